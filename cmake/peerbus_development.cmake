@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+# For peerbus's own tests, examples and benchmarks only; nothing here reaches a user.
+
+set(PEERBUS_TEST_TIMEOUT_FACTOR 1 CACHE STRING "Multiplies every test's timeout (sanitizers are slow)")
+mark_as_advanced(PEERBUS_TEST_TIMEOUT_FACTOR)
+
+# peerbus_warnings(<target>): the warnings that our own code is held to.
+function(peerbus_warnings target)
+  target_compile_options("${target}" PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+endfunction()
+
+# peerbus_program(<target> <source>...): an executable of ours.
+function(peerbus_program target)
+  add_executable("${target}" ${ARGN})
+  target_link_libraries("${target}" PRIVATE peerbus::peerbus)
+  set_target_properties("${target}" PROPERTIES CXX_EXTENSIONS OFF)
+  peerbus_warnings("${target}")
+endfunction()
+
+# peerbus_add_ctest(<name> COMMAND <arg>... LABELS <label>... TIMEOUT <seconds> [SERIAL])
+function(peerbus_add_ctest name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "COMMAND;LABELS")
+  math(EXPR timeout "${arg_TIMEOUT} * ${PEERBUS_TEST_TIMEOUT_FACTOR}")
+  add_test(NAME "${name}" COMMAND ${arg_COMMAND})
+  set_tests_properties("${name}" PROPERTIES LABELS "${arg_LABELS}" TIMEOUT "${timeout}"
+                                            RUN_SERIAL "${arg_SERIAL}")
+endfunction()

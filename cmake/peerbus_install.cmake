@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+include(CMakePackageConfigHelpers)
+
+# share/ rather than lib/: headers serve every architecture of a prefix.
+set(peerbus_package_dir "${CMAKE_INSTALL_DATADIR}/cmake/peerbus")
+
+install(TARGETS peerbus EXPORT peerbus_targets FILE_SET HEADERS)
+install(
+  EXPORT peerbus_targets
+  NAMESPACE peerbus::
+  FILE peerbus-targets.cmake
+  DESTINATION "${peerbus_package_dir}")
+
+configure_package_config_file(
+  "${CMAKE_CURRENT_LIST_DIR}/peerbus-config.cmake.in"
+  "${PROJECT_BINARY_DIR}/peerbus-config.cmake"
+  INSTALL_DESTINATION "${peerbus_package_dir}"
+  NO_SET_AND_CHECK_MACRO)
+# Until 1.0.0 a new minor version may break its users.
+write_basic_package_version_file(
+  "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake"
+  COMPATIBILITY SameMinorVersion
+  ARCH_INDEPENDENT)
+install(
+  FILES "${PROJECT_BINARY_DIR}/peerbus-config.cmake"
+        "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake"
+  DESTINATION "${peerbus_package_dir}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/peerbus")

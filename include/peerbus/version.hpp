@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+// Macros, so that a program can choose with #if; the build reads the project's version from here.
+#define PEERBUS_VERSION_MAJOR 0
+#define PEERBUS_VERSION_MINOR 1
+#define PEERBUS_VERSION_PATCH 0
+
+namespace peerbus {
+
+/// Until 1.0.0 a new `minor` may break source; all ranks of a group must be built from the same
+/// version, as the layout of shared memory is not promised to last.
+struct version_number {
+  int major_part;
+  int minor_part;
+  int patch_part;
+
+  friend constexpr bool operator==(const version_number&, const version_number&) = default;
+};
+
+inline constexpr version_number version{PEERBUS_VERSION_MAJOR, PEERBUS_VERSION_MINOR,
+                                        PEERBUS_VERSION_PATCH};
+
+}  // namespace peerbus

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# Sourced by tests/run.sh and examples/quickstart.sh.
+#
+# peerbus_need_packages PACKAGE...: makes sure that what these Debian packages bring is there.
+# Installs what is missing where root or a sudo without a password allows it; else names it and
+# returns 1. What was installed by other means than the package counts as well.
+
+peerbus_has_header() {
+  echo "#include <$1>" | g++ -std=c++20 -x c++ -E - >/dev/null 2>&1
+}
+
+peerbus_has_cmake() {
+  local version
+  version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p')
+  [ -n "$version" ] && printf '3.25\n%s\n' "$version" | sort -C -V
+}
+
+peerbus_has_package() {
+  case $1 in
+    cmake) peerbus_has_cmake ;;
+    ninja-build) command -v ninja >/dev/null ;;
+    clang) command -v clang++ >/dev/null ;;
+    g++ | clang-format-* | clang-tidy-*) command -v "$1" >/dev/null ;;
+    doctest-dev) peerbus_has_header doctest/doctest.h ;;
+    libbenchmark-dev) peerbus_has_header benchmark/benchmark.h ;;
+    libcli11-dev) peerbus_has_header CLI/CLI.hpp ;;
+    nlohmann-json3-dev) peerbus_has_header nlohmann/json.hpp ;;
+    *) dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q ' installed$' ;;
+  esac
+}
+
+peerbus_missing_packages() {
+  local package
+  for package in "$@"; do
+    peerbus_has_package "$package" || echo "$package"
+  done
+}
+
+peerbus_need_packages() {
+  local missing as_root=()
+  mapfile -t missing < <(peerbus_missing_packages "$@")
+  [ ${#missing[@]} -eq 0 ] && return 0
+
+  if ! command -v apt-get >/dev/null; then
+    echo "peerbus: missing: ${missing[*]} (Debian's names); there is no apt-get here, so please install them" >&2
+    return 1
+  fi
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! sudo -n true 2>/dev/null; then
+      echo "peerbus: missing packages, and neither root nor sudo without a password to install them with. Please run:" >&2
+      echo "  sudo apt-get install ${missing[*]}" >&2
+      return 1
+    fi
+    as_root=(sudo -n)
+  fi
+  echo "peerbus: installing ${missing[*]}"
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300)
+  local log
+  log=$(mktemp)
+  # The lists may be absent or old; old ones still serve when the network is away.
+  "${apt[@]}" update </dev/null >"$log" 2>&1 || true
+  if ! "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null >>"$log" 2>&1; then
+    cat "$log" >&2
+    rm -f "$log"
+    echo "peerbus: could not install ${missing[*]}" >&2
+    return 1
+  fi
+  rm -f "$log"
+
+  mapfile -t missing < <(peerbus_missing_packages "$@")
+  if [ ${#missing[@]} -ne 0 ]; then
+    echo "peerbus: apt-get had no error, but these are still missing or too old: ${missing[*]}" >&2
+    return 1
+  fi
+}

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: MIT
+# peerbus::peerbus may ask its users for an include path, C++20 and threads, and for nothing else.
+function(check_property property expected)
+  get_target_property(value peerbus::peerbus "${property}")
+  if(NOT value)
+    set(value "")
+  endif()
+  if(NOT value STREQUAL expected)
+    message(FATAL_ERROR "peerbus::peerbus has ${property} '${value}'; expected '${expected}'")
+  endif()
+endfunction()
+
+check_property(TYPE INTERFACE_LIBRARY)
+check_property(INTERFACE_COMPILE_OPTIONS "")
+check_property(INTERFACE_COMPILE_DEFINITIONS "")
+check_property(INTERFACE_LINK_OPTIONS "")
+check_property(INTERFACE_LINK_DIRECTORIES "")
+check_property(INTERFACE_PRECOMPILE_HEADERS "")
+check_property(INTERFACE_SOURCES "")
+check_property(INTERFACE_COMPILE_FEATURES cxx_std_20)
+check_property(INTERFACE_LINK_LIBRARIES Threads::Threads)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+# Uses peerbus as a stranger would, WAY = find_package, add_subdirectory or include_path: builds the
+# consumer from scratch in WORK_DIR and runs it. CMakeLists.txt says which variables it takes.
+
+set(consumers "${SOURCE_DIR}/tests/package")
+file(REMOVE_RECURSE "${WORK_DIR}")
+file(MAKE_DIRECTORY "${WORK_DIR}")
+# The caller's flags (a sanitizer's, say) are not the consumer's.
+foreach(name IN ITEMS CXXFLAGS CPPFLAGS LDFLAGS CMAKE_PREFIX_PATH peerbus_DIR)
+  unset(ENV{${name}})
+endforeach()
+
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "${command}\nended with ${result}:\n${output}")
+  endif()
+endfunction()
+
+function(build_and_run_consumer)
+  run("${CMAKE_COMMAND}" -S "${consumers}/${WAY}" -B "${WORK_DIR}/build" -G "${GENERATOR}"
+      "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${COMPILER}" ${ARGN})
+  run("${CMAKE_COMMAND}" --build "${WORK_DIR}/build")
+  run("${WORK_DIR}/build/consumer")
+endfunction()
+
+if(WAY STREQUAL "find_package")
+  # Moved after it was installed: the package must not remember where it was put first.
+  run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/first")
+  file(RENAME "${WORK_DIR}/first" "${WORK_DIR}/prefix")
+  build_and_run_consumer("-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix" "-DEXPECTED_VERSION=${VERSION}"
+                         "-DEXPECTED_PREFIX=${WORK_DIR}/prefix")
+elseif(WAY STREQUAL "add_subdirectory")
+  build_and_run_consumer("-DPEERBUS_SOURCE=${SOURCE_DIR}")
+elseif(WAY STREQUAL "include_path")
+  set(sources "${consumers}/consumer/main.cpp" "${consumers}/consumer/other.cpp")
+  run("${COMPILER}" -std=c++20 -I "${SOURCE_DIR}/include" ${sources} -pthread -o "${WORK_DIR}/consumer")
+  run("${WORK_DIR}/consumer")
+  run("${COMPILER}" -std=c++2b -fsyntax-only -I "${SOURCE_DIR}/include" ${sources})
+else()
+  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory or include_path")
+endif()

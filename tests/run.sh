@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Everything that peerbus is checked with, on a fresh Debian machine as well:
+#   bash tests/run.sh             all stages
+#   bash tests/run.sh NAME...     only these stages (their names as `--list` shows them)
+# The last line counts ctest's tests and the stages, over all builds: `N passed, N failed`.
+
+set -u -o pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+exec </dev/null
+source tests/install_packages.sh || exit 1
+
+# What a stage needs beyond its name is in its function stage_<name>, below.
+stages=(packages format release test_release package parse_time asan test_asan tsan test_tsan clang
+  test_clang tidy)
+
+llvm=19 # Other releases lay out code and warn differently.
+jobs=$(nproc)
+logs=build/logs
+
+# Compiler caches change nothing but the time.
+if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
+
+build() { cmake --preset "$1" && cmake --build --preset "$1" -j "$jobs"; }
+# Twice as many tests at once as cores would let the ranks of one starve another's.
+run_ctest() { ctest --preset "$1" -j "$jobs" "${@:2}"; }
+
+# Our sources, whether git knows them yet or not; not what a build made.
+sources() { find include tests examples benchmarks -name '*.hpp' -o -name '*.cpp'; }
+
+stage_packages() {
+  peerbus_need_packages g++ cmake ninja-build doctest-dev libbenchmark-dev libcli11-dev \
+    nlohmann-json3-dev clang "clang-format-$llvm" "clang-tidy-$llvm"
+}
+
+stage_format() { sources | xargs "clang-format-$llvm" --dry-run --Werror; }
+
+stage_release() { build release; }
+stage_test_release() { run_ctest release --label-exclude '^(package|report)$'; }
+stage_package() { run_ctest release --label-regex '^package$'; }
+stage_parse_time() { run_ctest release --label-regex '^report$' --verbose; }
+
+stage_asan() { build asan; }
+stage_test_asan() { run_ctest asan; }
+
+stage_tsan() { build tsan; }
+# Some kernels place memory where ThreadSanitizer's runtime of g++ 12 cannot have it.
+stage_test_tsan() {
+  local fixed_addresses=(setarch "$(uname -m)" --addr-no-randomize)
+  if ! "${fixed_addresses[@]}" true 2>/dev/null; then fixed_addresses=(); fi
+  "${fixed_addresses[@]}" ctest --preset tsan -j "$jobs"
+}
+
+stage_clang() { build clang; }
+stage_test_clang() { run_ctest clang; }
+
+# In the clang build, as its flags are clang's; through all_headers.cpp every header is seen.
+stage_tidy() {
+  if [ ! -f build/clang/compile_commands.json ]; then cmake --preset clang || return 1; fi
+  sed -n 's/^ *"file": "\(.*\)".*$/\1/p' build/clang/compile_commands.json |
+    grep -v 'all_headers_again' | sort -u |
+    xargs -P "$jobs" -n 1 "clang-tidy-$llvm" -p build/clang --quiet --warnings-as-errors='*'
+}
+
+if [ "${1:-}" = --list ]; then
+  printf '%s\n' "${stages[@]}"
+  exit 0
+fi
+for name in "$@"; do
+  if ! printf '%s\n' "${stages[@]}" | grep -qxF -- "$name"; then
+    echo "tests/run.sh: no stage '$name'; expected some of: ${stages[*]}" >&2
+    exit 2
+  fi
+done
+if [ $# -gt 0 ]; then stages=("$@"); fi
+
+passed=0
+failed=0
+broken=""
+current=""
+
+finish() {
+  local status=$?
+  if [ -n "$current" ]; then # Interrupted.
+    broken=$current
+    failed=$((failed + 1))
+  fi
+  if [ -n "$broken" ]; then
+    echo "FAILED in stage '$broken'; its output is in $logs/$broken.log"
+    if [ "$status" -eq 0 ]; then status=1; fi
+  fi
+  echo "$passed passed, $failed failed"
+  exit "$status"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Adds what ctest counted in the stage's log, if it ran.
+count_tests() {
+  local summary='tests passed, \([0-9]*\) tests\{0,1\} failed out of \([0-9]*\)'
+  local bad all
+  read -r bad all < <(sed -n "s/^.*$summary.*$/\1 \2/p" "$1" | tail -n 1) || return 0
+  passed=$((passed + all - bad))
+  failed=$((failed + bad))
+}
+
+mkdir -p "$logs"
+number=0
+for name in "${stages[@]}"; do
+  number=$((number + 1))
+  current=$name
+  printf '[%d/%d] %-14s' "$number" "${#stages[@]}" "$name"
+  started=$SECONDS
+  "stage_$name" >"$logs/$name.log" 2>&1
+  status=$?
+  current=""
+  count_tests "$logs/$name.log"
+  if [ "$status" -ne 0 ]; then
+    failed=$((failed + 1))
+    broken=$name
+    printf 'FAILED (%d s), status %d; the end of its output:\n' $((SECONDS - started)) "$status"
+    tail -n 200 "$logs/$name.log"
+    exit 1
+  fi
+  passed=$((passed + 1))
+  printf 'ok %5d s   %s\n' $((SECONDS - started)) \
+    "$(grep -hE 'tests passed|^.*parse time of' "$logs/$name.log" | sed 's/^[0-9]*: *-- //' | paste -sd ';' | sed 's/;/; /g')"
+done
