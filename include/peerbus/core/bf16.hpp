@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace peerbus {
+
+/// The upper half of an IEEE 754 binary32: 1 sign, 8 exponent and 7 mantissa bits. Storage only;
+/// arithmetic is done in `float`.
+struct bf16 {
+  std::uint16_t bits = 0;
+
+  constexpr bf16() = default;
+
+  /// Rounds to nearest, ties to even. Infinities and overflow give infinity; a NaN stays a NaN of
+  /// the same sign (made quiet, as its payload may not fit).
+  constexpr explicit bf16(float value) noexcept {
+    const auto wide = std::bit_cast<std::uint32_t>(value);
+    if ((wide & 0x7fff'ffffU) > 0x7f80'0000U) {
+      bits = static_cast<std::uint16_t>((wide >> 16) | 0x0040U);
+      return;
+    }
+    // Adding half of the dropped unit, less one unless the kept part is odd, carries exactly when
+    // round-to-nearest-even goes up.
+    bits = static_cast<std::uint16_t>((wide + 0x7fffU + ((wide >> 16) & 1U)) >> 16);
+  }
+
+  /// Exact.
+  constexpr explicit operator float() const noexcept {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+
+  [[nodiscard]] static constexpr bf16 from_bits(std::uint16_t bits) noexcept {
+    bf16 value;
+    value.bits = bits;
+    return value;
+  }
+
+  /// Compares representations, not numbers: NaN equals itself, -0 differs from 0.
+  friend constexpr bool operator==(bf16, bf16) = default;
+};
+
+static_assert(sizeof(bf16) == 2 && alignof(bf16) == 2);
+
+}  // namespace peerbus

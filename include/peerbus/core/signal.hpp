@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/futex.hpp>
+#include <peerbus/core/wait.hpp>
+
+namespace peerbus {
+
+/// Number of a signal within a window; a type of its own, so that it cannot be mistaken for the
+/// value or an offset.
+enum class signal_id : std::uint32_t {};
+
+constexpr std::size_t index(signal_id id) noexcept { return static_cast<std::size_t>(id); }
+
+/// A 64-bit epoch that one rank raises and the owner of the memory waits for, alone in its cache
+/// line. Zero at first, never lowered, never cleared. All-zero bytes are a valid signal, and it
+/// holds no pointer, so it may lie in memory that several processes map.
+///
+/// Threads: one raiser at a time, any number of waiters.
+///
+/// Parking loses no wake-up. A waiter announces itself in `parked_` and then reads `value_`; a
+/// raiser writes `value_` and then reads `parked_`; both have a sequentially consistent fence in
+/// between, so at least one of them sees the other. Bit 0 of `parked_` says that somebody has
+/// announced himself, the rest counts wake-ups. The raiser moves `parked_` on before it wakes, and
+/// a waiter sleeps only while it is what it was at the announcement, so a wake-up that comes before
+/// the sleep is not lost either, not even if another waiter sets the bit again meanwhile.
+/// tests/core/signal_model_test.cpp checks all interleavings.
+class alignas(cache_line_bytes) signal_word {
+ public:
+  /// The greatest value raised so far.
+  /// order: acquire; pairs with the release in `raise`: whoever sees the value sees everything
+  /// that the raiser wrote before.
+  [[nodiscard]] std::uint64_t value() const noexcept {
+    return value_.load(std::memory_order_acquire);
+  }
+
+  /// Makes the word `value`, which is not below its present one, after all earlier writes of this
+  /// thread are visible, and wakes a parked waiter. One system call if one is parked, else none.
+  void raise(std::uint64_t value) noexcept {
+    // A plain store and a fence after it, rather than one exchange: the store's request for the
+    // cache line then overlaps with those of the payload before it.
+    value_.store(value, std::memory_order_release);  // order: pairs with the acquire in `value`.
+    wake_parked();
+  }
+
+  /// Returns once the word is at least `value`. `health` is asked every `check_interval` while
+  /// nothing arrives and ends the wait with its code unless it says `errc::ok`.
+  /// Returns: ok, timed_out, or what `health` said.
+  template <std::invocable Health>
+  [[nodiscard]] errc wait_at_least(std::uint64_t target, deadline until,
+                                   const wait_thresholds& thresholds, Health&& health) noexcept {
+    for (std::uint32_t i = 0; i <= thresholds.tight; ++i)
+      if (value() >= target) return errc::ok;
+    for (std::uint32_t i = 0; i < thresholds.paused; ++i) {
+      if (value() >= target) return errc::ok;
+      pause_core();
+    }
+    return wait_slowly(target, until, thresholds, health);
+  }
+
+ private:
+  void wake_parked() noexcept {
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpragmas"
+#pragma GCC diagnostic ignored "-Wtsan"  // Fences only order `parked_`, which TSan need not see.
+#endif
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // order: pairs with the one in `park`.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+    const std::uint32_t seen = parked_.load(std::memory_order_relaxed);
+    if ((seen & 1U) == 0) return;
+    // One more wake-up, nobody announced. Whoever announces himself in between does not sleep, as
+    // this changes the word. order: the futex call below is a full barrier.
+    parked_.store(seen + 1, std::memory_order_relaxed);
+    detail::futex_wake_all(parked_);
+  }
+
+  void park(std::uint64_t target, deadline until) noexcept {
+    // order: seq_cst, so that the load of `value_` cannot move before it; pairs with the fence in
+    // `wake_parked`.
+    const std::uint32_t announced = parked_.fetch_or(1, std::memory_order_seq_cst) | 1U;
+    if (value_.load(std::memory_order_seq_cst) >= target) return;
+    detail::futex_wait(parked_, announced, until);
+  }
+
+  template <class Health>
+  errc wait_slowly(std::uint64_t target, deadline until, const wait_thresholds& thresholds,
+                   Health& health) noexcept {
+    auto next_check = deadline::after(thresholds.check_interval);
+    for (std::uint32_t i = 0;; ++i) {
+      if (value() >= target) return errc::ok;
+      if (next_check.expired()) {
+        if (const errc found = health(); found != errc::ok) {
+          // What the peer raised before it died still counts.
+          return value() >= target ? errc::ok : found;
+        }
+        next_check = deadline::after(thresholds.check_interval);
+      }
+      if (until.expired()) return value() >= target ? errc::ok : errc::timed_out;
+      if (i < thresholds.yields)
+        ::sched_yield();
+      else
+        park(target, until.when() < next_check.when() ? until : next_check);
+    }
+  }
+
+  std::atomic<std::uint64_t> value_{0};
+  std::atomic<std::uint32_t> parked_{0};
+};
+
+static_assert(sizeof(signal_word) == cache_line_bytes);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+}  // namespace peerbus
