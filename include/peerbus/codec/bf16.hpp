@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/kernel/kernel_set.hpp>
+
+namespace peerbus::codec {
+
+/// The token's own bytes: 2 * hidden bytes, no scales, exact in both directions.
+class bf16 {
+ public:
+  using element = ::peerbus::bf16;
+
+  static constexpr std::string_view name = "bf16";
+  static constexpr bool verbatim = true;
+
+  [[nodiscard]] static constexpr std::size_t row_bytes(std::size_t hidden) noexcept {
+    return hidden * sizeof(element);
+  }
+  [[nodiscard]] static constexpr std::size_t scale_bytes(std::size_t) noexcept { return 0; }
+
+  bf16() noexcept = default;
+
+  /// With other kernels than the best ones; `kernels` must outlive the codec and its copies.
+  explicit bf16(const kernel::kernel_set& kernels) noexcept : kernels_{&kernels} {}
+
+  void encode(std::span<const element> token, std::span<std::byte> row,
+              std::span<std::byte>) const noexcept {
+    // memcpy takes no null pointer, which an empty span may hold.
+    if (!token.empty()) std::memcpy(row.data(), token.data(), token.size_bytes());
+  }
+
+  void decode(std::span<const std::byte> row, std::span<const std::byte>,
+              std::span<float> out) const noexcept {
+    kernels_->widen(reinterpret_cast<const element*>(row.data()), out.size(), out.data());
+  }
+
+ private:
+  const kernel::kernel_set* kernels_ = &kernel::best();
+};
+
+static_assert(verbatim_codec<bf16>);
+
+}  // namespace peerbus::codec

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string_view>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/kernel/kernel_set.hpp>
+
+namespace peerbus::codec {
+
+/// One signed byte per element and one f32 scale per token: the per-token dynamic int8 of the
+/// Ascend dispatch operator (quantisation mode 2), where scale = rowmax / 127, and a value is
+/// its code times the scale.
+///
+/// With m the largest magnitude of the token, all arithmetic in f32:
+///
+/// | token                    | scale     | code                                              |
+/// | ------------------------ | --------- | ------------------------------------------------- |
+/// | finite                   | m / 127   | rint(x * (127 / m)), ties to even, in [-127, 127] |
+/// | all zero, or empty       | 0         | 0                                                 |
+/// | has a NaN or an infinity | quiet NaN | 0, so that every value decodes to NaN             |
+///
+/// -128 is never used. |x - decoded x| <= scale / 2 but for the rounding of f32: 2^-21 of m, and
+/// 2^-142 where m is so small that the scale is denormal. Where 127 / m would overflow
+/// (taken as m < 2^-121), the token is first multiplied by 2^64, which is exact, so such tokens are
+/// as precise as others.
+///
+/// The operator stores 1 / (127 / m), which may differ from m / 127 in the last place.
+class int8_per_token {
+ public:
+  using element = std::int8_t;
+
+  static constexpr std::string_view name = "int8_per_token";
+
+  [[nodiscard]] static constexpr std::size_t row_bytes(std::size_t hidden) noexcept {
+    return hidden;
+  }
+  [[nodiscard]] static constexpr std::size_t scale_bytes(std::size_t) noexcept {
+    return sizeof(float);
+  }
+
+  int8_per_token() noexcept = default;
+
+  /// With other kernels than the best ones; `kernels` must outlive the codec and its copies.
+  explicit int8_per_token(const kernel::kernel_set& kernels) noexcept : kernels_{&kernels} {}
+
+  void encode(std::span<const ::peerbus::bf16> token, std::span<std::byte> row,
+              std::span<std::byte> scales) const noexcept {
+    std::byte* const rows[] = {row.data()};
+    std::byte* const all_scales[] = {scales.data()};
+    encode_copies(token, rows, all_scales);
+  }
+
+  void encode_copies(std::span<const ::peerbus::bf16> token, std::span<std::byte* const> rows,
+                     std::span<std::byte* const> scales) const noexcept {
+    const ::peerbus::bf16 largest =
+        ::peerbus::bf16::from_bits(kernels_->max_magnitude_bits(token.data(), token.size()));
+    const auto magnitude = static_cast<float>(largest);
+    float scale = magnitude / 127.0F;
+    if (largest.bits == 0 || largest.bits >= infinity_bits) {
+      if (largest.bits != 0) scale = std::numeric_limits<float>::quiet_NaN();
+      for (std::byte* const row : rows) std::fill_n(row, token.size(), std::byte{0});
+    } else if (magnitude < smallest_invertible) {
+      quantise_tiny(token, magnitude, rows);
+    } else {
+      kernels_->quantise_int8(token.data(), token.size(), 127.0F / magnitude, rows.data(),
+                              rows.size());
+    }
+    for (std::byte* const place : scales) std::memcpy(place, &scale, sizeof(scale));
+  }
+
+  void decode(std::span<const std::byte> row, std::span<const std::byte> scales,
+              std::span<float> out) const noexcept {
+    float scale = 0;
+    std::memcpy(&scale, scales.data(), sizeof(scale));
+    kernels_->dequantise_int8(reinterpret_cast<const std::int8_t*>(row.data()), out.size(), scale,
+                              out.data());
+  }
+
+ private:
+  static constexpr std::uint16_t infinity_bits = 0x7f80;
+
+  /// 127 divided by this or anything larger is finite.
+  static constexpr float smallest_invertible = 0x1p-121F;
+
+  void quantise_tiny(std::span<const ::peerbus::bf16> token, float magnitude,
+                     std::span<std::byte* const> rows) const noexcept {
+    constexpr float enlarge = 0x1p64F;
+    const float inverse = 127.0F / (magnitude * enlarge);
+    std::array<::peerbus::bf16, 64> block;
+    for (std::size_t begin = 0; begin < token.size(); begin += block.size()) {
+      const auto part = token.subspan(begin, std::min(block.size(), token.size() - begin));
+      std::transform(part.begin(), part.end(), block.begin(), [](::peerbus::bf16 value) {
+        return ::peerbus::bf16{static_cast<float>(value) * enlarge};
+      });
+      std::array<std::byte, 64> codes;
+      std::byte* const place = codes.data();
+      kernels_->quantise_int8(block.data(), part.size(), inverse, &place, 1);
+      for (std::byte* const row : rows) std::copy_n(place, part.size(), row + begin);
+    }
+  }
+
+  const kernel::kernel_set* kernels_ = &kernel::best();
+};
+
+static_assert(multicast_codec<int8_per_token> && !verbatim_codec<int8_per_token>);
+
+}  // namespace peerbus::codec

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/kernel/scalar.hpp>
+
+/// AVX2 with FMA, whatever the compiler's flags are: only to be called where the CPU has both.
+///
+/// A 32-bit lane loaded from a row holds two neighbours. The odd one is a float once the lower half
+/// is cleared, the even one once it is shifted up; working on them apart needs no shuffle, and the
+/// two results go back into one lane the same way.
+namespace peerbus::kernel::avx2 {
+
+namespace detail {
+
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i load(const void* from) noexcept {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(from));
+}
+
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256 even(__m256i pairs) noexcept {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+}
+
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256 odd(__m256i pairs) noexcept {
+  const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff'0000U));
+  return _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
+}
+
+/// The upper half of each lane is the rounded value; the lower half is rubbish. `nan` is what NaN
+/// lanes become.
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i rounded(__m256 value,
+                                                                       __m256i nan) noexcept {
+  const __m256i bits = _mm256_castps_si256(value);
+  const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i half = _mm256_add_epi32(is_odd, _mm256_set1_epi32(0x7fff));
+  const __m256 unordered = _mm256_cmp_ps(value, value, _CMP_UNORD_Q);
+  return _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(_mm256_add_epi32(bits, half)),
+                                              _mm256_castsi256_ps(nan), unordered));
+}
+
+/// The same with each NaN made quiet, as `bf16` does it.
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i rounded(__m256 value) noexcept {
+  const __m256i quiet = _mm256_set1_epi32(0x0040'0000);
+  return rounded(value, _mm256_or_si256(_mm256_castps_si256(value), quiet));
+}
+
+/// Integers of -127 to 127; the low byte is 0 where the product is NaN, as the conversion then
+/// gives 0x80000000. Relies on `min` and `max` giving their second operand if one is NaN.
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i quantised(__m256 value,
+                                                                         __m256 inverse) noexcept {
+  const __m256 scaled = _mm256_mul_ps(value, inverse);
+  const __m256 lower = _mm256_max_ps(_mm256_set1_ps(-127.0F), scaled);
+  const __m256 clamped = _mm256_min_ps(_mm256_set1_ps(127.0F), lower);
+  return _mm256_cvtps_epi32(
+      _mm256_round_ps(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/// 16 codes, each in its 16-bit half lane with the upper byte clear.
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i quantised_pairs(
+    const bf16* row, __m256 inverse) noexcept {
+  const __m256i pairs = load(row);
+  const __m256i low = _mm256_and_si256(quantised(even(pairs), inverse), _mm256_set1_epi32(0xff));
+  const __m256i high = _mm256_and_si256(quantised(odd(pairs), inverse), _mm256_set1_epi32(0xff));
+  return _mm256_or_si256(low, _mm256_slli_epi32(high, 16));
+}
+
+/// `Lanes` registers of 16 columns, from `column` on: one pass over the rows with the sums in
+/// registers. Meanwhile the same number of columns is fetched from `ahead` on, as the rows are more
+/// streams than the hardware prefetcher follows and each ends after a few pages.
+template <std::size_t Lanes>
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline void sum_block(
+    const bf16* const* rows, const float* weights, std::size_t row_count, std::size_t column,
+    std::size_t ahead, bf16* out) noexcept {
+  __m256 even_sums[Lanes];
+  __m256 odd_sums[Lanes];
+#pragma GCC unroll 4
+  for (std::size_t lane = 0; lane < Lanes; ++lane)
+    even_sums[lane] = odd_sums[lane] = _mm256_setzero_ps();
+  for (std::size_t row = 0; row < row_count; ++row) {
+    const __m256 weight = _mm256_set1_ps(weights[row]);
+#pragma GCC unroll 4
+    for (std::size_t lane = 0; lane < Lanes; ++lane) {
+      if (lane % 2 == 0)
+        _mm_prefetch(reinterpret_cast<const char*>(rows[row] + ahead + lane * 16), _MM_HINT_T0);
+      const __m256i pairs = load(rows[row] + column + lane * 16);
+      even_sums[lane] = _mm256_fmadd_ps(weight, even(pairs), even_sums[lane]);
+      odd_sums[lane] = _mm256_fmadd_ps(weight, odd(pairs), odd_sums[lane]);
+    }
+  }
+  const __m256i nan = _mm256_set1_epi32(scalar::canonical_nan.bits << 16);
+#pragma GCC unroll 4
+  for (std::size_t lane = 0; lane < Lanes; ++lane) {
+    const __m256i low = _mm256_srli_epi32(rounded(even_sums[lane], nan), 16);
+    const __m256i high = rounded(odd_sums[lane], nan);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + column + lane * 16),
+                        _mm256_blend_epi16(low, high, 0b10101010));
+  }
+}
+
+}  // namespace detail
+
+[[gnu::target("avx2,fma")]] inline void weighted_sum(const bf16* const* rows, const float* weights,
+                                                     std::size_t row_count, std::size_t hidden,
+                                                     bf16* out) noexcept {
+  constexpr std::size_t block = 64;
+  constexpr std::size_t distance = 256;
+  std::size_t column = 0;
+  for (; column + block <= hidden; column += block) {
+    const std::size_t ahead = std::min(column + distance, hidden - block);
+    detail::sum_block<block / 16>(rows, weights, row_count, column, ahead, out);
+  }
+  for (; column + 16 <= hidden; column += 16)
+    detail::sum_block<1>(rows, weights, row_count, column, column, out);
+  scalar::weighted_sum_columns(rows, weights, row_count, column, hidden, out);
+}
+
+[[nodiscard, gnu::target("avx2,fma")]] inline std::uint16_t max_magnitude_bits(
+    const bf16* row, std::size_t hidden) noexcept {
+  const __m256i mask = _mm256_set1_epi16(0x7fff);
+  __m256i largest[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+  std::size_t i = 0;
+  for (; i + 32 <= hidden; i += 32) {
+    largest[0] = _mm256_max_epi16(largest[0], _mm256_and_si256(detail::load(row + i), mask));
+    largest[1] = _mm256_max_epi16(largest[1], _mm256_and_si256(detail::load(row + i + 16), mask));
+  }
+  alignas(32) std::uint16_t lanes[16];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), _mm256_max_epi16(largest[0], largest[1]));
+  std::uint16_t result = scalar::max_magnitude_bits(row + i, hidden - i);
+  for (const std::uint16_t lane : lanes) result = lane > result ? lane : result;
+  return result;
+}
+
+[[gnu::target("avx2,fma")]] inline void quantise_int8(const bf16* row, std::size_t hidden,
+                                                      float inverse_scale, std::byte* const* outs,
+                                                      std::size_t copies) noexcept {
+  constexpr std::size_t block = 128;
+  const __m256 inverse = _mm256_set1_ps(inverse_scale);
+  std::size_t i = 0;
+  for (; i + block <= hidden; i += block) {
+    __m256i codes[block / 32];
+#pragma GCC unroll 4
+    for (std::size_t lane = 0; lane < block / 32; ++lane) {
+      const bf16* const from = row + i + lane * 32;
+      // The pack works on each half of the registers apart; the permutation undoes that.
+      const __m256i packed = _mm256_packus_epi16(detail::quantised_pairs(from, inverse),
+                                                 detail::quantised_pairs(from + 16, inverse));
+      codes[lane] = _mm256_permute4x64_epi64(packed, 0b11011000);
+    }
+    for (std::size_t copy = 0; copy < copies; ++copy)
+#pragma GCC unroll 4
+      for (std::size_t lane = 0; lane < block / 32; ++lane)
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(outs[copy] + i + lane * 32), codes[lane]);
+  }
+  scalar::quantise_int8_columns(row, inverse_scale, i, hidden, outs, copies);
+}
+
+[[gnu::target("avx2,fma")]] inline void dequantise_int8(const std::int8_t* row, std::size_t hidden,
+                                                        float scale, float* out) noexcept {
+  const __m256 factor = _mm256_set1_ps(scale);
+  std::size_t i = 0;
+  for (; i + 8 <= hidden; i += 8) {
+    const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(row + i));
+    const __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes));
+    _mm256_storeu_ps(out + i, _mm256_mul_ps(values, factor));
+  }
+  scalar::dequantise_int8(row + i, hidden - i, scale, out + i);
+}
+
+[[gnu::target("avx2,fma")]] inline void widen(const bf16* from, std::size_t count,
+                                              float* out) noexcept {
+  std::size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+    const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), bits);
+  }
+  scalar::widen(from + i, count - i, out + i);
+}
+
+[[gnu::target("avx2,fma")]] inline void narrow(const float* from, std::size_t count,
+                                               bf16* out) noexcept {
+  std::size_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m256i low = _mm256_srli_epi32(detail::rounded(_mm256_loadu_ps(from + i)), 16);
+    const __m256i high = _mm256_srli_epi32(detail::rounded(_mm256_loadu_ps(from + i + 8)), 16);
+    const __m256i packed = _mm256_packus_epi32(low, high);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+                        _mm256_permute4x64_epi64(packed, 0b11011000));
+  }
+  scalar::narrow(from + i, count - i, out + i);
+}
+
+}  // namespace peerbus::kernel::avx2
+
+#endif

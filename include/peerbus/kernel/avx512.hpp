@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/kernel/scalar.hpp>
+
+/// AVX-512 F, BW and VL, whatever the compiler's flags are: only to be called where the CPU has
+/// them. Neighbours are worked on apart, as in avx2.hpp. What a full register leaves over is done
+/// under a mask, which also keeps the CPU from touching the memory behind.
+///
+/// bf16 is rounded in integers, as the conversion instruction of avx512_bf16 flushes denormals.
+namespace peerbus::kernel::avx512 {
+
+namespace detail {
+
+/// gcc 12 warns of an undefined register within the unmasked form of many intrinsics. A mask known
+/// to be full leaves no trace in the code.
+inline constexpr std::uint8_t all8 = 0xff;
+inline constexpr std::uint16_t all16 = 0xffff;
+inline constexpr std::uint32_t all32 = 0xffff'ffff;
+inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
+
+/// The first `count` of 32 lanes; `count` is 1 to 32.
+[[nodiscard]] inline std::uint32_t first32(std::size_t count) noexcept {
+  return ~std::uint32_t{0} >> (32U - count);
+}
+
+/// The first `count` of 16 lanes; `count` is 1 to 16.
+[[nodiscard]] inline std::uint16_t first16(std::size_t count) noexcept {
+  return static_cast<std::uint16_t>(0xffffU >> (16U - count));
+}
+
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512 even(
+    __m512i pairs) noexcept {
+  return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(all16, pairs, 16));
+}
+
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512 odd(
+    __m512i pairs) noexcept {
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff'0000U));
+  return _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));
+}
+
+/// The upper half of each lane is the rounded value; the lower half is rubbish. `nan` is what NaN
+/// lanes become.
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i rounded(
+    __m512 value, __m512i nan) noexcept {
+  const __m512i bits = _mm512_castps_si512(value);
+  const __m512i is_odd =
+      _mm512_and_si512(_mm512_maskz_srli_epi32(all16, bits, 16), _mm512_set1_epi32(1));
+  const __m512i half = _mm512_add_epi32(is_odd, _mm512_set1_epi32(0x7fff));
+  const __mmask16 unordered = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  return _mm512_mask_mov_epi32(_mm512_add_epi32(bits, half), unordered, nan);
+}
+
+/// The same with each NaN made quiet, as `bf16` does it.
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i rounded(
+    __m512 value) noexcept {
+  const __m512i quiet = _mm512_set1_epi32(0x0040'0000);
+  return rounded(value, _mm512_or_si512(_mm512_castps_si512(value), quiet));
+}
+
+/// Integers of -127 to 127; the low byte is 0 where the product is NaN, as the conversion then
+/// gives 0x80000000. Relies on `min` and `max` giving their second operand if one is NaN.
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i quantised(
+    __m512 value, __m512 inverse) noexcept {
+  const __m512 scaled = _mm512_mul_ps(value, inverse);
+  const __m512 lower = _mm512_maskz_max_ps(all16, _mm512_set1_ps(-127.0F), scaled);
+  const __m512 clamped = _mm512_maskz_min_ps(all16, _mm512_set1_ps(127.0F), lower);
+  return _mm512_maskz_cvt_roundps_epi32(all16, clamped,
+                                        _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/// 32 codes from 32 columns.
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m256i quantised_pairs(
+    __m512i pairs, __m512 inverse) noexcept {
+  const __m512i low = quantised(even(pairs), inverse);
+  const __m512i high = _mm512_maskz_slli_epi32(all16, quantised(odd(pairs), inverse), 16);
+  return _mm512_maskz_cvtepi16_epi8(all32, _mm512_mask_mov_epi16(low, odd32, high));
+}
+
+/// Two registers of sums back to 32 columns.
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i joined(
+    __m512 even_sums, __m512 odd_sums) noexcept {
+  const __m512i nan = _mm512_set1_epi32(scalar::canonical_nan.bits << 16);
+  const __m512i low = _mm512_maskz_srli_epi32(all16, rounded(even_sums, nan), 16);
+  return _mm512_mask_mov_epi16(low, odd32, rounded(odd_sums, nan));
+}
+
+/// `Lanes` registers of 32 columns, from `column` on: one pass over the rows with the sums in
+/// registers. Meanwhile the same number of columns is fetched from `ahead` on, as the rows are more
+/// streams than the hardware prefetcher follows and each ends after a few pages.
+template <std::size_t Lanes>
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline void sum_block(
+    const bf16* const* rows, const float* weights, std::size_t row_count, std::size_t column,
+    std::size_t ahead, bf16* out) noexcept {
+  __m512 even_sums[Lanes];
+  __m512 odd_sums[Lanes];
+#pragma GCC unroll 4
+  for (std::size_t lane = 0; lane < Lanes; ++lane)
+    even_sums[lane] = odd_sums[lane] = _mm512_setzero_ps();
+  for (std::size_t row = 0; row < row_count; ++row) {
+    const __m512 weight = _mm512_set1_ps(weights[row]);
+#pragma GCC unroll 4
+    for (std::size_t lane = 0; lane < Lanes; ++lane) {
+      _mm_prefetch(reinterpret_cast<const char*>(rows[row] + ahead + lane * 32), _MM_HINT_T0);
+      const __m512i pairs = _mm512_loadu_si512(rows[row] + column + lane * 32);
+      even_sums[lane] = _mm512_fmadd_ps(weight, even(pairs), even_sums[lane]);
+      odd_sums[lane] = _mm512_fmadd_ps(weight, odd(pairs), odd_sums[lane]);
+    }
+  }
+#pragma GCC unroll 4
+  for (std::size_t lane = 0; lane < Lanes; ++lane)
+    _mm512_storeu_si512(out + column + lane * 32, joined(even_sums[lane], odd_sums[lane]));
+}
+
+/// At most 32 columns.
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline void sum_part(
+    const bf16* const* rows, const float* weights, std::size_t row_count, std::size_t column,
+    std::uint32_t mask, bf16* out) noexcept {
+  __m512 even_sums = _mm512_setzero_ps();
+  __m512 odd_sums = _mm512_setzero_ps();
+  for (std::size_t row = 0; row < row_count; ++row) {
+    const __m512 weight = _mm512_set1_ps(weights[row]);
+    const __m512i pairs = _mm512_maskz_loadu_epi16(mask, rows[row] + column);
+    even_sums = _mm512_fmadd_ps(weight, even(pairs), even_sums);
+    odd_sums = _mm512_fmadd_ps(weight, odd(pairs), odd_sums);
+  }
+  _mm512_mask_storeu_epi16(out + column, mask, joined(even_sums, odd_sums));
+}
+
+}  // namespace detail
+
+[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void weighted_sum(const bf16* const* rows,
+                                                                      const float* weights,
+                                                                      std::size_t row_count,
+                                                                      std::size_t hidden,
+                                                                      bf16* out) noexcept {
+  constexpr std::size_t block = 128;
+  constexpr std::size_t distance = 256;
+  std::size_t column = 0;
+  for (; column + block <= hidden; column += block) {
+    const std::size_t ahead = std::min(column + distance, hidden - block);
+    detail::sum_block<block / 32>(rows, weights, row_count, column, ahead, out);
+  }
+  for (; column < hidden; column += 32) {
+    const std::uint32_t mask = detail::first32(std::min<std::size_t>(32, hidden - column));
+    detail::sum_part(rows, weights, row_count, column, mask, out);
+  }
+}
+
+[[nodiscard, gnu::target("avx512f,avx512bw,avx512vl")]] inline std::uint16_t max_magnitude_bits(
+    const bf16* row, std::size_t hidden) noexcept {
+  const __m512i mask = _mm512_set1_epi16(0x7fff);
+  __m512i largest[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+  std::size_t i = 0;
+  for (; i + 64 <= hidden; i += 64) {
+    const __m512i first = _mm512_loadu_si512(row + i);
+    const __m512i second = _mm512_loadu_si512(row + i + 32);
+    largest[0] = _mm512_max_epi16(largest[0], _mm512_and_si512(first, mask));
+    largest[1] = _mm512_max_epi16(largest[1], _mm512_and_si512(second, mask));
+  }
+  for (; i < hidden; i += 32) {
+    const std::uint32_t part = detail::first32(std::min<std::size_t>(32, hidden - i));
+    const __m512i last = _mm512_maskz_loadu_epi16(part, row + i);
+    largest[0] = _mm512_max_epi16(largest[0], _mm512_and_si512(last, mask));
+  }
+  alignas(64) std::uint16_t lanes[32];
+  _mm512_store_si512(lanes, _mm512_max_epi16(largest[0], largest[1]));
+  return *std::max_element(lanes, lanes + 32);
+}
+
+[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void quantise_int8(
+    const bf16* row, std::size_t hidden, float inverse_scale, std::byte* const* outs,
+    std::size_t copies) noexcept {
+  constexpr std::size_t block = 256;
+  const __m512 inverse = _mm512_set1_ps(inverse_scale);
+  std::size_t i = 0;
+  for (; i + block <= hidden; i += block) {
+    // Whole cache lines per store, and several per place before the next: the fewer the changes
+    // between places, the better the store buffer fills lines.
+    __m512i codes[block / 64];
+#pragma GCC unroll 4
+    for (std::size_t lane = 0; lane < block / 64; ++lane) {
+      const bf16* const from = row + i + lane * 64;
+      const __m256i lower = detail::quantised_pairs(_mm512_loadu_si512(from), inverse);
+      const __m256i upper = detail::quantised_pairs(_mm512_loadu_si512(from + 32), inverse);
+      codes[lane] = _mm512_maskz_inserti64x4(detail::all8, _mm512_castsi256_si512(lower), upper, 1);
+    }
+    for (std::size_t copy = 0; copy < copies; ++copy)
+#pragma GCC unroll 4
+      for (std::size_t lane = 0; lane < block / 64; ++lane)
+        _mm512_storeu_si512(outs[copy] + i + lane * 64, codes[lane]);
+  }
+  for (; i < hidden; i += 32) {
+    const std::uint32_t mask = detail::first32(std::min<std::size_t>(32, hidden - i));
+    const __m256i codes = detail::quantised_pairs(_mm512_maskz_loadu_epi16(mask, row + i), inverse);
+    for (std::size_t copy = 0; copy < copies; ++copy)
+      _mm256_mask_storeu_epi8(outs[copy] + i, mask, codes);
+  }
+}
+
+[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void dequantise_int8(const std::int8_t* row,
+                                                                         std::size_t hidden,
+                                                                         float scale,
+                                                                         float* out) noexcept {
+  const __m512 factor = _mm512_set1_ps(scale);
+  std::size_t i = 0;
+  for (; i + 16 <= hidden; i += 16) {
+    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + i));
+    const __m512 values =
+        _mm512_maskz_cvtepi32_ps(detail::all16, _mm512_maskz_cvtepi8_epi32(detail::all16, codes));
+    _mm512_storeu_ps(out + i, _mm512_mul_ps(values, factor));
+  }
+  if (i < hidden) {
+    const std::uint16_t mask = detail::first16(hidden - i);
+    const __m512 values = _mm512_maskz_cvtepi32_ps(
+        detail::all16,
+        _mm512_maskz_cvtepi8_epi32(detail::all16, _mm_maskz_loadu_epi8(mask, row + i)));
+    _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(values, factor));
+  }
+}
+
+[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void widen(const bf16* from, std::size_t count,
+                                                               float* out) noexcept {
+  std::size_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    _mm512_storeu_si512(
+        out + i, _mm512_maskz_slli_epi32(detail::all16,
+                                         _mm512_maskz_cvtepu16_epi32(detail::all16, narrow), 16));
+  }
+  if (i < count) {
+    const std::uint16_t mask = detail::first16(count - i);
+    const __m256i narrow = _mm256_maskz_loadu_epi16(mask, from + i);
+    _mm512_mask_storeu_epi32(
+        out + i, mask,
+        _mm512_maskz_slli_epi32(detail::all16, _mm512_maskz_cvtepu16_epi32(detail::all16, narrow),
+                                16));
+  }
+}
+
+[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void narrow(const float* from,
+                                                                std::size_t count,
+                                                                bf16* out) noexcept {
+  std::size_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m512i upper =
+        _mm512_maskz_srli_epi32(detail::all16, detail::rounded(_mm512_loadu_ps(from + i)), 16);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+                        _mm512_maskz_cvtepi32_epi16(detail::all16, upper));
+  }
+  if (i < count) {
+    const std::uint16_t mask = detail::first16(count - i);
+    const __m512 values = _mm512_maskz_loadu_ps(mask, from + i);
+    const __m512i upper = _mm512_maskz_srli_epi32(detail::all16, detail::rounded(values), 16);
+    _mm256_mask_storeu_epi16(out + i, mask, _mm512_maskz_cvtepi32_epi16(detail::all16, upper));
+  }
+}
+
+}  // namespace peerbus::kernel::avx512
+
+#endif

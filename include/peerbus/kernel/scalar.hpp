@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <peerbus/core/bf16.hpp>
+
+/// The reference: every other set gives the same bits as these loops. The contracts are those of
+/// the members of `kernel_set`.
+///
+/// Nothing here multiplies and then adds, except through `std::fma`: a compiler may fuse `a * b +
+/// c` where the target has the instruction, and the bits would depend on its flags.
+namespace peerbus::kernel::scalar {
+
+/// Which operand's sign and payload a NaN result inherits is the compiler's choice of operand order
+/// and the CPU's, so `weighted_sum` gives this one.
+inline constexpr bf16 canonical_nan = bf16::from_bits(0x7fc0);
+
+/// The columns [begin, end) of `weighted_sum`, for what other sets leave over.
+inline void weighted_sum_columns(const bf16* const* rows, const float* weights,
+                                 std::size_t row_count, std::size_t begin, std::size_t end,
+                                 bf16* out) noexcept {
+  constexpr std::size_t block = 64;
+  for (; begin < end; begin += block) {
+    const std::size_t count = std::min(block, end - begin);
+    float sums[block] = {};
+    for (std::size_t row = 0; row < row_count; ++row) {
+      const bf16* const source = rows[row] + begin;
+      const float weight = weights[row];
+      for (std::size_t i = 0; i < count; ++i)
+        sums[i] = std::fma(weight, static_cast<float>(source[i]), sums[i]);
+    }
+    for (std::size_t i = 0; i < count; ++i)
+      out[begin + i] = std::isnan(sums[i]) ? canonical_nan : bf16{sums[i]};
+  }
+}
+
+inline void weighted_sum(const bf16* const* rows, const float* weights, std::size_t row_count,
+                         std::size_t hidden, bf16* out) noexcept {
+  weighted_sum_columns(rows, weights, row_count, 0, hidden, out);
+}
+
+[[nodiscard]] inline std::uint16_t max_magnitude_bits(const bf16* row,
+                                                      std::size_t hidden) noexcept {
+  std::uint16_t largest = 0;
+  for (std::size_t i = 0; i < hidden; ++i) {
+    const auto magnitude = static_cast<std::uint16_t>(row[i].bits & 0x7fffU);
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
+}
+
+/// The columns [begin, end) of `quantise_int8`, for what other sets leave over.
+inline void quantise_int8_columns(const bf16* row, float inverse_scale, std::size_t begin,
+                                  std::size_t end, std::byte* const* outs,
+                                  std::size_t copies) noexcept {
+  // A number of magnitude below 2^22 added to 1.5 * 2^23 is rounded by that addition to an integer,
+  // ties to even, which then is the low part of the representation. The clamp lies between the
+  // product and the sum, so that they cannot be fused.
+  constexpr float shift = 0x1.8p23F;
+  constexpr std::size_t block = 64;
+  for (; begin < end; begin += block) {
+    const std::size_t count = std::min(block, end - begin);
+    std::int8_t codes[block];
+    for (std::size_t i = 0; i < count; ++i) {
+      const float scaled = static_cast<float>(row[begin + i]) * inverse_scale;
+      const float lower = scaled < -127.0F ? -127.0F : scaled;
+      const float clamped = lower > 127.0F ? 127.0F : lower;
+      const float ordered = std::isnan(clamped) ? 0.0F : clamped;
+      const float shifted = ordered + shift;
+      codes[i] = static_cast<std::int8_t>(std::bit_cast<std::int32_t>(shifted) -
+                                          std::bit_cast<std::int32_t>(shift));
+    }
+    for (std::size_t copy = 0; copy < copies; ++copy) std::memcpy(outs[copy] + begin, codes, count);
+  }
+}
+
+inline void quantise_int8(const bf16* row, std::size_t hidden, float inverse_scale,
+                          std::byte* const* outs, std::size_t copies) noexcept {
+  quantise_int8_columns(row, inverse_scale, 0, hidden, outs, copies);
+}
+
+inline void dequantise_int8(const std::int8_t* row, std::size_t hidden, float scale,
+                            float* out) noexcept {
+  for (std::size_t i = 0; i < hidden; ++i) out[i] = static_cast<float>(row[i]) * scale;
+}
+
+inline void widen(const bf16* from, std::size_t count, float* out) noexcept {
+  for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<float>(from[i]);
+}
+
+inline void narrow(const float* from, std::size_t count, bf16* out) noexcept {
+  for (std::size_t i = 0; i < count; ++i) out[i] = bf16{from[i]};
+}
+
+}  // namespace peerbus::kernel::scalar
