@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus {
+
+/// Satisfies `transport` and nothing more. Everything built on transports must compile against it;
+/// it is also where a new transport starts. It moves no data: each call says `unsupported`.
+class transport_archetype {
+ public:
+  class window {
+   public:
+    window(window&&) noexcept = default;
+    window& operator=(window&&) = delete;
+
+   private:
+    friend transport_archetype;
+    window() = default;
+  };
+
+  static constexpr transport_capabilities capabilities{};
+  static constexpr rank_kind ranks_are = rank_kind::processes;
+
+  explicit transport_archetype(bootstrap& boot) noexcept : boot_{&boot} {}
+  transport_archetype(transport_archetype&&) noexcept = default;
+  transport_archetype& operator=(transport_archetype&&) = delete;
+
+  [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
+  [[nodiscard]] window make_window(window_shape, deadline) { return window{}; }
+  [[nodiscard]] std::span<std::byte> local(const window&) const noexcept { return {}; }
+  [[nodiscard]] errc put(rank_id, const window&, std::size_t, std::span<const std::byte>) noexcept {
+    return errc::unsupported;
+  }
+  [[nodiscard]] errc signal(rank_id, const window&, signal_id, std::uint64_t) noexcept {
+    return errc::unsupported;
+  }
+  [[nodiscard]] errc put_signal(rank_id, const window&, std::size_t, std::span<const std::byte>,
+                                signal_id, std::uint64_t) noexcept {
+    return errc::unsupported;
+  }
+  [[nodiscard]] errc get(rank_id, const window&, std::size_t, std::span<std::byte>) noexcept {
+    return errc::unsupported;
+  }
+  [[nodiscard]] errc fetch_add(rank_id, const window&, std::size_t, std::uint64_t,
+                               std::uint64_t&) noexcept {
+    return errc::unsupported;
+  }
+  [[nodiscard]] errc wait(const window&, signal_id, std::uint64_t, deadline,
+                          std::optional<rank_id>) noexcept {
+    return errc::unsupported;
+  }
+  [[nodiscard]] std::uint64_t value(const window&, signal_id) const noexcept { return 0; }
+  [[nodiscard]] errc flush(rank_id) noexcept { return errc::unsupported; }
+  [[nodiscard]] errc quiet() noexcept { return errc::unsupported; }
+  [[nodiscard]] errc progress() noexcept { return errc::unsupported; }
+
+ private:
+  bootstrap* boot_;
+};
+
+static_assert(transport<transport_archetype> && !direct_transport<transport_archetype>);
+
+/// Satisfies `direct_transport` and nothing more.
+class direct_transport_archetype : public transport_archetype {
+ public:
+  using transport_archetype::transport_archetype;
+  [[nodiscard]] std::byte* peer_memory(const window&, rank_id) const noexcept { return nullptr; }
+};
+
+static_assert(direct_transport<direct_transport_archetype>);
+
+}  // namespace peerbus

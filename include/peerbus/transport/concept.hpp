@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+
+namespace peerbus {
+
+/// What every rank contributes to a window: `bytes` of memory and `signals` signal words.
+struct window_shape {
+  std::size_t bytes = 0;
+  std::size_t signals = 0;
+};
+
+/// What a transport can do, known at compile time.
+struct transport_capabilities {
+  /// `put` may read from, and `get` write to, any memory of the caller. Otherwise only to and from
+  /// the local part of a window of the same transport.
+  bool any_local_memory = false;
+  /// `fetch_add` works (it returns `unsupported` otherwise).
+  bool fetch_add = false;
+};
+
+/// Whether the ranks that a transport connects are made as threads or as processes.
+enum class rank_kind { threads, processes };
+
+/// One-sided communication among the ranks of a bootstrap.
+///
+/// Set-up
+///  1. `T{boot}` is collective. It keeps a reference to `boot`, which outlives it and its windows.
+///  2. `bus.make_window(shape, until)` is collective, with the same shape on all ranks, and throws
+///     on all ranks or on none. The memory is zero. A window may be destroyed at any time after the
+///     last operation that names it; destruction is not collective.
+///  3. `bus.local(window)` is the caller's own part: `shape.bytes` long, aligned to a cache line.
+///
+/// Data path. Every function is noexcept, allocates nothing, takes no lock, makes no system call
+/// but to ring a device or to park and wake, and returns `errc::ok` or why it did nothing: a peer
+/// or range that does not exist gives `out_of_range` before any byte is written.
+///  4. `put(peer, window, offset, source)` writes `source` at byte `offset` of the peer's part.
+///     Unordered with other puts. `source` stays unchanged until `flush(peer)` or a later completed
+///     `wait` that proves delivery.
+///  5. `signal(peer, window, id, value)` makes signal `id` of the peer's part at least `value`,
+///     after all earlier puts of this rank to that peer are visible there (release). Values of one
+///     signal never fall; one rank at a time raises it. Signals to one peer arrive in order.
+///  6. `put_signal(...)` is 4 followed by 5, as one operation where the hardware has one.
+///  7. `get(peer, window, offset, target)` reads. Done after `flush(peer)`.
+///  8. `fetch_add(peer, window, offset, addend, before)` adds to the 64-bit word at `offset` (a
+///     multiple of 8) atomically with respect to other `fetch_add`s. `before` is filled on return.
+///  9. `wait(window, id, value, until, awaited)` returns ok once signal `id` of the caller's own
+///     part is at least `value`; then everything before the matching `signal` is visible (acquire).
+///     `timed_out` after `until`; `peer_dead` within milliseconds of the death of any rank, or of
+///     the departure of `awaited`.
+/// 10. `value(window, id)` is the present value of the caller's own signal (acquire).
+/// 11. `flush(peer)`: sources and targets of earlier calls to `peer` are reusable. `quiet()`:
+///     earlier puts to all peers are visible there.
+/// 12. `progress()` moves things along on transports that need the caller's help.
+///
+/// Threads: different windows may be used by different threads at once; one window's data-path
+/// calls may come from several threads as long as they touch different bytes and signals.
+template <class T>
+concept transport =
+    std::move_constructible<T> && std::constructible_from<T, bootstrap&> &&
+    std::move_constructible<typename T::window> &&
+    std::same_as<decltype(T::capabilities), const transport_capabilities> &&
+    std::same_as<decltype(T::ranks_are), const rank_kind> &&
+    requires(T& bus, const T& idle, const typename T::window& window, rank_id peer,
+             window_shape shape, std::size_t offset, std::span<const std::byte> source,
+             std::span<std::byte> target, signal_id id, std::uint64_t value, std::uint64_t& before,
+             deadline until, std::optional<rank_id> awaited) {
+      { idle.boot() } noexcept -> std::same_as<bootstrap&>;
+      { bus.make_window(shape, until) } -> std::same_as<typename T::window>;
+      { idle.local(window) } noexcept -> std::same_as<std::span<std::byte>>;
+      { bus.put(peer, window, offset, source) } noexcept -> std::same_as<errc>;
+      { bus.signal(peer, window, id, value) } noexcept -> std::same_as<errc>;
+      { bus.put_signal(peer, window, offset, source, id, value) } noexcept -> std::same_as<errc>;
+      { bus.get(peer, window, offset, target) } noexcept -> std::same_as<errc>;
+      { bus.fetch_add(peer, window, offset, value, before) } noexcept -> std::same_as<errc>;
+      { bus.wait(window, id, value, until, awaited) } noexcept -> std::same_as<errc>;
+      { idle.value(window, id) } noexcept -> std::same_as<std::uint64_t>;
+      { bus.flush(peer) } noexcept -> std::same_as<errc>;
+      { bus.quiet() } noexcept -> std::same_as<errc>;
+      { bus.progress() } noexcept -> std::same_as<errc>;
+    };
+
+/// A transport whose peers' memory loads and stores like one's own.
+/// 13. `peer_memory(window, peer)` is the start of the peer's part, `shape.bytes` long. Plain
+///     stores through it are ordered before a later `signal` to that peer, as puts are; plain loads
+///     after a `wait` see what its signal published.
+template <class T>
+concept direct_transport =
+    transport<T> && requires(const T& idle, const typename T::window& window, rank_id peer) {
+      { idle.peer_memory(window, peer) } noexcept -> std::same_as<std::byte*>;
+    };
+
+}  // namespace peerbus

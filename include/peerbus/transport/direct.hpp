@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/mapping.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus {
+
+/// A window whose parts are all mapped into the caller's address space. Each part holds the data
+/// first, so that it begins on a huge page, then the signal words.
+class direct_window {
+ public:
+  /// `parts[r]` is the memory of rank r, of at least `mapped_bytes(shape)`.
+  direct_window(window_shape shape, rank_id mine, std::vector<std::shared_ptr<const mapping>> parts)
+      : shape_{shape}, mine_{mine}, parts_{std::move(parts)} {
+    bases_.reserve(parts_.size());
+    for (const auto& part : parts_) bases_.push_back(part->data());
+  }
+
+  /// Memory that one part of a window takes.
+  [[nodiscard]] static constexpr std::size_t mapped_bytes(window_shape shape) noexcept {
+    return signals_at(shape) + shape.signals * sizeof(signal_word);
+  }
+
+  [[nodiscard]] window_shape shape() const noexcept { return shape_; }
+  [[nodiscard]] rank_id mine() const noexcept { return mine_; }
+  [[nodiscard]] std::size_t ranks() const noexcept { return bases_.size(); }
+  [[nodiscard]] std::byte* data(rank_id rank) const noexcept { return bases_[rank.index()]; }
+  [[nodiscard]] signal_word& signal(rank_id rank, signal_id id) const noexcept {
+    // Fresh mapped memory is all zero, which is the value representation of a fresh signal_word.
+    return *reinterpret_cast<signal_word*>(bases_[rank.index()] + signals_at(shape_) +
+                                           index(id) * sizeof(signal_word));
+  }
+
+ private:
+  static constexpr std::size_t signals_at(window_shape shape) noexcept {
+    return align_up(shape.bytes, cache_line_bytes);
+  }
+
+  window_shape shape_;
+  rank_id mine_;
+  std::vector<std::shared_ptr<const mapping>> parts_;
+  std::vector<std::byte*> bases_;
+};
+
+/// The data path of every transport whose peers' memory loads and stores. What is left to such a
+/// transport is where the memory comes from. Semantics: the numbered list at `transport`.
+class direct_path {
+ public:
+  using window = direct_window;
+  static constexpr transport_capabilities capabilities{.any_local_memory = true, .fetch_add = true};
+
+  [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
+
+  [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept {
+    return {at.data(at.mine()), at.shape().bytes};
+  }
+  [[nodiscard]] std::byte* peer_memory(const window& at, rank_id peer) const noexcept {
+    return at.data(peer);
+  }
+
+  [[nodiscard]] errc put(rank_id peer, const window& at, std::size_t offset,
+                         std::span<const std::byte> source) noexcept {
+    if (!holds(at, peer, offset, source.size())) return errc::out_of_range;
+    if (!source.empty()) std::memcpy(at.data(peer) + offset, source.data(), source.size());
+    return errc::ok;
+  }
+
+  [[nodiscard]] errc signal(rank_id peer, const window& at, signal_id id,
+                            std::uint64_t value) noexcept {
+    if (!has(at, peer, id)) return errc::out_of_range;
+    at.signal(peer, id).raise(value);
+    return errc::ok;
+  }
+
+  [[nodiscard]] errc put_signal(rank_id peer, const window& at, std::size_t offset,
+                                std::span<const std::byte> source, signal_id id,
+                                std::uint64_t value) noexcept {
+    if (!has(at, peer, id)) return errc::out_of_range;
+    if (const errc code = put(peer, at, offset, source); code != errc::ok) return code;
+    at.signal(peer, id).raise(value);
+    return errc::ok;
+  }
+
+  [[nodiscard]] errc get(rank_id peer, const window& at, std::size_t offset,
+                         std::span<std::byte> target) noexcept {
+    if (!holds(at, peer, offset, target.size())) return errc::out_of_range;
+    if (!target.empty()) std::memcpy(target.data(), at.data(peer) + offset, target.size());
+    return errc::ok;
+  }
+
+  [[nodiscard]] errc fetch_add(rank_id peer, const window& at, std::size_t offset,
+                               std::uint64_t addend, std::uint64_t& before) noexcept {
+    if (!holds(at, peer, offset, sizeof addend)) return errc::out_of_range;
+    if (offset % sizeof addend != 0) return errc::invalid_argument;
+    auto& word = *reinterpret_cast<std::uint64_t*>(at.data(peer) + offset);
+    // order: seq_cst, so that a counter may serve as a lock or a ticket on its own.
+    before = std::atomic_ref{word}.fetch_add(addend, std::memory_order_seq_cst);
+    return errc::ok;
+  }
+
+  [[nodiscard]] errc wait(const window& at, signal_id id, std::uint64_t value, deadline until,
+                          std::optional<rank_id> awaited) noexcept {
+    if (!has(at, at.mine(), id)) return errc::out_of_range;
+    return at.signal(at.mine(), id).wait_at_least(value, until, thresholds_, [&]() noexcept {
+      return members_->health(awaited);
+    });
+  }
+
+  [[nodiscard]] std::uint64_t value(const window& at, signal_id id) const noexcept {
+    return has(at, at.mine(), id) ? at.signal(at.mine(), id).value() : 0;
+  }
+
+  // Stores need no help: they are done when the call returns, and `signal` orders them.
+  [[nodiscard]] errc flush(rank_id) noexcept { return errc::ok; }
+  [[nodiscard]] errc quiet() noexcept { return errc::ok; }
+  [[nodiscard]] errc progress() noexcept { return errc::ok; }
+
+ protected:
+  direct_path(bootstrap& boot, wait_thresholds thresholds)
+      : boot_{&boot}, members_{boot.members()}, thresholds_{thresholds} {}
+
+ private:
+  static bool holds(const window& at, rank_id peer, std::size_t offset,
+                    std::size_t bytes) noexcept {
+    const std::size_t all = at.shape().bytes;
+    return peer.index() < at.ranks() && offset <= all && bytes <= all - offset;
+  }
+  static bool has(const window& at, rank_id peer, signal_id id) noexcept {
+    return peer.index() < at.ranks() && index(id) < at.shape().signals;
+  }
+
+  bootstrap* boot_;
+  std::shared_ptr<membership> members_;
+  wait_thresholds thresholds_;
+};
+
+}  // namespace peerbus

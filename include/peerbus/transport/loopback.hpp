@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/mapping.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/detail/memory_limit.hpp>
+#include <peerbus/transport/direct.hpp>
+
+namespace peerbus {
+
+/// Ranks are threads of one process; a window is that process's own memory.
+template <wait_policy Wait = adaptive_wait>
+class basic_loopback : public direct_path {
+ public:
+  static constexpr rank_kind ranks_are = rank_kind::threads;
+
+  /// Throws: `error` unsupported if the ranks of `boot` are not threads of one process.
+  explicit basic_loopback(bootstrap& boot, Wait policy = {})
+      : direct_path{boot, policy.thresholds(boot.ranks_here(), usable_cores())} {
+    if (boot.addresses() != address_space::shared)
+      throw error{errc::unsupported,
+                  "loopback connects threads of one process, but these ranks are processes: start "
+                  "them with run_threads, or use unified_bus"};
+  }
+
+  [[nodiscard]] window make_window(window_shape shape, deadline until) {
+    std::shared_ptr<const mapping> mine;
+    auto objection = detail::objection_to(shape);
+    if (!objection) {
+      try {
+        mine = std::make_shared<const mapping>(
+            mapping::anonymous(direct_window::mapped_bytes(shape) + 1));
+      } catch (const error& problem) {
+        objection = problem;
+      }
+    }
+    bootstrap::contribution address;
+    const auto* const handle = &mine;
+    address.bytes.resize(sizeof handle);
+    std::memcpy(address.bytes.data(), &handle, sizeof handle);
+    const auto all = gather_or_refuse(boot(), "window", std::move(address), objection, until);
+
+    std::vector<std::shared_ptr<const mapping>> parts;
+    for (const auto& from : all) {
+      const std::shared_ptr<const mapping>* theirs = nullptr;
+      std::memcpy(&theirs, from.bytes.data(), sizeof theirs);
+      parts.push_back(*theirs);
+    }
+    // `mine` lies on this stack: nobody may go on before all have copied all.
+    agree(boot(), "window shared", {}, until);
+    return window{shape, boot().rank(), std::move(parts)};
+  }
+};
+
+using loopback = basic_loopback<>;
+static_assert(direct_transport<loopback>);
+
+}  // namespace peerbus

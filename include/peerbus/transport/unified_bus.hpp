@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/mapping.hpp>
+#include <peerbus/core/unique_fd.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/detail/memory_limit.hpp>
+#include <peerbus/transport/direct.hpp>
+
+namespace peerbus {
+
+/// Emulates the Unified Bus of a CloudMatrix384 among processes of one host: each rank's part of a
+/// window is an unnamed memory file (memfd), given to the peers over the bootstrap and mapped by
+/// all. It has no name, needs no /dev/shm, and is gone with the last process that maps it,
+/// whichever was killed and when. Threads of one process may be ranks too.
+///
+/// Memory is taken as it is touched. If the machine runs out at that moment, the kernel kills a
+/// process, and its peers get `peer_dead`.
+template <wait_policy Wait = adaptive_wait>
+class basic_unified_bus : public direct_path {
+ public:
+  static constexpr rank_kind ranks_are = rank_kind::processes;
+
+  explicit basic_unified_bus(bootstrap& boot, Wait policy = {})
+      : direct_path{boot, policy.thresholds(boot.ranks_here(), usable_cores())} {}
+
+  [[nodiscard]] window make_window(window_shape shape, deadline until) {
+    const std::size_t bytes = file_bytes(shape);
+    bootstrap::contribution mine;
+    auto objection = detail::objection_to(shape);
+    if (!objection) {
+      try {
+        mine.fd = make_file(bytes);
+      } catch (const error& problem) {
+        objection = problem;
+      }
+    }
+    auto all = gather_or_refuse(boot(), "window", std::move(mine), objection, until);
+
+    std::vector<std::shared_ptr<const mapping>> parts;
+    try {
+      for (std::size_t r = 0; r < all.size(); ++r) {
+        parts.push_back(map_file(all[r].fd.get(), bytes, rank_id{r}));
+        all[r].fd.reset();
+      }
+    } catch (const error& problem) {
+      objection = problem;
+    }
+    // Throws on all ranks or on none: one may have run out of address space or descriptors.
+    agree(boot(), "window mapped", {}, until, objection);
+    return window{shape, boot().rank(), std::move(parts)};
+  }
+
+ private:
+  static std::size_t file_bytes(window_shape shape) noexcept {
+    // Never empty, which could not be mapped; whole huge pages where it has any.
+    const std::size_t bytes = direct_window::mapped_bytes(shape) + 1;
+    return align_up(bytes, bytes >= huge_page_bytes ? huge_page_bytes : 4096);
+  }
+
+  static unique_fd make_file(std::size_t bytes) {
+    unique_fd file{::memfd_create("peerbus", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+    if (!file) throw error{errc::system, detail::concat("memfd_create: ", std::strerror(errno))};
+    if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
+      throw error{errc::out_of_memory, detail::concat("cannot size a memory file to ", bytes,
+                                                      " bytes: ", std::strerror(errno))};
+    // Sealed, so that no peer can shrink it under our feet (which would be a SIGBUS here).
+    ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    return file;
+  }
+
+  static std::shared_ptr<const mapping> map_file(int fd, std::size_t bytes, rank_id owner) {
+    struct stat status{};
+    if (fd < 0 || ::fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes)
+      throw error{errc::mismatch, detail::concat("the memory file of ", owner, " has ",
+                                                 status.st_size, " bytes, expected ", bytes)};
+    return std::make_shared<const mapping>(mapping::shared_file(fd, bytes));
+  }
+};
+
+using unified_bus = basic_unified_bus<>;
+static_assert(direct_transport<unified_bus>);
+
+}  // namespace peerbus

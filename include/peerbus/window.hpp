@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus {
+
+/// Memory that every rank of a communicator contributes alike and all may write: made by
+/// `communicator::make_window`, released by the destructor, which is not collective. It must not
+/// outlive its communicator. Offsets are bytes from the start of a rank's part.
+///
+/// The functions that return `errc` are the data path: noexcept, no allocation, no lock; see the
+/// numbered semantics at `transport`.
+template <transport Transport>
+class window {
+ public:
+  window(Transport& bus, window_shape shape, typename Transport::window memory)
+      : bus_{&bus}, shape_{shape}, memory_{std::move(memory)} {}
+
+  [[nodiscard]] window_shape shape() const noexcept { return shape_; }
+  /// What the transport calls this window; for code that drives the transport itself.
+  [[nodiscard]] const typename Transport::window& memory() const noexcept { return memory_; }
+
+  /// This rank's part, as whole `T`s.
+  template <class T = std::byte>
+    requires std::is_trivially_copyable_v<T>
+  [[nodiscard]] std::span<T> local() const noexcept {
+    const auto bytes = bus_->local(memory_);
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+
+  /// The part of `peer`, as whole `T`s, where its memory loads and stores.
+  template <class T = std::byte>
+    requires std::is_trivially_copyable_v<T> && direct_transport<Transport>
+  [[nodiscard]] std::span<T> peer(rank_id peer) const noexcept {
+    return {reinterpret_cast<T*>(bus_->peer_memory(memory_, peer)), shape_.bytes / sizeof(T)};
+  }
+
+  template <class T>
+  [[nodiscard]] errc put(rank_id peer, std::size_t offset, std::span<T> source) noexcept {
+    return bus_->put(peer, memory_, offset, std::as_bytes(source));
+  }
+  template <class T>
+  [[nodiscard]] errc put_signal(rank_id peer, std::size_t offset, std::span<T> source, signal_id id,
+                                std::uint64_t value) noexcept {
+    return bus_->put_signal(peer, memory_, offset, std::as_bytes(source), id, value);
+  }
+  template <class T>
+  [[nodiscard]] errc get(rank_id peer, std::size_t offset, std::span<T> target) noexcept {
+    return bus_->get(peer, memory_, offset, std::as_writable_bytes(target));
+  }
+  [[nodiscard]] errc signal(rank_id peer, signal_id id, std::uint64_t value) noexcept {
+    return bus_->signal(peer, memory_, id, value);
+  }
+  [[nodiscard]] errc fetch_add(rank_id peer, std::size_t offset, std::uint64_t addend,
+                               std::uint64_t& before) noexcept {
+    return bus_->fetch_add(peer, memory_, offset, addend, before);
+  }
+  [[nodiscard]] errc flush(rank_id peer) noexcept { return bus_->flush(peer); }
+
+  /// Until this rank's own signal `id` is at least `value`. `awaited` is the rank that is to raise
+  /// it, if known: its departure then ends the wait.
+  [[nodiscard]] errc wait(signal_id id, std::uint64_t value, deadline until,
+                          std::optional<rank_id> awaited = std::nullopt) noexcept {
+    return bus_->wait(memory_, id, value, until, awaited);
+  }
+  [[nodiscard]] std::uint64_t value(signal_id id) const noexcept {
+    return bus_->value(memory_, id);
+  }
+
+  /// As `wait`, for callers who would only turn a failure into an exception.
+  /// Throws: `error` with the expected and the present value and who is missing.
+  void await(signal_id id, std::uint64_t value, deadline until,
+             std::optional<rank_id> awaited = std::nullopt) {
+    const errc code = wait(id, value, until, awaited);
+    if (code == errc::ok) return;
+    std::string text = detail::concat("wait for signal ", index(id), " of ", shape_.signals);
+    if (awaited) text += detail::concat(" from ", *awaited);
+    text += detail::concat(": expected at least ", value, ", seen ", this->value(id));
+    if (const auto missing = bus_->boot().members()->describe_missing(); !missing.empty())
+      text += "; " + missing;
+    throw error{code, text};
+  }
+
+ private:
+  Transport* bus_;
+  window_shape shape_;
+  typename Transport::window memory_;
+};
+
+}  // namespace peerbus
