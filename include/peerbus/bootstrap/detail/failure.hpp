@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus::detail {
+
+/// Why a collective of the bootstrap ended, before it became an exception: it travels between
+/// ranks, so that all of them throw the same.
+struct failure {
+  errc code;
+  std::string text;
+};
+
+inline failure missing_ranks(std::string_view doing, const std::vector<rank_id>& missing,
+                             std::size_t size, deadline::clock::duration span) {
+  return {errc::timed_out, concat("allgather for '", doing, "': ", describe_ranks(missing), " of ",
+                                  size, " did not come within ", describe_span(span))};
+}
+
+/// `gone` is a list of fates, such as "rank 3 died".
+inline failure gone_ranks(std::string_view doing, std::string_view gone) {
+  return {errc::peer_dead, concat("allgather for '", doing, "': ", gone)};
+}
+
+inline failure different_collectives(rank_id one, std::string_view one_doing, rank_id other,
+                                     std::string_view other_doing) {
+  return {errc::mismatch,
+          concat("ranks called different collectives: ", one, " an allgather for '", one_doing,
+                 "', ", other, " one for '", other_doing, "'; expected the same on all")};
+}
+
+inline failure too_many_bytes(std::string_view doing, rank_id rank, std::size_t bytes,
+                              std::size_t most) {
+  return {errc::invalid_argument, concat("allgather for '", doing, "': ", rank, " gave ", bytes,
+                                         " bytes, expected at most ", most)};
+}
+
+inline failure no_descriptors(std::string_view doing, rank_id rank, std::size_t size) {
+  return {errc::system, concat("allgather for '", doing, "': ", rank, " has no file descriptors ",
+                               "left for what ", size, " ranks give (see `ulimit -n`)")};
+}
+
+inline failure poisoned_by(std::string_view doing, std::string_view earlier) {
+  return {errc::poisoned, concat("allgather for '", doing, "' after one that failed: ", earlier)};
+}
+
+/// What became of a rank whose connection closed: the process ends just after its sockets.
+inline std::string describe_closed(rank_id peer, const membership& members) {
+  if (members.state(peer) == rank_state::running &&
+      !members.ends_within(peer, std::chrono::milliseconds{1000}))
+    return concat(peer, " closed its connection");
+  return members.fate(peer);
+}
+
+}  // namespace peerbus::detail

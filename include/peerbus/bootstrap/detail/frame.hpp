@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// What travels between rank 0 and the others over a Unix stream socket: a header, `text_bytes` of
+/// text, `body_bytes` of bytes, then one byte for each batch of up to 253 descriptors (the kernel's
+/// limit for a message) with the batch attached to it. Host byte order: both ends are on one host.
+enum class frame_kind : std::uint32_t {
+  give = 1,     ///< to rank 0: a rank's contribution, and the purpose as text
+  result = 2,   ///< from rank 0: what everybody gave
+  refuse = 3,   ///< either way: the collective failed with `code` and this text
+  welcome = 4,  ///< from rank 0: everybody has come
+};
+
+struct frame_header {
+  static constexpr std::uint32_t expected_magic = 0x7062'6601;
+
+  std::uint32_t magic = expected_magic;
+  std::uint32_t kind = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t text_bytes = 0;
+  std::uint64_t body_bytes = 0;
+  std::uint32_t fds = 0;
+  std::uint32_t code = 0;
+};
+static_assert(sizeof(frame_header) == 40);
+
+struct frame {
+  frame_header header;
+  std::string text;
+  std::vector<std::byte> body;
+  std::vector<unique_fd> fds;
+};
+
+inline constexpr std::size_t most_text_bytes = std::size_t{1} << 16;
+inline constexpr std::size_t fds_per_message = 253;
+
+/// The bytes of a frame, but for those that carry descriptors. Text beyond the limit is cut.
+inline std::vector<std::byte> encode_frame(frame_header header, std::string_view text,
+                                           std::span<const std::byte> body) {
+  text = text.substr(0, most_text_bytes);
+  header.text_bytes = text.size();
+  header.body_bytes = body.size();
+  std::vector<std::byte> out(sizeof header + text.size() + body.size());
+  std::memcpy(out.data(), &header, sizeof header);
+  if (!text.empty()) std::memcpy(out.data() + sizeof header, text.data(), text.size());
+  if (!body.empty())
+    std::memcpy(out.data() + sizeof header + text.size(), body.data(), body.size());
+  return out;
+}
+
+/// Reads one frame as it comes, without blocking. Trusts nothing: sizes are checked against the
+/// limits first, and memory grows with the bytes that really came.
+class frame_reader {
+ public:
+  enum class status { more, done, closed, malformed, no_descriptors };
+
+  frame_reader(std::uint64_t most_body_bytes, std::uint32_t most_fds)
+      : most_body_bytes_{most_body_bytes}, most_fds_{most_fds} {}
+
+  /// Reads what is there.
+  [[nodiscard]] status step(int socket) {
+    for (;;) {
+      if (const auto now = enter_stage(); now != status::more) return now;
+      const std::span<std::byte> target = next_target();
+      const ssize_t got = receive(socket, target);
+      if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? status::more : status::closed;
+      if (got == 0) return status::closed;
+      if (truncated_) return status::no_descriptors;
+      filled_ += static_cast<std::size_t>(got);
+      if (read_.fds.size() > (stage_ == stage::header ? most_fds_ : read_.header.fds))
+        return status::malformed;
+    }
+  }
+
+  /// Whether a frame has been begun but not finished.
+  [[nodiscard]] bool amid() const noexcept { return stage_ != stage::header || filled_ != 0; }
+
+  /// The frame, once `step` has said `done`; ready for the next one after.
+  [[nodiscard]] frame take() {
+    stage_ = stage::header;
+    filled_ = 0;
+    return std::exchange(read_, frame{});
+  }
+
+ private:
+  enum class stage { header, text, body, tail, done };
+
+  /// Moves on while the present stage is full.
+  status enter_stage() {
+    const frame_header& header = read_.header;
+    for (;;) {
+      switch (stage_) {
+        case stage::header:
+          if (filled_ < sizeof header) return status::more;
+          std::memcpy(&read_.header, raw_.data(), sizeof header);
+          if (header.magic != frame_header::expected_magic || header.kind < 1 || header.kind > 4 ||
+              header.text_bytes > most_text_bytes || header.body_bytes > most_body_bytes_ ||
+              header.fds > most_fds_ || read_.fds.size() > header.fds)
+            return status::malformed;
+          stage_ = stage::text;
+          break;
+        case stage::text:
+          if (filled_ < header.text_bytes) return status::more;
+          stage_ = stage::body;
+          break;
+        case stage::body:
+          if (filled_ < header.body_bytes) return status::more;
+          stage_ = stage::tail;
+          break;
+        case stage::tail:
+          if (filled_ < (header.fds + fds_per_message - 1) / fds_per_message) return status::more;
+          if (read_.fds.size() != header.fds) return status::malformed;
+          stage_ = stage::done;
+          break;
+        case stage::done: return status::done;
+      }
+      filled_ = 0;
+    }
+  }
+
+  /// Where the next bytes go: never more than the stage wants, so that no read runs into the
+  /// next frame.
+  std::span<std::byte> next_target() {
+    switch (stage_) {
+      case stage::header: return std::span{raw_}.subspan(filled_);
+      case stage::text:
+        read_.text.resize(read_.header.text_bytes);
+        return std::as_writable_bytes(std::span{read_.text}).subspan(filled_);
+      case stage::body: {
+        constexpr std::size_t step = std::size_t{1} << 16;
+        auto& body = read_.body;
+        if (filled_ == body.size())
+          body.resize(std::min<std::size_t>(read_.header.body_bytes,
+                                            body.size() + std::max(step, body.size())));
+        return std::span{body}.subspan(filled_);
+      }
+      default: return std::span{raw_}.first(1);
+    }
+  }
+
+  ssize_t receive(int socket, std::span<std::byte> target) {
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(fds_per_message * sizeof(int))> control;
+    iovec data{target.data(), target.size()};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    ssize_t got = 0;
+    do {
+      got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) return got;
+    for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+         part = CMSG_NXTHDR(&message, part)) {
+      if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+      const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (std::size_t i = 0; i < count; ++i) {
+        int fd = -1;
+        std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+        read_.fds.emplace_back(fd);
+      }
+    }
+    // There was room for all that a message can hold: the process is out of descriptors.
+    truncated_ = (message.msg_flags & MSG_CTRUNC) != 0;
+    return got;
+  }
+
+  std::uint64_t most_body_bytes_;
+  std::uint32_t most_fds_;
+  stage stage_ = stage::header;
+  std::size_t filled_ = 0;
+  std::array<std::byte, sizeof(frame_header)> raw_{};
+  frame read_;
+  bool truncated_ = false;
+};
+
+/// Writes one frame as the socket takes it, without blocking. The bytes and the descriptors belong
+/// to the caller and stay until `done`: one buffer serves all receivers.
+class frame_writer {
+ public:
+  /// `throttled`: too many descriptors of this user are under way (ETOOMANYREFS, for all but root);
+  /// they become fewer as the receivers read.
+  enum class status { more, done, closed, throttled, failed };
+
+  frame_writer(std::span<const std::byte> bytes, std::span<const int> fds)
+      : bytes_{bytes}, fds_{fds} {}
+
+  /// Writes what the socket takes. After `failed`, errno says why.
+  [[nodiscard]] status step(int socket) noexcept {
+    while (sent_ < bytes_.size() || sent_fds_ < fds_.size()) {
+      if (const ssize_t put = send_some(socket); put < 0) {
+        if (errno == EINTR) continue;
+        if (errno == EAGAIN || errno == EWOULDBLOCK) return status::more;
+        if (errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM) return status::throttled;
+        return errno == EPIPE || errno == ECONNRESET ? status::closed : status::failed;
+      }
+    }
+    return status::done;
+  }
+
+  /// Whether the frame has been begun but not finished.
+  [[nodiscard]] bool amid() const noexcept {
+    return sent_ != 0 && (sent_ < bytes_.size() || sent_fds_ < fds_.size());
+  }
+
+ private:
+  ssize_t send_some(int socket) noexcept {
+    if (sent_ < bytes_.size()) {
+      const ssize_t put = ::send(socket, bytes_.data() + sent_, bytes_.size() - sent_,
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (put > 0) sent_ += static_cast<std::size_t>(put);
+      return put;
+    }
+    const auto batch = fds_.subspan(sent_fds_, std::min(fds_per_message, fds_.size() - sent_fds_));
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(fds_per_message * sizeof(int))> control{};
+    char mark = 'f';
+    iovec data{&mark, 1};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(batch.size_bytes());
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(batch.size_bytes());
+    std::memcpy(CMSG_DATA(part), batch.data(), batch.size_bytes());
+    const ssize_t put = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (put > 0) sent_fds_ += batch.size();
+    return put;
+  }
+
+  std::span<const std::byte> bytes_;
+  std::span<const int> fds_;
+  std::size_t sent_ = 0;
+  std::size_t sent_fds_ = 0;
+};
+
+}  // namespace peerbus::detail

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/failure.hpp>
+#include <peerbus/bootstrap/detail/frame.hpp>
+#include <peerbus/bootstrap/detail/gathered.hpp>
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// The star as rank 0 sees it: a connection to each other rank. Never blocks on one of them, so
+/// that the death of any other is seen at once.
+class hub {
+ public:
+  using contribution = bootstrap::contribution;
+
+  /// `spokes` by rank; the entry of rank 0 is empty.
+  explicit hub(std::vector<unique_fd> spokes) : spokes_{std::move(spokes)} {}
+
+  std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
+                                      const membership& members) {
+    doing = doing.substr(0, most_text_bytes);
+    if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
+    broken_ = "interrupted";
+    ++sequence_;
+    std::vector<contribution> given(spokes_.size());
+    given[0] = std::move(mine);
+    if (auto why = try_allgather(given, until, doing, members)) {
+      refuse_all(*why);
+      broken_ = why->text;
+      throw error{why->code, why->text};
+    }
+    broken_.reset();
+    return given;
+  }
+
+ private:
+  struct seat {
+    frame_reader reader;
+    bool here = false;
+  };
+
+  std::optional<failure> try_allgather(std::vector<contribution>& given, deadline until,
+                                       std::string_view doing, const membership& members) {
+    try {
+      constexpr auto most = bootstrap::max_contribution_bytes;
+      if (given[0].bytes.size() > most)
+        return too_many_bytes(doing, rank_id{0}, given[0].bytes.size(), most);
+      if (auto why = collect(given, until, doing, members)) return why;
+      return distribute(given, until, doing);
+    } catch (const std::bad_alloc&) {
+      return failure{errc::out_of_memory,
+                     concat("allgather for '", doing, "': rank 0 has no memory for what ",
+                            spokes_.size(), " ranks give")};
+    }
+  }
+
+  std::optional<failure> collect(std::vector<contribution>& given, deadline until,
+                                 std::string_view doing, const membership& members) {
+    const auto span = until.remaining();
+    std::vector<seat> seats;
+    // All are watched to the end, also those that have given: they may die meanwhile.
+    std::vector<pollfd> entries;
+    for (const unique_fd& spoke : spokes_) {
+      seats.push_back({frame_reader{bootstrap::max_contribution_bytes, 1}, false});
+      entries.push_back({spoke.get(), POLLIN, 0});
+    }
+    std::size_t missing = spokes_.size() - 1;
+    std::size_t total = given[0].bytes.size() + spokes_.size() * sizeof(gathered_entry);
+    while (missing != 0) {
+      const bool last_look = until.expired();
+      poll_for(entries, until, look_around);
+      std::string gone;
+      for (const rank_id peer : all_ranks{spokes_.size()}) {
+        if (entries[peer.index()].revents == 0) continue;
+        seat& from = seats[peer.index()];
+        const auto now = from.reader.step(spokes_[peer.index()].get());
+        if (now == frame_reader::status::more) continue;
+        if (now == frame_reader::status::no_descriptors)
+          return no_descriptors(doing, rank_id{0}, spokes_.size());
+        if (now == frame_reader::status::closed) {
+          gone += (gone.empty() ? "" : ", ") + describe_closed(peer, members);
+          entries[peer.index()].fd = -1;
+          continue;
+        }
+        if (now == frame_reader::status::malformed) return malformed(doing, peer);
+        if (auto why = take_seat(from, given[peer.index()], doing, peer)) return why;
+        --missing;
+        total += given[peer.index()].bytes.size();
+        if (total > most_gathered_bytes)
+          return failure{errc::invalid_argument,
+                         concat("allgather for '", doing, "': ", spokes_.size(), " ranks gave more ",
+                                "than ", most_gathered_bytes, " bytes together")};
+      }
+      if (!gone.empty()) return gone_ranks(doing, gone);
+      if (missing == 0) break;
+      const auto awaited = absent(seats);
+      // Not all ends show as a closed connection: a rank's own child may hold it open.
+      if (members.first_failed() || std::any_of(awaited.begin(), awaited.end(), [&](rank_id peer) {
+            return members.state(peer) == rank_state::left;
+          }))
+        return gone_ranks(doing, members.describe_missing());
+      if (last_look) return missing_ranks(doing, awaited, spokes_.size(), span);
+    }
+    return std::nullopt;
+  }
+
+  std::optional<failure> take_seat(seat& from, contribution& given, std::string_view doing,
+                                   rank_id peer) const {
+    frame said = from.reader.take();
+    if (said.header.kind == static_cast<std::uint32_t>(frame_kind::refuse))
+      return told_failure(said);
+    if (said.header.kind != static_cast<std::uint32_t>(frame_kind::give) || from.here ||
+        said.header.sequence != sequence_)
+      return malformed(doing, peer);
+    if (said.text != doing) return different_collectives(rank_id{0}, doing, peer, said.text);
+    from.here = true;
+    given.bytes = std::move(said.body);
+    if (!said.fds.empty()) given.fd = std::move(said.fds.front());
+    return std::nullopt;
+  }
+
+  /// A rank that dies here has given its part: the others get the result all the same, and learn
+  /// of the death when they next wait.
+  std::optional<failure> distribute(const std::vector<contribution>& given, deadline until,
+                                    std::string_view doing) {
+    // A result that is complete is not withheld for a deadline that passed just now.
+    constexpr std::chrono::seconds least{1};
+    const auto patience = until.remaining() < least ? deadline::after(least) : until;
+    const auto span = patience.remaining();
+    const auto body = encode_gathered(given);
+    std::vector<int> fds;
+    for (const contribution& one : given)
+      if (one.fd) fds.push_back(one.fd.get());
+    frame_header header;
+    header.kind = static_cast<std::uint32_t>(frame_kind::result);
+    header.sequence = sequence_;
+    header.fds = static_cast<std::uint32_t>(fds.size());
+    const auto bytes = encode_frame(header, {}, body);
+
+    std::vector<frame_writer> writers(spokes_.size(), frame_writer{bytes, fds});
+    // A rank that got half a result must not take a refusal for the other half.
+    const auto give_up = [&](failure why) {
+      for (const rank_id peer : all_ranks{spokes_.size()})
+        if (writers[peer.index()].amid()) ::shutdown(spokes_[peer.index()].get(), SHUT_RDWR);
+      return why;
+    };
+    std::vector<rank_id> waiting;
+    for (const rank_id peer : all_ranks{spokes_.size()})
+      if (peer.index() != 0) waiting.push_back(peer);
+    std::vector<pollfd> entries;
+    for (;;) {
+      bool throttled = false;
+      std::vector<rank_id> still;
+      entries.clear();
+      for (const rank_id peer : waiting) {
+        const int socket = spokes_[peer.index()].get();
+        const auto now = writers[peer.index()].step(socket);
+        if (now == frame_writer::status::failed)
+          return give_up({errc::system,
+                          concat("allgather for '", doing, "': sending to ", peer, ": ",
+                                 describe_errno(errno))});
+        if (now == frame_writer::status::done || now == frame_writer::status::closed) continue;
+        throttled = throttled || now == frame_writer::status::throttled;
+        still.push_back(peer);
+        entries.push_back({socket, POLLOUT, 0});
+      }
+      waiting = std::move(still);
+      if (waiting.empty()) return std::nullopt;
+      if (patience.expired()) break;
+      if (throttled) entries.clear();
+      poll_for(entries, patience, throttled ? throttle_pause : look_around);
+    }
+    return give_up({errc::timed_out,
+                    concat("allgather for '", doing, "': ", describe_ranks(waiting), " of ",
+                           spokes_.size(), " did not take the result within ",
+                           describe_span(span))});
+  }
+
+  /// To all that listen, now or when they come to their next collective.
+  void refuse_all(const failure& why) {
+    const auto bytes = encode_failure(why);
+    for (const unique_fd& spoke : spokes_) {
+      if (!spoke) continue;
+      frame_writer writer{bytes, {}};
+      // One try, which fits unless the rank has left much unread; then it learns by the hang-up.
+      if (writer.step(spoke.get()) != frame_writer::status::done)
+        ::shutdown(spoke.get(), SHUT_RDWR);
+    }
+  }
+
+  [[nodiscard]] static std::vector<rank_id> absent(const std::vector<seat>& seats) {
+    std::vector<rank_id> ranks;
+    for (const rank_id peer : all_ranks{seats.size()})
+      if (peer.index() != 0 && !seats[peer.index()].here) ranks.push_back(peer);
+    return ranks;
+  }
+
+  static failure malformed(std::string_view doing, rank_id peer) {
+    return {errc::system, concat("allgather for '", doing, "': ", peer,
+                                 " sent a malformed message")};
+  }
+
+  std::vector<unique_fd> spokes_;
+  std::uint64_t sequence_ = 0;
+  std::optional<std::string> broken_;
+};
+
+}  // namespace peerbus::detail

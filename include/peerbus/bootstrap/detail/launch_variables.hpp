@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus {
+
+/// A rank's place in a group that somebody else starts, and where the group meets.
+struct launch_settings {
+  std::size_t rank = 0;
+  std::size_t size = 1;
+  /// Position among the ranks of this host, which is what launchers count accelerators by.
+  std::size_t local_rank = 0;
+  /// The meeting point. A name only, as all ranks are on one host: nothing is resolved or opened
+  /// on the network. Groups that run at the same time need different ones.
+  std::string address = "127.0.0.1";
+  std::uint16_t port = 29500;
+  /// Tells groups of one user apart where the launcher names its job but no port.
+  std::string job;
+};
+
+namespace detail {
+
+inline constexpr std::size_t most_ranks = 65536;
+
+/// The names under which one launcher says the same things; null where it does not.
+struct launcher_names {
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+  const char* job;
+  /// Only with this variable are the others meant for this process.
+  const char* required;
+};
+
+inline constexpr launcher_names launchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", nullptr},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", nullptr},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_JOBID", nullptr},
+    // A batch script has SLURM_PROCID too, being no task of a step itself.
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_JOB_ID", "SLURM_STEP_ID"},
+};
+
+inline std::optional<std::string_view> variable(const char* name) {
+  const char* value = name == nullptr ? nullptr : std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string_view>{value};
+}
+
+/// The launcher whose variables this process has, the most specific to us first.
+inline const launcher_names* find_launcher() {
+  for (const launcher_names& names : launchers)
+    if ((variable(names.rank) || variable(names.size)) &&
+        (names.required == nullptr || variable(names.required)))
+      return &names;
+  return nullptr;
+}
+
+/// Throws: `error` invalid_argument unless `text` is a whole number from `least` to `most`.
+inline std::size_t parse_variable(const char* name, std::string_view text, std::size_t least,
+                                  std::size_t most, std::string_view meaning) {
+  std::size_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, value);
+  if (code != std::errc{} || stop != end || value < least || value > most)
+    throw error{errc::invalid_argument, concat(name, " is '", text, "', expected ", meaning,
+                                               " from ", least, " to ", most)};
+  return value;
+}
+
+inline std::size_t required_variable(const char* name, std::size_t least, std::size_t most,
+                                     std::string_view meaning, const char* beside) {
+  const auto text = variable(name);
+  if (!text)
+    throw error{errc::invalid_argument,
+                concat(name, " is not set although ", beside, " is, expected ", meaning, " from ",
+                       least, " to ", most)};
+  return parse_variable(name, *text, least, most, meaning);
+}
+
+/// Throws: `error` unsupported if some of the `size` ranks are on other hosts.
+inline void refuse_other_hosts(const launcher_names& names, std::size_t size) {
+  const auto here = variable(names.local_size);
+  if (here && parse_variable(names.local_size, *here, 1, most_ranks, "a number of ranks") != size)
+    throw error{errc::unsupported, concat(names.local_size, " is ", *here, " but ", names.size,
+                                          " is ", size, ": expected all ranks on one host")};
+  const auto nodes = variable("SLURM_STEP_NUM_NODES");
+  if (names.required != nullptr && nodes && *nodes != "1")
+    throw error{errc::unsupported, concat("SLURM_STEP_NUM_NODES is '", *nodes,
+                                          "', expected 1: all ranks on one host")};
+}
+
+inline launch_settings read_launch_settings() {
+  const launcher_names* names = find_launcher();
+  if (names == nullptr)
+    throw error{errc::invalid_argument,
+                "RANK and WORLD_SIZE are not set, nor what mpirun and srun set in their place; "
+                "expected a launcher such as torchrun, mpirun or srun"};
+  launch_settings read;
+  read.size = required_variable(names->size, 1, most_ranks, "a number of ranks", names->rank);
+  read.rank = required_variable(names->rank, 0, read.size - 1, "a rank", names->size);
+  refuse_other_hosts(*names, read.size);
+  const auto local = variable(names->local_rank);
+  read.local_rank = local ? parse_variable(names->local_rank, *local, 0, read.size - 1, "a rank")
+                          : read.rank;
+  if (const auto address = variable("MASTER_ADDR"); address && !address->empty())
+    read.address = *address;
+  if (const auto port = variable("MASTER_PORT"))
+    read.port = static_cast<std::uint16_t>(
+        parse_variable("MASTER_PORT", *port, 0, 65535, "a port number"));
+  else if (const auto job = variable(names->job))
+    read.job = *job;
+  return read;
+}
+
+}  // namespace detail
+}  // namespace peerbus

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// strerror_r comes in two kinds: glibc's returns the text, POSIX's fills the buffer.
+inline const char* strerror_text(const char* text, const char*) noexcept { return text; }
+inline const char* strerror_text(int, const char* buffer) noexcept { return buffer; }
+
+/// What errno `number` means. Unlike strerror it may be called by several threads.
+inline std::string describe_errno(int number) {
+  std::array<char, 128> buffer{};
+  return strerror_text(::strerror_r(number, buffer.data(), buffer.size()), buffer.data());
+}
+
+/// An `error` for a system call that said no, with its reason and, where people can do something
+/// about it, what.
+inline error system_failure(std::string_view doing, int number) {
+  const char* hint = number == EMFILE ? " (see `ulimit -n`)" : "";
+  return error{errc::system, concat(doing, ": ", describe_errno(number), hint)};
+}
+
+/// Empty where the kernel or a container's filter does not allow it.
+inline unique_fd open_pidfd(pid_t pid) noexcept {
+#ifdef SYS_pidfd_open
+  return unique_fd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
+#else
+  (void)pid;
+  return {};
+#endif
+}
+
+/// Throws: `error` system.
+inline unique_fd duplicate(const unique_fd& fd) {
+  if (!fd) return {};
+  unique_fd copy{::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)};
+  if (!copy) throw system_failure("duplicating a file descriptor", errno);
+  return copy;
+}
+
+/// poll(2) until something happens, `until`, or `slice`. Returns early on a signal: callers loop.
+inline void poll_for(std::vector<pollfd>& entries, deadline until,
+                     std::chrono::milliseconds slice) noexcept {
+  for (pollfd& entry : entries) entry.revents = 0;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+      std::min<deadline::clock::duration>(until.remaining(), slice));
+  if (::poll(entries.data(), entries.size(), static_cast<int>(left.count())) < 0)
+    for (pollfd& entry : entries) entry.revents = 0;
+}
+
+/// How long to wait between two looks at what no descriptor tells: words in shared memory.
+inline constexpr std::chrono::milliseconds look_around{10};
+
+/// "30 s", "1.5 s", "20 ms": what is left of a deadline, for messages.
+inline std::string describe_span(deadline::clock::duration span) {
+  if (span == deadline::clock::duration::max()) return "an unlimited time";
+  const auto ms = std::chrono::round<std::chrono::milliseconds>(span).count();
+  if (ms < 1000) return concat(ms, " ms");
+  const auto tenths = (ms + 50) / 100;
+  return tenths % 10 == 0 ? concat(tenths / 10, " s") : concat(tenths / 10, ".", tenths % 10, " s");
+}
+
+/// "rank 3", "ranks 1, 3-9". `ranks` ascends.
+inline std::string describe_ranks(const std::vector<rank_id>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1].index() == ranks[last].index() + 1) ++last;
+    if (i != 0) text += ", ";
+    text += std::to_string(ranks[i].index());
+    if (last != i) text += concat(last == i + 1 ? ", " : "-", ranks[last].index());
+    i = last + 1;
+  }
+  return text;
+}
+
+}  // namespace peerbus::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus {
+
+/// What a rank runs: called with its bootstrap, returns nothing or an exit status.
+template <class F>
+concept rank_function =
+    std::invocable<F&, bootstrap&> &&
+    (std::is_void_v<std::invoke_result_t<F&, bootstrap&>> ||
+     std::convertible_to<std::invoke_result_t<F&, bootstrap&>, int>);
+
+namespace detail {
+
+/// One line in one write, so that lines of several ranks do not mix.
+inline void print_line(std::string_view text) noexcept {
+  std::fprintf(stderr, "peerbus: %.*s\n", static_cast<int>(text.size()), text.data());
+}
+
+inline void print_exception(rank_id rank, std::string_view what) noexcept {
+  constexpr std::string_view prefix = "peerbus: ";
+  if (what.substr(0, prefix.size()) == prefix) what.remove_prefix(prefix.size());
+  std::fprintf(stderr, "peerbus: rank %zu: %.*s\n", rank.index(), static_cast<int>(what.size()),
+               what.data());
+}
+
+/// A process can end with 0 to 255 only; what does not fit must not become 0.
+constexpr int exit_status(int returned) noexcept {
+  return returned < 0 || returned > 255 ? 255 : returned;
+}
+
+/// Calls `f`, reports what it throws on stderr. Returns: its status, or `on_throw`.
+template <class F>
+int call_reporting(rank_id rank, F&& f, int on_throw) noexcept {
+  try {
+    return f();
+  } catch (const std::exception& caught) {
+    print_exception(rank, caught.what());
+  } catch (...) {
+    print_exception(rank, "an exception that is not a std::exception");
+  }
+  return on_throw;
+}
+
+/// Runs `f` as a rank and announces how it ended. Returns: the exit status, 1 if `f` threw.
+template <rank_function F>
+int run_rank(F& f, bootstrap& boot) noexcept {
+  bool returned = false;
+  const int status = call_reporting(
+      boot.rank(),
+      [&] {
+        int result = 0;
+        if constexpr (std::is_void_v<std::invoke_result_t<F&, bootstrap&>>)
+          std::invoke(f, boot);
+        else
+          result = exit_status(std::invoke(f, boot));
+        returned = true;
+        return result;
+      },
+      1);
+  boot.members()->announce(returned ? rank_state::left : rank_state::failed);
+  return status;
+}
+
+inline void refuse_empty_world(std::size_t n, std::string_view function) {
+  if (n == 0)
+    throw error{errc::invalid_argument,
+                concat("a world of 0 ranks was given to ", function, ", expected at least 1")};
+}
+
+}  // namespace detail
+}  // namespace peerbus

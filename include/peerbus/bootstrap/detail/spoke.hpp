@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/failure.hpp>
+#include <peerbus/bootstrap/detail/frame.hpp>
+#include <peerbus/bootstrap/detail/gathered.hpp>
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// How long a sender waits when too many descriptors are under way, which nothing signals.
+inline constexpr std::chrono::milliseconds throttle_pause{1};
+
+/// The failure that a `refuse` frame tells of.
+inline failure told_failure(const frame& from) {
+  const auto last = static_cast<std::uint32_t>(errc::system);
+  const bool known = from.header.code >= 1 && from.header.code <= last;
+  return {known ? static_cast<errc>(from.header.code) : errc::system, from.text};
+}
+
+inline std::vector<std::byte> encode_failure(const failure& why) {
+  frame_header header;
+  header.kind = static_cast<std::uint32_t>(frame_kind::refuse);
+  header.code = static_cast<std::uint32_t>(why.code);
+  return encode_frame(header, why.text, {});
+}
+
+/// The star as any rank but 0 sees it: one connection.
+class spoke {
+ public:
+  using contribution = bootstrap::contribution;
+
+  explicit spoke(unique_fd hub) noexcept : hub_{std::move(hub)} {}
+
+  std::vector<contribution> allgather(const contribution& mine, deadline until,
+                                      std::string_view doing, const membership& members) {
+    doing = doing.substr(0, most_text_bytes);
+    outcome result = poisoned_by(doing, broken_.value_or(""));
+    if (!broken_) {
+      // Until it has gone well: an exception from elsewhere leaves the stream out of step too.
+      broken_ = "interrupted";
+      ++sequence_;
+      result = try_allgather(mine, until, doing, members);
+    }
+    if (const auto* why = std::get_if<failure>(&result)) {
+      if (broken_ == "interrupted") broken_ = why->text;
+      throw error{why->code, why->text};
+    }
+    broken_.reset();
+    return std::move(std::get<std::vector<contribution>>(result));
+  }
+
+ private:
+  using outcome = std::variant<std::vector<contribution>, failure>;
+
+  outcome try_allgather(const contribution& mine, deadline until, std::string_view doing,
+                        const membership& members) {
+    constexpr auto most = bootstrap::max_contribution_bytes;
+    if (mine.bytes.size() > most)
+      return give_up(too_many_bytes(doing, members.rank(), mine.bytes.size(), most), false);
+
+    frame_header header;
+    header.kind = static_cast<std::uint32_t>(frame_kind::give);
+    header.sequence = sequence_;
+    header.fds = mine.fd ? 1 : 0;
+    const auto bytes = encode_frame(header, doing, mine.bytes);
+    const std::vector<int> fds(header.fds, mine.fd.get());
+    frame_writer writer{bytes, fds};
+    frame_reader reader{most_gathered_bytes, static_cast<std::uint32_t>(members.size())};
+    auto why = exchange(writer, reader, until, doing, members);
+    if (why) return give_up(std::move(*why), writer.amid());
+    frame answer = reader.take();
+    if (answer.header.kind == static_cast<std::uint32_t>(frame_kind::refuse))
+      return told_failure(answer);
+    if (answer.header.kind == static_cast<std::uint32_t>(frame_kind::result) &&
+        answer.header.sequence == sequence_)
+      if (auto given = decode_gathered(std::move(answer), members.size()))
+        return std::move(*given);
+    return give_up(malformed(doing), false);
+  }
+
+  /// Sends and receives until there is an answer (empty), or says why there is none. Reads while
+  /// it sends: rank 0 may refuse before it has read everything.
+  std::optional<failure> exchange(frame_writer& writer, frame_reader& reader, deadline until,
+                                  std::string_view doing, const membership& members) {
+    const auto span = until.remaining();
+    // Rank 0 gives up at `until` and says whom it missed; only if it is away this rank has to.
+    constexpr std::chrono::seconds head_start{1};
+    const auto patience = deadline::after(
+        span > deadline::clock::duration::max() - head_start ? span : span + head_start);
+    std::optional<deadline> last_word;
+    std::vector<pollfd> entries(1);
+    bool sent = false;
+    for (;;) {
+      bool throttled = false;
+      if (!sent) {
+        const auto now = writer.step(hub_.get());
+        if (now == frame_writer::status::failed)
+          return failure{errc::system, concat("allgather for '", doing, "': ", members.rank(),
+                                              " sending to rank 0: ",
+                                              describe_errno(errno))};
+        // A rank 0 that has closed may have said why before.
+        sent = now == frame_writer::status::done || now == frame_writer::status::closed;
+        throttled = now == frame_writer::status::throttled;
+      }
+      switch (reader.step(hub_.get())) {
+        case frame_reader::status::done: return std::nullopt;
+        case frame_reader::status::more: break;
+        case frame_reader::status::closed:
+          return gone_ranks(doing, describe_closed(rank_id{0}, members));
+        case frame_reader::status::malformed: return malformed(doing);
+        case frame_reader::status::no_descriptors:
+          return no_descriptors(doing, members.rank(), members.size());
+      }
+      if (last_word && last_word->expired()) return gone_ranks(doing, members.describe_missing());
+      if (patience.expired())
+        return failure{errc::timed_out, concat("allgather for '", doing, "': rank 0 of ",
+                                               members.size(), " did not come within ",
+                                               describe_span(span))};
+      entries[0] = {hub_.get(), static_cast<short>(sent || throttled ? POLLIN : POLLIN | POLLOUT),
+                    0};
+      poll_for(entries, patience, throttled ? throttle_pause : look_around);
+      // If rank 0 takes part it is about to say the same, to everybody; it may also be busy.
+      if (!last_word && members.first_failed())
+        last_word = deadline::after(std::chrono::milliseconds{50});
+    }
+  }
+
+  /// Tells rank 0, and through it everybody, if a frame can still be begun; then hangs up.
+  failure give_up(failure why, bool amid_frame) {
+    if (!amid_frame) {
+      const auto bytes = encode_failure(why);
+      frame_writer writer{bytes, {}};
+      // One try: a connection that takes nothing tells as much by its end.
+      (void)writer.step(hub_.get());
+    }
+    ::shutdown(hub_.get(), SHUT_RDWR);
+    return why;
+  }
+
+  static failure malformed(std::string_view doing) {
+    return {errc::system, concat("allgather for '", doing, "': rank 0 sent a malformed message")};
+  }
+
+  unique_fd hub_;
+  std::uint64_t sequence_ = 0;
+  std::optional<std::string> broken_;
+};
+
+}  // namespace peerbus::detail

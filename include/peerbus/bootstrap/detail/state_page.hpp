@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <memory>
+
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// The memory in which the ranks say what became of them, one zeroed word each. It has no name in
+/// the file system and ends with the last process that maps it.
+class state_page {
+ public:
+  /// For children to inherit. Throws: `error` system.
+  explicit state_page(std::size_t ranks) : state_page{ranks, -1} {}
+
+  /// A file for other processes to `open`. Throws: `error` system.
+  [[nodiscard]] static unique_fd make_file(std::size_t ranks) {
+    unique_fd file{::memfd_create("peerbus-states", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+    if (!file || ::ftruncate(file.get(), static_cast<off_t>(bytes_for(ranks))) != 0)
+      throw system_failure("making the page of rank states", errno);
+    // Nobody can shorten it any more, which would kill who reads it.
+    ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+    return file;
+  }
+
+  /// Maps what `make_file` made. Throws: `error` system.
+  [[nodiscard]] static state_page open(std::size_t ranks, const unique_fd& file) {
+    struct stat found {};
+    if (::fstat(file.get(), &found) != 0 ||
+        static_cast<std::size_t>(found.st_size) < bytes_for(ranks))
+      throw error{errc::system, concat("the page of rank states has ", found.st_size,
+                                       " bytes, expected ", bytes_for(ranks))};
+    return state_page{ranks, file.get()};
+  }
+
+  [[nodiscard]] membership::state_word* words() const noexcept {
+    return static_cast<membership::state_word*>(memory_.get());
+  }
+  [[nodiscard]] const std::shared_ptr<void>& memory() const noexcept { return memory_; }
+
+ private:
+  state_page(std::size_t ranks, int file) {
+    const std::size_t bytes = bytes_for(ranks);
+    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
+    if (at == MAP_FAILED) throw system_failure("mapping the page of rank states", errno);
+    memory_ = std::shared_ptr<void>{at, [bytes](void* mapped) { ::munmap(mapped, bytes); }};
+  }
+
+  static constexpr std::size_t bytes_for(std::size_t ranks) noexcept {
+    return ranks * sizeof(membership::state_word);
+  }
+
+  std::shared_ptr<void> memory_;
+};
+
+}  // namespace peerbus::detail

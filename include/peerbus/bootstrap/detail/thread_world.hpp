@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/failure.hpp>
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::detail {
+
+/// Where the threads of one group meet.
+class thread_world {
+ public:
+  using contribution = bootstrap::contribution;
+
+  explicit thread_world(std::size_t size) : states_(size), told_(size, false), open_{fresh()} {}
+
+  [[nodiscard]] std::size_t size() const noexcept { return states_.size(); }
+  [[nodiscard]] membership::state_word* states() noexcept { return states_.data(); }
+
+  /// Lets those who wait look again at who is still there.
+  void wake() {
+    // Under the lock, or a rank between its look and its sleep would miss it.
+    const std::lock_guard lock{mutex_};
+    changed_.notify_all();
+  }
+
+  std::vector<contribution> allgather(const membership& members, contribution mine, deadline until,
+                                      std::string_view doing) {
+    const auto span = until.remaining();
+    const rank_id me = members.rank();
+    std::shared_ptr<round> current;
+    {
+      std::unique_lock lock{mutex_};
+      if (!failed_) join(me, std::move(mine), doing);
+      current = open_;
+      if (!failed_ && current->arrived == size()) {
+        current->complete = true;
+        open_ = fresh();
+        changed_.notify_all();
+      }
+      while (!failed_ && !current->complete) {
+        std::string gone;
+        for (const rank_id peer : all_ranks{size()})
+          if (!current->here[peer.index()] && members.state(peer) != rank_state::running)
+            gone += (gone.empty() ? "" : ", ") + members.fate(peer);
+        if (!gone.empty())
+          fail(gone_ranks(doing, gone));
+        else if (until.expired())
+          fail(missing_ranks(doing, missing(*current), size(), span));
+        else
+          changed_.wait_for(lock, std::min<deadline::clock::duration>(until.remaining(),
+                                                                      look_around));
+      }
+      if (!current->complete) throw_failure(me, doing);
+    }
+    // Complete: nobody writes to it any more. The copies are made side by side.
+    std::vector<contribution> result;
+    result.reserve(size());
+    for (const contribution& given : current->given)
+      result.push_back({given.bytes, duplicate(given.fd)});
+    return result;
+  }
+
+ private:
+  struct round {
+    std::vector<contribution> given;
+    std::vector<bool> here;
+    std::size_t arrived = 0;
+    rank_id first;
+    std::string doing;
+    bool complete = false;
+  };
+
+  [[nodiscard]] std::shared_ptr<round> fresh() const {
+    auto made = std::make_shared<round>();
+    made->given.resize(states_.size());
+    made->here.resize(states_.size());
+    return made;
+  }
+
+  void join(rank_id me, contribution mine, std::string_view doing) {
+    if (mine.bytes.size() > bootstrap::max_contribution_bytes)
+      return fail(too_many_bytes(doing, me, mine.bytes.size(), bootstrap::max_contribution_bytes));
+    if (open_->arrived == 0) {
+      open_->first = me;
+      open_->doing = doing;
+    } else if (open_->doing != doing) {
+      return fail(different_collectives(open_->first, open_->doing, me, doing));
+    }
+    open_->given[me.index()] = std::move(mine);
+    open_->here[me.index()] = true;
+    ++open_->arrived;
+  }
+
+  [[nodiscard]] static std::vector<rank_id> missing(const round& of) {
+    std::vector<rank_id> ranks;
+    for (const rank_id peer : all_ranks{of.here.size()})
+      if (!of.here[peer.index()]) ranks.push_back(peer);
+    return ranks;
+  }
+
+  void fail(failure why) {
+    failed_ = std::move(why);
+    changed_.notify_all();
+  }
+
+  [[noreturn]] void throw_failure(rank_id me, std::string_view doing) {
+    const bool again = std::exchange(told_[me.index()], true);
+    const failure why = again ? poisoned_by(doing, failed_->text) : *failed_;
+    throw error{why.code, why.text};
+  }
+
+  std::vector<membership::state_word> states_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<failure> failed_;
+  std::vector<char> told_;
+  std::shared_ptr<round> open_;
+};
+
+/// A rank that is a thread of this process.
+class thread_bootstrap final : public bootstrap {
+ public:
+  thread_bootstrap(std::shared_ptr<thread_world> world, rank_id rank) : world_{std::move(world)} {
+    set_members(std::make_shared<membership>(rank, world_->size(), world_->states(), world_,
+                                             std::vector<unique_fd>{}));
+  }
+
+  [[nodiscard]] address_space addresses() const noexcept override { return address_space::shared; }
+
+  [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
+                                                    std::string_view doing) override {
+    return world_->allgather(*members(), std::move(mine), until, doing);
+  }
+
+ private:
+  std::shared_ptr<thread_world> world_;
+};
+
+}  // namespace peerbus::detail

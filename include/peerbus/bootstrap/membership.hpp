@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus {
+
+/// What a rank says of itself, in memory that all ranks read. Only the rank itself writes it; that
+/// a process died without a word is seen from its pidfd instead.
+enum class rank_state : std::uint32_t {
+  running = 0,  ///< zero, so that fresh memory says it
+  left = 1,     ///< ended in good order and will take part in nothing more
+  failed = 2,   ///< ended by an error
+};
+
+/// Who is still there. Asked by waiters every few milliseconds, never on the fast path.
+///
+/// A rank that failed or died takes the whole group with it: any rank may be waiting for one that
+/// waits for the dead one. A rank that left in good order is missed only by who waits for it.
+///
+/// Threads: all functions may be called from any thread of the rank.
+class membership {
+ public:
+  using state_word = std::atomic<std::uint32_t>;
+  static_assert(state_word::is_always_lock_free);
+
+  /// `states` is one word per rank in memory shared by all of them; `owner` keeps it alive.
+  /// `processes` holds a pidfd per rank, empty ones where there is nothing to watch (a thread, the
+  /// caller itself, a kernel without pidfds).
+  /// Throws: `error` system, when no descriptor is left for watching them.
+  membership(rank_id rank, std::size_t size, state_word* states, std::shared_ptr<void> owner,
+             std::vector<unique_fd> processes)
+      : rank_{rank},
+        size_{size},
+        states_{states},
+        owner_{std::move(owner)},
+        processes_{std::move(processes)},
+        ended_{std::make_unique<std::atomic<bool>[]>(size)} {
+    processes_.resize(size_);
+    for (const rank_id peer : all_ranks{size_}) watch(peer);
+  }
+
+  [[nodiscard]] rank_id rank() const noexcept { return rank_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+  /// Tells everybody what became of this rank. The first word that is not `running` stands.
+  void announce(rank_state state) noexcept {
+    auto expected = static_cast<std::uint32_t>(rank_state::running);
+    // order: release; pairs with the acquire in `said_by`: who sees `left` sees all signals before.
+    states_[rank_.index()].compare_exchange_strong(expected, static_cast<std::uint32_t>(state),
+                                                   std::memory_order_release,
+                                                   std::memory_order_relaxed);
+  }
+
+  /// What `peer` said last, or `failed` if it has no more process and said nothing.
+  [[nodiscard]] rank_state state(rank_id peer) const noexcept {
+    notice_ended();
+    return noticed(peer);
+  }
+
+  /// The lowest rank that failed or died, if any. Cost: one system call and a load per rank.
+  [[nodiscard]] std::optional<rank_id> first_failed() const noexcept {
+    notice_ended();
+    for (const rank_id peer : all_ranks{size_})
+      if (peer != rank_ && noticed(peer) == rank_state::failed) return peer;
+    return std::nullopt;
+  }
+
+  /// Whether it still makes sense to wait for `awaited` (or, if empty, for anybody).
+  /// Cost: one system call and a load per rank. Returns: ok or peer_dead.
+  [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept {
+    notice_ended();
+    bool anybody_left = size_ == 1;
+    for (const rank_id peer : all_ranks{size_}) {
+      if (peer == rank_) continue;
+      const auto now = noticed(peer);
+      if (now == rank_state::failed) return errc::peer_dead;
+      if (now == rank_state::left && peer == awaited) return errc::peer_dead;
+      anybody_left = anybody_left || now == rank_state::running;
+    }
+    return anybody_left || awaited == rank_ ? errc::ok : errc::peer_dead;
+  }
+
+  /// "rank 3 died", "rank 2 failed", "rank 1 left", or "rank 0 runs".
+  [[nodiscard]] std::string fate(rank_id peer) const {
+    const auto now = state(peer);
+    const char* what = now == rank_state::running             ? " runs"
+                       : now == rank_state::left              ? " left"
+                       : said_by(peer) == rank_state::running ? " died"
+                                                              : " failed";
+    return detail::concat(peer, what);
+  }
+
+  /// The fates of all ranks that do not run any more, for people: what `health` complained of.
+  /// Empty if nobody is missing.
+  [[nodiscard]] std::string describe_missing() const {
+    std::string text;
+    for (const rank_id peer : all_ranks{size_}) {
+      if (peer == rank_ || state(peer) == rank_state::running) continue;
+      if (!text.empty()) text += ", ";
+      text += fate(peer);
+    }
+    return text;
+  }
+
+  /// Whether the process of `peer` has ended, or does so within `patience`: a dying process closes
+  /// its sockets a moment before its pidfd tells. False where there is no pidfd.
+  [[nodiscard]] bool ends_within(rank_id peer, std::chrono::milliseconds patience) const noexcept {
+    const unique_fd& process = processes_[peer.index()];
+    if (!process) return false;
+    pollfd entry{process.get(), POLLIN, 0};  // A pidfd is readable once its process has ended.
+    return ::poll(&entry, 1, static_cast<int>(patience.count())) == 1;
+  }
+
+ private:
+  /// One epoll set for all pidfds: a look costs one system call however many ranks there are, which
+  /// is what keeps hundreds of waiting ranks on few cores from spending them on looking.
+  void watch(rank_id peer) {
+    const unique_fd& process = processes_[peer.index()];
+    if (!process) return;
+    if (!watched_) watched_.reset(::epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = peer.index();
+    if (!watched_ || ::epoll_ctl(watched_.get(), EPOLL_CTL_ADD, process.get(), &event) != 0)
+      throw detail::system_failure(detail::concat("watching the process of ", peer), errno);
+  }
+
+  void notice_ended() const noexcept {
+    if (!watched_) return;
+    std::array<epoll_event, 16> events;
+    for (int count = static_cast<int>(events.size()); count == static_cast<int>(events.size());) {
+      count = ::epoll_wait(watched_.get(), events.data(), static_cast<int>(events.size()), 0);
+      for (int i = 0; i < count; ++i) {
+        const std::size_t peer = events[static_cast<std::size_t>(i)].data.u64;
+        // order: release; pairs with the acquire in `noticed`, so that a thread that reads this
+        // reads the last word of the process too.
+        ended_[peer].store(true, std::memory_order_release);
+        ::epoll_ctl(watched_.get(), EPOLL_CTL_DEL, processes_[peer].get(), nullptr);
+      }
+    }
+  }
+
+  /// Looks at `ended_` before the word: the word of an ended process is its last.
+  [[nodiscard]] rank_state noticed(rank_id peer) const noexcept {
+    // order: acquire; pairs with the release in `notice_ended`.
+    const bool ended = ended_[peer.index()].load(std::memory_order_acquire);
+    const auto said = said_by(peer);
+    return said == rank_state::running && ended ? rank_state::failed : said;
+  }
+
+  [[nodiscard]] rank_state said_by(rank_id peer) const noexcept {
+    // order: acquire; pairs with the release in `announce`.
+    return static_cast<rank_state>(states_[peer.index()].load(std::memory_order_acquire));
+  }
+
+  rank_id rank_;
+  std::size_t size_;
+  state_word* states_;
+  std::shared_ptr<void> owner_;
+  std::vector<unique_fd> processes_;
+  unique_fd watched_;
+  std::unique_ptr<std::atomic<bool>[]> ended_;
+};
+
+}  // namespace peerbus
