@@ -16,6 +16,13 @@
 
 namespace peerbus {
 
+/// A contiguous range of objects that may be copied as bytes.
+template <class R>
+concept spannable = requires(R&& range) {
+  std::span{range};
+  requires std::is_trivially_copyable_v<typename decltype(std::span{range})::element_type>;
+};
+
 /// Memory that every rank of a communicator contributes alike and all may write: made by
 /// `communicator::make_window`, released by the destructor, which is not collective. It must not
 /// outlive its communicator. Offsets are bytes from the start of a rank's part.
@@ -47,18 +54,19 @@ class window {
     return {reinterpret_cast<T*>(bus_->peer_memory(memory_, peer)), shape_.bytes / sizeof(T)};
   }
 
-  template <class T>
-  [[nodiscard]] errc put(rank_id peer, std::size_t offset, std::span<T> source) noexcept {
-    return bus_->put(peer, memory_, offset, std::as_bytes(source));
+  /// `source` and `target` are anything that a span is made of: arrays, vectors, spans.
+  template <spannable Source>
+  [[nodiscard]] errc put(rank_id peer, std::size_t offset, const Source& source) noexcept {
+    return bus_->put(peer, memory_, offset, std::as_bytes(std::span{source}));
   }
-  template <class T>
-  [[nodiscard]] errc put_signal(rank_id peer, std::size_t offset, std::span<T> source, signal_id id,
-                                std::uint64_t value) noexcept {
-    return bus_->put_signal(peer, memory_, offset, std::as_bytes(source), id, value);
+  template <spannable Source>
+  [[nodiscard]] errc put_signal(rank_id peer, std::size_t offset, const Source& source,
+                                signal_id id, std::uint64_t value) noexcept {
+    return bus_->put_signal(peer, memory_, offset, std::as_bytes(std::span{source}), id, value);
   }
-  template <class T>
-  [[nodiscard]] errc get(rank_id peer, std::size_t offset, std::span<T> target) noexcept {
-    return bus_->get(peer, memory_, offset, std::as_writable_bytes(target));
+  template <spannable Target>
+  [[nodiscard]] errc get(rank_id peer, std::size_t offset, Target&& target) noexcept {
+    return bus_->get(peer, memory_, offset, std::as_writable_bytes(std::span{target}));
   }
   [[nodiscard]] errc signal(rank_id peer, signal_id id, std::uint64_t value) noexcept {
     return bus_->signal(peer, memory_, id, value);

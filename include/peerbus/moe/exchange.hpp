@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/detail/direct_rows.hpp>
+#include <peerbus/moe/detail/staged_rows.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/plan.hpp>
+#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/routing.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::moe {
+
+namespace detail {
+/// How an exchange moves its rows over `Transport`.
+template <transport Transport, token_codec Codec>
+struct rows_over {
+  using type = staged_rows<Transport, Codec>;
+};
+template <direct_transport Transport, token_codec Codec>
+struct rows_over<Transport, Codec> {
+  using type = direct_rows<Transport, Codec>;
+};
+}  // namespace detail
+
+/// Sends tokens to their experts and brings the results home, over one window of fixed size.
+///
+/// `dispatch` has two phases. Every rank first gives every other its rows by expert (or its refusal
+/// of bad input); from all counts each rank computes the exact place of each of its rows at the
+/// peers. Then it writes the rows there and signals. `combine` has one: when all peers say that
+/// their outputs are ready, the home rank sums them. Why no buffer is written too early:
+/// docs/memory_model.md.
+///
+/// Threads: one operation at a time per exchange; different exchanges are independent. All ranks
+/// run the same operations of one exchange in the same order, also with zero tokens.
+template <transport Transport, token_codec Codec>
+class exchange {
+ public:
+  /// Collective. Takes all memory that the exchange will ever use, most of it untouched.
+  /// Throws, on all ranks: `error` invalid_argument for an impossible configuration, mismatch if
+  /// ranks differ in it, out_of_memory.
+  exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec = {})
+      : comm_{comm},
+        config_{agreed(comm, config)},
+        layout_{config_, comm.size(), format(config_), rows_type::way},
+        memory_{comm.make_window(layout_.total, 3 * comm.size())},
+        plan_{config_, comm.rank(), comm.size()},
+        rows_{memory_, config_, layout_, codec, comm.size()},
+        codec_{codec} {
+    views_.reserve(plan_.placement().count(comm.rank()));
+  }
+  exchange(const exchange&) = delete;
+  exchange& operator=(const exchange&) = delete;
+  ~exchange() = default;
+
+  [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
+  [[nodiscard]] const exchange_layout& layout() const noexcept { return layout_; }
+  [[nodiscard]] const expert_placement& placement() const noexcept { return plan_.placement(); }
+  /// The window that everything lies in, for tools that measure or inspect it.
+  [[nodiscard]] window<Transport>& memory() noexcept { return memory_; }
+
+  /// Collective. Sends each token to the experts that `route` names. `tokens` is [count, hidden],
+  /// `route` [count, top_k], with count at most max_tokens, different per rank if need be; both are
+  /// free again on return. Returns when all rows for this rank's experts are there.
+  /// Throws, on all ranks: `error` invalid_argument on a rank whose input is bad and `refused` on
+  /// the others, nothing having been written anywhere; the exchange goes on. Or timed_out or
+  /// peer_dead, which poison the communicator.
+  [[nodiscard]] received<Codec> dispatch(std::span<const bf16> tokens, const routing& route) {
+    return dispatch(tokens, route, comm_.default_deadline());
+  }
+  [[nodiscard]] received<Codec> dispatch(std::span<const bf16> tokens, const routing& route,
+                                         deadline until) {
+    comm_.require_healthy("dispatch");
+    const operation now{"dispatch", ++dispatches_, until};
+    const refusal mine = plan_.count(tokens, route);
+    post_counts(now, mine);
+    await_peers(now, phase::counts);
+    refuse_if_any(now, mine, phase::counts, [&](rank_id source) { return message(now, source); });
+
+    plan_.place(tokens.size() / config_.hidden, route,
+                [&](rank_id source) noexcept { return counts_of(now, source); });
+    require(now, rows_.send(tokens, plan_));
+    signal_peers(now, phase::rows, refusal{});
+    await_peers(now, phase::rows);
+    latest_ = now.epoch;
+    return publish();
+  }
+
+  /// Collective. out[t] = the sum over token t's slots k, in order, of weight[t, k] times the
+  /// output of its expert, in f32 by fused multiply-add, rounded to bf16 once; -1 slots add
+  /// nothing. `rows` is what the latest `dispatch` returned, its outputs filled; `out` is [count,
+  /// hidden] for the count of tokens given to that dispatch. Returns when `out` is complete.
+  /// Throws: as `dispatch`.
+  void combine(const received<Codec>& rows, std::span<bf16> out) {
+    combine(rows, out, comm_.default_deadline());
+  }
+  void combine(const received<Codec>& rows, std::span<bf16> out, deadline until) {
+    comm_.require_healthy("combine");
+    const operation now{"combine", ++combines_, until};
+    const refusal mine = check_combine(rows, out);
+    if (mine) post_refusal(now, mine);
+    signal_peers(now, phase::outputs, mine);
+    await_peers(now, phase::outputs);
+    refuse_if_any(now, mine, phase::outputs,
+                  [&](rank_id source) { return local(refusal_at(now, source)); });
+    require(now, rows_.sum(plan_, out));
+  }
+
+ private:
+  using rows_type = typename detail::rows_over<Transport, Codec>::type;
+
+  /// Each phase has a signal per source rank. Its value is twice the epoch, plus one if the source
+  /// refuses: one word says both that it came and whether it takes part.
+  enum class phase : std::size_t { counts = 0, rows = 1, outputs = 2 };
+
+  struct operation {
+    std::string_view name;
+    std::uint64_t epoch;
+    deadline until;
+  };
+
+  static constexpr row_format format(const exchange_config& config) noexcept {
+    return {Codec::row_bytes(config.hidden), Codec::scale_bytes(config.hidden)};
+  }
+
+  static std::optional<error> objection_to(const exchange_config& config, std::size_t ranks) {
+    const auto wrong = [](const auto&... parts) {
+      return error{errc::invalid_argument, peerbus::detail::concat("exchange: ", parts...)};
+    };
+    if (config.experts == 0) return wrong("experts is 0, expected at least 1");
+    if (config.top_k == 0 || config.top_k > max_top_k)
+      return wrong("top_k is ", config.top_k, ", expected 1 to ", max_top_k);
+    if (config.top_k > config.experts)
+      return wrong("top_k is ", config.top_k, ", expected at most experts, ", config.experts);
+    if (config.max_tokens == 0) return wrong("max_tokens is 0, expected at least 1");
+    // With these bounds no size in exchange_layout can overflow; what does not fit the machine is
+    // refused when the window is made.
+    constexpr std::size_t most = std::size_t{1} << 24U;
+    if (config.experts > most)
+      return wrong("experts is ", config.experts, ", expected at most ", most);
+    if (config.hidden == 0 || config.hidden > most)
+      return wrong("hidden is ", config.hidden, ", expected 1 to ", most);
+    for (const std::size_t bytes : {Codec::row_bytes(config.hidden), config.hidden * sizeof(bf16)})
+      if (bytes % 16 != 0)
+        return wrong("hidden is ", config.hidden, ", which makes a row of ", bytes,
+                     " bytes with codec ", Codec::name, ", expected a multiple of 16 bytes");
+    // Rows are numbered by 32 bits. Divisions, as the product may not fit in 64.
+    constexpr std::size_t most_rows = std::numeric_limits<std::uint32_t>::max();
+    if (config.max_tokens > most_rows / ranks / config.top_k)
+      return wrong("ranks x max_tokens x top_k is ", ranks, " x ", config.max_tokens, " x ",
+                   config.top_k, ", expected less than 2^32");
+    return std::nullopt;
+  }
+
+  static exchange_config agreed(communicator<Transport>& comm, const exchange_config& config) {
+    const std::array values{declared{"experts", config.experts}, declared{"hidden", config.hidden},
+                            declared{"top_k", config.top_k},
+                            declared{"max_tokens", config.max_tokens}};
+    comm.agree(peerbus::detail::concat("exchange with codec ", Codec::name), values,
+               objection_to(config, comm.size()));
+    return config;
+  }
+
+  // --- the window ------------------------------------------------------------------------------
+
+  [[nodiscard]] std::size_t message_at(const operation& now, rank_id source) const noexcept {
+    // Two generations: a rank may send the counts of the next dispatch while a slow one reads
+    // these.
+    return layout_.counts +
+           ((now.epoch % 2) * comm_.size() + source.index()) * layout_.message_bytes;
+  }
+  [[nodiscard]] std::size_t refusal_at(const operation& now, rank_id source) const noexcept {
+    return layout_.refusals + ((now.epoch % 2) * comm_.size() + source.index()) * cache_line_bytes;
+  }
+  [[nodiscard]] std::byte* local(std::size_t offset) const noexcept {
+    return memory_.local().data() + offset;
+  }
+  [[nodiscard]] std::byte* message(const operation& now, rank_id source) const noexcept {
+    return local(message_at(now, source));
+  }
+  [[nodiscard]] std::span<const std::uint32_t> counts_of(const operation& now,
+                                                         rank_id source) const noexcept {
+    return {reinterpret_cast<const std::uint32_t*>(message(now, source) +
+                                                   exchange_layout::header_bytes),
+            config_.experts};
+  }
+  [[nodiscard]] signal_id signal_of(phase which, rank_id source) const noexcept {
+    return static_cast<signal_id>(static_cast<std::size_t>(which) * comm_.size() + source.index());
+  }
+  /// The peers from the next rank round, so that not all ranks visit the same one at once.
+  template <class Visit>
+  void for_each_peer(Visit&& visit) const {
+    for (std::size_t step = 1; step < comm_.size(); ++step)
+      visit(rank_id{(comm_.rank().index() + step) % comm_.size()});
+  }
+
+  // --- the phases ------------------------------------------------------------------------------
+
+  void post_counts(const operation& now, const refusal& mine) {
+    const std::size_t at = message_at(now, comm_.rank());
+    std::memcpy(local(at), &mine, sizeof mine);
+    std::size_t bytes = exchange_layout::header_bytes;
+    if (!mine) {
+      const auto counts = std::as_bytes(plan_.counts());
+      std::memcpy(local(at + bytes), counts.data(), counts.size());
+      bytes += counts.size();
+    }
+    put_and_signal(now, phase::counts, at, bytes, mine);
+  }
+
+  void post_refusal(const operation& now, const refusal& mine) {
+    const std::size_t at = refusal_at(now, comm_.rank());
+    std::memcpy(local(at), &mine, sizeof mine);
+    for_each_peer([&](rank_id peer) {
+      require(now, memory_.put(peer, at, memory_.local().subspan(at, sizeof mine)));
+    });
+  }
+
+  void put_and_signal(const operation& now, phase which, std::size_t at, std::size_t bytes,
+                      const refusal& mine) {
+    for_each_peer([&](rank_id peer) {
+      require(now, memory_.put_signal(peer, at, memory_.local().subspan(at, bytes),
+                                      signal_of(which, comm_.rank()), word(now, mine)));
+    });
+  }
+
+  void signal_peers(const operation& now, phase which, const refusal& mine) {
+    for_each_peer([&](rank_id peer) {
+      require(now, memory_.signal(peer, signal_of(which, comm_.rank()), word(now, mine)));
+    });
+  }
+
+  static std::uint64_t word(const operation& now, const refusal& mine) noexcept {
+    return 2 * now.epoch + (mine ? 1 : 0);
+  }
+
+  void await_peers(const operation& now, phase which) {
+    for_each_peer([&](rank_id peer) {
+      const errc code = memory_.wait(signal_of(which, peer), 2 * now.epoch, now.until, peer);
+      if (code != errc::ok) fail_waiting(now, which, code);
+    });
+  }
+
+  /// Throws if any rank refuses `now`. All ranks see the same refusals, so all throw or none.
+  template <class RecordOf>
+  void refuse_if_any(const operation& now, const refusal& mine, phase which, RecordOf&& record_of) {
+    if (mine) throw error{errc::invalid_argument, title(now) + " was given " + describe(mine)};
+    for (const rank_id peer : comm_.ranks()) {
+      if (peer == comm_.rank() || memory_.value(signal_of(which, peer)) % 2 == 0) continue;
+      refusal theirs;
+      std::memcpy(&theirs, record_of(peer), sizeof theirs);
+      throw error{errc::refused, peerbus::detail::concat(title(now), " did not happen: ", peer,
+                                                         " was given ", describe(theirs))};
+    }
+  }
+
+  [[nodiscard]] refusal check_combine(const received<Codec>& rows,
+                                      std::span<bf16> out) const noexcept {
+    const auto wrong = [](refusal_reason reason, std::uint64_t given,
+                          std::uint64_t expected) noexcept {
+      return refusal{
+          reason, 0, 0, 0, static_cast<std::int64_t>(given), static_cast<std::int64_t>(expected)};
+    };
+    if (rows.ticket() != latest_ || latest_ == 0)
+      return wrong(refusal_reason::stale_rows, rows.ticket(), latest_);
+    const std::size_t expected = plan_.tokens() * config_.hidden;
+    if (out.size() != expected) return wrong(refusal_reason::out_size, out.size(), expected);
+    if (out.data() == nullptr && expected != 0)
+      return wrong(refusal_reason::null_out, expected, expected);
+    return {};
+  }
+
+  [[nodiscard]] received<Codec> publish() {
+    const auto arrivals = plan_.arrivals();
+    const std::size_t ranks = comm_.size();
+    const std::size_t first = plan_.placement().first(comm_.rank());
+    views_.clear();
+    for (std::size_t e = 0; e < plan_.placement().count(comm_.rank()); ++e) {
+      const std::size_t row = arrivals[e * ranks];
+      views_.emplace_back(
+          first + e, config_.hidden, codec_,
+          typename expert_rows<Codec>::memory{
+              local(layout_.rows + row * Codec::row_bytes(config_.hidden)),
+              local(layout_.scales + row * Codec::scale_bytes(config_.hidden)),
+              reinterpret_cast<const std::uint32_t*>(local(layout_.origins)) + row,
+              reinterpret_cast<bf16*>(local(layout_.outputs)) + row * config_.hidden,
+              arrivals.subspan(e * ranks, ranks + 1)});
+    }
+    return {views_, arrivals.back(), latest_};
+  }
+
+  // --- failures --------------------------------------------------------------------------------
+
+  static std::string title(const operation& now) {
+    return peerbus::detail::concat(now.name, " ", now.epoch);
+  }
+
+  void require(const operation& now, errc code) {
+    if (code == errc::ok) return;
+    comm_.poison(title(now) + " failed in the middle");
+    throw error{code, title(now) + " failed in the middle"};
+  }
+
+  [[noreturn]] void fail_waiting(const operation& now, phase which, errc code) {
+    constexpr std::array names{"counts", "rows", "outputs"};
+    std::string text = peerbus::detail::concat(title(now), ": waited for ",
+                                               names[static_cast<std::size_t>(which)]);
+    std::size_t named = 0;
+    for (const rank_id peer : comm_.ranks()) {
+      const std::uint64_t seen = memory_.value(signal_of(which, peer)) / 2;
+      if (peer == comm_.rank() || seen >= now.epoch) continue;
+      text += peerbus::detail::concat(named++ == 0 ? " of " : ", ", peer, " (epoch ", seen,
+                                      ", expected ", now.epoch, ")");
+    }
+    if (const auto gone = comm_.missing(); !gone.empty()) text += "; " + gone;
+    comm_.poison(text);
+    throw error{code, text};
+  }
+
+  communicator<Transport>& comm_;
+  exchange_config config_;
+  exchange_layout layout_;
+  window<Transport> memory_;
+  dispatch_plan plan_;
+  rows_type rows_;
+  [[no_unique_address]] Codec codec_;
+  std::vector<expert_rows<Codec>> views_;
+  std::uint64_t dispatches_ = 0;
+  std::uint64_t combines_ = 0;
+  std::uint64_t latest_ = 0;
+};
+
+}  // namespace peerbus::moe

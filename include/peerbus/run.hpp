@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/bootstrap/threads.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus {
+
+/// Starts `ranks` ranks on this host, as threads or processes, whichever `Transport` connects;
+/// each calls `body` with a communicator of all of them. `body` returns an exit status or nothing.
+/// Returns: the worst exit status. What a rank throws is printed and counts as 1.
+/// Throws: `error` invalid_argument if `ranks` is 0, system if they cannot be started.
+template <transport Transport, class Body>
+[[nodiscard]] int run(std::size_t ranks, Body body, run_options options = {}) {
+  auto with_communicator = [&body](bootstrap& boot) -> int {
+    communicator<Transport> comm{Transport{boot}};
+    if constexpr (std::is_void_v<std::invoke_result_t<Body&, communicator<Transport>&>>) {
+      body(comm);
+      return 0;
+    } else {
+      return body(comm);
+    }
+  };
+  if constexpr (Transport::ranks_are == rank_kind::threads)
+    return run_threads(ranks, with_communicator);
+  else
+    return run_local(ranks, with_communicator, options);
+}
+
+}  // namespace peerbus
