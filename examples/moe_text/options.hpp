@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+namespace moe_text {
+
+enum class wire_codec { int8, bf16 };
+
+struct options {
+  std::string file;
+  std::size_t ranks = 8;
+  std::size_t experts = 64;
+  std::size_t top_k = 8;
+  std::size_t hidden = 256;
+  wire_codec codec = wire_codec::int8;
+};
+
+/// What the command line asks for; empty if it asked for help only, which is then printed.
+/// Throws: `std::invalid_argument` with what was given and what was expected.
+std::optional<options> parse(int argc, const char* const* argv);
+
+}  // namespace moe_text
