@@ -71,7 +71,7 @@ class communicator {
   void agree(std::string_view doing, std::span<const declared> values,
              const std::optional<error>& objection = std::nullopt) {
     require_healthy(doing);
-    peerbus::agree(bus_.boot(), doing, values, default_deadline(), objection);
+    guarded([&] { peerbus::agree(bus_.boot(), doing, values, default_deadline(), objection); });
   }
 
   /// Collective: returns after all ranks have called it. What a rank wrote before is visible to
@@ -81,6 +81,7 @@ class communicator {
   void barrier(deadline until) {
     require_healthy("barrier");
     ++barrier_epoch_;
+    check(bus_.quiet(), "barrier");
     // Dissemination: in round k each rank tells the one 2^k further on; after the last round
     // everybody has heard, directly or through others, of everybody.
     std::size_t distance = 1;
@@ -117,14 +118,28 @@ class communicator {
     return static_cast<std::size_t>(std::bit_width(ranks - 1));
   }
   window<Transport> make_window_unchecked(window_shape shape) {
-    return {bus_, shape, bus_.make_window(shape, default_deadline())};
+    return {bus_, shape, guarded([&] { return bus_.make_window(shape, default_deadline()); })};
+  }
+
+  /// Does `collective` and poisons the communicator if that leaves the ranks out of step. A refusal
+  /// or a mismatch does not: all ranks throw it.
+  template <class Collective>
+  auto guarded(Collective&& collective) {
+    try {
+      return collective();
+    } catch (const error& problem) {
+      if (problem.code() == errc::timed_out || problem.code() == errc::peer_dead ||
+          problem.code() == errc::poisoned || problem.code() == errc::system)
+        poison(problem.what());
+      throw;
+    }
   }
 
   Transport bus_;
   communicator_options options_;
+  std::string poison_;  // Before `control_`, whose making may set it.
   window<Transport> control_;
   std::uint64_t barrier_epoch_ = 0;
-  std::string poison_;
 };
 
 }  // namespace peerbus

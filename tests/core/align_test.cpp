@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include <peerbus/core/align.hpp>
-
 #include <cstddef>
 #include <initializer_list>
 
 #include <doctest/doctest.h>
+
+#include <peerbus/core/align.hpp>
 
 TEST_CASE("align_up: the least multiple that is not less") {
   for (std::size_t alignment : {1U, 2U, 3U, 16U, 64U, 4096U})

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <peerbus/core/bf16.hpp>
-
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -8,6 +6,8 @@
 #include <limits>
 
 #include <doctest/doctest.h>
+
+#include <peerbus/core/bf16.hpp>
 
 using peerbus::bf16;
 
@@ -65,8 +65,8 @@ TEST_CASE("bf16: known values") {
   CHECK(bf16{std::numeric_limits<float>::infinity()}.bits == 0x7f80);
   CHECK(bf16{-std::numeric_limits<float>::infinity()}.bits == 0xff80);
   CHECK(bf16{std::numeric_limits<float>::max()}.bits == 0x7f80);
-  CHECK(bf16{float_of(0x7f7f'7fffU)}.bits == 0x7f7f);   // the last below the tie to infinity
-  CHECK(bf16{float_of(0x0000'8000U)}.bits == 0x0000);   // half of the least subnormal: to even
+  CHECK(bf16{float_of(0x7f7f'7fffU)}.bits == 0x7f7f);  // the last below the tie to infinity
+  CHECK(bf16{float_of(0x0000'8000U)}.bits == 0x0000);  // half of the least subnormal: to even
   CHECK(bf16{float_of(0x0000'8001U)}.bits == 0x0001);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include <peerbus/core/deadline.hpp>
-
 #include <chrono>
 
 #include <doctest/doctest.h>
+
+#include <peerbus/core/deadline.hpp>
 
 using peerbus::deadline;
 using namespace std::chrono_literals;

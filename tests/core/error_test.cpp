@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include <peerbus/core/error.hpp>
-
 #include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
 
 #include <doctest/doctest.h>
+
+#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 
@@ -14,8 +14,7 @@ using peerbus::errc;
 
 TEST_CASE("error: says what, and which code") {
   const peerbus::error caught{errc::out_of_memory, "need 688 MiB, have 200 MiB"};
-  CHECK(std::string{caught.what()} ==
-        "peerbus: need 688 MiB, have 200 MiB [out of memory]");
+  CHECK(std::string{caught.what()} == "peerbus: need 688 MiB, have 200 MiB [out of memory]");
   CHECK(caught.code() == errc::out_of_memory);
 }
 

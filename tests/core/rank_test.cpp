@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include <peerbus/core/rank.hpp>
-
 #include <cstddef>
 #include <initializer_list>
 #include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
+
+#include <peerbus/core/rank.hpp>
 
 using peerbus::all_ranks;
 using peerbus::rank_id;

@@ -7,9 +7,9 @@
 #include <array>
 #include <compare>
 #include <cstddef>
-#include <initializer_list>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <set>
 #include <vector>
 
@@ -59,7 +59,7 @@ enum class step : std::uint8_t {
 
 struct thread {
   step at = step::done;
-  std::uint8_t goal = 0;      ///< the value that it raises or waits for
+  std::uint8_t goal = 0;  ///< the value that it raises or waits for
   std::uint8_t last_goal = 0;
   std::uint8_t saw_parked = 0;  ///< `parked` as the raiser saw it, or as the waiter left it
   std::vector<store> buffer;
@@ -75,8 +75,8 @@ struct machine {
 
 struct findings {
   std::size_t states = 0;
-  std::size_t slept = 0;         ///< states with a sleeper: parking did happen
-  std::size_t ended = 0;         ///< states in which all threads are done
+  std::size_t slept = 0;  ///< states with a sleeper: parking did happen
+  std::size_t ended = 0;  ///< states in which all threads are done
   std::size_t lost_wake_ups = 0;
 };
 
@@ -93,8 +93,11 @@ class explorer {
   findings explore(std::size_t waiters, std::uint8_t raises, std::uint8_t first_goal) {
     machine start;
     start.threads.resize(1 + waiters);
-    start.threads[0] = {p_.raiser_looks_before_storing ? step::look_at_parked : step::store_value, 1,
-                        raises, 0, {}};
+    start.threads[0] = {p_.raiser_looks_before_storing ? step::look_at_parked : step::store_value,
+                        1,
+                        raises,
+                        0,
+                        {}};
     for (std::size_t i = 1; i <= waiters; ++i)
       start.threads[i] = {step::look, first_goal, raises, 0, {}};
     visit(start);
@@ -182,9 +185,7 @@ class explorer {
         else
           t.at = p_.raiser_fences ? step::fence : step::look_at_parked;
         return true;
-      case step::fence:
-        t.at = step::look_at_parked;
-        return t.buffer.empty();
+      case step::fence: t.at = step::look_at_parked; return t.buffer.empty();
       case step::look_at_parked:
         t.saw_parked = load(m, t, cell::parked);
         if (p_.raiser_looks_before_storing)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <peerbus/core/signal.hpp>
-
+// ctest: tsan
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -17,8 +16,10 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
 
 using peerbus::deadline;
@@ -94,8 +95,8 @@ TEST_CASE("signal_word: a value that is there ends the wait at once, even past t
 }
 
 TEST_CASE("signal_word: the deadline is honoured, not before and not much after") {
-  for (const auto& thresholds : {park_at_once, mixed, wait_thresholds{0, 0, 1U << 30, 1h},
-                                 wait_thresholds{0, 0, 0, 1ms}}) {
+  for (const auto& thresholds :
+       {park_at_once, mixed, wait_thresholds{0, 0, 1U << 30, 1h}, wait_thresholds{0, 0, 0, 1ms}}) {
     signal_word word;
     word.raise(1);
     const auto until = deadline::after(50ms);
@@ -111,9 +112,8 @@ TEST_CASE("signal_word: the deadline is honoured, not before and not much after"
 TEST_CASE("signal_word: a sick group ends the wait with the code of the health check") {
   signal_word word;
   int asked = 0;
-  const auto found = word.wait_at_least(1, patience(), wait_thresholds{0, 0, 0, 1ms}, [&] {
-    return ++asked < 5 ? errc::ok : errc::peer_dead;
-  });
+  const auto found = word.wait_at_least(1, patience(), wait_thresholds{0, 0, 0, 1ms},
+                                        [&] { return ++asked < 5 ? errc::ok : errc::peer_dead; });
   CHECK(found == errc::peer_dead);
   CHECK(asked == 5);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include <peerbus/core/unique_fd.hpp>
-
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
 
 #include <doctest/doctest.h>
+
+#include <peerbus/core/unique_fd.hpp>
 
 using peerbus::unique_fd;
 

@@ -49,7 +49,9 @@ class local_bootstrap final : public star_bootstrap {
       : star_bootstrap{rank, size, states, std::move(connections)} {}
 
   /// Patient, as hundreds of processes may share a core; deaths end it at once.
-  void meet_all(const state_page& states) { meet(states, deadline::after(std::chrono::minutes{2})); }
+  void meet_all(const state_page& states) {
+    meet(states, deadline::after(std::chrono::minutes{2}));
+  }
 };
 
 /// Room for the descriptors of a big group, which the usual soft limit of 1024 may not have, while
@@ -113,7 +115,7 @@ inline void die_with_parent(pid_t parent) noexcept {
 }
 
 inline void refuse_lost_statuses() {
-  struct sigaction action {};
+  struct sigaction action{};
   if (::sigaction(SIGCHLD, nullptr, &action) == 0 &&
       ((action.sa_flags & SA_NOCLDWAIT) != 0 ||
        ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN)))
@@ -142,6 +144,8 @@ int run_local(std::size_t n, F f, run_options options = {}) {
   detail::refuse_lost_statuses();
   const detail::descriptor_room room{n};
   const detail::state_page states{n};
+  std::vector<unique_fd> hub_ends(n);
+  // After the connections, so that on an error here the ranks end before those do.
   detail::children ranks{states.words()};
   ranks.reserve(n);
   const pid_t parent = ::getpid();
@@ -150,7 +154,6 @@ int run_local(std::size_t n, F f, run_options options = {}) {
   std::fflush(nullptr);
 
   // Rank 0 comes last: by then all its ends of the connections exist, and only those.
-  std::vector<unique_fd> hub_ends(n);
   for (std::size_t i = 1; i <= n; ++i) {
     const rank_id rank{i % n};
     unique_fd spoke_end;

@@ -24,12 +24,13 @@
 
 namespace peerbus {
 
-/// What a rank says of itself, in memory that all ranks read. Only the rank itself writes it; that
-/// a process died without a word is seen from its pidfd instead.
+/// What a rank says of itself, in memory that all ranks read. Who died can say nothing: that is
+/// seen from its pidfd, or said by its parent process if that is one of ours.
 enum class rank_state : std::uint32_t {
   running = 0,  ///< zero, so that fresh memory says it
   left = 1,     ///< ended in good order and will take part in nothing more
   failed = 2,   ///< ended by an error
+  died = 3,     ///< ended without a word; `membership::state` reports it as `failed`
 };
 
 /// Who is still there. Asked by waiters every few milliseconds, never on the fast path.
@@ -63,12 +64,14 @@ class membership {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
   /// Tells everybody what became of this rank. The first word that is not `running` stands.
-  void announce(rank_state state) noexcept {
+  void announce(rank_state state) noexcept { announce(states_[rank_.index()], state); }
+
+  /// The same for whoever has the word only.
+  static void announce(state_word& word, rank_state state) noexcept {
     auto expected = static_cast<std::uint32_t>(rank_state::running);
     // order: release; pairs with the acquire in `said_by`: who sees `left` sees all signals before.
-    states_[rank_.index()].compare_exchange_strong(expected, static_cast<std::uint32_t>(state),
-                                                   std::memory_order_release,
-                                                   std::memory_order_relaxed);
+    word.compare_exchange_strong(expected, static_cast<std::uint32_t>(state),
+                                 std::memory_order_release, std::memory_order_relaxed);
   }
 
   /// What `peer` said last, or `failed` if it has no more process and said nothing.
@@ -103,10 +106,10 @@ class membership {
   /// "rank 3 died", "rank 2 failed", "rank 1 left", or "rank 0 runs".
   [[nodiscard]] std::string fate(rank_id peer) const {
     const auto now = state(peer);
-    const char* what = now == rank_state::running             ? " runs"
-                       : now == rank_state::left              ? " left"
-                       : said_by(peer) == rank_state::running ? " died"
-                                                              : " failed";
+    const char* what = now == rank_state::running            ? " runs"
+                       : now == rank_state::left             ? " left"
+                       : said_by(peer) == rank_state::failed ? " failed"
+                                                             : " died";
     return detail::concat(peer, what);
   }
 
@@ -128,7 +131,10 @@ class membership {
     const unique_fd& process = processes_[peer.index()];
     if (!process) return false;
     pollfd entry{process.get(), POLLIN, 0};  // A pidfd is readable once its process has ended.
-    return ::poll(&entry, 1, static_cast<int>(patience.count())) == 1;
+    if (::poll(&entry, 1, static_cast<int>(patience.count())) != 1) return false;
+    // The epoll set may learn of it a moment later. order: release; pairs with `noticed`.
+    ended_[peer.index()].store(true, std::memory_order_release);
+    return true;
   }
 
  private:
@@ -162,10 +168,11 @@ class membership {
 
   /// Looks at `ended_` before the word: the word of an ended process is its last.
   [[nodiscard]] rank_state noticed(rank_id peer) const noexcept {
-    // order: acquire; pairs with the release in `notice_ended`.
+    // order: acquire; pairs with the releases in `notice_ended` and `ends_within`.
     const bool ended = ended_[peer.index()].load(std::memory_order_acquire);
     const auto said = said_by(peer);
-    return said == rank_state::running && ended ? rank_state::failed : said;
+    const bool died = said == rank_state::died || (said == rank_state::running && ended);
+    return died ? rank_state::failed : said;
   }
 
   [[nodiscard]] rank_state said_by(rank_id peer) const noexcept {

@@ -36,11 +36,11 @@ int run_threads(std::size_t n, F f) {
   threads.reserve(n);
   try {
     for (const rank_id rank : all_ranks{n})
-      threads.emplace_back([&f, &world, &boot = *boots[rank.index()],
-                            &status = statuses[rank.index()]] {
-        status = detail::run_rank(f, boot);
-        world->wake();
-      });
+      threads.emplace_back(
+          [&f, &world, &boot = *boots[rank.index()], &status = statuses[rank.index()]] {
+            status = detail::run_rank(f, boot);
+            world->wake();
+          });
   } catch (const std::system_error& caught) {
     const std::size_t started = threads.size();
     for (std::size_t i = started; i < n; ++i) boots[i]->members()->announce(rank_state::failed);

@@ -96,12 +96,12 @@ class exchange {
     const refusal mine = plan_.count(tokens, route);
     post_counts(now, mine);
     await_peers(now, phase::counts);
-    refuse_if_any(now, mine, phase::counts, [&](rank_id source) { return message(now, source); });
+    refuse_if_any(now, mine, [&](rank_id source) { return message(now, source); });
 
     plan_.place(tokens.size() / config_.hidden, route,
                 [&](rank_id source) noexcept { return counts_of(now, source); });
     require(now, rows_.send(tokens, plan_));
-    signal_peers(now, phase::rows, refusal{});
+    signal_peers(now, phase::rows);
     await_peers(now, phase::rows);
     latest_ = now.epoch;
     return publish();
@@ -120,18 +120,16 @@ class exchange {
     const operation now{"combine", ++combines_, until};
     const refusal mine = check_combine(rows, out);
     if (mine) post_refusal(now, mine);
-    signal_peers(now, phase::outputs, mine);
+    signal_peers(now, phase::outputs);
     await_peers(now, phase::outputs);
-    refuse_if_any(now, mine, phase::outputs,
-                  [&](rank_id source) { return local(refusal_at(now, source)); });
+    refuse_if_any(now, mine, [&](rank_id source) { return local(refusal_at(now, source)); });
     require(now, rows_.sum(plan_, out));
   }
 
  private:
   using rows_type = typename detail::rows_over<Transport, Codec>::type;
 
-  /// Each phase has a signal per source rank. Its value is twice the epoch, plus one if the source
-  /// refuses: one word says both that it came and whether it takes part.
+  /// Each phase has a signal per source rank, whose value is the epoch of the operation.
   enum class phase : std::size_t { counts = 0, rows = 1, outputs = 2 };
 
   struct operation {
@@ -154,8 +152,6 @@ class exchange {
     if (config.top_k > config.experts)
       return wrong("top_k is ", config.top_k, ", expected at most experts, ", config.experts);
     if (config.max_tokens == 0) return wrong("max_tokens is 0, expected at least 1");
-    // With these bounds no size in exchange_layout can overflow; what does not fit the machine is
-    // refused when the window is made.
     constexpr std::size_t most = std::size_t{1} << 24U;
     if (config.experts > most)
       return wrong("experts is ", config.experts, ", expected at most ", most);
@@ -170,6 +166,17 @@ class exchange {
     if (config.max_tokens > most_rows / ranks / config.top_k)
       return wrong("ranks x max_tokens x top_k is ", ranks, " x ", config.max_tokens, " x ",
                    config.top_k, ", expected less than 2^32");
+    // Roughly, and in floating point, as the exact sizes of exchange_layout might wrap around. What
+    // fits in 62 bits but not in the machine is refused when the window is made.
+    const double bytes_per_row = static_cast<double>(Codec::row_bytes(config.hidden)) +
+                                 static_cast<double>(Codec::scale_bytes(config.hidden)) +
+                                 static_cast<double>(combine_bytes_per_row(config.hidden));
+    const double rows =
+        static_cast<double>(ranks * config.max_tokens) * static_cast<double>(config.top_k);
+    if (rows * bytes_per_row > 0x1p62)
+      return error{errc::out_of_memory,
+                   peerbus::detail::concat("exchange: up to ", rows, " rows of ", bytes_per_row,
+                                           " bytes, expected less than 2^62 bytes in all")};
     return std::nullopt;
   }
 
@@ -219,59 +226,58 @@ class exchange {
 
   void post_counts(const operation& now, const refusal& mine) {
     const std::size_t at = message_at(now, comm_.rank());
-    std::memcpy(local(at), &mine, sizeof mine);
-    std::size_t bytes = exchange_layout::header_bytes;
+    std::size_t bytes = post_verdict(now, mine, at);
     if (!mine) {
       const auto counts = std::as_bytes(plan_.counts());
+      bytes = exchange_layout::header_bytes;
       std::memcpy(local(at + bytes), counts.data(), counts.size());
       bytes += counts.size();
     }
-    put_and_signal(now, phase::counts, at, bytes, mine);
+    for_each_peer([&](rank_id peer) {
+      require(now, memory_.put_signal(peer, at, memory_.local().subspan(at, bytes),
+                                      signal_of(phase::counts, comm_.rank()), now.epoch));
+    });
   }
 
   void post_refusal(const operation& now, const refusal& mine) {
     const std::size_t at = refusal_at(now, comm_.rank());
-    std::memcpy(local(at), &mine, sizeof mine);
+    const std::size_t bytes = post_verdict(now, mine, at);
     for_each_peer([&](rank_id peer) {
-      require(now, memory_.put(peer, at, memory_.local().subspan(at, sizeof mine)));
+      require(now, memory_.put(peer, at, memory_.local().subspan(at, bytes)));
     });
   }
 
-  void put_and_signal(const operation& now, phase which, std::size_t at, std::size_t bytes,
-                      const refusal& mine) {
-    for_each_peer([&](rank_id peer) {
-      require(now, memory_.put_signal(peer, at, memory_.local().subspan(at, bytes),
-                                      signal_of(which, comm_.rank()), word(now, mine)));
-    });
+  std::size_t post_verdict(const operation& now, const refusal& mine, std::size_t at) {
+    static_assert(sizeof(verdict) <= exchange_layout::header_bytes);
+    const verdict said{now.epoch, mine};
+    std::memcpy(local(at), &said, sizeof said);
+    return sizeof said;
   }
 
-  void signal_peers(const operation& now, phase which, const refusal& mine) {
+  void signal_peers(const operation& now, phase which) {
     for_each_peer([&](rank_id peer) {
-      require(now, memory_.signal(peer, signal_of(which, comm_.rank()), word(now, mine)));
+      require(now, memory_.signal(peer, signal_of(which, comm_.rank()), now.epoch));
     });
-  }
-
-  static std::uint64_t word(const operation& now, const refusal& mine) noexcept {
-    return 2 * now.epoch + (mine ? 1 : 0);
   }
 
   void await_peers(const operation& now, phase which) {
     for_each_peer([&](rank_id peer) {
-      const errc code = memory_.wait(signal_of(which, peer), 2 * now.epoch, now.until, peer);
+      const errc code = memory_.wait(signal_of(which, peer), now.epoch, now.until, peer);
       if (code != errc::ok) fail_waiting(now, which, code);
     });
   }
 
   /// Throws if any rank refuses `now`. All ranks see the same refusals, so all throw or none.
-  template <class RecordOf>
-  void refuse_if_any(const operation& now, const refusal& mine, phase which, RecordOf&& record_of) {
+  template <class VerdictOf>
+  void refuse_if_any(const operation& now, const refusal& mine, VerdictOf&& verdict_of) {
     if (mine) throw error{errc::invalid_argument, title(now) + " was given " + describe(mine)};
     for (const rank_id peer : comm_.ranks()) {
-      if (peer == comm_.rank() || memory_.value(signal_of(which, peer)) % 2 == 0) continue;
-      refusal theirs;
-      std::memcpy(&theirs, record_of(peer), sizeof theirs);
+      if (peer == comm_.rank()) continue;
+      verdict said;
+      std::memcpy(&said, verdict_of(peer), sizeof said);
+      if (said.epoch != now.epoch || !said.why) continue;
       throw error{errc::refused, peerbus::detail::concat(title(now), " did not happen: ", peer,
-                                                         " was given ", describe(theirs))};
+                                                         " was given ", describe(said.why))};
     }
   }
 
@@ -328,7 +334,7 @@ class exchange {
                                                names[static_cast<std::size_t>(which)]);
     std::size_t named = 0;
     for (const rank_id peer : comm_.ranks()) {
-      const std::uint64_t seen = memory_.value(signal_of(which, peer)) / 2;
+      const std::uint64_t seen = memory_.value(signal_of(which, peer));
       if (peer == comm_.rank() || seen >= now.epoch) continue;
       text += peerbus::detail::concat(named++ == 0 ? " of " : ", ", peer, " (epoch ", seen,
                                       ", expected ", now.epoch, ")");

@@ -38,7 +38,15 @@ struct refusal {
 
   [[nodiscard]] explicit operator bool() const noexcept { return reason != refusal_reason::none; }
 };
-static_assert(std::is_trivially_copyable_v<refusal> && sizeof(refusal) == 32);
+
+/// What a rank sends of an operation beside its signal: whether it refuses, and of which epoch that
+/// is said, so that a record left from an earlier operation is not mistaken for this one's. (The
+/// signal cannot say it: its raiser may be in the next operation before a slow peer looks.)
+struct verdict {
+  std::uint64_t epoch = 0;
+  refusal why;
+};
+static_assert(std::is_trivially_copyable_v<verdict> && sizeof(verdict) == 40);
 
 /// What was given and what was expected, for people.
 inline std::string describe(const refusal& r) {

@@ -31,7 +31,7 @@ namespace peerbus::detail {
 class children {
  public:
   /// `states` are the words in which the ranks say how they ended, one for each child to come.
-  explicit children(const membership::state_word* states) noexcept : states_{states} {}
+  explicit children(membership::state_word* states) noexcept : states_{states} {}
   children(const children&) = delete;
   children& operator=(const children&) = delete;
   ~children() {
@@ -131,6 +131,8 @@ class children {
       if (said == rank_state::running) result = std::max(result, 1);
     }
     worst_ = std::max(worst_, result);
+    // The others may have no pidfds to see it by.
+    membership::announce(states_[rank.index()], rank_state::died);
     if (said == rank_state::left && known && WIFEXITED(status)) return;
     ++abnormal_;
     // A rank that failed has said why itself.
@@ -138,7 +140,7 @@ class children {
     if (reporting_ && !said_why) print_line(concat(rank, " died: ", how));
   }
 
-  const membership::state_word* states_;
+  membership::state_word* states_;
   std::vector<child> all_;
   int worst_ = 0;
   std::size_t abnormal_ = 0;

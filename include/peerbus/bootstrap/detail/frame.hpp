@@ -227,8 +227,8 @@ class frame_writer {
  private:
   ssize_t send_some(int socket) noexcept {
     if (sent_ < bytes_.size()) {
-      const ssize_t put = ::send(socket, bytes_.data() + sent_, bytes_.size() - sent_,
-                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+      const ssize_t put =
+          ::send(socket, bytes_.data() + sent_, bytes_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (put > 0) sent_ += static_cast<std::size_t>(put);
       return put;
     }

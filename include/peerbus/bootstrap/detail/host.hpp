@@ -91,8 +91,7 @@ class host {
     }
     if (until_.expired())
       throw error{errc::system, concat("the meeting point ", describe_place(settings_),
-                                       " is in use by another process since ",
-                                       describe_span(span_),
+                                       " is in use by another process since ", describe_span(span_),
                                        ", expected a MASTER_PORT of this group's own")};
   }
 
@@ -112,8 +111,7 @@ class host {
       const bool last_look = until.expired();
       entries.assign(1, {listener_.get(), POLLIN, 0});
       for (const caller& one : callers_) entries.push_back({one.socket.get(), POLLIN, 0});
-      for (const rank_id peer : seated)
-        entries.push_back({seats_[peer.index()].get(), POLLIN, 0});
+      for (const rank_id peer : seated) entries.push_back({seats_[peer.index()].get(), POLLIN, 0});
       poll_for(entries, until, std::chrono::milliseconds{1000});
 
       const std::size_t first_seated = 1 + callers_.size();
@@ -132,9 +130,9 @@ class host {
       // Nobody speaks between hello and welcome: it is the end of the connection.
       for (std::size_t i = seated.size(); i-- != 0;) {
         if (entries[first_seated + i].revents == 0) continue;
-        object(failure{errc::peer_dead, concat(seated[i], " of ", settings_.size, " was gone ",
-                                               "before all ranks had come to ",
-                                               describe_place(settings_))});
+        object(failure{errc::peer_dead,
+                       concat(seated[i], " of ", settings_.size, " was gone ",
+                              "before all ranks had come to ", describe_place(settings_))});
         turned_away_.push_back(std::move(seats_[seated[i].index()]));
         seated.erase(seated.begin() + static_cast<std::ptrdiff_t>(i));
       }
@@ -188,9 +186,9 @@ class host {
     else if (rank.index() >= settings_.size)
       why.text = concat(rank, " came, expected ranks below ", settings_.size);
     else if (rank.index() == 0 || seats_[rank.index()])
-      why.text = concat(rank, " came twice", describe_pids(rank, one), " to ",
-                        describe_place(settings_), ": expected each rank once, and a MASTER_PORT ",
-                        "of its own for each group");
+      why.text =
+          concat(rank, " came twice", describe_pids(rank, one), " to ", describe_place(settings_),
+                 ": expected each rank once, and a MASTER_PORT ", "of its own for each group");
     if (!why.text.empty()) {
       turned_away_.push_back(std::move(one.socket));
       return why;
@@ -235,8 +233,8 @@ class host {
     header.fds = 1;
     const auto bytes = encode_frame(header, {}, {});
     const int file = states.get();
-    const auto patience = deadline::after(std::max<deadline::clock::duration>(
-        until_.remaining(), std::chrono::seconds{1}));
+    const auto patience = deadline::after(
+        std::max<deadline::clock::duration>(until_.remaining(), std::chrono::seconds{1}));
     for (const unique_fd& socket : seats_) {
       if (!socket) continue;
       frame_writer writer{bytes, {&file, 1}};

@@ -110,9 +110,10 @@ class hub {
         --missing;
         total += given[peer.index()].bytes.size();
         if (total > most_gathered_bytes)
-          return failure{errc::invalid_argument,
-                         concat("allgather for '", doing, "': ", spokes_.size(), " ranks gave more ",
-                                "than ", most_gathered_bytes, " bytes together")};
+          return failure{
+              errc::invalid_argument,
+              concat("allgather for '", doing, "': ", spokes_.size(), " ranks gave more ", "than ",
+                     most_gathered_bytes, " bytes together")};
       }
       if (!gone.empty()) return gone_ranks(doing, gone);
       if (missing == 0) break;
@@ -179,9 +180,8 @@ class hub {
         const int socket = spokes_[peer.index()].get();
         const auto now = writers[peer.index()].step(socket);
         if (now == frame_writer::status::failed)
-          return give_up({errc::system,
-                          concat("allgather for '", doing, "': sending to ", peer, ": ",
-                                 describe_errno(errno))});
+          return give_up({errc::system, concat("allgather for '", doing, "': sending to ", peer,
+                                               ": ", describe_errno(errno))});
         if (now == frame_writer::status::done || now == frame_writer::status::closed) continue;
         throttled = throttled || now == frame_writer::status::throttled;
         still.push_back(peer);
@@ -193,10 +193,10 @@ class hub {
       if (throttled) entries.clear();
       poll_for(entries, patience, throttled ? throttle_pause : look_around);
     }
-    return give_up({errc::timed_out,
-                    concat("allgather for '", doing, "': ", describe_ranks(waiting), " of ",
-                           spokes_.size(), " did not take the result within ",
-                           describe_span(span))});
+    return give_up(
+        {errc::timed_out,
+         concat("allgather for '", doing, "': ", describe_ranks(waiting), " of ", spokes_.size(),
+                " did not take the result within ", describe_span(span))});
   }
 
   /// To all that listen, now or when they come to their next collective.
@@ -219,8 +219,8 @@ class hub {
   }
 
   static failure malformed(std::string_view doing, rank_id peer) {
-    return {errc::system, concat("allgather for '", doing, "': ", peer,
-                                 " sent a malformed message")};
+    return {errc::system,
+            concat("allgather for '", doing, "': ", peer, " sent a malformed message")};
   }
 
   std::vector<unique_fd> spokes_;

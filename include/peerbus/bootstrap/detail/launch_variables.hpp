@@ -111,13 +111,13 @@ inline launch_settings read_launch_settings() {
   read.rank = required_variable(names->rank, 0, read.size - 1, "a rank", names->size);
   refuse_other_hosts(*names, read.size);
   const auto local = variable(names->local_rank);
-  read.local_rank = local ? parse_variable(names->local_rank, *local, 0, read.size - 1, "a rank")
-                          : read.rank;
+  read.local_rank =
+      local ? parse_variable(names->local_rank, *local, 0, read.size - 1, "a rank") : read.rank;
   if (const auto address = variable("MASTER_ADDR"); address && !address->empty())
     read.address = *address;
   if (const auto port = variable("MASTER_PORT"))
-    read.port = static_cast<std::uint16_t>(
-        parse_variable("MASTER_PORT", *port, 0, 65535, "a port number"));
+    read.port =
+        static_cast<std::uint16_t>(parse_variable("MASTER_PORT", *port, 0, 65535, "a port number"));
   else if (const auto job = variable(names->job))
     read.job = *job;
   return read;

@@ -20,10 +20,9 @@ namespace peerbus {
 
 /// What a rank runs: called with its bootstrap, returns nothing or an exit status.
 template <class F>
-concept rank_function =
-    std::invocable<F&, bootstrap&> &&
-    (std::is_void_v<std::invoke_result_t<F&, bootstrap&>> ||
-     std::convertible_to<std::invoke_result_t<F&, bootstrap&>, int>);
+concept rank_function = std::invocable<F&, bootstrap&> &&
+                        (std::is_void_v<std::invoke_result_t<F&, bootstrap&>> ||
+                         std::convertible_to<std::invoke_result_t<F&, bootstrap&>, int>);
 
 namespace detail {
 

@@ -94,8 +94,7 @@ class spoke {
       return told_failure(answer);
     if (answer.header.kind == static_cast<std::uint32_t>(frame_kind::result) &&
         answer.header.sequence == sequence_)
-      if (auto given = decode_gathered(std::move(answer), members.size()))
-        return std::move(*given);
+      if (auto given = decode_gathered(std::move(answer), members.size())) return std::move(*given);
     return give_up(malformed(doing), false);
   }
 
@@ -117,8 +116,7 @@ class spoke {
         const auto now = writer.step(hub_.get());
         if (now == frame_writer::status::failed)
           return failure{errc::system, concat("allgather for '", doing, "': ", members.rank(),
-                                              " sending to rank 0: ",
-                                              describe_errno(errno))};
+                                              " sending to rank 0: ", describe_errno(errno))};
         // A rank 0 that has closed may have said why before.
         sent = now == frame_writer::status::done || now == frame_writer::status::closed;
         throttled = now == frame_writer::status::throttled;
@@ -134,9 +132,9 @@ class spoke {
       }
       if (last_word && last_word->expired()) return gone_ranks(doing, members.describe_missing());
       if (patience.expired())
-        return failure{errc::timed_out, concat("allgather for '", doing, "': rank 0 of ",
-                                               members.size(), " did not come within ",
-                                               describe_span(span))};
+        return failure{errc::timed_out,
+                       concat("allgather for '", doing, "': rank 0 of ", members.size(),
+                              " did not come within ", describe_span(span))};
       entries[0] = {hub_.get(), static_cast<short>(sent || throttled ? POLLIN : POLLIN | POLLOUT),
                     0};
       poll_for(entries, patience, throttled ? throttle_pause : look_around);

@@ -35,7 +35,7 @@ class state_page {
 
   /// Maps what `make_file` made. Throws: `error` system.
   [[nodiscard]] static state_page open(std::size_t ranks, const unique_fd& file) {
-    struct stat found {};
+    struct stat found{};
     if (::fstat(file.get(), &found) != 0 ||
         static_cast<std::size_t>(found.st_size) < bytes_for(ranks))
       throw error{errc::system, concat("the page of rank states has ", found.st_size,

@@ -63,8 +63,8 @@ class thread_world {
         else if (until.expired())
           fail(missing_ranks(doing, missing(*current), size(), span));
         else
-          changed_.wait_for(lock, std::min<deadline::clock::duration>(until.remaining(),
-                                                                      look_around));
+          changed_.wait_for(lock,
+                            std::min<deadline::clock::duration>(until.remaining(), look_around));
       }
       if (!current->complete) throw_failure(me, doing);
     }

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan
+//
+// What every bootstrap must do, whoever starts the ranks.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+
+#include "support.hpp"
+
+using namespace test;
+using peerbus::rank_id;
+using peerbus::signal_word;
+using peerbus::wait_thresholds;
+
+namespace {
+
+constexpr wait_thresholds park_at_once{0, 0, 0, std::chrono::milliseconds{2}};
+
+std::string letter_of(std::size_t rank, std::size_t round) {
+  // Of all lengths, zero included, and one that needs many reads.
+  const std::size_t length = rank == 2 ? 300'000 : (rank * 37 + round * 11) % 200;
+  return std::string(length, static_cast<char>('a' + (rank + round) % 26));
+}
+
+}  // namespace
+
+#define ALL_BOOTSTRAPS as_threads, as_local, as_launched
+
+TEST_CASE_TEMPLATE("bootstrap: everybody gets what everybody gave", Run, ALL_BOOTSTRAPS) {
+  const time_limit limit;
+  for (std::size_t n : {1U, 2U, 3U, 5U, 8U, 64U}) {
+    CAPTURE(n);
+    const belongings before;
+    const int status = Run::run(n, [n](bootstrap& boot) {
+      require(boot.size() == n, "the size asked for");
+      require(boot.ranks_here() == n, "all ranks here");
+      require(boot.cores_here() >= 1, "a core");
+      for (std::size_t round = 0; round < 4; ++round) {
+        const auto given = boot.allgather({bytes_of(letter_of(boot.rank().index(), round)), {}},
+                                          patience(), "letters");
+        require(given.size() == n, "one contribution per rank");
+        for (std::size_t rank = 0; rank < n; ++rank) {
+          require(text_of(given[rank].bytes) == letter_of(rank, round), "the rank's own letter");
+          require(!given[rank].fd, "no descriptor where none was given");
+        }
+      }
+    });
+    CHECK(status == 0);
+    CHECK(belongings{} == before);
+  }
+}
+
+TEST_CASE_TEMPLATE("bootstrap: descriptors really pass", Run, ALL_BOOTSTRAPS) {
+  const time_limit limit;
+  for (std::size_t n : {1U, 2U, 5U, 64U}) {
+    CAPTURE(n);
+    const belongings before;
+    const int status = Run::run(n, [n](bootstrap& boot) {
+      const std::size_t me = boot.rank().index();
+      // Every third rank gives none.
+      peerbus::unique_fd file;
+      if (me % 3 != 2) file.reset(::memfd_create("letters", MFD_CLOEXEC));
+      peerbus::unique_fd mine;
+      if (file) mine.reset(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0));
+      const auto given = boot.allgather({{}, std::move(file)}, patience(), "files");
+      for (std::size_t rank = 0; rank < n; ++rank) {
+        require(static_cast<bool>(given[rank].fd) == (rank % 3 != 2),
+                "files where files were given");
+        if (!given[rank].fd) continue;
+        require((::fcntl(given[rank].fd.get(), F_GETFD) & FD_CLOEXEC) != 0, "close-on-exec");
+        const char mark = static_cast<char>(me + 1);
+        require(::pwrite(given[rank].fd.get(), &mark, 1, static_cast<off_t>(me)) == 1, "a write");
+      }
+      (void)boot.allgather({}, patience(), "all have written");
+      if (!mine) return;
+      for (std::size_t rank = 0; rank < n; ++rank) {
+        char mark = 0;
+        require(::pread(mine.get(), &mark, 1, static_cast<off_t>(rank)) == 1 &&
+                    static_cast<std::size_t>(mark) == rank + 1,
+                "the mark of every rank in my file");
+      }
+    });
+    CHECK(status == 0);
+    CHECK(belongings{} == before);
+  }
+}
+
+TEST_CASE_TEMPLATE("bootstrap: a rank that throws ends the waits of the others", Run,
+                   ALL_BOOTSTRAPS) {
+  const time_limit limit;
+  for (std::size_t thrower : {0U, 2U}) {
+    CAPTURE(thrower);
+    const belongings before;
+    shared<std::atomic<int>> told;
+    int status = -1;
+    const auto said = stderr_of([&] {
+      status = Run::run(5, [&told, thrower](bootstrap& boot) {
+        if (boot.rank().index() == thrower) throw std::runtime_error{"no more of this"};
+        const auto caught =
+            error_of([&] { (void)boot.allgather({}, patience(), "what never comes"); });
+        require(caught.code() == errc::peer_dead, std::string{"peer_dead, not: "} + caught.what());
+        const std::string who = peerbus::detail::concat(rank_id{thrower});
+        require(contains(caught.what(), who), who + " in: " + caught.what());
+        require(contains(caught.what(), "what never comes"), "the purpose");
+        ++*told;
+      });
+    });
+    CAPTURE(said);
+    CHECK(status == 1);
+    CHECK(told->load() == 4);
+    CHECK(contains(said, "no more of this"));
+    CHECK(belongings{} == before);
+  }
+}
+
+TEST_CASE_TEMPLATE("bootstrap: a rank that has left is not waited for", Run, ALL_BOOTSTRAPS) {
+  const time_limit limit;
+  for (std::size_t leaver : {0U, 1U}) {
+    CAPTURE(leaver);
+    const int status = Run::run(3, [leaver](bootstrap& boot) {
+      (void)boot.allgather({}, patience(), "together");
+      if (boot.rank().index() == leaver) return;
+      const auto caught = error_of([&] { (void)boot.allgather({}, patience(), "alone"); });
+      require(caught.code() == errc::peer_dead, std::string{"peer_dead, not: "} + caught.what());
+      require(contains(caught.what(), peerbus::detail::concat(rank_id{leaver}, " left")),
+              std::string{"who left, in: "} + caught.what());
+    });
+    CHECK(status == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("bootstrap: who does not come is named to all, by the deadline", Run,
+                   ALL_BOOTSTRAPS) {
+  const time_limit limit;
+  shared<std::array<signal_word, 8>> done;
+  const int status = Run::run(6, [&done](bootstrap& boot) {
+    const std::size_t me = boot.rank().index();
+    const auto& members = boot.members();
+    const auto healthy = [] { return errc::ok; };
+    if (me == 3 || me == 4) {
+      // Busy until the others have given up on it.
+      for (std::size_t peer : {0U, 1U, 2U, 5U})
+        require((*done)[peer].wait_at_least(1, patience(), park_at_once, healthy) == errc::ok,
+                "word from the others");
+    } else {
+      const auto before = deadline::clock::now();
+      const auto caught =
+          error_of([&] { (void)boot.allgather({}, deadline::after(200ms), "roll call"); });
+      const auto took = deadline::clock::now() - before;
+      const bool there = members->state(rank_id{3}) == peerbus::rank_state::running;
+      (*done)[me].raise(1);
+      require(there, "rank 3 late, but running");
+      require(caught.code() == errc::timed_out, std::string{"timed_out, not: "} + caught.what());
+      require(contains(caught.what(), "ranks 3, 4 of 6"),
+              std::string{"the missing ranks in: "} + caught.what());
+      require(contains(caught.what(), "roll call") && contains(caught.what(), "come within "),
+              std::string{"purpose and time in: "} + caught.what());
+      require(took >= 150ms && took < 20s, "about the deadline");
+    }
+    // The group is out of step: nothing goes well afterwards, and nothing hangs.
+    const auto after =
+        error_of([&] { (void)boot.allgather({}, deadline::after(30s), "afterwards"); });
+    const bool told_now = after.code() == errc::timed_out && contains(after.what(), "ranks 3, 4");
+    require(after.code() == errc::poisoned || after.code() == errc::peer_dead || told_now,
+            std::string{"an end of the group, not: "} + after.what());
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE_TEMPLATE("bootstrap: without rank 0 the others time out all the same", Run,
+                   ALL_BOOTSTRAPS) {
+  const time_limit limit;
+  shared<std::array<signal_word, 3>> done;
+  const int status = Run::run(3, [&done](bootstrap& boot) {
+    const std::size_t me = boot.rank().index();
+    if (me == 0) {
+      for (std::size_t peer : {1U, 2U})
+        require((*done)[peer].wait_at_least(1, patience(), park_at_once, [] { return errc::ok; }) ==
+                    errc::ok,
+                "word from the others");
+      return;
+    }
+    const auto caught =
+        error_of([&] { (void)boot.allgather({}, deadline::after(100ms), "roll call"); });
+    (*done)[me].raise(1);
+    require(caught.code() == errc::timed_out, std::string{"timed_out, not: "} + caught.what());
+    require(contains(caught.what(), "rank 0 of 3"), std::string{"rank 0 in: "} + caught.what());
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE_TEMPLATE("bootstrap: ranks in different collectives are told which", Run,
+                   ALL_BOOTSTRAPS) {
+  const time_limit limit;
+  const int status = Run::run(4, [](bootstrap& boot) {
+    const bool other = boot.rank().index() == 2;
+    const auto caught = error_of([&] {
+      (void)boot.allgather({}, patience(), other ? "make a window" : "make an exchange");
+    });
+    require(caught.code() == errc::mismatch, std::string{"mismatch, not: "} + caught.what());
+    for (const char* part : {"make a window", "make an exchange", "rank 2"})
+      require(contains(caught.what(), part), std::string{part} + " in: " + caught.what());
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE_TEMPLATE("bootstrap: too large a contribution is refused on all ranks", Run,
+                   ALL_BOOTSTRAPS) {
+  const time_limit limit;
+  for (std::size_t giver : {0U, 1U}) {
+    CAPTURE(giver);
+    const int status = Run::run(2, [giver](bootstrap& boot) {
+      std::vector<std::byte> much;
+      if (boot.rank().index() == giver) much.resize(bootstrap::max_contribution_bytes + 1);
+      const auto caught =
+          error_of([&] { (void)boot.allgather({std::move(much), {}}, patience(), "much"); });
+      require(caught.code() == errc::invalid_argument, caught.what());
+      require(contains(caught.what(), "67108865") && contains(caught.what(), "67108864"),
+              std::string{"both sizes in: "} + caught.what());
+    });
+    CHECK(status == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("membership: who waits for a signal learns of a rank that throws", Run,
+                   ALL_BOOTSTRAPS) {
+  const time_limit limit;
+  shared<signal_word> never;
+  shared<std::atomic<int>> told;
+  int status = -1;
+  (void)stderr_of([&] {
+    status = Run::run(4, [&](bootstrap& boot) {
+      (void)boot.allgather({}, patience(), "together");
+      if (boot.rank() == rank_id{1}) throw std::runtime_error{"enough"};
+      const auto before = deadline::clock::now();
+      const auto& members = boot.members();
+      const errc found = never->wait_at_least(1, patience(), park_at_once,
+                                              [&] { return members->health(std::nullopt); });
+      require(found == errc::peer_dead, "peer_dead");
+      require(deadline::clock::now() - before < 20s, "soon");
+      require(contains(members->describe_missing(), "rank 1 failed"), "who: rank 1");
+      require(members->first_failed() == rank_id{1}, "first failed: rank 1");
+      ++*told;
+      // All stay until all have seen it, or a rank that leaves would be another one missing.
+      while (told->load() < 3 && deadline::clock::now() - before < 20s) std::this_thread::yield();
+    });
+  });
+  CHECK(status == 1);
+  CHECK(told->load() == 3);
+}
+
+TEST_CASE_TEMPLATE("membership: a rank that left is missed only by who waits for it", Run,
+                   ALL_BOOTSTRAPS) {
+  const time_limit limit;
+  const int status = Run::run(3, [](bootstrap& boot) {
+    (void)boot.allgather({}, patience(), "together");
+    const auto& members = boot.members();
+    if (boot.rank() == rank_id{2}) return;
+    const auto until = patience();
+    while (members->state(rank_id{2}) == peerbus::rank_state::running && !until.expired())
+      std::this_thread::yield();
+    require(members->state(rank_id{2}) == peerbus::rank_state::left, "rank 2 left");
+    require(members->health(rank_id{2}) == errc::peer_dead, "missed by who waits for it");
+    require(members->health(rank_id{1 - boot.rank().index()}) == errc::ok ||
+                members->state(rank_id{1 - boot.rank().index()}) != peerbus::rank_state::running,
+            "not by others");
+    require(contains(members->fate(rank_id{2}), "rank 2 left"), "its fate");
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE_TEMPLATE("kill -9: who gathers is told at once who died", Run, as_local, as_launched) {
+  const time_limit limit;
+  for (std::size_t victim : {0U, 2U}) {
+    CAPTURE(victim);
+    const belongings before;
+    shared<std::atomic<int>> told;
+    const auto start = deadline::clock::now();
+    int status = -1;
+    const auto said = stderr_of([&] {
+      status = Run::run(5, [&told, victim](bootstrap& boot) {
+        (void)boot.allgather({}, patience(), "together");
+        if (boot.rank().index() == victim) ::kill(::getpid(), SIGKILL);
+        const auto caught = error_of([&] { (void)boot.allgather({}, patience(), "alone"); });
+        require(caught.code() == errc::peer_dead, std::string{"peer_dead, not: "} + caught.what());
+        const std::string who = peerbus::detail::concat(rank_id{victim}, " died");
+        require(contains(caught.what(), who), who + " in: " + caught.what());
+        ++*told;
+      });
+    });
+    CAPTURE(said);
+    CHECK(status == 137);
+    CHECK(told->load() == 4);
+    CHECK(deadline::clock::now() - start < 20s);
+    CHECK(belongings{} == before);
+  }
+}
+
+TEST_CASE_TEMPLATE("kill -9: while rank 0 is busy the others learn it without it", Run, as_local,
+                   as_launched) {
+  const time_limit limit;
+  shared<std::array<signal_word, 4>> done;
+  int status = -1;
+  (void)stderr_of([&] {
+    status = Run::run(4, [&done](bootstrap& boot) {
+      (void)boot.allgather({}, patience(), "together");
+      const std::size_t me = boot.rank().index();
+      if (me == 3) ::kill(::getpid(), SIGKILL);
+      if (me == 0) {
+        for (std::size_t peer : {1U, 2U})
+          require((*done)[peer].wait_at_least(1, patience(), park_at_once,
+                                              [] { return errc::ok; }) == errc::ok,
+                  "word from the others");
+        return;
+      }
+      const auto caught = error_of([&] { (void)boot.allgather({}, patience(), "alone"); });
+      (*done)[me].raise(1);
+      require(caught.code() == errc::peer_dead, std::string{"peer_dead, not: "} + caught.what());
+      require(contains(caught.what(), "rank 3 died"), std::string{"who in: "} + caught.what());
+    });
+  });
+  CHECK(status == 137);
+}
+
+TEST_CASE_TEMPLATE("kill -9: who waits for a signal is told at once who died", Run, as_local,
+                   as_launched) {
+  const time_limit limit;
+  for (std::size_t victim : {0U, 3U}) {
+    CAPTURE(victim);
+    shared<signal_word> never;
+    shared<std::atomic<int>> told;
+    int status = -1;
+    (void)stderr_of([&] {
+      status = Run::run(4, [&, victim](bootstrap& boot) {
+        (void)boot.allgather({}, patience(), "together");
+        if (boot.rank().index() == victim) ::kill(::getpid(), SIGKILL);
+        const auto& members = boot.members();
+        const auto before = deadline::clock::now();
+        const errc found = never->wait_at_least(1, patience(), park_at_once,
+                                                [&] { return members->health(std::nullopt); });
+        require(found == errc::peer_dead, "peer_dead");
+        require(deadline::clock::now() - before < 20s, "soon");
+        require(contains(members->describe_missing(),
+                         peerbus::detail::concat(rank_id{victim}, " died")),
+                "who died in: " + members->describe_missing());
+        ++*told;
+      });
+    });
+    CHECK(status == 137);
+    CHECK(told->load() == 3);
+  }
+}
+
+TEST_CASE_TEMPLATE("kill -9: at any moment of many collectives, nobody hangs", Run, as_local,
+                   as_launched) {
+  const time_limit limit;
+  for (unsigned attempt = 0; attempt < 12; ++attempt) {
+    CAPTURE(attempt);
+    const belongings before;
+    shared<std::atomic<int>> victim_pid;
+    shared<signal_word> started;
+    int status = -1;
+    (void)stderr_of([&] {
+      // A bystander with a different delay each time; the point is that any moment will do.
+      const pid_t killer = in_child([&] {
+        if (started->wait_at_least(1, patience(), park_at_once, [] { return errc::ok; }) !=
+            errc::ok)
+          return 1;
+        const auto until = deadline::after(std::chrono::microseconds{attempt * 173});
+        while (!until.expired()) std::this_thread::yield();
+        return ::kill(victim_pid->load(), SIGKILL) == 0 ? 0 : 1;
+      });
+      status = Run::run(4, [&](bootstrap& boot) {
+        const bool victim = boot.rank().index() == attempt % 4;
+        if (victim) {
+          *victim_pid = ::getpid();
+          started->raise(1);
+        }
+        const auto until = patience();
+        try {
+          while (!until.expired()) {
+            peerbus::unique_fd file{::memfd_create("any", MFD_CLOEXEC)};
+            (void)boot.allgather({std::vector<std::byte>(1000), std::move(file)}, until, "again");
+          }
+        } catch (const peerbus::error& caught) {
+          require(caught.code() == errc::peer_dead, caught.what());
+          return;
+        }
+        throw std::runtime_error{"never learned of the death"};
+      });
+      CHECK(status_of(killer) == 0);
+    });
+    CHECK(status == 137);
+    CHECK(belongings{} == before);
+  }
+}

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: MIT
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/rendezvous.hpp>
+#include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+#include "support.hpp"
+
+using namespace test;
+using peerbus::environment_bootstrap;
+using peerbus::launch_settings;
+using peerbus::rank_id;
+using peerbus::unique_fd;
+
+namespace {
+
+constexpr const char* launch_variables[] = {"RANK",
+                                            "WORLD_SIZE",
+                                            "LOCAL_RANK",
+                                            "LOCAL_WORLD_SIZE",
+                                            "MASTER_ADDR",
+                                            "MASTER_PORT",
+                                            "TORCHELASTIC_RUN_ID",
+                                            "OMPI_COMM_WORLD_RANK",
+                                            "OMPI_COMM_WORLD_SIZE",
+                                            "OMPI_COMM_WORLD_LOCAL_RANK",
+                                            "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                            "PMIX_NAMESPACE",
+                                            "PMI_RANK",
+                                            "PMI_SIZE",
+                                            "PMI_JOBID",
+                                            "MPI_LOCALRANKID",
+                                            "MPI_LOCALNRANKS",
+                                            "SLURM_PROCID",
+                                            "SLURM_NTASKS",
+                                            "SLURM_LOCALID",
+                                            "SLURM_JOB_ID",
+                                            "SLURM_STEP_ID",
+                                            "SLURM_STEP_NUM_NODES"};
+
+using variables = std::vector<std::pair<const char*, const char*>>;
+
+/// Runs `f` in a process that has these launch variables, and no others. Returns: its status.
+template <class F>
+int with_variables(const variables& set, F f) {
+  return status_of(in_child([&] {
+    for (const char* name : launch_variables) ::unsetenv(name);
+    for (const auto& [name, value] : set) ::setenv(name, value, 1);
+    return f();
+  }));
+}
+
+/// Whether `from_environment` throws `code` at once with all of `parts` in its text.
+bool refuses(const variables& set, errc code, const std::vector<std::string>& parts) {
+  return with_variables(set, [&] {
+           const auto caught = error_of([] { (void)environment_bootstrap::from_environment(); });
+           require(caught.code() == code, caught.what());
+           for (const auto& part : parts)
+             require(contains(caught.what(), part), part + " in: " + caught.what());
+           return 0;
+         }) == 0;
+}
+
+/// The settings of a rank of a group that meets at `port`.
+launch_settings seat(std::size_t rank, std::size_t size, std::uint16_t port) {
+  launch_settings settings;
+  settings.rank = settings.local_rank = rank;
+  settings.size = size;
+  settings.address = own_address();
+  settings.port = port;
+  return settings;
+}
+
+/// A rank in a process of its own that expects the meeting to fail with `code` and all of `parts`.
+pid_t expects(const launch_settings& settings, deadline::clock::duration span, errc code,
+              std::vector<std::string> parts) {
+  return in_child([=] {
+    const auto caught =
+        error_of([&] { environment_bootstrap boot{settings, deadline::after(span)}; });
+    require(caught.code() == code, std::string{"another code than of: "} + caught.what());
+    for (const auto& part : parts)
+      require(contains(caught.what(), part), part + " in: " + caught.what());
+    return 0;
+  });
+}
+
+bool all_as_expected(const std::vector<pid_t>& children) {
+  bool all = true;
+  for (const pid_t child : children) all = status_of(child) == 0 && all;
+  return all;
+}
+
+/// Connects to the meeting point once somebody has opened it.
+unique_fd call_at(std::uint16_t port) {
+  return peerbus::detail::connect_to_rank_0(seat(1, 2, port), patience(), 60s);
+}
+
+}  // namespace
+
+TEST_CASE("environment: knows whether a launcher has started the process") {
+  const time_limit limit;
+  const auto launched = [](const variables& set) {
+    return with_variables(set, [] { return environment_bootstrap::launched() ? 1 : 0; }) == 1;
+  };
+  CHECK_FALSE(launched({}));
+  CHECK_FALSE(launched({{"MASTER_ADDR", "127.0.0.1"}, {"LOCAL_RANK", "0"}}));
+  CHECK(launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
+  CHECK(launched({{"WORLD_SIZE", "2"}}));
+  CHECK(launched({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}));
+  CHECK(launched({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}));
+  CHECK(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}}));
+  // A batch script is not a task of a step.
+  CHECK_FALSE(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}));
+}
+
+TEST_CASE("environment: variables that are missing or wrong are named, with what was expected") {
+  const time_limit limit;
+  const auto invalid = errc::invalid_argument;
+  CHECK(refuses({}, invalid, {"RANK and WORLD_SIZE are not set"}));
+  CHECK(refuses({{"RANK", "0"}}, invalid, {"WORLD_SIZE is not set", "RANK is"}));
+  CHECK(refuses({{"WORLD_SIZE", "2"}}, invalid, {"RANK is not set", "from 0 to 1"}));
+  CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", "0"}}, invalid,
+                {"WORLD_SIZE is '0'", "expected a number of ranks from 1"}));
+  CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", "99999999"}}, invalid, {"'99999999'", "to 65536"}));
+  CHECK(refuses({{"RANK", "8"}, {"WORLD_SIZE", "8"}}, invalid,
+                {"RANK is '8'", "expected a rank from 0 to 7"}));
+  for (const char* text : {"", "x", "-1", "1x", " 1", "1.0", "0x1", "18446744073709551617"}) {
+    CHECK(refuses({{"RANK", text}, {"WORLD_SIZE", "2"}}, invalid,
+                  {std::string{"RANK is '"} + text + "'", "expected a rank from 0 to 1"}));
+    CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", text}}, invalid,
+                  {std::string{"WORLD_SIZE is '"} + text + "'"}));
+    CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", text}}, invalid,
+                  {std::string{"MASTER_PORT is '"} + text + "'"}) == (std::string{text} != "1"));
+  }
+  CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", "65536"}}, invalid,
+                {"MASTER_PORT is '65536'", "from 0 to 65535"}));
+  CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "1"}}, invalid,
+                {"LOCAL_RANK is '1'"}));
+  CHECK(refuses({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, invalid,
+                {"OMPI_COMM_WORLD_RANK is '3'"}));
+  CHECK(refuses({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "-2"}, {"SLURM_STEP_ID", "0"}}, invalid,
+                {"SLURM_NTASKS is '-2'"}));
+}
+
+TEST_CASE("environment: groups that span hosts are refused at once") {
+  const time_limit limit;
+  CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}}, errc::unsupported,
+                {"LOCAL_WORLD_SIZE is 4", "WORLD_SIZE is 8", "one host"}));
+  CHECK(refuses({{"SLURM_PROCID", "0"},
+                 {"SLURM_NTASKS", "2"},
+                 {"SLURM_STEP_ID", "0"},
+                 {"SLURM_STEP_NUM_NODES", "2"}},
+                errc::unsupported, {"SLURM_STEP_NUM_NODES is '2'", "one host"}));
+}
+
+TEST_CASE("environment: reads what each launcher sets") {
+  const time_limit limit;
+  const auto reads = [](const variables& set, std::size_t rank, std::size_t size,
+                        std::size_t local_rank) {
+    return with_variables(set, [&] {
+             const auto read = peerbus::detail::read_launch_settings();
+             return read.rank == rank && read.size == size && read.local_rank == local_rank ? 0 : 1;
+           }) == 0;
+  };
+  CHECK(reads({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}}, 2, 4, 1));
+  CHECK(reads({{"RANK", "2"}, {"WORLD_SIZE", "4"}}, 2, 4, 2));
+  CHECK(reads({{"OMPI_COMM_WORLD_RANK", "2"},
+               {"OMPI_COMM_WORLD_SIZE", "4"},
+               {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}},
+              2, 4, 0));
+  CHECK(reads({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}, 1, 3, 1));
+  CHECK(reads({{"SLURM_PROCID", "1"},
+               {"SLURM_NTASKS", "3"},
+               {"SLURM_LOCALID", "2"},
+               {"SLURM_STEP_ID", "0"}},
+              1, 3, 2));
+  // What torchrun says goes before what the batch system around it says.
+  CHECK(reads({{"RANK", "5"}, {"WORLD_SIZE", "6"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, 5, 6, 5));
+}
+
+TEST_CASE("environment: settings that make no sense are refused") {
+  for (const auto& [rank, size] : {std::pair{0U, 0U}, std::pair{2U, 2U}, std::pair{0U, 70'000U}}) {
+    const auto caught = error_of([rank = rank, size = size] {
+      environment_bootstrap boot{seat(rank, size, 1), patience()};
+    });
+    CHECK(caught.code() == errc::invalid_argument);
+  }
+}
+
+TEST_CASE("environment: one after another at the same place") {
+  const time_limit limit;
+  const belongings before;
+  const auto port = fresh_port();
+  std::vector<pid_t> ranks;
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    ranks.push_back(in_child([=] {
+      for (int round = 0; round < 20; ++round) {
+        environment_bootstrap boot{seat(rank, 3, port), patience()};
+        require(boot.rank() == rank_id{rank} && boot.size() == 3, "the place asked for");
+        require(boot.local_rank() == rank, "the local rank");
+        (void)boot.allgather({}, patience(), "together");
+      }
+      return 0;
+    }));
+  CHECK(all_as_expected(ranks));
+  CHECK(belongings{} == before);
+}
+
+TEST_CASE("environment: ranks that do not join are named to all that did") {
+  const time_limit limit;
+  const belongings before;
+  const auto port = fresh_port();
+  std::vector<pid_t> ranks;
+  for (std::size_t rank : {0U, 1U, 2U, 4U, 6U, 7U})
+    ranks.push_back(expects(seat(rank, 8, port), 300ms, errc::timed_out,
+                            {"ranks 3, 5 of 8 did not join within ",
+                             " ms at " + own_address() + ":" + std::to_string(port)}));
+  CHECK(all_as_expected(ranks));
+  CHECK(belongings{} == before);
+}
+
+TEST_CASE("environment: without rank 0 the others say so") {
+  const time_limit limit;
+  const auto port = fresh_port();
+  CHECK(all_as_expected({expects(seat(1, 3, port), 100ms, errc::timed_out,
+                                 {"rank 0 of 3 did not come", " ms", "rank 1 waited"}),
+                         expects(seat(2, 3, port), 100ms, errc::timed_out,
+                                 {"rank 0 of 3 did not come", " ms", "rank 2 waited"})}));
+}
+
+TEST_CASE("environment: a rank that comes twice is an error on all ranks") {
+  const time_limit limit;
+  for (std::size_t twice : {0U, 2U}) {
+    CAPTURE(twice);
+    const auto port = fresh_port();
+    std::vector<pid_t> ranks;
+    for (std::size_t rank : {std::size_t{0}, std::size_t{1}, std::size_t{2}, twice})
+      ranks.push_back(expects(seat(rank, 4, port), 60s, errc::mismatch,
+                              {peerbus::detail::concat(rank_id{twice}, " came twice")}));
+    CHECK(all_as_expected(ranks));
+  }
+}
+
+TEST_CASE("environment: different world sizes are an error on all ranks") {
+  const time_limit limit;
+  const auto port = fresh_port();
+  std::vector<pid_t> ranks;
+  for (std::size_t rank = 0; rank < 4; ++rank)
+    ranks.push_back(expects(seat(rank, rank == 2 ? 8 : 4, port), 60s, errc::mismatch,
+                            {"rank 2 was started with a world size of 8, rank 0 with 4"}));
+  CHECK(all_as_expected(ranks));
+}
+
+TEST_CASE("environment: a rank that dies while the others meet is an error on all ranks") {
+  const time_limit limit;
+  const auto port = fresh_port();
+  std::vector<pid_t> ranks;
+  for (std::size_t rank = 0; rank < 2; ++rank)
+    ranks.push_back(expects(seat(rank, 4, port), 60s, errc::peer_dead, {"rank 2 of 4 was gone"}));
+  const pid_t victim = in_child([=] {
+    const auto socket = call_at(port);
+    const peerbus::detail::hello greeting{.rank = 2, .size = 4};
+    require(::send(socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting,
+            "a greeting");
+    return ::kill(::getpid(), SIGKILL);
+  });
+  CHECK(status_of(victim) == 137);
+  CHECK(all_as_expected(ranks));
+}
+
+TEST_CASE("environment: a rank 0 that dies while the others meet does not keep them") {
+  const time_limit limit;
+  const auto port = fresh_port();
+  const pid_t first = in_child([=] {
+    environment_bootstrap boot{seat(0, 3, port), patience()};
+    return 0;
+  });
+  const pid_t other = in_child([=] {
+    const auto caught =
+        error_of([&] { environment_bootstrap boot{seat(1, 3, port), deadline::after(500ms)}; });
+    // It hung up, or was never there: that depends on who was first.
+    require(caught.code() == errc::peer_dead || caught.code() == errc::timed_out, caught.what());
+    return 0;
+  });
+  (void)call_at(port);
+  ::kill(first, SIGKILL);
+  CHECK(status_of(first) == 137);
+  CHECK(status_of(other) == 0);
+}
+
+TEST_CASE("environment: a place that somebody else holds is an error on all ranks") {
+  const time_limit limit;
+  const auto port = fresh_port();
+  const peerbus::detail::meeting_point place{seat(0, 2, port)};
+  const unique_fd squatter{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  REQUIRE(::bind(squatter.get(), place.get(), place.bytes) == 0);
+  REQUIRE(::listen(squatter.get(), 64) == 0);
+  SUBCASE("and says nothing") {
+    CHECK(all_as_expected(
+        {expects(seat(0, 2, port), 300ms, errc::system,
+                 {"in use by another process", "MASTER_PORT"}),
+         expects(seat(1, 2, port), 300ms, errc::timed_out, {"did not answer within "})}));
+  }
+  SUBCASE("and talks nonsense") {
+    const std::vector<pid_t> ranks{
+        expects(seat(0, 2, port), 60s, errc::system, {"does not speak as rank 0", "MASTER_PORT"}),
+        expects(seat(1, 2, port), 60s, errc::system, {"does not speak as rank 0", "MASTER_PORT"})};
+    std::array<unique_fd, 2> calls;
+    for (auto& call : calls) {
+      call.reset(::accept(squatter.get(), nullptr, nullptr));
+      const std::string answer(500, 'H');
+      CHECK(::send(call.get(), answer.data(), answer.size(), MSG_NOSIGNAL) == 500);
+    }
+    CHECK(all_as_expected(ranks));
+  }
+}
+
+TEST_CASE("environment: another user's socket is no meeting point") {
+  if (::geteuid() != 0) return;  // Only root can be two users.
+  const time_limit limit;
+  const auto port = fresh_port();
+  const peerbus::detail::meeting_point place{seat(0, 2, port)};
+  int ready[2];
+  REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
+  const unique_fd reading{ready[0]};
+  const unique_fd writing{ready[1]};
+  const pid_t squatter = in_child([&] {
+    require(::setresuid(65534, 65534, 65534) == 0, "another user");
+    const unique_fd socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    require(::bind(socket.get(), place.get(), place.bytes) == 0, "the name");
+    require(::listen(socket.get(), 64) == 0, "callers");
+    require(::write(writing.get(), "x", 1) == 1, "a byte");
+    for (;;) ::pause();
+    return 0;
+  });
+  char byte = 0;
+  REQUIRE(::read(reading.get(), &byte, 1) == 1);
+  CHECK(all_as_expected(
+      {expects(seat(0, 2, port), 60s, errc::system, {"belongs to user 65534", "MASTER_PORT"}),
+       expects(seat(1, 2, port), 60s, errc::system, {"belongs to user 65534", "MASTER_PORT"})}));
+  ::kill(squatter, SIGKILL);
+  status_of(squatter);
+}
+
+TEST_CASE("environment: strangers who call at the meeting neither break nor delay it") {
+  const time_limit limit;
+  const belongings before;
+  const auto port = fresh_port();
+  const auto run = [=](std::size_t rank) {
+    return in_child([=] {
+      environment_bootstrap boot{seat(rank, 3, port), patience()};
+      (void)boot.allgather({}, patience(), "together");
+      return 0;
+    });
+  };
+  std::vector<pid_t> ranks{run(0), run(1)};
+  std::mt19937_64 random{7};
+  std::vector<unique_fd> silent;
+  for (int i = 0; i < 400; ++i) {
+    unique_fd call = call_at(port);
+    std::array<std::byte, 64> noise;
+    for (auto& byte : noise) byte = static_cast<std::byte>(random());
+    switch (i % 4) {
+      case 0: break;  // hangs up at once
+      case 1: silent.push_back(std::move(call)); break;
+      case 2: (void)!::send(call.get(), noise.data(), random() % 64, MSG_NOSIGNAL); break;
+      default:
+        (void)!::send(call.get(), noise.data(), 5, MSG_NOSIGNAL);
+        silent.push_back(std::move(call));
+    }
+  }
+  ranks.push_back(run(2));
+  CHECK(all_as_expected(ranks));
+  silent.clear();
+  CHECK(belongings{} == before);
+}
+
+TEST_CASE("environment: a rank of another build is told so") {
+  const time_limit limit;
+  const auto port = fresh_port();
+  const pid_t first =
+      expects(seat(0, 2, port), 60s, errc::mismatch, {"version 99", "expected one build"});
+  const auto call = call_at(port);
+  const peerbus::detail::hello greeting{.version = 99, .rank = 1, .size = 2};
+  CHECK(::send(call.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting);
+  CHECK(status_of(first) == 0);
+}
+
+TEST_CASE("environment: the destructor tells how the rank ended") {
+  const time_limit limit;
+  const auto port = fresh_port();
+  std::vector<pid_t> ranks;
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    ranks.push_back(in_child([=] {
+      try {
+        environment_bootstrap boot{seat(rank, 3, port), patience()};
+        if (rank == 1) return 0;
+        if (rank == 2) throw std::runtime_error{"enough"};
+        const auto until = patience();
+        const auto& members = boot.members();
+        while (!until.expired() && (members->state(rank_id{1}) == peerbus::rank_state::running ||
+                                    members->state(rank_id{2}) == peerbus::rank_state::running)) {
+        }
+        require(members->describe_missing() == "rank 1 left, rank 2 failed",
+                "both fates, not: " + members->describe_missing());
+      } catch (const std::runtime_error& caught) {
+        return std::string{caught.what()} == "enough" ? 0 : 1;
+      }
+      return 0;
+    }));
+  CHECK(all_as_expected(ranks));
+}
+
+TEST_CASE("environment: long addresses and jobs keep apart") {
+  const time_limit limit;
+  const auto port = fresh_port();
+  std::vector<pid_t> ranks;
+  for (const char* job : {"a", "b"})
+    for (std::size_t rank = 0; rank < 2; ++rank)
+      ranks.push_back(in_child([=] {
+        auto settings = seat(rank, 2, port);
+        settings.address += std::string(300, 'x');
+        settings.job = job;
+        environment_bootstrap boot{settings, patience()};
+        const auto given = boot.allgather({bytes_of(job), {}}, patience(), "jobs");
+        require(text_of(given[0].bytes) == job && text_of(given[1].bytes) == job, "one job");
+        return 0;
+      }));
+  CHECK(all_as_expected(ranks));
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: MIT
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/cores.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+
+#include "support.hpp"
+
+using namespace test;
+using peerbus::rank_id;
+using peerbus::run_local;
+using peerbus::signal_word;
+
+namespace {
+
+/// Sleeps until a signal ends the process.
+[[noreturn]] void sleep_for_ever() {
+  for (;;) ::pause();
+}
+
+std::vector<std::uint32_t> usable_cores() { return peerbus::detail::usable_core_numbers(); }
+
+bool runs_as_root() { return ::geteuid() == 0; }
+
+/// Runs `f` in a child of another user, who has limits where root has none.
+template <class F>
+int as_nobody(F f) {
+  return status_of(in_child([&]() -> int {
+    constexpr uid_t nobody = 65534;
+    if (::setresgid(nobody, nobody, nobody) != 0 || ::setresuid(nobody, nobody, nobody) != 0)
+      return 99;
+    return f();
+  }));
+}
+
+void limit_to(int resource, rlim_t most) {
+  const rlimit limit{most, most};
+  require(::setrlimit(static_cast<__rlimit_resource_t>(resource), &limit) == 0, "a limit");
+}
+
+/// From now on the kernel knows no pidfds, as an old one or a container's filter.
+void forbid_pidfds() {
+  std::array<sock_filter, 4> program{{
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_pidfd_open},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | ENOSYS},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  }};
+  const sock_fprog filter{program.size(), program.data()};
+  require(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+              ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0,
+          "a system call filter");
+}
+
+}  // namespace
+
+TEST_CASE("run_local: a world of no ranks is refused") {
+  const auto caught = error_of([] { (void)run_local(0, [](bootstrap&) {}); });
+  CHECK(caught.code() == errc::invalid_argument);
+  CHECK(contains(caught.what(), "a world of 0 ranks"));
+  CHECK(contains(caught.what(), "expected at least 1"));
+}
+
+TEST_CASE("run_local: ranks are processes of their own") {
+  const time_limit limit;
+  int copied = 1;
+  const pid_t parent = ::getpid();
+  const int status = run_local(3, [&](bootstrap& boot) {
+    require(boot.addresses() == peerbus::address_space::separate, "separate address spaces");
+    require(::getppid() == parent, "children of the caller");
+    copied = 2;
+  });
+  CHECK(status == 0);
+  CHECK(copied == 1);
+}
+
+TEST_CASE("run_local: the worst exit status counts") {
+  const time_limit limit;
+  const auto worst_of = [](std::vector<int> statuses) {
+    int worst = -1;
+    const auto said = stderr_of([&] {
+      worst = run_local(statuses.size(),
+                        [&](bootstrap& boot) { return statuses[boot.rank().index()]; });
+    });
+    CHECK(said.empty());  // To end with a status is no accident.
+    return worst;
+  };
+  CHECK(worst_of({0}) == 0);
+  CHECK(worst_of({0, 7, 3}) == 7);
+  CHECK(worst_of({0, -1}) == 255);
+  CHECK(worst_of({256, 0}) == 255);
+}
+
+TEST_CASE("run_local: deaths are reported, and counted as shells count them") {
+  const time_limit limit;
+  int status = 0;
+  auto said = stderr_of([&] {
+    status = run_local(3, [](bootstrap& boot) {
+      if (boot.rank() == rank_id{2}) ::kill(::getpid(), SIGKILL);
+    });
+  });
+  CHECK(status == 128 + SIGKILL);
+  CHECK(said == "peerbus: rank 2 died: killed by signal 9 (Killed)\n");
+
+  said = stderr_of([&] {
+    status = run_local(2, [](bootstrap& boot) {
+      if (boot.rank() == rank_id{0}) ::kill(::getpid(), SIGUSR1);
+    });
+  });
+  CHECK(status == 128 + SIGUSR1);
+  CHECK(contains(said, "peerbus: rank 0 died: killed by signal 10"));
+
+  // To end the process in the middle is not to have done one's part, even with status 0.
+  said = stderr_of([&] {
+    status = run_local(2, [](bootstrap& boot) {
+      if (boot.rank() == rank_id{1}) ::_exit(0);
+    });
+  });
+  CHECK(status == 1);
+  CHECK(contains(said, "peerbus: rank 1 died: ended the process with status 0"));
+}
+
+TEST_CASE("run_local: exceptions are reported with their rank, once") {
+  const time_limit limit;
+  int status = 0;
+  const auto said = stderr_of([&] {
+    status = run_local(2, [](bootstrap& boot) {
+      if (boot.rank() == rank_id{1}) throw peerbus::error{errc::unsupported, "no such thing"};
+    });
+  });
+  CHECK(status == 1);
+  CHECK(said == "peerbus: rank 1: no such thing [unsupported]\n");
+}
+
+TEST_CASE("run_local: who goes on after a death is killed when the grace is over") {
+  const time_limit limit;
+  const belongings before;
+  int status = 0;
+  const auto start = deadline::clock::now();
+  const auto said = stderr_of([&] {
+    status = run_local(4,
+                       [](bootstrap& boot) {
+                         if (boot.rank() == rank_id{0}) throw std::runtime_error{"boom"};
+                         if (boot.rank() != rank_id{3}) sleep_for_ever();
+                       },
+                       {.grace = 100ms});
+  });
+  const auto took = deadline::clock::now() - start;
+  CHECK(status == 137);
+  CHECK(took >= 100ms);
+  CHECK(took < 9s);
+  CHECK(contains(said, "ranks 1, 2 did not end within 100 ms of the first failure: killed"));
+  CHECK(belongings{} == before);
+}
+
+TEST_CASE("run_local: a stopped rank does not keep the parent") {
+  const time_limit limit;
+  int status = 0;
+  (void)stderr_of([&] {
+    status = run_local(2,
+                       [](bootstrap& boot) {
+                         if (boot.rank() == rank_id{1}) ::raise(SIGSTOP);
+                         throw std::runtime_error{"boom"};
+                       },
+                       {.grace = 50ms});
+  });
+  CHECK(status == 137);
+}
+
+TEST_CASE("run_local: pinned ranks take the usable cores in turn") {
+  const time_limit limit;
+  const auto cores = usable_cores();
+  REQUIRE_FALSE(cores.empty());
+  const int status =
+      run_local(cores.size() + 1,
+                [&](bootstrap& boot) {
+                  const auto mine = usable_cores();
+                  require(mine.size() == 1, "one core");
+                  require(mine[0] == cores[boot.rank().index() % cores.size()], "the core in turn");
+                  require(static_cast<std::uint32_t>(::sched_getcpu()) == mine[0], "to run there");
+                  require(boot.cores_here() == cores.size(), "the cores of all ranks together");
+                },
+                {.pin = true});
+  CHECK(status == 0);
+  CHECK(usable_cores() == cores);
+
+  CHECK(run_local(2, [&](bootstrap& boot) {
+          require(usable_cores() == cores, "all cores");
+          require(boot.cores_here() == cores.size(), "all cores");
+        }) == 0);
+}
+
+TEST_CASE("run_local: what is buffered is written once, and what ranks write is not lost") {
+  const time_limit limit;
+  const peerbus::unique_fd file{::memfd_create("stdout", MFD_CLOEXEC)};
+  const int status = status_of(in_child([&] {
+    ::dup2(file.get(), STDOUT_FILENO);
+    std::setvbuf(stdout, nullptr, _IOFBF, 4096);
+    std::printf("before;");
+    const int worst = run_local(2, [](bootstrap&) { std::printf("rank;"); });
+    std::fflush(stdout);
+    return worst;
+  }));
+  CHECK(status == 0);
+  std::array<char, 100> text{};
+  REQUIRE(::pread(file.get(), text.data(), text.size() - 1, 0) > 0);
+  CHECK(std::string{text.data()} == "before;rank;rank;");
+}
+
+TEST_CASE("run_local: a rank has no descriptors of others") {
+  const time_limit limit;
+  const std::size_t before = entries_of("/proc/self/fd");
+  CHECK(run_local(8, [before](bootstrap& boot) {
+          // Sockets to its peers, a pidfd for each, and the set that watches those.
+          const std::size_t sockets = boot.rank().index() == 0 ? 7 : 1;
+          require(entries_of("/proc/self/fd") == before + sockets + 7 + 1,
+                  "its own descriptors only, not " +
+                      std::to_string(entries_of("/proc/self/fd") - before) + " more");
+        }) == 0);
+}
+
+TEST_CASE("run_local: children vanish with a parent that is killed") {
+  const time_limit limit;
+  // The ranks hold the writing end, and say a byte each; the end of file is the end of all.
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const peerbus::unique_fd reading{ends[0]};
+  peerbus::unique_fd writing{ends[1]};
+  const pid_t parent = in_child([&] {
+    return run_local(4, [&](bootstrap&) {
+      require(::write(writing.get(), "x", 1) == 1, "a byte");
+      sleep_for_ever();
+    });
+  });
+  writing.reset();
+  char byte = 0;
+  for (int i = 0; i < 4; ++i) REQUIRE(::read(reading.get(), &byte, 1) == 1);
+  pollfd still_open{reading.get(), POLLIN, 0};
+  CHECK(::poll(&still_open, 1, 0) == 0);
+  ::kill(parent, SIGKILL);
+  CHECK(status_of(parent) == 137);
+  pollfd closed{reading.get(), POLLIN, 0};
+  REQUIRE(::poll(&closed, 1, 20'000) == 1);
+  CHECK(::read(reading.get(), &byte, 1) == 0);
+}
+
+TEST_CASE("run_local: other children of the program are none of its business") {
+  const time_limit limit;
+  const pid_t other = in_child([] { return 5; });
+  CHECK(run_local(3, [](bootstrap&) {}) == 0);
+  CHECK(status_of(other) == 5);
+}
+
+TEST_CASE("run_local: without pidfds it still counts, tells and ends") {
+  const time_limit limit;
+  CHECK(status_of(in_child([] {
+          forbid_pidfds();
+          require(run_local(3,
+                            [](bootstrap& boot) {
+                              (void)boot.allgather({}, patience(), "together");
+                              return boot.rank() == rank_id{1} ? 4 : 0;
+                            }) == 4,
+                  "the worst status");
+          shared<std::atomic<int>> told;
+          shared<signal_word> never;
+          int status = 0;
+          const auto said = stderr_of([&] {
+            status = run_local(4, [&](bootstrap& boot) {
+              (void)boot.allgather({}, patience(), "together");
+              if (boot.rank() == rank_id{2}) ::kill(::getpid(), SIGKILL);
+              if (boot.rank() == rank_id{3}) {
+                // No socket of rank 2 ends here: it is the parent that tells.
+                const errc found = never->wait_at_least(1, patience(), {0, 0, 0, 1ms}, [&] {
+                  return boot.members()->health(std::nullopt);
+                });
+                require(found == errc::peer_dead, "peer_dead");
+              } else {
+                const auto caught =
+                    error_of([&] { (void)boot.allgather({}, patience(), "alone"); });
+                require(caught.code() == errc::peer_dead, caught.what());
+                require(contains(caught.what(), "rank 2"), caught.what());
+              }
+              ++*told;
+            });
+          });
+          require(said == "peerbus: rank 2 died: killed by signal 9 (Killed)\n", said);
+          require(status == 137 && told->load() == 3, "everybody told");
+          return belongings{}.no_children ? 0 : 1;
+        })) == 0);
+}
+
+TEST_CASE("run_local: where statuses would be lost it does not start") {
+  const time_limit limit;
+  CHECK(status_of(in_child([] {
+          ::signal(SIGCHLD, SIG_IGN);
+          const auto caught = error_of([] { (void)run_local(2, [](bootstrap&) {}); });
+          return contains(caught.what(), "SIGCHLD") ? 0 : 1;
+        })) == 0);
+}
+
+TEST_CASE("run_local: too few descriptors end it with an error and no process left") {
+  const time_limit limit;
+  CHECK(status_of(in_child([] {
+          limit_to(RLIMIT_NOFILE, 32);
+          const auto caught = error_of([] { (void)run_local(64, [](bootstrap&) { ::pause(); }); });
+          require(caught.code() == errc::system, caught.what());
+          require(contains(caught.what(), "ulimit -n"), caught.what());
+          return belongings{}.no_children ? 0 : 1;
+        })) == 0);
+}
+
+TEST_CASE("run_local: too few processes end it with an error and no process left") {
+  if (!runs_as_root()) return;  // Only root can become a user of whom nothing else runs.
+  const time_limit limit;
+  CHECK(as_nobody([] {
+          limit_to(RLIMIT_NPROC, 6);
+          const auto caught = error_of([] { (void)run_local(64, [](bootstrap&) { ::pause(); }); });
+          require(caught.code() == errc::system, caught.what());
+          require(contains(caught.what(), "starting the process of rank"), caught.what());
+          return belongings{}.no_children ? 0 : 1;
+        }) == 0);
+}
+
+TEST_CASE("run_local: more descriptors than may be under way at once pass all the same") {
+  if (!runs_as_root()) return;  // Root is not limited.
+  const time_limit limit;
+  CHECK(as_nobody([] {
+          limit_to(RLIMIT_NOFILE, 100);
+          return run_local(20, [](bootstrap& boot) {
+            for (int round = 0; round < 5; ++round) {
+              peerbus::unique_fd file{::memfd_create("one of many", MFD_CLOEXEC)};
+              require(static_cast<bool>(file), "a file");
+              const auto given = boot.allgather({{}, std::move(file)}, patience(), "many");
+              for (const auto& one : given) require(static_cast<bool>(one.fd), "a descriptor");
+            }
+          });
+        }) == 0);
+}
+
+TEST_CASE("run_local: a rank that runs out of descriptors tells all") {
+  const time_limit limit;
+  for (std::size_t poor : {0U, 2U}) {
+    CAPTURE(poor);
+    CHECK(run_local(4, [poor](bootstrap& boot) {
+            if (boot.rank().index() == poor) {
+              rlimit few{};
+              ::getrlimit(RLIMIT_NOFILE, &few);
+              few.rlim_cur = entries_of("/proc/self/fd") - 3 + 2;
+              ::setrlimit(RLIMIT_NOFILE, &few);
+            }
+            peerbus::unique_fd file{::memfd_create("one", MFD_CLOEXEC)};
+            try {
+              (void)boot.allgather({{}, std::move(file)}, patience(), "files");
+            } catch (const peerbus::error& caught) {
+              require(caught.code() == errc::system || caught.code() == errc::peer_dead,
+                      caught.what());
+              require(contains(caught.what(), peerbus::detail::concat(rank_id{poor})),
+                      caught.what());
+              return;
+            }
+            require(boot.rank().index() != poor && poor != 0, "no success without descriptors");
+            const auto after = error_of([&] { (void)boot.allgather({}, patience(), "next"); });
+            require(contains(after.what(), peerbus::detail::concat(rank_id{poor})), after.what());
+          }) == 0);
+  }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/bootstrap/threads.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace test {
+
+using namespace std::chrono_literals;
+using peerbus::bootstrap;
+using peerbus::deadline;
+using peerbus::errc;
+
+/// Far beyond what anything here takes: who runs into it has hung.
+inline deadline patience() { return deadline::after(60s); }
+
+/// A check in a rank, where doctest's do not reach: makes the rank fail, and says why.
+inline void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error{"expected: " + what};
+}
+
+/// Ends the test program if a test hangs, whatever hangs.
+class time_limit {
+ public:
+  explicit time_limit(unsigned seconds = 120) { ::alarm(seconds); }
+  time_limit(const time_limit&) = delete;
+  time_limit& operator=(const time_limit&) = delete;
+  ~time_limit() { ::alarm(0); }
+};
+
+inline std::vector<std::byte> bytes_of(const std::string& text) {
+  const auto* first = reinterpret_cast<const std::byte*>(text.data());
+  return {first, first + text.size()};
+}
+inline std::string text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Zeroed memory for a T that forked children share with the test.
+template <class T>
+class shared {
+ public:
+  shared()
+      : at_{::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)} {
+    if (at_ == MAP_FAILED) throw std::bad_alloc{};
+    object_ = new (at_) T{};
+  }
+  shared(const shared&) = delete;
+  shared& operator=(const shared&) = delete;
+  ~shared() { ::munmap(at_, sizeof(T)); }
+  T& operator*() const { return *object_; }
+  T* operator->() const { return object_; }
+
+ private:
+  void* at_;
+  T* object_ = nullptr;
+};
+
+/// Entries of `folder` with `part` in their names.
+inline std::size_t entries_of(const char* folder, const char* part = "") {
+  std::size_t count = 0;
+  DIR* open = ::opendir(folder);
+  if (open == nullptr) return 0;
+  while (const dirent* entry = ::readdir(open))
+    if (std::strstr(entry->d_name, part) != nullptr) ++count;
+  ::closedir(open);
+  return count;
+}
+
+/// Names the meeting points of this test program: an address is no more than a name.
+inline std::string own_address() {
+  static const std::string address = "test-of-" + std::to_string(::getpid());
+  return address;
+}
+
+/// Everything that the library could leave behind.
+struct belongings {
+  std::size_t descriptors = entries_of("/proc/self/fd");
+  std::size_t shared_files = entries_of("/dev/shm", "peerbus");
+  std::size_t meeting_points = count_meeting_points();
+  bool no_children = ::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD;
+
+  friend bool operator==(const belongings&, const belongings&) = default;
+
+ private:
+  static std::size_t count_meeting_points() {
+    std::ifstream sockets{"/proc/net/unix"};
+    std::size_t count = 0;
+    for (std::string line; std::getline(sockets, line);)
+      if (line.find(own_address()) != std::string::npos) ++count;
+    return count;
+  }
+};
+
+/// What `f` and its children write to stderr.
+template <class F>
+std::string stderr_of(F f) {
+  const peerbus::unique_fd file{::memfd_create("stderr", MFD_CLOEXEC)};
+  const peerbus::unique_fd before{::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)};
+  ::dup2(file.get(), STDERR_FILENO);
+  try {
+    f();
+  } catch (...) {
+    ::dup2(before.get(), STDERR_FILENO);
+    throw;
+  }
+  ::dup2(before.get(), STDERR_FILENO);
+  std::string text(static_cast<std::size_t>(::lseek(file.get(), 0, SEEK_END)), '\0');
+  if (::pread(file.get(), text.data(), text.size(), 0) < 0) text.clear();
+  return text;
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Runs `f` in a child, as a process of its own. Returns: its pid.
+template <class F>
+pid_t in_child(F f) {
+  const pid_t parent = ::getpid();
+  // What doctest has buffered is its to write.
+  std::cout.flush();
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
+  int status = 1;
+  try {
+    status = f();
+  } catch (const std::exception& caught) {
+    ::dprintf(STDERR_FILENO, "%s\n", caught.what());
+  }
+  ::_exit(status);
+}
+
+/// Waits for `child`. Returns: its exit status, 128 + signal if it was killed.
+inline int status_of(pid_t child) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) return -1;
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/// A port that no other group of this program has used.
+inline std::uint16_t fresh_port() {
+  static std::uint16_t next = 1000;
+  return next++;
+}
+
+/// As a launcher would: one process per rank, told its place by variables.
+template <class F>
+int run_launched(std::size_t n, F f) {
+  const std::string port = std::to_string(fresh_port());
+  const std::string address = own_address();
+  std::vector<pid_t> children;
+  for (std::size_t rank = 0; rank < n; ++rank)
+    children.push_back(in_child([&] {
+      ::setenv("RANK", std::to_string(rank).c_str(), 1);
+      ::setenv("WORLD_SIZE", std::to_string(n).c_str(), 1);
+      ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+      ::setenv("MASTER_ADDR", address.c_str(), 1);
+      ::setenv("MASTER_PORT", port.c_str(), 1);
+      auto boot = peerbus::environment_bootstrap::from_environment(patience());
+      if constexpr (std::is_void_v<std::invoke_result_t<F&, bootstrap&>>) {
+        f(boot);
+        return 0;
+      } else {
+        return static_cast<int>(f(boot));
+      }
+    }));
+  int worst = 0;
+  for (const pid_t child : children) worst = std::max(worst, status_of(child));
+  return worst;
+}
+
+struct as_threads {
+  static constexpr bool processes = false;
+  template <class F>
+  static int run(std::size_t n, F f) {
+    return peerbus::run_threads(n, f);
+  }
+};
+struct as_local {
+  static constexpr bool processes = true;
+  template <class F>
+  static int run(std::size_t n, F f) {
+    return peerbus::run_local(n, f);
+  }
+};
+struct as_launched {
+  static constexpr bool processes = true;
+  template <class F>
+  static int run(std::size_t n, F f) {
+    return run_launched(n, f);
+  }
+};
+
+/// Calls `f` and returns the error that it throws; throws if there is none.
+template <class F>
+peerbus::error error_of(F f) {
+  try {
+    f();
+  } catch (const peerbus::error& caught) {
+    return caught;
+  }
+  throw std::runtime_error{"expected an error, got none"};
+}
+
+}  // namespace test

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+// Near misses of `transport`: the archetype with one thing lost each.
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include <peerbus/communicator.hpp>
+#include <peerbus/transport/archetype.hpp>
+#include <peerbus/transport/concept.hpp>
+
+using peerbus::bootstrap;
+using peerbus::deadline;
+using peerbus::errc;
+using peerbus::rank_id;
+using peerbus::signal_id;
+using peerbus::window_shape;
+
+/// What the near misses are made from; nothing lost.
+struct complete : peerbus::transport_archetype {
+  using transport_archetype::transport_archetype;
+};
+static_assert(peerbus::transport<complete>);
+
+struct complete_direct : peerbus::direct_transport_archetype {
+  using direct_transport_archetype::direct_transport_archetype;
+};
+static_assert(peerbus::direct_transport<complete_direct>);
+
+#if PEERBUS_CASE == 0
+void use(complete& bus, complete_direct& direct, const complete::window& at) {
+  static_cast<void>(bus.put(rank_id{}, at, 0, {}));
+  static_cast<void>(direct.peer_memory(at, rank_id{}));
+}
+#endif
+
+#if PEERBUS_CASE == 1
+// case 1: expect "static.assert.*failed.*put may throw"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] errc put(rank_id, const window&, std::size_t, std::span<const std::byte>);
+};
+static_assert(peerbus::transport<near_miss>, "put may throw");
+#endif
+
+#if PEERBUS_CASE == 2
+// case 2: expect "static.assert.*failed.*local needs a mutable transport"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] std::span<std::byte> local(const window&) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "local needs a mutable transport");
+#endif
+
+#if PEERBUS_CASE == 3
+// case 3: expect "static.assert.*failed.*value needs a mutable transport"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] std::uint64_t value(const window&, signal_id) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "value needs a mutable transport");
+#endif
+
+#if PEERBUS_CASE == 4
+// case 4: expect "static.assert.*failed.*signal returns bool"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] bool signal(rank_id, const window&, signal_id, std::uint64_t) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "signal returns bool");
+#endif
+
+#if PEERBUS_CASE == 5
+// case 5: expect "static.assert.*failed.*put takes a mutable window"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] errc put(rank_id, window&, std::size_t, std::span<const std::byte>) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "put takes a mutable window");
+#endif
+
+#if PEERBUS_CASE == 6
+// case 6: expect "static.assert.*failed.*get fills integers"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] errc get(rank_id, const window&, std::size_t, std::span<int>) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "get fills integers");
+#endif
+
+#if PEERBUS_CASE == 7
+// case 7: expect "static.assert.*failed.*wait has no deadline"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] errc wait(const window&, signal_id, std::uint64_t, std::optional<rank_id>) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "wait has no deadline");
+#endif
+
+#if PEERBUS_CASE == 8
+// case 8: expect "static.assert.*failed.*make_window returns something else"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] int make_window(window_shape, deadline);
+};
+static_assert(peerbus::transport<near_miss>, "make_window returns something else");
+#endif
+
+#if PEERBUS_CASE == 9
+// case 9: expect "static.assert.*failed.*capabilities are not constant"
+struct near_miss : complete {
+  using complete::complete;
+  static peerbus::transport_capabilities capabilities;
+};
+static_assert(peerbus::transport<near_miss>, "capabilities are not constant");
+#endif
+
+#if PEERBUS_CASE == 10
+// case 10: expect "static.assert.*failed.*ranks_are is a plain number"
+struct near_miss : complete {
+  using complete::complete;
+  static constexpr int ranks_are = 0;
+};
+static_assert(peerbus::transport<near_miss>, "ranks_are is a plain number");
+#endif
+
+#if PEERBUS_CASE == 11
+// case 11: expect "static.assert.*failed.*boot may throw"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] bootstrap& boot() const;
+};
+static_assert(peerbus::transport<near_miss>, "boot may throw");
+#endif
+
+#if PEERBUS_CASE == 12
+// case 12: expect "static.assert.*failed.*fetch_add returns the old value"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] std::uint64_t fetch_add(rank_id, const window&, std::size_t,
+                                        std::uint64_t) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "fetch_add returns the old value");
+#endif
+
+#if PEERBUS_CASE == 13
+// case 13: expect "static.assert.*failed.*the window cannot be moved"
+struct near_miss : complete {
+  using complete::complete;
+  struct window {
+    window() = default;
+    window(const window&) = delete;
+  };
+  [[nodiscard]] window make_window(window_shape, deadline);
+};
+static_assert(peerbus::transport<near_miss>, "the window cannot be moved");
+#endif
+
+#if PEERBUS_CASE == 14
+// case 14: expect "static.assert.*failed.*the window type is private"
+struct near_miss : complete {
+  using complete::complete;
+
+ private:
+  using window = transport_archetype::window;
+};
+static_assert(peerbus::transport<near_miss>, "the window type is private");
+#endif
+
+#if PEERBUS_CASE == 15
+// case 15: expect "static.assert.*failed.*quiet is gone"
+struct near_miss : complete {
+  using complete::complete;
+  void quiet() = delete;
+};
+static_assert(peerbus::transport<near_miss>, "quiet is gone");
+#endif
+
+#if PEERBUS_CASE == 16
+// case 16: expect "static.assert.*failed.*no constructor from a bootstrap"
+struct near_miss : complete {};
+static_assert(peerbus::transport<near_miss>, "no constructor from a bootstrap");
+#endif
+
+#if PEERBUS_CASE == 17
+// case 17: expect "static.assert.*failed.*peer_memory may throw"
+struct near_miss : complete_direct {
+  using complete_direct::complete_direct;
+  [[nodiscard]] std::byte* peer_memory(const window&, rank_id) const;
+};
+static_assert(peerbus::transport<near_miss>);
+static_assert(peerbus::direct_transport<near_miss>, "peer_memory may throw");
+#endif
+
+#if PEERBUS_CASE == 18
+// case 18: expect "static.assert.*failed.*peer_memory needs a mutable transport"
+struct near_miss : complete_direct {
+  using complete_direct::complete_direct;
+  [[nodiscard]] std::byte* peer_memory(const window&, rank_id) noexcept;
+};
+static_assert(peerbus::transport<near_miss>);
+static_assert(peerbus::direct_transport<near_miss>, "peer_memory needs a mutable transport");
+#endif
+
+#if PEERBUS_CASE == 19
+// case 19: expect "static.assert.*failed.*peer_memory is read only"
+struct near_miss : complete_direct {
+  using complete_direct::complete_direct;
+  [[nodiscard]] const std::byte* peer_memory(const window&, rank_id) const noexcept;
+};
+static_assert(peerbus::transport<near_miss>);
+static_assert(peerbus::direct_transport<near_miss>, "peer_memory is read only");
+#endif
+
+#if PEERBUS_CASE == 20
+// case 20: expect "constraint"
+template class peerbus::communicator<int>;
+#endif
+
+#if PEERBUS_CASE == 21
+// case 21: expect "constraint|no matching|no type|no member|no viable"
+// The memory of peers is there for direct transports only.
+auto reach(peerbus::window<complete>& at) { return at.peer(rank_id{}); }
+#endif
+
+#if PEERBUS_CASE == 22
+// case 22: expect "nodiscard"
+#pragma GCC diagnostic error "-Wunused-result"
+void forget(peerbus::window<complete>& at) { at.signal(rank_id{}, signal_id{}, 1); }
+#endif

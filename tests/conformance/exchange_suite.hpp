@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/moe/exchange.hpp>
+
+#include "support/exchange_check.hpp"
+#include "support/oracle.hpp"
+#include "support/ranks.hpp"
+
+/// Dispatch and combine against the oracle, for any group of ranks (see support/ranks.hpp).
+namespace conformance {
+
+enum class counts { full, uneven, one_rank, none };
+
+struct exchange_case {
+  std::size_t experts;
+  std::size_t hidden;
+  std::size_t top_k;
+  std::size_t max_tokens;
+  oracle::routes routes = oracle::routes::uniform;
+  counts tokens = counts::uneven;
+};
+
+inline std::string describe(const exchange_case& one) {
+  return "experts " + std::to_string(one.experts) + ", hidden " + std::to_string(one.hidden) +
+         ", top_k " + std::to_string(one.top_k) + ", max_tokens " + std::to_string(one.max_tokens) +
+         ", routes " + std::to_string(static_cast<int>(one.routes)) + ", counts " +
+         std::to_string(static_cast<int>(one.tokens));
+}
+
+inline test::scenario make_scenario(const exchange_case& one, std::size_t ranks,
+                                    std::uint64_t seed) {
+  test::scenario made{{ranks, one.experts, one.hidden, one.top_k}, {}, seed % 2 == 1};
+  for (std::size_t r = 0; r < ranks; ++r) {
+    std::size_t count = one.max_tokens;
+    if (one.tokens == counts::uneven) count = (r * 7 + seed * 3 + 1) % (one.max_tokens + 1);
+    if (one.tokens == counts::one_rank && r != seed % ranks) count = 0;
+    if (one.tokens == counts::none) count = 0;
+    made.inputs.push_back(oracle::make_input(made.shape, r, count, one.routes, seed));
+  }
+  return made;
+}
+
+/// Several rounds of one exchange with different inputs each.
+template <class Group, class Codec>
+void check_exchange(const exchange_case& one, std::size_t ranks, std::size_t rounds = 3) {
+  CAPTURE(describe(one));
+  CAPTURE(ranks);
+  CAPTURE(Codec::name);
+  const int worst_status = Group::run(ranks, [&](auto& comm) {
+    peerbus::moe::exchange moe{comm,
+                               {.experts = one.experts,
+                                .hidden = one.hidden,
+                                .top_k = one.top_k,
+                                .max_tokens = one.max_tokens},
+                               oracle::codec_of<Codec>::make()};
+    for (std::size_t round = 0; round < rounds; ++round) {
+      try {
+        test::check_round(moe, make_scenario(one, comm.size(), round), comm.rank());
+      } catch (const std::exception& caught) {
+        test::fail("round ", round, ": ", caught.what());
+      }
+    }
+  });
+  CHECK(worst_status == 0);
+}
+
+/// All shapes and patterns, small.
+template <class Group, class Codec>
+void check_shapes(std::size_t ranks) {
+  using oracle::routes;
+  for (const exchange_case& one : {
+           exchange_case{8, 16, 2, 8},
+           {1, 16, 1, 4, routes::uniform, counts::full},
+           {3, 48, 1, 8, routes::holes},
+           {7, 128, 2, 16, routes::zipf, counts::full},
+           {32, 48, 32, 5},
+           {19, 16, 8, 12, routes::zipf},
+           {40, 128, 8, 16, routes::holes, counts::full},
+           {11, 48, 2, 24, routes::one_expert, counts::full},
+           {6, 16, 2, 8, routes::nowhere, counts::full},
+           {9, 16, 3, 8, routes::uniform, counts::none},
+           {9, 16, 3, 8, routes::uniform, counts::one_rank},
+       })
+    check_exchange<Group, Codec>(one, ranks);
+}
+
+/// Rows as long as models have them.
+template <class Group, class Codec>
+void check_long_rows(std::size_t ranks) {
+  using oracle::routes;
+  check_exchange<Group, Codec>({13, 2880, 8, 6, routes::zipf, counts::full}, ranks, 2);
+  check_exchange<Group, Codec>({16, 7168, 8, 4}, ranks, 2);
+}
+
+/// Three exchanges of different shapes and codecs alive on one communicator, their operations
+/// interleaved: nothing of one may end up in another.
+template <class Group>
+void check_interleaved(std::size_t ranks) {
+  CAPTURE(ranks);
+  using peerbus::codec::int8_per_token;
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    const exchange_case shapes[] = {{8, 48, 2, 8}, {5, 16, 3, 12, oracle::routes::zipf}};
+    peerbus::moe::exchange first{
+        comm, {.experts = 8, .hidden = 48, .top_k = 2, .max_tokens = 8}, peerbus::codec::bf16{}};
+    peerbus::moe::exchange second{
+        comm, {.experts = 5, .hidden = 16, .top_k = 3, .max_tokens = 12}, int8_per_token{}};
+    auto twin = std::make_unique<decltype(first)>(comm, first.config());
+    for (std::uint64_t round = 0; round < 6; ++round) {
+      const auto a = make_scenario(shapes[0], comm.size(), 10 + round);
+      const auto b = make_scenario(shapes[1], comm.size(), 20 + round);
+      const auto c = make_scenario(shapes[0], comm.size(), 30 + round);
+      const auto got_a = test::dispatch(first, a, comm.rank());
+      const auto got_b = test::dispatch(second, b, comm.rank());
+      const auto got_c = test::dispatch(*twin, c, comm.rank());
+      test::check_received(got_b, b, comm.rank());
+      test::run_experts(got_b);
+      test::check_received(got_a, a, comm.rank());
+      test::check_received(got_c, c, comm.rank());
+      test::run_experts(got_c);
+      test::run_experts(got_a);
+      comm.barrier();
+      const auto combine = [&](auto& moe, const auto& got, const test::scenario& from, auto codec) {
+        const auto& mine = from.inputs[comm.rank().index()];
+        std::vector<peerbus::bf16> out(mine.tokens.size());
+        moe.combine(got, out);
+        test::check_combined(out, oracle::combined<decltype(codec)>(from.shape, mine),
+                             from.shape.hidden, 0);
+      };
+      combine(*twin, got_c, c, peerbus::codec::bf16{});
+      combine(first, got_a, a, peerbus::codec::bf16{});
+      combine(second, got_b, b, int8_per_token{});
+    }
+    // One less: what its neighbours hold stays.
+    twin.reset();
+    test::check_round(first, make_scenario(shapes[0], comm.size(), 99), comm.rank());
+  });
+  CHECK(worst_status == 0);
+}
+
+/// The same input twenty times gives the same bytes, whatever was done in between, also when the
+/// experts' outputs are combined twice.
+template <class Group, class Codec>
+void check_repeatable(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    const exchange_case one{12, 48, 4, 16, oracle::routes::zipf};
+    peerbus::moe::exchange moe{comm,
+                               {.experts = 12, .hidden = 48, .top_k = 4, .max_tokens = 16},
+                               oracle::codec_of<Codec>::make()};
+    const auto same = make_scenario(one, comm.size(), 5);
+    std::uint64_t first = 0;
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      const std::uint64_t hashed = test::check_round(moe, same, comm.rank());
+      if (i == 0) first = hashed;
+      test::expect_equal(hashed, first, "hash of repetition ", i);
+      test::check_round(moe, make_scenario(one, comm.size(), 50 + i), comm.rank());
+    }
+    // A dispatch without a combine, then two combines of one dispatch.
+    static_cast<void>(test::dispatch(moe, same, comm.rank()));
+    const auto got = test::dispatch(moe, same, comm.rank());
+    test::run_experts(got);
+    const auto& mine = same.inputs[comm.rank().index()];
+    const auto expected = oracle::combined<Codec>(same.shape, mine);
+    for (int i = 0; i < 2; ++i) {
+      std::vector<peerbus::bf16> out(mine.tokens.size());
+      moe.combine(got, out);
+      test::check_combined(out, expected, same.shape.hidden, 0);
+    }
+  });
+  CHECK(worst_status == 0);
+}
+
+}  // namespace conformance

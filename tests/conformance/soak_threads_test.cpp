@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=600
+#include <doctest/doctest.h>
+
+#include <peerbus/transport/loopback.hpp>
+
+#include "conformance/soak.hpp"
+#include "support/ranks.hpp"
+
+TEST_CASE("loopback: 200 000 operations in a row") {
+  conformance::check_soak<test::threads_over<peerbus::loopback>>(2, 100'000);
+}

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/window.hpp>
+
+#include "support/ranks.hpp"
+
+/// The numbered semantics of `transport`, through communicator and window, for any group of ranks.
+/// The upper half of each window is its owner's: sources and targets lie there, as not every
+/// transport takes other memory.
+namespace conformance {
+
+using peerbus::deadline;
+using peerbus::errc;
+using peerbus::rank_id;
+using peerbus::signal_id;
+using test::expect;
+using test::expect_code;
+using test::expect_equal;
+using test::expect_ok;
+
+inline deadline soon() { return deadline::after(std::chrono::seconds{60}); }
+
+/// Different for every (from, to, word).
+inline std::uint64_t pattern(rank_id from, rank_id to, std::size_t word) {
+  return (from.index() * 0x1'0001 + to.index() * 0x100 + word + 1) * 0x9e3779b97f4a7c15U;
+}
+
+template <class Group>
+void check_fresh_windows(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{4096},
+                                    std::size_t{100'000}, std::size_t{5} << 20})
+      for (const std::size_t signals : {0U, 1U, 33U}) {
+        auto win = comm.make_window(bytes, signals);
+        expect_equal(win.local().size(), bytes, "bytes of the local part");
+        expect_equal(win.shape().bytes, bytes, "bytes of the shape");
+        expect_equal(win.shape().signals, signals, "signals of the shape");
+        const auto at = reinterpret_cast<std::uintptr_t>(win.local().data());
+        expect_equal(at % peerbus::cache_line_bytes, 0U, "misalignment of the local part");
+        for (const std::byte byte : win.local())
+          expect(byte == std::byte{0}, "fresh memory of zeros");
+        for (std::size_t s = 0; s < signals; ++s)
+          expect_equal(win.value(static_cast<signal_id>(s)), 0U, "fresh signal ", s);
+        std::fill(win.local().begin(), win.local().end(), std::byte{0xff});
+        comm.barrier();
+      }
+  });
+  CHECK(worst_status == 0);
+}
+
+/// Every rank puts a block to every rank, itself included, and reads one from every rank.
+template <class Group>
+void check_all_to_all(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    constexpr std::size_t words = 24;
+    constexpr std::size_t block = words * sizeof(std::uint64_t);
+    auto win = comm.make_window(2 * comm.size() * block, comm.size());
+    const auto local = win.template local<std::uint64_t>();
+    const rank_id me = comm.rank();
+    const auto mine = static_cast<signal_id>(me.index());
+    for (std::uint64_t round = 1; round <= 5; ++round) {
+      for (const rank_id peer : comm.ranks()) {
+        const auto source = local.subspan((comm.size() + peer.index()) * words, words);
+        for (std::size_t w = 0; w < words; ++w) source[w] = pattern(me, peer, w) + round;
+        // In two pieces and a signal, or at one go.
+        if (round % 2 == 0) {
+          expect_ok(win.put(peer, me.index() * block, source.first(7)), "put");
+          expect_ok(win.put(peer, me.index() * block + 7 * 8, source.subspan(7)), "put");
+          expect_ok(win.signal(peer, mine, round), "signal");
+        } else {
+          expect_ok(win.put_signal(peer, me.index() * block, source, mine, round), "put_signal");
+        }
+      }
+      for (const rank_id peer : comm.ranks()) {
+        const auto id = static_cast<signal_id>(peer.index());
+        expect_ok(win.wait(id, round, soon(), peer), "wait");
+        expect_equal(win.value(id), round, "signal of rank ", peer.index());
+        for (std::size_t w = 0; w < words; ++w)
+          expect_equal(local[peer.index() * words + w], pattern(peer, me, w) + round, "round ",
+                       round, ", from rank ", peer.index(), ", word ", w);
+      }
+      for (const rank_id peer : comm.ranks()) expect_ok(win.flush(peer), "flush");
+      comm.barrier();
+    }
+  });
+  CHECK(worst_status == 0);
+}
+
+template <class Group>
+void check_get(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    constexpr std::size_t words = 40;
+    auto shared = comm.make_window(words * 8, 0);
+    auto targets = comm.make_window(comm.size() * words * 8, 0);
+    const auto local = shared.template local<std::uint64_t>();
+    for (std::uint64_t round = 0; round < 5; ++round) {
+      for (std::size_t w = 0; w < words; ++w)
+        local[w] = pattern(comm.rank(), comm.rank(), w) ^ round;
+      comm.barrier();
+      const auto copies = targets.template local<std::uint64_t>();
+      for (const rank_id peer : comm.ranks())
+        expect_ok(shared.get(peer, round * 8, copies.subspan(peer.index() * words, words - round)),
+                  "get");
+      for (const rank_id peer : comm.ranks()) {
+        expect_ok(shared.flush(peer), "flush");
+        for (std::size_t w = 0; w < words - round; ++w)
+          expect_equal(copies[peer.index() * words + w], pattern(peer, peer, w + round) ^ round,
+                       "got from rank ", peer.index(), ", word ", w);
+      }
+      comm.barrier();
+    }
+  });
+  CHECK(worst_status == 0);
+}
+
+/// Each call that names something that does not exist says so and writes nothing anywhere.
+template <class Group>
+void check_ranges(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    constexpr std::size_t bytes = 256;
+    constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+    auto win = comm.make_window(bytes, 2);
+    auto own = comm.make_window(bytes + 64, 0);
+    const std::span<std::byte> source = own.local();
+    std::fill(source.begin(), source.end(), std::byte{0xab});
+    std::fill(win.local().begin(), win.local().end(), std::byte{0x11});
+    comm.barrier();
+    const signal_id good{1};
+    const signal_id bad{2};
+    struct range {
+      std::size_t offset, count;
+    };
+    for (std::size_t r = 0; r < comm.size() + 2; ++r) {
+      const rank_id peer{r < comm.size() ? r : r == comm.size() ? r : 0xffff'ffffU};
+      const bool exists = r < comm.size();
+      for (const auto& [offset, count] :
+           {range{0, bytes + 1}, range{1, bytes}, range{bytes, 1}, range{bytes + 1, 0},
+            range{most, 1}, range{most - 7, 16}, range{most, 0}, range{bytes - 1, 2}}) {
+        const auto part = source.first(count);
+        expect_code(win.put(peer, offset, part), errc::out_of_range, "put");
+        expect_code(win.get(peer, offset, part), errc::out_of_range, "get");
+        expect_code(win.put_signal(peer, offset, part, good, 7), errc::out_of_range, "put_signal");
+      }
+      std::uint64_t before = 4711;
+      using transport = std::remove_reference_t<decltype(comm.bus())>;
+      if constexpr (transport::capabilities.fetch_add) {
+        for (const std::size_t offset : {bytes, bytes - 4, most - 7, most})
+          expect_code(win.fetch_add(peer, offset, 1, before), errc::out_of_range, "fetch_add");
+        if (exists)
+          expect_code(win.fetch_add(peer, 4, 1, before), errc::invalid_argument, "fetch_add at 4");
+      } else {
+        expect_code(win.fetch_add(peer, 0, 1, before), errc::unsupported, "fetch_add");
+      }
+      expect_equal(before, 4711U, "the target of a refused fetch_add");
+      expect_code(win.signal(peer, bad, 7), errc::out_of_range, "signal of bad id");
+      expect_code(win.signal(peer, signal_id{0xffff'ffffU}, 7), errc::out_of_range,
+                  "signal of bad id");
+      expect_code(win.put_signal(peer, 0, source.first(8), bad, 7), errc::out_of_range,
+                  "put_signal of bad id");
+      if (exists) {
+        // Nothing at the very end is something that exists.
+        expect_ok(win.put(peer, bytes, source.first(0)), "empty put");
+        expect_ok(win.get(peer, bytes, source.first(0)), "empty get");
+        expect_ok(win.put(peer, 0, std::span<const std::byte>{}), "null put");
+      } else {
+        expect_code(win.put(peer, 0, source.first(8)), errc::out_of_range, "put to nobody");
+        expect_code(win.put(peer, 0, source.first(0)), errc::out_of_range, "empty put to nobody");
+        expect_code(win.get(peer, 0, source.first(8)), errc::out_of_range, "get of nobody");
+        expect_code(win.signal(peer, good, 7), errc::out_of_range, "signal to nobody");
+        expect_code(win.put_signal(peer, 0, source.first(8), good, 7), errc::out_of_range,
+                    "put_signal to nobody");
+      }
+    }
+    expect_code(win.wait(bad, 0, soon()), errc::out_of_range, "wait for bad id");
+    expect_equal(win.value(bad), 0U, "value of bad id");
+    expect_ok(comm.bus().quiet(), "quiet");
+    comm.barrier();
+    for (const std::byte byte : win.local())
+      expect_equal(static_cast<int>(byte), 0x11, "a byte of the window");
+    for (const std::byte byte : source)
+      expect_equal(static_cast<int>(byte), 0xab, "a byte of a refused get's target");
+    expect_equal(win.value(good), 0U, "signal 1");
+    expect_equal(win.value(signal_id{0}), 0U, "signal 0");
+  });
+  CHECK(worst_status == 0);
+}
+
+/// Memory outside windows: used where the transport says that it can, else refused untouched.
+template <class Group>
+void check_foreign_memory(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    using transport = std::remove_reference_t<decltype(comm.bus())>;
+    auto win = comm.make_window(64 * comm.size(), comm.size());
+    const auto id = static_cast<signal_id>(comm.rank().index());
+    const std::vector<std::uint64_t> source(8, comm.rank().index() + 1);
+    std::vector<std::uint64_t> target(8, 99);
+    for (const rank_id peer : comm.ranks()) {
+      const errc code = win.put_signal(peer, comm.rank().index() * 64, std::span{source}, id, 1);
+      if constexpr (transport::capabilities.any_local_memory) {
+        expect_ok(code, "put_signal from the heap");
+        expect_ok(win.wait(static_cast<signal_id>(peer.index()), 1, soon(), peer), "wait");
+        expect_equal(win.template local<std::uint64_t>()[peer.index() * 8 + 7], peer.index() + 1,
+                     "word from rank ", peer.index());
+        expect_ok(win.get(comm.rank(), peer.index() * 64, std::span{target}), "get");
+        expect_ok(win.flush(comm.rank()), "flush");
+        expect_equal(target[3], peer.index() + 1, "word got to the heap");
+      } else {
+        expect(code != errc::ok, "put_signal from the heap to be refused");
+        expect(win.put(peer, 0, std::span{source}) != errc::ok, "put to be refused");
+        expect(win.get(peer, 0, std::span{target}) != errc::ok, "get to be refused");
+        expect_equal(target[0], 99U, "target of a refused get");
+        expect_equal(win.value(id), 0U, "signal of a refused put_signal");
+      }
+    }
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+/// A signal never falls, holds 64 bits, and a wait for what is there already returns at once.
+template <class Group>
+void check_signals(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    auto win = comm.make_window(0, comm.size() + 1);
+    const rank_id next{(comm.rank().index() + 1) % comm.size()};
+    const rank_id before{(comm.rank().index() + comm.size() - 1) % comm.size()};
+    const auto id = static_cast<signal_id>(comm.rank().index());
+    const auto theirs = static_cast<signal_id>(before.index());
+    for (const std::uint64_t value :
+         {std::uint64_t{1}, std::uint64_t{0xffff'ffff}, std::uint64_t{1} << 32,
+          (std::uint64_t{1} << 63) + 5, std::numeric_limits<std::uint64_t>::max()}) {
+      expect_ok(win.signal(next, id, value), "signal");
+      expect_ok(win.wait(theirs, value, soon(), before), "wait");
+      expect_equal(win.value(theirs), value, "value");
+      expect_ok(win.wait(theirs, 0, deadline::after(std::chrono::seconds{0}), before),
+                "wait for less, out of time");
+      comm.barrier();  // Or the next value might be there before this one was looked at.
+    }
+    // Nobody raises the last one. `awaited` is this rank itself: nobody's departure counts.
+    const auto idle = static_cast<signal_id>(comm.size());
+    comm.barrier();
+    expect_code(win.wait(idle, 1, deadline::after(std::chrono::milliseconds{5}), comm.rank()),
+                errc::timed_out, "wait for nobody");
+    expect_equal(win.value(idle), 0U, "idle signal");
+    comm.barrier();
+    expect_ok(win.signal(comm.rank(), idle, 3), "signal to oneself");
+    expect_ok(win.wait(idle, 3, soon()), "wait for oneself");
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+/// Signals to one peer arrive in order, each after its puts: a stream of small messages through a
+/// ring of slots, acknowledged by the reader.
+template <class Group>
+void check_stream(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    constexpr std::size_t slots = 4;
+    constexpr std::size_t words = 9;
+    constexpr std::size_t bytes = words * 8;
+    auto win = comm.make_window(2 * slots * bytes, 2);
+    const auto local = win.template local<std::uint64_t>();
+    const signal_id full{0};
+    const signal_id empty{1};
+    const rank_id next{(comm.rank().index() + 1) % comm.size()};
+    const rank_id before{(comm.rank().index() + comm.size() - 1) % comm.size()};
+    for (std::uint64_t n = 1; n <= 400; ++n) {
+      const std::size_t slot = n % slots;
+      if (n > slots) expect_ok(win.wait(empty, n - slots, soon(), next), "wait for a slot");
+      const auto source = local.subspan((slots + slot) * words, words);
+      std::fill(source.begin(), source.end(), n * 1000 + comm.rank().index());
+      if (n % 3 == 0) {
+        expect_ok(win.put_signal(next, slot * bytes, source, full, n), "put_signal");
+      } else {
+        expect_ok(win.put(next, slot * bytes, source), "put");
+        expect_ok(win.signal(next, full, n), "signal");
+      }
+      expect_ok(win.wait(full, n, soon(), before), "wait for a message");
+      for (const std::uint64_t word : local.subspan(slot * words, words))
+        expect_equal(word, n * 1000 + before.index(), "message ", n);
+      expect_ok(win.signal(before, empty, n), "acknowledge");
+    }
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+/// What any rank put before a barrier, to whomever, is there after it.
+template <class Group>
+void check_barrier(std::size_t ranks, std::uint64_t rounds) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [rounds](auto& comm) {
+    auto win = comm.make_window(2 * comm.size() * 8, 0);
+    const auto local = win.template local<std::uint64_t>();
+    for (std::uint64_t round = 1; round <= rounds; ++round) {
+      for (const rank_id peer : comm.ranks()) {
+        auto& source = local[comm.size() + peer.index()];
+        source = round * 100 + comm.rank().index();
+        expect_ok(win.put(peer, comm.rank().index() * 8, std::span{&source, 1}), "put");
+      }
+      comm.barrier();
+      for (const rank_id peer : comm.ranks())
+        expect_equal(local[peer.index()], round * 100 + peer.index(), "after barrier ", round,
+                     ", word of rank ", peer.index());
+      comm.barrier();
+    }
+  });
+  CHECK(worst_status == 0);
+}
+
+template <class Group>
+void check_fetch_add(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    constexpr std::uint64_t each = 200;
+    auto win = comm.make_window(8 + comm.size() * each, 1);
+    std::uint64_t last = 0;
+    for (std::uint64_t i = 0; i < each; ++i) {
+      std::uint64_t ticket = 0;
+      expect_ok(win.fetch_add(rank_id{0}, 0, 1, ticket), "fetch_add");
+      expect(i == 0 || ticket > last, "tickets of one rank to rise");
+      expect(ticket < comm.size() * each, "ticket ", ticket, " to be below the total");
+      last = ticket;
+      // Each ticket is drawn once: its byte was free.
+      std::uint64_t taken = 0;
+      expect_ok(win.fetch_add(rank_id{0}, 8 + ticket / 8 * 8, std::uint64_t{1} << (ticket % 8 * 8),
+                              taken),
+                "fetch_add");
+      expect_equal((taken >> (ticket % 8 * 8)) & 0xffU, 0U, "uses of ticket ", ticket);
+    }
+    comm.barrier();
+    std::uint64_t total = 0;
+    expect_ok(win.fetch_add(rank_id{0}, 0, 0, total), "fetch_add of nothing");
+    expect_equal(total, comm.size() * each, "the sum");
+    comm.barrier();
+    // 64 bits, modulo 2^64.
+    if (comm.rank() == rank_id{0}) {
+      expect_ok(win.fetch_add(rank_id{0}, 0, ~std::uint64_t{0} - total, total), "fetch_add");
+      expect_ok(win.fetch_add(rank_id{0}, 0, 2, total), "fetch_add");
+      expect_equal(total, ~std::uint64_t{0}, "the greatest sum");
+      expect_equal(win.template local<std::uint64_t>()[0], 1U, "the sum that wrapped");
+    }
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+/// Windows are independent, and end one by one, in any order and at any rank's own time.
+template <class Group>
+void check_many_windows(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    using transport = std::remove_reference_t<decltype(comm.bus())>;
+    std::vector<peerbus::window<transport>> windows;
+    for (std::size_t i = 0; i < 12; ++i)
+      windows.push_back(comm.make_window(64 * comm.size() + i, 1 + comm.size()));
+    const auto id = static_cast<signal_id>(comm.rank().index());
+    for (std::size_t i = 0; i < windows.size(); ++i)
+      for (const rank_id peer : comm.ranks())
+        expect_ok(windows[i].signal(peer, id, i + 1), "signal");
+    for (std::size_t i = windows.size(); i-- > 0;) {
+      for (const rank_id peer : comm.ranks()) {
+        const auto theirs = static_cast<signal_id>(peer.index());
+        expect_ok(windows[i].wait(theirs, i + 1, soon(), peer), "wait");
+        expect_equal(windows[i].value(theirs), i + 1, "signal in window ", i);
+      }
+      // Not collective; the peers may still wait on theirs.
+      if (comm.rank().index() % 2 == 0) windows.pop_back();
+    }
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+/// Loads and stores where the transport has them.
+template <class Group>
+void check_peer_memory(std::size_t ranks) {
+  static_assert(peerbus::direct_transport<typename Group::transport>);
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    auto win = comm.make_window(comm.size() * 8, comm.size());
+    expect(win.peer(comm.rank()).data() == win.local().data(), "one's own part to be local");
+    for (std::uint64_t round = 1; round <= 20; ++round) {
+      for (const rank_id peer : comm.ranks()) {
+        expect_equal(win.template peer<std::uint64_t>(peer).size(), comm.size(), "words");
+        win.template peer<std::uint64_t>(peer)[comm.rank().index()] =
+            pattern(comm.rank(), peer, round);
+        expect_ok(win.signal(peer, static_cast<signal_id>(comm.rank().index()), round), "signal");
+      }
+      for (const rank_id peer : comm.ranks()) {
+        expect_ok(win.wait(static_cast<signal_id>(peer.index()), round, soon(), peer), "wait");
+        expect_equal(win.template local<std::uint64_t>()[peer.index()],
+                     pattern(peer, comm.rank(), round), "stored by rank ", peer.index());
+      }
+      comm.barrier();
+      for (const rank_id peer : comm.ranks())
+        expect_equal(win.template peer<std::uint64_t>(peer)[0], pattern(rank_id{0}, peer, round),
+                     "loaded from rank ", peer.index());
+      comm.barrier();
+    }
+  });
+  CHECK(worst_status == 0);
+}
+
+}  // namespace conformance

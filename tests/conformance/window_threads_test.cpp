@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan timeout=300
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "conformance/window_suite.hpp"
+#include "support/indirect.hpp"
+#include "support/ranks.hpp"
+
+namespace {
+
+using loopback_threads = test::threads_over<peerbus::loopback>;
+using unified_bus_threads = test::threads_over<peerbus::unified_bus>;
+using indirect_threads = test::threads_over<test::indirect<peerbus::loopback>>;
+
+constexpr std::size_t all_sizes[] = {1, 2, 3, 4, 5, 8};
+
+}  // namespace
+
+#define PEERBUS_TEST_GROUPS loopback_threads, unified_bus_threads, indirect_threads
+
+TEST_CASE_TEMPLATE("a fresh window is zero", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : all_sizes) conformance::check_fresh_windows<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("put, signal, put_signal and wait among all ranks", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : all_sizes) conformance::check_all_to_all<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("get", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : all_sizes) conformance::check_get<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("what does not exist is refused before a byte is written", Group,
+                   PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : all_sizes) conformance::check_ranges<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("memory outside windows, as the capabilities say", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : all_sizes) conformance::check_foreign_memory<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("signals hold 64 bits and never fall", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : all_sizes) conformance::check_signals<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("a signal comes after its puts, and signals in order", Group,
+                   PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : all_sizes) conformance::check_stream<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("a barrier orders what came before it", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : all_sizes) conformance::check_barrier<Group>(n, 300);
+}
+
+TEST_CASE_TEMPLATE("fetch_add", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : all_sizes) conformance::check_fetch_add<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("windows are independent", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : all_sizes) conformance::check_many_windows<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("peer memory loads and stores", Group, loopback_threads, unified_bus_threads) {
+  for (const std::size_t n : all_sizes) conformance::check_peer_memory<Group>(n);
+}

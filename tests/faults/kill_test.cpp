@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT
+// ctest: serial timeout=300
+#include <dirent.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "support/exchange_check.hpp"
+#include "support/oracle.hpp"
+#include "support/ranks.hpp"
+
+// A rank is killed as by `kill -9`; the others are told who it was and nothing is left behind. No
+// wait here has a deadline short of minutes: only the death ends it. The bound on how long that
+// takes is there to tell an end from a hang.
+
+namespace {
+
+using peerbus::errc;
+using peerbus::rank_id;
+using communicator = peerbus::communicator<peerbus::unified_bus>;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr int killed = 128 + SIGKILL;
+constexpr peerbus::communicator_options patient{.timeout = std::chrono::minutes{10}};
+constexpr seconds hang{20};
+
+std::vector<std::string> names_in(const char* folder) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir{::opendir(folder), ::closedir};
+  if (!dir) return names;
+  while (const dirent* entry = ::readdir(dir.get())) names.emplace_back(entry->d_name);
+  return names;
+}
+
+/// What this process holds and what the machine's shared memory folder has.
+struct traces {
+  std::multiset<std::string> descriptors;
+  std::set<std::string> shared_memory;
+  bool has_children = false;
+
+  static traces now() {
+    traces found;
+    for (const std::string& name : names_in("/proc/self/fd")) {
+      char target[PATH_MAX];
+      const std::string path = "/proc/self/fd/" + name;
+      const ssize_t length = ::readlink(path.c_str(), target, sizeof target);
+      if (length <= 0) continue;
+      const std::string_view text{target, static_cast<std::size_t>(length)};
+      // The folder that is being read is open too.
+      if (text.substr(0, 6) != "/proc/") found.descriptors.emplace(text);
+    }
+    for (const std::string& name : names_in("/dev/shm"))
+      if (name.find("peerbus") != std::string::npos) found.shared_memory.insert(name);
+    found.has_children = ::waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD;
+    return found;
+  }
+};
+
+/// Counts the ranks that were told as they should, in memory that they share with their parent: the
+/// exit status of the group is the killed one's.
+class tally {
+ public:
+  void add() const noexcept { count_->fetch_add(1); }
+  [[nodiscard]] std::size_t count() const noexcept { return count_->load(); }
+
+  tally() {
+    void* const page =
+        ::mmap(nullptr, sizeof *count_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(page != MAP_FAILED);
+    count_ = ::new (page) std::atomic<std::size_t>{0};
+  }
+  tally(const tally&) = delete;
+  tally& operator=(const tally&) = delete;
+  ~tally() { ::munmap(count_, sizeof *count_); }
+
+ private:
+  std::atomic<std::size_t>* count_ = nullptr;
+};
+
+/// Runs `body(communicator&)` on `ranks` processes; the one that is `victim` gets killed in
+/// it, and the others must get peer_dead naming it. Afterwards nothing is left.
+template <class Body>
+void check_death(std::size_t ranks, std::size_t victim, Body body) {
+  CAPTURE(ranks);
+  CAPTURE(victim);
+  const traces before = traces::now();
+  const tally told;
+  const auto start = steady_clock::now();
+  const int worst_status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
+    communicator comm{peerbus::unified_bus{boot}, patient};
+    test::expect_error(errc::peer_dead, {"rank " + std::to_string(victim) + " died"},
+                       [&] { body(comm); });
+    told.add();
+  });
+  CHECK(worst_status == killed);
+  CHECK(told.count() == ranks - 1);
+  CHECK((steady_clock::now() - start < hang));
+  const traces after = traces::now();
+  CHECK(after.descriptors == before.descriptors);
+  CHECK(after.shared_memory == before.shared_memory);
+  CHECK_FALSE(after.has_children);
+
+  // The machine is as good as before: the same ranks, all of them, do a round.
+  const int next = peerbus::run_local(ranks, [](peerbus::bootstrap& boot) {
+    communicator comm{peerbus::unified_bus{boot}, patient};
+    comm.barrier();
+  });
+  CHECK(next == 0);
+}
+
+void die(const communicator& comm, std::size_t victim) {
+  if (comm.rank() == rank_id{victim}) ::raise(SIGKILL);
+}
+
+constexpr peerbus::moe::exchange_config config{
+    .experts = 9, .hidden = 32, .top_k = 3, .max_tokens = 8};
+using exchange = peerbus::moe::exchange<peerbus::unified_bus, peerbus::codec::int8_per_token>;
+
+test::scenario make_scenario(std::size_t ranks, std::uint64_t seed) {
+  test::scenario made{{ranks, config.experts, config.hidden, config.top_k}, {}};
+  for (std::size_t r = 0; r < ranks; ++r)
+    made.inputs.push_back(
+        oracle::make_input(made.shape, r, (r + seed) % 9, oracle::routes::uniform, seed));
+  return made;
+}
+
+struct group {
+  std::size_t ranks;
+  std::size_t victim;
+};
+constexpr group groups[] = {{2, 0}, {2, 1}, {4, 0}, {4, 2}, {8, 7}};
+
+}  // namespace
+
+TEST_CASE("killed in a barrier") {
+  for (const auto& [ranks, victim] : groups)
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      for (int i = 0;; ++i) {
+        if (i == 17) die(comm, victim);
+        comm.barrier();
+      }
+    });
+}
+
+TEST_CASE("killed before dispatch") {
+  for (const auto& [ranks, victim] : groups)
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      exchange moe{comm, config};
+      const auto from = make_scenario(comm.size(), 1);
+      die(comm, victim);
+      static_cast<void>(test::dispatch(moe, from, comm.rank()));
+    });
+}
+
+TEST_CASE("killed between operations, after many") {
+  for (const auto& [ranks, victim] : groups)
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      exchange moe{comm, config};
+      for (std::uint64_t i = 0;; ++i) {
+        if (i == 30) die(comm, victim);
+        test::check_round(moe, make_scenario(comm.size(), i), comm.rank());
+      }
+    });
+}
+
+TEST_CASE("killed while its experts run") {
+  for (const auto& [ranks, victim] : groups)
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      exchange moe{comm, config};
+      const auto from = make_scenario(comm.size(), 3);
+      const auto got = test::dispatch(moe, from, comm.rank());
+      die(comm, victim);
+      test::run_experts(got);
+      std::vector<peerbus::bf16> out(from.inputs[comm.rank().index()].tokens.size());
+      moe.combine(got, out);
+      // Ranks that needed nothing of it learn of it next time.
+      comm.barrier();
+    });
+}
+
+TEST_CASE("killed at a moment that nobody chose, in a stream of operations") {
+  // The signal comes from outside, whatever the rank is doing.
+  for (const std::chrono::microseconds after :
+       {std::chrono::microseconds{200}, std::chrono::microseconds{900},
+        std::chrono::microseconds{3'100}, std::chrono::microseconds{7'300}})
+    check_death(4, 1, [after](communicator& comm) {
+      exchange moe{comm, config};
+      const auto when = steady_clock::now() + after;
+      pid_t killer = -1;
+      if (comm.rank() == rank_id{1}) {
+        const pid_t target = ::getpid();
+        killer = ::fork();
+        if (killer == 0) {
+          while (steady_clock::now() < when) {
+          }
+          ::kill(target, SIGKILL);
+          ::_exit(0);
+        }
+      }
+      for (std::uint64_t i = 0;; ++i)
+        test::check_round(moe, make_scenario(comm.size(), i % 8), comm.rank());
+    });
+}
+
+TEST_CASE("killed while a window is made") {
+  for (const auto& [ranks, victim] : groups) {
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      auto kept = comm.make_window(1U << 20, 4);
+      die(comm, victim);
+      auto window = comm.make_window(1U << 20, 4);
+      // Rank 0's death may come to light only here.
+      comm.barrier();
+    });
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      for (int i = 0;; ++i) {
+        if (i == 5) die(comm, victim);
+        exchange moe{comm, config};
+      }
+    });
+  }
+}
+
+TEST_CASE("a wait for the dead, and for somebody who waits for the dead") {
+  check_death(3, 2, [](communicator& comm) {
+    auto window = comm.make_window(0, 2);
+    comm.barrier();
+    die(comm, 2);
+    const rank_id awaited{comm.rank() == rank_id{0} ? 1U : 2U};
+    const errc code = window.wait(peerbus::signal_id{0}, 1,
+                                  peerbus::deadline::after(std::chrono::minutes{5}), awaited);
+    test::expect_code(code, errc::peer_dead, "wait");
+    window.await(peerbus::signal_id{1}, 7, peerbus::deadline::never());
+  });
+}
+
+TEST_CASE("several die at once") {
+  const traces before = traces::now();
+  const tally told;
+  const int worst_status = peerbus::run_local(6, [&](peerbus::bootstrap& boot) {
+    communicator comm{peerbus::unified_bus{boot}, patient};
+    exchange moe{comm, config};
+    if (comm.rank().index() % 2 == 1) ::raise(SIGKILL);
+    test::expect_error(errc::peer_dead, {" died"}, [&] {
+      for (std::uint64_t i = 0;; ++i)
+        test::check_round(moe, make_scenario(comm.size(), i), comm.rank());
+    });
+    told.add();
+  });
+  CHECK(worst_status == killed);
+  CHECK(told.count() == 3);
+  const traces after = traces::now();
+  CHECK(after.descriptors == before.descriptors);
+  CHECK_FALSE(after.has_children);
+}
+
+TEST_CASE("a rank that throws takes the others along, and is told from one that was killed") {
+  const tally told;
+  const int worst_status = peerbus::run_local(4, [&](peerbus::bootstrap& boot) {
+    communicator comm{peerbus::unified_bus{boot}, patient};
+    exchange moe{comm, config};
+    if (comm.rank() == rank_id{2}) test::fail("as it should");
+    test::expect_error(errc::peer_dead, {"rank 2 failed"}, [&] {
+      test::check_round(moe, make_scenario(comm.size(), 0), comm.rank());
+      comm.barrier();
+    });
+    told.add();
+  });
+  CHECK(worst_status == 1);
+  CHECK(told.count() == 3);
+}
+
+TEST_CASE("a rank that leaves in good order is missed by those who wait for it") {
+  const int worst_status = peerbus::run_local(3, [](peerbus::bootstrap& boot) {
+    communicator comm{peerbus::unified_bus{boot}, patient};
+    comm.barrier();
+    if (comm.rank() == rank_id{1}) return;
+    test::expect_error(errc::peer_dead, {"rank 1 left"}, [&] {
+      for (;;) comm.barrier();
+    });
+  });
+  CHECK(worst_status == 0);
+}

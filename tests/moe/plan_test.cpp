@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/plan.hpp>
+#include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/routing.hpp>
+
+#include "support/oracle.hpp"
+
+using peerbus::bf16;
+using peerbus::rank_id;
+using peerbus::moe::dispatch_plan;
+using peerbus::moe::exchange_config;
+using peerbus::moe::refusal;
+using peerbus::moe::refusal_reason;
+using peerbus::moe::routing;
+
+// All ranks of a group planned side by side, against the rows that the oracle lists.
+TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order has it") {
+  oracle::random numbers{42};
+  for (int trial = 0; trial < 120; ++trial) {
+    CAPTURE(trial);
+    const std::size_t experts = 1 + numbers.below(24);
+    const oracle::shape shape{1 + numbers.below(9), experts, 8,
+                              1 + numbers.below(std::min<std::size_t>(experts, 6))};
+    const exchange_config config{
+        .experts = experts, .hidden = 8, .top_k = shape.top_k, .max_tokens = 7};
+    const auto kind = static_cast<oracle::routes>(numbers.below(5));
+    std::vector<dispatch_plan> plans;
+    for (std::size_t r = 0; r < shape.ranks; ++r)
+      plans.emplace_back(config, rank_id{r}, shape.ranks);
+
+    // Twice over: nothing of an earlier dispatch may remain.
+    for (std::uint64_t round = 0; round < 2; ++round) {
+      std::vector<oracle::input> inputs;
+      for (std::size_t r = 0; r < shape.ranks; ++r) {
+        inputs.push_back(oracle::make_input(shape, r, numbers.below(8), kind, numbers.next()));
+        const routing route{inputs[r].experts, inputs[r].weights};
+        REQUIRE_FALSE(plans[r].count(inputs[r].tokens, route));
+      }
+      for (std::size_t r = 0; r < shape.ranks; ++r)
+        plans[r].place(inputs[r].count, {inputs[r].experts, inputs[r].weights},
+                       [&](rank_id source) { return plans[source.index()].counts(); });
+
+      const auto owners = oracle::owners(shape);
+      std::vector<std::uint32_t> next_row(shape.ranks);
+      std::vector<std::vector<std::uint32_t>> blocks(shape.ranks);
+      for (std::size_t e = 0; e < experts; ++e) {
+        const auto rows = oracle::rows_of(shape, inputs, e);
+        for (std::size_t r = 0; r < shape.ranks; ++r) {
+          const auto from_r = std::count_if(rows.begin(), rows.end(),
+                                            [r](const auto& row) { return row.rank == r; });
+          CHECK(plans[r].counts()[e] == static_cast<std::uint32_t>(from_r));
+        }
+        std::size_t row = 0;
+        for (std::size_t source = 0; source < shape.ranks; ++source) {
+          blocks[owners[e]].push_back(next_row[owners[e]]);
+          for (; row < rows.size() && rows[row].rank == source; ++row) {
+            const std::size_t token = rows[row].token;
+            const auto slots =
+                std::span{inputs[source].experts}.subspan(token * shape.top_k, shape.top_k);
+            const auto slot = static_cast<std::size_t>(
+                std::find(slots.begin(), slots.end(), static_cast<std::int64_t>(e)) -
+                slots.begin());
+            const auto place = plans[source].places(token)[slot];
+            CHECK(place.sent());
+            CHECK(place.rank == owners[e]);
+            CHECK(place.row == next_row[owners[e]]++);
+            CHECK(plans[source].weights(token)[slot] ==
+                  inputs[source].weights[token * shape.top_k + slot]);
+          }
+        }
+      }
+      for (std::size_t r = 0; r < shape.ranks; ++r) {
+        CHECK(plans[r].tokens() == inputs[r].count);
+        blocks[r].push_back(next_row[r]);
+        const auto arrivals = plans[r].arrivals();
+        CHECK(std::equal(arrivals.begin(), arrivals.end(), blocks[r].begin(), blocks[r].end()));
+        for (std::size_t slot = 0; slot < inputs[r].experts.size(); ++slot)
+          if (inputs[r].experts[slot] == -1)
+            CHECK_FALSE(plans[r].places(slot / shape.top_k)[slot % shape.top_k].sent());
+      }
+    }
+  }
+}
+
+TEST_CASE("routing views 32 and 64 bit ids alike") {
+  const std::vector<std::int32_t> narrow{3, -1, 0, 7};
+  const std::vector<std::int64_t> wide{3, -1, 0, 7};
+  const std::vector<float> weights{1, 2, 3, 4};
+  const routing a{narrow, weights};
+  const routing b{wide, weights};
+  CHECK(a.size() == 4);
+  CHECK(b.size() == 4);
+  CHECK(a.weights().data() == weights.data());
+  for (std::size_t slot = 0; slot < 4; ++slot) {
+    CHECK(a.expert(slot) == wide[slot]);
+    CHECK(b.expert(slot) == wide[slot]);
+  }
+  CHECK_FALSE(a.null());
+  CHECK(
+      routing{std::span<const std::int32_t>{static_cast<const std::int32_t*>(nullptr), 2}, weights}
+          .null());
+  CHECK(
+      routing{std::span<const std::int64_t>{static_cast<const std::int64_t*>(nullptr), 2}, weights}
+          .null());
+  CHECK_FALSE(routing{std::span<const std::int64_t>{}, {}}.null());
+}
+
+TEST_CASE("describe says what was given and what was expected") {
+  const auto text = [](refusal_reason reason, std::int64_t given, std::int64_t expected) {
+    return describe(refusal{reason, 3, 1, 0, given, expected});
+  };
+  CHECK(text(refusal_reason::null_tokens, 5, 0) == "tokens is null but 5 values long");
+  CHECK(text(refusal_reason::too_many_tokens, 129, 128) ==
+        "129 tokens, expected at most max_tokens, 128");
+  CHECK(text(refusal_reason::expert_out_of_range, -7, 64) ==
+        "expert id -7 at token 3, slot 1, expected -1 or 0 to 63");
+  CHECK(text(refusal_reason::expert_repeated, 9, 64) ==
+        "expert id 9 again at token 3, slot 1, expected different experts within a token");
+  CHECK(text(refusal_reason::stale_rows, 4, 6) ==
+        "the rows of dispatch 4, expected those of the latest, 6");
+  // Every reason has a text of its own, and so does one that a newer peer might send.
+  std::vector<std::string> texts;
+  for (std::uint32_t reason = 0; reason <= 13; ++reason)
+    texts.push_back(text(static_cast<refusal_reason>(reason), 1, 2));
+  std::sort(texts.begin(), texts.end());
+  CHECK(std::adjacent_find(texts.begin(), texts.end()) == texts.end());
+  CHECK_FALSE(refusal{});
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=300
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "moe/refusals.hpp"
+#include "support/ranks.hpp"
+
+#define PEERBUS_TEST_GROUPS test::processes_over<peerbus::unified_bus>
+
+TEST_CASE_TEMPLATE("a bad dispatch is refused on all ranks, and nothing is written", Group,
+                   PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {1U, 2U, 3U, 5U}) refusals::check_bad_dispatch<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("bad input on several ranks", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {2U, 4U}) refusals::check_bad_on_several<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("a bad combine is refused on all ranks", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {1U, 2U, 3U, 5U}) refusals::check_bad_combine<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("impossible configurations", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {1U, 2U, 3U}) refusals::check_bad_configurations<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("ranks that differ in their configuration", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {2U, 3U}) {
+    refusals::check_mismatches<Group>(n);
+    refusals::check_different_codecs<Group>(n);
+  }
+}
+
+TEST_CASE_TEMPLATE("a rank that does not come", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {2U, 3U}) {
+    refusals::check_time_out<Group>(n);
+    refusals::check_time_out_in_combine<Group>(n);
+  }
+}

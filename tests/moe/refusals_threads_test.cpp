@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan timeout=300
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/transport/loopback.hpp>
+
+#include "moe/refusals.hpp"
+#include "support/indirect.hpp"
+#include "support/ranks.hpp"
+
+#define PEERBUS_TEST_GROUPS \
+  test::threads_over<peerbus::loopback>, test::threads_over<test::indirect<peerbus::loopback>>
+
+TEST_CASE_TEMPLATE("a bad dispatch is refused on all ranks, and nothing is written", Group,
+                   PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {1U, 2U, 3U, 5U}) refusals::check_bad_dispatch<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("bad input on several ranks", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {2U, 4U}) refusals::check_bad_on_several<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("a bad combine is refused on all ranks", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {1U, 2U, 3U, 5U}) refusals::check_bad_combine<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("impossible configurations", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {1U, 2U, 3U}) refusals::check_bad_configurations<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("ranks that differ in their configuration", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {2U, 3U}) {
+    refusals::check_mismatches<Group>(n);
+    refusals::check_different_codecs<Group>(n);
+  }
+}
+
+TEST_CASE_TEMPLATE("a rank that does not come", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {2U, 3U}) {
+    refusals::check_time_out<Group>(n);
+    refusals::check_time_out_in_combine<Group>(n);
+  }
+}
+
+namespace {
+
+/// Rows so long that the bytes of a few do not fit into 64 bits.
+struct endless_codec {
+  using element = std::byte;
+  static constexpr std::string_view name = "endless";
+  static constexpr std::size_t row_bytes(std::size_t hidden) noexcept { return hidden << 56U; }
+  static constexpr std::size_t scale_bytes(std::size_t) noexcept { return 0; }
+  void encode(std::span<const peerbus::bf16>, std::span<std::byte>,
+              std::span<std::byte>) const noexcept {}
+  void decode(std::span<const std::byte>, std::span<const std::byte>,
+              std::span<float>) const noexcept {}
+};
+
+}  // namespace
+
+TEST_CASE("a size that wraps around 64 bits is too large, not small") {
+  const int worst_status = test::threads_over<peerbus::loopback>::run(2, [](auto& comm) {
+    // 2 ranks x 8 tokens x 2^60 bytes = 2^64.
+    test::expect_error(peerbus::errc::out_of_memory, {}, [&] {
+      peerbus::moe::exchange moe{
+          comm, {.experts = 2, .hidden = 16, .top_k = 1, .max_tokens = 8}, endless_codec{}};
+    });
+  });
+  CHECK(worst_status == 0);
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/codec/archetype.hpp>
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/core/bf16.hpp>
+
+/// What dispatch and combine must give, computed slowly and plainly from what all ranks put in.
+/// Nothing here uses the library's arithmetic.
+namespace oracle {
+
+/// A counter-based generator: the same numbers everywhere.
+class random {
+ public:
+  explicit random(std::uint64_t seed) noexcept : state_{seed} {}
+  std::uint64_t next() noexcept {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+    return z ^ (z >> 31);
+  }
+  std::size_t below(std::size_t n) noexcept { return static_cast<std::size_t>(next() % n); }
+  /// In (0, 1).
+  double unit() noexcept { return (static_cast<double>(next() >> 12) + 0.5) / 0x1p52; }
+
+ private:
+  std::uint64_t state_;
+};
+
+inline float widen(peerbus::bf16 value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
+
+/// To the nearer of the two neighbours of `value`, the even one if both are as near; every NaN
+/// becomes 0x7fc0.
+inline peerbus::bf16 round(float value) {
+  if (std::isnan(value)) return peerbus::bf16::from_bits(0x7fc0);
+  const auto bits = std::bit_cast<std::uint32_t>(std::fabs(value));
+  const auto below = static_cast<std::uint16_t>(bits >> 16);
+  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
+  if (std::isinf(value)) return peerbus::bf16::from_bits(static_cast<std::uint16_t>(below | sign));
+  const auto above = static_cast<std::uint16_t>(below + 1);
+  const double exact = std::fabs(static_cast<double>(value));
+  const double low = widen(peerbus::bf16::from_bits(below));
+  const double high = above == 0x7f80 ? 0x1p128 : widen(peerbus::bf16::from_bits(above));
+  const double down = exact - low;
+  const double up = high - exact;
+  const bool take_low = down < up || (down == up && below % 2 == 0);
+  return peerbus::bf16::from_bits(static_cast<std::uint16_t>((take_low ? below : above) | sign));
+}
+
+/// A token as it lies at its expert, and what it reads as there.
+struct row {
+  std::vector<std::byte> bytes;
+  std::vector<std::byte> scales;
+  std::vector<float> values;
+};
+
+template <class T>
+std::vector<std::byte> bytes_of(std::span<const T> values) {
+  const auto bytes = std::as_bytes(values);
+  return {bytes.begin(), bytes.end()};
+}
+
+template <class Codec>
+struct codec_of;
+
+template <>
+struct codec_of<peerbus::codec::bf16> {
+  static peerbus::codec::bf16 make() { return {}; }
+  static row encode(std::span<const peerbus::bf16> token) {
+    row result{bytes_of(token), {}, {}};
+    for (const peerbus::bf16 value : token) result.values.push_back(widen(value));
+    return result;
+  }
+};
+
+template <>
+struct codec_of<peerbus::codec::int8_per_token> {
+  static peerbus::codec::int8_per_token make() { return {}; }
+  static row encode(std::span<const peerbus::bf16> token) {
+    float largest = 0;
+    bool finite = true;
+    for (const peerbus::bf16 value : token) {
+      finite = finite && std::isfinite(widen(value));
+      largest = std::max(largest, std::fabs(widen(value)));
+    }
+    float scale = finite ? largest / 127.0F : std::numeric_limits<float>::quiet_NaN();
+    std::vector<std::int8_t> codes;
+    row result;
+    for (const peerbus::bf16 value : token) {
+      int code = 0;
+      if (finite && largest != 0) {
+        const float inverse = 127.0F / largest;
+        code = static_cast<int>(std::nearbyint(widen(value) * inverse));
+        code = std::clamp(code, -127, 127);
+      }
+      codes.push_back(static_cast<std::int8_t>(code));
+      result.values.push_back(static_cast<float>(code) * scale);
+    }
+    result.bytes = bytes_of(std::span<const std::int8_t>{codes});
+    result.scales = bytes_of(std::span<const float>{&scale, 1});
+    return result;
+  }
+};
+
+template <>
+struct codec_of<peerbus::codec::archetype> {
+  static peerbus::codec::archetype make() { return peerbus::codec::archetype::make(); }
+  static row encode(std::span<const peerbus::bf16> token) {
+    row result = codec_of<peerbus::codec::bf16>::encode(token);
+    const auto count = static_cast<float>(token.size());
+    result.scales = bytes_of(std::span<const float>{&count, 1});
+    return result;
+  }
+};
+
+/// What a user might bring: elements of 16 bytes, more bytes than the token has, two scales, and a
+/// parameter that the codec carries.
+class user_codec {
+ public:
+  struct alignas(16) element {
+    std::uint32_t words[4];
+  };
+  static constexpr std::string_view name = "user's mirrored";
+
+  explicit user_codec(std::uint16_t mask) noexcept : mask_{mask} {}
+
+  static constexpr std::size_t row_bytes(std::size_t hidden) noexcept { return 2 * hidden + 16; }
+  static constexpr std::size_t scale_bytes(std::size_t) noexcept { return 8; }
+
+  void encode(std::span<const peerbus::bf16> token, std::span<std::byte> at,
+              std::span<std::byte> scales) const noexcept {
+    std::memset(at.data(), 0x5a, 16);
+    for (std::size_t i = 0; i < token.size(); ++i) {
+      const auto bits = static_cast<std::uint16_t>(token[token.size() - 1 - i].bits ^ mask_);
+      std::memcpy(at.data() + 16 + 2 * i, &bits, 2);
+    }
+    const std::uint64_t size = token.size();
+    std::memcpy(scales.data(), &size, 8);
+  }
+  void decode(std::span<const std::byte> at, std::span<const std::byte>,
+              std::span<float> out) const noexcept {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, at.data() + 16 + 2 * (out.size() - 1 - i), 2);
+      out[i] =
+          static_cast<float>(peerbus::bf16::from_bits(static_cast<std::uint16_t>(bits ^ mask_)));
+    }
+  }
+
+ private:
+  std::uint16_t mask_;
+};
+static_assert(peerbus::token_codec<user_codec> && !peerbus::verbatim_codec<user_codec>);
+
+template <>
+struct codec_of<user_codec> {
+  static constexpr std::uint16_t mask = 0x2b1d;
+  static user_codec make() { return user_codec{mask}; }
+  static row encode(std::span<const peerbus::bf16> token) {
+    row result = codec_of<peerbus::codec::bf16>::encode(token);
+    std::vector<std::uint16_t> words(8, 0x5a5a);
+    for (auto it = token.rbegin(); it != token.rend(); ++it)
+      words.push_back(static_cast<std::uint16_t>(it->bits ^ mask));
+    result.bytes = bytes_of(std::span<const std::uint16_t>{words});
+    const std::uint64_t size = token.size();
+    result.scales = bytes_of(std::span<const std::uint64_t>{&size, 1});
+    return result;
+  }
+};
+
+/// What expert `e` makes of one value: each expert something else, so that a row at the wrong
+/// expert, or an output read from the wrong place, cannot pass.
+inline peerbus::bf16 apply(std::size_t expert, std::size_t channel, float value) {
+  const auto e = static_cast<float>(expert);
+  return round(std::fma(1.0F + e / 64.0F, value, e / 8.0F - static_cast<float>(channel % 5)));
+}
+
+struct shape {
+  std::size_t ranks;
+  std::size_t experts;
+  std::size_t hidden;
+  std::size_t top_k;
+};
+
+/// What one rank gives to a dispatch.
+struct input {
+  std::size_t count = 0;
+  std::vector<peerbus::bf16> tokens;
+  std::vector<std::int64_t> experts;
+  std::vector<float> weights;
+};
+
+enum class routes { uniform, zipf, holes, one_expert, nowhere };
+
+/// The experts of one token, all different.
+inline std::vector<std::int64_t> choose(random& numbers, const shape& of, routes kind) {
+  std::vector<std::int64_t> chosen(of.top_k, -1);
+  if (kind == routes::nowhere) return chosen;
+  if (kind == routes::one_expert) {
+    chosen[of.top_k / 2] = static_cast<std::int64_t>(of.experts - 1);
+    return chosen;
+  }
+  // Sorting by u^(1/w) draws without replacement with weights w.
+  std::vector<std::pair<double, std::int64_t>> keys;
+  for (std::size_t e = 0; e < of.experts; ++e) {
+    const double inverse_weight =
+        kind == routes::zipf ? std::pow(static_cast<double>(e + 1), 1.2) : 1.0;
+    keys.emplace_back(-std::pow(numbers.unit(), inverse_weight), static_cast<std::int64_t>(e));
+  }
+  std::sort(keys.begin(), keys.end());
+  for (std::size_t k = 0; k < of.top_k; ++k)
+    if (kind != routes::holes || numbers.below(3) != 0) chosen[k] = keys[k].second;
+  return chosen;
+}
+
+/// Values of a lattice that bf16 holds exactly, different for every (rank, token, channel) nearby;
+/// the first channels hold the token's identity as signs, which survive any quantisation.
+inline input make_input(const shape& of, std::size_t rank, std::size_t count, routes kind,
+                        std::uint64_t seed) {
+  random numbers{seed * 1'000'003 + rank};
+  input made{count, {}, {}, {}};
+  made.tokens.reserve(count * of.hidden);
+  for (std::size_t t = 0; t < count; ++t) {
+    const std::size_t identity = rank * 64 + t;
+    for (std::size_t h = 0; h < of.hidden; ++h) {
+      const std::size_t mixed = identity * 131 + h * 17 + seed * 19 + numbers.below(7);
+      float value = (static_cast<float>(mixed % 257) - 128.0F) / 64.0F;
+      if (h < 8) value = (identity >> h) % 2 == 0 ? 2.0F : -2.0F;
+      made.tokens.push_back(round(value));
+    }
+    // Now and then a token that is zero, huge, tiny or not a number.
+    const auto last = made.tokens.end() - 1;
+    switch (numbers.below(24)) {
+      case 0:
+        std::fill(last + 1 - static_cast<std::ptrdiff_t>(of.hidden), last + 1, round(0));
+        break;
+      case 1: *last = peerbus::bf16::from_bits(0xff7f); break;
+      case 2: *last = peerbus::bf16::from_bits(0x0001); break;
+      case 3: *last = peerbus::bf16::from_bits(0x7fc0); break;
+      default: break;
+    }
+    for (const std::int64_t expert : choose(numbers, of, kind)) {
+      made.experts.push_back(expert);
+      // The weight of an empty slot must not be read.
+      made.weights.push_back(expert == -1 ? std::numeric_limits<float>::quiet_NaN()
+                                          : static_cast<float>(2.0 * numbers.unit() - 1.0));
+    }
+  }
+  return made;
+}
+
+/// Which rank holds each expert: dealt out in order, the first ranks one more if it does not
+/// divide.
+inline std::vector<std::size_t> owners(const shape& of) {
+  std::vector<std::size_t> result;
+  for (std::size_t r = 0; r < of.ranks; ++r) {
+    const std::size_t share = of.experts / of.ranks + (r < of.experts % of.ranks ? 1 : 0);
+    result.insert(result.end(), share, r);
+  }
+  return result;
+}
+
+struct origin {
+  std::size_t rank;
+  std::size_t token;
+};
+
+/// The rows that expert `e` must receive, in order.
+inline std::vector<origin> rows_of(const shape& of, const std::vector<input>& inputs,
+                                   std::size_t expert) {
+  std::vector<origin> result;
+  for (std::size_t r = 0; r < inputs.size(); ++r)
+    for (std::size_t t = 0; t < inputs[r].count; ++t)
+      for (std::size_t k = 0; k < of.top_k; ++k)
+        if (inputs[r].experts[t * of.top_k + k] == static_cast<std::int64_t>(expert))
+          result.push_back({r, t});
+  return result;
+}
+
+inline std::span<const peerbus::bf16> token_of(const shape& of, const input& from,
+                                               std::size_t token) {
+  return std::span{from.tokens}.subspan(token * of.hidden, of.hidden);
+}
+
+/// What combine must give to the rank that put `mine` in.
+template <class Codec>
+std::vector<peerbus::bf16> combined(const shape& of, const input& mine) {
+  std::vector<peerbus::bf16> result;
+  for (std::size_t t = 0; t < mine.count; ++t) {
+    const row received = codec_of<Codec>::encode(token_of(of, mine, t));
+    for (std::size_t h = 0; h < of.hidden; ++h) {
+      float sum = 0;
+      for (std::size_t k = 0; k < of.top_k; ++k) {
+        const std::int64_t expert = mine.experts[t * of.top_k + k];
+        if (expert == -1) continue;
+        const auto output = apply(static_cast<std::size_t>(expert), h, received.values[h]);
+        sum = std::fma(mine.weights[t * of.top_k + k], widen(output), sum);
+      }
+      result.push_back(round(sum));
+    }
+  }
+  return result;
+}
+
+}  // namespace oracle
