@@ -23,8 +23,9 @@ enum class signal_id : std::uint32_t {};
 constexpr std::size_t index(signal_id id) noexcept { return static_cast<std::size_t>(id); }
 
 /// A 64-bit epoch that one rank raises and the owner of the memory waits for, alone in its cache
-/// line. Zero at first, never lowered, never cleared. All-zero bytes are a valid signal, and it
-/// holds no pointer, so it may lie in memory that several processes map.
+/// line; in the next one, the note of a waiter that it is about to sleep. Zero at first, never
+/// lowered, never cleared. All-zero bytes are a valid signal, and it holds no pointer, so it may
+/// lie in memory that several processes map.
 ///
 /// Threads: one raiser at a time, any number of waiters.
 ///
@@ -117,10 +118,11 @@ class alignas(cache_line_bytes) signal_word {
   }
 
   std::atomic<std::uint64_t> value_{0};
-  std::atomic<std::uint32_t> parked_{0};
+  // On a line of its own: the raiser reads it just when the waiter pulls over the line of `value_`.
+  alignas(cache_line_bytes) std::atomic<std::uint32_t> parked_{0};
 };
 
-static_assert(sizeof(signal_word) == cache_line_bytes);
+static_assert(sizeof(signal_word) == 2 * cache_line_bytes);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 }  // namespace peerbus

@@ -26,7 +26,7 @@ class basic_loopback : public direct_path {
 
   /// Throws: `error` unsupported if the ranks of `boot` are not threads of one process.
   explicit basic_loopback(bootstrap& boot, Wait policy = {})
-      : direct_path{boot, policy.thresholds(boot.ranks_here(), usable_cores())} {
+      : direct_path{boot, policy.thresholds(boot.ranks_here(), boot.cores_here())} {
     if (boot.addresses() != address_space::shared)
       throw error{errc::unsupported,
                   "loopback connects threads of one process, but these ranks are processes: start "

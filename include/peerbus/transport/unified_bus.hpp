@@ -39,7 +39,7 @@ class basic_unified_bus : public direct_path {
   static constexpr rank_kind ranks_are = rank_kind::processes;
 
   explicit basic_unified_bus(bootstrap& boot, Wait policy = {})
-      : direct_path{boot, policy.thresholds(boot.ranks_here(), usable_cores())} {}
+      : direct_path{boot, policy.thresholds(boot.ranks_here(), boot.cores_here())} {}
 
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     const std::size_t bytes = file_bytes(shape);
