@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#include "ep_bench/machine.hpp"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include <peerbus/kernel/kernel_set.hpp>
+
+namespace ep_bench {
+namespace {
+
+std::string cpu_model() {
+  std::ifstream info{"/proc/cpuinfo"};
+  for (std::string line; std::getline(info, line);) {
+    const auto colon = line.find(": ");
+    // x86 and arm64 have different words for it; arm64 may have none.
+    if (colon != std::string::npos &&
+        (line.rfind("model name", 0) == 0 || line.rfind("CPU part", 0) == 0))
+      return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+/// The choice in brackets of a line such as "always [madvise] never".
+std::string chosen_in(const char* path) {
+  std::ifstream file{path};
+  std::string line;
+  std::getline(file, line);
+  const auto open = line.find('[');
+  const auto close = line.find(']');
+  if (open == std::string::npos || close == std::string::npos) return "none";
+  return line.substr(open + 1, close - open - 1);
+}
+
+std::string compiler_version() {
+#if defined(__clang__)
+  return "clang " __clang_version__;
+#elif defined(__GNUC__)
+  return "g++ " __VERSION__;
+#else
+  return "unknown";
+#endif
+}
+
+}  // namespace
+
+machine machine::here() {
+  utsname system{};
+  ::uname(&system);
+  return {cpu_model(),
+          static_cast<std::size_t>(::sysconf(_SC_NPROCESSORS_ONLN)),
+          std::string{system.sysname} + " " + system.release + " " + system.machine,
+          compiler_version(),
+          "shared: " + chosen_in("/sys/kernel/mm/transparent_hugepage/shmem_enabled") +
+              ", private: " + chosen_in("/sys/kernel/mm/transparent_hugepage/enabled"),
+          peerbus::kernel::best().name};
+}
+
+}  // namespace ep_bench

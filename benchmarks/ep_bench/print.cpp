@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#include <cstdio>
+#include <string>
+
+#include "ep_bench/figures.hpp"
+#include "ep_bench/report.hpp"
+
+namespace ep_bench {
+namespace {
+
+/// One decimal, or two where the first alone would hide a difference.
+void print_time(double microseconds) {
+  std::printf("%10.*f", microseconds < 100 ? 2 : 1, microseconds);
+}
+
+void print_row(const char* name, const bench::statistics& time) {
+  std::printf("%-10s", name);
+  for (const double value : {time.min, time.p50, time.p90, time.p99, time.max}) print_time(value);
+}
+
+void print_comparison(std::size_t bytes, const bench::statistics& time,
+                      const bench::statistics& floor) {
+  std::printf("%12zu%8.1f", bytes, gigabytes_per_second(bytes, time.p50));
+  print_time(floor.p50);
+  std::printf("%8.2f\n", time.p50 / floor.p50);
+}
+
+}  // namespace
+
+void print(const options& chosen, const group& who, const machine& where, const outcome& result) {
+  std::printf(
+      "ep_bench  %zu ranks over %s, %s; %zu tokens a rank, hidden %zu, top-%zu of %zu "
+      "experts, %s, %s, %zu iterations\n",
+      who.ranks, chosen.transport.c_str(), who.placement.c_str(), chosen.tokens, chosen.hidden,
+      chosen.top_k, chosen.experts, chosen.codec.c_str(), chosen.routing.c_str(),
+      chosen.iterations);
+  std::printf("machine   %s, %zu cores, %zu usable; %s; %s; huge pages %s; kernels %s\n\n",
+              where.cpu.c_str(), where.cores, result.cores, where.kernel.c_str(),
+              where.compiler.c_str(), where.huge_pages.c_str(), where.kernel_set.c_str());
+
+  if (const auto found = figures::of_run(result)) {
+    std::printf("%-10s%10s%10s%10s%10s%10s%12s%8s%10s%8s\n", "us", "min", "p50", "p90", "p99",
+                "max", "bytes/rank", "GB/s", "floor", "ratio");
+    print_row("dispatch", found->dispatch);
+    print_comparison(result.dispatch_bytes, found->dispatch, found->plain_dispatch);
+    print_row("combine", found->combine);
+    print_comparison(result.combine_bytes, found->combine, found->plain_combine);
+    print_row("pair", found->pair);
+    std::printf(
+        "\n\ntimes     of the slowest rank of each iteration, in microseconds\n"
+        "floor     p50 of plainly copying or reading the same bytes, in turns with the "
+        "operations; ratio of the p50s\n");
+    if (found->signal_one_way_ns)
+      std::printf("signal    %.0f ns one way: a bare cache line between ranks 0 and 1%s\n",
+                  *found->signal_one_way_ns,
+                  result.crowded ? ", yielding, as ranks share cores" : "");
+    if (result.crowded)
+      std::printf(
+          "          ranks share cores: operations wait for one another's turn on a core, "
+          "plain copies do not\n");
+    std::printf("bytes     %s; GB/s of 10^9 at p50\n", bytes_formula.data());
+  }
+  if (result.wrong.empty())
+    std::printf("check     passed: %s\n", what_is_checked.data());
+  else
+    std::printf("check     FAILED: %s\n", result.wrong.c_str());
+}
+
+}  // namespace ep_bench

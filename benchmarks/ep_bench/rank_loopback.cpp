@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+#include <peerbus/transport/loopback.hpp>
+
+#include "ep_bench/rank_impl.hpp"
+
+namespace ep_bench {
+
+int run_loopback(peerbus::bootstrap& boot, const options& chosen, placement how) {
+  return run_rank<peerbus::loopback>(boot, chosen, how);
+}
+
+}  // namespace ep_bench

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "ep_bench/rank_impl.hpp"
+
+namespace ep_bench {
+
+int run_unified_bus(peerbus::bootstrap& boot, const options& chosen, placement how) {
+  return run_rank<peerbus::unified_bus>(boot, chosen, how);
+}
+
+}  // namespace ep_bench

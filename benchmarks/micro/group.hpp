@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstddef>
+#include <new>
+#include <type_traits>
+
+#include <benchmark/benchmark.h>
+
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/run.hpp>
+#include <peerbus/transport/concept.hpp>
+
+#include "common/pin.hpp"
+
+namespace micro {
+
+/// What rank 0 found out, in memory that outlives it: ranks may be forked processes.
+struct found {
+  double seconds = 0;  ///< of the measured operations, all together
+  double reference_ns = 0;
+  double measured_ns = 0;
+  bool payload_right = true;
+};
+static_assert(std::is_trivially_copyable_v<found>);
+
+class shared_found {
+ public:
+  shared_found()
+      : page_{::mmap(nullptr, sizeof(found), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                     0)} {
+    if (page_ == MAP_FAILED) throw std::bad_alloc{};
+    new (page_) found{};
+  }
+  shared_found(const shared_found&) = delete;
+  shared_found& operator=(const shared_found&) = delete;
+  ~shared_found() { ::munmap(page_, sizeof(found)); }
+
+  [[nodiscard]] found& get() const noexcept { return *static_cast<found*>(page_); }
+
+ private:
+  void* page_;
+};
+
+inline bool crowded(std::size_t ranks) noexcept { return ranks > peerbus::usable_cores(); }
+
+/// Starts `ranks` ranks, each on a core of its own if there are enough. Rank 0 runs the
+/// operations of `state` and says in `found` how long they took: the start of the group is not
+/// counted. `body` is called with the communicator, the number of operations and the `found`.
+/// Returns: what rank 0 found.
+template <peerbus::transport Transport, class Body>
+found run_group(benchmark::State& state, std::size_t ranks, Body body) {
+  const shared_found shared;
+  const auto operations = static_cast<std::size_t>(state.max_iterations);
+  const bool pin = !crowded(ranks);
+  const int status =
+      peerbus::run<Transport>(ranks,
+                              [&](peerbus::communicator<Transport>& comm) {
+                                if (pin && Transport::ranks_are == peerbus::rank_kind::threads)
+                                  bench::pin_this_thread(comm.rank().index());
+                                body(comm, operations, shared.get());
+                              },
+                              {.pin = pin, .grace = std::chrono::seconds{1}});
+  const found result = shared.get();
+  if (status != 0)
+    state.SkipWithError("a rank failed");
+  else if (!result.payload_right)
+    state.SkipWithError("the payload arrived wrong");
+  for (auto _ : state) state.SetIterationTime(result.seconds / static_cast<double>(operations));
+  return result;
+}
+
+/// Counters that put a measured time beside its reference of the same run: medians of short blocks
+/// that took turns.
+inline void compare(benchmark::State& state, const char* reference, const found& result) {
+  state.counters[reference] = result.reference_ns;
+  state.counters["measured_ns"] = result.measured_ns;
+  state.counters["ratio"] = result.measured_ns / result.reference_ns;
+}
+
+}  // namespace micro
