@@ -3,13 +3,13 @@
 //
 // What every bootstrap must do, whoever starts the ranks.
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -30,10 +30,28 @@
 
 #include "support.hpp"
 
-using namespace test;
+using namespace std::chrono_literals;
 using peerbus::rank_id;
 using peerbus::signal_word;
 using peerbus::wait_thresholds;
+using test::as_launched;
+using test::as_local;
+using test::as_threads;
+using test::belongings;
+using test::bootstrap;
+using test::bytes_of;
+using test::contains;
+using test::deadline;
+using test::errc;
+using test::error_of;
+using test::in_child;
+using test::patience;
+using test::require;
+using test::shared;
+using test::status_of;
+using test::stderr_of;
+using test::text_of;
+using test::time_limit;
 
 namespace {
 
@@ -47,9 +65,9 @@ std::string letter_of(std::size_t rank, std::size_t round) {
 
 }  // namespace
 
-#define ALL_BOOTSTRAPS as_threads, as_local, as_launched
+#define PEERBUS_ALL_BOOTSTRAPS as_threads, as_local, as_launched
 
-TEST_CASE_TEMPLATE("bootstrap: everybody gets what everybody gave", Run, ALL_BOOTSTRAPS) {
+TEST_CASE_TEMPLATE("bootstrap: everybody gets what everybody gave", Run, PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
   for (std::size_t n : {1U, 2U, 3U, 5U, 8U, 64U}) {
     CAPTURE(n);
@@ -73,7 +91,7 @@ TEST_CASE_TEMPLATE("bootstrap: everybody gets what everybody gave", Run, ALL_BOO
   }
 }
 
-TEST_CASE_TEMPLATE("bootstrap: descriptors really pass", Run, ALL_BOOTSTRAPS) {
+TEST_CASE_TEMPLATE("bootstrap: descriptors really pass", Run, PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
   for (std::size_t n : {1U, 2U, 5U, 64U}) {
     CAPTURE(n);
@@ -109,7 +127,7 @@ TEST_CASE_TEMPLATE("bootstrap: descriptors really pass", Run, ALL_BOOTSTRAPS) {
 }
 
 TEST_CASE_TEMPLATE("bootstrap: a rank that throws ends the waits of the others", Run,
-                   ALL_BOOTSTRAPS) {
+                   PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
   for (std::size_t thrower : {0U, 2U}) {
     CAPTURE(thrower);
@@ -136,7 +154,8 @@ TEST_CASE_TEMPLATE("bootstrap: a rank that throws ends the waits of the others",
   }
 }
 
-TEST_CASE_TEMPLATE("bootstrap: a rank that has left is not waited for", Run, ALL_BOOTSTRAPS) {
+TEST_CASE_TEMPLATE("bootstrap: a rank that has left is not waited for", Run,
+                   PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
   for (std::size_t leaver : {0U, 1U}) {
     CAPTURE(leaver);
@@ -153,7 +172,7 @@ TEST_CASE_TEMPLATE("bootstrap: a rank that has left is not waited for", Run, ALL
 }
 
 TEST_CASE_TEMPLATE("bootstrap: who does not come is named to all, by the deadline", Run,
-                   ALL_BOOTSTRAPS) {
+                   PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
   shared<std::array<signal_word, 8>> done;
   const int status = Run::run(6, [&done](bootstrap& boot) {
@@ -191,7 +210,7 @@ TEST_CASE_TEMPLATE("bootstrap: who does not come is named to all, by the deadlin
 }
 
 TEST_CASE_TEMPLATE("bootstrap: without rank 0 the others time out all the same", Run,
-                   ALL_BOOTSTRAPS) {
+                   PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
   shared<std::array<signal_word, 3>> done;
   const int status = Run::run(3, [&done](bootstrap& boot) {
@@ -213,7 +232,7 @@ TEST_CASE_TEMPLATE("bootstrap: without rank 0 the others time out all the same",
 }
 
 TEST_CASE_TEMPLATE("bootstrap: ranks in different collectives are told which", Run,
-                   ALL_BOOTSTRAPS) {
+                   PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
   const int status = Run::run(4, [](bootstrap& boot) {
     const bool other = boot.rank().index() == 2;
@@ -228,7 +247,7 @@ TEST_CASE_TEMPLATE("bootstrap: ranks in different collectives are told which", R
 }
 
 TEST_CASE_TEMPLATE("bootstrap: too large a contribution is refused on all ranks", Run,
-                   ALL_BOOTSTRAPS) {
+                   PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
   for (std::size_t giver : {0U, 1U}) {
     CAPTURE(giver);
@@ -246,7 +265,7 @@ TEST_CASE_TEMPLATE("bootstrap: too large a contribution is refused on all ranks"
 }
 
 TEST_CASE_TEMPLATE("membership: who waits for a signal learns of a rank that throws", Run,
-                   ALL_BOOTSTRAPS) {
+                   PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
   shared<signal_word> never;
   shared<std::atomic<int>> told;
@@ -273,7 +292,7 @@ TEST_CASE_TEMPLATE("membership: who waits for a signal learns of a rank that thr
 }
 
 TEST_CASE_TEMPLATE("membership: a rank that left is missed only by who waits for it", Run,
-                   ALL_BOOTSTRAPS) {
+                   PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
   const int status = Run::run(3, [](bootstrap& boot) {
     (void)boot.allgather({}, patience(), "together");

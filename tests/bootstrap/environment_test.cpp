@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -29,11 +29,25 @@
 
 #include "support.hpp"
 
-using namespace test;
+using namespace std::chrono_literals;
 using peerbus::environment_bootstrap;
 using peerbus::launch_settings;
 using peerbus::rank_id;
 using peerbus::unique_fd;
+using test::belongings;
+using test::bytes_of;
+using test::contains;
+using test::deadline;
+using test::errc;
+using test::error_of;
+using test::fresh_port;
+using test::in_child;
+using test::own_address;
+using test::patience;
+using test::require;
+using test::status_of;
+using test::text_of;
+using test::time_limit;
 
 namespace {
 
@@ -96,8 +110,8 @@ launch_settings seat(std::size_t rank, std::size_t size, std::uint16_t port) {
 
 /// A rank in a process of its own that expects the meeting to fail with `code` and all of `parts`.
 pid_t expects(const launch_settings& settings, deadline::clock::duration span, errc code,
-              std::vector<std::string> parts) {
-  return in_child([=] {
+              const std::vector<std::string>& parts) {
+  return in_child([&] {
     const auto caught =
         error_of([&] { environment_bootstrap boot{settings, deadline::after(span)}; });
     require(caught.code() == code, std::string{"another code than of: "} + caught.what());
@@ -215,6 +229,7 @@ TEST_CASE("environment: one after another at the same place") {
   const belongings before;
   const auto port = fresh_port();
   std::vector<pid_t> ranks;
+  ranks.reserve(8);
   for (std::size_t rank = 0; rank < 3; ++rank)
     ranks.push_back(in_child([=] {
       for (int round = 0; round < 20; ++round) {
@@ -234,6 +249,7 @@ TEST_CASE("environment: ranks that do not join are named to all that did") {
   const belongings before;
   const auto port = fresh_port();
   std::vector<pid_t> ranks;
+  ranks.reserve(8);
   for (std::size_t rank : {0U, 1U, 2U, 4U, 6U, 7U})
     ranks.push_back(expects(seat(rank, 8, port), 300ms, errc::timed_out,
                             {"ranks 3, 5 of 8 did not join within ",
@@ -257,6 +273,7 @@ TEST_CASE("environment: a rank that comes twice is an error on all ranks") {
     CAPTURE(twice);
     const auto port = fresh_port();
     std::vector<pid_t> ranks;
+    ranks.reserve(8);
     for (std::size_t rank : {std::size_t{0}, std::size_t{1}, std::size_t{2}, twice})
       ranks.push_back(expects(seat(rank, 4, port), 60s, errc::mismatch,
                               {peerbus::detail::concat(rank_id{twice}, " came twice")}));
@@ -268,6 +285,7 @@ TEST_CASE("environment: different world sizes are an error on all ranks") {
   const time_limit limit;
   const auto port = fresh_port();
   std::vector<pid_t> ranks;
+  ranks.reserve(8);
   for (std::size_t rank = 0; rank < 4; ++rank)
     ranks.push_back(expects(seat(rank, rank == 2 ? 8 : 4, port), 60s, errc::mismatch,
                             {"rank 2 was started with a world size of 8, rank 0 with 4"}));
@@ -278,6 +296,7 @@ TEST_CASE("environment: a rank that dies while the others meet is an error on al
   const time_limit limit;
   const auto port = fresh_port();
   std::vector<pid_t> ranks;
+  ranks.reserve(8);
   for (std::size_t rank = 0; rank < 2; ++rank)
     ranks.push_back(expects(seat(rank, 4, port), 60s, errc::peer_dead, {"rank 2 of 4 was gone"}));
   const pid_t victim = in_child([=] {
@@ -413,6 +432,7 @@ TEST_CASE("environment: the destructor tells how the rank ended") {
   const time_limit limit;
   const auto port = fresh_port();
   std::vector<pid_t> ranks;
+  ranks.reserve(8);
   for (std::size_t rank = 0; rank < 3; ++rank)
     ranks.push_back(in_child([=] {
       try {
@@ -438,6 +458,7 @@ TEST_CASE("environment: long addresses and jobs keep apart") {
   const time_limit limit;
   const auto port = fresh_port();
   std::vector<pid_t> ranks;
+  ranks.reserve(8);
   for (const char* job : {"a", "b"})
     for (std::size_t rank = 0; rank < 2; ++rank)
       ranks.push_back(in_child([=] {

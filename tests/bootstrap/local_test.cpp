@@ -4,7 +4,6 @@
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -14,6 +13,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -35,10 +35,24 @@
 
 #include "support.hpp"
 
-using namespace test;
+using namespace std::chrono_literals;
 using peerbus::rank_id;
 using peerbus::run_local;
 using peerbus::signal_word;
+using test::belongings;
+using test::bootstrap;
+using test::contains;
+using test::deadline;
+using test::entries_of;
+using test::errc;
+using test::error_of;
+using test::in_child;
+using test::patience;
+using test::require;
+using test::shared;
+using test::status_of;
+using test::stderr_of;
+using test::time_limit;
 
 namespace {
 
@@ -353,17 +367,18 @@ TEST_CASE("run_local: too few processes end it with an error and no process left
 TEST_CASE("run_local: more descriptors than may be under way at once pass all the same") {
   if (!runs_as_root()) return;  // Root is not limited.
   const time_limit limit;
-  CHECK(as_nobody([] {
-          limit_to(RLIMIT_NOFILE, 100);
-          return run_local(20, [](bootstrap& boot) {
-            for (int round = 0; round < 5; ++round) {
-              peerbus::unique_fd file{::memfd_create("one of many", MFD_CLOEXEC)};
-              require(static_cast<bool>(file), "a file");
-              const auto given = boot.allgather({{}, std::move(file)}, patience(), "many");
-              for (const auto& one : given) require(static_cast<bool>(one.fd), "a descriptor");
-            }
-          });
-        }) == 0);
+  const int status = as_nobody([] {
+    limit_to(RLIMIT_NOFILE, 100);
+    return run_local(20, [](bootstrap& boot) {
+      for (int round = 0; round < 5; ++round) {
+        peerbus::unique_fd file{::memfd_create("one of many", MFD_CLOEXEC)};
+        require(static_cast<bool>(file), "a file");
+        const auto given = boot.allgather({{}, std::move(file)}, patience(), "many");
+        for (const auto& one : given) require(static_cast<bool>(one.fd), "a descriptor");
+      }
+    });
+  });
+  CHECK(status == 0);
 }
 
 TEST_CASE("run_local: a rank that runs out of descriptors tells all") {

@@ -34,11 +34,31 @@
 
 #include "support.hpp"
 
-using namespace test;
-using namespace peerbus::detail;
+using namespace std::chrono_literals;
 using peerbus::membership;
 using peerbus::rank_id;
 using peerbus::unique_fd;
+using peerbus::detail::describe_ranks;
+using peerbus::detail::describe_span;
+using peerbus::detail::encode_frame;
+using peerbus::detail::frame;
+using peerbus::detail::frame_header;
+using peerbus::detail::frame_kind;
+using peerbus::detail::frame_reader;
+using peerbus::detail::frame_writer;
+using peerbus::detail::hub;
+using peerbus::detail::spoke;
+using test::belongings;
+using test::bootstrap;
+using test::bytes_of;
+using test::contains;
+using test::deadline;
+using test::errc;
+using test::error_of;
+using test::patience;
+using test::require;
+using test::text_of;
+using test::time_limit;
 
 namespace {
 
@@ -69,7 +89,7 @@ membership two_ranks(std::size_t me) {
 
 /// What rank 0 of two throws when `stranger` plays rank 1.
 template <class F>
-peerbus::error hub_error(F stranger, deadline until = patience()) {
+peerbus::error hub_error(const F& stranger, deadline until = patience()) {
   connection between;
   std::vector<unique_fd> spokes(2);
   spokes[1] = std::move(between.one);
@@ -81,7 +101,7 @@ peerbus::error hub_error(F stranger, deadline until = patience()) {
 
 /// What rank 1 of two throws when `stranger` plays rank 0.
 template <class F>
-peerbus::error spoke_error(F stranger, deadline until = patience()) {
+peerbus::error spoke_error(const F& stranger, deadline until = patience()) {
   connection between;
   spoke end{std::move(between.one)};
   const membership members = two_ranks(1);
@@ -256,6 +276,7 @@ TEST_CASE("star: descriptors go in batches, in order") {
   const connection between;
   std::vector<unique_fd> files;
   std::vector<int> fds;
+  fds.reserve(count);
   for (std::size_t i = 0; i < 3; ++i) {
     files.emplace_back(::memfd_create("batch", MFD_CLOEXEC));
     REQUIRE(::ftruncate(files[i].get(), static_cast<off_t>(i + 1)) == 0);
@@ -282,8 +303,9 @@ TEST_CASE("star: descriptors go in batches, in order") {
 }
 
 TEST_CASE("names of ranks and spans, for messages") {
-  const auto ranks = [](std::vector<std::size_t> of) {
+  const auto ranks = [](const std::vector<std::size_t>& of) {
     std::vector<rank_id> ids;
+    ids.reserve(of.size());
     for (const auto index : of) ids.emplace_back(index);
     return describe_ranks(ids);
   };

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -13,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -37,13 +37,12 @@
 
 namespace test {
 
-using namespace std::chrono_literals;
 using peerbus::bootstrap;
 using peerbus::deadline;
 using peerbus::errc;
 
 /// Far beyond what anything here takes: who runs into it has hung.
-inline deadline patience() { return deadline::after(60s); }
+inline deadline patience() { return deadline::after(std::chrono::seconds{60}); }
 
 /// A check in a rank, where doctest's do not reach: makes the rank fail, and says why.
 inline void require(bool holds, const std::string& what) {
@@ -125,7 +124,7 @@ struct belongings {
 
 /// What `f` and its children write to stderr.
 template <class F>
-std::string stderr_of(F f) {
+std::string stderr_of(F&& f) {
   const peerbus::unique_fd file{::memfd_create("stderr", MFD_CLOEXEC)};
   const peerbus::unique_fd before{::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)};
   ::dup2(file.get(), STDERR_FILENO);
@@ -147,7 +146,7 @@ inline bool contains(const std::string& text, const std::string& part) {
 
 /// Runs `f` in a child, as a process of its own. Returns: its pid.
 template <class F>
-pid_t in_child(F f) {
+pid_t in_child(F&& f) {
   const pid_t parent = ::getpid();
   // What doctest has buffered is its to write.
   std::cout.flush();
@@ -185,6 +184,7 @@ int run_launched(std::size_t n, F f) {
   const std::string port = std::to_string(fresh_port());
   const std::string address = own_address();
   std::vector<pid_t> children;
+  children.reserve(n);
   for (std::size_t rank = 0; rank < n; ++rank)
     children.push_back(in_child([&] {
       ::setenv("RANK", std::to_string(rank).c_str(), 1);

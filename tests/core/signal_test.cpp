@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // ctest: tsan
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -17,6 +17,7 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/signal.hpp>
@@ -84,7 +85,8 @@ TEST_CASE("signal_word: starts at zero, and zero bytes are one") {
   CHECK(fresh.value() == 0);
   alignas(signal_word) std::array<std::byte, sizeof(signal_word)> raw{};
   CHECK(std::launder(reinterpret_cast<const signal_word*>(raw.data()))->value() == 0);
-  static_assert(sizeof(signal_word) == 64 && alignof(signal_word) == 64);
+  static_assert(sizeof(signal_word) % peerbus::cache_line_bytes == 0 &&
+                alignof(signal_word) == peerbus::cache_line_bytes);
 }
 
 TEST_CASE("signal_word: a value that is there ends the wait at once, even past the deadline") {
@@ -170,6 +172,7 @@ TEST_CASE("signal_word: one raise wakes all waiters") {
   constexpr std::uint64_t rounds = 500;
   std::atomic<int> failures{0};
   std::vector<std::thread> waiters;
+  waiters.reserve(arrived.size());
   for (auto& mine : arrived)
     waiters.emplace_back([&] {
       for (std::uint64_t i = 1; i <= rounds; ++i) {

@@ -76,6 +76,8 @@ class environment_bootstrap final : public detail::star_bootstrap {
   /// Whether a launcher has started this process: some of the variables are there.
   [[nodiscard]] static bool launched() noexcept { return detail::find_launcher() != nullptr; }
 
+  environment_bootstrap(const environment_bootstrap&) = delete;
+  environment_bootstrap& operator=(const environment_bootstrap&) = delete;
   ~environment_bootstrap() override {
     const bool unwinding = std::uncaught_exceptions() > exceptions_before_;
     members()->announce(unwinding ? rank_state::failed : rank_state::left);

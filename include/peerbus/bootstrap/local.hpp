@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -10,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -75,6 +75,15 @@ class descriptor_room {
  private:
   std::optional<rlimit> before_;
 };
+
+/// What is the rank's own of the connections made so far. Any copy of an end that stayed open would
+/// hide that its owner has died.
+inline star take_connections(rank_id rank, std::vector<unique_fd>& hub_ends,
+                             unique_fd& spoke_end) noexcept {
+  if (rank.index() == 0) return hub{std::move(hub_ends)};
+  hub_ends.clear();
+  return spoke{std::move(spoke_end)};
+}
 
 /// What a child does with its life. The status goes to `_exit`: nothing of the parent's that the
 /// child has a copy of is destroyed or flushed twice.
@@ -171,12 +180,8 @@ int run_local(std::size_t n, F f, run_options options = {}) {
     if (pid == 0) {
       detail::die_with_parent(parent);
       ranks.forget();
-      // Any copy of a connection's end that stays open hides that its owner has died.
-      if (rank.index() != 0) hub_ends.clear();
-      detail::star connections = rank.index() == 0
-                                     ? detail::star{detail::hub{std::move(hub_ends)}}
-                                     : detail::star{detail::spoke{std::move(spoke_end)}};
-      detail::live_as_rank(f, rank, n, options, states, std::move(connections));
+      detail::live_as_rank(f, rank, n, options, states,
+                           detail::take_connections(rank, hub_ends, spoke_end));
     }
     ranks.add(rank, pid);
   }

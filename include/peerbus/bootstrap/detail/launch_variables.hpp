@@ -70,8 +70,9 @@ inline const launcher_names* find_launcher() {
 inline std::size_t parse_variable(const char* name, std::string_view text, std::size_t least,
                                   std::size_t most, std::string_view meaning) {
   std::size_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, code] = std::from_chars(text.data(), end, value);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [stop, code] = std::from_chars(begin, end, value);
   if (code != std::errc{} || stop != end || value < least || value > most)
     throw error{errc::invalid_argument, concat(name, " is '", text, "', expected ", meaning,
                                                " from ", least, " to ", most)};

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,23 +42,21 @@ struct meeting_point {
   sockaddr_un address{};
   socklen_t bytes = 0;
 
-  explicit meeting_point(const launch_settings& settings) noexcept {
-    const std::string name = concat("peerbus/", ::geteuid(), "/", settings.port, "/",
-                                    settings.address, "/", settings.job);
-    address.sun_family = AF_UNIX;
-    char* const path = address.sun_path + 1;
+  explicit meeting_point(const launch_settings& settings) {
+    std::string name = concat("peerbus/", ::geteuid(), "/", settings.port, "/", settings.address,
+                              "/", settings.job);
     constexpr std::size_t room = sizeof address.sun_path - 1;
-    std::size_t length = std::min(name.size(), room);
-    std::memcpy(path, name.data(), length);
     if (name.size() > room) {
       // Long names keep apart by a hash in place of what does not fit.
       std::uint64_t hash = 0xcbf2'9ce4'8422'2325;
       for (const char c : name)
         hash = (hash ^ static_cast<unsigned char>(c)) * 0x0000'0100'0000'01b3;
-      std::memcpy(path + room - sizeof hash, &hash, sizeof hash);
-      length = room;
+      const std::string digits = std::to_string(hash);
+      name = name.substr(0, room - digits.size()) + digits;
     }
-    bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+    address.sun_family = AF_UNIX;
+    std::copy(name.begin(), name.end(), address.sun_path + 1);  // The first byte stays zero.
+    bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   }
 
   [[nodiscard]] const sockaddr* get() const noexcept {
