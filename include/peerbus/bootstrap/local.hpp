@@ -90,28 +90,21 @@ inline star take_connections(rank_id rank, std::vector<unique_fd>& hub_ends,
 template <rank_function F>
 [[noreturn]] void live_as_rank(F& f, rank_id rank, std::size_t size, const run_options& options,
                                const state_page& states, star connections) noexcept {
-  int status = call_reporting(
-      rank,
-      [&] {
-        local_bootstrap boot{rank, size, states, std::move(connections)};
-        bool met = false;
-        const int early = call_reporting(
-            rank,
-            [&] {
-              if (options.pin) {
-                const auto cores = usable_core_numbers();
-                if (!cores.empty()) pin_to_core(cores[rank.index() % cores.size()]);
-              }
-              boot.meet_all(states);
-              met = true;
-              return 0;
-            },
-            1);
-        if (met) return run_rank(f, boot);
-        boot.members()->announce(rank_state::failed);
-        return early;
-      },
-      1);
+  const auto life = [&] {
+    local_bootstrap boot{rank, size, states, std::move(connections)};
+    const rank_end met = call_reporting(rank, [&] {
+      if (options.pin) {
+        const auto cores = usable_core_numbers();
+        if (!cores.empty()) pin_to_core(cores[rank.index() % cores.size()]);
+      }
+      boot.meet_all(states);
+      return 0;
+    });
+    if (met.state == rank_state::left) return run_rank(f, boot);
+    boot.members()->announce(met.state);
+    return met.status;
+  };
+  int status = call_reporting(rank, life).status;
   std::cout.flush();
   if (std::fflush(nullptr) != 0 && status == 0) status = 1;
   ::_exit(status);

@@ -31,6 +31,7 @@ enum class rank_state : std::uint32_t {
   left = 1,     ///< ended in good order and will take part in nothing more
   failed = 2,   ///< ended by an error
   died = 3,     ///< ended without a word; `membership::state` reports it as `failed`
+  followed = 4  ///< ended because another rank was gone; likewise reported as `failed`
 };
 
 /// Who is still there. Asked by waiters every few milliseconds, never on the fast path.
@@ -109,20 +110,17 @@ class membership {
     const char* what = now == rank_state::running            ? " runs"
                        : now == rank_state::left             ? " left"
                        : said_by(peer) == rank_state::failed ? " failed"
+                       : followed(peer)                      ? " ended with another"
                                                              : " died";
     return detail::concat(peer, what);
   }
 
-  /// The fates of all ranks that do not run any more, for people: what `health` complained of.
-  /// Empty if nobody is missing.
+  /// The fates of the ranks that do not run any more, for people: what `health` complained of.
+  /// Those that only followed another into its end are left out unless nobody else is missing, so
+  /// that the cause can be seen, and a long list is cut. Empty if nobody is missing.
   [[nodiscard]] std::string describe_missing() const {
-    std::string text;
-    for (const rank_id peer : all_ranks{size_}) {
-      if (peer == rank_ || state(peer) == rank_state::running) continue;
-      if (!text.empty()) text += ", ";
-      text += fate(peer);
-    }
-    return text;
+    std::string causes = describe([this](rank_id peer) { return !followed(peer); });
+    return causes.empty() ? describe([](rank_id) { return true; }) : causes;
   }
 
   /// Whether the process of `peer` has ended, or does so within `patience`: a dying process closes
@@ -138,6 +136,25 @@ class membership {
   }
 
  private:
+  template <class Included>
+  [[nodiscard]] std::string describe(Included&& included) const {
+    constexpr std::size_t most = 8;
+    std::string text;
+    std::size_t missing = 0;
+    for (const rank_id peer : all_ranks{size_}) {
+      if (peer == rank_ || state(peer) == rank_state::running || !included(peer)) continue;
+      if (++missing > most) continue;
+      if (missing > 1) text += ", ";
+      text += fate(peer);
+    }
+    if (missing > most) text += detail::concat(" and ", missing - most, " more");
+    return text;
+  }
+
+  [[nodiscard]] bool followed(rank_id peer) const noexcept {
+    return said_by(peer) == rank_state::followed;
+  }
+
   /// One epoll set for all pidfds: a look costs one system call however many ranks there are, which
   /// is what keeps hundreds of waiting ranks on few cores from spending them on looking.
   void watch(rank_id peer) {
@@ -172,7 +189,7 @@ class membership {
     const bool ended = ended_[peer.index()].load(std::memory_order_acquire);
     const auto said = said_by(peer);
     const bool died = said == rank_state::died || (said == rank_state::running && ended);
-    return died ? rank_state::failed : said;
+    return died || said == rank_state::followed ? rank_state::failed : said;
   }
 
   [[nodiscard]] rank_state said_by(rank_id peer) const noexcept {

@@ -136,7 +136,8 @@ class children {
     if (said == rank_state::left && known && WIFEXITED(status)) return;
     ++abnormal_;
     // A rank that failed has said why itself.
-    const bool said_why = said == rank_state::failed && known && WIFEXITED(status);
+    const bool said_why =
+        (said == rank_state::failed || said == rank_state::followed) && known && WIFEXITED(status);
     if (reporting_ && !said_why) print_line(concat(rank, " died: ", how));
   }
 

@@ -43,37 +43,42 @@ constexpr int exit_status(int returned) noexcept {
   return returned < 0 || returned > 255 ? 255 : returned;
 }
 
-/// Calls `f`, reports what it throws on stderr. Returns: its status, or `on_throw`.
+/// How a rank, or a part of its life, ended.
+struct rank_end {
+  int status = 0;
+  rank_state state = rank_state::left;
+};
+
+/// Calls `f`, which returns a status, and reports what it throws on stderr.
 template <class F>
-int call_reporting(rank_id rank, F&& f, int on_throw) noexcept {
+rank_end call_reporting(rank_id rank, F&& f) noexcept {
+  rank_state state = rank_state::failed;
   try {
-    return f();
+    return {f(), rank_state::left};
+  } catch (const error& caught) {
+    if (caught.code() == errc::peer_dead) state = rank_state::followed;
+    print_exception(rank, caught.what());
   } catch (const std::exception& caught) {
     print_exception(rank, caught.what());
   } catch (...) {
     print_exception(rank, "an exception that is not a std::exception");
   }
-  return on_throw;
+  return {1, state};
 }
 
 /// Runs `f` as a rank and announces how it ended. Returns: the exit status, 1 if `f` threw.
 template <rank_function F>
 int run_rank(F& f, bootstrap& boot) noexcept {
-  bool returned = false;
-  const int status = call_reporting(
-      boot.rank(),
-      [&] {
-        int result = 0;
-        if constexpr (std::is_void_v<std::invoke_result_t<F&, bootstrap&>>)
-          std::invoke(f, boot);
-        else
-          result = exit_status(std::invoke(f, boot));
-        returned = true;
-        return result;
-      },
-      1);
-  boot.members()->announce(returned ? rank_state::left : rank_state::failed);
-  return status;
+  const rank_end end = call_reporting(boot.rank(), [&] {
+    if constexpr (std::is_void_v<std::invoke_result_t<F&, bootstrap&>>) {
+      std::invoke(f, boot);
+      return 0;
+    } else {
+      return exit_status(std::invoke(f, boot));
+    }
+  });
+  boot.members()->announce(end.state);
+  return end.status;
 }
 
 inline void refuse_empty_world(std::size_t n, std::string_view function) {
