@@ -11,6 +11,7 @@
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/bootstrap/threads.hpp>
+#include <peerbus/core/cores.hpp>
 #include <peerbus/core/wait.hpp>
 
 #include "ep_bench/options.hpp"

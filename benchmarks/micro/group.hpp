@@ -11,6 +11,7 @@
 #include <benchmark/benchmark.h>
 
 #include <peerbus/communicator.hpp>
+#include <peerbus/core/cores.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/run.hpp>
 #include <peerbus/transport/concept.hpp>

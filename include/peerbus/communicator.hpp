@@ -2,10 +2,13 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,14 +31,17 @@ struct communicator_options {
 };
 
 /// A group of ranks that share windows. Its constructor, `make_window`, `agree` and `barrier` are
-/// collective: all ranks call them in the same order; ranks that call different ones are told so.
+/// collective: all ranks call them in the same order. Ranks that call different ones are told so,
+/// or time out where one of them is `barrier`.
 ///
 /// After a failure that leaves the ranks out of step (a time-out or a dead peer in the middle of a
 /// collective) the communicator is poisoned: every later collective on it throws `poisoned`. Build
-/// a new one, on a new bootstrap if a rank is gone.
+/// a new one on a new bootstrap; if the failure was in `barrier` or an exchange and all ranks are
+/// alive, the same bootstrap serves again.
 ///
-/// Threads: collectives from one thread at a time; windows as `transport` says. Neither copied nor
-/// moved, since windows refer to it.
+/// Threads: collectives of the communicator from one thread at a time; windows as `transport` says;
+/// exchanges each from a thread of its own, if need be. Neither copied nor moved, since windows
+/// refer to it.
 template <transport Transport>
 class communicator {
  public:
@@ -43,7 +49,8 @@ class communicator {
   explicit communicator(Transport bus, communicator_options options = {})
       : bus_{std::move(bus)},
         options_{options},
-        control_{make_window_unchecked({.bytes = 0, .signals = barrier_rounds(size())})} {}
+        control_{make_agreed_window({.bytes = 0, .signals = barrier_rounds(size())},
+                                    default_deadline())} {}
   communicator(const communicator&) = delete;
   communicator& operator=(const communicator&) = delete;
   ~communicator() = default;
@@ -61,17 +68,26 @@ class communicator {
   /// Throws, on all ranks: `error` mismatch if they ask for different shapes, out_of_memory if one
   /// cannot have it, timed_out or peer_dead if one does not come.
   [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals) {
+    return make_window(bytes, signals, default_deadline());
+  }
+  [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals,
+                                              deadline until) {
     const std::array values{declared{"bytes", bytes}, declared{"signals", signals}};
-    agree("make_window", values);
-    return make_window_unchecked({.bytes = bytes, .signals = signals});
+    agree("make_window", values, until);
+    return make_agreed_window({.bytes = bytes, .signals = signals}, until);
   }
 
-  /// Collective: returns if all ranks pass the same values and none an objection.
+  /// Collective: returns if all ranks pass the same values and none an objection. For set-up that
+  /// must be alike everywhere, such as the sizes of a model.
   /// Throws, on all ranks: `error` that names the value, the ranks and what they have.
   void agree(std::string_view doing, std::span<const declared> values,
              const std::optional<error>& objection = std::nullopt) {
+    agree(doing, values, default_deadline(), objection);
+  }
+  void agree(std::string_view doing, std::span<const declared> values, deadline until,
+             const std::optional<error>& objection = std::nullopt) {
     require_healthy(doing);
-    guarded([&] { peerbus::agree(bus_.boot(), doing, values, default_deadline(), objection); });
+    guarded([&] { peerbus::agree(bus_.boot(), doing, values, until, objection); });
   }
 
   /// Collective: returns after all ranks have called it. What a rank wrote before is visible to
@@ -81,7 +97,7 @@ class communicator {
   void barrier(deadline until) {
     require_healthy("barrier");
     ++barrier_epoch_;
-    check(bus_.quiet(), "barrier");
+    require(bus_.quiet());
     // Dissemination: in round k each rank tells the one 2^k further on; after the last round
     // everybody has heard, directly or through others, of everybody.
     std::size_t distance = 1;
@@ -89,25 +105,27 @@ class communicator {
       const auto id = static_cast<signal_id>(round);
       const rank_id to{(rank().index() + distance) % size()};
       const rank_id from{(rank().index() + size() - distance) % size()};
-      check(control_.signal(to, id, barrier_epoch_), "barrier");
+      require(control_.signal(to, id, barrier_epoch_));
       const errc code = control_.wait(id, barrier_epoch_, until, from);
       if (code == errc::ok) continue;
       std::string text = detail::concat("barrier ", barrier_epoch_, ", round ", round, ": ", from,
                                         " is missing: expected epoch ", barrier_epoch_, ", seen ",
                                         control_.value(id));
       if (const auto gone = missing(); !gone.empty()) text += "; " + gone;
-      poison(text);
-      throw error{code, text};
+      fail(code, text);
     }
   }
 
-  /// Marks the communicator unusable, as the ranks are out of step. The first reason stands.
-  void poison(std::string_view reason) {
-    if (poison_.empty()) poison_ = reason;
+  /// Marks the communicator unusable, as the ranks are out of step, and throws. The first reason
+  /// stands. For operations built on windows, from any thread.
+  [[noreturn]] void fail(errc code, std::string_view reason) {
+    poison(reason);
+    throw error{code, reason};
   }
-  /// Throws: `error` poisoned, with the first reason.
+  /// Throws: `error` poisoned, with the first reason. From any thread.
   void require_healthy(std::string_view doing) const {
-    if (!poison_.empty())
+    // order: acquire; pairs with the release in `poison`: the text is complete.
+    if (poisoned_.load(std::memory_order_acquire))
       throw error{errc::poisoned, detail::concat(doing, ": unusable since: ", poison_)};
   }
   /// "rank 3 died", for messages; empty if all ranks are there.
@@ -117,27 +135,42 @@ class communicator {
   static constexpr std::size_t barrier_rounds(std::size_t ranks) noexcept {
     return static_cast<std::size_t>(std::bit_width(ranks - 1));
   }
-  window<Transport> make_window_unchecked(window_shape shape) {
-    return {bus_, shape, guarded([&] { return bus_.make_window(shape, default_deadline()); })};
+
+  void poison(std::string_view reason) {
+    const std::lock_guard lock{poisoning_};
+    if (poisoned_.load(std::memory_order_relaxed)) return;  // order: written under this lock.
+    poison_ = reason;
+    poisoned_.store(true, std::memory_order_release);  // order: pairs with `require_healthy`.
   }
 
-  /// Does `collective` and poisons the communicator if that leaves the ranks out of step. A refusal
-  /// or a mismatch does not: all ranks throw it.
+  void require(errc code) {
+    if (code != errc::ok) fail(code, detail::concat("barrier ", barrier_epoch_));
+  }
+
+  window<Transport> make_agreed_window(window_shape shape, deadline until) {
+    return {bus_, shape, guarded([&] { return bus_.make_window(shape, until); })};
+  }
+
+  /// Does `collective` and poisons the communicator if that leaves the ranks out of step. What all
+  /// ranks throw together does not.
   template <class Collective>
   auto guarded(Collective&& collective) {
     try {
       return collective();
-    } catch (const error& problem) {
-      if (problem.code() == errc::timed_out || problem.code() == errc::peer_dead ||
-          problem.code() == errc::poisoned || problem.code() == errc::system)
-        poison(problem.what());
+    } catch (const agreed_error&) {
+      throw;
+    } catch (const std::exception& problem) {
+      poison(problem.what());
       throw;
     }
   }
 
   Transport bus_;
   communicator_options options_;
-  std::string poison_;  // Before `control_`, whose making may set it.
+  // Before `control_`, whose making may set them.
+  std::mutex poisoning_;
+  std::atomic<bool> poisoned_{false};
+  std::string poison_;
   window<Transport> control_;
   std::uint64_t barrier_epoch_ = 0;
 };

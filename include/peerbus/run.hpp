@@ -14,9 +14,10 @@
 namespace peerbus {
 
 /// Starts `ranks` ranks on this host, as threads or processes, whichever `Transport` connects;
-/// each calls `body` with a communicator of all of them. `body` returns an exit status or nothing.
+/// each calls `body` with a communicator of all of them; threads call the same `body` at the same
+/// time. `body` returns an exit status or nothing. `options` are for processes.
 /// Returns: the worst exit status. What a rank throws is printed and counts as 1.
-/// Throws: `error` invalid_argument if `ranks` is 0, system if they cannot be started.
+/// Throws: `error` as `run_threads` or `run_local`.
 template <transport Transport, class Body>
 [[nodiscard]] int run(std::size_t ranks, Body body, run_options options = {}) {
   auto with_communicator = [&body](bootstrap& boot) -> int {

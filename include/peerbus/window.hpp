@@ -47,42 +47,53 @@ class window {
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
-  /// The part of `peer`, as whole `T`s, where its memory loads and stores.
+  /// The part of `peer`, a rank that exists, as whole `T`s, where its memory loads and stores.
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T> && direct_transport<Transport>
   [[nodiscard]] std::span<T> peer(rank_id peer) const noexcept {
     return {reinterpret_cast<T*>(bus_->peer_memory(memory_, peer)), shape_.bytes / sizeof(T)};
   }
 
-  /// `source` and `target` are anything that a span is made of: arrays, vectors, spans.
+  /// Writes `source` (anything that a span is made of) at byte `offset` of the peer's part. Visible
+  /// there after a later `signal` to it; the source is reusable after `flush`.
+  /// Returns: out_of_range, nothing written, if it does not lie within the part.
   template <spannable Source>
   [[nodiscard]] errc put(rank_id peer, std::size_t offset, const Source& source) noexcept {
     return bus_->put(peer, memory_, offset, std::as_bytes(std::span{source}));
   }
+  /// `put`, then `signal`.
   template <spannable Source>
   [[nodiscard]] errc put_signal(rank_id peer, std::size_t offset, const Source& source,
                                 signal_id id, std::uint64_t value) noexcept {
     return bus_->put_signal(peer, memory_, offset, std::as_bytes(std::span{source}), id, value);
   }
+  /// Reads from byte `offset` of the peer's part into `target`; done after `flush`.
   template <spannable Target>
   [[nodiscard]] errc get(rank_id peer, std::size_t offset, Target&& target) noexcept {
     return bus_->get(peer, memory_, offset, std::as_writable_bytes(std::span{target}));
   }
+  /// Raises signal `id` of the peer to `value`, not below what it is, after all earlier puts of
+  /// this rank to that peer are visible there. One rank at a time raises one signal.
   [[nodiscard]] errc signal(rank_id peer, signal_id id, std::uint64_t value) noexcept {
     return bus_->signal(peer, memory_, id, value);
   }
+  /// Adds to the 64-bit word at byte `offset`, a multiple of 8; `before` is what it was.
   [[nodiscard]] errc fetch_add(rank_id peer, std::size_t offset, std::uint64_t addend,
                                std::uint64_t& before) noexcept {
     return bus_->fetch_add(peer, memory_, offset, addend, before);
   }
+  /// Sources and targets of earlier calls to `peer` are reusable on return.
   [[nodiscard]] errc flush(rank_id peer) noexcept { return bus_->flush(peer); }
 
   /// Until this rank's own signal `id` is at least `value`. `awaited` is the rank that is to raise
-  /// it, if known: its departure then ends the wait.
+  /// it, if known: its departure then ends the wait. The death of any rank does, or the departure
+  /// of all others.
+  /// Returns: ok, timed_out, peer_dead.
   [[nodiscard]] errc wait(signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited = std::nullopt) noexcept {
     return bus_->wait(memory_, id, value, until, awaited);
   }
+  /// The present value of this rank's own signal; what was put before it was raised is visible.
   [[nodiscard]] std::uint64_t value(signal_id id) const noexcept {
     return bus_->value(memory_, id);
   }

@@ -220,6 +220,10 @@ TEST_CASE_TEMPLATE("bootstrap: without rank 0 the others time out all the same",
         require((*done)[peer].wait_at_least(1, patience(), park_at_once, [] { return errc::ok; }) ==
                     errc::ok,
                 "word from the others");
+      // Their parts still lie there, but it must not succeed alone.
+      const auto late = error_of([&] { (void)boot.allgather({}, patience(), "roll call"); });
+      require(late.code() == errc::timed_out || late.code() == errc::poisoned,
+              std::string{"too late, not: "} + late.what());
       return;
     }
     const auto caught =

@@ -26,9 +26,9 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/bootstrap/detail/cores.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
@@ -61,7 +61,7 @@ namespace {
   for (;;) ::pause();
 }
 
-std::vector<std::uint32_t> usable_cores() { return peerbus::detail::usable_core_numbers(); }
+std::vector<std::uint32_t> usable_cores() { return peerbus::usable_core_numbers(); }
 
 bool runs_as_root() { return ::geteuid() == 0; }
 

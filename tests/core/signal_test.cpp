@@ -18,6 +18,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/core/align.hpp>
+#include <peerbus/core/cores.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/signal.hpp>

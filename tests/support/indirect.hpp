@@ -22,9 +22,9 @@ namespace test {
 
 /// `Base` as a transport that gives nothing beyond the contract, the way a network card would:
 /// no peer memory; only memory of its own windows as source and target; a put moves its bytes no
-/// sooner than a later signal to that peer, flush or quiet demands, the latest first; a get no
-/// sooner than its flush. Who reads a source too early, reuses one too early, or relies on the
-/// order of puts, gets wrong bytes.
+/// sooner than a later signal to that peer or quiet demands, the latest first; a get no
+/// sooner than its flush; a flush frees sources but delivers nothing. Who reads a source too early,
+/// reuses one too early, or relies on the order of puts, gets wrong bytes.
 template <peerbus::direct_transport Base>
 class indirect {
   struct state;
@@ -102,7 +102,7 @@ class indirect {
     return state_->base.value(*at.inner_, id);
   }
   [[nodiscard]] peerbus::errc flush(peerbus::rank_id peer) noexcept {
-    state_->run(peer);
+    state_->finish(peer);
     return state_->base.flush(peer);
   }
   [[nodiscard]] peerbus::errc quiet() noexcept {
@@ -118,6 +118,7 @@ class indirect {
     std::size_t offset = 0;
     std::span<const std::byte> source;
     std::span<std::byte> target;
+    bool kept = false;  ///< in `state::store`, as a flush gave the source back to its owner
   };
 
   struct state {
@@ -126,7 +127,7 @@ class indirect {
     /// A full queue moves something early, which a card may do as well.
     peerbus::errc later(transfer one) noexcept {
       if (count == queue.size()) run(std::nullopt);
-      queue[count++] = one;
+      queue[count++] = std::move(one);
       return peerbus::errc::ok;
     }
     void run(std::optional<peerbus::rank_id> peer) noexcept {
@@ -140,6 +141,22 @@ class indirect {
       }
       remove([&](const transfer& one) { return !peer || one.peer == *peer; });
     }
+    void finish(peerbus::rank_id peer) noexcept {
+      for (std::size_t i = 0; i < count; ++i) {
+        transfer& one = queue[i];
+        if (one.peer != peer) continue;
+        if (!one.target.empty())
+          static_cast<void>(base.get(one.peer, *one.at, one.offset, one.target));
+        if (one.source.empty() || one.kept) continue;
+        // A full store delivers early, which a card may do as well.
+        if (one.source.size() > store.size() - stored) return run(peer);
+        std::copy(one.source.begin(), one.source.end(), store.data() + stored);
+        one.source = {store.data() + stored, one.source.size()};
+        one.kept = true;
+        stored += one.source.size();
+      }
+      remove([&](const transfer& one) { return one.peer == peer && one.source.empty(); });
+    }
     void forget(const typename Base::window& gone) noexcept {
       remove([&](const transfer& one) { return one.at == &gone; });
       std::erase(windows, &gone);
@@ -149,6 +166,7 @@ class indirect {
       const auto end = std::remove_if(
           queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(count), predicate);
       count = static_cast<std::size_t>(end - queue.begin());
+      if (count == 0) stored = 0;
     }
     [[nodiscard]] bool registered(std::span<const std::byte> memory) const noexcept {
       return memory.empty() || std::any_of(windows.begin(), windows.end(), [&](const auto* one) {
@@ -161,6 +179,8 @@ class indirect {
     Base base;
     std::vector<const typename Base::window*> windows;
     std::array<transfer, 256> queue;
+    std::vector<std::byte> store = std::vector<std::byte>(std::size_t{1} << 20U);
+    std::size_t stored = 0;
     std::size_t count = 0;
   };
 

@@ -32,8 +32,8 @@ using peerbus::window_shape;
 
 static_assert(direct_window::mapped_bytes({0, 0}) == 0);
 static_assert(direct_window::mapped_bytes({1, 0}) == 64);
-static_assert(direct_window::mapped_bytes({64, 1}) == 128);
-static_assert(direct_window::mapped_bytes({65, 2}) == 256);
+static_assert(direct_window::mapped_bytes({64, 1}) == 192);
+static_assert(direct_window::mapped_bytes({65, 2}) == 384);
 static_assert(peerbus::loopback::capabilities.any_local_memory);
 static_assert(peerbus::unified_bus::capabilities.fetch_add);
 static_assert(!peerbus::transport_archetype::capabilities.any_local_memory);

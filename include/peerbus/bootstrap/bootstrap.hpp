@@ -26,10 +26,12 @@ class bootstrap {
  public:
   static constexpr std::size_t max_contribution_bytes = std::size_t{64} << 20;
 
-  /// What one rank gives to all: bytes, and optionally a file descriptor.
+  /// What one rank gives to all: bytes, and optionally a file descriptor or an object.
   struct contribution {
     std::vector<std::byte> bytes;
     unique_fd fd;
+    /// Reaches ranks that share addresses only; empty elsewhere.
+    std::shared_ptr<const void> object = nullptr;
   };
 
   bootstrap(const bootstrap&) = delete;
@@ -42,17 +44,18 @@ class bootstrap {
   [[nodiscard]] virtual std::size_t ranks_here() const noexcept { return size(); }
   /// How many cores the ranks on this host may run on, all together. Not `usable_cores()` of the
   /// caller: a rank pinned to one core would take the group for crowded.
-  [[nodiscard]] virtual std::size_t cores_here() const noexcept { return usable_cores(); }
+  [[nodiscard]] virtual std::size_t cores_here() const noexcept = 0;
   [[nodiscard]] virtual address_space addresses() const noexcept = 0;
   [[nodiscard]] const std::shared_ptr<membership>& members() const noexcept { return members_; }
 
   /// Collective: gives `mine` to every rank and returns what each gave, by rank. The descriptors
   /// in the result are the caller's own. `doing` names the purpose in errors, and must be the same
   /// on all ranks: it tells when they called different collectives.
-  /// A failure ends the call on every rank that takes part with the same text, and later calls with
-  /// `poisoned`. Without rank 0 that may take a second longer than `until`.
-  /// Throws: `error` timed_out (naming the ranks that did not come), peer_dead, mismatch (different
-  /// `doing`), invalid_argument (more bytes than `max_contribution_bytes`), poisoned, system.
+  /// A failure ends this call, or the next one of a rank that already has its result, on every rank
+  /// that takes part with the same text, and later calls with `poisoned`. Without rank 0 that may
+  /// take a second longer than `until`. Throws: `error` timed_out (naming the ranks that did not
+  /// come), peer_dead, mismatch (different `doing`), invalid_argument (more bytes than
+  /// `max_contribution_bytes`), poisoned, system.
   [[nodiscard]] virtual std::vector<contribution> allgather(contribution mine, deadline until,
                                                             std::string_view doing) = 0;
 

@@ -80,7 +80,7 @@ class environment_bootstrap final : public detail::star_bootstrap {
   environment_bootstrap& operator=(const environment_bootstrap&) = delete;
   ~environment_bootstrap() override {
     const bool unwinding = std::uncaught_exceptions() > exceptions_before_;
-    members()->announce(unwinding ? rank_state::failed : rank_state::left);
+    members()->announce(unwinding ? members()->end_by_exception() : rank_state::left);
   }
 
   /// Position among the ranks of this host.

@@ -20,12 +20,13 @@
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/children.hpp>
-#include <peerbus/bootstrap/detail/cores.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/pin.hpp>
 #include <peerbus/bootstrap/detail/run_rank.hpp>
 #include <peerbus/bootstrap/detail/star_bootstrap.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/cores.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -105,7 +106,11 @@ template <rank_function F>
     return met.status;
   };
   int status = call_reporting(rank, life).status;
-  std::cout.flush();
+  try {
+    std::cout.flush();
+  } catch (...) {  // The program may have asked for exceptions from it.
+    if (status == 0) status = 1;
+  }
   if (std::fflush(nullptr) != 0 && status == 0) status = 1;
   ::_exit(status);
 }
@@ -141,7 +146,7 @@ inline void refuse_lost_statuses() {
 /// Throws: `error` invalid_argument if `n` is 0 or SIGCHLD is ignored, system if not all processes
 /// could be started (those that were are gone then).
 template <rank_function F>
-int run_local(std::size_t n, F f, run_options options = {}) {
+[[nodiscard]] int run_local(std::size_t n, F f, run_options options = {}) {
   detail::refuse_empty_world(n, "run_local");
   detail::refuse_lost_statuses();
   const detail::descriptor_room room{n};

@@ -89,19 +89,29 @@ class membership {
     return std::nullopt;
   }
 
-  /// Whether it still makes sense to wait for `awaited` (or, if empty, for anybody).
-  /// Cost: one system call and a load per rank. Returns: ok or peer_dead.
+  /// Whether it still makes sense to wait for `awaited` (or, if empty, for anybody): not if any
+  /// rank failed or died, nor if `awaited`, or everybody else, has left. Cost: one system call and
+  /// a load per rank. Returns: ok or peer_dead.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept {
     notice_ended();
     bool anybody_left = size_ == 1;
     for (const rank_id peer : all_ranks{size_}) {
       if (peer == rank_) continue;
       const auto now = noticed(peer);
-      if (now == rank_state::failed) return errc::peer_dead;
-      if (now == rank_state::left && peer == awaited) return errc::peer_dead;
+      if (now == rank_state::failed || (now == rank_state::left && peer == awaited)) {
+        // order: relaxed; only this rank asks for it, to word its own end.
+        told_of_death_.store(true, std::memory_order_relaxed);
+        return errc::peer_dead;
+      }
       anybody_left = anybody_left || now == rank_state::running;
     }
     return anybody_left || awaited == rank_ ? errc::ok : errc::peer_dead;
+  }
+
+  /// How this rank ends if an exception ends it: of its own, or after `health` told it of another.
+  [[nodiscard]] rank_state end_by_exception() const noexcept {
+    return told_of_death_.load(std::memory_order_relaxed) ? rank_state::followed
+                                                          : rank_state::failed;
   }
 
   /// "rank 3 died", "rank 2 failed", "rank 1 left", or "rank 0 runs".
@@ -204,6 +214,7 @@ class membership {
   std::vector<unique_fd> processes_;
   unique_fd watched_;
   std::unique_ptr<std::atomic<bool>[]> ended_;
+  mutable std::atomic<bool> told_of_death_{false};
 };
 
 }  // namespace peerbus

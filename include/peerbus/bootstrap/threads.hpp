@@ -24,7 +24,7 @@ namespace peerbus {
 /// Returns: the greatest status; values that a process could not exit with count as 255.
 /// Throws: `error` invalid_argument if `n` is 0, system if not all threads could be started.
 template <rank_function F>
-int run_threads(std::size_t n, F f) {
+[[nodiscard]] int run_threads(std::size_t n, F f) {
   detail::refuse_empty_world(n, "run_threads");
   const auto world = std::make_shared<detail::thread_world>(n);
   std::vector<std::unique_ptr<detail::thread_bootstrap>> boots;
@@ -41,13 +41,13 @@ int run_threads(std::size_t n, F f) {
             status = detail::run_rank(f, boot);
             world->wake();
           });
-  } catch (const std::system_error& caught) {
+  } catch (const std::exception& caught) {
     const std::size_t started = threads.size();
     for (std::size_t i = started; i < n; ++i) boots[i]->members()->announce(rank_state::failed);
     world->wake();
     for (std::thread& thread : threads) thread.join();
-    throw error{errc::system, detail::concat("starting thread ", started, " of ", n, ": ",
-                                             caught.code().message())};
+    throw error{errc::system,
+                detail::concat("starting thread ", started, " of ", n, ": ", caught.what())};
   }
   for (std::thread& thread : threads) thread.join();
   return *std::max_element(statuses.begin(), statuses.end());

@@ -22,15 +22,14 @@ namespace peerbus {
 ///  2. `row_bytes` and `scale_bytes` depend on `hidden` alone. `row_bytes` is a multiple of
 ///     `sizeof(element)`; `scale_bytes` is a multiple of 4, and 0 if there are no scales.
 ///  3. A row is an array of `element`, whose alignment is at most 16.
-///  4. `encode(token, row, scales)` is called with a token of `hidden` elements and spans of
-///  exactly
-///     `row_bytes(hidden)` and `scale_bytes(hidden)` bytes that do not overlap; the row is aligned
+///  4. `encode(token, row, scales)` is called with a token of `hidden` elements and two spans, of
+///     `row_bytes(hidden)` and `scale_bytes(hidden)` bytes, that do not overlap; the row is aligned
 ///     to 16 bytes, the scales to 4. It writes every byte of both, unused ones included, and reads
 ///     neither: they may lie in the memory of a peer.
 ///  5. `encode` is deterministic: equal tokens give equal bytes, on every rank and in every run.
-///  6. `decode(row, scales, out)` is called with what `encode` wrote, aligned likewise, and
-///  `hidden`
-///     floats. It writes all of `out` and nothing else. Its result depends on those bytes alone.
+///  6. `decode(row, scales, out)` is called with what `encode` wrote, aligned likewise, and with
+///     `hidden` floats. It writes all of `out` and nothing else. Its result depends on those bytes
+///     alone.
 ///  7. Both accept any bits: NaN, infinities and denormals included. A token that the format cannot
 ///     express must not decode to plausible numbers.
 ///  8. Both are data path: no allocation, lock, system call or exception. One codec may be used by

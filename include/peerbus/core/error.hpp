@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -48,13 +49,21 @@ constexpr std::string_view to_string(errc code) noexcept {
 class error : public std::runtime_error {
  public:
   error(errc code, std::string_view text)
-      : std::runtime_error{detail::concat("peerbus: ", text, " [", to_string(code), "]")},
-        code_{code} {}
+      : std::runtime_error{detail::concat(prefix, text, " [", to_string(code), "]")},
+        code_{code},
+        text_bytes_{text.size()} {}
 
   [[nodiscard]] errc code() const noexcept { return code_; }
+  /// `what()` without the library's name and the code: for errors that quote this one.
+  [[nodiscard]] std::string_view text() const noexcept {
+    return std::string_view{what()}.substr(prefix.size(), text_bytes_);
+  }
 
  private:
+  static constexpr std::string_view prefix = "peerbus: ";
+
   errc code_;
+  std::size_t text_bytes_;
 };
 
 /// Turns the code of a data-path call into an `error` that says what was being done.

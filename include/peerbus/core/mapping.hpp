@@ -2,22 +2,23 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/system_error.hpp>
 
 namespace peerbus {
 
 inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
 /// Owns a range of mapped memory. Large mappings begin at a huge-page boundary and ask for huge
-/// pages; whether the kernel gives them changes speed only.
+/// pages; whether the kernel gives them changes speed only. Sizes are rounded up to whole pages.
 class mapping {
  public:
   mapping() = default;
@@ -51,13 +52,14 @@ class mapping {
   [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
 
  private:
-  static mapping map(std::size_t bytes, int flags, int fd) {
-    const bool large = bytes >= huge_page_bytes;
+  static mapping map(std::size_t wanted, int flags, int fd) {
+    const bool large = wanted >= huge_page_bytes;
+    const std::size_t bytes = align_up(wanted, large ? huge_page_bytes : page_bytes());
     // Reserving more than needed leaves room to start at a boundary; the surplus is given back.
     const std::size_t slack = large ? huge_page_bytes : 0;
     void* reserved = ::mmap(nullptr, bytes + slack, PROT_NONE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reserved == MAP_FAILED) throw refused(bytes);
+    if (reserved == MAP_FAILED) throw refused(bytes, errno);
     auto* const start = static_cast<std::byte*>(reserved);
     const auto address = reinterpret_cast<std::uintptr_t>(start);
     const std::size_t lead = large ? align_up(address, huge_page_bytes) - address : 0;
@@ -65,12 +67,10 @@ class mapping {
     if (placed == MAP_FAILED) {
       const int reason = errno;
       ::munmap(start, bytes + slack);
-      errno = reason;
-      throw refused(bytes);
+      throw refused(bytes, reason);
     }
-    const std::size_t page_end = align_up(lead + bytes, 4096);
     if (lead != 0) ::munmap(start, lead);
-    if (page_end < bytes + slack) ::munmap(start + page_end, bytes + slack - page_end);
+    if (lead != slack) ::munmap(start + lead + bytes, slack - lead);
     if (large) ::madvise(placed, bytes, MADV_HUGEPAGE);
     mapping result;
     result.base_ = static_cast<std::byte*>(placed);
@@ -78,9 +78,13 @@ class mapping {
     return result;
   }
 
-  static error refused(std::size_t bytes) {
+  static std::size_t page_bytes() noexcept {
+    return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  }
+
+  static error refused(std::size_t bytes, int reason) {
     return error{errc::out_of_memory,
-                 detail::concat("cannot map ", bytes, " bytes: ", std::strerror(errno))};
+                 detail::concat("cannot map ", bytes, " bytes: ", detail::describe_errno(reason))};
   }
 
   std::byte* base_ = nullptr;

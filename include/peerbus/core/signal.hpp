@@ -30,7 +30,7 @@ constexpr std::size_t index(signal_id id) noexcept { return static_cast<std::siz
 /// Threads: one raiser at a time, any number of waiters.
 ///
 /// Parking loses no wake-up. A waiter announces itself in `parked_` and then reads `value_`; a
-/// raiser writes `value_` and then reads `parked_`; both have a sequentially consistent fence in
+/// raiser writes `value_` and then reads `parked_`; both have sequentially consistent order in
 /// between, so at least one of them sees the other. Bit 0 of `parked_` says that somebody has
 /// announced himself, the rest counts wake-ups. The raiser moves `parked_` on before it wakes, and
 /// a waiter sleeps only while it is what it was at the announcement, so a wake-up that comes before

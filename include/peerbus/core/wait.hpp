@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <sched.h>
-
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -50,15 +48,5 @@ struct adaptive_wait {
   }
 };
 static_assert(wait_policy<adaptive_wait>);
-
-/// Cores that this process may run on, at least 1. Reads the affinity mask: a pinned or contained
-/// process must not believe in cores that it cannot have.
-inline std::size_t usable_cores() noexcept {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  const int count = CPU_COUNT(&set);
-  return count > 0 ? static_cast<std::size_t>(count) : 1;
-}
 
 }  // namespace peerbus

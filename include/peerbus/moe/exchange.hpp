@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +20,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/detail/direct_rows.hpp>
+#include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/detail/staged_rows.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/plan.hpp>
@@ -59,14 +59,17 @@ class exchange {
  public:
   /// Collective. Takes all memory that the exchange will ever use, most of it untouched.
   /// Throws, on all ranks: `error` invalid_argument for an impossible configuration, mismatch if
-  /// ranks differ in it, out_of_memory.
+  /// ranks differ in it or in the codec, out_of_memory, timed_out, peer_dead, poisoned.
   exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec = {})
+      : exchange{comm, config, codec, comm.default_deadline()} {}
+  exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec,
+           deadline until)
       : comm_{comm},
-        config_{agreed(comm, config)},
+        config_{agreed(comm, config, until)},
         layout_{config_, comm.size(), format(config_), rows_type::way},
-        memory_{comm.make_window(layout_.total, 3 * comm.size())},
+        memory_{comm.make_window(layout_.total, 3 * comm.size(), until)},
         plan_{config_, comm.rank(), comm.size()},
-        rows_{memory_, config_, layout_, codec, comm.size()},
+        rows_{memory_, config_, layout_, codec, comm.rank(), comm.size()},
         codec_{codec} {
     views_.reserve(plan_.placement().count(comm.rank()));
   }
@@ -142,50 +145,13 @@ class exchange {
     return {Codec::row_bytes(config.hidden), Codec::scale_bytes(config.hidden)};
   }
 
-  static std::optional<error> objection_to(const exchange_config& config, std::size_t ranks) {
-    const auto wrong = [](const auto&... parts) {
-      return error{errc::invalid_argument, peerbus::detail::concat("exchange: ", parts...)};
-    };
-    if (config.experts == 0) return wrong("experts is 0, expected at least 1");
-    if (config.top_k == 0 || config.top_k > max_top_k)
-      return wrong("top_k is ", config.top_k, ", expected 1 to ", max_top_k);
-    if (config.top_k > config.experts)
-      return wrong("top_k is ", config.top_k, ", expected at most experts, ", config.experts);
-    if (config.max_tokens == 0) return wrong("max_tokens is 0, expected at least 1");
-    constexpr std::size_t most = std::size_t{1} << 24U;
-    if (config.experts > most)
-      return wrong("experts is ", config.experts, ", expected at most ", most);
-    if (config.hidden == 0 || config.hidden > most)
-      return wrong("hidden is ", config.hidden, ", expected 1 to ", most);
-    for (const std::size_t bytes : {Codec::row_bytes(config.hidden), config.hidden * sizeof(bf16)})
-      if (bytes % 16 != 0)
-        return wrong("hidden is ", config.hidden, ", which makes a row of ", bytes,
-                     " bytes with codec ", Codec::name, ", expected a multiple of 16 bytes");
-    // Rows are numbered by 32 bits. Divisions, as the product may not fit in 64.
-    constexpr std::size_t most_rows = std::numeric_limits<std::uint32_t>::max();
-    if (config.max_tokens > most_rows / ranks / config.top_k)
-      return wrong("ranks x max_tokens x top_k is ", ranks, " x ", config.max_tokens, " x ",
-                   config.top_k, ", expected less than 2^32");
-    // Roughly, and in floating point, as the exact sizes of exchange_layout might wrap around. What
-    // fits in 62 bits but not in the machine is refused when the window is made.
-    const double bytes_per_row = static_cast<double>(Codec::row_bytes(config.hidden)) +
-                                 static_cast<double>(Codec::scale_bytes(config.hidden)) +
-                                 static_cast<double>(combine_bytes_per_row(config.hidden));
-    const double rows =
-        static_cast<double>(ranks * config.max_tokens) * static_cast<double>(config.top_k);
-    if (rows * bytes_per_row > 0x1p62)
-      return error{errc::out_of_memory,
-                   peerbus::detail::concat("exchange: up to ", rows, " rows of ", bytes_per_row,
-                                           " bytes, expected less than 2^62 bytes in all")};
-    return std::nullopt;
-  }
-
-  static exchange_config agreed(communicator<Transport>& comm, const exchange_config& config) {
-    const std::array values{declared{"experts", config.experts}, declared{"hidden", config.hidden},
-                            declared{"top_k", config.top_k},
+  static exchange_config agreed(communicator<Transport>& comm, const exchange_config& config,
+                                deadline until) {
+    const std::array values{declared{"codec", Codec::name}, declared{"experts", config.experts},
+                            declared{"hidden", config.hidden}, declared{"top_k", config.top_k},
                             declared{"max_tokens", config.max_tokens}};
-    comm.agree(peerbus::detail::concat("exchange with codec ", Codec::name), values,
-               objection_to(config, comm.size()));
+    comm.agree("exchange", values, until,
+               detail::objection_to(config, comm.size(), format(config), Codec::name));
     return config;
   }
 
@@ -288,6 +254,8 @@ class exchange {
       return refusal{
           reason, 0, 0, 0, static_cast<std::int64_t>(given), static_cast<std::int64_t>(expected)};
     };
+    if (rows.experts().data() != views_.data())
+      return wrong(refusal_reason::foreign_rows, rows.ticket(), latest_);
     if (rows.ticket() != latest_ || latest_ == 0)
       return wrong(refusal_reason::stale_rows, rows.ticket(), latest_);
     const std::size_t expected = plan_.tokens() * config_.hidden;
@@ -323,9 +291,7 @@ class exchange {
   }
 
   void require(const operation& now, errc code) {
-    if (code == errc::ok) return;
-    comm_.poison(title(now) + " failed in the middle");
-    throw error{code, title(now) + " failed in the middle"};
+    if (code != errc::ok) comm_.fail(code, title(now) + " failed in the middle");
   }
 
   [[noreturn]] void fail_waiting(const operation& now, phase which, errc code) {
@@ -340,8 +306,7 @@ class exchange {
                                       ", expected ", now.epoch, ")");
     }
     if (const auto gone = comm_.missing(); !gone.empty()) text += "; " + gone;
-    comm_.poison(text);
-    throw error{code, text};
+    comm_.fail(code, text);
   }
 
   communicator<Transport>& comm_;

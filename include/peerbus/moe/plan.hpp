@@ -42,8 +42,9 @@ class dispatch_plan {
         places_(config.max_tokens * config.top_k),
         weights_(config.max_tokens * config.top_k) {}
 
-  /// Checks the input and counts its rows. Keeps the weights for `combine`.
-  /// Returns: the first thing wrong, in which case nothing but the counts was changed.
+  /// Checks the input and counts its rows.
+  /// Returns: the first thing wrong. The places and weights of the dispatch before stay as they
+  /// are.
   [[nodiscard]] refusal count(std::span<const bf16> tokens, const routing& route) noexcept {
     std::fill(counts_.begin(), counts_.end(), 0U);
     if (const refusal found = check_sizes(tokens, route)) return found;
@@ -75,8 +76,9 @@ class dispatch_plan {
   /// This rank's rows by expert, as `count` found them.
   [[nodiscard]] std::span<const std::uint32_t> counts() const noexcept { return counts_; }
 
-  /// Fixes the place of every row, here and at the peers. `counts_of(rank)` gives the counts of
-  /// each rank, as a span of one per expert; `tokens` and `route` are as `count` accepted them.
+  /// Fixes the place of every row, here and at the peers, and keeps the weights for `combine`.
+  /// `counts_of(rank)` gives the counts of each rank, as a span of one per expert; `tokens` and
+  /// `route` are as `count` accepted them.
   template <class CountsOf>
   void place(std::size_t tokens, const routing& route, CountsOf&& counts_of) noexcept {
     place_sends(counts_of);
@@ -84,11 +86,11 @@ class dispatch_plan {
     tokens_ = tokens;
     for (std::size_t slot = 0; slot < tokens * config_.top_k; ++slot) {
       const std::int64_t expert = route.expert(slot);
-      weights_[slot] = route.weights()[slot];
       if (expert == -1) {
         places_[slot] = {};
         continue;
       }
+      weights_[slot] = route.weights()[slot];
       const auto e = static_cast<std::size_t>(expert);
       places_[slot] = {static_cast<std::uint32_t>(placement_.owner(e).index()), next_[e]++};
     }

@@ -51,6 +51,7 @@ class expert_rows {
   [[nodiscard]] std::span<const element> rows() const noexcept {
     return {reinterpret_cast<const element*>(at_.rows), count() * row_bytes() / sizeof(element)};
   }
+  /// Row `i`, below `count()`.
   [[nodiscard]] std::span<const element> row(std::size_t i) const noexcept {
     const std::size_t elements = row_bytes() / sizeof(element);
     return rows().subspan(i * elements, elements);
@@ -75,6 +76,7 @@ class expert_rows {
   [[nodiscard]] std::span<bf16> outputs() const noexcept {
     return {at_.outputs, count() * hidden_};
   }
+  /// The place for what becomes of row `i`, below `count()`.
   [[nodiscard]] std::span<bf16> output(std::size_t i) const noexcept {
     return outputs().subspan(i * hidden_, hidden_);
   }

@@ -24,6 +24,7 @@ enum class refusal_reason : std::uint32_t {
   null_out = 10,
   out_size = 11,
   stale_rows = 12,
+  foreign_rows = 13,
 };
 
 /// Why a rank refuses an operation, in a form that it can send to its peers, so that all of them
@@ -79,6 +80,8 @@ inline std::string describe(const refusal& r) {
     case refusal_reason::stale_rows:
       return concat("the rows of dispatch ", r.given, ", expected those of the latest, ",
                     r.expected);
+    case refusal_reason::foreign_rows:
+      return "the rows of another exchange, expected those of its own latest dispatch";
   }
   return "an unknown reason";
 }

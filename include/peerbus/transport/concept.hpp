@@ -39,11 +39,13 @@ enum class rank_kind { threads, processes };
 ///  1. `T{boot}` is collective. It keeps a reference to `boot`, which outlives it and its windows.
 ///  2. `bus.make_window(shape, until)` is collective, with the same shape on all ranks, and throws
 ///     on all ranks or on none. The memory is zero. A window may be destroyed at any time after the
-///     last operation that names it; destruction is not collective.
+///     owner's last operation on it; destruction is not collective, and the transport keeps the
+///     memory for peers that still reach for it.
 ///  3. `bus.local(window)` is the caller's own part: `shape.bytes` long, aligned to a cache line.
 ///
 /// Data path. Every function is noexcept, allocates nothing, takes no lock, makes no system call
-/// but to ring a device or to park and wake, and returns `errc::ok` or why it did nothing: a peer
+/// but to ring a device, or to yield, park and wake, and look after its peers in a long wait, and
+/// returns `errc::ok` or why it did nothing: a peer
 /// or range that does not exist gives `out_of_range` before any byte is written.
 ///  4. `put(peer, window, offset, source)` writes `source` at byte `offset` of the peer's part.
 ///     Unordered with other puts. `source` stays unchanged until `flush(peer)` or a later completed
@@ -58,7 +60,7 @@ enum class rank_kind { threads, processes };
 ///  9. `wait(window, id, value, until, awaited)` returns ok once signal `id` of the caller's own
 ///     part is at least `value`; then everything before the matching `signal` is visible (acquire).
 ///     `timed_out` after `until`; `peer_dead` within milliseconds of the death of any rank, or of
-///     the departure of `awaited`.
+///     the departure of `awaited` or of everybody else.
 /// 10. `value(window, id)` is the present value of the caller's own signal (acquire).
 /// 11. `flush(peer)`: sources and targets of earlier calls to `peer` are reusable. `quiet()`:
 ///     earlier puts to all peers are visible there.
@@ -92,7 +94,8 @@ concept transport =
     };
 
 /// A transport whose peers' memory loads and stores like one's own.
-/// 13. `peer_memory(window, peer)` is the start of the peer's part, `shape.bytes` long. Plain
+/// 13. `peer_memory(window, peer)`, for a rank that exists, is the start of its part, `shape.bytes`
+///     long. Plain
 ///     stores through it are ordered before a later `signal` to that peer, as puts are; plain loads
 ///     after a `wait` see what its signal published.
 template <class T>

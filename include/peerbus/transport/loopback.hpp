@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -34,30 +32,21 @@ class basic_loopback : public direct_path {
   }
 
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    std::shared_ptr<const mapping> mine;
+    bootstrap::contribution mine;
     auto objection = detail::objection_to(shape);
     if (!objection) {
       try {
-        mine = std::make_shared<const mapping>(
+        // One byte at least: an empty mapping does not exist.
+        mine.object = std::make_shared<const mapping>(
             mapping::anonymous(direct_window::mapped_bytes(shape) + 1));
       } catch (const error& problem) {
         objection = problem;
       }
     }
-    bootstrap::contribution address;
-    const auto* const handle = &mine;
-    address.bytes.resize(sizeof handle);
-    std::memcpy(address.bytes.data(), &handle, sizeof handle);
-    const auto all = gather_or_refuse(boot(), "window", std::move(address), objection, until);
-
+    const auto all = gather_or_refuse(boot(), "window", std::move(mine), objection, until);
     std::vector<std::shared_ptr<const mapping>> parts;
-    for (const auto& from : all) {
-      const std::shared_ptr<const mapping>* theirs = nullptr;
-      std::memcpy(&theirs, from.bytes.data(), sizeof theirs);
-      parts.push_back(*theirs);
-    }
-    // `mine` lies on this stack: nobody may go on before all have copied all.
-    agree(boot(), "window shared", {}, until);
+    for (const auto& from : all)
+      parts.push_back(std::static_pointer_cast<const mapping>(from.object));
     return window{shape, boot().rank(), std::move(parts)};
   }
 };

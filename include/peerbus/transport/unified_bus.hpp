@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -18,7 +13,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/mapping.hpp>
-#include <peerbus/core/unique_fd.hpp>
+#include <peerbus/core/memory_file.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
@@ -47,7 +42,7 @@ class basic_unified_bus : public direct_path {
     auto objection = detail::objection_to(shape);
     if (!objection) {
       try {
-        mine.fd = make_file(bytes);
+        mine.fd = make_memory_file("peerbus", bytes);
       } catch (const error& problem) {
         objection = problem;
       }
@@ -73,17 +68,6 @@ class basic_unified_bus : public direct_path {
     // Never empty, which could not be mapped; whole huge pages where it has any.
     const std::size_t bytes = direct_window::mapped_bytes(shape) + 1;
     return align_up(bytes, bytes >= huge_page_bytes ? huge_page_bytes : 4096);
-  }
-
-  static unique_fd make_file(std::size_t bytes) {
-    unique_fd file{::memfd_create("peerbus", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-    if (!file) throw error{errc::system, detail::concat("memfd_create: ", std::strerror(errno))};
-    if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
-      throw error{errc::out_of_memory, detail::concat("cannot size a memory file to ", bytes,
-                                                      " bytes: ", std::strerror(errno))};
-    // Sealed, so that no peer can shrink it under our feet (which would be a SIGBUS here).
-    ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    return file;
   }
 
   static std::shared_ptr<const mapping> map_file(int fd, std::size_t bytes, rank_id owner) {

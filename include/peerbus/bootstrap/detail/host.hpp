@@ -216,7 +216,7 @@ class host {
                    describe_span(span_), " at ", describe_place(settings_))};
   }
 
-  void refuse_all(const failure& why) noexcept {
+  void refuse_all(const failure& why) {
     const auto bytes = encode_failure(why);
     const auto tell = [&bytes](const unique_fd& socket) {
       frame_writer writer{bytes, {}};

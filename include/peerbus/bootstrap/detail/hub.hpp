@@ -116,7 +116,7 @@ class hub {
                      most_gathered_bytes, " bytes together")};
       }
       if (!gone.empty()) return gone_ranks(doing, gone);
-      if (missing == 0) break;
+      if (missing == 0) return taken_back(seats);
       const auto awaited = absent(seats);
       // Not all ends show as a closed connection: a rank's own child may hold it open.
       if (members.first_failed() || std::any_of(awaited.begin(), awaited.end(), [&](rank_id peer) {
@@ -124,6 +124,20 @@ class hub {
           }))
         return gone_ranks(doing, members.describe_missing());
       if (last_look) return missing_ranks(doing, awaited, spokes_.size(), span);
+    }
+    return std::nullopt;
+  }
+
+  /// Whether a rank that gave its part has given up since: rank 0 may come so late that the others
+  /// have timed out, and must not succeed alone.
+  std::optional<failure> taken_back(std::vector<seat>& seats) {
+    for (const rank_id peer : all_ranks{spokes_.size()}) {
+      if (!spokes_[peer.index()]) continue;
+      frame_reader& reader = seats[peer.index()].reader;
+      if (reader.step(spokes_[peer.index()].get()) != frame_reader::status::done) continue;
+      const frame said = reader.take();
+      if (said.header.kind == static_cast<std::uint32_t>(frame_kind::refuse))
+        return told_failure(said);
     }
     return std::nullopt;
   }

@@ -32,7 +32,7 @@ inline void print_line(std::string_view text) noexcept {
 }
 
 inline void print_exception(rank_id rank, std::string_view what) noexcept {
-  constexpr std::string_view prefix = "peerbus: ";
+  constexpr std::string_view prefix = "peerbus: ";  // Printed before the rank, not after it.
   if (what.substr(0, prefix.size()) == prefix) what.remove_prefix(prefix.size());
   std::fprintf(stderr, "peerbus: rank %zu: %.*s\n", rank.index(), static_cast<int>(what.size()),
                what.data());

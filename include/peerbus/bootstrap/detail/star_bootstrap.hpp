@@ -15,12 +15,12 @@
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/bootstrap/detail/cores.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/cores.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/unique_fd.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/memory_file.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
 namespace peerbus::detail {
@@ -23,14 +23,9 @@ class state_page {
   /// For children to inherit. Throws: `error` system.
   explicit state_page(std::size_t ranks) : state_page{ranks, -1} {}
 
-  /// A file for other processes to `open`. Throws: `error` system.
+  /// A file for other processes to `open`. Throws: `error` out_of_memory, system.
   [[nodiscard]] static unique_fd make_file(std::size_t ranks) {
-    unique_fd file{::memfd_create("peerbus-states", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-    if (!file || ::ftruncate(file.get(), static_cast<off_t>(bytes_for(ranks))) != 0)
-      throw system_failure("making the page of rank states", errno);
-    // Nobody can shorten it any more, which would kill who reads it.
-    ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
-    return file;
+    return make_memory_file("peerbus-states", bytes_for(ranks));
   }
 
   /// Maps what `make_file` made. Throws: `error` system.

@@ -16,6 +16,7 @@
 #include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/cores.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -28,6 +29,9 @@ class thread_world {
   using contribution = bootstrap::contribution;
 
   explicit thread_world(std::size_t size) : states_(size), told_(size, false), open_{fresh()} {}
+
+  /// Counted before any rank may pin itself.
+  [[nodiscard]] std::size_t cores() const noexcept { return cores_; }
 
   [[nodiscard]] std::size_t size() const noexcept { return states_.size(); }
   [[nodiscard]] membership::state_word* states() noexcept { return states_.data(); }
@@ -71,8 +75,15 @@ class thread_world {
     // Complete: nobody writes to it any more. The copies are made side by side.
     std::vector<contribution> result;
     result.reserve(size());
-    for (const contribution& given : current->given)
-      result.push_back({given.bytes, duplicate(given.fd)});
+    try {
+      for (const contribution& given : current->given)
+        result.push_back({given.bytes, duplicate(given.fd), given.object});
+    } catch (const error& problem) {
+      // The others have their copies; they learn of it in their next call.
+      const std::lock_guard lock{mutex_};
+      fail({problem.code(), concat("allgather for '", doing, "': ", me, ": ", problem.text())});
+      throw;
+    }
     return result;
   }
 
@@ -125,6 +136,7 @@ class thread_world {
     throw error{why.code, why.text};
   }
 
+  std::size_t cores_ = usable_cores();
   std::vector<membership::state_word> states_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -142,6 +154,7 @@ class thread_bootstrap final : public bootstrap {
   }
 
   [[nodiscard]] address_space addresses() const noexcept override { return address_space::shared; }
+  [[nodiscard]] std::size_t cores_here() const noexcept override { return world_->cores(); }
 
   [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
                                                     std::string_view doing) override {

@@ -28,7 +28,7 @@ class direct_rows {
   static constexpr road way = road::direct;
 
   direct_rows(window<Transport>& memory, const exchange_config& config,
-              const exchange_layout& layout, Codec codec, std::size_t ranks)
+              const exchange_layout& layout, Codec codec, rank_id, std::size_t ranks)
       : config_{config},
         layout_{layout},
         codec_{codec},

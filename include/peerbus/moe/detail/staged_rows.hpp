@@ -27,8 +27,13 @@ class staged_rows {
   static constexpr road way = road::staged;
 
   staged_rows(window<Transport>& memory, const exchange_config& config,
-              const exchange_layout& layout, Codec codec, std::size_t ranks)
-      : memory_{&memory}, config_{config}, layout_{layout}, codec_{codec}, ranks_{ranks} {}
+              const exchange_layout& layout, Codec codec, rank_id mine, std::size_t ranks)
+      : memory_{&memory},
+        config_{config},
+        layout_{layout},
+        codec_{codec},
+        mine_{mine},
+        ranks_{ranks} {}
 
   /// Puts every copy of every token to its place. Visible at a peer after the next signal to it.
   [[nodiscard]] errc send(std::span<const bf16> tokens, const dispatch_plan& plan) noexcept {
@@ -44,8 +49,7 @@ class staged_rows {
         for (const auto& [at, part] : {piece{layout_.rows, row}, piece{layout_.scales, scales},
                                        piece{layout_.origins, origin}}) {
           const std::size_t offset = at + place.row * part.size();
-          if (part.empty()) continue;
-          if (const errc code = memory_->put(rank_id{place.rank}, offset, part); code != errc::ok)
+          if (const errc code = deliver(rank_id{place.rank}, offset, part); code != errc::ok)
             return code;
         }
       }
@@ -91,6 +95,14 @@ class staged_rows {
     std::span<const std::byte> part;
   };
 
+  [[nodiscard]] errc deliver(rank_id to, std::size_t offset,
+                             std::span<const std::byte> part) noexcept {
+    if (to != mine_) return part.empty() ? errc::ok : memory_->put(to, offset, part);
+    // No signal to oneself would say when a put has arrived.
+    if (!part.empty()) std::memcpy(memory_->local().data() + offset, part.data(), part.size());
+    return errc::ok;
+  }
+
   [[nodiscard]] std::span<std::byte> staged(std::size_t at, std::size_t index,
                                             std::size_t bytes) const noexcept {
     return memory_->local().subspan(at + index * bytes, bytes);
@@ -105,6 +117,7 @@ class staged_rows {
   exchange_config config_;
   exchange_layout layout_;
   [[no_unique_address]] Codec codec_;
+  rank_id mine_;
   std::size_t ranks_;
 };
 

@@ -37,13 +37,13 @@ inline std::size_t memory_limit() {
 inline std::optional<error> objection_to(window_shape shape) {
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 4;
   const std::size_t limit = memory_limit();
-  if (shape.bytes < most && shape.signals < most / sizeof(signal_word) &&
-      direct_window::mapped_bytes(shape) <= limit)
-    return std::nullopt;
+  const bool countable = shape.bytes < most && shape.signals < most / sizeof(signal_word);
+  const std::size_t need = countable ? direct_window::mapped_bytes(shape) : 2 * most;
+  if (need <= limit) return std::nullopt;
   return error{errc::out_of_memory,
                concat("a window of ", shape.bytes, " bytes and ", shape.signals,
-                      " signals is too large: need ", shape.bytes >> 20U, " MiB, have ",
-                      limit >> 20U, " MiB")};
+                      " signals is too large: need ", need >> 20U, " MiB",
+                      countable ? "" : " or more", ", have ", limit >> 20U, " MiB")};
 }
 
 }  // namespace peerbus::detail

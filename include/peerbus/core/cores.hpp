@@ -9,9 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include <peerbus/bootstrap/detail/os.hpp>
-
-namespace peerbus::detail {
+namespace peerbus {
 
 /// The numbers of the cores that this thread may run on, ascending. Empty if the kernel does not
 /// tell. A set of any size: cpu_set_t ends at 1024 cores, the kernel does not.
@@ -33,15 +31,11 @@ inline std::vector<std::uint32_t> usable_core_numbers() {
   return {};
 }
 
-/// Keeps this thread on one core. Throws: `error` system.
-inline void pin_to_core(std::uint32_t core) {
-  const std::size_t bytes = CPU_ALLOC_SIZE(core + 1);
-  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set{
-      CPU_ALLOC(core + 1), [](cpu_set_t* owned) { CPU_FREE(owned); }};
-  CPU_ZERO_S(bytes, set.get());
-  CPU_SET_S(core, bytes, set.get());
-  if (::sched_setaffinity(0, bytes, set.get()) != 0)
-    throw system_failure(concat("pinning to core ", core), errno);
+/// How many those are, at least 1. Reads the affinity mask, so a pinned thread sees one. A quota of
+/// processor time, as containers may have, is no core less and is not seen.
+inline std::size_t usable_cores() {
+  const std::size_t count = usable_core_numbers().size();
+  return count > 0 ? count : 1;
 }
 
-}  // namespace peerbus::detail
+}  // namespace peerbus
