@@ -203,10 +203,17 @@ void check_bad_combine(std::size_t ranks) {
     {
       peerbus::moe::exchange other{comm, config, peerbus::codec::bf16{}};
       const auto foreign = other.dispatch(mine.token_span(), mine.route());
-      test::expect_error(errc::invalid_argument, {"combine", "the rows of dispatch 1", "latest, 0"},
+      test::expect_error(errc::invalid_argument, {"combine", "the rows of another exchange"},
                          [&] { moe.combine(foreign, out); });
     }
     const auto first = moe.dispatch(mine.token_span(), mine.route());
+    {
+      // The ticket alone would fit.
+      peerbus::moe::exchange other{comm, config, peerbus::codec::bf16{}};
+      const auto foreign = other.dispatch(mine.token_span(), mine.route());
+      expect_refused(last, "the rows of another exchange",
+                     [&] { moe.combine(me == last ? foreign : first, out); });
+    }
     const auto got = moe.dispatch(mine.token_span(), mine.route());
     test::run_experts(got);
     expect_refused(last, "the rows of dispatch 1, expected those of the latest, 2",
