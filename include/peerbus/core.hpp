@@ -5,7 +5,6 @@
 
 #include <peerbus/core/align.hpp>     // IWYU pragma: export
 #include <peerbus/core/bf16.hpp>      // IWYU pragma: export
-#include <peerbus/core/cores.hpp>     // IWYU pragma: export
 #include <peerbus/core/deadline.hpp>  // IWYU pragma: export
 #include <peerbus/core/error.hpp>     // IWYU pragma: export
 #include <peerbus/core/rank.hpp>      // IWYU pragma: export
