@@ -37,7 +37,7 @@ CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
           range, "whole number"};
 }
 
-CLI::Validator one_of(std::string first, std::string second) {
+CLI::Validator one_of(const std::string& first, const std::string& second) {
   return {[=](std::string& given) {
             return given == first || given == second
                        ? std::string{}

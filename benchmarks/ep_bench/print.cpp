@@ -58,10 +58,12 @@ void print(const options& chosen, const group& who, const machine& where, const 
       std::printf(
           "          ranks share cores: operations wait for one another's turn on a core, "
           "plain copies do not\n");
-    std::printf("bytes     %s; GB/s of 10^9 at p50\n", bytes_formula.data());
+    std::printf("bytes     %.*s; GB/s of 10^9 at p50\n", static_cast<int>(bytes_formula.size()),
+                bytes_formula.data());
   }
   if (result.wrong.empty())
-    std::printf("check     passed: %s\n", what_is_checked.data());
+    std::printf("check     passed: %.*s\n", static_cast<int>(what_is_checked.size()),
+                what_is_checked.data());
   else
     std::printf("check     FAILED: %s\n", result.wrong.c_str());
 }

@@ -22,7 +22,10 @@ class transport_archetype {
   class window {
    public:
     window(window&&) noexcept = default;
+    window(const window&) = delete;
     window& operator=(window&&) = delete;
+    window& operator=(const window&) = delete;
+    ~window() = default;
 
    private:
     friend transport_archetype;
@@ -34,7 +37,10 @@ class transport_archetype {
 
   explicit transport_archetype(bootstrap& boot) noexcept : boot_{&boot} {}
   transport_archetype(transport_archetype&&) noexcept = default;
+  transport_archetype(const transport_archetype&) = delete;
   transport_archetype& operator=(transport_archetype&&) = delete;
+  transport_archetype& operator=(const transport_archetype&) = delete;
+  ~transport_archetype() = default;
 
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
   [[nodiscard]] window make_window(window_shape, deadline) { return window{}; }

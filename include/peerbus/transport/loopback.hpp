@@ -45,6 +45,7 @@ class basic_loopback : public direct_path {
     }
     const auto all = gather_or_refuse(boot(), "window", std::move(mine), objection, until);
     std::vector<std::shared_ptr<const mapping>> parts;
+    parts.reserve(all.size());
     for (const auto& from : all)
       parts.push_back(std::static_pointer_cast<const mapping>(from.object));
     return window{shape, boot().rank(), std::move(parts)};

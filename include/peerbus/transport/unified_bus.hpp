@@ -50,6 +50,7 @@ class basic_unified_bus : public direct_path {
     auto all = gather_or_refuse(boot(), "window", std::move(mine), objection, until);
 
     std::vector<std::shared_ptr<const mapping>> parts;
+    parts.reserve(all.size());
     try {
       for (std::size_t r = 0; r < all.size(); ++r) {
         parts.push_back(map_file(all[r].fd.get(), bytes, rank_id{r}));
