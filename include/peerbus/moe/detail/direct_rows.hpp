@@ -12,7 +12,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/kernel/kernel_set.hpp>
+#include <peerbus/moe/detail/sum_copies.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/plan.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -60,20 +60,11 @@ class direct_rows {
 
   /// out[t] = the weighted sum of the outputs of token t's copies, in slot order, in f32.
   [[nodiscard]] errc sum(const dispatch_plan& plan, std::span<bf16> out) const noexcept {
-    const kernel::kernel_set& kernels = kernel::best();
-    for (std::size_t t = 0; t < plan.tokens(); ++t) {
-      const bf16* rows[max_top_k];
-      float weights[max_top_k];
-      std::size_t count = 0;
-      const auto places = plan.places(t);
-      for (std::size_t k = 0; k < places.size(); ++k) {
-        if (!places[k].sent()) continue;
-        rows[count] = reinterpret_cast<const bf16*>(parts_[places[k].rank] + layout_.outputs) +
-                      places[k].row * config_.hidden;
-        weights[count++] = plan.weights(t)[k];
-      }
-      kernels.weighted_sum(rows, weights, count, config_.hidden, out.data() + t * config_.hidden);
-    }
+    sum_copies(plan, config_.hidden, out, [&](std::size_t t, std::size_t k) noexcept {
+      const row_place place = plan.places(t)[k];
+      return reinterpret_cast<const bf16*>(parts_[place.rank] + layout_.outputs) +
+             place.row * config_.hidden;
+    });
     return errc::ok;
   }
 

@@ -10,7 +10,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/kernel/kernel_set.hpp>
+#include <peerbus/moe/detail/sum_copies.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/plan.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -72,20 +72,10 @@ class staged_rows {
     }
     if (const errc code = flush_all(); code != errc::ok) return code;
 
-    const kernel::kernel_set& kernels = kernel::best();
-    for (std::size_t t = 0; t < plan.tokens(); ++t) {
-      const bf16* rows[max_top_k];
-      float weights[max_top_k];
-      std::size_t count = 0;
-      const auto places = plan.places(t);
-      for (std::size_t k = 0; k < places.size(); ++k) {
-        if (!places[k].sent()) continue;
-        rows[count] = reinterpret_cast<const bf16*>(
-            staged(layout_.returned, t * config_.top_k + k, row_bytes).data());
-        weights[count++] = plan.weights(t)[k];
-      }
-      kernels.weighted_sum(rows, weights, count, config_.hidden, out.data() + t * config_.hidden);
-    }
+    sum_copies(plan, config_.hidden, out, [&](std::size_t t, std::size_t k) noexcept {
+      return reinterpret_cast<const bf16*>(
+          staged(layout_.returned, t * config_.top_k + k, row_bytes).data());
+    });
     return errc::ok;
   }
 
