@@ -11,8 +11,8 @@
 namespace ep_bench {
 
 inline constexpr std::string_view bytes_formula =
-    "per rank: dispatch = tokens x top_k x (row + scale + 4), with row + scale = hidden + 4 for "
-    "int8 and 2 x hidden for bf16, and 4 for the origin; combine = tokens x top_k x 2 x hidden";
+    "per rank: dispatch = tokens x top_k x (row + scale + 8), with row + scale = hidden + 4 for "
+    "int8 and 2 x hidden for bf16, and 8 for the origin; combine = tokens x top_k x 2 x hidden";
 
 inline constexpr std::string_view what_is_checked =
     "bitwise against a plain reference, before and after timing: every received row with its scale "

@@ -28,7 +28,8 @@ class plain_copy {
  public:
   plain_copy(peerbus::moe::exchange<Transport, Codec>& moe, const options& chosen,
              const oracle& truth, std::size_t rank)
-      : top_k_{chosen.top_k},
+      : rank_{static_cast<std::uint16_t>(rank)},
+        top_k_{chosen.top_k},
         row_bytes_{Codec::row_bytes(chosen.hidden)},
         scale_bytes_{Codec::scale_bytes(chosen.hidden)},
         output_bytes_{chosen.hidden * sizeof(peerbus::bf16)},
@@ -42,13 +43,13 @@ class plain_copy {
       as_row<Codec>(codes, unit, rows_.all().data() + t * row_bytes_,
                     scales_.data() + t * scale_bytes_);
     }
-    const auto& layout = moe.layout();
+    const auto& map = moe.map();
     for (const oracle::place& place : truth.places()) {
       std::byte* const part = moe.memory().peer(peerbus::rank_id{place.rank}).data();
-      targets_.push_back({part + layout.rows + place.row * row_bytes_,
-                          part + layout.scales + place.row * scale_bytes_,
-                          part + layout.origins + place.row * sizeof(std::uint32_t),
-                          part + layout.outputs + place.row * output_bytes_});
+      targets_.push_back({part + map.rows + place.row * row_bytes_,
+                          part + map.scales + place.row * scale_bytes_,
+                          part + map.origins + place.row * sizeof(peerbus::moe::wire_origin),
+                          part + map.outputs + place.row * output_bytes_});
     }
   }
 
@@ -60,10 +61,11 @@ class plain_copy {
     const target* to = targets_.data();
     const target* const end = to + targets_.size();
     for (std::uint32_t token = 0; to != end; ++token) {
-      for (std::size_t k = 0; k < top_k_; ++k, ++to) {
+      for (std::uint16_t k = 0; k < top_k_; ++k, ++to) {
+        const peerbus::moe::wire_origin origin{token, rank_, k};
         std::memcpy(to->row, row, row_bytes_);
         if (scale_bytes_ != 0) std::memcpy(to->scale, scale, scale_bytes_);
-        std::memcpy(to->origin, &token, sizeof token);
+        std::memcpy(to->origin, &origin, sizeof origin);
       }
       row += row_bytes_;
       scale += scale_bytes_;
@@ -82,7 +84,7 @@ class plain_copy {
     for (const target& to : targets_) {
       std::memset(to.row, 0xff, row_bytes_);
       std::memset(to.scale, 0xff, scale_bytes_);
-      std::memset(to.origin, 0xff, sizeof(std::uint32_t));
+      std::memset(to.origin, 0xff, sizeof(peerbus::moe::wire_origin));
     }
   }
   /// Whether `combine` reads the right rows.
@@ -100,6 +102,7 @@ class plain_copy {
     const std::byte* output;
   };
 
+  std::uint16_t rank_;
   std::size_t top_k_;
   std::size_t row_bytes_;
   std::size_t scale_bytes_;

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -50,7 +51,10 @@ class communicator {
       : bus_{std::move(bus)},
         options_{options},
         control_{make_agreed_window({.bytes = 0, .signals = barrier_rounds(size())},
-                                    default_deadline())} {}
+                                    default_deadline())} {
+    for (std::size_t step = 1; step < size(); ++step)
+      peers_.emplace_back((rank().index() + step) % size());
+  }
   communicator(const communicator&) = delete;
   communicator& operator=(const communicator&) = delete;
   ~communicator() = default;
@@ -58,6 +62,25 @@ class communicator {
   [[nodiscard]] rank_id rank() const noexcept { return bus_.boot().rank(); }
   [[nodiscard]] std::size_t size() const noexcept { return bus_.boot().size(); }
   [[nodiscard]] all_ranks ranks() const noexcept { return all_ranks{size()}; }
+  /// The other ranks in the order in which operations visit them: from the next rank round, so that
+  /// not all ranks visit the same one at once, unless `order_peers` said otherwise.
+  [[nodiscard]] std::span<const rank_id> peers() const noexcept { return peers_; }
+  /// Another order, such as nearest first; of this rank alone. Not while an operation runs.
+  /// Throws: `error` invalid_argument unless it names every other rank once.
+  void order_peers(std::vector<rank_id> order) {
+    std::vector<bool> named(size());
+    for (const rank_id peer : order) {
+      if (peer.index() >= size() || peer == rank() || named[peer.index()])
+        throw error{errc::invalid_argument,
+                    detail::concat("order_peers: ", peer, " given, expected each of the ", size(),
+                                   " ranks but ", rank(), " once")};
+      named[peer.index()] = true;
+    }
+    if (order.size() + 1 != size())
+      throw error{errc::invalid_argument, detail::concat("order_peers: ", order.size(),
+                                                         " ranks given, expected ", size() - 1)};
+    peers_ = std::move(order);
+  }
   [[nodiscard]] Transport& bus() noexcept { return bus_; }
   [[nodiscard]] deadline default_deadline() const noexcept {
     return deadline::after(options_.timeout);
@@ -172,6 +195,7 @@ class communicator {
   std::atomic<bool> poisoned_{false};
   std::string poison_;
   window<Transport> control_;
+  std::vector<rank_id> peers_;
   std::uint64_t barrier_epoch_ = 0;
 };
 

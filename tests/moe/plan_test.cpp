@@ -39,8 +39,9 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
         .experts = experts, .hidden = 8, .top_k = shape.top_k, .max_tokens = 7};
     const auto kind = static_cast<oracle::routes>(numbers.below(5));
     std::vector<dispatch_plan> plans;
+    const auto geometry = peerbus::moe::compact{}.geometry(config, shape.ranks);
     for (std::size_t r = 0; r < shape.ranks; ++r)
-      plans.emplace_back(config, rank_id{r}, shape.ranks);
+      plans.emplace_back(config, geometry, rank_id{r}, shape.ranks);
 
     // Twice over: nothing of an earlier dispatch may remain.
     for (std::uint64_t round = 0; round < 2; ++round) {
@@ -51,12 +52,11 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
         REQUIRE_FALSE(plans[r].count(inputs[r].tokens, route));
       }
       for (std::size_t r = 0; r < shape.ranks; ++r)
-        plans[r].place(inputs[r].count, {inputs[r].experts, inputs[r].weights},
-                       [&](rank_id source) { return plans[source.index()].counts(); });
+        plans[r].place([&](rank_id source) { return plans[source.index()].counts(); });
 
       const auto owners = oracle::owners(shape);
       std::vector<std::uint32_t> next_row(shape.ranks);
-      std::vector<std::vector<std::uint32_t>> blocks(shape.ranks);
+      std::vector<std::vector<std::vector<std::uint32_t>>> blocks(shape.ranks);
       for (std::size_t e = 0; e < experts; ++e) {
         const auto rows = oracle::rows_of(shape, inputs, e);
         for (std::size_t r = 0; r < shape.ranks; ++r) {
@@ -65,8 +65,9 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
           CHECK(plans[r].counts()[e] == static_cast<std::uint32_t>(from_r));
         }
         std::size_t row = 0;
+        blocks[owners[e]].emplace_back();
         for (std::size_t source = 0; source < shape.ranks; ++source) {
-          blocks[owners[e]].push_back(next_row[owners[e]]);
+          blocks[owners[e]].back().push_back(next_row[owners[e]]);
           for (; row < rows.size() && rows[row].rank == source; ++row) {
             const std::size_t token = rows[row].token;
             const auto slots =
@@ -78,16 +79,20 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
             CHECK(place.sent());
             CHECK(place.rank == owners[e]);
             CHECK(place.row == next_row[owners[e]]++);
-            CHECK(plans[source].weights(token)[slot] ==
+            CHECK(plans[source].factors(token)[slot] ==
                   inputs[source].weights[token * shape.top_k + slot]);
           }
         }
+        blocks[owners[e]].back().push_back(next_row[owners[e]]);
       }
       for (std::size_t r = 0; r < shape.ranks; ++r) {
         CHECK(plans[r].tokens() == inputs[r].count);
-        blocks[r].push_back(next_row[r]);
-        const auto arrivals = plans[r].arrivals();
-        CHECK(std::equal(arrivals.begin(), arrivals.end(), blocks[r].begin(), blocks[r].end()));
+        CHECK(plans[r].end() == next_row[r]);
+        for (std::size_t b = 0; b < blocks[r].size(); ++b) {
+          const auto arrivals = plans[r].arrivals(b);
+          CHECK(std::equal(arrivals.begin(), arrivals.end(), blocks[r][b].begin(),
+                           blocks[r][b].end()));
+        }
         for (std::size_t slot = 0; slot < inputs[r].experts.size(); ++slot)
           if (inputs[r].experts[slot] == -1)
             CHECK_FALSE(plans[r].places(slot / shape.top_k)[slot % shape.top_k].sent());
@@ -130,8 +135,8 @@ TEST_CASE("describe says what was given and what was expected") {
         "expert id -7 at token 3, slot 1, expected -1 or 0 to 63");
   CHECK(text(refusal_reason::expert_repeated, 9, 64) ==
         "expert id 9 again at token 3, slot 1, expected different experts within a token");
-  CHECK(text(refusal_reason::stale_rows, 4, 6) ==
-        "the rows of dispatch 4, expected those of the latest, 6");
+  CHECK(text(refusal_reason::attachment_size, 4, 6) ==
+        "attachment 1 has 4 bytes, expected tokens x configured, 6");
   // Every reason has a text of its own, and so does one that a newer peer might send.
   std::vector<std::string> texts;
   for (std::uint32_t reason = 0; reason <= 13; ++reason)

@@ -105,7 +105,7 @@ inline constexpr bad_input bad_inputs[] = {
 /// which refusals travel.
 template <class Exchange>
 std::vector<std::byte> rows_area(Exchange& moe) {
-  const auto part = moe.memory().local().subspan(moe.layout().rows);
+  const auto part = moe.memory().local().subspan(moe.map().rows);
   return {part.begin(), part.end()};
 }
 
@@ -199,25 +199,24 @@ void check_bad_combine(std::size_t ranks) {
       for (const bf16 value : out) test::expect_equal(value.bits, 0x1234U, "a value of out");
     };
 
-    // Nothing was dispatched: what one has comes from elsewhere.
-    {
-      peerbus::moe::exchange other{comm, config, peerbus::codec::bf16{}};
-      const auto foreign = other.dispatch(mine.token_span(), mine.route());
-      test::expect_error(errc::invalid_argument, {"combine", "the rows of another exchange"},
-                         [&] { moe.combine(foreign, out); });
-    }
+    // What a rank does wrong with a batch is no call: it throws there alone, and the right call
+    // still meets the others'.
+    const auto expect_misuse = [&](std::string_view says, auto&& call) {
+      test::expect_error(errc::invalid_argument, {"combine", says}, call);
+    };
+    peerbus::moe::exchange other{comm, config, peerbus::codec::bf16{}};
+    const auto foreign = other.dispatch(mine.token_span(), mine.route());
+    expect_misuse("the rows of another exchange", [&] { moe.combine(foreign, out); });
     const auto first = moe.dispatch(mine.token_span(), mine.route());
-    {
-      // The ticket alone would fit.
-      peerbus::moe::exchange other{comm, config, peerbus::codec::bf16{}};
-      const auto foreign = other.dispatch(mine.token_span(), mine.route());
-      expect_refused(last, "the rows of another exchange",
-                     [&] { moe.combine(me == last ? foreign : first, out); });
-    }
+    // The ticket alone would fit.
+    if (me == last)
+      expect_misuse("the rows of another exchange", [&] { moe.combine(foreign, out); });
     const auto got = moe.dispatch(mine.token_span(), mine.route());
     test::run_experts(got);
-    expect_refused(last, "the rows of dispatch 1, expected those of the latest, 2",
-                   [&] { moe.combine(me == last ? first : got, out); });
+    if (me == last)
+      expect_misuse(
+          "the rows of dispatch 1, which dispatch 2 has replaced; expected those of the latest 1",
+          [&] { moe.combine(first, out); });
     expect_refused(0, "out has 47 values, expected tokens x hidden, 48",
                    [&] { moe.combine(got, me == 0 ? std::span{out}.first(47) : std::span{out}); });
     expect_refused(last, "out is null but 48 values long", [&] {
@@ -234,6 +233,9 @@ void check_bad_combine(std::size_t ranks) {
     const oracle::input input{3, mine.tokens, mine.experts, mine.weights};
     test::check_combined(out, oracle::combined<peerbus::codec::bf16>(shape, input), config.hidden,
                          0);
+    expect_misuse(
+        "the rows of dispatch 2, which is combined already, expected one that is received",
+        [&] { moe.combine(got, out); });
     check_works(moe, comm.size(), comm.rank(), 77);
   });
   CHECK(worst_status == 0);
@@ -268,6 +270,18 @@ void check_bad_configurations(std::size_t ranks) {
              {{.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = ~std::size_t{0}},
               "expected less than 2^32"},
              {{.experts = huge, .hidden = 16, .top_k = 1, .max_tokens = 1}, ""},
+             {{.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = 1, .in_flight = 0},
+              "in_flight is 0, expected 1 to 16"},
+             {{.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = 1, .in_flight = 17},
+              "in_flight is 17"},
+             {{.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = 1, .attachments = {4, 6}},
+              "attachment 1 has 6 bytes per token, expected a multiple of 4"},
+             {{.experts = 4,
+               .hidden = 16,
+               .top_k = 1,
+               .max_tokens = 1,
+               .outputs = static_cast<peerbus::moe::outputs_at>(7)},
+              "outputs is 7"},
              {{.experts = 4, .hidden = huge, .top_k = 1, .max_tokens = 1}, "hidden is 4294967296"},
          }) {
       // On all ranks, then on the last one only.
@@ -310,7 +324,11 @@ void check_mismatches(std::size_t ranks) {
           {{.experts = 6, .hidden = 16, .top_k = 3, .max_tokens = 4},
            "top_k is 2 on rank 0 but 3 on"},
           {{.experts = 6, .hidden = 16, .top_k = 2, .max_tokens = 5},
-           "max_tokens is 4 on rank 0 but 5 on"}})
+           "max_tokens is 4 on rank 0 but 5 on"},
+          {{.experts = 6, .hidden = 16, .top_k = 2, .max_tokens = 4, .in_flight = 2},
+           "in_flight is 1 on rank 0 but 2 on"},
+          {{.experts = 6, .hidden = 16, .top_k = 2, .max_tokens = 4, .attachments = {8}},
+           "attachment is 0 on rank 0 but 8 on"}})
       test::expect_error(errc::mismatch, {one.says, rank_text(last)}, [&] {
         peerbus::moe::exchange moe{comm, comm.rank().index() == last ? one.theirs : config,
                                    peerbus::codec::bf16{}};
@@ -363,7 +381,7 @@ void check_time_out(std::size_t ranks) {
     test::expect_error(
         errc::timed_out,
         {"dispatch 2", "counts", rank_text(absent.index()) + " (epoch 1, expected 2)"},
-        [&] { (void)moe.dispatch(mine.token_span(), mine.route(), short_time); });
+        [&] { (void)moe.dispatch(mine.token_span(), mine.route(), {.until = short_time}); });
     test::expect_error(errc::poisoned, {"dispatch 2", "epoch 1"},
                        [&] { (void)moe.dispatch(mine.token_span(), mine.route()); });
     test::expect_error(errc::poisoned, {"barrier"}, [&] { comm.barrier(); });
@@ -394,8 +412,9 @@ void check_time_out_in_combine(std::size_t ranks) {
     }
     std::vector<bf16> out(mine.tokens.size());
     test::expect_error(
-        errc::timed_out, {"combine 1", "outputs", "rank 0 (epoch 0, expected 1)"},
-        [&] { moe.combine(got, out, peerbus::deadline::after(std::chrono::milliseconds{50})); });
+        errc::timed_out, {"combine 1", "outputs", "rank 0 (epoch 0, expected 1)"}, [&] {
+          moe.combine(got, out, {.until = peerbus::deadline::after(std::chrono::milliseconds{50})});
+        });
     test::expect_error(errc::poisoned, {"combine 1"}, [&] { moe.combine(got, out); });
     test::expect_ok(done.signal(absent, static_cast<peerbus::signal_id>(comm.rank().index()), 1),
                     "signal");

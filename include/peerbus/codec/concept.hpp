@@ -70,6 +70,16 @@ concept verbatim_codec = token_codec<C> && std::same_as<typename C::element, bf1
   requires C::scale_bytes(16) == 0;
 };
 
+/// The number that `hidden` must be a multiple of, where `C::hidden_multiple` says so (a codec that
+/// scales groups of channels); 1 for all others.
+template <token_codec C>
+constexpr std::size_t hidden_multiple_of() noexcept {
+  if constexpr (requires { typename std::integral_constant<std::size_t, C::hidden_multiple>; })
+    return C::hidden_multiple;
+  else
+    return 1;
+}
+
 /// A codec that encodes a token once and writes it to several places in the same pass, which may
 /// lie in the memory of peers: `encode_copies(token, rows, scales)` leaves at each `rows[i]` and
 /// `scales[i]` what `encode` would. As many rows as scales; sizes and alignment as for `encode`.

@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
+#include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
-#include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/detail/batch.hpp>
+#include <peerbus/moe/detail/batch_ring.hpp>
 #include <peerbus/moe/detail/direct_rows.hpp>
+#include <peerbus/moe/detail/lane_team.hpp>
 #include <peerbus/moe/detail/objection.hpp>
+#include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/detail/staged_rows.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/moe/plan.hpp>
+#include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/routing.hpp>
@@ -46,40 +50,49 @@ struct rows_over<Transport, Codec> {
 
 /// Sends tokens to their experts and brings the results home, over one window of fixed size.
 ///
-/// `dispatch` has two phases. Every rank first gives every other its rows by expert (or its refusal
+/// A dispatch has two phases. Every rank first gives every other its rows by block (or its refusal
 /// of bad input); from all counts each rank computes the exact place of each of its rows at the
-/// peers. Then it writes the rows there and signals. `combine` has one: when all peers say that
+/// peers. Then it writes the rows there and signals. A combine has one: when all peers say that
 /// their outputs are ready, the home rank sums them. Why no buffer is written too early:
 /// docs/memory_model.md.
 ///
-/// Threads: one operation at a time per exchange; different exchanges are independent. All ranks
-/// run the same operations of one exchange in the same order, also with zero tokens.
-template <transport Transport, token_codec Codec>
+/// `dispatch` and `combine` do an operation whole. `dispatch_send`, `dispatch_recv`, `combine_send`
+/// and `combine_recv` are their halves, for callers who compute meanwhile: a `send` never waits for
+/// another rank, a `recv` does. Up to `in_flight` batches may be between `dispatch_send` and
+/// `combine_recv`, each with memory of its own. Any call on the exchange moves along what earlier
+/// ones began; nothing moves between calls, as the library has no thread of its own.
+///
+/// All ranks run the same operations of one exchange in the same order, also with zero tokens;
+/// combines of different batches may come in any order. Calls that misuse a batch (in the wrong
+/// order, twice, of another exchange) throw `error` invalid_argument on that rank alone, which has
+/// then not called.
+///
+/// Threads: one operation at a time per exchange, carried by one thread or by several `lane`s;
+/// different exchanges are independent.
+template <transport Transport, token_codec Codec, row_layout Layout = compact>
 class exchange {
+  using batch = detail::batch<Codec, Layout>;
+
  public:
+  /// `received<Codec>`, or `received_tokens<Codec>` if rank-major.
+  using received_type = typename batch::received_type;
+
   /// Collective. Takes all memory that the exchange will ever use, most of it untouched.
   /// Throws, on all ranks: `error` invalid_argument for an impossible configuration, mismatch if
-  /// ranks differ in it or in the codec, out_of_memory, timed_out, peer_dead, poisoned.
-  exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec = {})
-      : exchange{comm, config, codec, comm.default_deadline()} {}
-  exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec,
-           deadline until)
-      : comm_{comm},
-        config_{agreed(comm, config, until)},
-        layout_{config_, comm.size(), format(config_), rows_type::way},
-        memory_{comm.make_window(layout_.total, 3 * comm.size(), until)},
-        plan_{config_, comm.rank(), comm.size()},
-        rows_{memory_, config_, layout_, codec, comm.rank(), comm.size()},
-        codec_{codec} {
-    views_.reserve(plan_.placement().count(comm.rank()));
-  }
+  /// ranks differ in it, in the codec or the layout, out_of_memory, timed_out, peer_dead, poisoned.
+  exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec = {},
+           Layout layout = {}, std::optional<deadline> until = std::nullopt)
+      : exchange{comm, config, codec, layout, until.value_or(comm.default_deadline()), agreed{}} {}
   exchange(const exchange&) = delete;
   exchange& operator=(const exchange&) = delete;
   ~exchange() = default;
 
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
-  [[nodiscard]] const exchange_layout& layout() const noexcept { return layout_; }
-  [[nodiscard]] const expert_placement& placement() const noexcept { return plan_.placement(); }
+  /// Where everything lies in the window, and how large it is.
+  [[nodiscard]] const memory_map& map() const noexcept { return map_; }
+  [[nodiscard]] const expert_placement& placement() const noexcept {
+    return batches_.at(1).plan.placement();
+  }
   /// The window that everything lies in, for tools that measure or inspect it.
   [[nodiscard]] window<Transport>& memory() noexcept { return memory_; }
 
@@ -89,237 +102,297 @@ class exchange {
   /// Throws, on all ranks: `error` invalid_argument on a rank whose input is bad and `refused` on
   /// the others, nothing having been written anywhere; the exchange goes on. Or timed_out or
   /// peer_dead, which poison the communicator.
-  [[nodiscard]] received<Codec> dispatch(std::span<const bf16> tokens, const routing& route) {
-    return dispatch(tokens, route, comm_.default_deadline());
-  }
-  [[nodiscard]] received<Codec> dispatch(std::span<const bf16> tokens, const routing& route,
-                                         deadline until) {
-    comm_.require_healthy("dispatch");
-    const operation now{"dispatch", ++dispatches_, until};
-    const refusal mine = plan_.count(tokens, route);
-    post_counts(now, mine);
-    await_peers(now, phase::counts);
-    refuse_if_any(now, mine, [&](rank_id source) { return message(now, source); });
-
-    plan_.place(tokens.size() / config_.hidden, route,
-                [&](rank_id source) noexcept { return counts_of(now, source); });
-    require(now, rows_.send(tokens, plan_));
-    signal_peers(now, phase::rows);
-    await_peers(now, phase::rows);
-    latest_ = now.epoch;
-    return publish();
+  [[nodiscard]] received_type dispatch(std::span<const bf16> tokens, const routing& route,
+                                       const call_options& with = {}) {
+    call_options both = with;
+    both.until = deadline_of(with);
+    return dispatch_recv(dispatch_send(tokens, route, both), both);
   }
 
-  /// Collective. out[t] = the sum over token t's slots k, in order, of weight[t, k] times the
-  /// output of its expert, in f32 by fused multiply-add, rounded to bf16 once; -1 slots add
-  /// nothing. `rows` is what the latest `dispatch` returned, its outputs filled; `out` is [count,
-  /// hidden] for the count of tokens given to that dispatch. Returns when `out` is complete.
-  /// Throws: as `dispatch`.
-  void combine(const received<Codec>& rows, std::span<bf16> out) {
-    combine(rows, out, comm_.default_deadline());
+  /// Collective. out[t] = the sum over the copies of token t, in order, of factor times output, in
+  /// f32 by fused multiply-add, rounded to bf16 once. Expert-major, a copy is a slot k and its
+  /// factor weight[t, k]; -1 slots add nothing. Rank-major, it is a rank that has experts of the
+  /// token, in ascending order, and its factor 1. `rows` is what `dispatch` returned, its outputs
+  /// filled; `out` is [count, hidden] for the count of tokens given there. Returns when `out` is
+  /// complete. A batch is combined once.
+  /// Throws: as `dispatch`, the batch being as before if `out` is refused.
+  void combine(const received_type& rows, std::span<bf16> out, const call_options& with = {}) {
+    const deadline until = deadline_of(with);
+    refusal mine;
+    serial(with.as, until, [&] {
+      comm_.require_healthy("combine");
+      batch& one = batches_.behind("combine", this, rows, detail::stage::received);
+      mine = check_out(one, out);
+      announce_outputs(one, mine);
+    });
+    finish_combine(rows, out, with.as, until);
   }
-  void combine(const received<Codec>& rows, std::span<bf16> out, deadline until) {
-    comm_.require_healthy("combine");
-    const operation now{"combine", ++combines_, until};
-    const refusal mine = check_combine(rows, out);
-    if (mine) post_refusal(now, mine);
-    signal_peers(now, phase::outputs);
-    await_peers(now, phase::outputs);
-    refuse_if_any(now, mine, [&](rank_id source) { return local(refusal_at(now, source)); });
-    require(now, rows_.sum(plan_, out));
+
+  /// Begins a dispatch and returns at once: the first half of `dispatch`. `route` is free again on
+  /// return; `tokens` and attachments stay as they are until `dispatch_recv` has returned. Gives up
+  /// the rows of the dispatch `in_flight` before.
+  /// Throws: as `dispatch`, but on the rank whose input is bad only, once all ranks have come; the
+  /// others learn it in `dispatch_recv`. invalid_argument if `in_flight` batches are on their way.
+  [[nodiscard]] moe::ticket dispatch_send(std::span<const bf16> tokens, const routing& route,
+                                          const call_options& with = {}) {
+    const deadline until = deadline_of(with);
+    serial(with.as, until, [&] { begin_dispatch({tokens, with.attachments}, route, until); });
+    const moe::ticket begun{batches_.latest()};
+    advance(nullptr, with.as, until);
+    return begun;
+  }
+
+  /// Ends a dispatch: the second half of `dispatch`, which see.
+  [[nodiscard]] received_type dispatch_recv(moe::ticket begun, const call_options& with = {}) {
+    const deadline until = deadline_of(with);
+    serial(with.as, until, [&] {
+      comm_.require_healthy("dispatch_recv");
+      wanted_ = &batches_.awaiting_rows(begun);
+    });
+    batch* const one = wanted_;
+    advance(one, with.as, until);
+    serial(with.as, until, [&] { end_dispatch(*one, until); });
+    return *arrived_;
+  }
+
+  /// Tells the home ranks that the outputs are filled, and returns at once: the first half of
+  /// `combine`. The outputs must not change any more. With several lanes: those of all of them.
+  void combine_send(const received_type& rows, const call_options& with = {}) {
+    const deadline until = deadline_of(with);
+    serial(with.as, until, [&] {
+      comm_.require_healthy("combine_send");
+      announce_outputs(batches_.behind("combine_send", this, rows, detail::stage::received), {});
+    });
+    advance(nullptr, with.as, until);
+  }
+
+  /// Sums: the second half of `combine`, which see. A bad `out` throws here alone, before anything
+  /// is written, and the call can be made again.
+  void combine_recv(const received_type& rows, std::span<bf16> out, const call_options& with = {}) {
+    const deadline until = deadline_of(with);
+    serial(with.as, until, [&] {
+      comm_.require_healthy("combine_recv");
+      batch& one = batches_.behind("combine_recv", this, rows, detail::stage::returning);
+      if (const refusal wrong = check_out(one, out)) throw bad_input(step_of(one, outputs), wrong);
+    });
+    finish_combine(rows, out, with.as, until);
   }
 
  private:
   using rows_type = typename detail::rows_over<Transport, Codec>::type;
+  using post_office = detail::post_office<Transport>;
+  using step = typename post_office::step;
+  using phase = typename post_office::phase;
+  static constexpr phase counts = phase::counts;
+  static constexpr phase rows_in = phase::rows;
+  static constexpr phase outputs = phase::outputs;
+  struct agreed {};
 
-  /// Each phase has a signal per source rank, whose value is the epoch of the operation.
-  enum class phase : std::size_t { counts = 0, rows = 1, outputs = 2 };
+  exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec, Layout layout,
+           deadline until, agreed)
+      : comm_{comm},
+        config_{agree(comm, config, layout, until)},
+        codec_{codec},
+        map_{config_, layout.geometry(config_, comm.size()), comm.size(),
+             row_format{Codec::row_bytes(config_.hidden), Codec::scale_bytes(config_.hidden)},
+             rows_type::way},
+        memory_{comm.make_window(map_.total, post_office::signals(map_, comm.size()), until)},
+        post_{comm_, memory_, map_},
+        rows_{memory_, map_, config_.outputs, codec, comm.rank(), comm.size()},
+        batches_{config_, layout.geometry(config_, comm.size()), comm.rank(), comm.size()} {}
 
-  struct operation {
-    std::string_view name;
-    std::uint64_t epoch;
-    deadline until;
-  };
-
-  static constexpr row_format format(const exchange_config& config) noexcept {
-    return {Codec::row_bytes(config.hidden), Codec::scale_bytes(config.hidden)};
-  }
-
-  static exchange_config agreed(communicator<Transport>& comm, const exchange_config& config,
-                                deadline until) {
-    const std::array values{declared{"codec", Codec::name}, declared{"experts", config.experts},
-                            declared{"hidden", config.hidden}, declared{"top_k", config.top_k},
-                            declared{"max_tokens", config.max_tokens}};
-    comm.agree("exchange", values, until,
-               detail::objection_to(config, comm.size(), format(config), Codec::name));
+  static exchange_config agree(communicator<Transport>& comm, const exchange_config& config,
+                               const Layout& layout, deadline until) {
+    std::vector<declared> values{
+        {"codec", Codec::name},          {"layout", Layout::name},
+        {"experts", config.experts},     {"hidden", config.hidden},
+        {"top_k", config.top_k},         {"max_tokens", config.max_tokens},
+        {"in_flight", config.in_flight}, {"outputs", static_cast<std::uint64_t>(config.outputs)}};
+    for (const std::size_t bytes : config.attachments) values.push_back({"attachment", bytes});
+    if constexpr (std::same_as<Layout, compact>) values.push_back({"alignment", layout.alignment});
+    comm.agree("exchange", values, until, detail::objection_to<Codec>(config, comm.size(), layout));
     return config;
   }
 
-  // --- the window ------------------------------------------------------------------------------
-
-  [[nodiscard]] std::size_t message_at(const operation& now, rank_id source) const noexcept {
-    // Two generations: a rank may send the counts of the next dispatch while a slow one reads
-    // these.
-    return layout_.counts +
-           ((now.epoch % 2) * comm_.size() + source.index()) * layout_.message_bytes;
-  }
-  [[nodiscard]] std::size_t refusal_at(const operation& now, rank_id source) const noexcept {
-    return layout_.refusals + ((now.epoch % 2) * comm_.size() + source.index()) * cache_line_bytes;
-  }
-  [[nodiscard]] std::byte* local(std::size_t offset) const noexcept {
-    return memory_.local().data() + offset;
-  }
-  [[nodiscard]] std::byte* message(const operation& now, rank_id source) const noexcept {
-    return local(message_at(now, source));
-  }
-  [[nodiscard]] std::span<const std::uint32_t> counts_of(const operation& now,
-                                                         rank_id source) const noexcept {
-    return {reinterpret_cast<const std::uint32_t*>(message(now, source) +
-                                                   exchange_layout::header_bytes),
-            config_.experts};
-  }
-  [[nodiscard]] signal_id signal_of(phase which, rank_id source) const noexcept {
-    return static_cast<signal_id>(static_cast<std::size_t>(which) * comm_.size() + source.index());
-  }
-  /// The peers from the next rank round, so that not all ranks visit the same one at once.
-  template <class Visit>
-  void for_each_peer(Visit&& visit) const {
-    for (std::size_t step = 1; step < comm_.size(); ++step)
-      visit(rank_id{(comm_.rank().index() + step) % comm_.size()});
+  [[nodiscard]] deadline deadline_of(const call_options& with) const noexcept {
+    return with.until ? *with.until : comm_.default_deadline();
   }
 
-  // --- the phases ------------------------------------------------------------------------------
+  [[nodiscard]] step step_of(const batch& one, phase which) const noexcept {
+    const bool home = which == outputs;
+    return {home ? "combine" : "dispatch", one.number, batches_.set_of(one), which,
+            home ? one.combines : one.number};
+  }
 
-  void post_counts(const operation& now, const refusal& mine) {
-    const std::size_t at = message_at(now, comm_.rank());
-    std::size_t bytes = post_verdict(now, mine, at);
-    if (!mine) {
-      const auto counts = std::as_bytes(plan_.counts());
-      bytes = exchange_layout::header_bytes;
-      std::memcpy(local(at + bytes), counts.data(), counts.size());
-      bytes += counts.size();
+  // --- dispatch --------------------------------------------------------------------------------
+
+  void begin_dispatch(const detail::batch_input& input, const routing& route, deadline until) {
+    comm_.require_healthy("dispatch");
+    batch& one = batches_.next();
+    const std::uint64_t number = batches_.latest();
+    refusal mine = one.plan.count(input.tokens, route);
+    if (!mine) mine = check_attachments(input);
+    const step now{"dispatch", number, batches_.set_of(one), counts, number};
+    post_.post_counts(now, one.plan.counts(), mine);
+    if (mine) {
+      // Not before all ranks are here, or this one could run ahead and overwrite its refusal.
+      post_.await_all(now, until);
+      throw bad_input(now, mine);
     }
-    for_each_peer([&](rank_id peer) {
-      require(now, memory_.put_signal(peer, at, memory_.local().subspan(at, bytes),
-                                      signal_of(phase::counts, comm_.rank()), now.epoch));
-    });
+    one.begin(number, input);
   }
 
-  void post_refusal(const operation& now, const refusal& mine) {
-    const std::size_t at = refusal_at(now, comm_.rank());
-    const std::size_t bytes = post_verdict(now, mine, at);
-    for_each_peer([&](rank_id peer) {
-      require(now, memory_.put(peer, at, memory_.local().subspan(at, bytes)));
-    });
-  }
-
-  std::size_t post_verdict(const operation& now, const refusal& mine, std::size_t at) {
-    static_assert(sizeof(verdict) <= exchange_layout::header_bytes);
-    const verdict said{now.epoch, mine};
-    std::memcpy(local(at), &said, sizeof said);
-    return sizeof said;
-  }
-
-  void signal_peers(const operation& now, phase which) {
-    for_each_peer([&](rank_id peer) {
-      require(now, memory_.signal(peer, signal_of(which, comm_.rank()), now.epoch));
-    });
-  }
-
-  void await_peers(const operation& now, phase which) {
-    for_each_peer([&](rank_id peer) {
-      const errc code = memory_.wait(signal_of(which, peer), now.epoch, now.until, peer);
-      if (code != errc::ok) fail_waiting(now, which, code);
-    });
-  }
-
-  /// Throws if any rank refuses `now`. All ranks see the same refusals, so all throw or none.
-  template <class VerdictOf>
-  void refuse_if_any(const operation& now, const refusal& mine, VerdictOf&& verdict_of) {
-    if (mine) throw error{errc::invalid_argument, title(now) + " was given " + describe(mine)};
-    for (const rank_id peer : comm_.ranks()) {
-      if (peer == comm_.rank()) continue;
-      verdict said;
-      std::memcpy(&said, verdict_of(peer), sizeof said);
-      if (said.epoch != now.epoch || !said.why) continue;
-      throw error{errc::refused, peerbus::detail::concat(title(now), " did not happen: ", peer,
-                                                         " was given ", describe(said.why))};
+  /// Sends the rows of all batches whose counts are complete, in order, waiting for those of
+  /// `wanted` and earlier ones. All lanes come here together.
+  void advance(const batch* wanted, lane as, deadline until) {
+    for (;;) {
+      serial(as, until, [&] { ready_ = next_ready(wanted, until); });
+      batch* const one = ready_;
+      if (one == nullptr) return;
+      note(rows_.send(one->input, one->plan, batches_.set_of(*one), as));
+      serial(as, until, [&] {
+        const step now = step_of(*one, rows_in);
+        post_.require(now, moved_.load(std::memory_order_relaxed));
+        post_.announce(now);
+        one->at = detail::stage::sent;
+      });
     }
   }
 
-  [[nodiscard]] refusal check_combine(const received<Codec>& rows,
-                                      std::span<bf16> out) const noexcept {
-    const auto wrong = [](refusal_reason reason, std::uint64_t given,
-                          std::uint64_t expected) noexcept {
+  [[nodiscard]] batch* next_ready(const batch* wanted, deadline until) {
+    for (std::uint64_t number = batches_.oldest(); number <= batches_.latest(); ++number) {
+      batch& one = batches_.at(number);
+      if (one.number != number || one.at != detail::stage::counted || one.refused) continue;
+      const step now = step_of(one, counts);
+      if (wanted != nullptr && number <= wanted->number)
+        post_.await_all(now, until);
+      else if (!post_.all_came(now))
+        return nullptr;
+      if (const auto no = post_.refused(now)) {
+        one.refused = no->why;
+        one.refused_by = no->rank;
+        continue;
+      }
+      post_.with_counts(now, one.plan.geometry().blocks.experts(),
+                        [&](auto&& counts_of) { one.plan.place(counts_of); });
+      return &one;
+    }
+    return nullptr;
+  }
+
+  void end_dispatch(batch& one, deadline until) {
+    if (one.refused) {
+      const refusal why = *one.refused;
+      const step now = step_of(one, counts);
+      one.undo();
+      throw refused(now, one.refused_by, why);
+    }
+    post_.await_all(step_of(one, rows_in), until);
+    one.at = detail::stage::received;
+    const std::size_t set = batches_.set_of(one);
+    std::byte* const local = memory_.local().data() + set * map_.set_bytes;
+    arrived_.emplace(one.publish(this, codec_, {&map_, local, rows_.homes(set)}));
+  }
+
+  [[nodiscard]] refusal check_attachments(const detail::batch_input& input) const noexcept {
+    const std::size_t tokens = input.tokens.size() / config_.hidden;
+    for (std::size_t a = 0; a < max_attachments; ++a) {
+      const auto given = input.attached[a];
+      const std::size_t expected = tokens * config_.attachments[a];
+      const bool null = given.data() == nullptr && !given.empty();
+      if (given.size() != expected || null)
+        return {null ? refusal_reason::null_attachment : refusal_reason::attachment_size,
+                0,
+                static_cast<std::uint32_t>(a),
+                0,
+                static_cast<std::int64_t>(given.size()),
+                static_cast<std::int64_t>(expected)};
+    }
+    return {};
+  }
+
+  // --- combine ---------------------------------------------------------------------------------
+
+  /// Says that the outputs are there, or that this rank refuses to fetch any.
+  void announce_outputs(batch& one, const refusal& mine) {
+    ++one.combines;
+    const step now = step_of(one, outputs);
+    if (mine) post_.post_refusal(now, mine);
+    post_.announce(now);
+    one.at = detail::stage::returning;
+    one.refused = mine;
+    one.refused_by = comm_.rank();
+  }
+
+  void finish_combine(const received_type& rows, std::span<bf16> out, lane as, deadline until) {
+    advance(nullptr, as, until);
+    batch& one = batches_.at(static_cast<std::uint64_t>(rows.ticket()));
+    serial(as, until, [&] {
+      const step now = step_of(one, outputs);
+      post_.await_all(now, until);
+      const bool mine = one.refused && *one.refused;
+      const auto theirs = post_.refused(now);
+      if (!mine && !theirs) return;
+      one.at = detail::stage::received;
+      if (mine) throw bad_input(now, *one.refused);
+      throw refused(now, theirs->rank, theirs->why);
+    });
+    note(rows_.sum(one.plan, batches_.set_of(one), out, as));
+    serial(as, until, [&] {
+      post_.require(step_of(one, outputs), moved_.load(std::memory_order_relaxed));
+      one.at = detail::stage::returned;
+    });
+  }
+
+  [[nodiscard]] refusal check_out(const batch& one, std::span<bf16> out) const noexcept {
+    const auto wrong = [](refusal_reason reason, std::size_t given, std::size_t expected) noexcept {
       return refusal{
           reason, 0, 0, 0, static_cast<std::int64_t>(given), static_cast<std::int64_t>(expected)};
     };
-    if (rows.experts().data() != views_.data())
-      return wrong(refusal_reason::foreign_rows, rows.ticket(), latest_);
-    if (rows.ticket() != latest_ || latest_ == 0)
-      return wrong(refusal_reason::stale_rows, rows.ticket(), latest_);
-    const std::size_t expected = plan_.tokens() * config_.hidden;
+    const std::size_t expected = one.plan.tokens() * config_.hidden;
     if (out.size() != expected) return wrong(refusal_reason::out_size, out.size(), expected);
     if (out.data() == nullptr && expected != 0)
       return wrong(refusal_reason::null_out, expected, expected);
     return {};
   }
 
-  [[nodiscard]] received<Codec> publish() {
-    const auto arrivals = plan_.arrivals();
-    const std::size_t ranks = comm_.size();
-    const std::size_t first = plan_.placement().first(comm_.rank());
-    views_.clear();
-    for (std::size_t e = 0; e < plan_.placement().count(comm_.rank()); ++e) {
-      const std::size_t row = arrivals[e * ranks];
-      views_.emplace_back(
-          first + e, config_.hidden, codec_,
-          typename expert_rows<Codec>::memory{
-              local(layout_.rows + row * Codec::row_bytes(config_.hidden)),
-              local(layout_.scales + row * Codec::scale_bytes(config_.hidden)),
-              reinterpret_cast<const std::uint32_t*>(local(layout_.origins)) + row,
-              reinterpret_cast<bf16*>(local(layout_.outputs)) + row * config_.hidden,
-              arrivals.subspan(e * ranks, ranks + 1)});
-    }
-    return {views_, arrivals.back(), latest_};
+  // --- lanes and failures ----------------------------------------------------------------------
+
+  template <class Turn>
+  void serial(lane as, deadline until, Turn&& turn) {
+    team_.serial(as, until, turn,
+                 [this](const std::string& text) { comm_.fail(errc::invalid_argument, text); });
+  }
+  /// Keeps a failure of this lane for the next `serial`, which reports it. order: relaxed; `serial`
+  /// is where lanes see what the others wrote.
+  void note(errc code) noexcept {
+    if (code != errc::ok) moved_.store(code, std::memory_order_relaxed);
   }
 
-  // --- failures --------------------------------------------------------------------------------
-
-  static std::string title(const operation& now) {
-    return peerbus::detail::concat(now.name, " ", now.epoch);
+  static error bad_input(const step& now, const refusal& why) {
+    return error{errc::invalid_argument, post_office::title(now) + " was given " + describe(why)};
   }
-
-  void require(const operation& now, errc code) {
-    if (code != errc::ok) comm_.fail(code, title(now) + " failed in the middle");
-  }
-
-  [[noreturn]] void fail_waiting(const operation& now, phase which, errc code) {
-    constexpr std::array names{"counts", "rows", "outputs"};
-    std::string text = peerbus::detail::concat(title(now), ": waited for ",
-                                               names[static_cast<std::size_t>(which)]);
-    std::size_t named = 0;
-    for (const rank_id peer : comm_.ranks()) {
-      const std::uint64_t seen = memory_.value(signal_of(which, peer));
-      if (peer == comm_.rank() || seen >= now.epoch) continue;
-      text += peerbus::detail::concat(named++ == 0 ? " of " : ", ", peer, " (epoch ", seen,
-                                      ", expected ", now.epoch, ")");
-    }
-    if (const auto gone = comm_.missing(); !gone.empty()) text += "; " + gone;
-    comm_.fail(code, text);
+  static error refused(const step& now, rank_id by, const refusal& why) {
+    return error{errc::refused,
+                 peerbus::detail::concat(post_office::title(now), " did not happen: ", by,
+                                         " was given ", describe(why))};
   }
 
   communicator<Transport>& comm_;
   exchange_config config_;
-  exchange_layout layout_;
-  window<Transport> memory_;
-  dispatch_plan plan_;
-  rows_type rows_;
   [[no_unique_address]] Codec codec_;
-  std::vector<expert_rows<Codec>> views_;
-  std::uint64_t dispatches_ = 0;
-  std::uint64_t combines_ = 0;
-  std::uint64_t latest_ = 0;
+  memory_map map_;
+  window<Transport> memory_;
+  post_office post_;
+  rows_type rows_;
+  detail::batch_ring<Codec, Layout> batches_;
+
+  // What lane 0 tells the others.
+  detail::lane_team team_;
+  batch* wanted_ = nullptr;
+  batch* ready_ = nullptr;
+  std::optional<received_type> arrived_;
+  std::atomic<errc> moved_{errc::ok};
 };
 
 }  // namespace peerbus::moe

@@ -2,135 +2,91 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include <peerbus/core/align.hpp>
-#include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
 
 namespace peerbus::moe {
 
-inline constexpr std::size_t max_top_k = 32;
+/// What a layout decides, in numbers. A block is the rows of one destination, which lie together,
+/// ordered by source rank, then by token: an expert's rows, or, rank-major, all rows of a rank.
+struct block_geometry {
+  expert_placement blocks;       ///< which rank holds which blocks
+  std::size_t copies_per_token;  ///< the most rows that one token becomes
+  std::size_t row_capacity;      ///< rows that one rank has room for
+  std::size_t block_rows = 0;    ///< rows from the start of a block to the next; 0: as many as come
+  std::size_t alignment = 1;     ///< blocks without fixed size start at multiples of this
+  bool zero_gaps = false;        ///< whether rows behind those that came are zeroed
+  bool by_rank = false;          ///< blocks are ranks, not experts
 
-/// What an exchange is for; the same on all ranks.
-struct exchange_config {
-  std::size_t experts = 0;     ///< in the whole group; need not divide by the ranks
-  std::size_t hidden = 0;      ///< channels of a token; a row on the wire is a multiple of 16 bytes
-  std::size_t top_k = 0;       ///< expert slots of a token, 1 to `max_top_k`
-  std::size_t max_tokens = 0;  ///< the most tokens that one rank dispatches at once
-};
-
-/// Which rank holds which experts: consecutive ones, the first `experts % ranks` ranks one more
-/// than the others. With fewer experts than ranks, the last ranks hold none.
-class expert_placement {
- public:
-  constexpr expert_placement(std::size_t experts, std::size_t ranks) noexcept
-      : least_{experts / ranks}, larger_{experts % ranks} {}
-
-  [[nodiscard]] constexpr std::size_t first(rank_id rank) const noexcept {
-    return rank.index() * least_ + std::min(rank.index(), larger_);
-  }
-  [[nodiscard]] constexpr std::size_t count(rank_id rank) const noexcept {
-    return least_ + (rank.index() < larger_ ? 1 : 0);
-  }
-  [[nodiscard]] constexpr rank_id owner(std::size_t expert) const noexcept {
-    const std::size_t in_larger = larger_ * (least_ + 1);
-    return rank_id{expert < in_larger ? expert / (least_ + 1)
-                                      : larger_ + (expert - in_larger) / least_};
-  }
-  /// The most experts that one rank holds.
-  [[nodiscard]] constexpr std::size_t most() const noexcept {
-    return least_ + (larger_ > 0 ? 1 : 0);
-  }
-
- private:
-  std::size_t least_;
-  std::size_t larger_;
-};
-
-/// Bytes of one row of tokens on the wire, as the codec has it.
-struct row_format {
-  std::size_t row_bytes = 0;
-  std::size_t scale_bytes = 0;
-};
-
-/// Whether rows are written where they are read (direct transports) or pass through registered
-/// staging memory of their sender (all others).
-enum class road { direct, staged };
-
-/// Where everything lies in one rank's part of an exchange's window, in bytes from its start, and
-/// how large that is. Exact: the exchange allocates `total` and touches no more. Rows are counted
-/// for the worst case, in which every rank sends all it may to this one; memory that no row reaches
-/// is never touched.
-struct exchange_layout {
-  /// Space before the expert counts in a count message, for the sender's refusal.
-  static constexpr std::size_t header_bytes = cache_line_bytes;
-
-  std::size_t row_capacity;    ///< rows that can arrive in one dispatch
-  std::size_t message_bytes;   ///< one count message: header, then a uint32 per expert
-  std::size_t counts;          ///< [2][ranks] count messages
-  std::size_t refusals;        ///< [2][ranks] refusals of combine, a cache line each
-  std::size_t rows;            ///< [row_capacity][row_bytes]
-  std::size_t scales;          ///< [row_capacity][scale_bytes]
-  std::size_t origins;         ///< [row_capacity] uint32, the token's index at its home rank
-  std::size_t outputs;         ///< [row_capacity][hidden] bf16
-  std::size_t staged_rows;     ///< [max_tokens][row_bytes], staged road only
-  std::size_t staged_scales;   ///< [max_tokens][scale_bytes], staged road only
-  std::size_t staged_origins;  ///< [max_tokens] uint32, staged road only
-  std::size_t returned;        ///< [max_tokens][top_k][hidden] bf16, staged road only
-  std::size_t total;
-
-  constexpr exchange_layout(const exchange_config& config, std::size_t ranks, row_format format,
-                            road way) noexcept
-      : row_capacity{ranks * config.max_tokens *
-                     std::min(config.top_k, expert_placement{config.experts, ranks}.most())},
-        message_bytes{
-            align_up(header_bytes + config.experts * sizeof(std::uint32_t), cache_line_bytes)} {
-    const std::size_t staged_tokens = way == road::staged ? config.max_tokens : 0;
-    std::size_t end = 0;
-    const auto place = [&end](std::size_t bytes) {
-      const std::size_t at = end;
-      end = align_up(end + bytes, cache_line_bytes);
-      return at;
-    };
-    counts = place(2 * ranks * message_bytes);
-    refusals = place(2 * ranks * cache_line_bytes);
-    rows = place(row_capacity * format.row_bytes);
-    scales = place(row_capacity * format.scale_bytes);
-    origins = place(row_capacity * sizeof(std::uint32_t));
-    outputs = place(row_capacity * config.hidden * sizeof(bf16));
-    staged_rows = place(staged_tokens * format.row_bytes);
-    staged_scales = place(staged_tokens * format.scale_bytes);
-    staged_origins = place(staged_tokens * sizeof(std::uint32_t));
-    returned = place(staged_tokens * config.top_k * config.hidden * sizeof(bf16));
-    total = end;
-  }
-
-  struct component {
-    std::string_view name;
-    std::size_t bytes;
-  };
-  /// The same by component, for people who ask where the memory goes. Sums to `total`.
-  [[nodiscard]] constexpr std::array<component, 6> components() const noexcept {
-    return {{{"counts", rows - counts},
-             {"rows", scales - rows},
-             {"scales", origins - scales},
-             {"origins", outputs - origins},
-             {"outputs", staged_rows - outputs},
-             {"staging", total - staged_rows}}};
+  /// Where the block that begins at row `begin` with `rows` rows gives way to the next.
+  [[nodiscard]] constexpr std::uint32_t next_block(std::uint32_t begin,
+                                                   std::uint32_t rows) const noexcept {
+    if (block_rows != 0) return begin + static_cast<std::uint32_t>(block_rows);
+    const std::size_t end = begin + rows;
+    return static_cast<std::uint32_t>((end + alignment - 1) / alignment * alignment);
   }
 };
 
-/// Bytes that each (token, expert) pair moves in dispatch and in combine: what bandwidths of this
-/// library are computed from.
-constexpr std::size_t dispatch_bytes_per_row(row_format format) noexcept {
-  return format.row_bytes + format.scale_bytes + sizeof(std::uint32_t);
-}
-constexpr std::size_t combine_bytes_per_row(std::size_t hidden) noexcept {
-  return hidden * sizeof(bf16);
-}
+/// Expert-major, compact: one row per (token, expert), grouped by expert without gaps, or each
+/// expert's rows starting at a multiple of `alignment` rows, as grouped GEMMs want them. Combine
+/// weighs at the home rank.
+struct compact {
+  static constexpr std::string_view name = "compact";
+  std::size_t alignment = 1;  ///< in rows, at least 1
+  bool zero_gaps = false;     ///< whether dispatch zeroes the rows between
+
+  [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
+                                                  std::size_t ranks) const noexcept {
+    const expert_placement experts{config.experts, ranks};
+    const std::size_t rows = ranks * config.max_tokens * std::min(config.top_k, experts.most());
+    return {.blocks = experts,
+            .copies_per_token = config.top_k,
+            .row_capacity = rows + experts.most() * (alignment - 1),
+            .alignment = alignment,
+            .zero_gaps = zero_gaps};
+  }
+};
+
+/// Expert-major, padded: [local experts, ranks x max_tokens, hidden], each expert's rows from the
+/// start of its part, their number beside it, as a masked grouped GEMM wants them. Rows behind the
+/// last are left as they were. Combine weighs at the home rank.
+struct padded {
+  static constexpr std::string_view name = "padded";
+
+  [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
+                                                  std::size_t ranks) const noexcept {
+    const expert_placement experts{config.experts, ranks};
+    return {.blocks = experts,
+            .copies_per_token = config.top_k,
+            .row_capacity = experts.most() * ranks * config.max_tokens,
+            .block_rows = ranks * config.max_tokens};
+  }
+};
+
+/// Rank-major: one row per (token, rank), however many of the token's experts live there, ordered
+/// by source rank, then by token; with each row the token's slots, as local expert ids and weights,
+/// and an index of the rows by expert. The rank weighs and sums what its experts make of a row;
+/// combine adds the ranks' sums, unweighted, in order of ranks.
+struct rank_major {
+  static constexpr std::string_view name = "rank_major";
+
+  [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
+                                                  std::size_t ranks) const noexcept {
+    return {.blocks = expert_placement{ranks, ranks},
+            .copies_per_token = std::min(config.top_k, ranks),
+            .row_capacity = ranks * config.max_tokens,
+            .by_rank = true};
+  }
+};
+
+template <class L>
+concept row_layout =
+    std::same_as<L, compact> || std::same_as<L, padded> || std::same_as<L, rank_major>;
 
 }  // namespace peerbus::moe

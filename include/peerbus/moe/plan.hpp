@@ -2,20 +2,23 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/routing.hpp>
 
 namespace peerbus::moe {
 
-/// Where one copy of a token goes: a row of the rank that holds its expert.
+/// Where one copy of a token goes: a row of the rank that holds its block.
 struct row_place {
   static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
 
@@ -26,33 +29,42 @@ struct row_place {
 };
 
 /// The arithmetic of a dispatch, without any communication: checks a rank's input, counts its rows
-/// by expert, and, given every rank's counts, says where each row lies in the order (expert, source
+/// by block, and, given every rank's counts, says where each row lies in the order (block, source
 /// rank, token). All its memory is taken at construction.
 class dispatch_plan {
  public:
-  dispatch_plan(const exchange_config& config, rank_id rank, std::size_t ranks)
+  dispatch_plan(const exchange_config& config, const block_geometry& geometry, rank_id rank,
+                std::size_t ranks)
       : config_{config},
-        placement_{config.experts, ranks},
+        geometry_{geometry},
+        experts_{config.experts, ranks},
         rank_{rank},
         ranks_{ranks},
-        counts_(config.experts),
-        last_token_(config.experts),
-        next_(config.experts),
-        arrivals_(placement_.count(rank) * ranks + 1),
-        places_(config.max_tokens * config.top_k),
-        weights_(config.max_tokens * config.top_k) {}
+        counts_(geometry.blocks.experts()),
+        totals_(counts_.size()),
+        next_(counts_.size()),
+        seen_block_(counts_.size()),
+        seen_expert_(config.experts),
+        arrivals_(geometry.blocks.count(rank) * (ranks + 1)),
+        places_(config.max_tokens * geometry.copies_per_token),
+        factors_(places_.size(), 1.0F),
+        slots_(config.max_tokens * config.top_k),
+        counted_slots_(slots_.size()) {}
 
-  /// Checks the input and counts its rows.
-  /// Returns: the first thing wrong. The places and weights of the dispatch before stay as they
-  /// are.
+  /// Checks the input, counts its rows and keeps a copy of the routing for `place`.
+  /// Returns: the first thing wrong. What the last `place` found stays as it is.
   [[nodiscard]] refusal count(std::span<const bf16> tokens, const routing& route) noexcept {
     std::fill(counts_.begin(), counts_.end(), 0U);
     if (const refusal found = check_sizes(tokens, route)) return found;
-    const std::size_t token_count = tokens.size() / config_.hidden;
-    std::fill(last_token_.begin(), last_token_.end(), 0U);
-    for (std::size_t t = 0; t < token_count; ++t) {
+    counted_tokens_ = tokens.size() / config_.hidden;
+    std::fill(seen_expert_.begin(), seen_expert_.end(), 0U);
+    std::fill(seen_block_.begin(), seen_block_.end(), 0U);
+    for (std::size_t t = 0; t < counted_tokens_; ++t) {
+      const auto mark = static_cast<std::uint32_t>(t + 1);
       for (std::size_t k = 0; k < config_.top_k; ++k) {
-        const std::int64_t expert = route.expert(t * config_.top_k + k);
+        const std::size_t slot = t * config_.top_k + k;
+        const std::int64_t expert = route.expert(slot);
+        counted_slots_[slot] = {static_cast<std::int32_t>(expert), 0.0F};
         if (expert == -1) continue;
         const auto at = [&](refusal_reason reason) noexcept {
           return refusal{reason,
@@ -65,50 +77,79 @@ class dispatch_plan {
         if (expert < 0 || expert >= static_cast<std::int64_t>(config_.experts))
           return at(refusal_reason::expert_out_of_range);
         const auto e = static_cast<std::size_t>(expert);
-        if (last_token_[e] == t + 1) return at(refusal_reason::expert_repeated);
-        last_token_[e] = static_cast<std::uint32_t>(t + 1);
-        ++counts_[e];
+        if (seen_expert_[e] == mark) return at(refusal_reason::expert_repeated);
+        seen_expert_[e] = mark;
+        counted_slots_[slot].weight = route.weights()[slot];
+        const std::size_t block = block_of(e);
+        counts_[block] += seen_block_[block] == mark ? 0 : 1;
+        seen_block_[block] = mark;
       }
     }
     return {};
   }
 
-  /// This rank's rows by expert, as `count` found them.
+  /// This rank's rows by block, as `count` found them.
   [[nodiscard]] std::span<const std::uint32_t> counts() const noexcept { return counts_; }
 
-  /// Fixes the place of every row, here and at the peers, and keeps the weights for `combine`.
-  /// `counts_of(rank)` gives the counts of each rank, as a span of one per expert; `tokens` and
-  /// `route` are as `count` accepted them.
+  /// Fixes the place of every row that `count` counted, here and at the peers.
+  /// `counts_of(rank)` gives the counts of each rank, a range of unsigned numbers, one per block.
   template <class CountsOf>
-  void place(std::size_t tokens, const routing& route, CountsOf&& counts_of) noexcept {
-    place_sends(counts_of);
+  void place(CountsOf&& counts_of) noexcept {
+    place_blocks(counts_of);
     place_arrivals(counts_of);
-    tokens_ = tokens;
-    for (std::size_t slot = 0; slot < tokens * config_.top_k; ++slot) {
-      const std::int64_t expert = route.expert(slot);
-      if (expert == -1) {
-        places_[slot] = {};
-        continue;
-      }
-      weights_[slot] = route.weights()[slot];
-      const auto e = static_cast<std::size_t>(expert);
-      places_[slot] = {static_cast<std::uint32_t>(placement_.owner(e).index()), next_[e]++};
-    }
+    tokens_ = counted_tokens_;
+    slots_.swap(counted_slots_);
+    for (std::size_t t = 0; t < tokens_; ++t)
+      geometry_.by_rank ? place_by_rank(t) : place_by_expert(t);
   }
 
   [[nodiscard]] std::size_t tokens() const noexcept { return tokens_; }
-  /// The places of a token's copies, by slot.
+  /// The places of a token's copies: by slot, or, rank-major, by rank, the rest nowhere.
   [[nodiscard]] std::span<const row_place> places(std::size_t token) const noexcept {
-    return std::span{places_}.subspan(token * config_.top_k, config_.top_k);
+    const std::size_t copies = geometry_.copies_per_token;
+    return std::span{places_}.subspan(token * copies, copies);
   }
-  [[nodiscard]] std::span<const float> weights(std::size_t token) const noexcept {
-    return std::span{weights_}.subspan(token * config_.top_k, config_.top_k);
+  /// What combine multiplies the copies' outputs by: the weights of the slots, or, rank-major, 1.
+  [[nodiscard]] std::span<const float> factors(std::size_t token) const noexcept {
+    const std::size_t copies = geometry_.copies_per_token;
+    return std::span{factors_}.subspan(token * copies, copies);
   }
-  /// First rows of the blocks that arrive here, [local experts][source ranks] and the end.
-  [[nodiscard]] std::span<const std::uint32_t> arrivals() const noexcept { return arrivals_; }
-  [[nodiscard]] const expert_placement& placement() const noexcept { return placement_; }
+  /// A token's slots as the rank that gets the copy wants them: the numbers of its experts among
+  /// its own, -1 for slots of other ranks; the weights, 0 there. [top_k] each.
+  void describe(std::size_t token, rank_id to, std::byte* experts,
+                std::byte* weights) const noexcept {
+    for (std::size_t k = 0; k < config_.top_k; ++k) {
+      const choice& at = slots_[token * config_.top_k + k];
+      const bool there =
+          at.expert != -1 && experts_.owner(static_cast<std::size_t>(at.expert)) == to;
+      const std::int32_t local =
+          there ? at.expert - static_cast<std::int32_t>(experts_.first(to)) : -1;
+      const float weight = there ? at.weight : 0.0F;
+      std::memcpy(experts + k * sizeof local, &local, sizeof local);
+      std::memcpy(weights + k * sizeof weight, &weight, sizeof weight);
+    }
+  }
+
+  /// First rows of what came from each source rank to a block of this rank, and the row after the
+  /// last: [ranks + 1].
+  [[nodiscard]] std::span<const std::uint32_t> arrivals(std::size_t local_block) const noexcept {
+    return std::span{arrivals_}.subspan(local_block * (ranks_ + 1), ranks_ + 1);
+  }
+  /// Where the rows of this rank's last block end, gaps included.
+  [[nodiscard]] std::uint32_t end() const noexcept { return end_; }
+  [[nodiscard]] const expert_placement& placement() const noexcept { return experts_; }
+  [[nodiscard]] const block_geometry& geometry() const noexcept { return geometry_; }
 
  private:
+  struct choice {
+    std::int32_t expert = -1;
+    float weight = 0;
+  };
+
+  [[nodiscard]] std::size_t block_of(std::size_t expert) const noexcept {
+    return geometry_.by_rank ? experts_.owner(expert).index() : expert;
+  }
+
   [[nodiscard]] refusal check_sizes(std::span<const bf16> tokens,
                                     const routing& route) const noexcept {
     const auto wrong = [](refusal_reason reason, std::size_t given, std::size_t expected) noexcept {
@@ -132,57 +173,94 @@ class dispatch_plan {
     return {};
   }
 
-  /// next_[e]: the row, at the rank that holds e, where this rank's first copy for e goes.
-  template <class CountsOf>
-  void place_sends(CountsOf&& counts_of) noexcept {
-    // First the rows of e from lower ranks in next_, and all rows of e in last_token_ (free now).
-    std::fill(next_.begin(), next_.end(), 0U);
-    auto& totals = last_token_;
-    std::fill(totals.begin(), totals.end(), 0U);
-    for (const rank_id source : all_ranks{ranks_}) {
-      const std::span<const std::uint32_t> theirs = counts_of(source);
-      if (source == rank_) std::copy(totals.begin(), totals.end(), next_.begin());
-      for (std::size_t e = 0; e < config_.experts; ++e) totals[e] += theirs[e];
+  void place_by_expert(std::size_t t) noexcept {
+    for (std::size_t s = t * config_.top_k; s < (t + 1) * config_.top_k; ++s) {
+      places_[s] = {};
+      if (slots_[s].expert == -1) continue;
+      const auto e = static_cast<std::size_t>(slots_[s].expert);
+      places_[s] = {static_cast<std::uint32_t>(experts_.owner(e).index()), next_[e]++};
+      factors_[s] = slots_[s].weight;
     }
-    // Then the rows of lower experts of the same rank.
+  }
+
+  void place_by_rank(std::size_t t) noexcept {
+    std::array<std::uint32_t, max_top_k> ranks;
+    std::size_t found = 0;
+    for (std::size_t s = t * config_.top_k; s < (t + 1) * config_.top_k; ++s) {
+      if (slots_[s].expert == -1) continue;
+      const auto e = static_cast<std::size_t>(slots_[s].expert);
+      ranks[found++] = static_cast<std::uint32_t>(experts_.owner(e).index());
+    }
+    std::sort(ranks.begin(), ranks.begin() + found);
+    const auto end = std::unique(ranks.begin(), ranks.begin() + found);
+    row_place* const places = &places_[t * geometry_.copies_per_token];
+    std::fill_n(places, geometry_.copies_per_token, row_place{});
+    std::transform(ranks.begin(), end, places,
+                   [this](std::uint32_t rank) { return row_place{rank, next_[rank]++}; });
+  }
+
+  /// next_[b]: the row, at the rank that holds b, where this rank's first copy for b goes.
+  template <class CountsOf>
+  void place_blocks(CountsOf&& counts_of) noexcept {
+    // First the rows of b from lower ranks in next_, and all rows of b in totals_.
+    std::fill(totals_.begin(), totals_.end(), 0U);
+    for (const rank_id source : all_ranks{ranks_}) {
+      const auto theirs = counts_of(source);
+      if (source == rank_) std::copy(totals_.begin(), totals_.end(), next_.begin());
+      for (std::size_t b = 0; b < totals_.size(); ++b) totals_[b] += theirs[b];
+    }
+    // Then the rows of lower blocks of the same rank.
     for (const rank_id owner : all_ranks{ranks_}) {
-      std::uint32_t before = 0;
-      const std::size_t first = placement_.first(owner);
-      for (std::size_t e = first; e < first + placement_.count(owner); ++e) {
-        next_[e] += before;
-        before += totals[e];
+      std::uint32_t begin = 0;
+      const std::size_t first = geometry_.blocks.first(owner);
+      for (std::size_t b = first; b < first + geometry_.blocks.count(owner); ++b) {
+        next_[b] += begin;
+        begin = geometry_.next_block(begin, totals_[b]);
       }
+      if (owner == rank_) end_ = begin;
     }
   }
 
   template <class CountsOf>
   void place_arrivals(CountsOf&& counts_of) noexcept {
-    const std::size_t first = placement_.first(rank_);
-    const std::size_t local = placement_.count(rank_);
+    const std::size_t first = geometry_.blocks.first(rank_);
+    const std::size_t local = geometry_.blocks.count(rank_);
     for (const rank_id source : all_ranks{ranks_}) {
-      const std::span<const std::uint32_t> theirs = counts_of(source);
-      for (std::size_t e = 0; e < local; ++e)
-        arrivals_[e * ranks_ + source.index()] = theirs[first + e];
+      const auto theirs = counts_of(source);
+      for (std::size_t b = 0; b < local; ++b)
+        arrivals_[b * (ranks_ + 1) + source.index()] = theirs[first + b];
     }
-    std::uint32_t row = 0;
-    for (auto& entry : arrivals_) {
-      const std::uint32_t here = entry;
-      entry = row;
-      row += here;
+    std::uint32_t begin = 0;
+    for (std::size_t b = 0; b < local; ++b) {
+      std::uint32_t row = begin;
+      for (std::size_t source = 0; source <= ranks_; ++source) {
+        std::uint32_t& entry = arrivals_[b * (ranks_ + 1) + source];
+        const std::uint32_t here = source < ranks_ ? entry : 0;
+        entry = row;
+        row += here;
+      }
+      begin = geometry_.next_block(begin, row - begin);
     }
   }
 
   exchange_config config_;
-  expert_placement placement_;
+  block_geometry geometry_;
+  expert_placement experts_;
   rank_id rank_;
   std::size_t ranks_;
   std::size_t tokens_ = 0;
+  std::size_t counted_tokens_ = 0;
+  std::uint32_t end_ = 0;
   std::vector<std::uint32_t> counts_;
-  std::vector<std::uint32_t> last_token_;
+  std::vector<std::uint32_t> totals_;
   std::vector<std::uint32_t> next_;
+  std::vector<std::uint32_t> seen_block_;
+  std::vector<std::uint32_t> seen_expert_;
   std::vector<std::uint32_t> arrivals_;
   std::vector<row_place> places_;
-  std::vector<float> weights_;
+  std::vector<float> factors_;
+  std::vector<choice> slots_;
+  std::vector<choice> counted_slots_;
 };
 
 }  // namespace peerbus::moe

@@ -23,8 +23,8 @@ enum class refusal_reason : std::uint32_t {
   expert_repeated = 9,
   null_out = 10,
   out_size = 11,
-  stale_rows = 12,
-  foreign_rows = 13,
+  attachment_size = 12,
+  null_attachment = 13,
 };
 
 /// Why a rank refuses an operation, in a form that it can send to its peers, so that all of them
@@ -51,7 +51,7 @@ static_assert(std::is_trivially_copyable_v<verdict> && sizeof(verdict) == 40);
 
 /// What was given and what was expected, for people.
 inline std::string describe(const refusal& r) {
-  using detail::concat;
+  using peerbus::detail::concat;
   const std::string where = concat("token ", r.token, ", slot ", r.slot);
   switch (r.reason) {
     case refusal_reason::none: return "nothing";
@@ -77,11 +77,11 @@ inline std::string describe(const refusal& r) {
     case refusal_reason::null_out: return concat("out is null but ", r.given, " values long");
     case refusal_reason::out_size:
       return concat("out has ", r.given, " values, expected tokens x hidden, ", r.expected);
-    case refusal_reason::stale_rows:
-      return concat("the rows of dispatch ", r.given, ", expected those of the latest, ",
-                    r.expected);
-    case refusal_reason::foreign_rows:
-      return "the rows of another exchange, expected those of its own latest dispatch";
+    case refusal_reason::attachment_size:
+      return concat("attachment ", r.slot, " has ", r.given,
+                    " bytes, expected tokens x configured, ", r.expected);
+    case refusal_reason::null_attachment:
+      return concat("attachment ", r.slot, " is null but ", r.given, " bytes long");
   }
   return "an unknown reason";
 }

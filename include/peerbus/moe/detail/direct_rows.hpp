@@ -12,8 +12,10 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/detail/batch_input.hpp>
 #include <peerbus/moe/detail/sum_copies.hpp>
-#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/lane.hpp>
+#include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/plan.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
@@ -27,77 +29,116 @@ class direct_rows {
  public:
   static constexpr road way = road::direct;
 
-  direct_rows(window<Transport>& memory, const exchange_config& config,
-              const exchange_layout& layout, Codec codec, rank_id, std::size_t ranks)
-      : config_{config},
-        layout_{layout},
-        codec_{codec},
-        encoded_(Codec::row_bytes(config.hidden)),
-        encoded_scales_(Codec::scale_bytes(config.hidden)) {
-    for (const rank_id peer : all_ranks{ranks}) parts_.push_back(memory.peer(peer).data());
+  direct_rows(window<Transport>& memory, const memory_map& map, outputs_at outputs, Codec codec,
+              rank_id mine, std::size_t ranks)
+      : map_{map}, codec_{codec}, mine_{mine}, at_home_{outputs == outputs_at::home} {
+    for (std::size_t set = 0; set < map.in_flight; ++set)
+      for (const rank_id peer : all_ranks{ranks})
+        parts_.push_back(memory.peer(peer).data() + set * map.set_bytes);
+    ranks_ = ranks;
   }
 
-  /// Writes every copy of every token to its place. Visible at a peer after the next signal to it.
-  [[nodiscard]] errc send(std::span<const bf16> tokens, const dispatch_plan& plan) noexcept {
-    for (std::size_t t = 0; t < plan.tokens(); ++t) {
-      const auto token = tokens.subspan(t * config_.hidden, config_.hidden);
-      if (t + 1 < plan.tokens()) prefetch(token.data() + config_.hidden);
+  /// The parts of all ranks, from which outputs of batch set `set` are found; empty if every rank
+  /// keeps those of its own experts.
+  [[nodiscard]] std::span<std::byte* const> homes(std::size_t set) const noexcept {
+    return at_home_ ? parts_of(set) : std::span<std::byte* const>{};
+  }
+
+  /// Writes every copy of this lane's share of the tokens to its place. Visible at a peer after the
+  /// next signal to it.
+  [[nodiscard]] errc send(const batch_input& input, const dispatch_plan& plan, std::size_t set,
+                          lane as) const noexcept {
+    const auto parts = parts_of(set);
+    const auto [begin, end] = as.share(plan.tokens());
+    for (std::size_t t = begin; t < end; ++t) {
+      const auto token = input.tokens.subspan(t * map_.hidden, map_.hidden);
+      if (t + 1 < end) prefetch(token.data() + map_.hidden);
       std::byte* rows[max_top_k];
       std::byte* scales[max_top_k];
       std::size_t copies = 0;
-      const auto origin = static_cast<std::uint32_t>(t);
-      for (const row_place place : plan.places(t)) {
+      const auto places = plan.places(t);
+      for (std::size_t slot = 0; slot < places.size(); ++slot) {
+        const row_place& place = places[slot];
         if (!place.sent()) continue;
-        std::byte* const part = parts_[place.rank];
-        rows[copies] = part + layout_.rows + place.row * Codec::row_bytes(config_.hidden);
-        scales[copies++] = part + layout_.scales + place.row * Codec::scale_bytes(config_.hidden);
-        std::memcpy(part + layout_.origins + place.row * sizeof origin, &origin, sizeof origin);
+        std::byte* const part = parts[place.rank];
+        rows[copies] = part + map_.rows + place.row * map_.format.row_bytes;
+        scales[copies++] = part + map_.scales + place.row * map_.format.scale_bytes;
+        const wire_origin origin{static_cast<std::uint32_t>(t),
+                                 static_cast<std::uint16_t>(mine_.index()),
+                                 static_cast<std::uint16_t>(slot)};
+        std::memcpy(part + map_.origins + place.row * sizeof origin, &origin, sizeof origin);
+        if (map_.slot_bytes != 0)
+          plan.describe(t, rank_id{place.rank}, part + map_.experts + place.row * map_.slot_bytes,
+                        part + map_.weights + place.row * map_.slot_bytes);
+        for (std::size_t a = 0; a < max_attachments; ++a) {
+          const std::size_t bytes = map_.attachment_bytes[a];
+          if (bytes == 0) continue;
+          std::memcpy(part + map_.attachments[a] + place.row * bytes,
+                      input.attached[a].data() + t * bytes, bytes);
+        }
       }
       encode(token, {rows, copies}, {scales, copies});
     }
     return errc::ok;
   }
 
-  /// out[t] = the weighted sum of the outputs of token t's copies, in slot order, in f32.
-  [[nodiscard]] errc sum(const dispatch_plan& plan, std::span<bf16> out) const noexcept {
-    sum_copies(plan, config_.hidden, out, [&](std::size_t t, std::size_t k) noexcept {
-      const row_place place = plan.places(t)[k];
-      return reinterpret_cast<const bf16*>(parts_[place.rank] + layout_.outputs) +
-             place.row * config_.hidden;
+  /// out[t] = the sum of factor times output of token t's copies, for this lane's share of tokens.
+  [[nodiscard]] errc sum(const dispatch_plan& plan, std::size_t set, std::span<bf16> out,
+                         lane as) const noexcept {
+    const auto parts = parts_of(set);
+    if (at_home_) {
+      const std::byte* const home = parts[mine_.index()] + map_.outputs;
+      sum_copies(plan, map_.hidden, out, as, [&](std::size_t t, std::size_t slot) noexcept {
+        return reinterpret_cast<const bf16*>(home + (t * map_.copies + slot) * map_.output_bytes());
+      });
+      return errc::ok;
+    }
+    sum_copies(plan, map_.hidden, out, as, [&](std::size_t t, std::size_t slot) noexcept {
+      const row_place place = plan.places(t)[slot];
+      return reinterpret_cast<const bf16*>(parts[place.rank] + map_.outputs +
+                                           place.row * map_.output_bytes());
     });
     return errc::ok;
   }
 
  private:
+  [[nodiscard]] std::span<std::byte* const> parts_of(std::size_t set) const noexcept {
+    return std::span{parts_}.subspan(set * ranks_, ranks_);
+  }
+
   /// Encodes once, however many copies leave.
   void encode(std::span<const bf16> token, std::span<std::byte* const> rows,
-              std::span<std::byte* const> scales) noexcept {
+              std::span<std::byte* const> scales) const noexcept {
+    if (rows.empty()) return;
     if constexpr (verbatim_codec<Codec>) {
       for (std::byte* const row : rows) std::memcpy(row, token.data(), token.size_bytes());
     } else if constexpr (multicast_codec<Codec>) {
       codec_.encode_copies(token, rows, scales);
     } else {
-      codec_.encode(token, std::span<std::byte>{encoded_}, std::span<std::byte>{encoded_scales_});
-      for (std::byte* const row : rows) std::memcpy(row, encoded_.data(), encoded_.size());
-      if (encoded_scales_.empty()) return;
-      for (std::byte* const place : scales)
-        std::memcpy(place, encoded_scales_.data(), encoded_scales_.size());
+      // Straight into the first place; the others from there, while it is in this core's cache.
+      const std::size_t row_bytes = map_.format.row_bytes;
+      const std::size_t scale_bytes = map_.format.scale_bytes;
+      codec_.encode(token, {rows[0], row_bytes}, {scales[0], scale_bytes});
+      for (std::size_t copy = 1; copy < rows.size(); ++copy) {
+        std::memcpy(rows[copy], rows[0], row_bytes);
+        std::memcpy(scales[copy], scales[0], scale_bytes);
+      }
     }
   }
 
   /// The next token comes in while the stores of this one wait for their cache lines.
   void prefetch(const bf16* token) const noexcept {
     const auto* const bytes = reinterpret_cast<const char*>(token);
-    for (std::size_t at = 0; at < config_.hidden * sizeof(bf16); at += cache_line_bytes)
+    for (std::size_t at = 0; at < map_.output_bytes(); at += cache_line_bytes)
       __builtin_prefetch(bytes + at, 0, 2);
   }
 
-  exchange_config config_;
-  exchange_layout layout_;
+  memory_map map_;
   [[no_unique_address]] Codec codec_;
-  std::vector<std::byte*> parts_;
-  std::vector<std::byte> encoded_;
-  std::vector<std::byte> encoded_scales_;
+  rank_id mine_;
+  bool at_home_;
+  std::size_t ranks_ = 0;
+  std::vector<std::byte*> parts_;  ///< [in_flight][ranks]
 };
 
 }  // namespace peerbus::moe::detail

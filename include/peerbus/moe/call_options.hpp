@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/lane.hpp>
+
+namespace peerbus::moe {
+
+/// The tensors that travel with the tokens, in the order of `exchange_config::attachments`; empty
+/// where none is configured.
+using attachments = std::array<std::span<const std::byte>, max_attachments>;
+
+/// What a call of an exchange may say beyond its data.
+struct call_options {
+  std::optional<deadline> until{};  ///< none: the communicator's default, from the call on
+  lane as{};
+  moe::attachments attachments{};  ///< of `dispatch` and `dispatch_send`
+};
+
+}  // namespace peerbus::moe

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/moe/detail/batch_input.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/plan.hpp>
+#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/received_tokens.hpp>
+#include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/row_block.hpp>
+
+namespace peerbus::moe::detail {
+
+/// How far a batch has come. In `counted`, `sent` and `returning` this rank owes a call that takes
+/// up what it began.
+enum class stage : std::uint8_t {
+  idle,       ///< never used
+  counted,    ///< counts are posted; rows go out once all ranks have counted
+  sent,       ///< this rank's rows are out
+  received,   ///< all rows for this rank are in
+  returning,  ///< outputs are announced
+  returned    ///< combined
+};
+
+inline std::string_view describe(stage reached) noexcept {
+  switch (reached) {
+    case stage::idle: return "not dispatched";
+    case stage::counted:
+    case stage::sent: return "not received yet";
+    case stage::received: return "received";
+    case stage::returning: return "on its way home";
+    case stage::returned: return "combined already";
+  }
+  return "unknown";
+}
+
+/// The local half of what a batch set holds: everything a rank knows of the dispatch that uses the
+/// set, and the views that it hands out. All memory is taken at construction.
+template <token_codec Codec, row_layout Layout>
+class batch {
+ public:
+  static constexpr bool by_rank = std::same_as<Layout, rank_major>;
+  using received_type = std::conditional_t<by_rank, received_tokens<Codec>, received<Codec>>;
+
+  batch(const exchange_config& config, const block_geometry& geometry, rank_id rank,
+        std::size_t ranks)
+      : plan{config, geometry, rank, ranks}, rank_{rank} {
+    const std::size_t local = plan.placement().count(rank);
+    if constexpr (by_rank) {
+      starts_.resize(local + 1);
+      uses_.resize(geometry.row_capacity * std::min(config.top_k, local));
+    } else {
+      views_.reserve(local);
+    }
+  }
+
+  dispatch_plan plan;
+  batch_input input;
+  stage at = stage::idle;
+  std::uint64_t number = 0;    ///< of the dispatch
+  std::uint64_t combines = 0;  ///< attempts, of all dispatches that used the set
+  std::optional<refusal> refused;
+  rank_id refused_by{0};
+
+  /// The set is used for dispatch `n` from now on.
+  void begin(std::uint64_t n, const batch_input& given) noexcept {
+    before_ = {at, number};
+    at = stage::counted;
+    number = n;
+    input = given;
+    refused.reset();
+  }
+  /// The dispatch did not happen: what the set held before is still there.
+  void undo() noexcept {
+    at = before_.at;
+    number = before_.number;
+  }
+
+  /// Makes the views of what arrived; zeroes gaps if the layout wants that.
+  [[nodiscard]] received_type publish(const void* exchange, Codec codec,
+                                      typename row_block<Codec>::memory memory) noexcept {
+    const auto block = [&](std::size_t b, std::uint32_t next) noexcept {
+      return row_block<Codec>{codec, memory, plan.arrivals(b), next};
+    };
+    if constexpr (by_rank) {
+      const row_block<Codec> rows = block(0, plan.end());
+      index_uses(rows, *memory.map, memory.local);
+      return received_tokens<Codec>{
+          exchange, ticket{number}, rows, plan.placement().first(rank_), {starts_, uses_}};
+    } else {
+      const std::size_t local = plan.placement().count(rank_);
+      std::size_t arrived = 0;
+      views_.clear();
+      for (std::size_t e = 0; e < local; ++e) {
+        const std::uint32_t next = e + 1 < local ? plan.arrivals(e + 1).front() : plan.end();
+        views_.emplace_back(plan.placement().first(rank_) + e, block(e, next));
+        arrived += views_.back().count();
+        if (plan.geometry().zero_gaps) zero_gap(views_.back(), *memory.map, memory.local);
+      }
+      using element = typename Codec::element;
+      const std::size_t bytes = plan.end() * memory.map->format.row_bytes;
+      return received<Codec>{exchange,
+                             ticket{number},
+                             views_,
+                             arrived,
+                             {reinterpret_cast<const element*>(memory.local + memory.map->rows),
+                              bytes / sizeof(element)}};
+    }
+  }
+
+ private:
+  static void zero_gap(const row_block<Codec>& rows, const memory_map& map,
+                       std::byte* local) noexcept {
+    const std::size_t begin = rows.first_row() + rows.count();
+    const std::size_t count = rows.padded_count() - rows.count();
+    for (const auto& [offset, row_bytes] :
+         {std::pair{map.rows, map.format.row_bytes}, std::pair{map.scales, map.format.scale_bytes}})
+      std::fill_n(local + offset + begin * row_bytes, count * row_bytes, std::byte{0});
+  }
+
+  /// Counting sort of the rows' slots by expert.
+  void index_uses(const row_block<Codec>& rows, const memory_map& map,
+                  const std::byte* local) noexcept {
+    const auto* const experts = reinterpret_cast<const std::int32_t*>(local + map.experts);
+    const std::size_t width = map.slot_bytes / sizeof(std::int32_t);
+    const auto for_each_use = [&](auto&& visit) noexcept {
+      for (std::uint32_t row = 0; row < rows.count(); ++row)
+        for (std::uint32_t slot = 0; slot < width; ++slot)
+          if (const std::int32_t e = experts[row * width + slot]; e >= 0)
+            visit(static_cast<std::size_t>(e), row_use{row, slot});
+    };
+    // starts_[e + 1] counts the uses of e, then is where those of e begin, then where they end.
+    std::fill(starts_.begin(), starts_.end(), 0U);
+    for_each_use([&](std::size_t e, row_use) { ++starts_[e + 1]; });
+    std::uint32_t before = 0;
+    for (std::size_t e = 0; e + 1 < starts_.size(); ++e) {
+      const std::uint32_t here = starts_[e + 1];
+      starts_[e + 1] = before;
+      before += here;
+    }
+    for_each_use([&](std::size_t e, row_use use) { uses_[starts_[e + 1]++] = use; });
+  }
+
+  struct use_of_set {
+    stage at = stage::idle;
+    std::uint64_t number = 0;
+  };
+
+  rank_id rank_;
+  use_of_set before_;
+  std::vector<expert_rows<Codec>> views_;
+  std::vector<std::uint32_t> starts_;
+  std::vector<row_use> uses_;
+};
+
+}  // namespace peerbus::moe::detail

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/refusal.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::moe::detail {
+
+/// What ranks tell each other of an exchange besides rows: counts, refusals, and that rows or
+/// outputs are there.
+template <transport Transport>
+class post_office {
+ public:
+  /// Each batch set has, in each phase, a signal per source rank.
+  enum class phase : std::size_t { counts = 0, rows = 1, outputs = 2 };
+
+  /// One phase of an operation as the ranks know it: `epoch` is the value of its signals.
+  struct step {
+    std::string_view name;  ///< of the operation, for people
+    std::uint64_t number;   ///< of the dispatch, for people
+    std::size_t set;
+    phase which;
+    std::uint64_t epoch;
+  };
+
+  [[nodiscard]] static constexpr std::size_t signals(const memory_map& map,
+                                                     std::size_t ranks) noexcept {
+    return 3 * map.in_flight * ranks;
+  }
+
+  post_office(communicator<Transport>& comm, window<Transport>& memory, const memory_map& map)
+      : comm_{&comm}, memory_{&memory}, map_{map} {}
+
+  /// Tells all peers how many rows each block gets from here, or why this rank refuses.
+  void post_counts(const step& now, std::span<const std::uint32_t> counts, const refusal& mine) {
+    const std::size_t at = message_at(now, comm_->rank());
+    std::size_t bytes = write_verdict(now, mine, at);
+    if (!mine) {
+      bytes = memory_map::header_bytes;
+      for (const std::uint32_t count : counts) {
+        static_assert(std::endian::native == std::endian::little, "the low bytes come first");
+        std::memcpy(local(at + bytes), &count, map_.count_bytes);
+        bytes += map_.count_bytes;
+      }
+    }
+    for (const rank_id peer : comm_->peers())
+      require(now, memory_->put_signal(peer, at, memory_->local().subspan(at, bytes),
+                                       signal_of(now, comm_->rank()), now.epoch));
+  }
+
+  /// Leaves word at all peers that this rank refuses a combine. Seen with the next `announce`.
+  void post_refusal(const step& now, const refusal& mine) {
+    const std::size_t at = refusal_at(now, comm_->rank());
+    const std::size_t bytes = write_verdict(now, mine, at);
+    for (const rank_id peer : comm_->peers())
+      require(now, memory_->put(peer, at, memory_->local().subspan(at, bytes)));
+  }
+
+  /// Raises this step's signal at all peers.
+  void announce(const step& now) {
+    for (const rank_id peer : comm_->peers())
+      require(now, memory_->signal(peer, signal_of(now, comm_->rank()), now.epoch));
+  }
+
+  [[nodiscard]] bool all_came(const step& now) const noexcept {
+    for (const rank_id peer : comm_->peers())
+      if (memory_->value(signal_of(now, peer)) < now.epoch) return false;
+    return true;
+  }
+  /// Throws: `error` that names who is missing, and the communicator is poisoned.
+  void await_all(const step& now, deadline until) {
+    for (const rank_id peer : comm_->peers()) {
+      const errc code = memory_->wait(signal_of(now, peer), now.epoch, until, peer);
+      if (code != errc::ok) fail_waiting(now, code);
+    }
+  }
+
+  /// Calls `use(counts_of)`, where `counts_of(rank)` is what that rank counted, one number per
+  /// block.
+  template <class Use>
+  void with_counts(const step& now, std::size_t blocks, Use&& use) const noexcept {
+    switch (map_.count_bytes) {
+      case 1: return use(reader<std::uint8_t>(now, blocks));
+      case 2: return use(reader<std::uint16_t>(now, blocks));
+      default: return use(reader<std::uint32_t>(now, blocks));
+    }
+  }
+
+  struct refused_by {
+    rank_id rank;
+    refusal why;
+  };
+  /// The lowest peer that refuses this step, if any. All ranks see the same refusals.
+  [[nodiscard]] std::optional<refused_by> refused(const step& now) const noexcept {
+    for (const rank_id peer : comm_->ranks()) {
+      if (peer == comm_->rank()) continue;
+      verdict said;
+      const std::size_t at =
+          now.which == phase::counts ? message_at(now, peer) : refusal_at(now, peer);
+      std::memcpy(&said, local(at), sizeof said);
+      if (said.epoch == now.epoch && said.why) return refused_by{peer, said.why};
+    }
+    return std::nullopt;
+  }
+
+  static std::string title(const step& now) {
+    return peerbus::detail::concat(now.name, " ", now.number);
+  }
+  void require(const step& now, errc code) {
+    if (code != errc::ok) comm_->fail(code, title(now) + " failed in the middle");
+  }
+
+ private:
+  [[nodiscard]] std::size_t message_at(const step& now, rank_id source) const noexcept {
+    // Twice as many generations as batches: a rank may send the counts of a batch's next use while
+    // a slow one reads those of this.
+    const std::size_t generation = now.epoch % (2 * map_.in_flight);
+    return map_.counts + (generation * comm_->size() + source.index()) * map_.message_bytes;
+  }
+  [[nodiscard]] std::size_t refusal_at(const step& now, rank_id source) const noexcept {
+    const std::size_t generation = 2 * now.set + now.epoch % 2;
+    return map_.refusals + (generation * comm_->size() + source.index()) * cache_line_bytes;
+  }
+  [[nodiscard]] std::byte* local(std::size_t offset) const noexcept {
+    return memory_->local().data() + offset;
+  }
+  [[nodiscard]] signal_id signal_of(const step& now, rank_id source) const noexcept {
+    const std::size_t group = static_cast<std::size_t>(now.which) * map_.in_flight + now.set;
+    return static_cast<signal_id>(group * comm_->size() + source.index());
+  }
+
+  std::size_t write_verdict(const step& now, const refusal& mine, std::size_t at) {
+    static_assert(sizeof(verdict) <= memory_map::header_bytes);
+    const verdict said{now.epoch, mine};
+    std::memcpy(local(at), &said, sizeof said);
+    return sizeof said;
+  }
+
+  template <class Count>
+  [[nodiscard]] auto reader(const step& now, std::size_t blocks) const noexcept {
+    return [this, now, blocks](rank_id source) noexcept {
+      const std::byte* const at = local(message_at(now, source) + memory_map::header_bytes);
+      return std::span{reinterpret_cast<const Count*>(at), blocks};
+    };
+  }
+
+  [[noreturn]] void fail_waiting(const step& now, errc code) {
+    constexpr std::array names{"counts", "rows", "outputs"};
+    std::string text = peerbus::detail::concat(title(now), ": waited for ",
+                                               names[static_cast<std::size_t>(now.which)]);
+    std::size_t named = 0;
+    for (const rank_id peer : comm_->ranks()) {
+      const std::uint64_t seen = memory_->value(signal_of(now, peer));
+      if (peer == comm_->rank() || seen >= now.epoch) continue;
+      text += peerbus::detail::concat(named++ == 0 ? " of " : ", ", peer, " (epoch ", seen,
+                                      ", expected ", now.epoch, ")");
+    }
+    if (const auto gone = comm_->missing(); !gone.empty()) text += "; " + gone;
+    comm_->fail(code, text);
+  }
+
+  communicator<Transport>* comm_;
+  window<Transport>* memory_;
+  memory_map map_;
+};
+
+}  // namespace peerbus::moe::detail

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/layout.hpp>
+
+namespace peerbus::moe {
+
+/// Bytes of one row of tokens on the wire, as the codec has it.
+struct row_format {
+  std::size_t row_bytes = 0;
+  std::size_t scale_bytes = 0;
+};
+
+/// Whether rows are written where they are read (direct transports) or pass through registered
+/// staging memory of their sender (all others).
+enum class road { direct, staged };
+
+/// What travels beside each row: whose token it is, and in which slot its output goes home. The
+/// triple that Ascend's operators call the assist info.
+struct wire_origin {
+  std::uint32_t token;
+  std::uint16_t rank;
+  std::uint16_t slot;
+};
+static_assert(sizeof(wire_origin) == 8);
+
+/// How counts of rows travel: as narrow as the most tokens allow, since every rank reads those of
+/// all ranks.
+constexpr std::size_t count_bytes_for(std::size_t max_tokens) noexcept {
+  if (max_tokens <= std::numeric_limits<std::uint8_t>::max()) return 1;
+  return max_tokens <= std::numeric_limits<std::uint16_t>::max() ? 2 : 4;
+}
+
+/// Where everything lies in one rank's part of an exchange's window, in bytes from its start, and
+/// how large that is. Exact: the exchange allocates `total` and touches no more. Rows are counted
+/// for the worst case, in which every rank sends all it may to this one; memory that no row reaches
+/// is never touched. What belongs to a batch is there `in_flight` times: the offsets are those of
+/// the first, each further one begins `set_bytes` later.
+struct memory_map {
+  /// Space before the counts in a count message, for the sender's refusal.
+  static constexpr std::size_t header_bytes = cache_line_bytes;
+
+  std::size_t in_flight;
+  std::size_t row_capacity;   ///< rows that can arrive in one dispatch
+  std::size_t output_rows;    ///< rows of outputs that this rank keeps room for
+  std::size_t copies;         ///< the most rows that one token becomes
+  std::size_t count_bytes;    ///< of one count
+  std::size_t message_bytes;  ///< one count message: header, then a count per block
+  row_format format;
+  std::size_t hidden;
+  std::array<std::size_t, max_attachments> attachment_bytes;
+  std::size_t slot_bytes;  ///< of a row's local expert ids, and of their weights; rank-major only
+
+  std::size_t counts;    ///< [2 x in_flight][ranks] count messages
+  std::size_t refusals;  ///< [in_flight][2][ranks] refusals of combine, a cache line each
+
+  std::size_t sets;     ///< start of the first batch's memory
+  std::size_t rows;     ///< [row_capacity][row_bytes]
+  std::size_t scales;   ///< [row_capacity][scale_bytes]
+  std::size_t origins;  ///< [row_capacity] wire_origin
+  std::size_t experts;  ///< [row_capacity][top_k] int32, rank-major only
+  std::size_t weights;  ///< [row_capacity][top_k] float, rank-major only
+  std::array<std::size_t, max_attachments> attachments;  ///< [row_capacity][attachment bytes]
+  std::size_t outputs;                                   ///< [output_rows][hidden] bf16
+  std::size_t set_bytes;
+
+  std::size_t staged;    ///< [max_tokens] of all parts of a row, staged road only
+  std::size_t returned;  ///< [max_tokens][copies][hidden] bf16, staged road only
+  std::size_t total;
+
+  constexpr memory_map(const exchange_config& config, const block_geometry& geometry,
+                       std::size_t ranks, row_format row, road way) noexcept
+      : in_flight{config.in_flight},
+        row_capacity{geometry.row_capacity},
+        output_rows{config.outputs == outputs_at::home && way == road::direct
+                        ? config.max_tokens * geometry.copies_per_token
+                        : geometry.row_capacity},
+        copies{geometry.copies_per_token},
+        count_bytes{count_bytes_for(config.max_tokens)},
+        message_bytes{
+            align_up(header_bytes + geometry.blocks.experts() * count_bytes, cache_line_bytes)},
+        format{row},
+        hidden{config.hidden},
+        attachment_bytes{config.attachments},
+        slot_bytes{geometry.by_rank ? config.top_k * sizeof(std::int32_t) : 0},
+        attachments{} {
+    std::size_t end = 0;
+    const auto place = [&end](std::size_t bytes) {
+      const std::size_t at = end;
+      end = align_up(end + bytes, cache_line_bytes);
+      return at;
+    };
+    counts = place(2 * in_flight * ranks * message_bytes);
+    refusals = place(2 * in_flight * ranks * cache_line_bytes);
+    sets = end;
+    rows = place(row_capacity * format.row_bytes);
+    scales = place(row_capacity * format.scale_bytes);
+    origins = place(row_capacity * sizeof(wire_origin));
+    experts = place(row_capacity * slot_bytes);
+    weights = place(row_capacity * slot_bytes);
+    for (std::size_t a = 0; a < max_attachments; ++a)
+      attachments[a] = place(row_capacity * attachment_bytes[a]);
+    outputs = place(output_rows * output_bytes());
+    set_bytes = end - sets;
+    end = sets + in_flight * set_bytes;
+    staged = end;
+    const bool is_staged = way == road::staged;
+    if (is_staged) place(config.max_tokens * staged_bytes_per_token());
+    returned = place(is_staged ? config.max_tokens * copies * output_bytes() : 0);
+    total = end;
+  }
+
+  /// Bytes of one output.
+  [[nodiscard]] constexpr std::size_t output_bytes() const noexcept {
+    return hidden * sizeof(bf16);
+  }
+  /// Bytes that one row brings with it.
+  [[nodiscard]] constexpr std::size_t row_bytes_in_all() const noexcept {
+    std::size_t bytes =
+        format.row_bytes + format.scale_bytes + sizeof(wire_origin) + 2 * slot_bytes;
+    for (const std::size_t more : attachment_bytes) bytes += more;
+    return bytes;
+  }
+  /// The same where it is staged: a token's rows differ in origin, ids and weights, so those are
+  /// kept per copy.
+  [[nodiscard]] constexpr std::size_t staged_bytes_per_token() const noexcept {
+    const std::size_t per_copy = sizeof(wire_origin) + 2 * slot_bytes;
+    return align_up(row_bytes_in_all() - per_copy + copies * per_copy, cache_line_bytes);
+  }
+
+  struct component {
+    std::string_view name;
+    std::size_t bytes;
+  };
+  /// The same by component, for people who ask where the memory goes. Sums to `total`.
+  [[nodiscard]] constexpr std::array<component, 7> components() const noexcept {
+    return {{{"counts", sets - counts},
+             {"rows", in_flight * (scales - rows)},
+             {"scales", in_flight * (origins - scales)},
+             {"origins", in_flight * (attachments[0] - origins)},
+             {"attachments", in_flight * (outputs - attachments[0])},
+             {"outputs", in_flight * (sets + set_bytes - outputs)},
+             {"staging", total - staged}}};
+  }
+
+  /// The memory that is really taken once dispatches have brought at most `most_rows` rows to this
+  /// rank and `most_tokens` tokens were sent from it, in pages of `page` bytes, for layouts without
+  /// gaps. Outputs are taken where the experts write them.
+  [[nodiscard]] constexpr std::size_t touched(std::size_t most_rows, std::size_t most_tokens,
+                                              std::size_t page = 4096) const noexcept {
+    const bool home = output_rows != row_capacity;
+    const auto pages = [page](std::size_t at, std::size_t bytes) {
+      return bytes == 0 ? 0 : align_up(at + bytes, page) - at / page * page;
+    };
+    std::size_t one =
+        pages(rows, most_rows * format.row_bytes) + pages(scales, most_rows * format.scale_bytes) +
+        pages(origins, most_rows * sizeof(wire_origin)) + pages(experts, most_rows * slot_bytes) +
+        pages(weights, most_rows * slot_bytes) +
+        pages(outputs, (home ? most_tokens * copies : most_rows) * output_bytes());
+    for (std::size_t a = 0; a < max_attachments; ++a)
+      one += pages(attachments[a], most_rows * attachment_bytes[a]);
+    return pages(counts, refusals - counts) + in_flight * one + (total - staged);
+  }
+};
+
+/// Bytes that each row moves in dispatch and in combine: what bandwidths of this library are
+/// computed from.
+constexpr std::size_t dispatch_bytes_per_row(row_format format) noexcept {
+  return format.row_bytes + format.scale_bytes + sizeof(wire_origin);
+}
+constexpr std::size_t combine_bytes_per_row(std::size_t hidden) noexcept {
+  return hidden * sizeof(bf16);
+}
+
+}  // namespace peerbus::moe

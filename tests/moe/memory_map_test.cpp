@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan
+#include <cstddef>
+#include <type_traits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
+
+#include "support/oracle.hpp"
+
+using peerbus::rank_id;
+using peerbus::moe::compact;
+using peerbus::moe::exchange_config;
+using peerbus::moe::expert_placement;
+using peerbus::moe::memory_map;
+using peerbus::moe::outputs_at;
+using peerbus::moe::padded;
+using peerbus::moe::rank_major;
+using peerbus::moe::road;
+using peerbus::moe::row_format;
+
+namespace {
+
+constexpr row_format int8_format(std::size_t hidden) {
+  using codec = peerbus::codec::int8_per_token;
+  return {codec::row_bytes(hidden), codec::scale_bytes(hidden)};
+}
+
+constexpr std::size_t sum(const memory_map& map) {
+  std::size_t all = 0;
+  for (const auto& part : map.components()) all += part.bytes;
+  return all;
+}
+
+// 320 ranks of one expert each, 96 tokens, hidden 7168, top-8, int8.
+constexpr exchange_config paper{.experts = 320, .hidden = 7168, .top_k = 8, .max_tokens = 96};
+constexpr exchange_config paper_home{
+    .experts = 320, .hidden = 7168, .top_k = 8, .max_tokens = 96, .outputs = outputs_at::home};
+constexpr memory_map map_of(const exchange_config& config, std::size_t ranks, road way) {
+  return {config, compact{}.geometry(config, ranks), ranks, int8_format(config.hidden), way};
+}
+constexpr memory_map of_paper = map_of(paper, 320, road::direct);
+constexpr memory_map at_home = map_of(paper_home, 320, road::direct);
+// One expert here: one copy of each token at most.
+static_assert(of_paper.row_capacity == 320 * 96);
+static_assert(of_paper.message_bytes == 64 + 320);  // at most 96 of anything: one byte a count
+static_assert(of_paper.components()[0].bytes == 2 * 320 * 384 + 2 * 320 * 64);   // counts
+static_assert(of_paper.components()[1].bytes == std::size_t{30720} * 7168);      // rows
+static_assert(of_paper.components()[2].bytes == 30720 * 4);                      // scales
+static_assert(of_paper.components()[3].bytes == 30720 * 8);                      // origins
+static_assert(of_paper.components()[4].bytes == 0);                              // attachments
+static_assert(of_paper.components()[5].bytes == std::size_t{30720} * 7168 * 2);  // outputs
+static_assert(of_paper.components()[6].bytes == 0);                              // staging
+static_assert(at_home.components()[5].bytes == std::size_t{96} * 8 * 7168 * 2);  // outputs
+static_assert(of_paper.total < std::size_t{645} << 20);  // what that system takes
+static_assert(at_home.total < 260'000'000);              // 2.5 x less
+static_assert(sum(of_paper) == of_paper.total && sum(at_home) == at_home.total);
+
+static_assert(expert_placement{10, 4}.count(rank_id{1}) == 3);
+static_assert(expert_placement{10, 4}.first(rank_id{3}) == 8);
+static_assert(expert_placement{10, 4}.owner(5) == rank_id{1});
+static_assert(expert_placement{3, 8}.most() == 1);
+
+TEST_CASE("experts are dealt out in order, as the oracle deals them") {
+  for (std::size_t ranks = 1; ranks <= 12; ++ranks)
+    for (std::size_t experts = 1; experts <= 40; ++experts) {
+      CAPTURE(ranks);
+      CAPTURE(experts);
+      const auto owners = oracle::owners({ranks, experts, 16, 1});
+      const expert_placement placement{experts, ranks};
+      std::vector<std::size_t> counts(ranks);
+      std::size_t most = 0;
+      for (std::size_t e = 0; e < experts; ++e) {
+        REQUIRE(placement.owner(e).index() == owners[e]);
+        if (counts[owners[e]]++ == 0) CHECK(placement.first(rank_id{owners[e]}) == e);
+        most = counts[owners[e]] > most ? counts[owners[e]] : most;
+      }
+      for (std::size_t r = 0; r < ranks; ++r) CHECK(placement.count(rank_id{r}) == counts[r]);
+      CHECK(placement.most() == most);
+    }
+}
+
+template <class Layout>
+void check_areas(const Layout& layout, const exchange_config& config, std::size_t ranks, road way) {
+  const row_format format = int8_format(config.hidden);
+  const auto geometry = layout.geometry(config, ranks);
+  const memory_map map{config, geometry, ranks, format, way};
+  // A token has at most one copy per local expert, and top_k in all; rank-major, one.
+  const std::size_t most = (config.experts + ranks - 1) / ranks;
+  const std::size_t tokens = config.max_tokens;
+  const bool by_rank = std::is_same_v<Layout, rank_major>;
+  std::size_t rows = ranks * tokens * (config.top_k < most ? config.top_k : most);
+  if (by_rank) rows = ranks * tokens;
+  if (std::is_same_v<Layout, padded>) rows = ranks * tokens * most;
+  if constexpr (std::is_same_v<Layout, compact>) rows += most * (layout.alignment - 1);
+  CHECK(map.row_capacity == rows);
+  const bool staged = way == road::staged;
+  const bool home = config.outputs == outputs_at::home && !staged;
+  const std::size_t copies = by_rank && ranks < config.top_k ? ranks : config.top_k;
+  const std::size_t blocks = by_rank ? ranks : config.experts;
+  const std::size_t slots = by_rank ? 4 * config.top_k : 0;
+  const std::size_t flights = config.in_flight;
+  const std::size_t row = format.row_bytes + format.scale_bytes;
+  struct area {
+    std::size_t at, bytes;
+  };
+  std::vector<area> areas{{map.counts, 2 * flights * ranks * (64 + map.count_bytes * blocks)},
+                          {map.refusals, 2 * flights * ranks * 40}};
+  for (std::size_t set = 0; set < flights; ++set)
+    for (const area& one : {area{map.rows, rows * format.row_bytes},
+                            {map.scales, rows * format.scale_bytes},
+                            {map.origins, rows * 8},
+                            {map.experts, rows * slots},
+                            {map.weights, rows * slots},
+                            {map.attachments[0], rows * config.attachments[0]},
+                            {map.attachments[1], rows * config.attachments[1]},
+                            {map.outputs, (home ? tokens * copies : rows) * config.hidden * 2}})
+      areas.push_back({one.at + set * map.set_bytes, one.bytes});
+  if (staged) {
+    areas.push_back({map.staged, tokens * (row + config.attachments[0] + config.attachments[1] +
+                                           copies * (8 + 2 * slots))});
+    areas.push_back({map.returned, tokens * copies * config.hidden * 2});
+  }
+  std::size_t end = 0;
+  for (const auto& [at, bytes] : areas) {
+    CHECK(at >= end);
+    CHECK(at % peerbus::cache_line_bytes == 0);
+    end = at + bytes;
+  }
+  CHECK(map.total >= end);
+  CHECK(map.total < end + peerbus::cache_line_bytes);
+  CHECK(sum(map) == map.total);
+  CHECK(map.touched(0, 0) <= map.sets + (map.total - map.staged) + 2 * 4096);
+  CHECK(map.touched(rows, tokens) >= map.total - map.refusals);
+}
+
+}  // namespace
+
+TEST_CASE("areas are aligned, do not overlap, hold the worst case, and sum to the total") {
+  for (const road way : {road::direct, road::staged})
+    for (const outputs_at outputs : {outputs_at::expert, outputs_at::home})
+      for (const std::size_t ranks : {1U, 3U, 8U, 320U})
+        for (const std::size_t experts : {1U, 7U, 64U, 257U})
+          for (const std::size_t hidden : {16U, 48U, 7168U})
+            for (const std::size_t top_k : {1U, 8U, 32U})
+              for (const std::size_t in_flight : {1U, 3U}) {
+                const exchange_config config{.experts = experts,
+                                             .hidden = hidden,
+                                             .top_k = top_k,
+                                             .max_tokens = 5,
+                                             .in_flight = in_flight,
+                                             .outputs = outputs,
+                                             .attachments = {12, top_k * 4}};
+                check_areas(compact{}, config, ranks, way);
+                check_areas(compact{.alignment = 128}, config, ranks, way);
+                check_areas(padded{}, config, ranks, way);
+                check_areas(rank_major{}, config, ranks, way);
+              }
+}
+
+TEST_CASE("counts travel as narrow as they may be") {
+  CHECK(peerbus::moe::count_bytes_for(255) == 1);
+  CHECK(peerbus::moe::count_bytes_for(256) == 2);
+  CHECK(peerbus::moe::count_bytes_for(65535) == 2);
+  CHECK(peerbus::moe::count_bytes_for(65536) == 4);
+}
+
+TEST_CASE("bytes on the wire per row") {
+  CHECK(peerbus::moe::dispatch_bytes_per_row(int8_format(7168)) == 7168 + 4 + 8);
+  CHECK(peerbus::moe::combine_bytes_per_row(7168) == 14336);
+}
