@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <peerbus/core/bf16.hpp>
@@ -49,7 +50,11 @@ class dispatch_plan {
         places_(config.max_tokens * geometry.copies_per_token),
         factors_(places_.size(), 1.0F),
         slots_(config.max_tokens * config.top_k),
-        counted_slots_(slots_.size()) {}
+        counted_slots_(slots_.size()) {
+    owners_.reserve(config.experts);
+    for (std::size_t e = 0; e < config.experts; ++e)
+      owners_.push_back(static_cast<std::uint32_t>(experts_.owner(e).index()));
+  }
 
   /// Checks the input, counts its rows and keeps a copy of the routing for `place`.
   /// Returns: the first thing wrong. What the last `place` found stays as it is.
@@ -121,7 +126,7 @@ class dispatch_plan {
     for (std::size_t k = 0; k < config_.top_k; ++k) {
       const choice& at = slots_[token * config_.top_k + k];
       const bool there =
-          at.expert != -1 && experts_.owner(static_cast<std::size_t>(at.expert)) == to;
+          at.expert != -1 && owners_[static_cast<std::size_t>(at.expert)] == to.index();
       const std::int32_t local =
           there ? at.expert - static_cast<std::int32_t>(experts_.first(to)) : -1;
       const float weight = there ? at.weight : 0.0F;
@@ -147,7 +152,7 @@ class dispatch_plan {
   };
 
   [[nodiscard]] std::size_t block_of(std::size_t expert) const noexcept {
-    return geometry_.by_rank ? experts_.owner(expert).index() : expert;
+    return geometry_.by_rank ? owners_[expert] : expert;
   }
 
   [[nodiscard]] refusal check_sizes(std::span<const bf16> tokens,
@@ -178,7 +183,7 @@ class dispatch_plan {
       places_[s] = {};
       if (slots_[s].expert == -1) continue;
       const auto e = static_cast<std::size_t>(slots_[s].expert);
-      places_[s] = {static_cast<std::uint32_t>(experts_.owner(e).index()), next_[e]++};
+      places_[s] = {owners_[e], next_[e]++};
       factors_[s] = slots_[s].weight;
     }
   }
@@ -189,7 +194,7 @@ class dispatch_plan {
     for (std::size_t s = t * config_.top_k; s < (t + 1) * config_.top_k; ++s) {
       if (slots_[s].expert == -1) continue;
       const auto e = static_cast<std::size_t>(slots_[s].expert);
-      ranks[found++] = static_cast<std::uint32_t>(experts_.owner(e).index());
+      ranks[found++] = owners_[e];
     }
     std::sort(ranks.begin(), ranks.begin() + found);
     const auto end = std::unique(ranks.begin(), ranks.begin() + found);
@@ -199,23 +204,30 @@ class dispatch_plan {
                    [this](std::uint32_t rank) { return row_place{rank, next_[rank]++}; });
   }
 
+  // The loops below go through locals: counts of one byte might alias the members, which would then
+  // be read again for every block.
+
   /// next_[b]: the row, at the rank that holds b, where this rank's first copy for b goes.
   template <class CountsOf>
   void place_blocks(CountsOf&& counts_of) noexcept {
     // First the rows of b from lower ranks in next_, and all rows of b in totals_.
     std::fill(totals_.begin(), totals_.end(), 0U);
+    std::uint32_t* const totals = totals_.data();
+    std::uint32_t* const next = next_.data();
+    const std::size_t blocks = totals_.size();
     for (const rank_id source : all_ranks{ranks_}) {
-      const auto theirs = counts_of(source);
-      if (source == rank_) std::copy(totals_.begin(), totals_.end(), next_.begin());
-      for (std::size_t b = 0; b < totals_.size(); ++b) totals_[b] += theirs[b];
+      const auto* const theirs = counts_of(source).data();
+      if (source == rank_) std::copy_n(totals, blocks, next);
+      for (std::size_t b = 0; b < blocks; ++b) totals[b] += theirs[b];
     }
     // Then the rows of lower blocks of the same rank.
+    const block_geometry geometry = geometry_;
+    std::size_t b = 0;
     for (const rank_id owner : all_ranks{ranks_}) {
       std::uint32_t begin = 0;
-      const std::size_t first = geometry_.blocks.first(owner);
-      for (std::size_t b = first; b < first + geometry_.blocks.count(owner); ++b) {
-        next_[b] += begin;
-        begin = geometry_.next_block(begin, totals_[b]);
+      for (const std::size_t end = b + geometry.blocks.count(owner); b < end; ++b) {
+        next[b] += begin;
+        begin = geometry.next_block(begin, totals[b]);
       }
       if (owner == rank_) end_ = begin;
     }
@@ -223,23 +235,23 @@ class dispatch_plan {
 
   template <class CountsOf>
   void place_arrivals(CountsOf&& counts_of) noexcept {
-    const std::size_t first = geometry_.blocks.first(rank_);
-    const std::size_t local = geometry_.blocks.count(rank_);
+    const block_geometry geometry = geometry_;
+    const std::size_t first = geometry.blocks.first(rank_);
+    const std::size_t local = geometry.blocks.count(rank_);
+    const std::size_t width = ranks_ + 1;
+    std::uint32_t* const arrivals = arrivals_.data();
     for (const rank_id source : all_ranks{ranks_}) {
-      const auto theirs = counts_of(source);
-      for (std::size_t b = 0; b < local; ++b)
-        arrivals_[b * (ranks_ + 1) + source.index()] = theirs[first + b];
+      const auto* const theirs = counts_of(source).data() + first;
+      for (std::size_t b = 0; b < local; ++b) arrivals[b * width + source.index()] = theirs[b];
     }
     std::uint32_t begin = 0;
     for (std::size_t b = 0; b < local; ++b) {
       std::uint32_t row = begin;
-      for (std::size_t source = 0; source <= ranks_; ++source) {
-        std::uint32_t& entry = arrivals_[b * (ranks_ + 1) + source];
-        const std::uint32_t here = source < ranks_ ? entry : 0;
-        entry = row;
-        row += here;
-      }
-      begin = geometry_.next_block(begin, row - begin);
+      std::uint32_t* const block = arrivals + b * width;
+      for (std::size_t source = 0; source + 1 < width; ++source)
+        row += std::exchange(block[source], row);
+      block[width - 1] = row;
+      begin = geometry.next_block(begin, row - begin);
     }
   }
 
@@ -251,6 +263,7 @@ class dispatch_plan {
   std::size_t tokens_ = 0;
   std::size_t counted_tokens_ = 0;
   std::uint32_t end_ = 0;
+  std::vector<std::uint32_t> owners_;  ///< of each expert; spares a division per slot
   std::vector<std::uint32_t> counts_;
   std::vector<std::uint32_t> totals_;
   std::vector<std::uint32_t> next_;

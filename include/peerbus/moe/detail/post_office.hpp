@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -55,12 +55,12 @@ class post_office {
     const std::size_t at = message_at(now, comm_->rank());
     std::size_t bytes = write_verdict(now, mine, at);
     if (!mine) {
-      bytes = memory_map::header_bytes;
-      for (const std::uint32_t count : counts) {
-        static_assert(std::endian::native == std::endian::little, "the low bytes come first");
-        std::memcpy(local(at + bytes), &count, map_.count_bytes);
-        bytes += map_.count_bytes;
+      switch (map_.count_bytes) {
+        case 1: write_counts<std::uint8_t>(counts, at); break;
+        case 2: write_counts<std::uint16_t>(counts, at); break;
+        default: write_counts<std::uint32_t>(counts, at); break;
       }
+      bytes = memory_map::header_bytes + counts.size() * map_.count_bytes;
     }
     for (const rank_id peer : comm_->peers())
       require(now, memory_->put_signal(peer, at, memory_->local().subspan(at, bytes),
@@ -153,6 +153,13 @@ class post_office {
     const verdict said{now.epoch, mine};
     std::memcpy(local(at), &said, sizeof said);
     return sizeof said;
+  }
+
+  template <class Count>
+  void write_counts(std::span<const std::uint32_t> counts, std::size_t at) const noexcept {
+    auto* const to = reinterpret_cast<Count*>(local(at + memory_map::header_bytes));
+    std::transform(counts.begin(), counts.end(), to,
+                   [](std::uint32_t count) { return static_cast<Count>(count); });
   }
 
   template <class Count>
