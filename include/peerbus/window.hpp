@@ -77,6 +77,17 @@ class window {
   [[nodiscard]] errc signal(rank_id peer, signal_id id, std::uint64_t value) noexcept {
     return bus_->signal(peer, memory_, id, value);
   }
+  /// `signal` to each of `peers`, as one operation where the transport has one.
+  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, signal_id id,
+                                 std::uint64_t value) noexcept {
+    if constexpr (requires { bus_->signal_each(peers, memory_, id, value); }) {
+      return bus_->signal_each(peers, memory_, id, value);
+    } else {
+      for (const rank_id peer : peers)
+        if (const errc code = signal(peer, id, value); code != errc::ok) return code;
+      return errc::ok;
+    }
+  }
   /// Adds to the 64-bit word at byte `offset`, a multiple of 8; `before` is what it was.
   [[nodiscard]] errc fetch_add(rank_id peer, std::size_t offset, std::uint64_t addend,
                                std::uint64_t& before) noexcept {

@@ -190,6 +190,34 @@ TEST_CASE("signal_word: one raise wakes all waiters") {
   CHECK(failures == 0);
 }
 
+TEST_CASE("signal_word: raise_each raises and wakes every word that it is given, and no other") {
+  std::array<signal_word, 5> words;
+  std::array<signal_word, 5> seen;
+  constexpr std::uint64_t rounds = 500;
+  std::array<std::uint64_t, 5> payload{};  // plain memory: ThreadSanitizer watches over it
+  std::atomic<int> failures{0};
+  std::vector<std::thread> waiters;
+  for (std::size_t w = 0; w < 4; ++w)
+    waiters.emplace_back([&, w] {
+      for (std::uint64_t i = 1; i <= rounds; ++i) {
+        if (words[w].wait_at_least(i, patience(), park_at_once, healthy) != errc::ok) ++failures;
+        if (payload[w] != i) ++failures;
+        seen[w].raise(i);
+      }
+    });
+  for (std::uint64_t i = 1; i <= rounds; ++i) {
+    payload.fill(i);
+    signal_word::raise_each(4, [&](std::size_t w) -> signal_word& { return words[w]; }, i);
+    for (std::size_t w = 0; w < 4; ++w)
+      if (seen[w].wait_at_least(i, patience(), park_at_once, healthy) != errc::ok) ++failures;
+  }
+  for (auto& waiter : waiters) waiter.join();
+  CHECK(failures == 0);
+  CHECK(words[4].value() == 0);
+  signal_word::raise_each(0, [&](std::size_t) -> signal_word& { return words[4]; }, 7);
+  CHECK(words[4].value() == 0);
+}
+
 TEST_CASE("signal_word: processes pass a baton through shared memory") {
   for (const auto& thresholds : {park_at_once, mixed}) {
     shared_memory signals;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ctest: tsan
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -110,6 +111,28 @@ TEST_CASE_TEMPLATE("peers are other memory, and signals lie beyond the data", Tr
             test::expect_equal(bus.value(window, signal_id{id}), id + 5U, "value");
           for (const std::byte byte : bus.local(window))
             test::expect(byte == std::byte{0}, "signals to leave the data alone");
+        }) == 0);
+}
+
+TEST_CASE_TEMPLATE("signal_each raises at all peers or, if one does not exist, at none", Transport,
+                   peerbus::loopback, peerbus::unified_bus) {
+  CHECK(on_ranks<Transport>(3, [](Transport& bus, direct_window& window) {
+          constexpr signal_id own{0};
+          constexpr signal_id from_0{1};
+          const auto until = deadline::after(std::chrono::seconds{30});
+          if (window.mine() == rank_id{0}) {
+            const std::array peers{rank_id{2}, rank_id{1}, rank_id{0}};
+            const std::array one_too_far{rank_id{1}, rank_id{3}};
+            test::expect_code(bus.signal_each(one_too_far, window, from_0, 9), errc::out_of_range,
+                              "a rank that does not exist");
+            test::expect_code(bus.signal_each(peers, window, signal_id{3}, 9), errc::out_of_range,
+                              "a signal that does not exist");
+            test::expect_ok(bus.signal_each({}, window, own, 9), "no peers");
+            test::expect_ok(bus.signal_each(peers, window, from_0, 7), "signal_each");
+          }
+          test::expect_ok(bus.wait(window, from_0, 7, until, rank_id{0}), "wait");
+          test::expect_equal(bus.value(window, from_0), 7U, "value");
+          test::expect_equal(bus.value(window, own), 0U, "another signal");
         }) == 0);
 }
 

@@ -48,10 +48,18 @@ class alignas(cache_line_bytes) signal_word {
   /// Makes the word `value`, which is not below its present one, after all earlier writes of this
   /// thread are visible, and wakes a parked waiter. One system call if one is parked, else none.
   void raise(std::uint64_t value) noexcept {
-    // A plain store and a fence after it, rather than one exchange: the store's request for the
-    // cache line then overlaps with those of the payload before it.
-    value_.store(value, std::memory_order_release);  // order: pairs with the acquire in `value`.
+    set(value);
+    fence();
     wake_parked();
+  }
+
+  /// Raises `count` words, `word_of(i)`, to one value. One fence serves all, so that their cache
+  /// lines are fetched at the same time rather than one after the other.
+  template <class WordOf>
+  static void raise_each(std::size_t count, WordOf&& word_of, std::uint64_t value) noexcept {
+    for (std::size_t i = 0; i < count; ++i) word_of(i).set(value);
+    fence();
+    for (std::size_t i = 0; i < count; ++i) word_of(i).wake_parked();
   }
 
   /// Returns once the word is at least `value`. `health` is asked every `check_interval` while
@@ -70,7 +78,13 @@ class alignas(cache_line_bytes) signal_word {
   }
 
  private:
-  void wake_parked() noexcept {
+  void set(std::uint64_t value) noexcept {
+    // A plain store and a fence after it, rather than one exchange: the store's request for the
+    // cache line then overlaps with those of the payload before it.
+    value_.store(value, std::memory_order_release);  // order: pairs with the acquire in `value`.
+  }
+
+  static void fence() noexcept {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpragmas"
@@ -80,6 +94,10 @@ class alignas(cache_line_bytes) signal_word {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop
 #endif
+  }
+
+  /// After a `fence` that follows the write of the value.
+  void wake_parked() noexcept {
     const std::uint32_t seen = parked_.load(std::memory_order_relaxed);
     if ((seen & 1U) == 0) return;
     // One more wake-up, nobody announced. Whoever announces himself in between does not sleep, as
@@ -89,8 +107,7 @@ class alignas(cache_line_bytes) signal_word {
   }
 
   void park(std::uint64_t target, deadline until) noexcept {
-    // order: seq_cst, so that the load of `value_` cannot move before it; pairs with the fence in
-    // `wake_parked`.
+    // order: seq_cst, so that the load of `value_` cannot move before it; pairs with `fence`.
     const std::uint32_t announced = parked_.fetch_or(1, std::memory_order_seq_cst) | 1U;
     if (value_.load(std::memory_order_seq_cst) >= target) return;
     detail::futex_wait(parked_, announced, until);

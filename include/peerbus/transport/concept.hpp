@@ -65,6 +65,8 @@ enum class rank_kind { threads, processes };
 /// 11. `flush(peer)`: sources and targets of earlier calls to `peer` are reusable. `quiet()`:
 ///     earlier puts to all peers are visible there.
 /// 12. `progress()` moves things along on transports that need the caller's help.
+/// 13. Optional: `signal_each(peers, window, id, value)` is 5 for each of `peers`, nothing being
+///     raised if one of them does not exist. `window::signal_each` falls back to 5.
 ///
 /// Threads: different windows may be used by different threads at once; one window's data-path
 /// calls may come from several threads as long as they touch different bytes and signals.
@@ -94,7 +96,7 @@ concept transport =
     };
 
 /// A transport whose peers' memory loads and stores like one's own.
-/// 13. `peer_memory(window, peer)`, for a rank that exists, is the start of its part, `shape.bytes`
+/// 14. `peer_memory(window, peer)`, for a rank that exists, is the start of its part, `shape.bytes`
 ///     long. Plain
 ///     stores through it are ordered before a later `signal` to that peer, as puts are; plain loads
 ///     after a `wait` see what its signal published.

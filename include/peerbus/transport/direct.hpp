@@ -90,6 +90,17 @@ class direct_path {
     return errc::ok;
   }
 
+  /// `signal` to several peers at once.
+  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window& at, signal_id id,
+                                 std::uint64_t value) noexcept {
+    for (const rank_id peer : peers)
+      if (!has(at, peer, id)) return errc::out_of_range;
+    signal_word::raise_each(
+        peers.size(),
+        [&](std::size_t i) noexcept -> signal_word& { return at.signal(peers[i], id); }, value);
+    return errc::ok;
+  }
+
   [[nodiscard]] errc put_signal(rank_id peer, const window& at, std::size_t offset,
                                 std::span<const std::byte> source, signal_id id,
                                 std::uint64_t value) noexcept {

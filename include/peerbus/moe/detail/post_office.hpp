@@ -63,8 +63,8 @@ class post_office {
       bytes = memory_map::header_bytes + counts.size() * map_.count_bytes;
     }
     for (const rank_id peer : comm_->peers())
-      require(now, memory_->put_signal(peer, at, memory_->local().subspan(at, bytes),
-                                       signal_of(now, comm_->rank()), now.epoch));
+      require(now, memory_->put(peer, at, memory_->local().subspan(at, bytes)));
+    announce(now);
   }
 
   /// Leaves word at all peers that this rank refuses a combine. Seen with the next `announce`.
@@ -77,8 +77,7 @@ class post_office {
 
   /// Raises this step's signal at all peers.
   void announce(const step& now) {
-    for (const rank_id peer : comm_->peers())
-      require(now, memory_->signal(peer, signal_of(now, comm_->rank()), now.epoch));
+    require(now, memory_->signal_each(comm_->peers(), signal_of(now, comm_->rank()), now.epoch));
   }
 
   [[nodiscard]] bool all_came(const step& now) const noexcept {
