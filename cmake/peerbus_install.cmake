@@ -5,6 +5,7 @@ include(CMakePackageConfigHelpers)
 set(peerbus_package_dir "${CMAKE_INSTALL_DATADIR}/cmake/peerbus")
 
 install(TARGETS peerbus EXPORT peerbus_targets FILE_SET HEADERS)
+install(FILES ${peerbus_topology_headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/peerbus/topology")
 install(
   EXPORT peerbus_targets
   NAMESPACE peerbus::
@@ -24,5 +25,6 @@ write_basic_package_version_file(
 install(
   FILES "${PROJECT_BINARY_DIR}/peerbus-config.cmake"
         "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/peerbus_hwloc.cmake"
   DESTINATION "${peerbus_package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/peerbus")

@@ -13,6 +13,7 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/direct.hpp>
+#include <peerbus/transport/memory_hook.hpp>
 
 namespace peerbus {
 
@@ -23,8 +24,9 @@ class basic_loopback : public direct_path {
   static constexpr rank_kind ranks_are = rank_kind::threads;
 
   /// Throws: `error` unsupported if the ranks of `boot` are not threads of one process.
-  explicit basic_loopback(bootstrap& boot, Wait policy = {})
-      : direct_path{boot, policy.thresholds(boot.ranks_here(), boot.cores_here())} {
+  explicit basic_loopback(bootstrap& boot, Wait policy = {}, memory_hook on_memory = {})
+      : direct_path{boot, policy.thresholds(boot.ranks_here(), boot.cores_here())},
+        on_memory_{std::move(on_memory)} {
     if (boot.addresses() != address_space::shared)
       throw error{errc::unsupported,
                   "loopback connects threads of one process, but these ranks are processes: start "
@@ -37,8 +39,10 @@ class basic_loopback : public direct_path {
     if (!objection) {
       try {
         // One byte at least: an empty mapping does not exist.
-        mine.object = std::make_shared<const mapping>(
+        const auto own = std::make_shared<const mapping>(
             mapping::anonymous(direct_window::mapped_bytes(shape) + 1));
+        if (on_memory_) on_memory_({own->data(), own->size()});
+        mine.object = own;
       } catch (const error& problem) {
         objection = problem;
       }
@@ -50,6 +54,9 @@ class basic_loopback : public direct_path {
       parts.push_back(std::static_pointer_cast<const mapping>(from.object));
     return window{shape, boot().rank(), std::move(parts)};
   }
+
+ private:
+  memory_hook on_memory_;
 };
 
 using loopback = basic_loopback<>;

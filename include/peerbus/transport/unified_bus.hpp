@@ -18,6 +18,7 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/direct.hpp>
+#include <peerbus/transport/memory_hook.hpp>
 
 namespace peerbus {
 
@@ -33,8 +34,9 @@ class basic_unified_bus : public direct_path {
  public:
   static constexpr rank_kind ranks_are = rank_kind::processes;
 
-  explicit basic_unified_bus(bootstrap& boot, Wait policy = {})
-      : direct_path{boot, policy.thresholds(boot.ranks_here(), boot.cores_here())} {}
+  explicit basic_unified_bus(bootstrap& boot, Wait policy = {}, memory_hook on_memory = {})
+      : direct_path{boot, policy.thresholds(boot.ranks_here(), boot.cores_here())},
+        on_memory_{std::move(on_memory)} {}
 
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     const std::size_t bytes = file_bytes(shape);
@@ -56,6 +58,9 @@ class basic_unified_bus : public direct_path {
         parts.push_back(map_file(all[r].fd.get(), bytes, rank_id{r}));
         all[r].fd.reset();
       }
+      // Peers reach for it only after the agreement below.
+      const mapping& own = *parts[boot().rank().index()];
+      if (on_memory_) on_memory_({own.data(), own.size()});
     } catch (const error& problem) {
       objection = problem;
     }
@@ -78,6 +83,8 @@ class basic_unified_bus : public direct_path {
                                                  status.st_size, " bytes, expected ", bytes)};
     return std::make_shared<const mapping>(mapping::shared_file(fd, bytes));
   }
+
+  memory_hook on_memory_;
 };
 
 using unified_bus = basic_unified_bus<>;
