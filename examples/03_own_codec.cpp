@@ -1,40 +1,62 @@
 // SPDX-License-Identifier: MIT
-// A token codec of one's own: a byte of sign per channel, and the mean magnitude as the scale.
+// A token codec of one's own: a bit of sign per channel, and the mean magnitude as the scale.
 #include <cmath>
 #include <cstring>
 
 #include <peerbus/peerbus.hpp>
-using bytes = std::span<const std::byte>;
-struct sign_and_mean {
-  using element = std::uint8_t;
-  static constexpr std::string_view name = "sign_and_mean";
-  static constexpr std::size_t row_bytes(std::size_t hidden) noexcept { return hidden; }
+
+using peerbus::bf16;
+
+class one_bit {
+ public:
+  using element = std::uint8_t;  // What a row is an array of.
+  static constexpr std::string_view name = "one_bit";
+  static constexpr std::size_t hidden_multiple = 128;  // A row has whole 16 bytes.
+  static constexpr std::size_t row_bytes(std::size_t hidden) noexcept { return hidden / 8; }
   static constexpr std::size_t scale_bytes(std::size_t) noexcept { return sizeof(float); }
-  void encode(std::span<const peerbus::bf16> token, std::span<std::byte> row,
+
+  void encode(std::span<const bf16> token, std::span<std::byte> row,
               std::span<std::byte> scale) const noexcept {
     float mean = 0;  // A NaN or an infinity reaches it, and through it every channel.
-    for (auto x : token) mean += std::abs(float(x)) / float(token.size());
-    for (std::size_t i = 0; i < row.size(); ++i) row[i] = std::byte(token[i].bits >> 15U);
-    std::memcpy(scale.data(), &mean, sizeof mean);
+    for (const bf16 x : token) mean += std::abs(float{x}) / static_cast<float>(token.size());
+    std::memcpy(scale.data(), &mean, sizeof(mean));
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      unsigned signs = 0;
+      for (std::size_t bit = 0; bit < 8; ++bit)
+        if (token[8 * i + bit].bits >= 0x8000) signs |= 1U << bit;
+      row[i] = static_cast<std::byte>(signs);
+    }
   }
-  void decode(bytes row, bytes scale, std::span<float> out) const noexcept {
+
+  void decode(std::span<const std::byte> row, std::span<const std::byte> scale,
+              std::span<float> out) const noexcept {
     float mean = 0;
-    std::memcpy(&mean, scale.data(), sizeof mean);
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = row[i] == std::byte{0} ? mean : -mean;
+    std::memcpy(&mean, scale.data(), sizeof(mean));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const bool negative = (row[i / 8] >> (i % 8) & std::byte{1}) != std::byte{0};
+      out[i] = negative ? -mean : mean;
+    }
   }
 };
-static_assert(peerbus::token_codec<sign_and_mean>);
+static_assert(peerbus::token_codec<one_bit>);
 
 int main() {
   return peerbus::run<peerbus::unified_bus>(4, [](auto& comm) {
-    peerbus::moe::exchange moe{comm, {4, 64, 1, 1}, sign_and_mean{}};
-    std::vector<peerbus::bf16> token(64, peerbus::bf16{-2.0F}), out(64);
-    std::vector<std::int32_t> id{static_cast<std::int32_t>(comm.rank().index() + 1) % 4};
-    std::vector<float> weight{0.5F}, row(64);
-    auto received = moe.dispatch(token, {id, weight});  // One token, to the next rank's expert.
-    received.experts()[0].decode(0, row);
-    for (unsigned i = 0; i < 64; ++i) received.experts()[0].output(0)[i] = peerbus::bf16{row[i]};
+    constexpr std::size_t hidden = 128;
+    peerbus::moe::exchange moe{
+        comm, {.experts = 4, .hidden = hidden, .top_k = 1, .max_tokens = 1}, one_bit{}};
+    const std::vector<bf16> token(hidden, bf16{-2.0F});
+    const std::vector<std::int32_t> to{static_cast<std::int32_t>(comm.rank().index() + 1) % 4};
+    const std::vector<float> weight{0.5F};
+
+    auto received = moe.dispatch(token, {to, weight});  // One row, to the next rank's expert.
+    auto& expert = received.experts()[0];
+    std::vector<float> row(hidden);
+    expert.decode(0, row);
+    for (std::size_t i = 0; i < hidden; ++i) expert.output(0)[i] = bf16{row[i]};
+
+    std::vector<bf16> out(hidden);
     moe.combine(received, out);
-    return out == std::vector(64, peerbus::bf16{-1.0F}) ? 0 : 1;
+    return out == std::vector<bf16>(hidden, bf16{-1.0F}) ? 0 : 1;
   });
 }

@@ -22,10 +22,13 @@ peerbus_has_package() {
     ninja-build) command -v ninja >/dev/null ;;
     clang) command -v clang++ >/dev/null ;;
     g++ | clang-format-* | clang-tidy-*) command -v "$1" >/dev/null ;;
+    g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ >/dev/null ;;
+    qemu-user) command -v qemu-aarch64 >/dev/null ;;
     doctest-dev) peerbus_has_header doctest/doctest.h ;;
     libbenchmark-dev) peerbus_has_header benchmark/benchmark.h ;;
     libcli11-dev) peerbus_has_header CLI/CLI.hpp ;;
     nlohmann-json3-dev) peerbus_has_header nlohmann/json.hpp ;;
+    libhwloc-dev) peerbus_has_header hwloc.h ;;
     *) dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q ' installed$' ;;
   esac
 }

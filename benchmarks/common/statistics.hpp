@@ -10,6 +10,7 @@ namespace bench {
 
 struct statistics {
   double min = 0;
+  double p10 = 0;
   double p50 = 0;
   double p90 = 0;
   double p99 = 0;
@@ -24,7 +25,7 @@ inline statistics summarise(std::vector<double> samples) {
         static_cast<std::size_t>(std::ceil(fraction * static_cast<double>(samples.size())));
     return samples[std::min(samples.size(), std::max<std::size_t>(rank, 1)) - 1];
   };
-  return {samples.front(), at(0.50), at(0.90), at(0.99), samples.back()};
+  return {samples.front(), at(0.10), at(0.50), at(0.90), at(0.99), samples.back()};
 }
 
 inline double median(std::vector<double> samples) { return summarise(std::move(samples)).p50; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +12,6 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/text.hpp>
-#include <peerbus/moe/received.hpp>
 
 #include "ep_bench/experts.hpp"
 #include "ep_bench/options.hpp"
@@ -27,47 +27,42 @@ class checker {
  public:
   checker(const options& chosen, const oracle& truth, std::size_t rank)
       : chosen_{chosen},
+        by_rank_{chosen.layout == "rank"},
         truth_{&truth},
         rank_{rank},
-        content_{chosen.seed},
+        content_{chosen.seed, grain_of<Codec>},
         codes_(chosen.hidden),
         row_(Codec::row_bytes(chosen.hidden)),
         scale_(Codec::scale_bytes(chosen.hidden)),
+        output_(chosen.hidden),
+        exact_(chosen.hidden),
+        part_(chosen.hidden),
         sums_(chosen.hidden) {}
 
-  /// The rows of all local experts: bytes, scales, origins, order and number.
-  [[nodiscard]] std::string received(const peerbus::moe::received<Codec>& arrived) {
-    std::size_t expert = truth_->first_expert(rank_);
-    for (const auto& rows : arrived.experts()) {
-      const auto& expected = truth_->rows_of(expert);
-      if (rows.id() != expert || rows.count() != expected.size())
-        return say("expert ", rows.id(), " has ", rows.count(), " rows, expected expert ", expert,
-                   " with ", expected.size());
-      for (std::size_t i = 0; i < expected.size(); ++i)
-        if (!right(rows, i, expected[i]))
-          return say("row ", i, " of expert ", expert, " is not token ",
-                     expected[i].slot / chosen_.top_k, " of rank ", expected[i].source);
-      ++expert;
-    }
-    if (expert != truth_->first_expert(rank_ + 1))
-      return say("experts up to ", expert, " arrived, expected up to ",
-                 truth_->first_expert(rank_ + 1));
-    return {};
+  /// What a dispatch brought to this rank, in either kind of layout: bytes, scales, order and
+  /// number of rows, origins where they are told, and, rank-major, the slots and the index.
+  template <class Received>
+  [[nodiscard]] std::string received(const Received& arrived) {
+    if constexpr (requires { arrived.local_experts(); })
+      return by_token(arrived);
+    else
+      return by_expert(arrived);
   }
 
   /// Every element of the combined tokens.
   [[nodiscard]] std::string combined(std::span<const peerbus::bf16> out) {
-    const gate::choice& mine = truth_->mine();
     const std::size_t hidden = chosen_.hidden;
     for (std::size_t token = 0; token < chosen_.tokens; ++token) {
       const float unit = content_.fill(rank_, token, codes_);
-      std::fill(sums_.begin(), sums_.end(), 0.0F);
-      for (std::size_t k = 0; k < chosen_.top_k; ++k) {
-        const std::size_t slot = token * chosen_.top_k + k;
-        const transform applied{static_cast<std::size_t>(mine.experts[slot]), hidden};
-        for (std::size_t j = 0; j < hidden; ++j)
-          sums_[j] =
-              std::fma(mine.weights[slot], static_cast<float>(output(applied, unit, j)), sums_[j]);
+      if (by_rank_) {
+        std::fill(sums_.begin(), sums_.end(), 0.0F);
+        for (const std::size_t at : truth_->ranks_of(rank_, token)) {
+          sum_slots(rank_, token, unit, part_, [&](std::int32_t e) { return holds(at, e); });
+          for (std::size_t j = 0; j < hidden; ++j)
+            sums_[j] += static_cast<float>(peerbus::bf16{part_[j]});
+        }
+      } else {
+        sum_slots(rank_, token, unit, sums_, [](std::int32_t) { return true; });
       }
       for (std::size_t j = 0; j < hidden; ++j)
         if (out[token * hidden + j] != peerbus::bf16{sums_[j]})
@@ -77,40 +72,128 @@ class checker {
     return {};
   }
 
-  /// The output of an expert for this rank's copy in `slot`, as found at `at`.
-  [[nodiscard]] std::string output_of(std::size_t slot, const std::byte* at) {
-    const std::size_t token = slot / chosen_.top_k;
-    const float unit = content_.fill(rank_, token, codes_);
-    const auto expert = static_cast<std::size_t>(truth_->mine().experts[slot]);
-    const transform applied{expert, chosen_.hidden};
-    for (std::size_t j = 0; j < chosen_.hidden; ++j) {
-      const peerbus::bf16 expected = output(applied, unit, j);
-      if (std::memcmp(at + j * sizeof expected, &expected, sizeof expected) != 0)
-        return say("the plain read of token ", token, " finds another row than that of expert ",
-                   expert);
+  /// What an expert, or rank-major a rank, has for a row that this rank sent, as found at `at`.
+  [[nodiscard]] std::string output_of(const oracle::sent_row& sent, const std::byte* at) {
+    const float unit = content_.fill(rank_, sent.token, codes_);
+    if (by_rank_) {
+      sum_slots(rank_, sent.token, unit, part_,
+                [&](std::int32_t e) { return holds(sent.rank, e); });
+    } else {
+      const std::size_t slot = sent.token * chosen_.top_k + sent.copy;
+      apply(static_cast<std::size_t>(truth_->mine().experts[slot]), unit, part_);
     }
+    std::transform(part_.begin(), part_.end(), output_.begin(),
+                   [](float value) { return peerbus::bf16{value}; });
+    if (std::memcmp(at, output_.data(), output_.size() * sizeof output_[0]) != 0)
+      return say("the plain read of token ", sent.token, ", copy ", sent.copy,
+                 " finds another row than that of rank ", sent.rank);
     return {};
   }
 
  private:
-  [[nodiscard]] bool right(const peerbus::moe::expert_rows<Codec>& rows, std::size_t i,
-                           const oracle::copy& expected) {
-    const std::size_t token = expected.slot / chosen_.top_k;
-    const float unit = content_.fill(expected.source, token, codes_);
-    as_row<Codec>(codes_, unit, row_.data(), scale_.data());
-    const auto scales = std::as_bytes(rows.scales());
-    const auto origin = rows.origin(i);
-    return std::memcmp(rows.row(i).data(), row_.data(), row_.size()) == 0 &&
-           (scale_.empty() ||
-            std::memcmp(scales.data() + i * scale_.size(), scale_.data(), scale_.size()) == 0) &&
-           origin.rank.index() == expected.source && origin.token == token;
+  template <class Received>
+  [[nodiscard]] std::string by_expert(const Received& arrived) {
+    std::size_t expert = truth_->first_expert(rank_);
+    for (const auto& rows : arrived.experts()) {
+      const auto& expected = truth_->rows_of(expert);
+      if (rows.id() != expert || rows.count() != expected.size())
+        return say("expert ", rows.id(), " has ", rows.count(), " rows, expected expert ", expert,
+                   " with ", expected.size());
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        const std::size_t token = expected[i].slot / chosen_.top_k;
+        if (!right(rows, i, {expected[i].source, token, expected[i].slot % chosen_.top_k}))
+          return say("row ", i, " of expert ", expert, " is not token ", token, " of rank ",
+                     expected[i].source);
+      }
+      ++expert;
+    }
+    if (expert != truth_->first_expert(rank_ + 1))
+      return say("experts up to ", expert, " arrived, expected up to ",
+                 truth_->first_expert(rank_ + 1));
+    return {};
   }
 
-  [[nodiscard]] peerbus::bf16 output(const transform& applied, float unit,
-                                     std::size_t column) const noexcept {
-    const std::size_t from = column + applied.rotation;
-    const std::int8_t code = codes_[from < codes_.size() ? from : from - codes_.size()];
-    return peerbus::bf16{static_cast<float>(code) * unit * applied.factor};
+  template <class Received>
+  [[nodiscard]] std::string by_token(const Received& arrived) {
+    const auto expected = truth_->rows_at(rank_);
+    if (arrived.count() != expected.size())
+      return say(arrived.count(), " rows arrived, expected ", expected.size());
+    std::vector<std::size_t> used(arrived.local_experts());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (!right(arrived, i, expected[i]))
+        return say("row ", i, " is not token ", expected[i].token, " of rank ", expected[i].source);
+      const gate::choice& route = truth_->choice_of(expected[i].source);
+      for (std::size_t k = 0; k < chosen_.top_k; ++k) {
+        const std::size_t slot = expected[i].token * chosen_.top_k + k;
+        const bool here = holds(rank_, route.experts[slot]);
+        const auto local =
+            here ? route.experts[slot] - static_cast<std::int32_t>(truth_->first_expert(rank_))
+                 : -1;
+        if (arrived.experts(i)[k] != local ||
+            arrived.weights(i)[k] != (here ? route.weights[slot] : 0.0F))
+          return say("slot ", k, " of row ", i, " has local expert ", arrived.experts(i)[k],
+                     " with weight ", arrived.weights(i)[k], ", expected ", local, " with ",
+                     here ? route.weights[slot] : 0.0F);
+        if (!here) continue;
+        const auto uses = arrived.uses_of(static_cast<std::size_t>(local));
+        const std::size_t at = used[static_cast<std::size_t>(local)]++;
+        if (at >= uses.size() || uses[at].row != i || uses[at].slot != k)
+          return say("use ", at, " of local expert ", local, " is not slot ", k, " of row ", i);
+      }
+    }
+    for (std::size_t e = 0; e < used.size(); ++e)
+      if (arrived.uses_of(e).size() != used[e])
+        return say("local expert ", e, " has ", arrived.uses_of(e).size(), " uses, expected ",
+                   used[e]);
+    return {};
+  }
+
+  template <class Rows>
+  [[nodiscard]] bool right(const Rows& rows, std::size_t i, const oracle::token_row& expected) {
+    const float unit = content_.fill(expected.source, expected.token, codes_);
+    as_row<Codec>(codes_, unit, row_.data(), scale_.data());
+    if constexpr (requires { rows.origin(i); }) {
+      const auto origin = rows.origin(i);
+      if (origin.rank.index() != expected.source || origin.token != expected.token ||
+          origin.slot != expected.copy)
+        return false;
+    }
+    const auto scales = std::as_bytes(rows.scales());
+    return std::memcmp(rows.row(i).data(), row_.data(), row_.size()) == 0 &&
+           (scale_.empty() ||
+            std::memcmp(scales.data() + i * scale_.size(), scale_.data(), scale_.size()) == 0);
+  }
+
+  [[nodiscard]] bool holds(std::size_t rank, std::int32_t expert) const noexcept {
+    return truth_->holds(rank, expert);
+  }
+
+  /// What `expert` makes of the token in `codes_`, in f32, where it is exact.
+  void apply(std::size_t expert, float unit, std::vector<float>& out) const noexcept {
+    const transform applied{expert, chosen_.hidden};
+    const std::size_t left = out.size() - applied.rotation;
+    const float factor = unit * applied.factor;
+    for (std::size_t j = 0; j < left; ++j)
+      out[j] = static_cast<float>(codes_[j + applied.rotation]) * factor;
+    for (std::size_t j = left; j < out.size(); ++j)
+      out[j] = static_cast<float>(codes_[j - left]) * factor;
+  }
+
+  /// Weighted sum of the token in `codes_` over its slots, in their order, whose expert `wanted`
+  /// accepts. Outputs of experts are bf16.
+  template <class Wanted>
+  void sum_slots(std::size_t source, std::size_t token, float unit, std::vector<float>& sum,
+                 Wanted&& wanted) {
+    const gate::choice& route = truth_->choice_of(source);
+    std::fill(sum.begin(), sum.end(), 0.0F);
+    for (std::size_t k = 0; k < chosen_.top_k; ++k) {
+      const std::size_t slot = token * chosen_.top_k + k;
+      if (!wanted(route.experts[slot])) continue;
+      apply(static_cast<std::size_t>(route.experts[slot]), unit, exact_);
+      for (std::size_t j = 0; j < sum.size(); ++j)
+        sum[j] =
+            std::fma(route.weights[slot], static_cast<float>(peerbus::bf16{exact_[j]}), sum[j]);
+    }
   }
 
   template <class... Parts>
@@ -119,12 +202,16 @@ class checker {
   }
 
   options chosen_;
+  bool by_rank_;
   const oracle* truth_;
   std::size_t rank_;
   payload content_;
   std::vector<std::int8_t> codes_;
   std::vector<std::byte> row_;
   std::vector<std::byte> scale_;
+  std::vector<peerbus::bf16> output_;
+  std::vector<float> exact_;
+  std::vector<float> part_;
   std::vector<float> sums_;
 };
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
-#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/config.hpp>
 
 namespace ep_bench {
 
@@ -28,24 +30,65 @@ class expert_work {
  public:
   explicit expert_work(std::size_t hidden) : row_(hidden) {}
 
-  template <class Codec>
-  void run(const peerbus::moe::received<Codec>& received) noexcept {
-    const auto& kernels = peerbus::kernel::best();
-    for (auto& expert : received.experts()) {
-      const transform apply{expert.id(), row_.size()};
-      const std::size_t left = row_.size() - apply.rotation;
-      for (std::size_t i = 0; i < expert.count(); ++i) {
-        expert.decode(i, row_);
-        for (float& value : row_) value *= apply.factor;
-        peerbus::bf16* const out = expert.output(i).data();
-        kernels.narrow(row_.data() + apply.rotation, left, out);
-        kernels.narrow(row_.data(), apply.rotation, out + left);
-      }
-    }
+  /// `received` has a range `experts()`, each with `id`, `count`, `decode` and `output`; or it is
+  /// rank-major, as `peerbus::moe::received_tokens`: each row's output is then the weighted sum of
+  /// what its experts make of it, each rounded to bf16, in the order of its slots.
+  template <class Received>
+  void run(const Received& received) noexcept {
+    if constexpr (requires { received.local_experts(); })
+      sum_by_token(received);
+    else
+      transform_by_expert(received);
   }
 
  private:
+  template <class Received>
+  void transform_by_expert(const Received& received) noexcept {
+    for (const auto& expert : received.experts())
+      for (std::size_t i = 0; i < expert.count(); ++i) {
+        expert.decode(i, row_);
+        const transform apply{expert.id(), row_.size()};
+        for (float& value : row_) value *= apply.factor;
+        rotate(apply, expert.output(i).data());
+      }
+  }
+
+  template <class Received>
+  void sum_by_token(const Received& received) noexcept {
+    std::array<const peerbus::bf16*, peerbus::moe::max_top_k> results{};
+    std::array<float, peerbus::moe::max_top_k> weights{};
+    results_.resize(peerbus::moe::max_top_k * row_.size());
+    scaled_.resize(row_.size());
+    for (std::size_t i = 0; i < received.count(); ++i) {
+      received.decode(i, scaled_);
+      std::size_t count = 0;
+      for (std::size_t k = 0; k < received.experts(i).size(); ++k) {
+        const std::int32_t local = received.experts(i)[k];
+        if (local < 0) continue;
+        const transform apply{received.first_expert() + static_cast<std::size_t>(local),
+                              row_.size()};
+        for (std::size_t j = 0; j < row_.size(); ++j) row_[j] = scaled_[j] * apply.factor;
+        peerbus::bf16* const result = results_.data() + count * row_.size();
+        rotate(apply, result);
+        results[count] = result;
+        weights[count++] = received.weights(i)[k];
+      }
+      peerbus::kernel::best().weighted_sum(results.data(), weights.data(), count, row_.size(),
+                                           received.output(i).data());
+    }
+  }
+
+  /// From `row_`, rounded.
+  void rotate(const transform& apply, peerbus::bf16* out) const noexcept {
+    const auto& kernels = peerbus::kernel::best();
+    const std::size_t left = row_.size() - apply.rotation;
+    kernels.narrow(row_.data() + apply.rotation, left, out);
+    kernels.narrow(row_.data(), apply.rotation, out + left);
+  }
+
   std::vector<float> row_;
+  std::vector<float> scaled_;  // The rest rank-major only.
+  std::vector<peerbus::bf16> results_;
 };
 
 }  // namespace ep_bench

@@ -3,21 +3,43 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "common/statistics.hpp"
+#include "ep_bench/options.hpp"
 #include "ep_bench/outcome.hpp"
 
 namespace ep_bench {
 
-inline constexpr std::string_view bytes_formula =
-    "per rank: dispatch = tokens x top_k x (row + scale + 8), with row + scale = hidden + 4 for "
-    "int8 and 2 x hidden for bf16, and 8 for the origin; combine = tokens x top_k x 2 x hidden";
+/// Where rows and outputs lie and who moves them, in words.
+inline std::string words_for_layout(const options& chosen) {
+  std::string words = chosen.layout == "rank" ? "rank-major" : chosen.layout;
+  if (chosen.outputs == "home") words += ", outputs at home";
+  if (chosen.lanes > 1) words += ", " + std::to_string(chosen.lanes) + " lanes";
+  return words;
+}
+
+/// How the bytes of a run are counted, in words.
+inline std::string bytes_formula(const options& chosen) {
+  const std::string row = chosen.codec == "bf16"   ? "2 x hidden"
+                          : chosen.codec == "int8" ? "hidden + 4"
+                          : chosen.codec == "fp8"  ? "hidden + hidden / 32"
+                                                   : "hidden + hidden / 128 to whole words";
+  const bool by_rank = chosen.layout == "rank";
+  return "per rank: dispatch = rows x (row and scales + 8" +
+         std::string{by_rank ? " + 8 x top_k" : ""} + "), with row and scales = " + row + " for " +
+         chosen.codec + ", 8 for the origin" +
+         (by_rank ? ", 8 x top_k for expert ids and weights" : "") +
+         "; combine = rows x 2 x hidden; rows = " +
+         (by_rank ? "pairs of a token and a rank with experts of it, counted on rank 0"
+                  : "tokens x top_k");
+}
 
 inline constexpr std::string_view what_is_checked =
     "bitwise against a plain reference, before and after timing: every received row with its scale "
-    "and origin, its expert and its order; every combined element, by fma in slot order; the bytes "
-    "that the plain copy writes and reads";
+    "and origin, its expert (or its slots) and its order; every combined element, by fma in order; "
+    "the bytes that the plain copy writes and reads";
 
 /// The statistics that a report shows; there are some only if something was timed.
 struct figures {
@@ -26,16 +48,37 @@ struct figures {
   bench::statistics pair;
   bench::statistics plain_dispatch;
   bench::statistics plain_combine;
+  /// Of all ranks' bytes, copied by as many ranks as there are cores; none if each has its own.
+  std::optional<bench::statistics> shared_plain_dispatch;
+  std::optional<bench::statistics> shared_plain_combine;
   std::optional<double> signal_one_way_ns;  ///< none with one rank
 
   [[nodiscard]] static std::optional<figures> of_run(const outcome& result) {
-    if (of(result.samples, series::dispatch).empty()) return std::nullopt;
-    const auto in = [&](series which) { return bench::summarise(of(result.samples, which)); };
-    figures found{in(series::dispatch),       in(series::combine),       in(series::pair),
-                  in(series::plain_dispatch), in(series::plain_combine), std::nullopt};
+    if (result.samples.empty()) return std::nullopt;
+    const auto in = [&](series which) { return bench::summarise(result.of(which)); };
+    figures found{in(series::dispatch),
+                  in(series::combine),
+                  in(series::pair),
+                  in(series::plain_dispatch),
+                  in(series::plain_combine),
+                  std::nullopt,
+                  std::nullopt,
+                  std::nullopt};
+    if (result.crowded) {
+      found.shared_plain_dispatch = in(series::shared_plain_dispatch);
+      found.shared_plain_combine = in(series::shared_plain_combine);
+    }
     if (!result.signal_one_way_ns.empty())
       found.signal_one_way_ns = bench::median(result.signal_one_way_ns);
     return found;
+  }
+
+  /// What an operation is compared with: what the cores can do together where ranks share them.
+  [[nodiscard]] const bench::statistics& dispatch_floor() const noexcept {
+    return shared_plain_dispatch ? *shared_plain_dispatch : plain_dispatch;
+  }
+  [[nodiscard]] const bench::statistics& combine_floor() const noexcept {
+    return shared_plain_combine ? *shared_plain_combine : plain_combine;
   }
 };
 

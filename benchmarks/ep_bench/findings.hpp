@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
@@ -21,6 +22,18 @@ class shared_findings {
  public:
   explicit shared_findings(peerbus::communicator<Transport>& comm)
       : comm_{&comm}, texts_{comm.make_window(text_bytes, 0)} {}
+
+  /// Collective. Returns: what rank 0 passes.
+  [[nodiscard]] std::uint64_t of_first(std::uint64_t mine) {
+    std::memcpy(texts_.local().data(), &mine, sizeof mine);
+    comm_->barrier();
+    std::uint64_t theirs = 0;
+    const peerbus::rank_id first{0};
+    peerbus::check(texts_.get(first, 0, std::span{&theirs, 1}), "reading findings");
+    peerbus::check(texts_.flush(first), "reading findings");
+    comm_->barrier();
+    return theirs;
+  }
 
   /// Collective. Returns: what the first rank that has found something says, or nothing.
   [[nodiscard]] std::string first_of_all(const std::string& mine) {

@@ -6,52 +6,60 @@
 #include <exception>
 #include <string>
 #include <variant>
+#include <vector>
 
-#include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/environment.hpp>
-#include <peerbus/bootstrap/local.hpp>
-#include <peerbus/bootstrap/threads.hpp>
-#include <peerbus/core/cores.hpp>
-#include <peerbus/core/wait.hpp>
 
+#include "ep_bench/html/page.hpp"
+#include "ep_bench/launch.hpp"
+#include "ep_bench/machine.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/rank.hpp"
+#include "ep_bench/report.hpp"
+#include "ep_bench/topology.hpp"
 
 namespace {
 
 using ep_bench::options;
-using ep_bench::placement;
 
-int join_launched(const options& chosen) {
-  if (chosen.transport == "loopback") {
-    ep_bench::complain("--transport",
-                       "loopback given, whose ranks are threads of one process, but a launcher has "
-                       "started processes; expected ub");
-    return ep_bench::bad_command_line;
-  }
-  auto boot = peerbus::environment_bootstrap::from_environment();
-  if (chosen.ranks_given && chosen.ranks != boot.size()) {
-    ep_bench::complain("--ranks", std::to_string(chosen.ranks) +
-                                      " given, expected as many as the launcher has started, " +
-                                      std::to_string(boot.size()));
-    return ep_bench::bad_command_line;
-  }
-  options here = chosen;
-  here.ranks = boot.size();
-  return ep_bench::run_unified_bus(boot, here, placement::by_launcher);
+void show(const options& chosen, const ep_bench::group& who, const ep_bench::outcome& result) {
+  const auto where = ep_bench::machine::here();
+  print(chosen, who, where, result);
+  if (!chosen.json.empty()) write_json(chosen, who, where, result);
 }
 
-int start(const options& chosen) {
-  const bool pin = chosen.pin.value_or(chosen.ranks <= peerbus::usable_cores());
-  const placement how = pin ? placement::pinned : placement::not_pinned;
+int join_launched(const options& chosen) {
+  const auto refuse = [](const char* option, const std::string& text) {
+    ep_bench::complain(option, text);
+    return ep_bench::bad_command_line;
+  };
   if (chosen.transport == "loopback")
-    return peerbus::run_threads(chosen.ranks, [&](peerbus::bootstrap& boot) {
-      return ep_bench::run_loopback(boot, chosen, how);
-    });
-  return peerbus::run_local(
-      chosen.ranks,
-      [&](peerbus::bootstrap& boot) { return ep_bench::run_unified_bus(boot, chosen, how); },
-      {.pin = pin});
+    return refuse("--transport",
+                  "loopback given, whose ranks are threads of one process, but a launcher has "
+                  "started processes; expected ub");
+  if (!chosen.report.empty())
+    return refuse("--report",
+                  "given, which starts groups of several sizes itself, but a launcher has started "
+                  "processes; expected to be started once, without a launcher");
+  auto boot = peerbus::environment_bootstrap::from_environment();
+  if (chosen.ranks_given && chosen.ranks != boot.size())
+    return refuse("--ranks", std::to_string(chosen.ranks) +
+                                 " given, expected as many as the launcher has started, " +
+                                 std::to_string(boot.size()));
+  options here = chosen;
+  here.ranks = boot.size();
+  if (chosen.topology) {
+    print_topology(boot, here);
+    return 0;
+  }
+  if (chosen.ablation) {
+    if (here.ranks < 2)
+      return refuse("--ablation",
+                    "given with 1 rank, expected at least 2, as copies within one "
+                    "process go nowhere");
+    return run_ablation(boot, here, ep_bench::placement::by_launcher);
+  }
+  return run_unified_bus(boot, here, ep_bench::placement::by_launcher, show);
 }
 
 }  // namespace
@@ -61,7 +69,11 @@ int main(int argc, char** argv) {
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const auto& chosen = std::get<options>(parsed);
   try {
-    return peerbus::environment_bootstrap::launched() ? join_launched(chosen) : start(chosen);
+    if (peerbus::environment_bootstrap::launched()) return join_launched(chosen);
+    if (chosen.topology) return ep_bench::print_topology(chosen);
+    if (!chosen.report.empty())
+      return ep_bench::write_page(chosen, std::vector<std::string>(argv, argv + argc));
+    return start_group(chosen, show);
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "ep_bench: %s\n", problem.what());
     return 1;

@@ -3,20 +3,22 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
+#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/lane.hpp>
 
 #include "common/clock.hpp"
 #include "ep_bench/check.hpp"
 #include "ep_bench/experts.hpp"
 #include "ep_bench/findings.hpp"
+#include "ep_bench/lane_crew.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
 #include "ep_bench/outcome.hpp"
@@ -26,6 +28,7 @@
 #include "ep_bench/progress.hpp"
 #include "ep_bench/samples.hpp"
 #include "ep_bench/signal_floor.hpp"
+#include "ep_bench/timed.hpp"
 
 namespace ep_bench {
 
@@ -34,128 +37,174 @@ namespace ep_bench {
 /// An iteration is the operations and then the plain copies, so that drift of the machine meets
 /// both alike. Both run in the same surroundings: their sources have just been read, a barrier lets
 /// all ranks start together, and the experts write all outputs anew before they are fetched.
-template <class Transport, class Codec>
+template <class Transport, class Codec, class Layout>
 class measurement {
  public:
-  measurement(peerbus::communicator<Transport>& comm, const options& chosen, bool crowded)
+  /// `crew`: the lanes of this rank. `cores`: how many there are for all ranks together.
+  measurement(peerbus::communicator<Transport>& comm, const options& chosen, lane_crew& crew,
+              std::size_t cores)
       : comm_{&comm},
         chosen_{chosen},
+        crew_{&crew},
         moe_{comm,
              {.experts = chosen.experts,
               .hidden = chosen.hidden,
               .top_k = chosen.top_k,
-              .max_tokens = chosen.tokens}},
+              .max_tokens = chosen.tokens,
+              .outputs = chosen.outputs == "home" ? peerbus::moe::outputs_at::home
+                                                  : peerbus::moe::outputs_at::expert},
+             Codec{},
+             Layout{}},
         truth_{chosen, comm.rank().index(), comm.size()},
         tokens_(chosen.tokens * chosen.hidden),
         combined_(chosen.tokens * chosen.hidden),
         experts_{chosen.hidden},
         check_{chosen, truth_, comm.rank().index()},
         plain_{moe_, chosen, truth_, comm.rank().index()},
+        crowded_{comm.size() > cores},
         findings_{comm},
-        samples_{comm, chosen.iterations},
-        signals_{comm, signal_blocks, crowded} {
-    const payload content{chosen.seed};
-    std::vector<std::int8_t> codes(chosen.hidden);
-    for (std::size_t t = 0; t < chosen.tokens; ++t) {
-      const float unit = content.fill(comm.rank().index(), t, codes);
-      as_bf16(codes, unit, std::as_writable_bytes(tokens_.all()).data() + t * chosen.hidden * 2);
-    }
+        samples_{comm, series_count, chosen.iterations},
+        signals_{comm, signal_blocks, crowded_} {
+    fill_tokens(payload{chosen.seed, grain_of<Codec>}, comm.rank().index(), chosen.hidden,
+                tokens_.all());
+    if (!crowded_ || comm.rank().index() >= cores) return;
+    for (std::size_t r = comm.rank().index(); r < comm.size(); r += cores)
+      shared_plain_.push_back(std::make_unique<plain_copy<Codec>>(moe_, chosen, truth_, r));
   }
 
   [[nodiscard]] outcome run() {
     outcome result;
-    const std::size_t rows = chosen_.tokens * chosen_.top_k;
-    result.dispatch_bytes =
-        rows * peerbus::moe::dispatch_bytes_per_row(
-                   {Codec::row_bytes(chosen_.hidden), Codec::scale_bytes(chosen_.hidden)});
-    result.combine_bytes = rows * peerbus::moe::combine_bytes_per_row(chosen_.hidden);
+    result.dispatch_bytes = plain_.rows() * moe_.map().row_bytes_in_all();
+    result.combine_bytes = plain_.rows() * moe_.map().output_bytes();
 
     result.wrong = findings_.first_of_all(check_everything());
     if (!result.wrong.empty()) return result;
-    for (std::size_t i = 0; i < chosen_.warmup; ++i) iterate(0);
-    progress shown{comm_->rank().index() == 0, chosen_.iterations};
-    const std::size_t between = std::max<std::size_t>(chosen_.iterations / signal_blocks, 1);
-    for (std::size_t i = 0; i < chosen_.iterations; ++i) {
+    const std::size_t iterations = warm_up();
+    progress shown{comm_->rank().index() == 0 && chosen_.report.empty(), iterations};
+    const std::size_t between = std::max<std::size_t>(iterations / signal_blocks, 1);
+    for (std::size_t i = 0; i < iterations; ++i) {
       if (i % between == 0 && i / between < signal_blocks) signals_.measure_block();
       iterate(i);
       shown.at(i);
     }
     result.wrong = findings_.first_of_all(check_everything());
-    result.samples = samples_.slowest();
+    result.samples = samples_.slowest(iterations);
     result.signal_one_way_ns = signals_.one_way_ns();
     return result;
   }
 
  private:
   static constexpr std::size_t signal_blocks = 32;
+  using exchange = peerbus::moe::exchange<Transport, Codec, Layout>;
+  using received_type = typename exchange::received_type;
 
   [[nodiscard]] peerbus::moe::routing route() const noexcept {
     return {truth_.mine().experts, truth_.mine().weights};
   }
 
-  /// The time of `operation` on this rank, from a barrier that lets all ranks start together. The
-  /// barrier after it keeps ranks that are done from taking the cores that others still need.
-  template <class Operation>
-  double timed(Operation&& operation) {
-    comm_->barrier();
-    const auto start = bench::clock::now();
-    operation();
-    const double spent = bench::microseconds(bench::clock::now() - start);
-    comm_->barrier();
-    return spent;
+  /// Returns: how many iterations to time, the same on all ranks.
+  std::size_t warm_up() {
+    std::size_t iterations = chosen_.iterations;
+    std::size_t warmup = chosen_.warmup;
+    if (chosen_.seconds > 0) {
+      iterate(0);
+      const auto start = bench::clock::now();
+      iterate(0);
+      const double lap = bench::microseconds(bench::clock::now() - start) / 1e6;
+      // Three at least, as fewer would show no spread.
+      const auto most = static_cast<double>(iterations);
+      const double fit = std::clamp(chosen_.seconds / lap, std::min(3.0, most), most);
+      iterations = findings_.of_first(static_cast<std::size_t>(fit));
+      warmup = std::min(warmup, iterations / 10);
+    }
+    for (std::size_t i = 0; i < warmup; ++i) iterate(0);
+    return iterations;
   }
 
   void iterate(std::size_t i) {
-    std::optional<peerbus::moe::received<Codec>> received;
+    const auto note = [&](series which, double microseconds) {
+      samples_.set(static_cast<std::size_t>(which), i, microseconds);
+    };
+    std::optional<received_type> received;
     tokens_.recall();
-    const double dispatch = timed([&] { received = moe_.dispatch(tokens_.all(), route()); });
+    const double there = timed(*comm_, [&] { dispatch(received); });
     experts_.run(*received);
-    const double combine = timed([&] { moe_.combine(*received, combined_.all()); });
+    const double back = timed(*comm_, [&] { combine(*received); });
+    note(series::dispatch, there);
+    note(series::combine, back);
+    note(series::pair, there + back);
 
     plain_.recall();
-    const double plain_dispatch = timed([&] { plain_.dispatch(); });
+    note(series::plain_dispatch, timed(*comm_, [&] { plain_.dispatch(); }));
     experts_.run(*received);
-    const double plain_combine = timed([&] { plain_.combine(); });
+    note(series::plain_combine, timed(*comm_, [&] { plain_.combine(); }));
 
-    samples_.set(series::dispatch, i, dispatch);
-    samples_.set(series::combine, i, combine);
-    samples_.set(series::pair, i, dispatch + combine);
-    samples_.set(series::plain_dispatch, i, plain_dispatch);
-    samples_.set(series::plain_combine, i, plain_combine);
+    if (!crowded_) return;
+    for (const auto& plain : shared_plain_) plain->recall();
+    note(series::shared_plain_dispatch, timed(*comm_, [&] { share_plain_dispatch(); }));
+    experts_.run(*received);
+    note(series::shared_plain_combine, timed(*comm_, [&] {
+           for (const auto& plain : shared_plain_) plain->combine();
+         }));
+  }
+
+  void dispatch(std::optional<received_type>& received) {
+    crew_->run([&](peerbus::moe::lane as) {
+      auto mine = moe_.dispatch(tokens_.all(), route(), {.as = as});
+      if (as.index == 0) received = mine;
+    });
+  }
+  void combine(const received_type& received) {
+    crew_->run([&](peerbus::moe::lane as) { moe_.combine(received, combined_.all(), {.as = as}); });
+  }
+
+  void share_plain_dispatch() const noexcept {
+    for (const auto& plain : shared_plain_) plain->dispatch();
   }
 
   /// Operations and plain copies alike: a floor that moves other bytes would be none. Every rank
   /// goes through all of it, whatever it finds.
   [[nodiscard]] std::string check_everything() {
     std::fill(combined_.all().begin(), combined_.all().end(), peerbus::bf16::from_bits(0xffff));
-    const auto received = moe_.dispatch(tokens_.all(), route());
+    std::optional<received_type> arrived;
+    dispatch(arrived);
+    const received_type& received = *arrived;
     std::string found = check_.received(received);
     const auto note = [&found](const std::string& text) {
       if (found.empty()) found = text;
     };
     experts_.run(received);
-    moe_.combine(received, combined_.all());
+    combine(received);
     note(check_.combined(combined_.all()));
     comm_->barrier();
     note(plain_.check_outputs(check_));
-    plain_.spoil();
-    comm_->barrier();
-    plain_.dispatch();
-    comm_->barrier();
-    if (const auto text = check_.received(received); !text.empty()) note("plain copy: " + text);
-    comm_->barrier();
+    const auto check_copies = [&](auto&& copy) {
+      plain_.spoil();
+      comm_->barrier();
+      copy();
+      comm_->barrier();
+      if (const auto text = check_.received(received); !text.empty()) note("plain copy: " + text);
+      comm_->barrier();
+    };
+    check_copies([&] { plain_.dispatch(); });
+    if (crowded_) check_copies([&] { share_plain_dispatch(); });
     return found;
   }
 
   peerbus::communicator<Transport>* comm_;
   options chosen_;
-  peerbus::moe::exchange<Transport, Codec> moe_;  // First, as it refuses what is too large.
+  lane_crew* crew_;
+  exchange moe_;  // First, as it refuses what is too large.
   oracle truth_;
   pages<peerbus::bf16> tokens_;
   pages<peerbus::bf16> combined_;
   expert_work experts_;
   checker<Codec> check_;
-  plain_copy<Transport, Codec> plain_;
+  plain_copy<Codec> plain_;
+  bool crowded_;
+  /// The plain copies of several ranks, done by as many ranks as there are cores: the least time in
+  /// which the cores could move the bytes of all. On the other ranks empty.
+  std::vector<std::unique_ptr<plain_copy<Codec>>> shared_plain_;
   shared_findings<Transport> findings_;
   sample_store<Transport> samples_;
   signal_floor<Transport> signals_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "ep_bench/options.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -9,10 +10,14 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <sstream>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include <CLI/CLI.hpp>
+
+#include <peerbus/moe/lane.hpp>
 
 namespace ep_bench {
 namespace {
@@ -37,13 +42,20 @@ CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
           range, "whole number"};
 }
 
-CLI::Validator one_of(const std::string& first, const std::string& second) {
+CLI::Validator one_of(const std::vector<std::string>& choices) {
+  std::string in_words;
+  std::string in_help;
+  for (const std::string& choice : choices) {
+    if (!in_words.empty()) in_words += choice == choices.back() ? " or " : ", ";
+    in_words += choice;
+    in_help += (in_help.empty() ? "" : "|") + choice;
+  }
   return {[=](std::string& given) {
-            return given == first || given == second
+            return std::find(choices.begin(), choices.end(), given) != choices.end()
                        ? std::string{}
-                       : "'" + given + "' given, expected " + first + " or " + second;
+                       : "'" + given + "' given, expected " + in_words;
           },
-          first + "|" + second, "choice"};
+          in_help, "choice"};
 }
 
 std::optional<double> zipf_exponent(const std::string& routing) {
@@ -83,11 +95,99 @@ CLI::Validator writable_file() {
           "FILE", "writable file"};
 }
 
+CLI::Validator readable_file() {
+  return {[](std::string& given) {
+            errno = 0;
+            const bool opened = std::ifstream{given}.is_open();
+            const std::string reason = std::strerror(errno);
+            return opened ? std::string{}
+                          : "'" + given + "' cannot be read (" + reason +
+                                "), expected the path of a file";
+          },
+          "FILE", "readable file"};
+}
+
+/// Numbers with commas between them. Given as one text, as CLI11 would take the number that begins
+/// the next argument for one more.
+std::vector<std::size_t> list_of(const std::string& option, const std::string& text,
+                                 std::size_t most) {
+  std::vector<std::size_t> result;
+  std::istringstream stream{text};
+  for (std::string part; std::getline(stream, part, ',');) {
+    std::size_t value = 0;
+    if (!read_whole(part, value) || value == 0 || value > most)
+      throw CLI::ValidationError{option, "'" + text + "' given, expected whole numbers from 1 to " +
+                                             std::to_string(most) + ", such as 1,2,4"};
+    result.push_back(value);
+  }
+  std::sort(result.begin(), result.end());
+  result.erase(std::unique(result.begin(), result.end()), result.end());
+  if (result.empty())
+    throw CLI::ValidationError{option, "nothing given, expected whole numbers such as 1,2,4"};
+  return result;
+}
+
+std::string joined(const std::vector<std::size_t>& values) {
+  std::string text;
+  for (const std::size_t value : values) text += (text.empty() ? "" : ",") + std::to_string(value);
+  return text;
+}
+
+CLI::Validator some_seconds() {
+  return {[](std::string& given) {
+            double value = 0;
+            return read_whole(given, value) && std::isfinite(value) && value > 0 && value <= 86'400
+                       ? std::string{}
+                       : "'" + given + "' given, expected seconds, above 0 and at most 86400";
+          },
+          "SECONDS", "seconds"};
+}
+
+void check_ablation(const options& chosen) {
+  const auto refuse = [](const std::string& text) {
+    throw CLI::ValidationError{"--ablation", text};
+  };
+  if (chosen.ranks < 2)
+    refuse(std::to_string(chosen.ranks) +
+           " rank given, expected at least 2, as copies within one process go nowhere");
+  if (chosen.transport != "ub")
+    refuse(chosen.transport +
+           " given as transport, expected ub: its copies go from process to "
+           "process");
+  if (chosen.codec != "int8")
+    refuse(chosen.codec + " given as codec, expected int8, which one of the steps brings in");
+  if (chosen.layout != "compact" || chosen.outputs != "expert" || chosen.lanes != 1)
+    refuse("compares one layout, expected --layout compact, --outputs expert and --lanes 1");
+  if (chosen.seconds > 0) refuse("given together with --seconds, expected --iters");
+}
+
 void check_together(const options& chosen) {
+  const bool report = !chosen.report.empty();
+  if (int{chosen.topology} + int{chosen.ablation} + int{report} > 1)
+    throw CLI::ValidationError{"--topology, --ablation, --report",
+                               "more than one given, expected at most one"};
+  if (!chosen.json.empty() && (chosen.topology || report))
+    throw CLI::ValidationError{
+        "--json",
+        std::string{"given with "} + (report ? "--report" : "--topology") + ", which writes none"};
+  if (chosen.ablation) check_ablation(chosen);
+  if (chosen.transport == "loopback" && chosen.layout != "compact")
+    throw CLI::ValidationError{"--layout", chosen.layout +
+                                               " given with --transport loopback, expected compact "
+                                               "there, or --transport ub"};
+  if (!chosen.svg.empty() && !chosen.ablation)
+    throw CLI::ValidationError{"--svg", "given without --ablation, whose chart it is"};
+  if (!chosen.peers.empty() && chosen.report.empty())
+    throw CLI::ValidationError{"--peers", "given without --report, which shows them"};
+
   if (chosen.top_k > chosen.experts)
     throw CLI::ValidationError{"--top-k", std::to_string(chosen.top_k) +
                                               " given, expected at most the number of experts, " +
                                               std::to_string(chosen.experts)};
+  if (chosen.codec.rfind("fp8", 0) == 0 && chosen.hidden % 128 != 0)
+    throw CLI::ValidationError{
+        "--hidden",
+        std::to_string(chosen.hidden) + " given, expected a multiple of 128 for " + chosen.codec};
   if (chosen.hidden % 16 != 0)
     throw CLI::ValidationError{"--hidden",
                                std::to_string(chosen.hidden) + " given, expected a multiple of 16"};
@@ -109,7 +209,7 @@ std::variant<options, int> parse(int argc, char** argv) {
   app.option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--transport", chosen.transport, "ub: processes; loopback: threads")
-      ->check(one_of("ub", "loopback"));
+      ->check(one_of({"ub", "loopback"}));
   auto* const ranks = app.add_option("--ranks", chosen.ranks, "size of the group")
                           ->transform(whole_number(1, 4096));
   app.add_option("--tokens", chosen.tokens, "tokens of each rank")
@@ -120,7 +220,15 @@ std::variant<options, int> parse(int argc, char** argv) {
   app.add_option("--experts", chosen.experts, "experts of the group")
       ->transform(whole_number(1, 1 << 20));
   app.add_option("--codec", chosen.codec, "how rows look on the wire")
-      ->check(one_of("bf16", "int8"));
+      ->check(one_of({"bf16", "int8", "fp8", "fp8_ue8m0"}));
+  app.add_option("--layout", chosen.layout,
+                 "how rows lie: by expert without gaps, by expert in parts of fixed size, or once "
+                 "per token and rank")
+      ->check(one_of({"compact", "padded", "rank"}));
+  app.add_option("--outputs", chosen.outputs, "where experts leave what combine reads")
+      ->check(one_of({"expert", "home"}));
+  app.add_option("--lanes", chosen.lanes, "threads of a rank that carry one operation together")
+      ->transform(whole_number(1, peerbus::moe::max_lanes));
   app.add_option("--routing", chosen.routing,
                  "all experts alike, or their popularity falling as rank^-S")
       ->check(a_routing());
@@ -130,14 +238,43 @@ std::variant<options, int> parse(int argc, char** argv) {
       ->transform(whole_number(0, 10'000'000));
   app.add_option("--seed", chosen.seed, "of tokens, weights and routing")
       ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()));
+  app.add_option("--seconds", chosen.seconds,
+                 "time no more iterations than fit in so many seconds [no limit]")
+      ->check(some_seconds())
+      ->default_str("");
   app.add_option("--json", chosen.json, "also write the results there")->check(writable_file());
   bool pin = false;
-  auto* const pinning =
-      app.add_flag("--pin,!--no-pin", pin,
-                   "rank i stays on the i-th usable core [as long as every rank can have its own]");
+  auto* const pinning = app.add_flag(
+      "--pin,!--no-pin", pin,
+      "rank i stays on the i-th usable core, or its lanes on the next ones [as long as "
+      "every rank and lane can have its own]");
+  app.add_flag("--topology", chosen.topology,
+               "instead: show the cores and memory nodes that were found, and where ranks go");
+  app.add_flag("--ablation", chosen.ablation,
+               "instead: from a basic flow of three collectives to the fused operation, step by "
+               "step");
+  app.add_option("--svg", chosen.svg, "also draw the ablation there")->check(writable_file());
+  app.add_option("--report", chosen.report,
+                 "instead: measure over many sizes, into one HTML page; --ranks for the sizes of "
+                 "batches, --tokens for the sizes of groups")
+      ->check(writable_file());
+  app.add_option("--peers", chosen.peers,
+                 "results of another library for the report, as its benchmark wrote them with "
+                 "--json; may be given several times")
+      ->check(readable_file())
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  std::string report_tokens = joined(chosen.report_tokens);
+  std::string report_ranks = joined(chosen.report_ranks);
+  app.add_option("--report-tokens", report_tokens, "numbers of tokens in the report");
+  app.add_option("--report-ranks", report_ranks, "numbers of ranks in the report");
+  app.add_option("--report-seconds", chosen.report_seconds, "how long the report takes, roughly")
+      ->check(some_seconds());
 
   try {
     app.parse(argc, argv);
+    chosen.report_tokens = list_of("--report-tokens", report_tokens, most);
+    chosen.report_ranks = list_of("--report-ranks", report_ranks, 4096);
     check_together(chosen);
   } catch (const CLI::ParseError& found) {
     if (found.get_exit_code() == 0) return app.exit(found);

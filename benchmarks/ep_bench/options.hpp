@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace ep_bench {
 
@@ -19,16 +20,33 @@ struct options {
   std::size_t top_k = 8;
   std::size_t experts = 256;
   std::string codec = "int8";
+  std::string layout = "compact";
+  std::string outputs = "expert";
+  std::size_t lanes = 1;  ///< threads of a rank that carry one operation together
   std::string routing = "uniform";
   double zipf = 0;  ///< exponent of the experts' popularity; 0 is uniform
   std::size_t iterations = 200;
   std::size_t warmup = 20;
   std::uint64_t seed = 1;
+  double seconds = 0;       ///< of timing at most, roughly; 0: as long as the iterations take
   std::string json;         ///< empty: none
   std::optional<bool> pin;  ///< empty: if every rank can have a core of its own
+
+  bool topology = false;
+  bool ablation = false;
+  std::string svg;  ///< of the ablation; empty: none
+
+  std::string report;              ///< empty: none
+  std::vector<std::string> peers;  ///< results of other libraries for the report
+  std::vector<std::size_t> report_tokens{1,   2,   4,   8,    16,   32,   64,
+                                         128, 256, 512, 1024, 2048, 4096, 8192};
+  std::vector<std::size_t> report_ranks{1, 2, 4, 8, 16, 32, 64};
+  double report_seconds = 180;  ///< for the whole report, roughly
 };
 
 inline constexpr int bad_command_line = 2;
+/// The exit status where the machine forbids what is to be measured.
+inline constexpr int cannot_measure = 3;
 
 /// Returns: the options, or the exit status after having printed the help (0) or what is wrong
 /// with which option and what was expected (`bad_command_line`).

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "ep_bench/gate.hpp"
@@ -19,52 +21,116 @@ class oracle {
     std::size_t source;
     std::size_t slot;
   };
-  /// A row of a rank, counted over all its experts.
-  struct place {
+  /// A row of a rank, rank-major: the token, and the number of the rank among the token's.
+  struct token_row {
+    std::size_t source;
+    std::size_t token;
+    std::size_t copy;
+  };
+  /// A row that a rank sends: the copy `copy` of `token` becomes row `row` of rank `rank`.
+  struct sent_row {
+    std::size_t token;
+    std::size_t copy;
     std::size_t rank;
     std::size_t row;
   };
 
   oracle(const options& chosen, std::size_t rank, std::size_t ranks)
-      : first_expert_(ranks + 1), rows_of_(chosen.experts), places_(chosen.tokens * chosen.top_k) {
+      : layout_{chosen.layout},
+        tokens_{chosen.tokens},
+        top_k_{chosen.top_k},
+        rank_{rank},
+        first_expert_(ranks + 1),
+        rows_of_(chosen.experts) {
     for (std::size_t r = 0; r < ranks; ++r)
       first_expert_[r + 1] =
           first_expert_[r] + chosen.experts / ranks + (r < chosen.experts % ranks ? 1 : 0);
 
     const gate all{chosen};
     for (std::size_t source = 0; source < ranks; ++source) {
-      auto choice = all.choose(source);
-      for (std::size_t slot = 0; slot < choice.experts.size(); ++slot)
-        rows_of_[static_cast<std::size_t>(choice.experts[slot])].push_back({source, slot});
-      if (source == rank) mine_ = std::move(choice);
-    }
-    for (std::size_t r = 0; r < ranks; ++r) {
-      std::size_t row = 0;
-      for (std::size_t e = first_expert_[r]; e < first_expert_[r + 1]; ++e)
-        for (const copy& arriving : rows_of_[e]) {
-          if (arriving.source == rank) places_[arriving.slot] = {r, row};
-          ++row;
-        }
+      choices_.push_back(all.choose(source));
+      const auto& experts = choices_.back().experts;
+      for (std::size_t slot = 0; slot < experts.size(); ++slot)
+        rows_of_[static_cast<std::size_t>(experts[slot])].push_back({source, slot});
     }
   }
 
   /// The routing of this rank.
-  [[nodiscard]] const gate::choice& mine() const noexcept { return mine_; }
+  [[nodiscard]] const gate::choice& mine() const noexcept { return choices_[rank_]; }
+  [[nodiscard]] const gate::choice& choice_of(std::size_t source) const noexcept {
+    return choices_[source];
+  }
   /// The rows that `expert` gets, in their order.
   [[nodiscard]] const std::vector<copy>& rows_of(std::size_t expert) const noexcept {
     return rows_of_[expert];
   }
-  /// Where this rank's copies go, by slot.
-  [[nodiscard]] const std::vector<place>& places() const noexcept { return places_; }
   [[nodiscard]] std::size_t first_expert(std::size_t rank) const noexcept {
     return first_expert_[rank];
   }
+  [[nodiscard]] bool holds(std::size_t rank, std::int32_t expert) const noexcept {
+    const auto e = static_cast<std::size_t>(expert);
+    return first_expert_[rank] <= e && e < first_expert_[rank + 1];
+  }
+
+  /// The rows that `rank` gets, rank-major, in their order.
+  [[nodiscard]] std::vector<token_row> rows_at(std::size_t rank) const {
+    std::vector<token_row> rows;
+    for (std::size_t source = 0; source < choices_.size(); ++source)
+      for (std::size_t token = 0; token < tokens_; ++token) {
+        const auto ranks = ranks_of(source, token);
+        const auto here = std::find(ranks.begin(), ranks.end(), rank);
+        if (here != ranks.end())
+          rows.push_back({source, token, static_cast<std::size_t>(here - ranks.begin())});
+      }
+    return rows;
+  }
+  /// The ranks with experts of a token, in ascending order.
+  [[nodiscard]] std::vector<std::size_t> ranks_of(std::size_t source, std::size_t token) const {
+    std::vector<std::size_t> ranks;
+    for (std::size_t k = 0; k < top_k_; ++k) {
+      const auto expert = static_cast<std::size_t>(choices_[source].experts[token * top_k_ + k]);
+      const auto after = std::upper_bound(first_expert_.begin(), first_expert_.end(), expert);
+      ranks.push_back(static_cast<std::size_t>(after - first_expert_.begin()) - 1);
+    }
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    return ranks;
+  }
+
+  /// All rows that `source` sends in the layout of the run, by token, then by copy.
+  [[nodiscard]] std::vector<sent_row> rows_sent(std::size_t source) const {
+    std::vector<sent_row> sent;
+    for (std::size_t r = 0; r + 1 < first_expert_.size(); ++r) {
+      if (layout_ == "rank") {
+        const auto rows = rows_at(r);
+        for (std::size_t i = 0; i < rows.size(); ++i)
+          if (rows[i].source == source) sent.push_back({rows[i].token, rows[i].copy, r, i});
+        continue;
+      }
+      std::size_t row = 0;
+      for (std::size_t e = first_expert_[r]; e < first_expert_[r + 1]; ++e) {
+        if (layout_ == "padded") row = (e - first_expert_[r]) * choices_.size() * tokens_;
+        for (const copy& arriving : rows_of_[e]) {
+          if (arriving.source == source)
+            sent.push_back({arriving.slot / top_k_, arriving.slot % top_k_, r, row});
+          ++row;
+        }
+      }
+    }
+    std::sort(sent.begin(), sent.end(), [](const sent_row& a, const sent_row& b) {
+      return std::pair{a.token, a.copy} < std::pair{b.token, b.copy};
+    });
+    return sent;
+  }
 
  private:
+  std::string layout_;
+  std::size_t tokens_;
+  std::size_t top_k_;
+  std::size_t rank_;
   std::vector<std::size_t> first_expert_;
   std::vector<std::vector<copy>> rows_of_;
-  std::vector<place> places_;
-  gate::choice mine_;
+  std::vector<gate::choice> choices_;
 };
 
 }  // namespace ep_bench

@@ -9,15 +9,35 @@
 
 namespace ep_bench {
 
+/// What is timed in every iteration; the table of samples has them in this order.
+enum class series : std::size_t {
+  dispatch,
+  combine,
+  pair,
+  plain_dispatch,
+  plain_combine,
+  shared_plain_dispatch,
+  shared_plain_combine
+};
+inline constexpr std::size_t series_count = 7;
+
 /// What a run found out. Times are there on rank 0 only, and not if the check before them failed.
 struct outcome {
-  std::string wrong;  ///< what the check found; empty if all was right
-  sample_table samples;
+  std::string wrong;     ///< what the check found; empty if all was right
+  sample_table samples;  ///< by `series`; the shared ones are zero unless `crowded`
   std::vector<double> signal_one_way_ns;
   bool crowded = false;            ///< more ranks than cores
   std::size_t cores = 0;           ///< that the ranks may use
   std::size_t dispatch_bytes = 0;  ///< of each rank
   std::size_t combine_bytes = 0;   ///< of each rank
+
+  [[nodiscard]] const std::vector<double>& of(series which) const noexcept {
+    return samples[static_cast<std::size_t>(which)];
+  }
+  /// How many were timed.
+  [[nodiscard]] std::size_t iterations() const noexcept {
+    return samples.empty() ? 0 : samples.front().size();
+  }
 };
 
 }  // namespace ep_bench

@@ -4,13 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
 #include <string>
 #include <vector>
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/memory_map.hpp>
 
 #include "ep_bench/check.hpp"
 #include "ep_bench/options.hpp"
@@ -22,53 +22,69 @@ namespace ep_bench {
 
 /// The least that any dispatch and combine must do, as a memcpy per row: the bytes of a dispatch,
 /// encoded beforehand, written to where the exchange puts them, and the bytes of a combine read
-/// from where it reads them. Every address is worked out beforehand.
-template <class Transport, class Codec>
+/// from where it reads them. Every address is worked out beforehand. `rank` is whose bytes are
+/// copied, which need not be the rank that copies them.
+template <class Codec>
 class plain_copy {
  public:
-  plain_copy(peerbus::moe::exchange<Transport, Codec>& moe, const options& chosen,
-             const oracle& truth, std::size_t rank)
-      : rank_{static_cast<std::uint16_t>(rank)},
-        top_k_{chosen.top_k},
-        row_bytes_{Codec::row_bytes(chosen.hidden)},
+  template <class Exchange>
+  plain_copy(Exchange& moe, const options& chosen, const oracle& truth, std::size_t rank)
+      : row_bytes_{Codec::row_bytes(chosen.hidden)},
         scale_bytes_{Codec::scale_bytes(chosen.hidden)},
-        output_bytes_{chosen.hidden * sizeof(peerbus::bf16)},
+        slot_bytes_{moe.map().slot_bytes},
+        output_bytes_{moe.map().output_bytes()},
         rows_(chosen.tokens * row_bytes_),
         scales_(chosen.tokens * scale_bytes_),
-        sink_(output_bytes_) {
-    const payload content{chosen.seed};
+        sink_(output_bytes_),
+        sent_{truth.rows_sent(rank)} {
+    const payload content{chosen.seed, grain_of<Codec>};
     std::vector<std::int8_t> codes(chosen.hidden);
     for (std::size_t t = 0; t < chosen.tokens; ++t) {
       const float unit = content.fill(rank, t, codes);
       as_row<Codec>(codes, unit, rows_.all().data() + t * row_bytes_,
                     scales_.data() + t * scale_bytes_);
     }
-    const auto& map = moe.map();
-    for (const oracle::place& place : truth.places()) {
-      std::byte* const part = moe.memory().peer(peerbus::rank_id{place.rank}).data();
-      targets_.push_back({part + map.rows + place.row * row_bytes_,
-                          part + map.scales + place.row * scale_bytes_,
-                          part + map.origins + place.row * sizeof(peerbus::moe::wire_origin),
-                          part + map.outputs + place.row * output_bytes_});
+    const peerbus::moe::memory_map& map = moe.map();
+    const auto part_of = [&](std::size_t r) {
+      return moe.memory().peer(peerbus::rank_id{r}).data();
+    };
+    slots_.resize(sent_.size() * 2 * slot_bytes_);
+    for (std::size_t i = 0; i < sent_.size(); ++i) {
+      const oracle::sent_row& sent = sent_[i];
+      std::byte* const part = part_of(sent.rank);
+      const auto at = [&](std::size_t offset, std::size_t bytes) {
+        return part + offset + sent.row * bytes;
+      };
+      const bool home = chosen.outputs == "home";
+      const std::byte* const output =
+          home ? part_of(rank) + map.outputs + (sent.token * map.copies + sent.copy) * output_bytes_
+               : at(map.outputs, output_bytes_);
+      targets_.push_back({at(map.rows, row_bytes_),
+                          at(map.scales, scale_bytes_),
+                          at(map.origins, sizeof(peerbus::moe::wire_origin)),
+                          at(map.experts, slot_bytes_),
+                          at(map.weights, slot_bytes_),
+                          output,
+                          rows_.all().data() + sent.token * row_bytes_,
+                          scales_.data() + sent.token * scale_bytes_,
+                          slots_.data() + i * 2 * slot_bytes_,
+                          {static_cast<std::uint32_t>(sent.token), static_cast<std::uint16_t>(rank),
+                           static_cast<std::uint16_t>(sent.copy)}});
+      if (slot_bytes_ != 0)
+        fill_slots(chosen, truth, rank, sent, slots_.data() + i * 2 * slot_bytes_);
     }
   }
 
   void recall() const noexcept { rows_.recall(); }
 
   void dispatch() const noexcept {
-    const std::byte* row = rows_.all().data();
-    const std::byte* scale = scales_.data();
-    const target* to = targets_.data();
-    const target* const end = to + targets_.size();
-    for (std::uint32_t token = 0; to != end; ++token) {
-      for (std::uint16_t k = 0; k < top_k_; ++k, ++to) {
-        const peerbus::moe::wire_origin origin{token, rank_, k};
-        std::memcpy(to->row, row, row_bytes_);
-        if (scale_bytes_ != 0) std::memcpy(to->scale, scale, scale_bytes_);
-        std::memcpy(to->origin, &origin, sizeof origin);
-      }
-      row += row_bytes_;
-      scale += scale_bytes_;
+    for (const target& to : targets_) {
+      std::memcpy(to.row, to.from_row, row_bytes_);
+      if (scale_bytes_ != 0) std::memcpy(to.scale, to.from_scale, scale_bytes_);
+      std::memcpy(to.origin, &to.from, sizeof to.from);
+      if (slot_bytes_ == 0) continue;
+      std::memcpy(to.experts, to.from_slots, slot_bytes_);
+      std::memcpy(to.weights, to.from_slots + slot_bytes_, slot_bytes_);
     }
   }
 
@@ -84,32 +100,60 @@ class plain_copy {
     for (const target& to : targets_) {
       std::memset(to.row, 0xff, row_bytes_);
       std::memset(to.scale, 0xff, scale_bytes_);
-      std::memset(to.origin, 0xff, sizeof(peerbus::moe::wire_origin));
+      std::memset(to.origin, 0xff, sizeof to.from);
+      std::memset(to.experts, 0xff, slot_bytes_);
+      std::memset(to.weights, 0xff, slot_bytes_);
     }
   }
-  /// Whether `combine` reads the right rows.
+  /// Whether `combine` reads the right rows, on the rank whose bytes these are.
   [[nodiscard]] std::string check_outputs(checker<Codec>& check) const {
-    for (std::size_t slot = 0; slot < targets_.size(); ++slot)
-      if (auto wrong = check.output_of(slot, targets_[slot].output); !wrong.empty()) return wrong;
+    for (std::size_t i = 0; i < sent_.size(); ++i)
+      if (auto wrong = check.output_of(sent_[i], targets_[i].output); !wrong.empty()) return wrong;
     return {};
   }
+
+  /// How many rows there are.
+  [[nodiscard]] std::size_t rows() const noexcept { return sent_.size(); }
 
  private:
   struct target {
     std::byte* row;
     std::byte* scale;
     std::byte* origin;
+    std::byte* experts;  ///< rank-major only, as `weights` and `from_slots`
+    std::byte* weights;
     const std::byte* output;
+    const std::byte* from_row;
+    const std::byte* from_scale;
+    const std::byte* from_slots;
+    peerbus::moe::wire_origin from;
   };
 
-  std::uint16_t rank_;
-  std::size_t top_k_;
+  /// The local expert ids of a token at the rank that gets it, then their weights.
+  static void fill_slots(const options& chosen, const oracle& truth, std::size_t rank,
+                         const oracle::sent_row& sent, std::byte* to) {
+    const gate::choice& route = truth.choice_of(rank);
+    const std::size_t first = sent.token * chosen.top_k;
+    for (std::size_t k = 0; k < chosen.top_k; ++k) {
+      const std::int32_t expert = route.experts[first + k];
+      const bool there = truth.holds(sent.rank, expert);
+      const std::int32_t local =
+          there ? expert - static_cast<std::int32_t>(truth.first_expert(sent.rank)) : -1;
+      const float weight = there ? route.weights[first + k] : 0.0F;
+      std::memcpy(to + k * sizeof local, &local, sizeof local);
+      std::memcpy(to + (chosen.top_k + k) * sizeof weight, &weight, sizeof weight);
+    }
+  }
+
   std::size_t row_bytes_;
   std::size_t scale_bytes_;
+  std::size_t slot_bytes_;
   std::size_t output_bytes_;
   pages<std::byte> rows_;
   std::vector<std::byte> scales_;
+  std::vector<std::byte> slots_;
   pages<std::byte> sink_;
+  std::vector<oracle::sent_row> sent_;
   std::vector<target> targets_;
 };
 

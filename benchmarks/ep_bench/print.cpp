@@ -30,10 +30,10 @@ void print_comparison(std::size_t bytes, const bench::statistics& time,
 void print(const options& chosen, const group& who, const machine& where, const outcome& result) {
   std::printf(
       "ep_bench  %zu ranks over %s, %s; %zu tokens a rank, hidden %zu, top-%zu of %zu "
-      "experts, %s, %s, %zu iterations\n",
+      "experts, %s, %s, %s, %zu iterations\n",
       who.ranks, chosen.transport.c_str(), who.placement.c_str(), chosen.tokens, chosen.hidden,
-      chosen.top_k, chosen.experts, chosen.codec.c_str(), chosen.routing.c_str(),
-      chosen.iterations);
+      chosen.top_k, chosen.experts, chosen.codec.c_str(), words_for_layout(chosen).c_str(),
+      chosen.routing.c_str(), result.iterations());
   std::printf("machine   %s, %zu cores, %zu usable; %s; %s; huge pages %s; kernels %s\n\n",
               where.cpu.c_str(), where.cores, result.cores, where.kernel.c_str(),
               where.compiler.c_str(), where.huge_pages.c_str(), where.kernel_set.c_str());
@@ -42,24 +42,27 @@ void print(const options& chosen, const group& who, const machine& where, const 
     std::printf("%-10s%10s%10s%10s%10s%10s%12s%8s%10s%8s\n", "us", "min", "p50", "p90", "p99",
                 "max", "bytes/rank", "GB/s", "floor", "ratio");
     print_row("dispatch", found->dispatch);
-    print_comparison(result.dispatch_bytes, found->dispatch, found->plain_dispatch);
+    print_comparison(result.dispatch_bytes, found->dispatch, found->dispatch_floor());
     print_row("combine", found->combine);
-    print_comparison(result.combine_bytes, found->combine, found->plain_combine);
+    print_comparison(result.combine_bytes, found->combine, found->combine_floor());
     print_row("pair", found->pair);
     std::printf(
         "\n\ntimes     of the slowest rank of each iteration, in microseconds\n"
-        "floor     p50 of plainly copying or reading the same bytes, in turns with the "
-        "operations; ratio of the p50s\n");
+        "floor     p50 of plainly copying or reading the same bytes%s, in turns with the "
+        "operations; ratio of the p50s\n",
+        result.crowded ? " of all ranks by one rank per core" : "");
+    if (chosen.lanes > 1)
+      std::printf("          a plain copy has one thread a rank, an operation %zu\n", chosen.lanes);
     if (found->signal_one_way_ns)
       std::printf("signal    %.0f ns one way: a bare cache line between ranks 0 and 1%s\n",
                   *found->signal_one_way_ns,
                   result.crowded ? ", yielding, as ranks share cores" : "");
     if (result.crowded)
       std::printf(
-          "          ranks share cores: operations wait for one another's turn on a core, "
-          "plain copies do not\n");
-    std::printf("bytes     %.*s; GB/s of 10^9 at p50\n", static_cast<int>(bytes_formula.size()),
-                bytes_formula.data());
+          "          ranks share cores; a plain copy of one rank's own bytes takes %.1f us for "
+          "dispatch, %.1f us for combine\n",
+          found->plain_dispatch.p50, found->plain_combine.p50);
+    std::printf("bytes     %s; GB/s of 10^9 at p50\n", bytes_formula(chosen).c_str());
   }
   if (result.wrong.empty())
     std::printf("check     passed: %.*s\n", static_cast<int>(what_is_checked.size()),

@@ -2,49 +2,58 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/codec/bf16.hpp>
-#include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/communicator.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/unified_bus.hpp>
 
 #include "common/pin.hpp"
-#include "ep_bench/machine.hpp"
-#include "ep_bench/measurement.hpp"
+#include "ep_bench/lane_crew.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/rank.hpp"
-#include "ep_bench/report.hpp"
 
 namespace ep_bench {
 
-template <class Transport, class Codec>
-outcome measure(peerbus::communicator<Transport>& comm, const options& chosen, bool crowded) {
-  measurement<Transport, Codec> here{comm, chosen, crowded};
-  return here.run();
+/// One layout over one transport, defined in a source file each, as they take long to compile.
+template <class Transport, class Layout>
+outcome measure(peerbus::communicator<Transport>& comm, const options& chosen, lane_crew& crew,
+                std::size_t cores);
+
+/// Threads are measured in one layout only: they move rows as processes do, and each further layout
+/// takes half a minute to compile.
+inline outcome measure_layout(peerbus::communicator<peerbus::loopback>& comm, const options& chosen,
+                              lane_crew& crew, std::size_t cores) {
+  return measure<peerbus::loopback, peerbus::moe::compact>(comm, chosen, crew, cores);
+}
+inline outcome measure_layout(peerbus::communicator<peerbus::unified_bus>& comm,
+                              const options& chosen, lane_crew& crew, std::size_t cores) {
+  if (chosen.layout == "padded")
+    return measure<peerbus::unified_bus, peerbus::moe::padded>(comm, chosen, crew, cores);
+  if (chosen.layout == "rank")
+    return measure<peerbus::unified_bus, peerbus::moe::rank_major>(comm, chosen, crew, cores);
+  return measure<peerbus::unified_bus, peerbus::moe::compact>(comm, chosen, crew, cores);
 }
 
 template <class Transport>
-int run_rank(peerbus::bootstrap& boot, const options& chosen, placement how) {
+int run_rank(peerbus::bootstrap& boot, const options& chosen, placement how,
+             const delivery& deliver) {
   const std::size_t cores = boot.cores_here();
-  const bool crowded = boot.ranks_here() > cores;
   peerbus::communicator<Transport> comm{Transport{boot}};
-  // After the transport has counted the cores. Processes were pinned by whoever forked them.
-  if (how == placement::pinned && Transport::ranks_are == peerbus::rank_kind::threads)
-    bench::pin_this_thread(boot.rank().index());
+  // After the transport has counted the cores, and the crew before its maker, whose core it would
+  // share. Processes of a single lane were pinned by whoever forked them.
+  const std::size_t first_core = boot.rank().index() * chosen.lanes;
+  const bool pin = how == placement::pinned &&
+                   (Transport::ranks_are == peerbus::rank_kind::threads || chosen.lanes > 1);
+  lane_crew crew{chosen.lanes, pin ? std::optional{first_core} : std::nullopt};
+  if (pin) bench::pin_this_thread(first_core);
 
-  outcome result = chosen.codec == "bf16"
-                       ? measure<Transport, peerbus::codec::bf16>(comm, chosen, crowded)
-                       : measure<Transport, peerbus::codec::int8_per_token>(comm, chosen, crowded);
+  outcome result = measure_layout(comm, chosen, crew, cores);
   result.cores = cores;
-  result.crowded = crowded;
-  if (comm.rank().index() == 0) {
-    const group who{comm.size(), how == placement::pinned       ? "pinned"
-                                 : how == placement::not_pinned ? "not pinned"
-                                                                : "placed by the launcher"};
-    const machine where = machine::here();
-    print(chosen, who, where, result);
-    if (!chosen.json.empty()) write_json(chosen, who, where, result);
-  }
+  result.crowded = boot.ranks_here() > cores;
+  if (comm.rank().index() == 0) deliver(chosen, {comm.size(), words_for(how)}, result);
   return result.wrong.empty() ? 0 : 1;
 }
 

@@ -5,8 +5,9 @@
 
 namespace ep_bench {
 
-int run_loopback(peerbus::bootstrap& boot, const options& chosen, placement how) {
-  return run_rank<peerbus::loopback>(boot, chosen, how);
+int run_loopback(peerbus::bootstrap& boot, const options& chosen, placement how,
+                 const delivery& deliver) {
+  return run_rank<peerbus::loopback>(boot, chosen, how, deliver);
 }
 
 }  // namespace ep_bench

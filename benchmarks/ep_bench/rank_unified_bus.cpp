@@ -5,8 +5,9 @@
 
 namespace ep_bench {
 
-int run_unified_bus(peerbus::bootstrap& boot, const options& chosen, placement how) {
-  return run_rank<peerbus::unified_bus>(boot, chosen, how);
+int run_unified_bus(peerbus::bootstrap& boot, const options& chosen, placement how,
+                    const delivery& deliver) {
+  return run_rank<peerbus::unified_bus>(boot, chosen, how, deliver);
 }
 
 }  // namespace ep_bench

@@ -10,6 +10,8 @@
 
 namespace ep_bench {
 
+struct ablation_outcome;
+
 /// What the ranks came to be, apart from what was asked for.
 struct group {
   std::size_t ranks;
@@ -23,5 +25,14 @@ void print(const options& chosen, const group& who, const machine& where, const 
 /// Throws: `peerbus::error` system if it cannot be written.
 void write_json(const options& chosen, const group& who, const machine& where,
                 const outcome& result);
+
+/// The same for an ablation; the file `chosen.svg` gets a chart. `cores`: usable ones.
+/// Throws: as `write_json`.
+void print_ablation(const options& chosen, const group& who, const machine& where,
+                    std::size_t cores, const ablation_outcome& result);
+void write_ablation_json(const options& chosen, const group& who, const machine& where,
+                         std::size_t cores, const ablation_outcome& result);
+void write_ablation_chart(const options& chosen, const group& who, const machine& where,
+                          const ablation_outcome& result);
 
 }  // namespace ep_bench

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -14,41 +13,32 @@
 
 namespace ep_bench {
 
-/// What is timed in every iteration.
-enum class series : std::size_t { dispatch, combine, pair, plain_dispatch, plain_combine };
-inline constexpr std::size_t series_count = 5;
-
-/// Microseconds of every iteration, by series.
-using sample_table = std::array<std::vector<double>, series_count>;
-
-inline std::vector<double>& of(sample_table& table, series which) noexcept {
-  return table[static_cast<std::size_t>(which)];
-}
-inline const std::vector<double>& of(const sample_table& table, series which) noexcept {
-  return table[static_cast<std::size_t>(which)];
-}
+/// Microseconds of every iteration, by what was timed.
+using sample_table = std::vector<std::vector<double>>;
 
 /// The samples of this rank, in memory that rank 0 reads in the end.
 template <class Transport>
 class sample_store {
  public:
-  sample_store(peerbus::communicator<Transport>& comm, std::size_t iterations)
+  sample_store(peerbus::communicator<Transport>& comm, std::size_t series, std::size_t iterations)
       : comm_{&comm},
+        series_{series},
         iterations_{iterations},
-        window_{comm.make_window(series_count * iterations * sizeof(double), 0)} {
+        window_{comm.make_window(series * iterations * sizeof(double), 0)} {
     std::fill(all().begin(), all().end(), 0.0);  // Takes the pages now rather than while timing.
   }
 
-  void set(series which, std::size_t iteration, double microseconds) noexcept {
-    all()[static_cast<std::size_t>(which) * iterations_ + iteration] = microseconds;
+  void set(std::size_t series, std::size_t iteration, double microseconds) noexcept {
+    all()[series * iterations_ + iteration] = microseconds;
   }
 
-  /// Collective. Returns: of each iteration the time of its slowest rank; on rank 0 only.
-  [[nodiscard]] sample_table slowest() {
-    sample_table result;
+  /// Collective. Returns: of each of the first `done` iterations the time of its slowest rank; on
+  /// rank 0 only.
+  [[nodiscard]] sample_table slowest(std::size_t done) {
+    sample_table result(series_);
     comm_->barrier();
     if (comm_->rank().index() == 0) {
-      std::vector<double> worst(series_count * iterations_);
+      std::vector<double> worst(series_ * iterations_);
       std::vector<double> theirs(worst.size());
       for (const peerbus::rank_id peer : comm_->ranks()) {
         peerbus::check(window_.get(peer, 0, std::span{theirs}), "reading samples");
@@ -56,9 +46,9 @@ class sample_store {
         std::transform(worst.begin(), worst.end(), theirs.begin(), worst.begin(),
                        [](double a, double b) { return std::max(a, b); });
       }
-      for (std::size_t s = 0; s < series_count; ++s) {
+      for (std::size_t s = 0; s < series_; ++s) {
         const auto first = worst.begin() + static_cast<std::ptrdiff_t>(s * iterations_);
-        result[s].assign(first, first + static_cast<std::ptrdiff_t>(iterations_));
+        result[s].assign(first, first + static_cast<std::ptrdiff_t>(done));
       }
     }
     comm_->barrier();
@@ -69,6 +59,7 @@ class sample_store {
   [[nodiscard]] std::span<double> all() const noexcept { return window_.template local<double>(); }
 
   peerbus::communicator<Transport>* comm_;
+  std::size_t series_;
   std::size_t iterations_;
   peerbus::window<Transport> window_;
 };

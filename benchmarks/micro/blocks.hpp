@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -11,31 +12,31 @@
 
 namespace micro {
 
-/// Runs `operations` of what is measured in short blocks, each after one of the reference, so that
-/// both meet the same moods of the machine. `reference(n)` and `measured(n)` do n operations; the
-/// `parts` of an operation are what a time is given for (2 for the one-way time of a round trip).
-template <class Reference, class Measured>
-void alternate(std::size_t operations, double parts, found& result, Reference&& reference,
-               Measured&& measured) {
+/// Runs `operations` of each of `contenders` in short blocks that take turns, so that all meet the
+/// same moods of the machine. A contender is called with the number of operations of a block; the
+/// last one is what is measured, the others are its references. The `parts` of an operation are
+/// what a time is given for (2 for the one-way time of a round trip).
+template <class... Contenders>
+void alternate(std::size_t operations, double parts, found& result, Contenders&&... contenders) {
   constexpr std::size_t block = 1000;
-  std::vector<double> reference_ns;
-  std::vector<double> measured_ns;
-  const auto time = [](std::size_t count, auto&& run) {
-    const auto start = bench::clock::now();
-    run(count);
-    return bench::nanoseconds(bench::clock::now() - start);
-  };
+  constexpr std::size_t count = sizeof...(Contenders);
+  static_assert(count <= found::most_contenders);
+  std::array<std::vector<double>, count> per_part;
+  double last = 0;
   for (std::size_t left = operations; left > 0;) {
-    const std::size_t count = std::min(left, block);
-    left -= count;
-    const double divisor = static_cast<double>(count) * parts;
-    reference_ns.push_back(time(count, reference) / divisor);
-    const double spent = time(count, measured);
-    measured_ns.push_back(spent / divisor);
-    result.seconds += spent / parts / 1e9;
+    const std::size_t size = std::min(left, block);
+    left -= size;
+    std::size_t which = 0;
+    const auto time = [&](auto& run) {
+      const auto start = bench::clock::now();
+      run(size);
+      last = bench::nanoseconds(bench::clock::now() - start);
+      per_part[which++].push_back(last / (static_cast<double>(size) * parts));
+    };
+    (time(contenders), ...);
+    result.seconds += last / parts / 1e9;
   }
-  result.reference_ns = bench::median(reference_ns);
-  result.measured_ns = bench::median(measured_ns);
+  for (std::size_t i = 0; i < count; ++i) result.nanoseconds[i] = bench::median(per_part[i]);
 }
 
 }  // namespace micro

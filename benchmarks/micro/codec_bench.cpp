@@ -17,6 +17,7 @@
 
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/codec/fp8_e4m3_per_128.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
@@ -225,6 +226,18 @@ BENCHMARK(encode<peerbus::codec::int8_per_token>)
     ->Apply(each_set_and_heat);
 BENCHMARK(decode<peerbus::codec::int8_per_token>)
     ->Name("codec/int8_per_token/decode")
+    ->Apply(each_set);
+BENCHMARK(encode<peerbus::codec::fp8_e4m3_per_128_f32>)
+    ->Name("codec/fp8_e4m3_per_128_f32/encode")
+    ->Apply(each_set_and_heat);
+BENCHMARK(decode<peerbus::codec::fp8_e4m3_per_128_f32>)
+    ->Name("codec/fp8_e4m3_per_128_f32/decode")
+    ->Apply(each_set);
+BENCHMARK(encode<peerbus::codec::fp8_e4m3_per_128_ue8m0>)
+    ->Name("codec/fp8_e4m3_per_128_ue8m0/encode")
+    ->Apply(each_set_and_heat);
+BENCHMARK(decode<peerbus::codec::fp8_e4m3_per_128_ue8m0>)
+    ->Name("codec/fp8_e4m3_per_128_ue8m0/decode")
     ->Apply(each_set);
 BENCHMARK(decode<peerbus::codec::bf16>)->Name("codec/bf16/decode")->Apply(each_set);
 BENCHMARK(narrow)->Name("codec/narrow")->Apply(each_set);

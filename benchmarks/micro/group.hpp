@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <new>
@@ -12,6 +13,7 @@
 
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/cores.hpp>
+#include <peerbus/core/system_error.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/run.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -22,10 +24,13 @@ namespace micro {
 
 /// What rank 0 found out, in memory that outlives it: ranks may be forked processes.
 struct found {
+  static constexpr std::size_t most_contenders = 4;
+
   double seconds = 0;  ///< of the measured operations, all together
-  double reference_ns = 0;
-  double measured_ns = 0;
+  /// Medians, of each that took turns: see `alternate`.
+  std::array<double, most_contenders> nanoseconds{};
   bool payload_right = true;
+  int refusal = 0;  ///< an errno, where the system does not allow what was to be measured
 };
 static_assert(std::is_trivially_copyable_v<found>);
 
@@ -69,18 +74,22 @@ found run_group(benchmark::State& state, std::size_t ranks, Body body) {
   const found result = shared.get();
   if (status != 0)
     state.SkipWithError("a rank failed");
+  else if (result.refusal != 0)
+    state.SkipWithError(
+        ("skipped, as the system refuses: " + peerbus::detail::describe_errno(result.refusal))
+            .c_str());
   else if (!result.payload_right)
     state.SkipWithError("the payload arrived wrong");
   for (auto _ : state) state.SetIterationTime(result.seconds / static_cast<double>(operations));
   return result;
 }
 
-/// Counters that put a measured time beside its reference of the same run: medians of short blocks
-/// that took turns.
+/// Counters that put a measured time beside its one reference of the same run: medians of short
+/// blocks that took turns.
 inline void compare(benchmark::State& state, const char* reference, const found& result) {
-  state.counters[reference] = result.reference_ns;
-  state.counters["measured_ns"] = result.measured_ns;
-  state.counters["ratio"] = result.measured_ns / result.reference_ns;
+  state.counters[reference] = result.nanoseconds[0];
+  state.counters["measured_ns"] = result.nanoseconds[1];
+  state.counters["ratio"] = result.nanoseconds[1] / result.nanoseconds[0];
 }
 
 }  // namespace micro

@@ -3,7 +3,6 @@
 // Writing to a peer that is not looking: put of 8 bytes to 1 MiB beside memcpy to the same place,
 // and signal beside a plain store.
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,43 +12,25 @@
 
 #include <benchmark/benchmark.h>
 
-#include <peerbus/communicator.hpp>
-#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "micro/blocks.hpp"
 #include "micro/group.hpp"
+#include "micro/one_sided.hpp"
 
 namespace {
 
 using peerbus::rank_id;
 using peerbus::signal_id;
 
-/// Rank 0 works on the part of rank 1, which sleeps until `done` and then says whether all is
-/// right.
-template <class Transport, class Work, class Right>
-micro::found one_sided(benchmark::State& state, std::size_t bytes, Work work, Right right) {
-  constexpr signal_id done{1};
-  return micro::run_group<Transport>(
-      state, 2,
-      [&](peerbus::communicator<Transport>& comm, std::size_t operations, micro::found& found) {
-        auto window = comm.make_window(bytes, 2);
-        if (comm.rank() == rank_id{0}) {
-          work(window, operations, found);
-          peerbus::check(window.signal(rank_id{1}, done, 1), "signal");
-        } else {
-          window.await(done, 1, peerbus::deadline::after(std::chrono::minutes{10}), rank_id{0});
-          found.payload_right = right(window, operations);
-        }
-      });
-}
-
 template <class Transport>
 void put(benchmark::State& state, std::size_t bytes) {
   constexpr std::byte sent{2};
-  const auto result = one_sided<Transport>(
+  const auto result = micro::one_sided<Transport>(
       state, bytes,
       [&](auto& window, std::size_t operations, micro::found& found) {
         const std::vector<std::byte> other(bytes, std::byte{1});
@@ -79,7 +60,7 @@ void put(benchmark::State& state, std::size_t bytes) {
 
 template <class Transport>
 void signal(benchmark::State& state) {
-  const auto result = one_sided<Transport>(
+  const auto result = micro::one_sided<Transport>(
       state, sizeof(std::uint64_t),
       [&](auto& window, std::size_t operations, micro::found& found) {
         auto& word = window.template peer<std::uint64_t>(rank_id{1}).front();

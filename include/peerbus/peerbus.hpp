@@ -3,15 +3,16 @@
 
 /// Everything that needs nothing but Linux and the threads library.
 
-#include <peerbus/bootstrap/environment.hpp>  // IWYU pragma: export
-#include <peerbus/bootstrap/local.hpp>        // IWYU pragma: export
-#include <peerbus/bootstrap/threads.hpp>      // IWYU pragma: export
-#include <peerbus/codec/bf16.hpp>             // IWYU pragma: export
-#include <peerbus/codec/int8_per_token.hpp>   // IWYU pragma: export
-#include <peerbus/communicator.hpp>           // IWYU pragma: export
-#include <peerbus/core.hpp>                   // IWYU pragma: export
-#include <peerbus/moe/exchange.hpp>           // IWYU pragma: export
-#include <peerbus/run.hpp>                    // IWYU pragma: export
-#include <peerbus/transport/loopback.hpp>     // IWYU pragma: export
-#include <peerbus/transport/unified_bus.hpp>  // IWYU pragma: export
-#include <peerbus/version.hpp>                // IWYU pragma: export
+#include <peerbus/bootstrap/environment.hpp>   // IWYU pragma: export
+#include <peerbus/bootstrap/local.hpp>         // IWYU pragma: export
+#include <peerbus/bootstrap/threads.hpp>       // IWYU pragma: export
+#include <peerbus/codec/bf16.hpp>              // IWYU pragma: export
+#include <peerbus/codec/fp8_e4m3_per_128.hpp>  // IWYU pragma: export
+#include <peerbus/codec/int8_per_token.hpp>    // IWYU pragma: export
+#include <peerbus/communicator.hpp>            // IWYU pragma: export
+#include <peerbus/core.hpp>                    // IWYU pragma: export
+#include <peerbus/moe/exchange.hpp>            // IWYU pragma: export
+#include <peerbus/run.hpp>                     // IWYU pragma: export
+#include <peerbus/transport/loopback.hpp>      // IWYU pragma: export
+#include <peerbus/transport/unified_bus.hpp>   // IWYU pragma: export
+#include <peerbus/version.hpp>                 // IWYU pragma: export

@@ -10,6 +10,7 @@
 #include <peerbus/codec/archetype.hpp>
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/codec/fp8_e4m3_per_128.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 
 namespace {
@@ -126,9 +127,43 @@ static_assert(token_codec<not_verbatim> && !verbatim_codec<not_verbatim>);
 static_assert(token_codec<verbatim_with_scales> && !verbatim_codec<verbatim_with_scales>);
 static_assert(token_codec<verbatim_of_bytes> && !verbatim_codec<verbatim_of_bytes>);
 
+/// Its sizes are those of whole groups, so what the concept checks must be too.
+struct of_groups : sound {
+  using element = std::byte;
+  static constexpr std::size_t hidden_multiple = 96;
+  static constexpr std::size_t row_bytes(std::size_t hidden) noexcept { return hidden / 96; }
+  static constexpr std::size_t scale_bytes(std::size_t hidden) noexcept {
+    return hidden % 96 == 0 ? 4 : 1;
+  }
+};
+struct verbatim_of_groups : sound {
+  static constexpr std::size_t hidden_multiple = 3;
+};
+struct multiple_of_zero : sound {
+  static constexpr std::size_t hidden_multiple = 0;
+};
+struct multiple_of_int : sound {
+  static constexpr int hidden_multiple = 128;
+};
+struct multiple_not_constant : sound {
+  static const std::size_t hidden_multiple;
+};
+std::size_t found_at_start() { return 128; }
+const std::size_t multiple_not_constant::hidden_multiple = found_at_start();
+
+static_assert(token_codec<of_groups> && peerbus::hidden_multiple_of<of_groups>() == 96);
+static_assert(verbatim_codec<verbatim_of_groups>);
+static_assert(peerbus::hidden_multiple_of<sound>() == 1);
+static_assert(!token_codec<multiple_of_zero>);
+static_assert(!token_codec<multiple_of_int>);
+static_assert(!token_codec<multiple_not_constant>);
+
 static_assert(verbatim_codec<peerbus::codec::bf16>);
 static_assert(token_codec<peerbus::codec::int8_per_token>);
 static_assert(!verbatim_codec<peerbus::codec::int8_per_token>);
+static_assert(peerbus::multicast_codec<peerbus::codec::int8_per_token>);
+static_assert(peerbus::multicast_codec<peerbus::codec::fp8_e4m3_per_128_f32>);
+static_assert(!verbatim_codec<peerbus::codec::fp8_e4m3_per_128_f32>);
 static_assert(peerbus::codec::bf16::row_bytes(7168) == 14336);
 static_assert(peerbus::codec::bf16::scale_bytes(7168) == 0);
 static_assert(peerbus::codec::int8_per_token::row_bytes(7168) == 7168);

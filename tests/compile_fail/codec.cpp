@@ -29,6 +29,11 @@ struct complete_verbatim : complete {
 };
 static_assert(peerbus::verbatim_codec<complete_verbatim>);
 
+struct complete_of_groups : complete {
+  static constexpr std::size_t hidden_multiple = 128;
+};
+static_assert(peerbus::token_codec<complete_of_groups>);
+
 #if PEERBUS_CASE == 1
 // case 1: expect "static.assert.*failed.*encode needs a mutable codec"
 struct near_miss : complete {
@@ -215,4 +220,20 @@ struct near_miss : complete {
 };
 static_assert(peerbus::token_codec<near_miss>);
 static_assert(peerbus::verbatim_codec<near_miss>, "verbatim with longer rows");
+#endif
+
+#if PEERBUS_CASE == 23
+// case 23: expect "static.assert.*failed.*hidden a multiple of 0"
+struct near_miss : complete {
+  static constexpr std::size_t hidden_multiple = 0;
+};
+static_assert(peerbus::token_codec<near_miss>, "hidden a multiple of 0");
+#endif
+
+#if PEERBUS_CASE == 24
+// case 24: expect "static.assert.*failed.*hidden_multiple of another type"
+struct near_miss : complete {
+  static constexpr int hidden_multiple = 128;
+};
+static_assert(peerbus::token_codec<near_miss>, "hidden_multiple of another type");
 #endif

@@ -9,6 +9,8 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/received_tokens.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/transport/loopback.hpp>
 
@@ -65,5 +67,29 @@ using received = peerbus::moe::received<peerbus::codec::bf16>;
 void combine(peerbus::moe::exchange<peerbus::loopback, peerbus::codec::bf16>& moe,
              const received& rows, const std::vector<bf16>& out) {
   moe.combine(rows, out);
+}
+#endif
+
+#if PEERBUS_CASE == 7
+// case 7: expect "constraint"
+// A layout is one of those that there are.
+template class peerbus::moe::exchange<peerbus::loopback, peerbus::codec::bf16, int>;
+#endif
+
+#if PEERBUS_CASE == 8
+// case 8: expect "cannot convert|no viable conversion|no matching|no known conversion"
+// The rows of one layout are no rows of another.
+void combine(peerbus::moe::exchange<peerbus::loopback, peerbus::codec::bf16>& moe,
+             const peerbus::moe::received_tokens<peerbus::codec::bf16>& rows,
+             std::vector<bf16>& out) {
+  moe.combine(rows, out);
+}
+#endif
+
+#if PEERBUS_CASE == 9
+// case 9: expect "constraint|no matching"
+// What travels beside a token is bytes.
+auto names(const peerbus::moe::received_tokens<peerbus::codec::bf16>& rows) {
+  return rows.attachment<std::vector<int>>(0);
 }
 #endif

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -12,7 +13,14 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/layout.hpp>
 
 #include "support/exchange_check.hpp"
 #include "support/oracle.hpp"
@@ -30,18 +38,24 @@ struct exchange_case {
   std::size_t max_tokens;
   oracle::routes routes = oracle::routes::uniform;
   counts tokens = counts::uneven;
+  std::array<std::size_t, peerbus::moe::max_attachments> attachments{};
+  peerbus::moe::outputs_at outputs = peerbus::moe::outputs_at::expert;
+  std::size_t in_flight = 1;
 };
 
 inline std::string describe(const exchange_case& one) {
   return "experts " + std::to_string(one.experts) + ", hidden " + std::to_string(one.hidden) +
          ", top_k " + std::to_string(one.top_k) + ", max_tokens " + std::to_string(one.max_tokens) +
          ", routes " + std::to_string(static_cast<int>(one.routes)) + ", counts " +
-         std::to_string(static_cast<int>(one.tokens));
+         std::to_string(static_cast<int>(one.tokens)) + ", attachments " +
+         std::to_string(one.attachments[0]) + " ..., outputs " +
+         std::to_string(static_cast<int>(one.outputs));
 }
 
 inline test::scenario make_scenario(const exchange_case& one, std::size_t ranks,
                                     std::uint64_t seed) {
-  test::scenario made{{ranks, one.experts, one.hidden, one.top_k}, {}, seed % 2 == 1};
+  test::scenario made{
+      {ranks, one.experts, one.hidden, one.top_k}, {}, seed % 2 == 1, one.attachments, seed};
   for (std::size_t r = 0; r < ranks; ++r) {
     std::size_t count = one.max_tokens;
     if (one.tokens == counts::uneven) count = (r * 7 + seed * 3 + 1) % (one.max_tokens + 1);
@@ -52,27 +66,42 @@ inline test::scenario make_scenario(const exchange_case& one, std::size_t ranks,
   return made;
 }
 
-/// Several rounds of one exchange with different inputs each.
+/// Several rounds of one exchange with different inputs each. Returns: a hash of all that came.
+template <class Codec, class Layout, class Communicator>
+std::uint64_t run_case(Communicator& comm, exchange_case one, const Layout& layout,
+                       std::size_t rounds) {
+  one.hidden = peerbus::align_up(one.hidden, peerbus::hidden_multiple_of<Codec>());
+  peerbus::moe::exchange moe{comm,
+                             {.experts = one.experts,
+                              .hidden = one.hidden,
+                              .top_k = one.top_k,
+                              .max_tokens = one.max_tokens,
+                              .in_flight = one.in_flight,
+                              .outputs = one.outputs,
+                              .attachments = one.attachments},
+                             oracle::codec_of<Codec>::make(),
+                             layout};
+  std::uint64_t hashed = 0;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    try {
+      hashed = 31 * hashed +
+               test::check_round(moe, make_scenario(one, comm.size(), round), comm.rank(), layout);
+    } catch (const std::exception& caught) {
+      test::fail(Layout::name, ", ", Codec::name, ", ", describe(one), ", round ", round, ": ",
+                 caught.what());
+    }
+  }
+  return hashed;
+}
+
+/// The same as a group of its own, with the default layout.
 template <class Group, class Codec>
 void check_exchange(const exchange_case& one, std::size_t ranks, std::size_t rounds = 3) {
   CAPTURE(describe(one));
   CAPTURE(ranks);
   CAPTURE(Codec::name);
-  const int worst_status = Group::run(ranks, [&](auto& comm) {
-    peerbus::moe::exchange moe{comm,
-                               {.experts = one.experts,
-                                .hidden = one.hidden,
-                                .top_k = one.top_k,
-                                .max_tokens = one.max_tokens},
-                               oracle::codec_of<Codec>::make()};
-    for (std::size_t round = 0; round < rounds; ++round) {
-      try {
-        test::check_round(moe, make_scenario(one, comm.size(), round), comm.rank());
-      } catch (const std::exception& caught) {
-        test::fail("round ", round, ": ", caught.what());
-      }
-    }
-  });
+  const int worst_status = Group::run(
+      ranks, [&](auto& comm) { run_case<Codec>(comm, one, peerbus::moe::compact{}, rounds); });
   CHECK(worst_status == 0);
 }
 
@@ -150,21 +179,25 @@ void check_interleaved(std::size_t ranks) {
 }
 
 /// The same input twenty times gives the same bytes, whatever was done in between.
-template <class Group, class Codec>
-void check_repeatable(std::size_t ranks) {
+template <class Group, class Codec, class Layout = peerbus::moe::compact>
+void check_repeatable(std::size_t ranks, const Layout& layout = {},
+                      peerbus::moe::outputs_at outputs = peerbus::moe::outputs_at::expert) {
   CAPTURE(ranks);
-  const int worst_status = Group::run(ranks, [](auto& comm) {
+  CAPTURE(Layout::name);
+  const int worst_status = Group::run(ranks, [&](auto& comm) {
     const exchange_case one{12, 48, 4, 16, oracle::routes::zipf};
-    peerbus::moe::exchange moe{comm,
-                               {.experts = 12, .hidden = 48, .top_k = 4, .max_tokens = 16},
-                               oracle::codec_of<Codec>::make()};
+    peerbus::moe::exchange moe{
+        comm,
+        {.experts = 12, .hidden = 48, .top_k = 4, .max_tokens = 16, .outputs = outputs},
+        oracle::codec_of<Codec>::make(),
+        layout};
     const auto same = make_scenario(one, comm.size(), 5);
     std::uint64_t first = 0;
     for (std::uint64_t i = 0; i < 20; ++i) {
-      const std::uint64_t hashed = test::check_round(moe, same, comm.rank());
+      const std::uint64_t hashed = test::check_round(moe, same, comm.rank(), layout);
       if (i == 0) first = hashed;
       test::expect_equal(hashed, first, "hash of repetition ", i);
-      test::check_round(moe, make_scenario(one, comm.size(), 50 + i), comm.rank());
+      test::check_round(moe, make_scenario(one, comm.size(), 50 + i), comm.rank(), layout);
     }
     // A dispatch whose combine never comes, then one with.
     static_cast<void>(test::dispatch(moe, same, comm.rank()));
@@ -173,7 +206,8 @@ void check_repeatable(std::size_t ranks) {
     const auto& mine = same.inputs[comm.rank().index()];
     std::vector<peerbus::bf16> out(mine.tokens.size());
     moe.combine(got, out);
-    test::check_combined(out, oracle::combined<Codec>(same.shape, mine), same.shape.hidden, 0);
+    test::check_combined(out, test::expected_of<Codec, Layout>(same.shape, mine), same.shape.hidden,
+                         0);
   });
   CHECK(worst_status == 0);
 }

@@ -8,6 +8,7 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "conformance/exchange_suite.hpp"
+#include "conformance/layout_suite.hpp"
 #include "conformance/window_suite.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
@@ -32,4 +33,13 @@ TEST_CASE("64 processes: dispatch and combine") {
 TEST_CASE("64 processes: no tokens anywhere") {
   conformance::check_exchange<group, peerbus::codec::int8_per_token>(
       {64, 16, 2, 4, oracle::routes::uniform, conformance::counts::none}, 64, 30);
+}
+
+TEST_CASE("64 processes: every layout") {
+  const int worst_status = group::run(64, [](auto& comm) {
+    using peerbus::codec::int8_per_token;
+    conformance::run_layouts<int8_per_token>(
+        comm, {256, 64, 8, 4, oracle::routes::zipf, conformance::counts::uneven, {12}}, 2);
+  });
+  CHECK(worst_status == 0);
 }

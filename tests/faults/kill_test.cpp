@@ -12,12 +12,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <new>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -30,6 +32,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/lane.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "support/exchange_check.hpp"
@@ -142,6 +145,8 @@ void die(const communicator& comm, std::size_t victim) {
 
 constexpr peerbus::moe::exchange_config config{
     .experts = 9, .hidden = 32, .top_k = 3, .max_tokens = 8};
+constexpr peerbus::moe::exchange_config in_flight_config{
+    .experts = 9, .hidden = 32, .top_k = 3, .max_tokens = 8, .in_flight = 2};
 using exchange = peerbus::moe::exchange<peerbus::unified_bus, peerbus::codec::int8_per_token>;
 
 test::scenario make_scenario(std::size_t ranks, std::uint64_t seed) {
@@ -203,6 +208,84 @@ TEST_CASE("killed while its experts run") {
       moe.combine(got, out);
       // Ranks that needed nothing of it learn of it next time.
       comm.barrier();
+    });
+}
+
+TEST_CASE("killed between the halves of a dispatch") {
+  for (const auto& [ranks, victim] : groups)
+    for (const bool gives_counts : {false, true})
+      check_death(ranks, victim, [victim = victim, gives_counts](communicator& comm) {
+        exchange moe{comm, in_flight_config};
+        const auto from = make_scenario(comm.size(), 3);
+        const oracle::input& mine = from.inputs[comm.rank().index()];
+        const auto send = [&] {
+          return moe.dispatch_send(mine.tokens, {mine.experts, mine.weights});
+        };
+        const auto first = send();
+        if (!gives_counts) die(comm, victim);
+        const auto second = send();
+        // Its counts of both are out, perhaps its rows of the first; there is no third.
+        die(comm, victim);
+        static_cast<void>(moe.dispatch_recv(first));
+        static_cast<void>(moe.dispatch_recv(second));
+        static_cast<void>(moe.dispatch_recv(send()));
+      });
+}
+
+TEST_CASE("killed between the halves of a combine") {
+  for (const auto& [ranks, victim] : groups)
+    for (const bool announces : {false, true})
+      check_death(ranks, victim, [victim = victim, announces](communicator& comm) {
+        exchange moe{comm, in_flight_config};
+        const auto from = make_scenario(comm.size(), 3);
+        const oracle::input& mine = from.inputs[comm.rank().index()];
+        const auto send = [&] {
+          return moe.dispatch_send(mine.tokens, {mine.experts, mine.weights});
+        };
+        const auto got = moe.dispatch_recv(send());
+        test::run_experts(got);
+        const auto second = send();
+        if (!announces) die(comm, victim);
+        moe.combine_send(got);
+        die(comm, victim);
+        std::vector<peerbus::bf16> out(mine.tokens.size());
+        moe.combine_recv(got, out);
+        // The announced outputs of the dead still count; its rows of the second may be missing.
+        static_cast<void>(moe.dispatch_recv(second));
+        comm.barrier();
+      });
+}
+
+TEST_CASE("killed while its lanes carry a stream of operations") {
+  for (const auto& [ranks, victim] : groups)
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      exchange moe{comm, in_flight_config};
+      const auto from = make_scenario(comm.size(), 3);
+      const oracle::input& mine = from.inputs[comm.rank().index()];
+      const auto carry = [&](peerbus::moe::lane as) {
+        for (int i = 0;; ++i) {
+          if (i == 20 && as.index == 1) die(comm, victim);
+          static_cast<void>(moe.dispatch(mine.tokens, {mine.experts, mine.weights}, {.as = as}));
+        }
+      };
+      std::string other;
+      std::thread second{[&] {
+        try {
+          carry({1, 2});
+        } catch (const std::exception& thrown) {
+          other = thrown.what();
+        }
+      }};
+      std::exception_ptr own;
+      try {
+        carry({0, 2});
+      } catch (...) {
+        own = std::current_exception();
+      }
+      second.join();
+      test::expect(other.find("rank " + std::to_string(victim) + " died") != std::string::npos,
+                   "lane 1 to be told as well, not '", other, "'");
+      std::rethrow_exception(own);
     });
 }
 

@@ -16,6 +16,7 @@
 
 #include "support/oracle.hpp"
 
+using peerbus::align_up;
 using peerbus::rank_id;
 using peerbus::moe::compact;
 using peerbus::moe::exchange_config;
@@ -164,6 +165,32 @@ TEST_CASE("areas are aligned, do not overlap, hold the worst case, and sum to th
                 check_areas(padded{}, config, ranks, way);
                 check_areas(rank_major{}, config, ranks, way);
               }
+}
+
+TEST_CASE("touched counts each page once, and only what rows and outputs reach") {
+  // 8 ranks, one expert each: as many slots of tokens at home as rows may arrive.
+  exchange_config config{.experts = 8, .hidden = 2048, .top_k = 8, .max_tokens = 16};
+  const memory_map there = map_of(config, 8, road::direct);
+  config.outputs = outputs_at::home;
+  const memory_map home = map_of(config, 8, road::direct);
+  CHECK(home.output_rows == there.output_rows);
+  // An output fills a page; the first begins in the middle of one.
+  CHECK(there.touched(4, 16) - there.touched(4, 0) == 0);
+  CHECK(there.touched(8, 0) - there.touched(4, 0) == (4 * 4096 + 2 * 4096));  // rows take half one
+  CHECK(home.touched(4, 16) - home.touched(4, 8) == std::size_t{8} * 8 * 4096);
+  CHECK(home.touched(8, 8) - home.touched(4, 8) == 2 * 4096);
+  // A single huge page holds all of it, however many areas there are.
+  CHECK(there.total < std::size_t{2} << 20);
+  CHECK(there.touched(4, 16, std::size_t{2} << 20) == std::size_t{2} << 20);
+  CHECK(home.touched(128, 16, std::size_t{2} << 20) == std::size_t{2} << 20);
+  // Every batch has its own.
+  config.in_flight = 3;
+  const memory_map three = map_of(config, 8, road::direct);
+  CHECK(three.touched(4, 16) - three.touched(4, 8) >= std::size_t{3} * (8 * 8 - 1) * 4096);
+  // Staging is taken by the tokens that are sent.
+  const memory_map staged = map_of(config, 8, road::staged);
+  CHECK(staged.touched(4, 1) < staged.touched(4, 16) - std::size_t{14} * 8 * 4096);
+  CHECK(staged.touched(128, 16) <= align_up(staged.total, 4096));
 }
 
 TEST_CASE("counts travel as narrow as they may be") {

@@ -17,6 +17,7 @@
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/routing.hpp>
 
+#include "support/layout_oracle.hpp"
 #include "support/oracle.hpp"
 
 using peerbus::bf16;
@@ -98,6 +99,115 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
             CHECK_FALSE(plans[r].places(slot / shape.top_k)[slot % shape.top_k].sent());
       }
     }
+  }
+}
+
+namespace {
+
+/// A plan per rank, all of them placed, for random inputs.
+struct planned_group {
+  oracle::shape shape;
+  std::vector<oracle::input> inputs;
+  std::vector<dispatch_plan> plans;
+
+  template <class Layout>
+  planned_group(oracle::random& numbers, const oracle::shape& of, const Layout& layout)
+      : shape{of} {
+    const exchange_config config{
+        .experts = of.experts, .hidden = of.hidden, .top_k = of.top_k, .max_tokens = most_tokens};
+    const auto kind = static_cast<oracle::routes>(numbers.below(5));
+    for (std::size_t r = 0; r < of.ranks; ++r) {
+      inputs.push_back(
+          oracle::make_input(of, r, numbers.below(most_tokens + 1), kind, numbers.next()));
+      plans.emplace_back(config, layout.geometry(config, of.ranks), rank_id{r}, of.ranks);
+      REQUIRE_FALSE(plans[r].count(inputs[r].tokens, {inputs[r].experts, inputs[r].weights}));
+    }
+    for (dispatch_plan& plan : plans)
+      plan.place([&](rank_id source) { return plans[source.index()].counts(); });
+  }
+
+  [[nodiscard]] std::size_t copies_sent() const {
+    std::size_t sent = 0;
+    for (std::size_t r = 0; r < plans.size(); ++r)
+      for (std::size_t t = 0; t < inputs[r].count; ++t)
+        for (const auto& place : plans[r].places(t)) sent += place.sent() ? 1 : 0;
+    return sent;
+  }
+  void check_place(const oracle::placed& row, std::size_t at, std::size_t expected) const {
+    const auto place = plans[row.rank].places(row.token)[row.slot];
+    CHECK(place.rank == at);
+    CHECK(place.row == expected);
+  }
+
+  static constexpr std::size_t most_tokens = 7;
+};
+
+oracle::shape random_shape(oracle::random& numbers) {
+  const std::size_t experts = 1 + numbers.below(24);
+  return {1 + numbers.below(9), experts, 8, 1 + numbers.below(std::min<std::size_t>(experts, 6))};
+}
+
+template <class Layout>
+void check_expert_major(oracle::random& numbers, const Layout& layout, oracle::expert_major rule) {
+  const oracle::shape shape = random_shape(numbers);
+  if (rule.rows_of_expert != 0) rule.rows_of_expert = shape.ranks * planned_group::most_tokens;
+  const planned_group group{numbers, shape, layout};
+  std::size_t rows = 0;
+  for (std::size_t r = 0; r < shape.ranks; ++r) {
+    std::size_t end = 0;
+    std::size_t local = 0;
+    for (const auto& block : oracle::blocks_of(shape, group.inputs, r, rule)) {
+      for (std::size_t i = 0; i < block.rows.size(); ++i)
+        group.check_place(block.rows[i], r, block.first_row + i);
+      const auto arrivals = group.plans[r].arrivals(local++);
+      CHECK(arrivals.front() == block.first_row);
+      CHECK(arrivals.back() == block.first_row + block.rows.size());
+      end = block.first_row + block.padded;
+      rows += block.rows.size();
+    }
+    CHECK(group.plans[r].end() == end);
+    CHECK(end <= group.plans[r].geometry().row_capacity);
+  }
+  CHECK(group.copies_sent() == rows);
+}
+
+}  // namespace
+
+TEST_CASE("aligned and padded layouts start experts where they say") {
+  oracle::random numbers{7};
+  for (int trial = 0; trial < 60; ++trial) {
+    CAPTURE(trial);
+    for (const std::size_t alignment : {2U, 7U, 128U})
+      check_expert_major(numbers, peerbus::moe::compact{.alignment = alignment}, {alignment, 0});
+    check_expert_major(numbers, peerbus::moe::padded{}, {1, 1});
+  }
+}
+
+TEST_CASE("rank-major: a row per token and rank, with the slots of that rank") {
+  oracle::random numbers{11};
+  for (int trial = 0; trial < 120; ++trial) {
+    CAPTURE(trial);
+    const oracle::shape shape = random_shape(numbers);
+    const planned_group group{numbers, shape, peerbus::moe::rank_major{}};
+    std::size_t rows = 0;
+    for (std::size_t r = 0; r < shape.ranks; ++r) {
+      const auto wanted = oracle::tokens_at(shape, group.inputs, r);
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        const oracle::placed& from = wanted[i].from;
+        group.check_place(from, r, i);
+        const dispatch_plan& plan = group.plans[from.rank];
+        CHECK(plan.factors(from.token)[from.slot] == 1.0F);
+        std::vector<std::int32_t> experts(shape.top_k);
+        std::vector<float> weights(shape.top_k);
+        plan.describe(from.token, rank_id{r}, std::as_writable_bytes(std::span{experts}).data(),
+                      std::as_writable_bytes(std::span{weights}).data());
+        CHECK(experts == wanted[i].experts);
+        CHECK(weights == wanted[i].weights);
+      }
+      CHECK(group.plans[r].end() == wanted.size());
+      rows += wanted.size();
+    }
+    CHECK(group.copies_sent() == rows);
   }
 }
 

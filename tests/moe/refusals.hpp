@@ -21,7 +21,9 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/routing.hpp>
 
 #include "support/exchange_check.hpp"
@@ -112,9 +114,14 @@ std::vector<std::byte> rows_area(Exchange& moe) {
 inline std::string rank_text(std::size_t rank) { return "rank " + std::to_string(rank); }
 
 /// One checked round, to show that the exchange works.
-template <class Exchange>
-void check_works(Exchange& moe, std::size_t ranks, rank_id rank, std::uint64_t seed) {
-  test::scenario from{{ranks, config.experts, config.hidden, config.top_k}, {}};
+template <class Transport, class Codec, class Layout>
+void check_works(peerbus::moe::exchange<Transport, Codec, Layout>& moe, std::size_t ranks,
+                 rank_id rank, std::uint64_t seed) {
+  test::scenario from{{ranks, config.experts, config.hidden, config.top_k},
+                      {},
+                      false,
+                      moe.config().attachments,
+                      seed};
   for (std::size_t r = 0; r < ranks; ++r)
     from.inputs.push_back(
         oracle::make_input(from.shape, r, (r + seed) % 5, oracle::routes::holes, seed));
@@ -178,11 +185,14 @@ void check_bad_on_several(std::size_t ranks) {
   CHECK(worst_status == 0);
 }
 
-template <class Group>
-void check_bad_combine(std::size_t ranks) {
+template <class Group, class Layout = peerbus::moe::compact>
+void check_bad_combine(std::size_t ranks,
+                       peerbus::moe::outputs_at outputs = peerbus::moe::outputs_at::expert) {
   CAPTURE(ranks);
-  const int worst_status = Group::run(ranks, [](auto& comm) {
-    peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}};
+  const int worst_status = Group::run(ranks, [outputs](auto& comm) {
+    exchange_config moved = config;
+    moved.outputs = outputs;
+    peerbus::moe::exchange moe{comm, moved, peerbus::codec::bf16{}, Layout{}};
     const std::size_t me = comm.rank().index();
     const std::size_t last = comm.size() - 1;
     const arguments mine;
@@ -204,7 +214,7 @@ void check_bad_combine(std::size_t ranks) {
     const auto expect_misuse = [&](std::string_view says, auto&& call) {
       test::expect_error(errc::invalid_argument, {"combine", says}, call);
     };
-    peerbus::moe::exchange other{comm, config, peerbus::codec::bf16{}};
+    peerbus::moe::exchange other{comm, moved, peerbus::codec::bf16{}, Layout{}};
     const auto foreign = other.dispatch(mine.token_span(), mine.route());
     expect_misuse("the rows of another exchange", [&] { moe.combine(foreign, out); });
     const auto first = moe.dispatch(mine.token_span(), mine.route());
@@ -231,8 +241,8 @@ void check_bad_combine(std::size_t ranks) {
     moe.combine(got, out);
     const oracle::shape shape{comm.size(), config.experts, config.hidden, config.top_k};
     const oracle::input input{3, mine.tokens, mine.experts, mine.weights};
-    test::check_combined(out, oracle::combined<peerbus::codec::bf16>(shape, input), config.hidden,
-                         0);
+    test::check_combined(out, test::expected_of<peerbus::codec::bf16, Layout>(shape, input),
+                         config.hidden, 0);
     expect_misuse(
         "the rows of dispatch 2, which is combined already, expected one that is received",
         [&] { moe.combine(got, out); });
@@ -327,12 +337,32 @@ void check_mismatches(std::size_t ranks) {
            "max_tokens is 4 on rank 0 but 5 on"},
           {{.experts = 6, .hidden = 16, .top_k = 2, .max_tokens = 4, .in_flight = 2},
            "in_flight is 1 on rank 0 but 2 on"},
+          {{.experts = 6,
+            .hidden = 16,
+            .top_k = 2,
+            .max_tokens = 4,
+            .outputs = peerbus::moe::outputs_at::home},
+           "outputs is 0 on rank 0 but 1 on"},
           {{.experts = 6, .hidden = 16, .top_k = 2, .max_tokens = 4, .attachments = {8}},
            "attachment is 0 on rank 0 but 8 on"}})
       test::expect_error(errc::mismatch, {one.says, rank_text(last)}, [&] {
         peerbus::moe::exchange moe{comm, comm.rank().index() == last ? one.theirs : config,
                                    peerbus::codec::bf16{}};
       });
+    const auto expect_differ = [&](std::string_view says, const auto& ours, const auto& theirs) {
+      test::expect_error(errc::mismatch, {says, rank_text(last)}, [&] {
+        if (comm.rank().index() == last)
+          peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}, theirs};
+        else
+          peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}, ours};
+      });
+    };
+    using peerbus::moe::compact;
+    expect_differ("alignment is 4 on rank 0 but 7 on", compact{.alignment = 4},
+                  compact{.alignment = 7});
+    expect_differ("layout is compact on rank 0 but padded on", compact{}, peerbus::moe::padded{});
+    expect_differ("layout is rank_major on rank 0 but compact on", peerbus::moe::rank_major{},
+                  compact{.alignment = 4});
     peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}};
     check_works(moe, comm.size(), comm.rank(), 5);
   });

@@ -4,8 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "moe/layout_refusals.hpp"
 #include "moe/refusals.hpp"
 #include "support/ranks.hpp"
 
@@ -21,11 +24,25 @@ TEST_CASE_TEMPLATE("bad input on several ranks", Group, PEERBUS_TEST_GROUPS) {
 }
 
 TEST_CASE_TEMPLATE("a bad combine is refused on all ranks", Group, PEERBUS_TEST_GROUPS) {
-  for (const std::size_t n : {1U, 2U, 3U, 5U}) refusals::check_bad_combine<Group>(n);
+  for (const std::size_t n : {1U, 2U, 3U, 5U}) {
+    refusals::check_bad_combine<Group>(n);
+    refusals::check_bad_combine<Group, peerbus::moe::rank_major>(n, peerbus::moe::outputs_at::home);
+  }
 }
 
 TEST_CASE_TEMPLATE("impossible configurations", Group, PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : {1U, 2U, 3U}) refusals::check_bad_configurations<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("impossible layouts", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {1U, 2U, 3U}) refusals::check_bad_layouts<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("attachments that do not fit", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {1U, 2U, 3U}) {
+    refusals::check_bad_attachments<Group, peerbus::moe::compact>(n);
+    refusals::check_bad_attachments<Group, peerbus::moe::rank_major>(n);
+  }
 }
 
 TEST_CASE_TEMPLATE("ranks that differ in their configuration", Group, PEERBUS_TEST_GROUPS) {

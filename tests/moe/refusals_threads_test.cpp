@@ -6,8 +6,11 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/loopback.hpp>
 
+#include "moe/layout_refusals.hpp"
 #include "moe/refusals.hpp"
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
@@ -25,11 +28,25 @@ TEST_CASE_TEMPLATE("bad input on several ranks", Group, PEERBUS_TEST_GROUPS) {
 }
 
 TEST_CASE_TEMPLATE("a bad combine is refused on all ranks", Group, PEERBUS_TEST_GROUPS) {
-  for (const std::size_t n : {1U, 2U, 3U, 5U}) refusals::check_bad_combine<Group>(n);
+  for (const std::size_t n : {1U, 2U, 3U, 5U}) {
+    refusals::check_bad_combine<Group>(n);
+    refusals::check_bad_combine<Group, peerbus::moe::rank_major>(n, peerbus::moe::outputs_at::home);
+  }
 }
 
 TEST_CASE_TEMPLATE("impossible configurations", Group, PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : {1U, 2U, 3U}) refusals::check_bad_configurations<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("impossible layouts", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {1U, 2U, 3U}) refusals::check_bad_layouts<Group>(n);
+}
+
+TEST_CASE_TEMPLATE("attachments that do not fit", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {1U, 2U, 3U}) {
+    refusals::check_bad_attachments<Group, peerbus::moe::compact>(n);
+    refusals::check_bad_attachments<Group, peerbus::moe::rank_major>(n);
+  }
 }
 
 TEST_CASE_TEMPLATE("ranks that differ in their configuration", Group, PEERBUS_TEST_GROUPS) {
@@ -60,7 +77,31 @@ struct endless_codec {
               std::span<float>) const noexcept {}
 };
 
+/// Works on groups of 48 channels.
+struct grouped_codec : endless_codec {
+  static constexpr std::string_view name = "grouped";
+  static constexpr std::size_t hidden_multiple = 48;
+  static constexpr std::size_t row_bytes(std::size_t hidden) noexcept { return hidden; }
+};
+
 }  // namespace
+
+TEST_CASE_TEMPLATE("hidden that does not fit the codec's groups", Layout, peerbus::moe::compact,
+                   peerbus::moe::padded, peerbus::moe::rank_major) {
+  const int worst_status = test::threads_over<peerbus::loopback>::run(2, [](auto& comm) {
+    const auto make = [&](std::size_t hidden) {
+      peerbus::moe::exchange moe{comm,
+                                 {.experts = 2, .hidden = hidden, .top_k = 1, .max_tokens = 8},
+                                 grouped_codec{},
+                                 Layout{}};
+    };
+    test::expect_error(peerbus::errc::invalid_argument,
+                       {"hidden is 64, but codec grouped needs a multiple of 48"},
+                       [&] { make(64); });
+    make(96);
+  });
+  CHECK(worst_status == 0);
+}
 
 TEST_CASE("a size that wraps around 64 bits is too large, not small") {
   const int worst_status = test::threads_over<peerbus::loopback>::run(2, [](auto& comm) {

@@ -1,107 +1,321 @@
 // SPDX-License-Identifier: MIT
-// ctest: tsan
+// ctest: timeout=300
 //
-// Model check of the claim in docs/memory_model.md that an exchange never overwrites what a peer
-// still reads. Every place has one writer, so what it holds follows from how far its writer has
-// come; a state is therefore one program counter per rank, and all of them can be visited.
+// Model check of the claim in docs/memory_model.md that an exchange never overwrites what somebody
+// still reads: every interleaving of a few ranks, one memory access at a time, over schedules of
+// halves of operations, with several batches in flight, rows that leave at whichever later call
+// finds the counts complete, refusals, and combines that never come.
+#include <algorithm>
 #include <cstddef>
-#include <set>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include <peerbus/core/text.hpp>
+
+#include "support/oracle.hpp"
+
 namespace {
 
-enum class act { write, read, raise, wait };
-
-/// One step of a rank's program. Places and signals are named "kind.writer.reader[.generation]".
-struct step {
-  act what;
-  std::string place;
-  int epoch;
-};
-
 /// Which safeguard is left out, for the control runs that the checker must catch.
-enum class broken { nothing, one_generation_of_counts, rows_without_counts, outputs_unannounced };
+enum class broken {
+  nothing,
+  as_many_count_generations_as_batches,
+  one_count_generation_less,
+  refusing_rank_runs_ahead,
+  rows_without_counts,
+  one_set_of_rows,
+  one_refusal_generation,
+  refusals_shared_by_sets,
+  outputs_unannounced,
+};
 
 struct model {
   std::size_t ranks;
-  std::string_view operations;  ///< 'd' dispatch, 'c' combine, 'D' and 'C': refused by rank 0
+  int in_flight;
+  /// What all ranks do, in order: S dispatch_send, X the same refused by rank number mod ranks, Z
+  /// by rank 0, R dispatch_recv, E the experts, s combine_send, r combine_recv, c a whole combine
+  /// refused by rank number mod ranks; each with the number of its dispatch.
+  std::string_view schedule;
   broken fault = broken::nothing;
+  bool at_home = false;             ///< where outputs lie
+  std::string_view of_last_rank{};  ///< its schedule, if it is another
 };
 
-std::string name(std::string_view kind, std::size_t writer, std::size_t reader,
-                 int generation = 0) {
-  return std::string{kind} + '.' + std::to_string(writer) + '.' + std::to_string(reader) + '.' +
-         std::to_string(generation);
-}
-
-/// The protocol of moe/exchange.hpp, one memory access at a time.
-std::vector<step> program_of(std::size_t me, const model& m) {
-  std::vector<step> program;
-  const auto every_peer = [&](auto&& visit) {
-    for (std::size_t distance = 1; distance < m.ranks; ++distance) visit((me + distance) % m.ranks);
+/// One step of a rank's program.
+struct step {
+  enum class kind {
+    write,         ///< put `value` in `cell`
+    read,          ///< `cell` must hold `value`
+    raise,         ///< signal `cell` becomes `value`
+    wait,          ///< go on once signal `cell` is at least `value`
+    skip_unless,   ///< signal `cell` is at least `value`, or go to `target`
+    skip_if_done,  ///< note `value` is made, go to `target`
+    done,          ///< make note `value`
   };
-  int dispatches = 0;
-  int combines = 0;
-  int latest = 0;
-  for (const char operation : m.operations) {
-    const bool refused = operation == 'D' || operation == 'C';
-    if (operation == 'd' || operation == 'D') {
-      const int n = ++dispatches;
-      const int generation = m.fault == broken::one_generation_of_counts ? 0 : n % 2;
-      every_peer([&](std::size_t peer) {
-        program.push_back({act::write, name("counts", me, peer, generation), n});
-        program.push_back({act::raise, name("counts!", me, peer), n});
-      });
-      const auto take_counts = [&] {
-        every_peer([&](std::size_t peer) {
-          program.push_back({act::wait, name("counts!", peer, me), n});
-        });
-        every_peer([&](std::size_t peer) {
-          program.push_back({act::read, name("counts", peer, me, generation), n});
-        });
-      };
-      if (m.fault != broken::rows_without_counts) take_counts();
-      if (refused) continue;
-      every_peer([&](std::size_t peer) {
-        program.push_back({act::write, name("rows", me, peer), n});
-        program.push_back({act::raise, name("rows!", me, peer), n});
-      });
-      if (m.fault == broken::rows_without_counts) take_counts();
-      every_peer(
-          [&](std::size_t peer) { program.push_back({act::wait, name("rows!", peer, me), n}); });
-      // The expert: reads its rows and leaves its outputs.
-      every_peer(
-          [&](std::size_t peer) { program.push_back({act::read, name("rows", peer, me), n}); });
-      program.push_back({act::write, name("outputs", me, me), n});
-      latest = n;
-    } else {
-      const int n = ++combines;
-      if (refused && me == 0)
-        every_peer([&](std::size_t peer) {
-          program.push_back({act::write, name("refusal", me, peer, n % 2), n});
-        });
-      every_peer([&](std::size_t peer) {
-        program.push_back({act::raise, name("outputs!", me, peer), n});
-      });
-      if (m.fault != broken::outputs_unannounced)
-        every_peer([&](std::size_t peer) {
-          program.push_back({act::wait, name("outputs!", peer, me), n});
-        });
-      if (refused) {
-        if (me != 0) program.push_back({act::read, name("refusal", 0, me, n % 2), n});
-        continue;
-      }
-      every_peer([&](std::size_t peer) {
-        program.push_back({act::read, name("outputs", peer, peer), latest});
-      });
+  kind what;
+  std::size_t cell = 0;
+  int value = 0;
+  std::size_t target = 0;
+};
+
+/// Names of places and signals as numbers.
+class names {
+ public:
+  std::size_t operator()(std::string_view kind, std::size_t a, std::size_t b, int c) {
+    const std::string text = std::string{kind} + '.' + std::to_string(a) + '.' + std::to_string(b) +
+                             '.' + std::to_string(c);
+    const auto [at, fresh] = numbers_.try_emplace(text, texts_.size());
+    if (fresh) texts_.push_back(text);
+    return at->second;
+  }
+  [[nodiscard]] const std::string& text(std::size_t cell) const { return texts_[cell]; }
+  [[nodiscard]] std::size_t count() const { return texts_.size(); }
+
+ private:
+  std::map<std::string, std::size_t> numbers_;
+  std::vector<std::string> texts_;
+};
+
+/// The protocol of moe/exchange.hpp as rank `me` runs it.
+class program {
+ public:
+  program(std::size_t me, const model& m, names& cells) : me_{me}, m_{m}, cells_{&cells} {
+    sets_.resize(static_cast<std::size_t>(m.in_flight));
+    const bool deviates = me + 1 == m.ranks && !m.of_last_rank.empty();
+    for (std::string_view rest = deviates ? m.of_last_rank : m.schedule; !rest.empty();) {
+      const std::size_t end = std::min(rest.find(' '), rest.size());
+      const int number = std::stoi(std::string{rest.substr(1, end - 1)});
+      call(rest[0], number);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
     }
   }
-  return program;
-}
+  [[nodiscard]] const std::vector<step>& steps() const { return steps_; }
+
+ private:
+  using kind = step::kind;
+  struct batch_set {
+    int held = 0;       ///< the dispatch whose rows are here
+    bool rows = false;  ///< they have been received
+    int before = 0;     ///< the one before, while `held` may turn out refused
+    int attempts = 0;   ///< combines
+    int outputs = 0;    ///< how often the experts have run
+  };
+  struct dispatched {
+    int number;
+    bool refused;
+  };
+
+  template <class Visit>
+  void every_peer(Visit&& visit) const {
+    for (std::size_t distance = 1; distance < m_.ranks; ++distance)
+      visit((me_ + distance) % m_.ranks);
+  }
+  void add(kind what, std::size_t cell, int value) { steps_.push_back({what, cell, value, 0}); }
+  [[nodiscard]] int set_of(int n) const { return n % m_.in_flight; }
+  batch_set& set_at(int n) { return sets_[static_cast<std::size_t>(set_of(n))]; }
+  [[nodiscard]] bool bad(int n) const { return static_cast<std::size_t>(n) % m_.ranks == me_; }
+
+  std::size_t counts(std::size_t from, std::size_t to, int n) {
+    int generations = 2 * m_.in_flight;
+    if (m_.fault == broken::as_many_count_generations_as_batches) generations = m_.in_flight;
+    if (m_.fault == broken::one_count_generation_less) --generations;
+    return (*cells_)("counts", from, to, n % generations);
+  }
+  std::size_t signal(std::string_view which, std::size_t from, std::size_t to, int n) {
+    return (*cells_)(which, from, to, set_of(n));
+  }
+  /// Who writes the `slot`th row, or output at home, of dispatch `n`: somebody else each time, as
+  /// the rows of a rank belong to other sources with every batch.
+  [[nodiscard]] std::size_t writer(std::size_t slot, int n) const {
+    return (slot + static_cast<std::size_t>(n / m_.in_flight)) % m_.ranks;
+  }
+  std::size_t row(std::size_t at, std::size_t slot, int n) {
+    return (*cells_)("row", at, slot, m_.fault == broken::one_set_of_rows ? 0 : set_of(n));
+  }
+  std::size_t output(std::size_t at, std::size_t slot, int n) {
+    return (*cells_)("output", at, m_.at_home ? slot : 0, set_of(n));
+  }
+  std::size_t refusal(std::size_t from, std::size_t to, int n, int attempt) {
+    const int generation = m_.fault == broken::one_refusal_generation ? 0 : attempt % 2;
+    const int set = m_.fault == broken::refusals_shared_by_sets ? 0 : set_of(n);
+    return (*cells_)("refusal", from, to, 2 * set + generation);
+  }
+
+  void call(char what, int n) {
+    switch (what) {
+      case 'S': return send(n, m_.ranks);
+      case 'X': return send(n, static_cast<std::size_t>(n) % m_.ranks);
+      case 'Z': return send(n, 0);
+      case 'R': return receive(n);
+      case 'E': return run(n);
+      case 's': return announce(n, false);
+      case 'c': return refuse(n);
+      case 'r': return finish(n);
+      default: FAIL("unknown call ", what);
+    }
+  }
+
+  void read_rows(int n) {
+    for (std::size_t slot = 0; slot < m_.ranks; ++slot) add(kind::read, row(me_, slot, n), n);
+  }
+
+  /// `refuser`: who refuses it, or the number of ranks.
+  void send(int n, std::size_t refuser) {
+    const bool refused = refuser != m_.ranks;
+    batch_set& one = set_at(n);
+    // The last moment at which the rows that were here may be read.
+    if (one.rows) read_rows(one.held);
+    every_peer([&](std::size_t peer) {
+      add(kind::write, counts(me_, peer, n), n);
+      add(kind::raise, signal("counts!", me_, peer, n), n);
+    });
+    if (refuser == me_) {
+      if (m_.fault != broken::refusing_rank_runs_ahead)
+        every_peer([&](std::size_t peer) { add(kind::wait, signal("counts!", peer, me_, n), n); });
+      return;
+    }
+    if (m_.fault == broken::rows_without_counts && !refused) send_rows(n);
+    one.before = one.held;
+    one.held = n;
+    open_.push_back({n, refused});
+    advance(0);
+  }
+
+  void send_rows(int n) {
+    for (std::size_t to = 0; to < m_.ranks; ++to)
+      for (std::size_t slot = 0; slot < m_.ranks; ++slot)
+        if (writer(slot, n) == me_) add(kind::write, row(to, slot, n), n);
+    every_peer([&](std::size_t peer) { add(kind::raise, signal("rows!", me_, peer, n), n); });
+  }
+
+  /// Sends the rows of batches whose counts are complete, waiting for those up to `wanted`.
+  void advance(int wanted) {
+    std::vector<std::size_t> to_end;
+    for (const dispatched& one : open_) {
+      const std::size_t skip = steps_.size();
+      add(kind::skip_if_done, 0, one.number);
+      every_peer([&](std::size_t peer) {
+        if (one.number > wanted) to_end.push_back(steps_.size());
+        add(one.number > wanted ? kind::skip_unless : kind::wait,
+            signal("counts!", peer, me_, one.number), one.number);
+      });
+      every_peer(
+          [&](std::size_t peer) { add(kind::read, counts(peer, me_, one.number), one.number); });
+      if (!one.refused && m_.fault != broken::rows_without_counts) send_rows(one.number);
+      add(kind::done, 0, one.number);
+      steps_[skip].target = steps_.size();
+    }
+    for (const std::size_t at : to_end) steps_[at].target = steps_.size();
+  }
+
+  void receive(int n) {
+    batch_set& one = set_at(n);
+    if (one.held != n) return;  // It has refused: there is no ticket.
+    advance(n);
+    bool refused = false;
+    for (auto at = open_.begin(); at != open_.end(); ++at)
+      if (at->number == n) {
+        refused = at->refused;
+        open_.erase(at);
+        break;
+      }
+    if (refused) {
+      one.held = one.before;
+      return;
+    }
+    every_peer([&](std::size_t peer) { add(kind::wait, signal("rows!", peer, me_, n), n); });
+    one.rows = true;
+    read_rows(n);
+  }
+
+  void run(int n) {
+    read_rows(n);
+    const int version = versions_[n] = ++set_at(n).outputs;
+    if (!m_.at_home) return add(kind::write, output(me_, 0, n), version);
+    for (std::size_t home = 0; home < m_.ranks; ++home)
+      for (std::size_t slot = 0; slot < m_.ranks; ++slot)
+        if (writer(slot, n) == me_) add(kind::write, output(home, slot, n), version);
+  }
+
+  void announce(int n, bool refusing) {
+    const int attempt = ++set_at(n).attempts;
+    if (refusing)
+      every_peer([&](std::size_t peer) {
+        add(kind::write, refusal(me_, peer, n, attempt), 100 * set_of(n) + attempt);
+      });
+    every_peer(
+        [&](std::size_t peer) { add(kind::raise, signal("outputs!", me_, peer, n), attempt); });
+    advance(0);
+  }
+  void await_outputs(int n) {
+    if (m_.fault == broken::outputs_unannounced) return;
+    every_peer([&](std::size_t peer) {
+      add(kind::wait, signal("outputs!", peer, me_, n), set_at(n).attempts);
+    });
+  }
+  void refuse(int n) {
+    announce(n, bad(n));
+    await_outputs(n);
+    const std::size_t who = static_cast<std::size_t>(n) % m_.ranks;
+    const int attempt = set_at(n).attempts;
+    if (who != me_) add(kind::read, refusal(who, me_, n, attempt), 100 * set_of(n) + attempt);
+  }
+  void finish(int n) {
+    advance(0);
+    await_outputs(n);
+    const int version = versions_[n];
+    for (std::size_t other = 0; other < m_.ranks; ++other)
+      add(kind::read, m_.at_home ? output(me_, other, n) : output(other, 0, n), version);
+  }
+
+  std::size_t me_;
+  model m_;
+  names* cells_;
+  std::vector<batch_set> sets_;
+  std::map<int, int> versions_;   ///< of the outputs of a dispatch
+  std::vector<dispatched> open_;  ///< dispatches that are not received yet
+  std::vector<step> steps_;
+};
+
+/// Where all ranks are, what they have noted, and what all cells hold, as bytes.
+class machine {
+ public:
+  machine(std::size_t ranks, std::size_t cells) : ranks_{ranks}, bytes_(4 * ranks + cells, '\0') {}
+
+  [[nodiscard]] std::size_t at(std::size_t rank) const {
+    return static_cast<std::size_t>(byte(2 * rank)) * 256 +
+           static_cast<std::size_t>(byte(2 * rank + 1));
+  }
+  void go(std::size_t rank, std::size_t to) {
+    bytes_[2 * rank] = static_cast<char>(to / 256);
+    bytes_[2 * rank + 1] = static_cast<char>(to % 256);
+  }
+  [[nodiscard]] bool noted(std::size_t rank, int note) const {
+    return (byte(2 * ranks_ + 2 * rank + static_cast<std::size_t>(note) / 8) >> (note % 8) & 1) !=
+           0;
+  }
+  void make_note(std::size_t rank, int note) {
+    const std::size_t where = 2 * ranks_ + 2 * rank + static_cast<std::size_t>(note) / 8;
+    bytes_[where] = static_cast<char>(byte(where) | 1 << (note % 8));
+  }
+  [[nodiscard]] int cell(std::size_t number) const { return byte(4 * ranks_ + number); }
+  void set(std::size_t number, int value) {
+    bytes_[4 * ranks_ + number] = static_cast<char>(value);
+  }
+  [[nodiscard]] const std::string& bytes() const { return bytes_; }
+
+ private:
+  [[nodiscard]] int byte(std::size_t i) const { return static_cast<unsigned char>(bytes_[i]); }
+  std::size_t ranks_;
+  std::string bytes_;
+};
 
 struct verdict {
   std::size_t states = 0;
@@ -110,74 +324,225 @@ struct verdict {
 };
 
 verdict explore(const model& m) {
+  using kind = step::kind;
+  names cells;
   std::vector<std::vector<step>> programs;
-  for (std::size_t r = 0; r < m.ranks; ++r) programs.push_back(program_of(r, m));
-
-  // What a place holds, or a signal is, once its writer has come as far as the state says.
-  const auto last_written = [&](const std::vector<std::size_t>& state, const std::string& place,
-                                act how) {
-    for (std::size_t r = 0; r < m.ranks; ++r)
-      for (std::size_t i = state[r]; i-- > 0;)
-        if (programs[r][i].what == how && programs[r][i].place == place)
-          return programs[r][i].epoch;
-    return 0;
-  };
+  for (std::size_t r = 0; r < m.ranks; ++r) programs.push_back(program{r, m, cells}.steps());
 
   verdict result;
-  std::set<std::vector<std::size_t>> seen;
-  std::vector<std::vector<std::size_t>> open{std::vector<std::size_t>(m.ranks, 0)};
-  seen.insert(open.front());
+  std::unordered_set<std::string> seen;
+  std::vector<machine> open;
+  const auto reach = [&](machine one) {
+    // Notes are a rank's own: nobody can tell when it makes or reads them.
+    for (std::size_t r = 0; r < m.ranks; ++r)
+      while (one.at(r) < programs[r].size()) {
+        const step& next = programs[r][one.at(r)];
+        if (next.what == kind::done) {
+          one.make_note(r, next.value);
+          one.go(r, one.at(r) + 1);
+        } else if (next.what == kind::skip_if_done) {
+          one.go(r, one.noted(r, next.value) ? next.target : one.at(r) + 1);
+        } else {
+          break;
+        }
+      }
+    if (seen.insert(one.bytes()).second) open.push_back(std::move(one));
+  };
+  reach(machine{m.ranks, cells.count()});
   while (!open.empty() && result.wrong_read.empty()) {
-    const auto state = open.back();
+    const machine state = open.back();
     open.pop_back();
     ++result.states;
     bool moved = false;
     bool ended = true;
     for (std::size_t r = 0; r < m.ranks; ++r) {
-      if (state[r] == programs[r].size()) continue;
+      const std::size_t at = state.at(r);
+      if (at == programs[r].size()) continue;
       ended = false;
-      const step& next = programs[r][state[r]];
-      if (next.what == act::wait && last_written(state, next.place, act::raise) < next.epoch)
-        continue;
-      if (next.what == act::read && last_written(state, next.place, act::write) != next.epoch)
-        result.wrong_read = "rank " + std::to_string(r) + " reads " + next.place;
+      const step& next = programs[r][at];
+      machine after = state;
+      after.go(r, at + 1);
+      switch (next.what) {
+        case kind::write:
+        case kind::raise: after.set(next.cell, next.value); break;
+        case kind::read:
+          if (state.cell(next.cell) != next.value)
+            result.wrong_read = peerbus::detail::concat(
+                "rank ", r, " reads ", cells.text(next.cell), ", which holds ",
+                state.cell(next.cell), ", not ", next.value);
+          break;
+        case kind::wait:
+          if (state.cell(next.cell) < next.value) continue;
+          break;
+        case kind::skip_unless:
+          if (state.cell(next.cell) < next.value) after.go(r, next.target);
+          break;
+        default: break;
+      }
       moved = true;
-      auto after = state;
-      ++after[r];
-      if (seen.insert(after).second) open.push_back(after);
+      reach(std::move(after));
     }
     result.stuck = result.stuck || (!moved && !ended);
   }
   return result;
 }
 
-void holds(std::size_t ranks, std::string_view operations) {
-  CAPTURE(ranks);
-  CAPTURE(operations);
-  const verdict found = explore({ranks, operations});
+/// Returns: how many states there were.
+std::size_t holds(const model& m) {
+  CAPTURE(m.ranks);
+  CAPTURE(m.in_flight);
+  CAPTURE(m.schedule);
+  const verdict found = explore(m);
   CHECK(found.wrong_read == "");
   CHECK_FALSE(found.stuck);
-  CHECK(found.states > operations.size());
+  CHECK(found.states > m.schedule.size());
+  return found.states;
 }
+
+/// Calls drawn from what the contract allows at each point.
+std::string random_schedule(int in_flight, std::size_t calls, std::uint64_t seed) {
+  struct batch_set {
+    char last = 'r';  ///< the latest call on it that happened
+    int number = 0;
+    int refused = 0;  ///< a refused dispatch that is to be received
+  };
+  std::vector<batch_set> sets(static_cast<std::size_t>(in_flight));
+  oracle::random numbers{seed};
+  std::string schedule;
+  int latest = 0;
+  const auto call = [&](char what, int number) {
+    if (!schedule.empty()) schedule += ' ';
+    schedule += peerbus::detail::concat(what, number);
+  };
+  for (std::size_t made = 0; made < calls;) {
+    batch_set& one = sets[numbers.below(sets.size())];
+    batch_set& next = sets[static_cast<std::size_t>((latest + 1) % in_flight)];
+    ++made;
+    if (numbers.below(2) == 0 && next.refused == 0 && next.last != 'S' && next.last != 's' &&
+        latest < 15) {
+      ++latest;
+      const bool refused = numbers.below(3) == 0;
+      call(refused ? (numbers.below(2) == 0 ? 'X' : 'Z') : 'S', latest);
+      if (refused)
+        next.refused = latest;
+      else
+        next = {'S', latest, 0};
+    } else if (one.refused != 0) {
+      call('R', std::exchange(one.refused, 0));
+    } else if (one.last == 'S') {
+      call(one.last = 'R', one.number);
+    } else if (one.last == 'R') {
+      call(one.last = 'E', one.number);
+    } else if (one.last == 'E') {
+      const bool refused = numbers.below(3) == 0;
+      call(refused ? 'c' : 's', one.number);
+      if (!refused) one.last = 's';
+    } else if (one.last == 's') {
+      call(one.last = 'r', one.number);
+    } else {
+      --made;
+    }
+  }
+  return schedule;
+}
+
+struct in_flight_schedule {
+  int in_flight;
+  std::string_view schedule;
+};
 
 }  // namespace
 
 TEST_CASE("no interleaving of two ranks lets an exchange overwrite what is still read") {
-  for (const std::string_view operations :
-       {"dcdcdc", "dddd", "ddcdc", "dccdcc", "DDDdc", "dDdcDcdc", "dCcdCCCc", "DdCcDDdCCc"})
-    holds(2, operations);
+  for (const auto& [in_flight, schedule] : {
+           in_flight_schedule{1, "S1 R1 E1 s1 r1 S2 R2 E2 s2 r2 S3 R3 E3 s3 r3"},
+           {1, "S1 R1 S2 R2 S3 R3 E3 S4 R4 E4 s4 r4"},
+           {1, "X1 R1 X2 R2 X3 R3 S4 R4 E4 X5 R5 E4 s4 r4"},
+           {1, "S1 R1 E1 c1 E1 c1 c1 E1 s1 r1 S2 R2 E2 c2 E2 s2 r2"},
+           {2, "S1 S2 R1 E1 s1 R2 E2 s2 r1 S3 r2 S4 R3 E3 s3 R4 E4 s4 r3 r4"},
+           {2, "S1 S2 R2 R1 E2 E1 s2 s1 r1 r2 S3 S4 R4 R3"},
+           {2, "S1 R1 S2 X3 R2 E2 R3 E1 s1 r1 s2 X4 R4 r2"},
+           {2, "S1 R1 X2 X3 R2 X4 R3 E1 R4 X5 s1 r1 R5"},
+           {2, "S1 S2 R1 R2 S3 S4 R3 R4 E3 E4 c3 c4 E3 s3 r3 s4 r4"},
+           {3, "S1 S2 S3 R2 R1 R3 E1 E2 s2 s1 r1 r2 S4 S5 R5 R4"},
+           {3, "S1 X2 S3 X4 R3 R2 R1 S5 X6 R5 R6 E1 s1 r1 S7 R7"},
+       }) {
+    holds({2, in_flight, schedule});
+    holds({2, in_flight, schedule, broken::nothing, true});
+  }
+}
+
+TEST_CASE("no interleaving of two ranks does, over schedules that nobody chose") {
+  std::size_t states = 0;
+  for (const int in_flight : {1, 2, 3})
+    for (std::uint64_t seed = 0; seed < 300; ++seed) {
+      const std::string schedule = random_schedule(in_flight, 24, seed);
+      states += holds({2, in_flight, schedule, broken::nothing, seed % 2 == 1});
+    }
+  CHECK(states > 100'000);
 }
 
 TEST_CASE("no interleaving of three ranks does") {
-  for (const std::string_view operations : {"dcdc", "ddd", "DDdc", "dCCc"}) holds(3, operations);
+  for (const auto& [in_flight, schedule] : {
+           in_flight_schedule{1, "S1 R1 E1 s1 r1 S2 R2"},
+           {1, "X1 R1 X2 R2 S3 R3"},
+           {1, "S1 R1 E1 c1 c1 s1 r1"},
+           {2, "S1 S2 R1 R2 S3 R3"},
+           {2, "X1 S2 X3 R1 R2 R3"},
+           {2, "S1 S2 R2 R1 E1 s1 S3 r1 R3"},
+           {3, "S1 X2 S3 R3 R1 R2 S4 R4"},
+       })
+    holds({3, in_flight, schedule});
+  holds({3, 1, "S1 R1 E1 s1 r1 S2 R2 E2 s2 r2", broken::nothing, true});
 }
 
 TEST_CASE("the checker sees what would go wrong without each safeguard") {
-  // A second generation of counts: without it, a rank that saw a refusal posts over counts that a
-  // slower one is about to read.
-  CHECK(explore({2, "DDD", broken::one_generation_of_counts}).wrong_read != "");
+  const auto caught = [](int in_flight, std::string_view schedule, broken fault) {
+    CAPTURE(schedule);
+    holds({2, in_flight, schedule});  // It is the fault that is caught, not the schedule.
+    CHECK(explore({2, in_flight, schedule, fault}).wrong_read != "");
+  };
+  // Without enough generations of counts, a rank that saw a refusal posts over counts that a slower
+  // one is about to read.
+  const broken few = broken::as_many_count_generations_as_batches;
+  caught(1, "X1 R1 X2 R2 X3 R3", few);
+  caught(2, "X1 X2 R1 X3 R2 R3", few);
+  caught(3, "X1 X2 X3 R1 X4 R2 R3 R4", few);
+  // One less than twice as many as batches is still too few.
+  const broken one_less = broken::one_count_generation_less;
+  caught(1, "X1 R1 X2 R2 X3 R3", one_less);
+  caught(2, "X1 Z2 R1 R2 S3 S4 R3 R4", one_less);
+  caught(3, "X1 Z2 Z3 R1 R2 R3 S4 S5 S6 R4 R5 R6", one_less);
+  // A rank whose own input is bad has nothing to receive, and would not wait for anybody.
+  const broken ahead = broken::refusing_rank_runs_ahead;
+  caught(1, "Z1 R1 Z2 R2 Z3 R3", ahead);
+  caught(2, "Z1 Z2 R1 R2 Z3 Z4 Z5 R3 R4 R5", ahead);
   // Counts before rows: they tell the sender that its peer is done with the rows before.
-  CHECK(explore({2, "dd", broken::rows_without_counts}).wrong_read != "");
+  caught(1, "S1 R1 S2 R2", broken::rows_without_counts);
+  caught(2, "S1 S2 R1 R2 S3 R3", broken::rows_without_counts);
+  // Each batch has rows of its own.
+  caught(2, "S1 S2 R1 R2", broken::one_set_of_rows);
+  // Two refusals of one combine in a row, and of two batches' combines.
+  caught(1, "S1 R1 E1 c1 c1", broken::one_refusal_generation);
+  caught(3, "S1 S2 S3 R1 R2 R3 c1 c3", broken::refusals_shared_by_sets);
   // Outputs are announced.
-  CHECK(explore({2, "dc", broken::outputs_unannounced}).wrong_read != "");
+  caught(1, "S1 R1 E1 s1 r1", broken::outputs_unannounced);
+}
+
+TEST_CASE("the checker sees what calls that are refused as misuse would do") {
+  // A dispatch over a batch that is on its way home, and over one that is not received.
+  CHECK(explore({2, 1, "S1 R1 E1 s1 S2 R2 E2 r1"}).wrong_read != "");
+  CHECK(explore({2, 2, "S1 S2 R1 R2 E1 s1 S3 R3 E3 r1"}).wrong_read != "");
+  CHECK(explore({2, 1, "S1 S2 R2 R1"}).wrong_read != "");
+}
+
+TEST_CASE("ranks that differ in the order of their calls may wait for each other") {
+  // Each order by itself is fine.
+  const std::string_view home_first = "S1 R1 E1 S2 s1 r1 R2";
+  const std::string_view rows_first = "S1 R1 E1 S2 R2 s1 r1";
+  holds({2, 2, home_first});
+  holds({2, 2, rows_first});
+  const verdict found = explore({2, 2, home_first, broken::nothing, false, rows_first});
+  CHECK(found.wrong_read == "");
+  CHECK(found.stuck);
 }

@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
-#include <peerbus/moe/routing.hpp>
+#include <peerbus/moe/received_tokens.hpp>
+#include <peerbus/moe/row_block.hpp>
 #include <peerbus/transport/concept.hpp>
 
+#include "support/layout_oracle.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
@@ -26,16 +36,37 @@ struct scenario {
   oracle::shape shape;
   std::vector<oracle::input> inputs;
   bool narrow_ids = false;
+  std::array<std::size_t, peerbus::moe::max_attachments> attachments{};  ///< bytes per token
+  std::uint64_t seed = 0;                                                ///< of the attachments
 };
+
+/// What the layout and the place of outputs promise beyond rows in order.
+struct promises {
+  oracle::expert_major rule{};
+  bool zero_gaps = false;
+  bool untouched_gaps = false;
+  bool outputs_together = true;
+};
+
+inline promises promises_of(const peerbus::moe::compact& layout, const oracle::shape&,
+                            std::size_t) {
+  return {{layout.alignment, 0}, layout.zero_gaps};
+}
+inline promises promises_of(const peerbus::moe::padded&, const oracle::shape& shape,
+                            std::size_t max_tokens) {
+  return {{1, shape.ranks * max_tokens}, false, true};
+}
+inline promises promises_of(const peerbus::moe::rank_major&, const oracle::shape&, std::size_t) {
+  return {};
+}
+
+/// What lies where rows may come to lie before they do.
+inline constexpr std::byte junk{0xa5};
 
 inline std::uint64_t hash(std::uint64_t before, std::span<const std::byte> bytes) {
   for (const std::byte byte : bytes)
     before = (before ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3U;
   return before;
-}
-
-inline std::string place(std::size_t expert, std::size_t row) {
-  return "expert " + std::to_string(expert) + ", row " + std::to_string(row);
 }
 
 /// Compares bit by bit and names the first element that differs.
@@ -49,53 +80,135 @@ void expect_same_bytes(std::span<const T> given, std::span<const std::byte> expe
                  " of ", bytes.size());
 }
 
+/// The `count` entries of `bytes` each that lie behind the last row of a block.
+inline void expect_gap(const std::byte* from, std::size_t count, std::size_t bytes,
+                       std::byte expected, const std::string& what) {
+  for (std::size_t i = 0; i < count * bytes; ++i)
+    expect_equal(static_cast<int>(from[i]), static_cast<int>(expected), what, ", byte ", i,
+                 " of the gap");
+}
+
+/// Checks the rows of one block, and what travels with them, against `expected`.
+/// Returns: `hashed` and all of it hashed.
+template <class Codec>
+std::uint64_t check_block(const peerbus::moe::row_block<Codec>& block,
+                          std::span<const oracle::placed> expected, const scenario& from,
+                          const promises& promised, std::string_view name, std::uint64_t hashed) {
+  const std::size_t hidden = from.shape.hidden;
+  expect_equal(block.hidden(), hidden, name, ", hidden");
+  expect_equal(block.count(), expected.size(), name, ", rows");
+  std::vector<std::size_t> by_source(from.shape.ranks);
+  const std::size_t row_bytes = Codec::row_bytes(hidden);
+  const std::size_t scale_bytes = Codec::scale_bytes(hidden);
+  std::vector<float> values(hidden);
+  for (std::size_t row = 0; row < expected.size(); ++row) {
+    const auto [source, token, slot] = expected[row];
+    ++by_source[source];
+    const std::string here = std::string{name} + ", row " + std::to_string(row);
+    expect_equal(block.origin(row).rank.index(), source, here, ", source rank");
+    expect_equal(block.origin(row).token, token, here, ", token");
+    expect_equal(block.origin(row).slot, slot, here, ", slot");
+    const auto wanted =
+        oracle::codec_of<Codec>::encode(oracle::token_of(from.shape, from.inputs[source], token));
+    expect_same_bytes(block.row(row), wanted.bytes, here + ", payload");
+    expect_same_bytes(block.template scales<std::byte>().subspan(row * scale_bytes, scale_bytes),
+                      wanted.scales, here + ", scales");
+    block.decode(row, values);
+    for (std::size_t h = 0; h < hidden; ++h)
+      expect(oracle::round(values[h]) == oracle::round(wanted.values[h]) &&
+                 (values[h] == wanted.values[h] || values[h] != values[h]),
+             here, ", channel ", h, " to decode to ", wanted.values[h], ", not ", values[h]);
+    hashed = hash(hash(hashed, std::as_bytes(block.row(row))), wanted.scales);
+    for (std::size_t a = 0; a < from.attachments.size(); ++a) {
+      const std::size_t bytes = from.attachments[a];
+      const auto all = block.attachment(a);
+      expect_equal(all.size(), expected.size() * bytes, here, ", size of attachment ", a);
+      expect_same_bytes(all.subspan(row * bytes, bytes),
+                        oracle::attachment_of(source, token, a, bytes, from.seed),
+                        here + ", attachment");
+    }
+  }
+  for (std::size_t r = 0; r < by_source.size(); ++r)
+    expect_equal(block.count_from(peerbus::rank_id{r}), by_source[r], name, ", rows from rank ", r);
+  if (promised.outputs_together)
+    expect_equal(block.outputs().size(), expected.size() * hidden, name, ", outputs");
+  else
+    expect_error(peerbus::errc::unsupported, {"outputs_at::home", "output(i)"},
+                 [&] { static_cast<void>(block.outputs()); });
+
+  if (promised.zero_gaps || promised.untouched_gaps) {
+    const std::byte left = promised.zero_gaps ? std::byte{0} : junk;
+    const std::size_t gap = block.padded_count() - block.count();
+    const auto* const rows = reinterpret_cast<const std::byte*>(block.rows().data());
+    const auto* const scales = block.template scales<std::byte>().data();
+    expect_gap(rows + block.count() * row_bytes, gap, row_bytes, left, std::string{name});
+    expect_gap(scales + block.count() * scale_bytes, gap, scale_bytes, left,
+               std::string{name} + ", scales");
+  }
+  return hashed;
+}
+
 /// Checks all that a dispatch brought to `rank`. Returns: a hash of it.
 template <class Codec>
 std::uint64_t check_received(const peerbus::moe::received<Codec>& got, const scenario& from,
-                             peerbus::rank_id rank) {
+                             peerbus::rank_id rank, const promises& promised = {}) {
   std::uint64_t hashed = 0xcbf29ce484222325U;
-  std::vector<std::size_t> local;
-  const auto owners = oracle::owners(from.shape);
-  for (std::size_t e = 0; e < owners.size(); ++e)
-    if (owners[e] == rank.index()) local.push_back(e);
-
-  expect_equal(got.experts().size(), local.size(), "number of local experts");
+  const auto blocks = oracle::blocks_of(from.shape, from.inputs, rank.index(), promised.rule);
+  expect_equal(got.experts().size(), blocks.size(), "number of local experts");
   std::size_t total = 0;
-  for (std::size_t i = 0; i < local.size(); ++i) {
+  std::size_t end = 0;
+  const std::size_t row_bytes = Codec::row_bytes(from.shape.hidden);
+  const auto* const all = reinterpret_cast<const std::byte*>(got.all_rows().data());
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
     const auto& expert = got.experts()[i];
-    expect_equal(expert.id(), local[i], "id of local expert ", i);
-    expect_equal(expert.hidden(), from.shape.hidden, "hidden of expert ", local[i]);
-    const auto expected = oracle::rows_of(from.shape, from.inputs, local[i]);
-    expect_equal(expert.count(), expected.size(), "rows of expert ", local[i]);
-    total += expected.size();
-    std::vector<std::size_t> by_source(from.shape.ranks);
-    const std::size_t scale_bytes = Codec::scale_bytes(from.shape.hidden);
-    std::vector<float> values(from.shape.hidden);
-    for (std::size_t row = 0; row < expected.size(); ++row) {
-      const auto [source, token] = expected[row];
-      ++by_source[source];
-      const std::string here = place(local[i], row);
-      expect_equal(expert.origin(row).rank.index(), source, here, ", source rank");
-      expect_equal(expert.origin(row).token, token, here, ", token");
-      const auto wanted =
-          oracle::codec_of<Codec>::encode(oracle::token_of(from.shape, from.inputs[source], token));
-      expect_same_bytes(expert.row(row), wanted.bytes, here + ", payload");
-      expect_same_bytes(expert.template scales<std::byte>().subspan(row * scale_bytes, scale_bytes),
-                        wanted.scales, here + ", scales");
-      expert.decode(row, values);
-      for (std::size_t h = 0; h < values.size(); ++h)
-        expect(oracle::round(values[h]) == oracle::round(wanted.values[h]) &&
-                   (values[h] == wanted.values[h] || values[h] != values[h]),
-               here, ", channel ", h, " to decode to ", wanted.values[h], ", not ", values[h]);
-      hashed = hash(hash(hashed, std::as_bytes(expert.row(row))), wanted.scales);
-    }
-    for (std::size_t r = 0; r < by_source.size(); ++r)
-      expect_equal(expert.count_from(peerbus::rank_id{r}), by_source[r], "rows of expert ",
-                   local[i], " from rank ", r);
-    expect_equal(expert.outputs().size(), expected.size() * from.shape.hidden, "outputs of expert ",
-                 local[i]);
+    const oracle::expert_block& wanted = blocks[i];
+    const std::string name = "expert " + std::to_string(wanted.expert);
+    expect_equal(expert.id(), wanted.expert, "id of local expert ", i);
+    expect_equal(expert.first_row(), wanted.first_row, name, ", first row");
+    expect_equal(expert.padded_count(), wanted.padded, name, ", rows and gap");
+    hashed = check_block<Codec>(expert, wanted.rows, from, promised, name, hashed);
+    expect(reinterpret_cast<const std::byte*>(expert.rows().data()) ==
+               all + wanted.first_row * row_bytes,
+           name, " to begin at its first row of all_rows()");
+    total += wanted.rows.size();
+    end = wanted.first_row + wanted.padded;
   }
   expect_equal(got.rows(), total, "rows of all local experts");
+  expect_equal(got.all_rows().size_bytes(), end * row_bytes, "bytes of all_rows()");
+  return hashed;
+}
+
+/// The same, rank-major.
+template <class Codec>
+std::uint64_t check_received(const peerbus::moe::received_tokens<Codec>& got, const scenario& from,
+                             peerbus::rank_id rank, const promises& promised = {}) {
+  const auto wanted = oracle::tokens_at(from.shape, from.inputs, rank.index());
+  std::vector<oracle::placed> rows;
+  for (const auto& row : wanted) rows.push_back(row.from);
+  const auto owners = oracle::owners(from.shape);
+  const auto local =
+      static_cast<std::size_t>(std::count(owners.begin(), owners.end(), rank.index()));
+  const std::uint64_t hashed =
+      check_block<Codec>(got, rows, from, promised, "tokens of this rank", 0xcbf29ce484222325U);
+  expect_equal(got.first_row(), 0U, "first row");
+  expect_equal(got.padded_count(), rows.size(), "rows and gap");
+  expect_equal(got.local_experts(), local, "number of local experts");
+  if (local != 0)
+    expect_equal(got.first_expert(),
+                 static_cast<std::size_t>(std::find(owners.begin(), owners.end(), rank.index()) -
+                                          owners.begin()),
+                 "number of local expert 0");
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    expect(std::ranges::equal(got.experts(row), wanted[row].experts), "expert ids of row ", row);
+    expect(std::ranges::equal(got.weights(row), wanted[row].weights), "weights of row ", row);
+  }
+  for (std::size_t e = 0; e < local; ++e) {
+    std::vector<peerbus::moe::row_use> uses;
+    for (std::uint32_t row = 0; row < rows.size(); ++row)
+      for (std::uint32_t k = 0; k < from.shape.top_k; ++k)
+        if (wanted[row].experts[k] == static_cast<std::int32_t>(e)) uses.push_back({row, k});
+    expect(std::ranges::equal(got.uses_of(e), uses), "uses of local expert ", e);
+  }
   return hashed;
 }
 
@@ -114,6 +227,26 @@ void run_experts(const peerbus::moe::received<Codec>& got) {
   }
 }
 
+/// What this rank's experts make of its rows together, weighted, in order of slots.
+template <class Codec>
+void run_experts(const peerbus::moe::received_tokens<Codec>& got) {
+  std::vector<float> values(got.hidden());
+  for (std::size_t row = 0; row < got.count(); ++row) {
+    got.decode(row, values);
+    const auto experts = got.experts(row);
+    const auto out = got.output(row);
+    for (std::size_t h = 0; h < out.size(); ++h) {
+      float sum = 0;
+      for (std::size_t k = 0; k < experts.size(); ++k) {
+        if (experts[k] == -1) continue;
+        const std::size_t id = got.first_expert() + static_cast<std::size_t>(experts[k]);
+        sum = std::fma(got.weights(row)[k], oracle::widen(oracle::apply(id, h, values[h])), sum);
+      }
+      out[h] = oracle::round(sum);
+    }
+  }
+}
+
 inline std::uint64_t check_combined(std::span<const peerbus::bf16> out,
                                     std::span<const peerbus::bf16> expected, std::size_t hidden,
                                     std::uint64_t hashed) {
@@ -124,27 +257,64 @@ inline std::uint64_t check_combined(std::span<const peerbus::bf16> out,
   return hash(hashed, std::as_bytes(out));
 }
 
-template <peerbus::transport Transport, peerbus::token_codec Codec>
-peerbus::moe::received<Codec> dispatch(peerbus::moe::exchange<Transport, Codec>& moe,
-                                       const scenario& from, peerbus::rank_id rank) {
-  const oracle::input& mine = from.inputs[rank.index()];
-  if (!from.narrow_ids) return moe.dispatch(mine.tokens, {mine.experts, mine.weights});
-  // Gone on return: the routing is read during dispatch only.
-  const std::vector<std::int32_t> narrow(mine.experts.begin(), mine.experts.end());
-  return moe.dispatch(mine.tokens, {narrow, mine.weights});
+/// The rank's attachments, as a caller would hold them: [tokens, bytes] each.
+inline std::array<std::vector<std::byte>, peerbus::moe::max_attachments> attached_by(
+    const scenario& from, std::size_t rank) {
+  std::array<std::vector<std::byte>, peerbus::moe::max_attachments> made;
+  for (std::size_t a = 0; a < made.size(); ++a)
+    for (std::size_t t = 0; t < from.inputs[rank].count && from.attachments[a] != 0; ++t) {
+      const auto one = oracle::attachment_of(rank, t, a, from.attachments[a], from.seed);
+      made[a].insert(made[a].end(), one.begin(), one.end());
+    }
+  return made;
 }
 
-/// Dispatch, experts, combine, everything checked. Returns: a hash of all that came.
-template <peerbus::transport Transport, peerbus::token_codec Codec>
-std::uint64_t check_round(peerbus::moe::exchange<Transport, Codec>& moe, const scenario& from,
-                          peerbus::rank_id rank) {
+template <peerbus::transport Transport, peerbus::token_codec Codec, peerbus::moe::row_layout Layout>
+auto dispatch(peerbus::moe::exchange<Transport, Codec, Layout>& moe, const scenario& from,
+              peerbus::rank_id rank) {
+  const oracle::input& mine = from.inputs[rank.index()];
+  const auto attached = attached_by(from, rank.index());
+  peerbus::moe::call_options with;
+  std::copy(attached.begin(), attached.end(), with.attachments.begin());
+  if (!from.narrow_ids) return moe.dispatch(mine.tokens, {mine.experts, mine.weights}, with);
+  // Gone on return: the routing is read during dispatch only.
+  const std::vector<std::int32_t> narrow(mine.experts.begin(), mine.experts.end());
+  return moe.dispatch(mine.tokens, {narrow, mine.weights}, with);
+}
+
+/// What combine must give to the rank that put `mine` in.
+template <class Codec, class Layout>
+std::vector<peerbus::bf16> expected_of(const oracle::shape& of, const oracle::input& mine) {
+  if constexpr (std::same_as<Layout, peerbus::moe::rank_major>)
+    return oracle::combined_by_rank<Codec>(of, mine);
+  else
+    return oracle::combined<Codec>(of, mine);
+}
+
+/// Dispatch, experts, combine, everything checked; `layout` is that of the exchange.
+/// Returns: a hash of all that came.
+template <peerbus::transport Transport, peerbus::token_codec Codec, peerbus::moe::row_layout Layout>
+std::uint64_t check_round(peerbus::moe::exchange<Transport, Codec, Layout>& moe,
+                          const scenario& from, peerbus::rank_id rank, const Layout& layout = {}) {
+  promises promised = promises_of(layout, from.shape, moe.config().max_tokens);
+  promised.outputs_together = !peerbus::direct_transport<Transport> ||
+                              moe.config().outputs == peerbus::moe::outputs_at::expert;
+  // Peers write there only once this rank has come to dispatch.
+  if (promised.zero_gaps || promised.untouched_gaps) {
+    const auto& map = moe.map();
+    for (std::size_t set = 0; set < map.in_flight; ++set)
+      std::ranges::fill(
+          moe.memory().local().subspan(set * map.set_bytes + map.rows, map.origins - map.rows),
+          junk);
+  }
   const auto got = dispatch(moe, from, rank);
-  const std::uint64_t hashed = check_received(got, from, rank);
+  const std::uint64_t hashed = check_received(got, from, rank, promised);
   run_experts(got);
   const oracle::input& mine = from.inputs[rank.index()];
   std::vector<peerbus::bf16> out(mine.tokens.size(), peerbus::bf16::from_bits(0xdead));
   moe.combine(got, out);
-  return check_combined(out, oracle::combined<Codec>(from.shape, mine), from.shape.hidden, hashed);
+  return check_combined(out, expected_of<Codec, Layout>(from.shape, mine), from.shape.hidden,
+                        hashed);
 }
 
 }  // namespace test

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,8 +17,11 @@
 
 #include <peerbus/codec/archetype.hpp>
 #include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/fp8_e4m3_per_128.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/core/bf16.hpp>
+
+#include "support/e4m3_oracle.hpp"
 
 /// What dispatch and combine must give, computed slowly and plainly from what all ranks put in.
 /// Nothing here uses the library's arithmetic.
@@ -114,6 +118,44 @@ struct codec_of<peerbus::codec::int8_per_token> {
     }
     result.bytes = bytes_of(std::span<const std::int8_t>{codes});
     result.scales = bytes_of(std::span<const float>{&scale, 1});
+    return result;
+  }
+};
+
+template <class Scales>
+struct codec_of<peerbus::codec::fp8_e4m3_per_128<Scales>> {
+  static constexpr bool power_of_two = std::same_as<Scales, peerbus::codec::ue8m0_scales>;
+
+  static peerbus::codec::fp8_e4m3_per_128<Scales> make() { return {}; }
+  static row encode(std::span<const peerbus::bf16> token) {
+    row result;
+    for (std::size_t begin = 0; begin < token.size(); begin += 128) {
+      const auto group = token.subspan(begin, 128);
+      float largest = 0;
+      bool finite = true;
+      for (const peerbus::bf16 value : group) {
+        finite = finite && std::isfinite(widen(value));
+        largest = std::max(largest, std::fabs(widen(value)));
+      }
+      constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+      const e4m3_scale scale = finite ? e4m3_scale_of(largest, power_of_two) : e4m3_scale{nan, nan};
+      for (const peerbus::bf16 value : group) {
+        const unsigned sign = value.bits >> 8 & 0x80U;
+        const unsigned code = e4m3_code(std::fabs(widen(value)) * scale.to_codes) & 0x7fU;
+        result.bytes.push_back(static_cast<std::byte>(code | sign));
+        const double magnitude = code == 0x7f ? static_cast<double>(nan) : e4m3_values()[code];
+        const auto decoded = static_cast<float>(magnitude * static_cast<double>(scale.to_values));
+        result.values.push_back(sign == 0 ? decoded : -decoded);
+      }
+      if (power_of_two) {
+        const int byte = finite ? 127 + std::ilogb(scale.to_values) : 255;
+        result.scales.push_back(static_cast<std::byte>(byte));
+      } else {
+        const auto bytes = bytes_of(std::span<const float>{&scale.to_values, 1});
+        result.scales.insert(result.scales.end(), bytes.begin(), bytes.end());
+      }
+    }
+    while (result.scales.size() % 4 != 0) result.scales.push_back(std::byte{0});
     return result;
   }
 };

@@ -11,6 +11,30 @@
 
 namespace peerbus {
 
+namespace detail {
+
+/// Not stated, or a constant of type std::size_t and at least 1.
+template <class C>
+concept has_sound_hidden_multiple = !requires { C::hidden_multiple; } || requires {
+  requires std::same_as<decltype(C::hidden_multiple), const std::size_t>;
+  typename std::bool_constant<(C::hidden_multiple > 0)>;
+  requires C::hidden_multiple > 0;
+};
+
+template <has_sound_hidden_multiple C>
+constexpr std::size_t hidden_multiple() noexcept {
+  if constexpr (requires { C::hidden_multiple; })
+    return C::hidden_multiple;
+  else
+    return 1;
+}
+
+/// A `hidden` that suits `C`, for what the concepts check of its sizes.
+template <has_sound_hidden_multiple C>
+inline constexpr std::size_t some_hidden = 16 * hidden_multiple<C>();
+
+}  // namespace detail
+
 /// How a token looks while it travels: a row of `row_bytes(hidden)` bytes, and beside it
 /// `scale_bytes(hidden)` bytes of scales. Encoded once per token by the sender, however many copies
 /// go out; decoded by whoever reads the row.
@@ -35,19 +59,21 @@ namespace peerbus {
 ///  8. Both are data path: no allocation, lock, system call or exception. One codec may be used by
 ///     several threads at once.
 ///  9. A copy behaves like its original. Copying does not throw.
+/// 10. A codec that works on groups of channels may say `static constexpr std::size_t
+///     hidden_multiple`: `hidden` is then always a multiple of it.
 template <class C>
 concept token_codec =
-    std::is_nothrow_copy_constructible_v<C> && std::is_trivially_copyable_v<typename C::element> &&
-    (alignof(typename C::element) <= 16) &&
+    detail::has_sound_hidden_multiple<C> && std::is_nothrow_copy_constructible_v<C> &&
+    std::is_trivially_copyable_v<typename C::element> && (alignof(typename C::element) <= 16) &&
     std::same_as<decltype(C::name), const std::string_view> &&
     // A template argument must be a constant expression, and refuses the codec where it is not.
     requires {
       typename std::bool_constant<C::name.empty()>;
       requires !C::name.empty();
-      typename std::integral_constant<std::size_t, C::row_bytes(16)>;
-      typename std::integral_constant<std::size_t, C::scale_bytes(16)>;
-      requires C::row_bytes(16) % sizeof(typename C::element) == 0;
-      requires C::scale_bytes(16) % 4 == 0;
+      typename std::integral_constant<std::size_t, C::row_bytes(detail::some_hidden<C>)>;
+      typename std::integral_constant<std::size_t, C::scale_bytes(detail::some_hidden<C>)>;
+      requires C::row_bytes(detail::some_hidden<C>) % sizeof(typename C::element) == 0;
+      requires C::scale_bytes(detail::some_hidden<C>) % 4 == 0;
     } &&
     requires(const C& codec, std::size_t hidden, std::span<const bf16> token,
              std::span<std::byte> row, std::span<std::byte> scales,
@@ -66,18 +92,14 @@ concept verbatim_codec = token_codec<C> && std::same_as<typename C::element, bf1
   requires std::same_as<decltype(C::verbatim), const bool>;
   typename std::bool_constant<C::verbatim>;
   requires C::verbatim;
-  requires C::row_bytes(16) == 16 * sizeof(bf16);
-  requires C::scale_bytes(16) == 0;
+  requires C::row_bytes(detail::some_hidden<C>) == detail::some_hidden<C> * sizeof(bf16);
+  requires C::scale_bytes(detail::some_hidden<C>) == 0;
 };
 
-/// The number that `hidden` must be a multiple of, where `C::hidden_multiple` says so (a codec that
-/// scales groups of channels); 1 for all others.
+/// What `hidden` must be a multiple of: `C::hidden_multiple` where the codec says so, else 1.
 template <token_codec C>
 constexpr std::size_t hidden_multiple_of() noexcept {
-  if constexpr (requires { typename std::integral_constant<std::size_t, C::hidden_multiple>; })
-    return C::hidden_multiple;
-  else
-    return 1;
+  return detail::hidden_multiple<C>();
 }
 
 /// A codec that encodes a token once and writes it to several places in the same pass, which may

@@ -7,8 +7,13 @@
 #include <span>
 
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/fp8.hpp>
 #include <peerbus/kernel/avx2.hpp>
+#include <peerbus/kernel/avx2_e4m3.hpp>
 #include <peerbus/kernel/avx512.hpp>
+#include <peerbus/kernel/avx512_e4m3.hpp>
+#include <peerbus/kernel/neon.hpp>
+#include <peerbus/kernel/neon_e4m3.hpp>
 #include <peerbus/kernel/scalar.hpp>
 
 namespace peerbus::kernel {
@@ -43,8 +48,25 @@ struct kernel_set {
   void (*quantise_int8)(const bf16* row, std::size_t hidden, float inverse_scale,
                         std::byte* const* outs, std::size_t copies) noexcept;
 
-  /// The f32 product of each element and `scale`.
+  /// The f32 product of each element and `scale`. 0 times infinity is the CPU's own NaN.
   void (*dequantise_int8)(const std::int8_t* row, std::size_t hidden, float scale,
+                          float* out) noexcept;
+
+  /// out[g] = the largest representation without its sign among the columns of group g, of
+  /// `group_columns` each, ordered as for `max_magnitude_bits`.
+  void (*group_magnitude_bits)(const bf16* row, std::size_t groups, std::uint16_t* out) noexcept;
+
+  /// The groups [first, first + groups) of a row: the f32 product of each element's magnitude and
+  /// its group's scale, of which `scales` has `groups`, rounded as the constructor of `fp8_e4m3`
+  /// rounds, with the sign of the element. So a product that is NaN gives 0x7f or 0xff. Scales are
+  /// finite and above 0, or NaN. The codes are computed once and stored at each of the `copies`
+  /// places `outs`, which are those of the whole row and may lie in the memory of peers.
+  void (*quantise_e4m3)(const bf16* row, const float* scales, std::size_t first, std::size_t groups,
+                        std::byte* const* outs, std::size_t copies) noexcept;
+
+  /// The f32 product of each element of `groups` groups and its group's scale. A product that is
+  /// NaN gives 0x7fc00000, whichever NaN went in.
+  void (*dequantise_e4m3)(const fp8_e4m3* row, const float* scales, std::size_t groups,
                           float* out) noexcept;
 
   /// Exact, NaN payloads included.
@@ -61,6 +83,9 @@ inline constexpr kernel_set scalar_set{"scalar",
                                        &scalar::max_magnitude_bits,
                                        &scalar::quantise_int8,
                                        &scalar::dequantise_int8,
+                                       &scalar::group_magnitude_bits,
+                                       &scalar::quantise_e4m3,
+                                       &scalar::dequantise_e4m3,
                                        &scalar::widen,
                                        &scalar::narrow};
 
@@ -70,6 +95,9 @@ inline constexpr kernel_set avx2_set{"avx2",
                                      &avx2::max_magnitude_bits,
                                      &avx2::quantise_int8,
                                      &avx2::dequantise_int8,
+                                     &avx2::group_magnitude_bits,
+                                     &avx2::quantise_e4m3,
+                                     &avx2::dequantise_e4m3,
                                      &avx2::widen,
                                      &avx2::narrow};
 
@@ -78,8 +106,22 @@ inline constexpr kernel_set avx512_set{"avx512",
                                        &avx512::max_magnitude_bits,
                                        &avx512::quantise_int8,
                                        &avx512::dequantise_int8,
+                                       &avx512::group_magnitude_bits,
+                                       &avx512::quantise_e4m3,
+                                       &avx512::dequantise_e4m3,
                                        &avx512::widen,
                                        &avx512::narrow};
+#elif defined(__aarch64__)
+inline constexpr kernel_set neon_set{"neon",
+                                     &neon::weighted_sum,
+                                     &neon::max_magnitude_bits,
+                                     &neon::quantise_int8,
+                                     &neon::dequantise_int8,
+                                     &neon::group_magnitude_bits,
+                                     &neon::quantise_e4m3,
+                                     &neon::dequantise_e4m3,
+                                     &neon::widen,
+                                     &neon::narrow};
 #endif
 
 struct available_sets {
@@ -98,6 +140,8 @@ struct available_sets {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl"))
       add(avx512_set);
+#elif defined(__aarch64__)
+    add(neon_set);  // Part of every AArch64.
 #endif
   }
 };

@@ -9,16 +9,24 @@
 #include <cstring>
 
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/fp8.hpp>
 
 /// The reference: every other set gives the same bits as these loops. The contracts are those of
 /// the members of `kernel_set`.
 ///
 /// Nothing here multiplies and then adds, except through `std::fma`: a compiler may fuse `a * b +
 /// c` where the target has the instruction, and the bits would depend on its flags.
+namespace peerbus::kernel {
+
+/// Columns that share a scale in the kernels of fp8.
+inline constexpr std::size_t group_columns = 128;
+
+}  // namespace peerbus::kernel
+
 namespace peerbus::kernel::scalar {
 
 /// Which operand's sign and payload a NaN result inherits is the compiler's choice of operand order
-/// and the CPU's, so `weighted_sum` gives this one.
+/// and the CPU's, so `weighted_sum` and `dequantise_e4m3` give this one.
 inline constexpr bf16 canonical_nan = bf16::from_bits(0x7fc0);
 
 /// The columns [begin, end) of `weighted_sum`, for what other sets leave over.
@@ -88,6 +96,40 @@ inline void quantise_int8(const bf16* row, std::size_t hidden, float inverse_sca
 inline void dequantise_int8(const std::int8_t* row, std::size_t hidden, float scale,
                             float* out) noexcept {
   for (std::size_t i = 0; i < hidden; ++i) out[i] = static_cast<float>(row[i]) * scale;
+}
+
+inline void group_magnitude_bits(const bf16* row, std::size_t groups, std::uint16_t* out) noexcept {
+  for (std::size_t group = 0; group < groups; ++group)
+    out[group] = max_magnitude_bits(row + group * group_columns, group_columns);
+}
+
+/// For sets that look for NaN among the elements: magnitudes above this give NaN with `scale`.
+[[nodiscard]] inline std::int16_t largest_ordered(float scale) noexcept {
+  return std::isnan(scale) ? std::int16_t{-1} : std::int16_t{0x7f80};
+}
+
+inline void quantise_e4m3(const bf16* row, const float* scales, std::size_t first,
+                          std::size_t groups, std::byte* const* outs, std::size_t copies) noexcept {
+  for (std::size_t group = 0; group < groups; ++group) {
+    const std::size_t begin = (first + group) * group_columns;
+    std::uint8_t codes[group_columns];
+    for (std::size_t i = 0; i < group_columns; ++i) {
+      const bf16 element = row[begin + i];
+      const bf16 magnitude = bf16::from_bits(static_cast<std::uint16_t>(element.bits & 0x7fffU));
+      const auto code = fp8_e4m3{static_cast<float>(magnitude) * scales[group]}.bits & 0x7fU;
+      codes[i] = static_cast<std::uint8_t>(code | (element.bits >> 8 & 0x80U));
+    }
+    for (std::size_t copy = 0; copy < copies; ++copy)
+      std::memcpy(outs[copy] + begin, codes, group_columns);
+  }
+}
+
+inline void dequantise_e4m3(const fp8_e4m3* row, const float* scales, std::size_t groups,
+                            float* out) noexcept {
+  for (std::size_t i = 0; i < groups * group_columns; ++i) {
+    const float value = static_cast<float>(row[i]) * scales[i / group_columns];
+    out[i] = std::isnan(value) ? static_cast<float>(canonical_nan) : value;
+  }
 }
 
 inline void widen(const bf16* from, std::size_t count, float* out) noexcept {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -62,10 +61,11 @@ struct rows_over<Transport, Codec> {
 /// `combine_recv`, each with memory of its own. Any call on the exchange moves along what earlier
 /// ones began; nothing moves between calls, as the library has no thread of its own.
 ///
-/// All ranks run the same operations of one exchange in the same order, also with zero tokens;
-/// combines of different batches may come in any order. Calls that misuse a batch (in the wrong
-/// order, twice, of another exchange) throw `error` invalid_argument on that rank alone, which has
-/// then not called.
+/// All ranks make the same calls of one exchange in the same order, also with zero tokens; a whole
+/// operation counts as its two halves. Batches may be received and combined in any order that all
+/// ranks share; ranks that differ in it may wait for each other. Calls that misuse a batch (in the
+/// wrong order, twice, of another exchange) throw `error` invalid_argument on that rank alone,
+/// which has then not called.
 ///
 /// Threads: one operation at a time per exchange, carried by one thread or by several `lane`s;
 /// different exchanges are independent.
@@ -209,13 +209,14 @@ class exchange {
         {"top_k", config.top_k},         {"max_tokens", config.max_tokens},
         {"in_flight", config.in_flight}, {"outputs", static_cast<std::uint64_t>(config.outputs)}};
     for (const std::size_t bytes : config.attachments) values.push_back({"attachment", bytes});
-    if constexpr (std::same_as<Layout, compact>) values.push_back({"alignment", layout.alignment});
+    // Of every layout, so that ranks which differ in theirs declare as many values.
+    values.push_back({"alignment", layout.geometry(config, comm.size()).alignment});
     comm.agree("exchange", values, until, detail::objection_to<Codec>(config, comm.size(), layout));
     return config;
   }
 
   [[nodiscard]] deadline deadline_of(const call_options& with) const noexcept {
-    return with.until ? *with.until : comm_.default_deadline();
+    return with.until.value_or(comm_.default_deadline());
   }
 
   [[nodiscard]] step step_of(const batch& one, phase which) const noexcept {
@@ -361,7 +362,7 @@ class exchange {
   template <class Turn>
   void serial(lane as, deadline until, Turn&& turn) {
     team_.serial(as, until, turn,
-                 [this](const std::string& text) { comm_.fail(errc::invalid_argument, text); });
+                 [this](errc code, const std::string& text) { comm_.fail(code, text); });
   }
   /// Keeps a failure of this lane for the next `serial`, which reports it. order: relaxed; `serial`
   /// is where lanes see what the others wrote.

@@ -11,7 +11,8 @@ inline constexpr std::size_t max_lanes = 64;
 /// Which of several threads of a rank that carry one operation together. All `count` lanes call the
 /// same function with the same arguments and their own index, from threads of the caller's; the
 /// library starts none. Lane 0 speaks with the other ranks, all move rows. What one lane throws all
-/// of them throw.
+/// of them throw. The next operation may have another number of lanes once the call has returned on
+/// all of this one's.
 struct lane {
   std::size_t index = 0;
   std::size_t count = 1;

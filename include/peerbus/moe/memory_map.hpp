@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -51,6 +52,7 @@ struct memory_map {
 
   std::size_t in_flight;
   std::size_t row_capacity;   ///< rows that can arrive in one dispatch
+  bool outputs_home;          ///< whether outputs lie at their token's home rank
   std::size_t output_rows;    ///< rows of outputs that this rank keeps room for
   std::size_t copies;         ///< the most rows that one token becomes
   std::size_t count_bytes;    ///< of one count
@@ -81,9 +83,9 @@ struct memory_map {
                        std::size_t ranks, row_format row, road way) noexcept
       : in_flight{config.in_flight},
         row_capacity{geometry.row_capacity},
-        output_rows{config.outputs == outputs_at::home && way == road::direct
-                        ? config.max_tokens * geometry.copies_per_token
-                        : geometry.row_capacity},
+        outputs_home{config.outputs == outputs_at::home && way == road::direct},
+        output_rows{outputs_home ? config.max_tokens * geometry.copies_per_token
+                                 : geometry.row_capacity},
         copies{geometry.copies_per_token},
         count_bytes{count_bytes_for(config.max_tokens)},
         message_bytes{
@@ -153,22 +155,37 @@ struct memory_map {
   }
 
   /// The memory that is really taken once dispatches have brought at most `most_rows` rows to this
-  /// rank and `most_tokens` tokens were sent from it, in pages of `page` bytes, for layouts without
-  /// gaps. Outputs are taken where the experts write them.
+  /// rank and `most_tokens` tokens were sent from it, in whole pages of `page` bytes of a window
+  /// that starts on one, for layouts without gaps. Outputs are taken where the experts write them.
   [[nodiscard]] constexpr std::size_t touched(std::size_t most_rows, std::size_t most_tokens,
                                               std::size_t page = 4096) const noexcept {
-    const bool home = output_rows != row_capacity;
-    const auto pages = [page](std::size_t at, std::size_t bytes) {
-      return bytes == 0 ? 0 : align_up(at + bytes, page) - at / page * page;
+    std::size_t pages = 0;
+    std::size_t next = 0;  // The first page that is not counted; areas come in ascending order.
+    const auto touch = [&](std::size_t at, std::size_t bytes) {
+      if (bytes == 0) return;
+      const std::size_t first = std::max(next, at / page);
+      next = std::max(next, (at + bytes - 1) / page + 1);
+      pages += next - std::min(next, first);
     };
-    std::size_t one =
-        pages(rows, most_rows * format.row_bytes) + pages(scales, most_rows * format.scale_bytes) +
-        pages(origins, most_rows * sizeof(wire_origin)) + pages(experts, most_rows * slot_bytes) +
-        pages(weights, most_rows * slot_bytes) +
-        pages(outputs, (home ? most_tokens * copies : most_rows) * output_bytes());
-    for (std::size_t a = 0; a < max_attachments; ++a)
-      one += pages(attachments[a], most_rows * attachment_bytes[a]);
-    return pages(counts, refusals - counts) + in_flight * one + (total - staged);
+    // Refusals are written seldom, but read in every combine, which takes memory where it is a
+    // file's.
+    touch(counts, sets - counts);
+    for (std::size_t set = 0; set < in_flight; ++set) {
+      const std::size_t base = set * set_bytes;
+      touch(base + rows, most_rows * format.row_bytes);
+      touch(base + scales, most_rows * format.scale_bytes);
+      touch(base + origins, most_rows * sizeof(wire_origin));
+      touch(base + experts, most_rows * slot_bytes);
+      touch(base + weights, most_rows * slot_bytes);
+      for (std::size_t a = 0; a < max_attachments; ++a)
+        touch(base + attachments[a], most_rows * attachment_bytes[a]);
+      touch(base + outputs, (outputs_home ? most_tokens * copies : most_rows) * output_bytes());
+    }
+    if (staged != total) {
+      touch(staged, most_tokens * staged_bytes_per_token());
+      touch(returned, most_tokens * copies * output_bytes());
+    }
+    return pages * page;
   }
 };
 

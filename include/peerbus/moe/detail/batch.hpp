@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -61,7 +62,8 @@ class batch {
     const std::size_t local = plan.placement().count(rank);
     if constexpr (by_rank) {
       starts_.resize(local + 1);
-      uses_.resize(geometry.row_capacity * std::min(config.top_k, local));
+      most_uses_ = geometry.row_capacity * std::min(config.top_k, local);
+      uses_ = std::make_unique_for_overwrite<row_use[]>(most_uses_);  // Taken as rows arrive.
     } else {
       views_.reserve(local);
     }
@@ -98,8 +100,11 @@ class batch {
     if constexpr (by_rank) {
       const row_block<Codec> rows = block(0, plan.end());
       index_uses(rows, *memory.map, memory.local);
-      return received_tokens<Codec>{
-          exchange, ticket{number}, rows, plan.placement().first(rank_), {starts_, uses_}};
+      return received_tokens<Codec>{exchange,
+                                    ticket{number},
+                                    rows,
+                                    plan.placement().first(rank_),
+                                    {starts_, {uses_.get(), most_uses_}}};
     } else {
       const std::size_t local = plan.placement().count(rank_);
       std::size_t arrived = 0;
@@ -163,7 +168,8 @@ class batch {
   use_of_set before_;
   std::vector<expert_rows<Codec>> views_;
   std::vector<std::uint32_t> starts_;
-  std::vector<row_use> uses_;
+  std::unique_ptr<row_use[]> uses_;
+  std::size_t most_uses_ = 0;
 };
 
 }  // namespace peerbus::moe::detail

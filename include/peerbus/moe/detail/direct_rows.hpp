@@ -49,10 +49,10 @@ class direct_rows {
   [[nodiscard]] errc send(const batch_input& input, const dispatch_plan& plan, std::size_t set,
                           lane as) const noexcept {
     const auto parts = parts_of(set);
-    const auto [begin, end] = as.share(plan.tokens());
-    for (std::size_t t = begin; t < end; ++t) {
+    const lane::range mine = as.share(plan.tokens());
+    for (std::size_t t = mine.begin; t < mine.end; ++t) {
       const auto token = input.tokens.subspan(t * map_.hidden, map_.hidden);
-      if (t + 1 < end) prefetch(token.data() + map_.hidden);
+      if (t + 1 < mine.end) prefetch(token.data() + map_.hidden);
       std::byte* rows[max_top_k];
       std::byte* scales[max_top_k];
       std::size_t copies = 0;

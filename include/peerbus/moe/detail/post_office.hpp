@@ -158,7 +158,7 @@ class post_office {
   void write_counts(std::span<const std::uint32_t> counts, std::size_t at) const noexcept {
     auto* const to = reinterpret_cast<Count*>(local(at + memory_map::header_bytes));
     std::transform(counts.begin(), counts.end(), to,
-                   [](std::uint32_t count) { return static_cast<Count>(count); });
+                   [](std::uint32_t wide) { return static_cast<Count>(wide); });
   }
 
   template <class Count>

@@ -40,8 +40,8 @@ class staged_rows {
   [[nodiscard]] errc send(const batch_input& input, const dispatch_plan& plan, std::size_t set,
                           lane as) noexcept {
     const std::size_t base = set * map_.set_bytes;
-    const auto [begin, end] = as.share(plan.tokens());
-    for (std::size_t t = begin; t < end; ++t) {
+    const lane::range mine = as.share(plan.tokens());
+    for (std::size_t t = mine.begin; t < mine.end; ++t) {
       stage area{memory_->local().subspan(map_.staged + t * map_.staged_bytes_per_token(),
                                           map_.staged_bytes_per_token())};
       const auto row = area.take(map_.format.row_bytes);
@@ -89,8 +89,8 @@ class staged_rows {
                          lane as) noexcept {
     const std::size_t bytes = map_.output_bytes();
     const std::size_t outputs = set * map_.set_bytes + map_.outputs;
-    const auto [begin, end] = as.share(plan.tokens());
-    for (std::size_t t = begin; t < end; ++t) {
+    const lane::range mine = as.share(plan.tokens());
+    for (std::size_t t = mine.begin; t < mine.end; ++t) {
       const auto places = plan.places(t);
       for (std::size_t slot = 0; slot < places.size(); ++slot) {
         if (!places[slot].sent()) continue;

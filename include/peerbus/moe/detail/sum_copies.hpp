@@ -19,8 +19,8 @@ template <class OutputOf>
 void sum_copies(const dispatch_plan& plan, std::size_t hidden, std::span<bf16> out, lane as,
                 OutputOf&& output_of) noexcept {
   const kernel::kernel_set& kernels = kernel::best();
-  const auto [begin, end] = as.share(plan.tokens());
-  for (std::size_t t = begin; t < end; ++t) {
+  const lane::range mine = as.share(plan.tokens());
+  for (std::size_t t = mine.begin; t < mine.end; ++t) {
     const bf16* rows[max_top_k];
     float factors[max_top_k];
     std::size_t count = 0;

@@ -1,0 +1,227 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Runs peerbus and what it is compared with in turns, and prints the ratios of their times:
+#   bash benchmarks/compare.sh [--rounds R] [--json FILE] [--build DIR] [CONFIGURATION...]
+# A configuration is ep:RANKS:TOKENS:expert|rank:int8|bf16 (dispatch and combine against MPI, one
+# row per (token, expert) or per (token, rank)) or put:BYTES (a put and its flag against UCX). The
+# default is every row of the table in docs/peers.md. Arguments of ep_bench and mpi_ep alike, such
+# as `--hidden 2048`, follow a `--`.
+
+set -u -o pipefail
+started_in=$PWD
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+rounds=5
+json=""
+build=build/release
+configurations=()
+shared=()
+usage() {
+  sed -n 's/^# \{0,1\}//; 3,8p' "${BASH_SOURCE[0]}"
+  exit "$1"
+}
+while [ $# -gt 0 ]; do
+  case $1 in
+    --help | -h) usage 0 ;;
+    --rounds | --json | --build)
+      if [ $# -lt 2 ]; then
+        echo "compare.sh: $1 needs a value" >&2
+        exit 2
+      fi
+      case $1 in
+        --rounds) rounds=$2 ;;
+        --json) json=$2 ;;
+        --build) build=$2 ;;
+      esac
+      shift 2
+      ;;
+    --)
+      shift
+      shared=("$@")
+      break
+      ;;
+    ep:*:*:expert:int8 | ep:*:*:expert:bf16 | ep:*:*:rank:int8 | ep:*:*:rank:bf16 | put:*)
+      configurations+=("$1")
+      shift
+      ;;
+    *)
+      echo "compare.sh: '$1' given, expected an option or a configuration:" >&2
+      usage 2 >&2
+      ;;
+  esac
+done
+if ! [[ $rounds =~ ^[1-9][0-9]*$ ]]; then
+  echo "compare.sh: --rounds: '$rounds' given, expected a number from 1 on" >&2
+  exit 2
+fi
+# Both paths are of where the caller is.
+if [[ -n $json && $json != /* ]]; then json=$started_in/$json; fi
+if [[ $build != /* && ! -d $build ]]; then build=$started_in/$build; fi
+if [ ${#configurations[@]} -eq 0 ]; then
+  for tokens in 128 32 8 1; do
+    configurations+=("ep:2:$tokens:expert:int8" "ep:2:$tokens:expert:bf16")
+  done
+  configurations+=(ep:2:128:rank:int8 ep:2:128:rank:bf16 ep:8:32:expert:int8 ep:64:8:expert:int8
+    put:8 put:7680)
+fi
+
+how_to_build="cmake --preset release && cmake --build --preset release --target"
+programs=$build/benchmarks
+need() { # need <program> <what to do if it is not there>
+  if [ -x "$programs/$1" ]; then return 0; fi
+  echo "compare.sh: $programs/$1 is missing; $2" >&2
+  return 1
+}
+need compare_peers "build it with: $how_to_build compare_peers" || exit 1
+wants() { printf '%s\n' "${configurations[@]}" | grep -q "^$1:"; }
+declare -A have=([ep]=no [put]=no)
+if wants ep && need ep_bench "build it with: $how_to_build ep_bench" &&
+  need mpi_ep "the peer for ep needs MPI (Debian: libopenmpi-dev openmpi-bin), then: $how_to_build mpi_ep"; then
+  if command -v mpirun >/dev/null; then
+    have[ep]=yes
+  else
+    echo "compare.sh: mpirun is missing (Debian: openmpi-bin)" >&2
+  fi
+fi
+if wants put && need micro_bench "build it with: $how_to_build micro_bench" &&
+  need ucx_put "the peer for put needs UCX (Debian: libucx-dev), then: $how_to_build ucx_put"; then
+  have[put]=yes
+fi
+
+# Open MPI asks root for consent.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+results=$(mktemp -d) || exit 1
+trap 'rm -rf "$results"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Settings of Open MPI among which a short trial chooses, for each configuration: copies through
+# the kernel, the same with all messages at once, copies through shared memory, UCX underneath.
+cma="--mca pml ob1 --mca btl self,vader --mca btl_vader_single_copy_mechanism cma"
+declare -A settings=(
+  [cma]=$cma
+  [linear]="$cma --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_alltoallv_algorithm 1"
+  [shm]="--mca pml ob1 --mca btl self,vader --mca btl_vader_single_copy_mechanism none"
+  [ucx]="--mca pml ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any"
+)
+if ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+  settings=([default]="")
+fi
+
+run_quietly() { # run_quietly <seconds> <command>...
+  timeout --kill-after=5 "$@" </dev/null >"$results/output" 2>&1
+}
+run_mpi_ep() { # run_mpi_ep <setting> <ranks> <json> <argument>...
+  local place="--bind-to core"
+  if [ "$2" -gt "$(nproc)" ]; then place="--oversubscribe --bind-to none"; fi # It then yields.
+  if [[ -v settings[default] ]]; then place=""; fi
+  # shellcheck disable=SC2086 # Settings are several words.
+  run_quietly "$time_limit" mpirun -n "$2" $place ${settings[$1]} "$programs/mpi_ep" "${@:4}" \
+    --json "$3"
+}
+complain() {
+  echo "compare.sh: $1; the end of its output:" >&2
+  tail -n 3 "$results/output" >&2
+}
+line() { # line <title> <files> <ours> <theirs> <note>
+  printf '%s\t%s\t%s\t%s\t%s\n' "$@" >>"$results/lines"
+}
+
+# In every second round theirs comes first.
+in_turns() { # in_turns <round> <ours> <theirs>
+  if [ $(($1 % 2)) -eq 0 ]; then
+    "$2" "$1"
+    "$3" "$1"
+  else
+    "$3" "$1"
+    "$2" "$1"
+  fi
+}
+
+compare_ep() { # compare_ep <configuration>
+  local ranks tokens rows codec iterations layout title files setting best
+  IFS=: read -r _ ranks tokens rows codec <<<"$1"
+  files=${1//:/_}
+  iterations=$((20000 / (tokens * ranks)))
+  if [ "$iterations" -gt 2000 ]; then iterations=2000; fi
+  if [ "$ranks" -gt "$(nproc)" ]; then iterations=$((iterations / 2)); fi
+  if [ "$iterations" -lt 20 ]; then iterations=20; fi
+  layout=compact
+  if [ "$rows" = rank ]; then layout=rank; fi
+  local both=(--tokens "$tokens" --codec "$codec" --warmup 5 "${shared[@]}")
+
+  local trials=()
+  time_limit=60
+  for setting in "${!settings[@]}"; do
+    run_mpi_ep "$setting" "$ranks" "$results/$setting.trial" --rows "$rows" "${both[@]}" \
+      --iters $((iterations / 4)) || rm -f "$results/$setting.trial"
+    trials+=("$results/$setting.trial")
+  done
+  if ! best=$("$programs/compare_peers" best "${trials[@]}"); then
+    complain "mpi_ep failed with every setting"
+    return 1
+  fi
+  rm -f "$results"/*.trial
+  best=$(basename "$best" .trial)
+
+  time_limit=300
+  ours() {
+    run_quietly "$time_limit" "$programs/ep_bench" --ranks "$ranks" --layout "$layout" \
+      "${both[@]}" --iters "$iterations" --json "$results/$files.ours.$1" ||
+      complain "ep_bench failed"
+  }
+  theirs() {
+    run_mpi_ep "$best" "$ranks" "$results/$files.theirs.$1" --rows "$rows" "${both[@]}" \
+      --iters "$iterations" || complain "mpi_ep failed"
+  }
+  title="$ranks ranks, $tokens tokens, $codec, row per (token, $rows)"
+  for operation in dispatch combine; do
+    line "$operation us, $title" "$files" "/${operation}_us/p50" "/${operation}_us/p50" \
+      "MPI ($best)"
+  done
+  for ((round = 0; round < rounds; ++round)); do in_turns "$round" ours theirs; done
+}
+
+compare_put() { # compare_put <configuration>
+  local bytes=${1#put:} files=${1//:/_} filter
+  # The number of a signal is a payload of 8 bytes of its own.
+  filter="^put_signal_one_way/unified_bus/bytes:$bytes/|^signal_one_way/unified_bus/"
+  ours() {
+    run_quietly 120 "$programs/micro_bench" --benchmark_filter="$filter" \
+      --benchmark_out="$results/$files.ours.$1" --benchmark_out_format=json ||
+      complain "micro_bench failed"
+  }
+  theirs() {
+    run_quietly 120 "$programs/ucx_put" --bytes "$bytes" --json "$results/$files.theirs.$1" ||
+      complain "ucx_put failed"
+  }
+  line "put_signal ns, $bytes B, payload read" "$files" /benchmarks/0/read_ns \
+    /put/0/one_way_ns/p50 "UCX (put, fence, flag)"
+  line "put_signal ns, $bytes B, payload read" "$files" /benchmarks/0/read_ns \
+    /put/1/one_way_ns/p50 "UCX (payload polled, no order promised)"
+  if [ "$bytes" -eq 8 ]; then
+    line "signal ns, its number read" "$files" /benchmarks/1/measured_ns /put/1/one_way_ns/p50 \
+      "UCX (8 B put, polled)"
+  fi
+  for ((round = 0; round < rounds; ++round)); do in_turns "$round" ours theirs; done
+}
+
+: >"$results/lines"
+status=0
+for configuration in "${configurations[@]}"; do
+  kind=${configuration%%:*}
+  if [ "${have[$kind]}" = no ]; then
+    status=1
+    continue
+  fi
+  if [ -t 2 ]; then echo "compare.sh: $configuration, $rounds rounds" >&2; fi
+  case $kind in
+    ep) compare_ep "$configuration" ;;
+    put) compare_put "$configuration" ;;
+  esac || status=1
+done
+if [ -s "$results/lines" ]; then
+  echo "ratio: theirs / ours, median of the rounds; spread: least and most of the rounds"
+  "$programs/compare_peers" table "$results" ${json:+--json "$json"} || status=1
+fi
+exit "$status"

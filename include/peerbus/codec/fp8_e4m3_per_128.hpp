@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/codec/fp8_scales.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/fp8.hpp>
+#include <peerbus/kernel/kernel_set.hpp>
+
+namespace peerbus::codec {
+
+/// One byte of E4M3 per channel, and one scale for each 128 channels: the format of DeepEP's fp8
+/// dispatch, with `f32_scales` as by default, with `ue8m0_scales` as with `round_scale` and
+/// `use_ue8m0`. Scales lie in the order of their groups.
+///
+/// With a the largest magnitude of a group, but at least 1e-4, all arithmetic in f32:
+///
+/// | group                    | scale s                     | code                          |
+/// | ------------------------ | --------------------------- | ----------------------------- |
+/// | finite, `f32_scales`     | a * (1 / 448)               | e4m3(x * (448 / a))           |
+/// | finite, `ue8m0_scales`   | 2^ceil(log2(a * (1 / 448))) | e4m3(x / s)                   |
+/// | has a NaN or an infinity | NaN                         | 0x7f, or 0xff if x has a sign |
+///
+/// A value is its code times s. The scale is that of DeepEP's kernels; its Python helper divides
+/// by 448, which may differ in the last bit. |x - decoded x| <= max(|x| / 16, s / 1024), but for
+/// the rounding of f32: 2^-21 of x. With `ue8m0_scales`, magnitudes from 2^128 - 2^123 on decode to
+/// infinity.
+///
+/// `hidden` is a multiple of 128.
+template <class Scales>
+class fp8_e4m3_per_128 {
+ public:
+  using element = fp8_e4m3;
+
+  static constexpr std::string_view name = Scales::codec_name;
+  static constexpr std::size_t hidden_multiple = kernel::group_columns;
+
+  [[nodiscard]] static constexpr std::size_t row_bytes(std::size_t hidden) noexcept {
+    return hidden;
+  }
+  [[nodiscard]] static constexpr std::size_t scale_bytes(std::size_t hidden) noexcept {
+    return Scales::bytes(hidden / hidden_multiple);
+  }
+
+  fp8_e4m3_per_128() noexcept = default;
+
+  /// With other kernels than the best ones; `kernels` must outlive the codec and its copies.
+  explicit fp8_e4m3_per_128(const kernel::kernel_set& kernels) noexcept : kernels_{&kernels} {}
+
+  void encode(std::span<const ::peerbus::bf16> token, std::span<std::byte> row,
+              std::span<std::byte> scales) const noexcept {
+    std::byte* const rows[] = {row.data()};
+    std::byte* const all_scales[] = {scales.data()};
+    encode_copies(token, rows, all_scales);
+  }
+
+  void encode_copies(std::span<const ::peerbus::bf16> token, std::span<std::byte* const> rows,
+                     std::span<std::byte* const> scales) const noexcept {
+    const std::size_t groups = token.size() / hidden_multiple;
+    for (std::size_t first = 0; first < groups; first += batch) {
+      const std::size_t count = std::min(batch, groups - first);
+      std::array<std::uint16_t, batch> magnitudes;
+      std::array<float, batch> to_codes;
+      std::array<typename Scales::stored, batch> packed{};
+      kernels_->group_magnitude_bits(token.data() + first * hidden_multiple, count,
+                                     magnitudes.data());
+      fetch(token, (first + batch) * hidden_multiple);
+      for (std::size_t i = 0; i < count; ++i) {
+        const detail::group_scale scale = scale_of(magnitudes[i]);
+        to_codes[i] = scale.to_codes;
+        packed[i] = Scales::pack(scale.to_values);
+      }
+      kernels_->quantise_e4m3(token.data(), to_codes.data(), first, count, rows.data(),
+                              rows.size());
+      for (std::byte* const place : scales)
+        std::memcpy(place + Scales::bytes(first), packed.data(), Scales::bytes(count));
+    }
+  }
+
+  void decode(std::span<const std::byte> row, std::span<const std::byte> scales,
+              std::span<float> out) const noexcept {
+    const std::size_t groups = out.size() / hidden_multiple;
+    for (std::size_t first = 0; first < groups; first += batch) {
+      const std::size_t count = std::min(batch, groups - first);
+      std::array<typename Scales::stored, batch> packed;
+      std::memcpy(packed.data(), scales.data() + Scales::bytes(first), Scales::bytes(count));
+      std::array<float, batch> to_values;
+      for (std::size_t i = 0; i < count; ++i) to_values[i] = Scales::unpack(packed[i]);
+      const std::size_t column = first * hidden_multiple;
+      kernels_->dequantise_e4m3(reinterpret_cast<const element*>(row.data() + column),
+                                to_values.data(), count, out.data() + column);
+    }
+  }
+
+ private:
+  /// Groups from their magnitudes to their codes before the next: 4 KiB of the token, which are
+  /// still in the first-level cache when they are read again. A multiple of 4, so that the scales
+  /// of each batch begin where those of the one before end.
+  static constexpr std::size_t batch = 16;
+
+  static constexpr std::uint16_t infinity_bits = 0x7f80;
+
+  /// Begins to load the batch at `column`, if there is one: while the codes of one are computed,
+  /// the hardware prefetcher would stand still.
+  static void fetch(std::span<const ::peerbus::bf16> token, std::size_t column) noexcept {
+    constexpr std::size_t line = cache_line_bytes / sizeof(::peerbus::bf16);
+    const std::size_t end = std::min(token.size(), column + batch * hidden_multiple);
+    for (; column < end; column += line) __builtin_prefetch(token.data() + column);
+  }
+
+  [[nodiscard]] static detail::group_scale scale_of(std::uint16_t magnitude_bits) noexcept {
+    if (magnitude_bits >= infinity_bits) return detail::no_scale;
+    const auto magnitude = static_cast<float>(::peerbus::bf16::from_bits(magnitude_bits));
+    return Scales::of(std::max(magnitude, detail::smallest_magnitude));
+  }
+
+  const kernel::kernel_set* kernels_ = &kernel::best();
+};
+
+using fp8_e4m3_per_128_f32 = fp8_e4m3_per_128<f32_scales>;
+using fp8_e4m3_per_128_ue8m0 = fp8_e4m3_per_128<ue8m0_scales>;
+
+static_assert(multicast_codec<fp8_e4m3_per_128_f32> && !verbatim_codec<fp8_e4m3_per_128_f32>);
+static_assert(multicast_codec<fp8_e4m3_per_128_ue8m0> && !verbatim_codec<fp8_e4m3_per_128_ue8m0>);
+
+}  // namespace peerbus::codec

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include <peerbus/core/align.hpp>
+
+/// The ways in which `fp8_e4m3_per_128` scales a group and sends the scale along.
+namespace peerbus::codec {
+
+namespace detail {
+
+/// For one group: what its values are multiplied by to give codes, and its codes to give values.
+struct group_scale {
+  float to_codes;
+  float to_values;
+};
+
+inline constexpr group_scale no_scale{std::numeric_limits<float>::quiet_NaN(),
+                                      std::numeric_limits<float>::quiet_NaN()};
+
+/// Below this a group is scaled as if this were its largest magnitude.
+inline constexpr float smallest_magnitude = 1e-4F;
+
+/// 1 / 448, the way the largest magnitude becomes a scale. Dividing by 448 instead gives another
+/// last bit for some magnitudes.
+inline constexpr float per_largest_code = 1.0F / 448.0F;
+
+}  // namespace detail
+
+/// One f32 a group: the largest magnitude times 1 / 448.
+struct f32_scales {
+  static constexpr std::string_view codec_name = "fp8_e4m3_per_128_f32";
+
+  /// As it lies among the scales of a row.
+  using stored = float;
+
+  [[nodiscard]] static constexpr std::size_t bytes(std::size_t groups) noexcept {
+    return groups * sizeof(stored);
+  }
+
+  /// `magnitude` is finite and at least `smallest_magnitude`.
+  [[nodiscard]] static constexpr detail::group_scale of(float magnitude) noexcept {
+    return {448.0F / magnitude, magnitude * detail::per_largest_code};
+  }
+
+  [[nodiscard]] static constexpr stored pack(float to_values) noexcept { return to_values; }
+  [[nodiscard]] static constexpr float unpack(stored scale) noexcept { return scale; }
+};
+
+/// One byte a group, UE8M0: the exponent, biased by 127, of the smallest power of two that is no
+/// less than the scale which `f32_scales` would send; 255 is NaN. Four bytes fill a word, the first
+/// group in its lowest byte, and zero bytes the last word.
+struct ue8m0_scales {
+  static constexpr std::string_view codec_name = "fp8_e4m3_per_128_ue8m0";
+
+  using stored = std::uint8_t;
+
+  [[nodiscard]] static constexpr std::size_t bytes(std::size_t groups) noexcept {
+    return align_up(groups, 4);
+  }
+
+  [[nodiscard]] static constexpr detail::group_scale of(float magnitude) noexcept {
+    const auto exact = std::bit_cast<std::uint32_t>(magnitude * detail::per_largest_code);
+    const std::uint32_t exponent = (exact + 0x007f'ffffU) >> 23;
+    return {std::bit_cast<float>((254U - exponent) << 23), std::bit_cast<float>(exponent << 23)};
+  }
+
+  [[nodiscard]] static constexpr stored pack(float to_values) noexcept {
+    return static_cast<stored>(std::bit_cast<std::uint32_t>(to_values) >> 23);
+  }
+  [[nodiscard]] static constexpr float unpack(stored scale) noexcept {
+    if (scale == 0xff) return std::numeric_limits<float>::quiet_NaN();
+    return std::bit_cast<float>(static_cast<std::uint32_t>(scale) << 23);
+  }
+};
+
+}  // namespace peerbus::codec

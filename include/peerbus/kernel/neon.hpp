@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#if defined(__aarch64__)
+
+#include <arm_neon.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/kernel/scalar.hpp>
+
+/// The vector instructions that every AArch64 has (Kunpeng included); no extension is needed.
+///
+/// A compiler may fuse the product and the sum of two intrinsics, as they are plain operators to
+/// it; as in scalar.hpp, something stands between any two that must be rounded apart.
+namespace peerbus::kernel::neon {
+
+namespace detail {
+
+/// Both vectors are four columns as f32.
+struct eight {
+  float32x4_t low;
+  float32x4_t high;
+};
+
+[[nodiscard, gnu::always_inline]] inline uint16x8_t load(const bf16* from) noexcept {
+  // bf16 is its bits, and vector loads may alias nothing else.
+  return vreinterpretq_u16_u8(vld1q_u8(reinterpret_cast<const std::uint8_t*>(from)));
+}
+
+[[gnu::always_inline]] inline void store(bf16* to, uint16x8_t values) noexcept {
+  vst1q_u8(reinterpret_cast<std::uint8_t*>(to), vreinterpretq_u8_u16(values));
+}
+
+[[nodiscard, gnu::always_inline]] inline eight widened(uint16x8_t values) noexcept {
+  return {vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(values), 16)),
+          vreinterpretq_f32_u32(vshll_high_n_u16(values, 16))};
+}
+
+/// The upper half of each lane is the rounded value; the lower half is rubbish. `nan` is what NaN
+/// lanes become.
+[[nodiscard, gnu::always_inline]] inline uint32x4_t rounded(float32x4_t value,
+                                                            uint32x4_t nan) noexcept {
+  const uint32x4_t bits = vreinterpretq_u32_f32(value);
+  const uint32x4_t is_odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+  const uint32x4_t half = vaddq_u32(is_odd, vdupq_n_u32(0x7fff));
+  return vbslq_u32(vceqq_f32(value, value), vaddq_u32(bits, half), nan);
+}
+
+/// The same with each NaN made quiet, as `bf16` does it.
+[[nodiscard, gnu::always_inline]] inline uint32x4_t rounded(float32x4_t value) noexcept {
+  return rounded(value, vorrq_u32(vreinterpretq_u32_f32(value), vdupq_n_u32(0x0040'0000)));
+}
+
+[[nodiscard, gnu::always_inline]] inline uint16x8_t upper_halves(uint32x4_t low,
+                                                                 uint32x4_t high) noexcept {
+  return vuzp2q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high));
+}
+
+/// Integers of -127 to 127; a NaN passes `min` and `max` and is converted to 0.
+[[nodiscard, gnu::always_inline]] inline int32x4_t quantised(float32x4_t value,
+                                                             float32x4_t inverse) noexcept {
+  const float32x4_t scaled = vmulq_f32(value, inverse);
+  const float32x4_t lower = vmaxq_f32(scaled, vdupq_n_f32(-127.0F));
+  return vcvtnq_s32_f32(vminq_f32(lower, vdupq_n_f32(127.0F)));
+}
+
+/// 8 codes, each in 16 bits.
+[[nodiscard, gnu::always_inline]] inline int16x8_t quantised(const bf16* from,
+                                                             float32x4_t inverse) noexcept {
+  const eight values = widened(load(from));
+  return vcombine_s16(vmovn_s32(quantised(values.low, inverse)),
+                      vmovn_s32(quantised(values.high, inverse)));
+}
+
+/// `Lanes` registers of 8 columns, from `column` on: one pass over the rows with the sums in
+/// registers. Meanwhile the same number of columns is fetched from `ahead` on, as the rows are more
+/// streams than the hardware prefetcher follows and each ends after a few pages.
+template <std::size_t Lanes>
+[[gnu::always_inline]] inline void sum_block(const bf16* const* rows, const float* weights,
+                                             std::size_t row_count, std::size_t column,
+                                             std::size_t ahead, bf16* out) noexcept {
+  eight sums[Lanes];
+#pragma GCC unroll 8
+  for (std::size_t lane = 0; lane < Lanes; ++lane)
+    sums[lane].low = sums[lane].high = vdupq_n_f32(0.0F);
+  for (std::size_t row = 0; row < row_count; ++row) {
+    const float32x4_t weight = vdupq_n_f32(weights[row]);
+#pragma GCC unroll 8
+    for (std::size_t lane = 0; lane < Lanes; ++lane) {
+      if (lane % 4 == 0) __builtin_prefetch(rows[row] + ahead + lane * 8);
+      const eight values = widened(load(rows[row] + column + lane * 8));
+      sums[lane].low = vfmaq_f32(sums[lane].low, weight, values.low);
+      sums[lane].high = vfmaq_f32(sums[lane].high, weight, values.high);
+    }
+  }
+  const uint32x4_t nan = vdupq_n_u32(static_cast<std::uint32_t>(scalar::canonical_nan.bits) << 16);
+#pragma GCC unroll 8
+  for (std::size_t lane = 0; lane < Lanes; ++lane)
+    store(out + column + lane * 8,
+          upper_halves(rounded(sums[lane].low, nan), rounded(sums[lane].high, nan)));
+}
+
+}  // namespace detail
+
+inline void weighted_sum(const bf16* const* rows, const float* weights, std::size_t row_count,
+                         std::size_t hidden, bf16* out) noexcept {
+  constexpr std::size_t block = 64;
+  constexpr std::size_t distance = 256;
+  std::size_t column = 0;
+  for (; column + block <= hidden; column += block) {
+    const std::size_t ahead = std::min(column + distance, hidden - block);
+    detail::sum_block<block / 8>(rows, weights, row_count, column, ahead, out);
+  }
+  for (; column + 8 <= hidden; column += 8)
+    detail::sum_block<1>(rows, weights, row_count, column, column, out);
+  scalar::weighted_sum_columns(rows, weights, row_count, column, hidden, out);
+}
+
+[[nodiscard]] inline std::uint16_t max_magnitude_bits(const bf16* row,
+                                                      std::size_t hidden) noexcept {
+  const uint16x8_t mask = vdupq_n_u16(0x7fff);
+  uint16x8_t largest[2] = {vdupq_n_u16(0), vdupq_n_u16(0)};
+  std::size_t i = 0;
+  for (; i + 16 <= hidden; i += 16) {
+    largest[0] = vmaxq_u16(largest[0], vandq_u16(detail::load(row + i), mask));
+    largest[1] = vmaxq_u16(largest[1], vandq_u16(detail::load(row + i + 8), mask));
+  }
+  return std::max(vmaxvq_u16(vmaxq_u16(largest[0], largest[1])),
+                  scalar::max_magnitude_bits(row + i, hidden - i));
+}
+
+inline void quantise_int8(const bf16* row, std::size_t hidden, float inverse_scale,
+                          std::byte* const* outs, std::size_t copies) noexcept {
+  constexpr std::size_t block = 64;
+  const float32x4_t inverse = vdupq_n_f32(inverse_scale);
+  std::size_t i = 0;
+  for (; i + block <= hidden; i += block) {
+    int8x16_t codes[block / 16];
+#pragma GCC unroll 4
+    for (std::size_t lane = 0; lane < block / 16; ++lane) {
+      const bf16* const from = row + i + lane * 16;
+      codes[lane] = vcombine_s8(vmovn_s16(detail::quantised(from, inverse)),
+                                vmovn_s16(detail::quantised(from + 8, inverse)));
+    }
+    for (std::size_t copy = 0; copy < copies; ++copy)
+#pragma GCC unroll 4
+      for (std::size_t lane = 0; lane < block / 16; ++lane)
+        vst1q_s8(reinterpret_cast<std::int8_t*>(outs[copy] + i + lane * 16), codes[lane]);
+  }
+  scalar::quantise_int8_columns(row, inverse_scale, i, hidden, outs, copies);
+}
+
+inline void dequantise_int8(const std::int8_t* row, std::size_t hidden, float scale,
+                            float* out) noexcept {
+  const float32x4_t factor = vdupq_n_f32(scale);
+  std::size_t i = 0;
+  for (; i + 8 <= hidden; i += 8) {
+    const int16x8_t codes = vmovl_s8(vld1_s8(row + i));
+    vst1q_f32(out + i, vmulq_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(codes))), factor));
+    vst1q_f32(out + i + 4, vmulq_f32(vcvtq_f32_s32(vmovl_high_s16(codes)), factor));
+  }
+  scalar::dequantise_int8(row + i, hidden - i, scale, out + i);
+}
+
+inline void widen(const bf16* from, std::size_t count, float* out) noexcept {
+  std::size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const detail::eight values = detail::widened(detail::load(from + i));
+    vst1q_f32(out + i, values.low);
+    vst1q_f32(out + i + 4, values.high);
+  }
+  scalar::widen(from + i, count - i, out + i);
+}
+
+inline void narrow(const float* from, std::size_t count, bf16* out) noexcept {
+  std::size_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    detail::store(out + i, detail::upper_halves(detail::rounded(vld1q_f32(from + i)),
+                                                detail::rounded(vld1q_f32(from + i + 4))));
+  scalar::narrow(from + i, count - i, out + i);
+}
+
+}  // namespace peerbus::kernel::neon
+
+#endif

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=400
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "conformance/in_flight_suite.hpp"
+#include "support/indirect.hpp"
+#include "support/ranks.hpp"
+
+namespace {
+
+using peerbus::codec::bf16;
+using peerbus::moe::outputs_at;
+using direct = test::processes_over<peerbus::unified_bus>;
+using staged = test::processes_over<test::indirect<peerbus::unified_bus>>;
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("batches in flight, in orders that somebody would choose", Group, direct,
+                   staged) {
+  for (const std::size_t n : {2U, 4U, 8U}) conformance::check_chosen_orders<Group, bf16>(n);
+}
+
+TEST_CASE_TEMPLATE("batches in flight, in orders that nobody would choose", Group, direct, staged) {
+  for (const std::size_t n : {2U, 3U, 4U}) conformance::check_random_orders<Group, bf16>(n, 300, 2);
+  conformance::check_random_orders<Group, bf16>(8, 150, 1);
+}
+
+TEST_CASE("the same with outputs at home") {
+  conformance::check_random_orders<direct, bf16>(4, 300, 2, outputs_at::home);
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/layout.hpp>
+
+#include "conformance/exchange_suite.hpp"
+#include "support/oracle.hpp"
+#include "support/ranks.hpp"
+
+/// All layouts, with outputs at either end and attachments, for any group of ranks.
+namespace conformance {
+
+/// One case in every layout. Rows and results may not depend on where rows lie, nor on where
+/// outputs do.
+template <class Codec, class Communicator>
+void run_layouts(Communicator& comm, exchange_case one, std::size_t rounds) {
+  using peerbus::moe::compact;
+  using peerbus::moe::outputs_at;
+  using peerbus::moe::padded;
+  using peerbus::moe::rank_major;
+  const auto run = [&](const auto& layout) { return run_case<Codec>(comm, one, layout, rounds); };
+  const std::uint64_t by_expert = run(compact{});
+  const auto expect_same = [&](const auto& layout, std::uint64_t expected) {
+    test::expect_equal(run(layout), expected, "hash of ", layout.name, ", ", describe(one));
+  };
+  expect_same(compact{.alignment = 4, .zero_gaps = true}, by_expert);
+  expect_same(compact{.alignment = 7}, by_expert);
+  expect_same(compact{.alignment = 128, .zero_gaps = true}, by_expert);
+  expect_same(padded{}, by_expert);
+  const std::uint64_t by_rank = run(rank_major{});
+  one.outputs = outputs_at::home;
+  one.in_flight = 3;
+  expect_same(compact{.alignment = 4}, by_expert);
+  expect_same(padded{}, by_expert);
+  expect_same(rank_major{}, by_rank);
+}
+
+/// All shapes and patterns, small.
+template <class Group, class Codec>
+void check_layouts(std::size_t ranks, std::size_t rounds = 2) {
+  CAPTURE(ranks);
+  CAPTURE(Codec::name);
+  using oracle::routes;
+  const int worst_status = Group::run(ranks, [rounds](auto& comm) {
+    for (const exchange_case& one : {
+             exchange_case{8, 16, 2, 8},
+             {1, 16, 1, 4, routes::uniform, counts::full, {4}},
+             {3, 48, 1, 8, routes::holes, counts::uneven, {1000, 4}},
+             {7, 128, 2, 16, routes::zipf, counts::full, {12, 4, 1000, 64}},
+             {32, 48, 32, 5, routes::uniform, counts::uneven, {0, 8, 0, 20}},
+             {19, 16, 8, 12, routes::zipf, counts::one_rank, {16, 16, 16}},
+             {11, 48, 2, 24, routes::one_expert, counts::full},
+             {6, 16, 2, 8, routes::nowhere, counts::full, {8}},
+             {9, 16, 3, 8, routes::uniform, counts::none, {8}},
+         })
+      run_layouts<Codec>(comm, one, rounds);
+  });
+  CHECK(worst_status == 0);
+}
+
+/// More rows from one rank to one expert than one byte counts, then more than two bytes count.
+template <class Group, class Codec>
+void check_many_rows() {
+  using oracle::routes;
+  const int worst_status = Group::run(2, [](auto& comm) {
+    run_layouts<Codec>(comm, {3, 16, 2, 300, routes::one_expert, counts::full, {4}}, 1);
+    const exchange_case most{2, 16, 1, 70'000, routes::one_expert, counts::full};
+    run_case<Codec>(comm, most, peerbus::moe::padded{}, 1);
+    run_case<Codec>(comm, most, peerbus::moe::rank_major{}, 1);
+  });
+  CHECK(worst_status == 0);
+}
+
+/// Many operations in a row, so that what one leaves behind meets the next.
+template <class Group, class Codec>
+void check_layouts_repeatable(std::size_t ranks) {
+  using peerbus::moe::compact;
+  using peerbus::moe::outputs_at;
+  const compact aligned{.alignment = 4, .zero_gaps = true};
+  check_repeatable<Group, Codec>(ranks, aligned, outputs_at::home);
+  for (const outputs_at outputs : {outputs_at::expert, outputs_at::home}) {
+    check_repeatable<Group, Codec>(ranks, peerbus::moe::padded{}, outputs);
+    check_repeatable<Group, Codec>(ranks, peerbus::moe::rank_major{}, outputs);
+  }
+}
+
+}  // namespace conformance

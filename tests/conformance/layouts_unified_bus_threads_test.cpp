@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan timeout=400
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "conformance/layout_suite.hpp"
+#include "support/indirect.hpp"
+#include "support/ranks.hpp"
+
+TEST_CASE_TEMPLATE("every layout, outputs at either end, attachments", Group,
+                   test::threads_over<peerbus::unified_bus>,
+                   test::threads_over<test::indirect<peerbus::loopback>>) {
+  for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U})
+    conformance::check_layouts<Group, peerbus::codec::int8_per_token>(n);
+}
+
+TEST_CASE_TEMPLATE("the same input gives the same bytes, every time", Group,
+                   test::threads_over<peerbus::unified_bus>,
+                   test::threads_over<test::indirect<peerbus::loopback>>) {
+  for (const std::size_t n : {2U, 5U})
+    conformance::check_layouts_repeatable<Group, peerbus::codec::int8_per_token>(n);
+}
