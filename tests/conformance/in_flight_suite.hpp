@@ -265,14 +265,14 @@ class pipeline {
     } else {
       one.begun = moe_.dispatch_send(one.tokens, {experts, weights});
     }
-    test::expect_equal(static_cast<std::uint64_t>(one.begun), number, "ticket");
+    test::expect_equal(one.begun.number, number, "ticket");
     std::fill(experts.begin(), experts.end(), 0);
     std::fill(weights.begin(), weights.end(), -3.0F);
   }
   void check_rows(batch& one) {
     // The tokens are free again.
     std::fill(one.tokens.begin(), one.tokens.end(), peerbus::bf16::from_bits(0x5555));
-    test::expect_equal(static_cast<std::uint64_t>(one.got->ticket()), one.number,
+    test::expect_equal(one.got->ticket().number, one.number,
                        "ticket of the rows");
     check_received(one);
   }

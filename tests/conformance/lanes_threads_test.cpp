@@ -74,7 +74,7 @@ TEST_CASE("what lane 0 throws all lanes throw, and the exchange goes on") {
           const auto got = moe.dispatch(tokens, {mine.experts, mine.weights}, {.as = as});
           test::check_received(got, from, comm.rank());
           test::expect_error(errc::invalid_argument, {"dispatch_recv was given ticket 999"}, [&] {
-            (void)moe.dispatch_recv(peerbus::moe::ticket{999}, {.as = as});
+            (void)moe.dispatch_recv(peerbus::moe::ticket{999, &moe}, {.as = as});
           });
           if (as.index == 0) test::run_experts(got);
           // All lanes give the same arguments; only lane 0's are looked at.

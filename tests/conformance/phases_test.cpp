@@ -75,7 +75,7 @@ class bench {
   }
   template <class Received>
   void finish(const Received& got) {
-    const auto number = static_cast<std::uint64_t>(got.ticket());
+    const auto number = got.ticket().number;
     std::vector<bf16> out(mine(number).tokens.size());
     moe.combine_recv(got, out);
     const oracle::shape shape = inputs.front().shape;
@@ -119,11 +119,13 @@ TEST_CASE_TEMPLATE("dispatch_recv of what is not to be received", Group, direct,
       bench on{comm, 3};
       const auto misuse = [&](std::uint64_t number, std::string_view says) {
         on.expect_misuse({"dispatch_recv was given ticket " + std::to_string(number), says},
-                         [&] { (void)on.moe.dispatch_recv(ticket{number}); });
+                         [&] { (void)on.moe.dispatch_recv(ticket{number, &on.moe}); });
       };
       misuse(0, "expected one that dispatch_send gave");
       misuse(1, "expected one that dispatch_send gave");
       const auto first = on.send(1);
+      on.expect_misuse({"dispatch_recv was given a ticket of another exchange"},
+                       [&] { (void)on.moe.dispatch_recv(ticket{1, &comm}); });
       misuse(0, "expected one that dispatch_send gave, of the latest 3");
       misuse(2, "expected one that dispatch_send gave");
       misuse(~std::uint64_t{0}, "expected one that dispatch_send gave");
@@ -182,7 +184,7 @@ TEST_CASE_TEMPLATE("a ticket that was refused, and the batch before it", Group, 
                            [&] { (void)on.moe.dispatch_recv(third); });
       }
       on.expect_misuse({"dispatch_recv was given ticket 3"},
-                       [&] { (void)on.moe.dispatch_recv(ticket{3}); });
+                       [&] { (void)on.moe.dispatch_recv(ticket{3, &on.moe}); });
       on.combine(b);
       on.combine(a);
       on.combine(on.receive(on.send(4)));

@@ -144,6 +144,10 @@ std::uint64_t check_block(const peerbus::moe::row_block<Codec>& block,
     expect_gap(rows + block.count() * row_bytes, gap, row_bytes, left, std::string{name});
     expect_gap(scales + block.count() * scale_bytes, gap, scale_bytes, left,
                std::string{name} + ", scales");
+    for (std::size_t a = 0; promised.zero_gaps && a < from.attachments.size(); ++a)
+      if (const std::size_t bytes = from.attachments[a]; bytes != 0)
+        expect_gap(block.attachment(a).data() + block.count() * bytes, gap, bytes, left,
+                   std::string{name} + ", attachment");
   }
   return hashed;
 }

@@ -35,7 +35,9 @@ struct fp8_e4m3 {
     namespace e4m3 = detail::e4m3;
     const auto wide = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t magnitude_bits = wide & 0x7fff'ffffU;
-    const auto magnitude = std::bit_cast<float>(magnitude_bits);
+    const auto given = std::bit_cast<float>(magnitude_bits);
+    // All that is beyond the largest code alike, so that nothing below overflows.
+    const float magnitude = given > 0x1p9F ? 0x1p9F : given;
     // With 2^20 times its own power of two added, a number keeps the three mantissa bits of the
     // format, rounded as the format rounds. Below 2^-6 the steps of the format stay the same, and
     // so does what is added.

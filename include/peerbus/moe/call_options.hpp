@@ -20,7 +20,7 @@ using attachments = std::array<std::span<const std::byte>, max_attachments>;
 struct call_options {
   std::optional<deadline> until{};  ///< none: the communicator's default, from the call on
   lane as{};
-  moe::attachments attachments{};  ///< of `dispatch` and `dispatch_send`
+  moe::attachments attachments{};  ///< of `dispatch` and `dispatch_send`; others ignore it
 };
 
 }  // namespace peerbus::moe

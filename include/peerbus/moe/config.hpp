@@ -16,19 +16,19 @@ inline constexpr std::size_t max_in_flight = 16;
 
 /// Where experts leave what combine reads.
 enum class outputs_at : std::uint32_t {
-  /// At the expert, row behind row, as a grouped GEMM writes them. Room for every row that can
-  /// arrive: ranks x max_tokens x min(top_k, local experts).
+  /// At the expert, row behind row, as a grouped GEMM writes them. Room for every row that the
+  /// layout has room for: compact, ranks x max_tokens x min(top_k, local experts).
   expert = 0,
   /// At the token's home rank, in the slot (token, k): an expert's store goes straight to the peer,
   /// and combine reads local memory. Room for max_tokens x top_k rows, whatever the number of
-  /// ranks.
+  /// ranks. Transports without peer memory keep outputs at the expert all the same, and fetch them.
   home = 1
 };
 
 /// What an exchange is for; the same on all ranks.
 struct exchange_config {
   std::size_t experts = 0;     ///< in the whole group; need not divide by the ranks
-  std::size_t hidden = 0;      ///< channels of a token; a row on the wire is a multiple of 16 bytes
+  std::size_t hidden = 0;      ///< channels of a token; rows and outputs are whole 16 bytes
   std::size_t top_k = 0;       ///< expert slots of a token, 1 to `max_top_k`
   std::size_t max_tokens = 0;  ///< the most tokens that one rank dispatches at once
   std::size_t in_flight = 1;   ///< batches between dispatch and combine at once, to `max_in_flight`

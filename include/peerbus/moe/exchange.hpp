@@ -4,10 +4,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
@@ -20,6 +22,7 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/batch_ring.hpp>
+#include <peerbus/moe/detail/check_input.hpp>
 #include <peerbus/moe/detail/direct_rows.hpp>
 #include <peerbus/moe/detail/lane_team.hpp>
 #include <peerbus/moe/detail/objection.hpp>
@@ -56,10 +59,11 @@ struct rows_over<Transport, Codec> {
 /// docs/memory_model.md.
 ///
 /// `dispatch` and `combine` do an operation whole. `dispatch_send`, `dispatch_recv`, `combine_send`
-/// and `combine_recv` are their halves, for callers who compute meanwhile: a `send` never waits for
-/// another rank, a `recv` does. Up to `in_flight` batches may be between `dispatch_send` and
-/// `combine_recv`, each with memory of its own. Any call on the exchange moves along what earlier
-/// ones began; nothing moves between calls, as the library has no thread of its own.
+/// and `combine_recv` are their halves, for callers who compute meanwhile: a `send` waits for other
+/// ranks only if its input is bad, a `recv` does. Up to `in_flight` batches may be between
+/// `dispatch_send` and `combine_recv`, each with memory of its own. Any call on the exchange moves
+/// along what earlier ones began; nothing moves between calls, as the library has no thread of its
+/// own.
 ///
 /// All ranks make the same calls of one exchange in the same order, also with zero tokens; a whole
 /// operation counts as its two halves. Batches may be received and combined in any order that all
@@ -72,6 +76,8 @@ struct rows_over<Transport, Codec> {
 template <transport Transport, token_codec Codec, row_layout Layout = compact>
 class exchange {
   using batch = detail::batch<Codec, Layout>;
+  using batches = detail::batch_ring<Codec, Layout>;
+  using rows_type = typename detail::rows_over<Transport, Codec>::type;
 
  public:
   /// `received<Codec>`, or `received_tokens<Codec>` if rank-major.
@@ -86,6 +92,15 @@ class exchange {
   exchange(const exchange&) = delete;
   exchange& operator=(const exchange&) = delete;
   ~exchange() = default;
+
+  /// The sizes that such an exchange would have, before anything is made.
+  [[nodiscard]] static constexpr memory_map map_for(const exchange_config& config,
+                                                    std::size_t ranks,
+                                                    Layout layout = {}) noexcept {
+    return {config, layout.geometry(config, ranks), ranks,
+            row_format{Codec::row_bytes(config.hidden), Codec::scale_bytes(config.hidden)},
+            rows_type::way};
+  }
 
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   /// Where everything lies in the window, and how large it is.
@@ -122,7 +137,7 @@ class exchange {
     serial(with.as, until, [&] {
       comm_.require_healthy("combine");
       batch& one = batches_.behind("combine", this, rows, detail::stage::received);
-      mine = check_out(one, out);
+      mine = detail::check_out(one.plan.tokens() * config_.hidden, out);
       announce_outputs(one, mine);
     });
     finish_combine(rows, out, with.as, until);
@@ -137,7 +152,7 @@ class exchange {
                                           const call_options& with = {}) {
     const deadline until = deadline_of(with);
     serial(with.as, until, [&] { begin_dispatch({tokens, with.attachments}, route, until); });
-    const moe::ticket begun{batches_.latest()};
+    const moe::ticket begun{batches_.latest(), this};
     advance(nullptr, with.as, until);
     return begun;
   }
@@ -147,7 +162,7 @@ class exchange {
     const deadline until = deadline_of(with);
     serial(with.as, until, [&] {
       comm_.require_healthy("dispatch_recv");
-      wanted_ = &batches_.awaiting_rows(begun);
+      wanted_ = &batches_.awaiting_rows(this, begun);
     });
     batch* const one = wanted_;
     advance(one, with.as, until);
@@ -173,13 +188,13 @@ class exchange {
     serial(with.as, until, [&] {
       comm_.require_healthy("combine_recv");
       batch& one = batches_.behind("combine_recv", this, rows, detail::stage::returning);
-      if (const refusal wrong = check_out(one, out)) throw bad_input(step_of(one, outputs), wrong);
+      if (const refusal wrong = detail::check_out(one.plan.tokens() * config_.hidden, out))
+        throw bad_input(step_of(one, outputs), wrong);
     });
     finish_combine(rows, out, with.as, until);
   }
 
  private:
-  using rows_type = typename detail::rows_over<Transport, Codec>::type;
   using post_office = detail::post_office<Transport>;
   using step = typename post_office::step;
   using phase = typename post_office::phase;
@@ -191,18 +206,25 @@ class exchange {
   exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec, Layout layout,
            deadline until, agreed)
       : comm_{comm},
-        config_{agree(comm, config, layout, until)},
+        config_{config},
         codec_{codec},
-        map_{config_, layout.geometry(config_, comm.size()), comm.size(),
-             row_format{Codec::row_bytes(config_.hidden), Codec::scale_bytes(config_.hidden)},
-             rows_type::way},
+        batches_{agreed_batches(comm, config, layout, until)},
+        map_{map_for(config, comm.size(), layout)},
         memory_{comm.make_window(map_.total, post_office::signals(map_, comm.size()), until)},
         post_{comm_, memory_, map_},
-        rows_{memory_, map_, config_.outputs, codec, comm.rank(), comm.size()},
-        batches_{config_, layout.geometry(config_, comm.size()), comm.rank(), comm.size()} {}
+        rows_{memory_, map_, config_.outputs, codec, comm.rank(), comm.size()} {}
 
-  static exchange_config agree(communicator<Transport>& comm, const exchange_config& config,
-                               const Layout& layout, deadline until) {
+  /// Compares the configuration with the other ranks' and makes what this one keeps of its batches.
+  static batches agreed_batches(communicator<Transport>& comm, const exchange_config& config,
+                                const Layout& layout, deadline until) {
+    const block_geometry geometry = layout.geometry(config, comm.size());
+    std::optional<error> objection = detail::objection_to<Codec>(config, comm.size(), layout);
+    std::optional<batches> made;
+    try {
+      if (!objection) made.emplace(config, geometry, comm.rank(), comm.size());
+    } catch (const std::bad_alloc&) {
+      objection = error{errc::out_of_memory, "exchange: no memory for the plans of its batches"};
+    }
     std::vector<declared> values{
         {"codec", Codec::name},          {"layout", Layout::name},
         {"experts", config.experts},     {"hidden", config.hidden},
@@ -210,9 +232,9 @@ class exchange {
         {"in_flight", config.in_flight}, {"outputs", static_cast<std::uint64_t>(config.outputs)}};
     for (const std::size_t bytes : config.attachments) values.push_back({"attachment", bytes});
     // Of every layout, so that ranks which differ in theirs declare as many values.
-    values.push_back({"alignment", layout.geometry(config, comm.size()).alignment});
-    comm.agree("exchange", values, until, detail::objection_to<Codec>(config, comm.size(), layout));
-    return config;
+    values.push_back({"alignment", geometry.alignment});
+    comm.agree("exchange", values, until, objection);
+    return std::move(*made);
   }
 
   [[nodiscard]] deadline deadline_of(const call_options& with) const noexcept {
@@ -232,12 +254,12 @@ class exchange {
     batch& one = batches_.next();
     const std::uint64_t number = batches_.latest();
     refusal mine = one.plan.count(input.tokens, route);
-    if (!mine) mine = check_attachments(input);
+    if (!mine) mine = detail::check_attachments(config_, input);
     const step now{"dispatch", number, batches_.set_of(one), counts, number};
     post_.post_counts(now, one.plan.counts(), mine);
     if (mine) {
       // Not before all ranks are here, or this one could run ahead and overwrite its refusal.
-      post_.await_all(now, until);
+      post_.await_all(now, until, "; its own input was bad: " + describe(mine));
       throw bad_input(now, mine);
     }
     one.begin(number, input);
@@ -253,7 +275,7 @@ class exchange {
       note(rows_.send(one->input, one->plan, batches_.set_of(*one), as));
       serial(as, until, [&] {
         const step now = step_of(*one, rows_in);
-        post_.require(now, moved_.load(std::memory_order_relaxed));
+        post_.require(now, failure_.load(std::memory_order_relaxed));
         post_.announce(now);
         one->at = detail::stage::sent;
       });
@@ -295,23 +317,6 @@ class exchange {
     arrived_.emplace(one.publish(this, codec_, {&map_, local, rows_.homes(set)}));
   }
 
-  [[nodiscard]] refusal check_attachments(const detail::batch_input& input) const noexcept {
-    const std::size_t tokens = input.tokens.size() / config_.hidden;
-    for (std::size_t a = 0; a < max_attachments; ++a) {
-      const auto given = input.attached[a];
-      const std::size_t expected = tokens * config_.attachments[a];
-      const bool null = given.data() == nullptr && !given.empty();
-      if (given.size() != expected || null)
-        return {null ? refusal_reason::null_attachment : refusal_reason::attachment_size,
-                0,
-                static_cast<std::uint32_t>(a),
-                0,
-                static_cast<std::int64_t>(given.size()),
-                static_cast<std::int64_t>(expected)};
-    }
-    return {};
-  }
-
   // --- combine ---------------------------------------------------------------------------------
 
   /// Says that the outputs are there, or that this rank refuses to fetch any.
@@ -327,7 +332,7 @@ class exchange {
 
   void finish_combine(const received_type& rows, std::span<bf16> out, lane as, deadline until) {
     advance(nullptr, as, until);
-    batch& one = batches_.at(static_cast<std::uint64_t>(rows.ticket()));
+    batch& one = batches_.at(rows.ticket().number);
     serial(as, until, [&] {
       const step now = step_of(one, outputs);
       post_.await_all(now, until);
@@ -340,21 +345,9 @@ class exchange {
     });
     note(rows_.sum(one.plan, batches_.set_of(one), out, as));
     serial(as, until, [&] {
-      post_.require(step_of(one, outputs), moved_.load(std::memory_order_relaxed));
+      post_.require(step_of(one, outputs), failure_.load(std::memory_order_relaxed));
       one.at = detail::stage::returned;
     });
-  }
-
-  [[nodiscard]] refusal check_out(const batch& one, std::span<bf16> out) const noexcept {
-    const auto wrong = [](refusal_reason reason, std::size_t given, std::size_t expected) noexcept {
-      return refusal{
-          reason, 0, 0, 0, static_cast<std::int64_t>(given), static_cast<std::int64_t>(expected)};
-    };
-    const std::size_t expected = one.plan.tokens() * config_.hidden;
-    if (out.size() != expected) return wrong(refusal_reason::out_size, out.size(), expected);
-    if (out.data() == nullptr && expected != 0)
-      return wrong(refusal_reason::null_out, expected, expected);
-    return {};
   }
 
   // --- lanes and failures ----------------------------------------------------------------------
@@ -367,7 +360,7 @@ class exchange {
   /// Keeps a failure of this lane for the next `serial`, which reports it. order: relaxed; `serial`
   /// is where lanes see what the others wrote.
   void note(errc code) noexcept {
-    if (code != errc::ok) moved_.store(code, std::memory_order_relaxed);
+    if (code != errc::ok) failure_.store(code, std::memory_order_relaxed);
   }
 
   static error bad_input(const step& now, const refusal& why) {
@@ -382,18 +375,18 @@ class exchange {
   communicator<Transport>& comm_;
   exchange_config config_;
   [[no_unique_address]] Codec codec_;
+  batches batches_;
   memory_map map_;
   window<Transport> memory_;
   post_office post_;
   rows_type rows_;
-  detail::batch_ring<Codec, Layout> batches_;
 
   // What lane 0 tells the others.
   detail::lane_team team_;
   batch* wanted_ = nullptr;
   batch* ready_ = nullptr;
   std::optional<received_type> arrived_;
-  std::atomic<errc> moved_{errc::ok};
+  std::atomic<errc> failure_{errc::ok};
 };
 
 }  // namespace peerbus::moe

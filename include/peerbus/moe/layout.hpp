@@ -40,7 +40,7 @@ struct block_geometry {
 struct compact {
   static constexpr std::string_view name = "compact";
   std::size_t alignment = 1;  ///< in rows, at least 1
-  bool zero_gaps = false;     ///< whether dispatch zeroes the rows between
+  bool zero_gaps = false;     ///< whether dispatch zeroes rows, scales and attachments between
 
   [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
                                                   std::size_t ranks) const noexcept {

@@ -42,10 +42,12 @@ constexpr std::size_t count_bytes_for(std::size_t max_tokens) noexcept {
 }
 
 /// Where everything lies in one rank's part of an exchange's window, in bytes from its start, and
-/// how large that is. Exact: the exchange allocates `total` and touches no more. Rows are counted
-/// for the worst case, in which every rank sends all it may to this one; memory that no row reaches
-/// is never touched. What belongs to a batch is there `in_flight` times: the offsets are those of
-/// the first, each further one begins `set_bytes` later.
+/// how large that is. Exact: the exchange allocates `total` and touches no more. Besides, the
+/// window has its signals, 3 x in_flight x ranks of `sizeof(signal_word)`, and each rank keeps, in
+/// ordinary memory, plans of about 28 bytes per slot of max_tokens x top_k x in_flight. Rows are
+/// counted for the worst case, in which every rank sends all it may to this one; memory that no row
+/// reaches is never touched. What belongs to a batch is there `in_flight` times: the offsets are
+/// those of the first, each further one begins `set_bytes` later.
 struct memory_map {
   /// Space before the counts in a count message, for the sender's refusal.
   static constexpr std::size_t header_bytes = cache_line_bytes;

@@ -13,6 +13,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/detail/check_input.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/routing.hpp>
@@ -60,7 +61,7 @@ class dispatch_plan {
   /// Returns: the first thing wrong. What the last `place` found stays as it is.
   [[nodiscard]] refusal count(std::span<const bf16> tokens, const routing& route) noexcept {
     std::fill(counts_.begin(), counts_.end(), 0U);
-    if (const refusal found = check_sizes(tokens, route)) return found;
+    if (const refusal found = detail::check_sizes(config_, tokens, route)) return found;
     counted_tokens_ = tokens.size() / config_.hidden;
     std::fill(seen_expert_.begin(), seen_expert_.end(), 0U);
     std::fill(seen_block_.begin(), seen_block_.end(), 0U);
@@ -153,29 +154,6 @@ class dispatch_plan {
 
   [[nodiscard]] std::size_t block_of(std::size_t expert) const noexcept {
     return geometry_.by_rank ? owners_[expert] : expert;
-  }
-
-  [[nodiscard]] refusal check_sizes(std::span<const bf16> tokens,
-                                    const routing& route) const noexcept {
-    const auto wrong = [](refusal_reason reason, std::size_t given, std::size_t expected) noexcept {
-      return refusal{
-          reason, 0, 0, 0, static_cast<std::int64_t>(given), static_cast<std::int64_t>(expected)};
-    };
-    if (tokens.data() == nullptr && !tokens.empty())
-      return wrong(refusal_reason::null_tokens, tokens.size(), 0);
-    if (tokens.size() % config_.hidden != 0)
-      return wrong(refusal_reason::tokens_not_rows, tokens.size(), config_.hidden);
-    const std::size_t count = tokens.size() / config_.hidden;
-    if (count > config_.max_tokens)
-      return wrong(refusal_reason::too_many_tokens, count, config_.max_tokens);
-    const std::size_t slots = count * config_.top_k;
-    if (route.size() != slots) return wrong(refusal_reason::experts_size, route.size(), slots);
-    if (route.null()) return wrong(refusal_reason::null_experts, route.size(), 0);
-    if (route.weights().size() != slots)
-      return wrong(refusal_reason::weights_size, route.weights().size(), slots);
-    if (route.weights().data() == nullptr && slots != 0)
-      return wrong(refusal_reason::null_weights, slots, 0);
-    return {};
   }
 
   void place_by_expert(std::size_t t) noexcept {

@@ -10,8 +10,12 @@
 
 namespace peerbus::moe {
 
-/// Names one dispatch of an exchange, from `dispatch_send` to `combine`. The first is 1.
-enum class ticket : std::uint64_t {};
+/// Names one dispatch of one exchange, from `dispatch_send` to `combine`.
+struct ticket {
+  std::uint64_t number = 0;        ///< of the dispatch; the first is 1
+  const void* exchange = nullptr;  ///< identity of the exchange
+  friend bool operator==(const ticket&, const ticket&) = default;
+};
 
 /// The rows that one local expert received.
 template <token_codec Codec>
@@ -34,25 +38,22 @@ class received {
  public:
   using element = typename Codec::element;
 
-  received(const void* exchange, ticket number, std::span<expert_rows<Codec>> experts,
-           std::size_t rows, std::span<const element> all_rows) noexcept
-      : exchange_{exchange}, number_{number}, experts_{experts}, rows_{rows}, all_{all_rows} {}
+  received(moe::ticket from, std::span<expert_rows<Codec>> experts, std::size_t rows,
+           std::span<const element> all_rows) noexcept
+      : ticket_{from}, experts_{experts}, rows_{rows}, all_{all_rows} {}
 
   /// One entry per local expert, also for those without rows.
   [[nodiscard]] std::span<expert_rows<Codec>> experts() const noexcept { return experts_; }
   /// How many rows arrived for all local experts.
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
-  /// The rows of all local experts in one array, gaps included: row r at r x row_bytes(hidden); an
-  /// expert's begin at its `first_row()`. What a grouped GEMM takes.
+  /// The rows of all local experts in one array, gaps included: [rows, row_bytes(hidden) /
+  /// sizeof(element)]; an expert's begin at its `first_row()`. What a grouped GEMM takes.
   [[nodiscard]] std::span<const element> all_rows() const noexcept { return all_; }
 
-  [[nodiscard]] moe::ticket ticket() const noexcept { return number_; }
-  /// Identity of the exchange that it came from.
-  [[nodiscard]] const void* exchange() const noexcept { return exchange_; }
+  [[nodiscard]] moe::ticket ticket() const noexcept { return ticket_; }
 
  private:
-  const void* exchange_;
-  moe::ticket number_;
+  moe::ticket ticket_;
   std::span<expert_rows<Codec>> experts_;
   std::size_t rows_;
   std::span<const element> all_;

@@ -31,13 +31,9 @@ struct expert_index {
 template <token_codec Codec>
 class received_tokens : public row_block<Codec> {
  public:
-  received_tokens(const void* exchange, ticket number, const row_block<Codec>& rows,
-                  std::size_t first_expert, expert_index index) noexcept
-      : row_block<Codec>{rows},
-        exchange_{exchange},
-        number_{number},
-        first_expert_{first_expert},
-        index_{index} {}
+  received_tokens(moe::ticket from, const row_block<Codec>& rows, std::size_t first_expert,
+                  expert_index index) noexcept
+      : row_block<Codec>{rows}, ticket_{from}, first_expert_{first_expert}, index_{index} {}
 
   /// The slots of row `i`: [top_k] numbers of local experts, from 0, or -1 where the slot is empty
   /// or its expert lives elsewhere.
@@ -57,9 +53,7 @@ class received_tokens : public row_block<Codec> {
     return index_.uses.subspan(index_.starts[e], index_.starts[e + 1] - index_.starts[e]);
   }
 
-  [[nodiscard]] moe::ticket ticket() const noexcept { return number_; }
-  /// Identity of the exchange that it came from.
-  [[nodiscard]] const void* exchange() const noexcept { return exchange_; }
+  [[nodiscard]] moe::ticket ticket() const noexcept { return ticket_; }
 
  private:
   template <class T>
@@ -68,8 +62,7 @@ class received_tokens : public row_block<Codec> {
     return {reinterpret_cast<const T*>(this->part(offset, bytes) + i * bytes), bytes / sizeof(T)};
   }
 
-  const void* exchange_;
-  moe::ticket number_;
+  moe::ticket ticket_;
   std::size_t first_expert_;
   expert_index index_;
 };

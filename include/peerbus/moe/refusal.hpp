@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -39,6 +40,12 @@ struct refusal {
 
   [[nodiscard]] explicit operator bool() const noexcept { return reason != refusal_reason::none; }
 };
+
+constexpr refusal refuse(refusal_reason reason, std::size_t given, std::size_t expected,
+                         std::uint32_t slot = 0) noexcept {
+  return {
+      reason, 0, slot, 0, static_cast<std::int64_t>(given), static_cast<std::int64_t>(expected)};
+}
 
 /// What a rank sends of an operation beside its signal: whether it refuses, and of which epoch that
 /// is said, so that a record left from an earlier operation is not mistaken for this one's. (The

@@ -190,6 +190,9 @@ class placement {
     } else if (std::any_of(all.begin(), all.end(),
                            [&](const auto& from) { return from.bytes != all.front().bytes; })) {
       pin_text_ = "left on the cpus that its launcher chose";
+    } else if (boot.ranks_here() != boot.size()) {
+      pin_text_ = concat("not pinned: only ", boot.ranks_here(), " of ", boot.size(),
+                         " ranks are on this host");
     } else {
       const auto chosen = choose_cpus(cpus, boot.ranks_here());
       if (!chosen.empty()) return move_to(chosen[rank_.index()], cpus);

@@ -10,7 +10,6 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
@@ -100,8 +99,7 @@ class batch {
     if constexpr (by_rank) {
       const row_block<Codec> rows = block(0, plan.end());
       index_uses(rows, *memory.map, memory.local);
-      return received_tokens<Codec>{exchange,
-                                    ticket{number},
+      return received_tokens<Codec>{ticket{number, exchange},
                                     rows,
                                     plan.placement().first(rank_),
                                     {starts_, {uses_.get(), most_uses_}}};
@@ -117,8 +115,7 @@ class batch {
       }
       using element = typename Codec::element;
       const std::size_t bytes = plan.end() * memory.map->format.row_bytes;
-      return received<Codec>{exchange,
-                             ticket{number},
+      return received<Codec>{ticket{number, exchange},
                              views_,
                              arrived,
                              {reinterpret_cast<const element*>(memory.local + memory.map->rows),
@@ -127,6 +124,11 @@ class batch {
   }
 
  private:
+  static void zero(std::byte* rows, std::size_t begin, std::size_t count,
+                   std::size_t bytes_per_row) noexcept {
+    std::fill_n(rows + begin * bytes_per_row, count * bytes_per_row, std::byte{0});
+  }
+
   static void zero_gap(const row_block<Codec>& rows, const memory_map& map,
                        std::byte* local) noexcept {
     const std::size_t begin = rows.first_row() + rows.count();

@@ -62,8 +62,10 @@ class batch_ring {
   }
 
   /// The batch that waits for `dispatch_recv` of this ticket.
-  [[nodiscard]] batch_type& awaiting_rows(ticket begun) {
-    const auto number = static_cast<std::uint64_t>(begun);
+  [[nodiscard]] batch_type& awaiting_rows(const void* exchange, ticket begun) {
+    const std::uint64_t number = begun.number;
+    if (number != 0 && begun.exchange != exchange)
+      misuse("dispatch_recv was given a ticket of another exchange, expected one of its own");
     batch_type& one = at(number);
     if (number == 0 || one.number != number)
       misuse("dispatch_recv was given ticket ", number,
@@ -77,9 +79,9 @@ class batch_ring {
   /// The batch that `rows` came from, which must have come as far as `expected`.
   [[nodiscard]] batch_type& behind(std::string_view doing, const void* exchange,
                                    const received_type& rows, stage expected) {
-    if (rows.exchange() != exchange)
+    if (rows.ticket().exchange != exchange)
       misuse(doing, " was given the rows of another exchange, expected those of its own dispatch");
-    const auto number = static_cast<std::uint64_t>(rows.ticket());
+    const std::uint64_t number = rows.ticket().number;
     batch_type& one = at(number);
     if (one.number != number)
       misuse(doing, " was given the rows of dispatch ", number, ", which dispatch ", one.number,

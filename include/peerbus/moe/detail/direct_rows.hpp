@@ -50,7 +50,12 @@ class direct_rows {
                           lane as) const noexcept {
     const auto parts = parts_of(set);
     const lane::range mine = as.share(plan.tokens());
-    for (std::size_t t = mine.begin; t < mine.end; ++t) {
+    const std::size_t count = mine.end - mine.begin;
+    // Each rank starts elsewhere among its tokens: where they are sorted by expert, not all ranks
+    // write to the same peer at once.
+    const std::size_t start = count * mine_.index() / ranks_;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t t = mine.begin + (start + i) % count;
       const auto token = input.tokens.subspan(t * map_.hidden, map_.hidden);
       if (t + 1 < mine.end) prefetch(token.data() + map_.hidden);
       std::byte* rows[max_top_k];

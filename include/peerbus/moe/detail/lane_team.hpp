@@ -33,16 +33,26 @@ class lane_team {
       unfit(errc::invalid_argument,
             concat("lane ", as.index, " of ", as.count,
                    ", expected an index below the count, at most ", max_lanes));
-    if (as.count == 1) return step();
+    if (as.count == 1) {
+      // order: relaxed; to tell people, not to order anything.
+      if (waiting_.load(std::memory_order_relaxed) != 0)
+        unfit(errc::invalid_argument, "lane 0 says that it is alone, but other lanes have come");
+      return step();
+    }
     const std::uint64_t turn = done_.value() + 1;
     member& mine = members_[as.index];
+    // order: relaxed; only threads that claim to be the same lane meet here.
+    if (mine.claimed.exchange(turn, std::memory_order_relaxed) == turn)
+      unfit(errc::invalid_argument, concat("lane ", as.index, " came twice"));
     // order: relaxed; read only after `came`.
     mine.count.store(as.count, std::memory_order_relaxed);
     mine.came.raise(turn);
     if (as.index == 0) return lead(as, turn, until, step, unfit);
+    const counted here{waiting_};
     await(members_[0].came, turn, until, 0, unfit);
     fit(as, 0, unfit);
-    // Lane 0 keeps the deadline; this one waits for what comes of it.
+    // Lane 0 has come and keeps the deadline in all that it does; this one waits for what comes of
+    // it, and would for ever if that thread were killed, which leaves no process whole.
     static_cast<void>(done_.wait_at_least(turn, deadline::never(), thresholds, healthy));
     if (const auto& found = problem_of(turn)) found->raise();
   }
@@ -53,8 +63,22 @@ class lane_team {
   static errc healthy() noexcept { return errc::ok; }
 
   struct member {
-    std::atomic<std::size_t> count{0};  ///< as this lane says
+    std::atomic<std::size_t> count{0};      ///< as this lane says
+    std::atomic<std::uint64_t> claimed{0};  ///< the latest turn that a thread came for
     signal_word came;
+  };
+
+  /// Lanes other than 0 in a turn, as long as this lives.
+  struct counted {
+    explicit counted(std::atomic<std::uint32_t>& all) noexcept : all_{all} {
+      all_.fetch_add(1, std::memory_order_relaxed);  // order: none needed, see `serial`.
+    }
+    counted(const counted&) = delete;
+    counted& operator=(const counted&) = delete;
+    ~counted() { all_.fetch_sub(1, std::memory_order_relaxed); }
+
+   private:
+    std::atomic<std::uint32_t>& all_;
   };
 
   /// What a step threw. Each lane throws an `error` of its own: the last to drop a shared one would
@@ -114,6 +138,7 @@ class lane_team {
   }
 
   std::array<member, max_lanes> members_;
+  std::atomic<std::uint32_t> waiting_{0};
   signal_word done_;
   std::array<std::optional<problem>, 2> problems_;
 };

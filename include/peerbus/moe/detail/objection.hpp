@@ -70,10 +70,18 @@ std::optional<error> objection_to(const exchange_config& config, std::size_t ran
   if (config.hidden % hidden_multiple_of<Codec>() != 0)
     return wrong("hidden is ", config.hidden, ", but codec ", Codec::name, " needs a multiple of ",
                  hidden_multiple_of<Codec>());
-  for (const std::size_t bytes : {Codec::row_bytes(config.hidden), config.hidden * sizeof(bf16)})
-    if (bytes % 16 != 0)
-      return wrong("hidden is ", config.hidden, ", which makes a row of ", bytes,
-                   " bytes with codec ", Codec::name, ", expected a multiple of 16 bytes");
+  const std::size_t row = Codec::row_bytes(config.hidden);
+  const std::size_t scales = Codec::scale_bytes(config.hidden);
+  if (row == 0 || row % 16 != 0 || row % sizeof(typename Codec::element) != 0)
+    return wrong("hidden is ", config.hidden, ", which makes a row of ", row, " bytes with codec ",
+                 Codec::name, ", expected a multiple of 16 bytes and of its element of ",
+                 sizeof(typename Codec::element));
+  if (scales % 4 != 0)
+    return wrong("hidden is ", config.hidden, ", which makes ", scales,
+                 " bytes of scales with codec ", Codec::name, ", expected a multiple of 4");
+  if (config.hidden % 8 != 0)
+    return wrong("hidden is ", config.hidden, ", which makes an output of ",
+                 config.hidden * sizeof(bf16), " bytes, expected a multiple of 16 bytes");
 
   // Rows are numbered by 32 bits. Divisions, as the product may not fit in 64.
   constexpr std::size_t most_rows = std::numeric_limits<std::uint32_t>::max();
@@ -86,8 +94,7 @@ std::optional<error> objection_to(const exchange_config& config, std::size_t ran
                  " rows on one rank, expected less than 2^32");
   // Roughly, and in floating point, as the exact sizes of memory_map might wrap around. What fits
   // in 62 bits but not in the machine is refused when the window is made.
-  double bytes_per_row = static_cast<double>(Codec::row_bytes(config.hidden)) +
-                         static_cast<double>(Codec::scale_bytes(config.hidden)) +
+  double bytes_per_row = static_cast<double>(row) + static_cast<double>(scales) +
                          static_cast<double>(combine_bytes_per_row(config.hidden));
   for (const std::size_t bytes : config.attachments) bytes_per_row += static_cast<double>(bytes);
   if (rows * bytes_per_row * static_cast<double>(config.in_flight) > 0x1p62)

@@ -85,11 +85,12 @@ class post_office {
       if (memory_->value(signal_of(now, peer)) < now.epoch) return false;
     return true;
   }
-  /// Throws: `error` that names who is missing, and the communicator is poisoned.
-  void await_all(const step& now, deadline until) {
+  /// Throws: `error` that names who is missing, and the communicator is poisoned. `besides` ends
+  /// its text.
+  void await_all(const step& now, deadline until, std::string_view besides = {}) {
     for (const rank_id peer : comm_->peers()) {
       const errc code = memory_->wait(signal_of(now, peer), now.epoch, until, peer);
-      if (code != errc::ok) fail_waiting(now, code);
+      if (code != errc::ok) fail_waiting(now, code, besides);
     }
   }
 
@@ -169,7 +170,7 @@ class post_office {
     };
   }
 
-  [[noreturn]] void fail_waiting(const step& now, errc code) {
+  [[noreturn]] void fail_waiting(const step& now, errc code, std::string_view besides) {
     constexpr std::array names{"counts", "rows", "outputs"};
     std::string text = peerbus::detail::concat(title(now), ": waited for ",
                                                names[static_cast<std::size_t>(now.which)]);
@@ -181,7 +182,7 @@ class post_office {
                                       ", expected ", now.epoch, ")");
     }
     if (const auto gone = comm_->missing(); !gone.empty()) text += "; " + gone;
-    comm_->fail(code, text);
+    comm_->fail(code, text.append(besides));
   }
 
   communicator<Transport>* comm_;

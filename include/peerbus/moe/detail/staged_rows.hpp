@@ -41,7 +41,12 @@ class staged_rows {
                           lane as) noexcept {
     const std::size_t base = set * map_.set_bytes;
     const lane::range mine = as.share(plan.tokens());
-    for (std::size_t t = mine.begin; t < mine.end; ++t) {
+    const std::size_t count = mine.end - mine.begin;
+    // Each rank starts elsewhere among its tokens: where they are sorted by expert, not all ranks
+    // write to the same peer at once.
+    const std::size_t start = count * mine_.index() / ranks_;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t t = mine.begin + (start + i) % count;
       stage area{memory_->local().subspan(map_.staged + t * map_.staged_bytes_per_token(),
                                           map_.staged_bytes_per_token())};
       const auto row = area.take(map_.format.row_bytes);
