@@ -272,8 +272,7 @@ class pipeline {
   void check_rows(batch& one) {
     // The tokens are free again.
     std::fill(one.tokens.begin(), one.tokens.end(), peerbus::bf16::from_bits(0x5555));
-    test::expect_equal(one.got->ticket().number, one.number,
-                       "ticket of the rows");
+    test::expect_equal(one.got->ticket().number, one.number, "ticket of the rows");
     check_received(one);
   }
   void check_received(const batch& one) const {
