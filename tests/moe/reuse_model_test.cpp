@@ -412,7 +412,8 @@ std::string random_schedule(int in_flight, std::size_t calls, std::uint64_t seed
   int latest = 0;
   const auto call = [&](char what, int number) {
     if (!schedule.empty()) schedule += ' ';
-    schedule += peerbus::detail::concat(what, number);
+    schedule += what;
+    schedule += std::to_string(number);
   };
   for (std::size_t made = 0; made < calls;) {
     batch_set& one = sets[numbers.below(sets.size())];

@@ -133,9 +133,10 @@ class batch {
                        std::byte* local) noexcept {
     const std::size_t begin = rows.first_row() + rows.count();
     const std::size_t count = rows.padded_count() - rows.count();
-    for (const auto& [offset, row_bytes] :
-         {std::pair{map.rows, map.format.row_bytes}, std::pair{map.scales, map.format.scale_bytes}})
-      std::fill_n(local + offset + begin * row_bytes, count * row_bytes, std::byte{0});
+    zero(local + map.rows, begin, count, map.format.row_bytes);
+    zero(local + map.scales, begin, count, map.format.scale_bytes);
+    for (std::size_t a = 0; a < max_attachments; ++a)
+      zero(local + map.attachments[a], begin, count, map.attachment_bytes[a]);
   }
 
   /// Counting sort of the rows' slots by expert.
