@@ -53,6 +53,7 @@ void take(std::span<const cpu_place> sorted, std::size_t count, std::vector<cpu_
           Key key, Keys... rest) {
   const auto groups = runs(sorted, key);
   std::vector<std::size_t> room;
+  room.reserve(groups.size());
   for (const auto& group : groups) room.push_back(group.size());
   const auto dealt = deal(count, room);
   for (std::size_t i = 0; i < groups.size(); ++i) take(groups[i], dealt[i], taken, rest...);

@@ -84,6 +84,7 @@ struct peer_distance {
   }
 
   std::vector<rank_id> order;
+  order.reserve(peers.size());
   for (const peer& one : peers) order.push_back(one.rank);
   return order;
 }
