@@ -305,7 +305,7 @@ class exchange {
 
   void end_dispatch(batch& one, deadline until) {
     if (one.refused) {
-      const refusal why = *one.refused;
+      const refusal why = one.refused;
       const step now = step_of(one, counts);
       one.undo();
       throw refused(now, one.refused_by, why);
@@ -336,11 +336,11 @@ class exchange {
     serial(as, until, [&] {
       const step now = step_of(one, outputs);
       post_.await_all(now, until);
-      const bool mine = one.refused && *one.refused;
+      const bool mine{one.refused};
       const auto theirs = post_.refused(now);
       if (!mine && !theirs) return;
       one.at = detail::stage::received;
-      if (mine) throw bad_input(now, *one.refused);
+      if (mine) throw bad_input(now, one.refused);
       throw refused(now, theirs->rank, theirs->why);
     });
     note(rows_.sum(one.plan, batches_.set_of(one), out, as));

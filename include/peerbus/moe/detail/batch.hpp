@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -73,7 +72,7 @@ class batch {
   stage at = stage::idle;
   std::uint64_t number = 0;    ///< of the dispatch
   std::uint64_t combines = 0;  ///< attempts, of all dispatches that used the set
-  std::optional<refusal> refused;
+  refusal refused;             ///< of the dispatch or combine under way, if it is refused
   rank_id refused_by{0};
 
   /// The set is used for dispatch `n` from now on.
@@ -82,7 +81,7 @@ class batch {
     at = stage::counted;
     number = n;
     input = given;
-    refused.reset();
+    refused = {};
   }
   /// The dispatch did not happen: what the set held before is still there.
   void undo() noexcept {

@@ -14,6 +14,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/detail/batch_input.hpp>
 #include <peerbus/moe/detail/sum_copies.hpp>
+#include <peerbus/moe/detail/token_order.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/plan.hpp>
@@ -49,15 +50,11 @@ class direct_rows {
   [[nodiscard]] errc send(const batch_input& input, const dispatch_plan& plan, std::size_t set,
                           lane as) const noexcept {
     const auto parts = parts_of(set);
-    const lane::range mine = as.share(plan.tokens());
-    const std::size_t count = mine.end - mine.begin;
-    // Each rank starts elsewhere among its tokens: where they are sorted by expert, not all ranks
-    // write to the same peer at once.
-    const std::size_t start = count * mine_.index() / ranks_;
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t t = mine.begin + (start + i) % count;
+    const token_order order{plan.tokens(), as, mine_, ranks_};
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const std::size_t t = order[i];
       const auto token = input.tokens.subspan(t * map_.hidden, map_.hidden);
-      if (t + 1 < mine.end) prefetch(token.data() + map_.hidden);
+      if (i + 1 < order.size()) prefetch(input.tokens.data() + order[i + 1] * map_.hidden);
       std::byte* rows[max_top_k];
       std::byte* scales[max_top_k];
       std::size_t copies = 0;

@@ -12,6 +12,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/detail/batch_input.hpp>
 #include <peerbus/moe/detail/sum_copies.hpp>
+#include <peerbus/moe/detail/token_order.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/plan.hpp>
@@ -40,13 +41,9 @@ class staged_rows {
   [[nodiscard]] errc send(const batch_input& input, const dispatch_plan& plan, std::size_t set,
                           lane as) noexcept {
     const std::size_t base = set * map_.set_bytes;
-    const lane::range mine = as.share(plan.tokens());
-    const std::size_t count = mine.end - mine.begin;
-    // Each rank starts elsewhere among its tokens: where they are sorted by expert, not all ranks
-    // write to the same peer at once.
-    const std::size_t start = count * mine_.index() / ranks_;
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t t = mine.begin + (start + i) % count;
+    const token_order order{plan.tokens(), as, mine_, ranks_};
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const std::size_t t = order[i];
       stage area{memory_->local().subspan(map_.staged + t * map_.staged_bytes_per_token(),
                                           map_.staged_bytes_per_token())};
       const auto row = area.take(map_.format.row_bytes);
