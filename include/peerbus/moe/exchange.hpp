@@ -206,25 +206,18 @@ class exchange {
   exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec, Layout layout,
            deadline until, agreed)
       : comm_{comm},
-        config_{config},
+        config_{agreed_config(comm, config, layout, until)},
         codec_{codec},
-        batches_{agreed_batches(comm, config, layout, until)},
         map_{map_for(config, comm.size(), layout)},
         memory_{comm.make_window(map_.total, post_office::signals(map_, comm.size()), until)},
+        batches_{made_batches(comm, config, layout.geometry(config, comm.size()), until)},
         post_{comm_, memory_, map_},
         rows_{memory_, map_, config_.outputs, codec, comm.rank(), comm.size()} {}
 
-  /// Compares the configuration with the other ranks' and makes what this one keeps of its batches.
-  static batches agreed_batches(communicator<Transport>& comm, const exchange_config& config,
-                                const Layout& layout, deadline until) {
-    const block_geometry geometry = layout.geometry(config, comm.size());
-    std::optional<error> objection = detail::objection_to<Codec>(config, comm.size(), layout);
-    std::optional<batches> made;
-    try {
-      if (!objection) made.emplace(config, geometry, comm.rank(), comm.size());
-    } catch (const std::bad_alloc&) {
-      objection = error{errc::out_of_memory, "exchange: no memory for the plans of its batches"};
-    }
+  /// Compares the configuration with the other ranks'.
+  static const exchange_config& agreed_config(communicator<Transport>& comm,
+                                              const exchange_config& config, const Layout& layout,
+                                              deadline until) {
     std::vector<declared> values{
         {"codec", Codec::name},          {"layout", Layout::name},
         {"experts", config.experts},     {"hidden", config.hidden},
@@ -232,8 +225,23 @@ class exchange {
         {"in_flight", config.in_flight}, {"outputs", static_cast<std::uint64_t>(config.outputs)}};
     for (const std::size_t bytes : config.attachments) values.push_back({"attachment", bytes});
     // Of every layout, so that ranks which differ in theirs declare as many values.
-    values.push_back({"alignment", geometry.alignment});
-    comm.agree("exchange", values, until, objection);
+    values.push_back({"alignment", layout.geometry(config, comm.size()).alignment});
+    comm.agree("exchange", values, until, detail::objection_to<Codec>(config, comm.size(), layout));
+    return config;
+  }
+
+  /// What this rank keeps of its batches. Made after the window, which refuses sizes beyond the
+  /// machine at once; here their pages would be touched first.
+  static batches made_batches(communicator<Transport>& comm, const exchange_config& config,
+                              const block_geometry& geometry, deadline until) {
+    std::optional<batches> made;
+    std::optional<error> objection;
+    try {
+      made.emplace(config, geometry, comm.rank(), comm.size());
+    } catch (const std::bad_alloc&) {
+      objection = error{errc::out_of_memory, "exchange: no memory for the plans of its batches"};
+    }
+    comm.agree("exchange's plans", {}, until, objection);
     return std::move(*made);
   }
 
@@ -375,9 +383,9 @@ class exchange {
   communicator<Transport>& comm_;
   exchange_config config_;
   [[no_unique_address]] Codec codec_;
-  batches batches_;
   memory_map map_;
   window<Transport> memory_;
+  batches batches_;
   post_office post_;
   rows_type rows_;
 
