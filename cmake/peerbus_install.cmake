@@ -5,7 +5,11 @@ include(CMakePackageConfigHelpers)
 set(peerbus_package_dir "${CMAKE_INSTALL_DATADIR}/cmake/peerbus")
 
 install(TARGETS peerbus EXPORT peerbus_targets FILE_SET HEADERS)
-install(FILES ${peerbus_topology_headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/peerbus/topology")
+foreach(header IN LISTS peerbus_topology_headers peerbus_verbs_headers)
+  cmake_path(GET header PARENT_PATH folder)
+  string(REGEX REPLACE "^include" "${CMAKE_INSTALL_INCLUDEDIR}" folder "${folder}")
+  install(FILES "${header}" DESTINATION "${folder}")
+endforeach()
 install(
   EXPORT peerbus_targets
   NAMESPACE peerbus::
@@ -26,5 +30,6 @@ install(
   FILES "${PROJECT_BINARY_DIR}/peerbus-config.cmake"
         "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/peerbus_hwloc.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/peerbus_ibverbs.cmake"
   DESTINATION "${peerbus_package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/peerbus")

@@ -151,8 +151,8 @@ class communicator {
     if (poisoned_.load(std::memory_order_acquire))
       throw error{errc::poisoned, detail::concat(doing, ": unusable since: ", poison_)};
   }
-  /// "rank 3 died", for messages; empty if all ranks are there.
-  [[nodiscard]] std::string missing() const { return bus_.boot().members()->describe_missing(); }
+  /// "rank 3 died", for messages; empty if all ranks are there and can be reached.
+  [[nodiscard]] std::string missing() const { return describe_absence(bus_); }
 
  private:
   static constexpr std::size_t barrier_rounds(std::size_t ranks) noexcept {
@@ -167,7 +167,10 @@ class communicator {
   }
 
   void require(errc code) {
-    if (code != errc::ok) fail(code, detail::concat("barrier ", barrier_epoch_));
+    if (code == errc::ok) return;
+    std::string text = detail::concat("barrier ", barrier_epoch_);
+    if (const auto gone = missing(); !gone.empty()) text += ": " + gone;
+    fail(code, text);
   }
 
   window<Transport> make_agreed_window(window_shape shape, deadline until) {

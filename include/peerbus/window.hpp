@@ -99,7 +99,7 @@ class window {
   /// Until this rank's own signal `id` is at least `value`. `awaited` is the rank that is to raise
   /// it, if known: its departure then ends the wait. The death of any rank does, or the departure
   /// of all others.
-  /// Returns: ok, timed_out, peer_dead.
+  /// Returns: ok, timed_out, peer_dead, unreachable.
   [[nodiscard]] errc wait(signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited = std::nullopt) noexcept {
     return bus_->wait(memory_, id, value, until, awaited);
@@ -118,8 +118,7 @@ class window {
     std::string text = detail::concat("wait for signal ", index(id), " of ", shape_.signals);
     if (awaited) text += detail::concat(" from ", *awaited);
     text += detail::concat(": expected at least ", value, ", seen ", this->value(id));
-    if (const auto missing = bus_->boot().members()->describe_missing(); !missing.empty())
-      text += "; " + missing;
+    if (const auto missing = describe_absence(*bus_); !missing.empty()) text += "; " + missing;
     throw error{code, text};
   }
 

@@ -25,6 +25,7 @@ enum class errc : std::uint32_t {
   refused = 8,           ///< another rank refused its input, so the operation did not happen
   unsupported = 9,       ///< this transport or machine cannot do it
   system = 10,           ///< the operating system said no; the text has its reason
+  unreachable = 11,      ///< the connection to a peer broke, though the peer may be alive
 };
 
 constexpr std::string_view to_string(errc code) noexcept {
@@ -40,6 +41,7 @@ constexpr std::string_view to_string(errc code) noexcept {
     case errc::refused: return "refused by a peer";
     case errc::unsupported: return "unsupported";
     case errc::system: return "system error";
+    case errc::unreachable: return "peer unreachable";
   }
   return "unknown error code";
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -43,10 +44,10 @@ enum class rank_kind { threads, processes };
 ///     memory for peers that still reach for it.
 ///  3. `bus.local(window)` is the caller's own part: `shape.bytes` long, aligned to a cache line.
 ///
-/// Data path. Every function is noexcept, allocates nothing, takes no lock, makes no system call
-/// but to ring a device, or to yield, park and wake, and look after its peers in a long wait, and
-/// returns `errc::ok` or why it did nothing: a peer
-/// or range that does not exist gives `out_of_range` before any byte is written.
+/// Data path. Every function is noexcept, allocates nothing, takes no lock that is held over a
+/// wait, makes no system call but to ring a device, or to yield, park and wake, and look after its
+/// peers in a long wait, and returns `errc::ok` or why it did nothing: a peer or range that does
+/// not exist gives `out_of_range` before any byte is written.
 ///  4. `put(peer, window, offset, source)` writes `source` at byte `offset` of the peer's part.
 ///     Unordered with other puts. `source` stays unchanged until `flush(peer)` or a later completed
 ///     `wait` that proves delivery.
@@ -67,6 +68,9 @@ enum class rank_kind { threads, processes };
 /// 12. `progress()` moves things along on transports that need the caller's help.
 /// 13. Optional: `signal_each(peers, window, id, value)` is 5 for each of `peers`, nothing being
 ///     raised if one of them does not exist. `window::signal_each` falls back to 5.
+/// 15. Optional: `describe_trouble()` says, as a string, which connections broke and why; empty if
+///     none did. `unreachable` is what 4 to 12 return then. Where all memory is this machine's,
+///     nothing can break.
 ///
 /// Threads: different windows may be used by different threads at once; one window's data-path
 /// calls may come from several threads as long as they touch different bytes and signals.
@@ -97,13 +101,22 @@ concept transport =
 
 /// A transport whose peers' memory loads and stores like one's own.
 /// 14. `peer_memory(window, peer)`, for a rank that exists, is the start of its part, `shape.bytes`
-///     long. Plain
-///     stores through it are ordered before a later `signal` to that peer, as puts are; plain loads
-///     after a `wait` see what its signal published.
+///     long. Plain stores through it are ordered before a later `signal` to that peer, as puts are;
+///     plain loads after a `wait` see what its signal published.
 template <class T>
 concept direct_transport =
     transport<T> && requires(const T& idle, const typename T::window& window, rank_id peer) {
       { idle.peer_memory(window, peer) } noexcept -> std::same_as<std::byte*>;
     };
+
+/// Who is missing and what broke, for the end of an error's text; empty if nothing is known.
+template <transport Transport>
+std::string describe_absence(const Transport& bus) {
+  std::string text = bus.boot().members()->describe_missing();
+  if constexpr (requires { bus.describe_trouble(); })
+    if (const std::string trouble = bus.describe_trouble(); !trouble.empty())
+      text += (text.empty() ? "" : "; ") + trouble;
+  return text;
+}
 
 }  // namespace peerbus

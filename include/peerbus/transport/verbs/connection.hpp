@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <peerbus/core/text.hpp>
+#include <peerbus/transport/verbs/arrivals.hpp>
+#include <peerbus/transport/verbs/notice.hpp>
+#include <peerbus/transport/verbs/request_chain.hpp>
+#include <peerbus/transport/verbs/send_queue.hpp>
+#include <peerbus/transport/verbs/spin_guard.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// What this rank keeps of one peer. `sending` guards what it does to the peer, the endpoint's
+/// `looking` what comes from there.
+struct connection {
+  spin_guard sending;
+  std::unique_ptr<send_queue[]> queues;  ///< as many as are configured
+  signal_names names;
+  /// Queue pairs but the first that have puts since the last signal, and all that have puts since
+  /// the last `quiet`.
+  queue_set unsignalled = 0;
+  std::uint32_t unproven = 0;
+  remote_place quiet_word;  ///< at the peer, for this rank alone
+  local_bytes scratch;      ///< one entry for each request on the first queue, then one more
+
+  arrivals coming;
+  std::atomic<std::uint32_t> broken{0};  ///< 0, or 1 + the ibv_wc_status that ended it
+
+  /// The first reason stands, but for "flushed", which only follows from another.
+  /// Returns: whether the connection was whole until now.
+  bool break_with(ibv_wc_status why) noexcept {
+    const std::uint32_t code = 1U + static_cast<std::uint32_t>(why);
+    std::uint32_t seen = 0;
+    if (broken.compare_exchange_strong(seen, code, std::memory_order_relaxed)) return true;
+    if (seen == 1U + IBV_WC_WR_FLUSH_ERR) broken.store(code, std::memory_order_relaxed);
+    return false;
+  }
+  [[nodiscard]] bool is_broken() const noexcept {
+    return broken.load(std::memory_order_relaxed) != 0;
+  }
+  /// What broke it, for people.
+  [[nodiscard]] std::string describe() const {
+    const auto status = static_cast<ibv_wc_status>(broken.load(std::memory_order_relaxed) - 1U);
+    const char* meaning = "";
+    switch (status) {
+      case IBV_WC_RETRY_EXC_ERR:
+        meaning = ": nothing was acknowledged; its link is down or its process gone";
+        break;
+      case IBV_WC_REM_ACCESS_ERR: meaning = ": the peer's device refused the remote key"; break;
+      case IBV_WC_WR_FLUSH_ERR: meaning = ": its queue pair is in the error state"; break;
+      case IBV_WC_LOC_PROT_ERR: meaning = ": this device refused the local key"; break;
+      default: break;
+    }
+    return concat(ibv_wc_status_str(status), meaning);
+  }
+};
+
+}  // namespace peerbus::detail::rdma

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/verbs/connection.hpp>
+#include <peerbus/transport/verbs/endpoint.hpp>
+#include <peerbus/transport/verbs/notice.hpp>
+#include <peerbus/transport/verbs/window_part.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// The data path of `verbs`. Puts are noted in a chain of requests per queue pair, which is posted
+/// under one doorbell by the next `signal`, `flush`, `quiet` or `progress` to that peer, or once it
+/// is long enough. A signal is a completion at the peer, of an RDMA WRITE with immediate data or of
+/// a SEND, which is what the InfiniBand specification makes puts visible by; see
+/// docs/memory_model.md.
+class data_path {
+ public:
+  static constexpr transport_capabilities capabilities{.any_local_memory = false,
+                                                       .fetch_add = true};
+
+  explicit data_path(endpoint& network) noexcept : net_{&network} {}
+
+  [[nodiscard]] errc put(rank_id peer, const window_part& at, std::size_t offset,
+                         std::span<const std::byte> source) noexcept {
+    if (!holds(at, peer, offset, source.size())) return errc::out_of_range;
+    return source.empty() ? errc::ok : write(peer, at, offset, source);
+  }
+
+  [[nodiscard]] errc signal(rank_id peer, const window_part& at, signal_id id,
+                            std::uint64_t value) noexcept {
+    if (!has(at, peer, id)) return errc::out_of_range;
+    if (peer == net_->rank()) return raise_own(at, id, value);
+    connection& to = net_->to(peer);
+    const std::lock_guard turn{to.sending};
+    return notify(to, {at.number, id, value});
+  }
+
+  [[nodiscard]] errc put_signal(rank_id peer, const window_part& at, std::size_t offset,
+                                std::span<const std::byte> source, signal_id id,
+                                std::uint64_t value) noexcept {
+    if (!has(at, peer, id)) return errc::out_of_range;
+    if (const errc code = put(peer, at, offset, source); code != errc::ok) return code;
+    return signal(peer, at, id, value);  // Takes the put's own request along, if it is the last.
+  }
+
+  [[nodiscard]] errc get(rank_id peer, const window_part& at, std::size_t offset,
+                         std::span<std::byte> target) noexcept {
+    if (!holds(at, peer, offset, target.size())) return errc::out_of_range;
+    if (target.empty()) return errc::ok;
+    const auto key = key_of(at, target);
+    if (!key) return errc::invalid_argument;
+    if (peer == net_->rank()) {
+      std::memmove(target.data(), at.data.data() + offset, target.size());
+      return errc::ok;
+    }
+    connection& to = net_->to(peer);
+    const std::lock_guard turn{to.sending};
+    return in_parts(peer, at, offset, target, *key,
+                    [&](const local_bytes& part, remote_place from) {
+                      return request(to, to.queues[0], IBV_WR_RDMA_READ, part, from);
+                    });
+  }
+
+  [[nodiscard]] errc fetch_add(rank_id peer, const window_part& at, std::size_t offset,
+                               std::uint64_t addend, std::uint64_t& before) noexcept {
+    if (!holds(at, peer, offset, sizeof addend)) return errc::out_of_range;
+    if (offset % sizeof addend != 0) return errc::invalid_argument;
+    if (!has_atomics()) return errc::unsupported;
+    // To this rank itself as well: a device's atomics are atomic among themselves only.
+    connection& to = net_->to(peer);
+    std::uint64_t place = 0;
+    std::uint32_t posted = 0;
+    {
+      const std::lock_guard turn{to.sending};
+      if (const errc code = net_->make_room(to, to.queues[0]); code != errc::ok) return code;
+      local_bytes result = to.scratch;
+      result.address += to.queues[0].next_place() * endpoint::entry_bytes;
+      result.length = sizeof before;
+      place = result.address;
+      add(to.queues[0], result,
+          {at.parts[peer.index()].address + offset, at.parts[peer.index()].key}, addend);
+      if (const errc code = net_->post(to, to.queues[0]); code != errc::ok) return code;
+      posted = to.queues[0].posted();
+    }
+    if (const errc code = complete(to, to.queues[0], posted); code != errc::ok) return code;
+    std::memcpy(&before, reinterpret_cast<const void*>(place), sizeof before);
+    return errc::ok;
+  }
+
+  [[nodiscard]] errc wait(const window_part& at, signal_id id, std::uint64_t value, deadline until,
+                          std::optional<rank_id> awaited) noexcept {
+    if (!has(at, net_->rank(), id)) return errc::out_of_range;
+    signal_word& word = at.signal(id);
+    const wait_thresholds& thresholds = net_->waiting();
+    for (std::uint32_t i = 0; i <= thresholds.tight + thresholds.paused; ++i) {
+      if (word.value() >= value) return errc::ok;
+      net_->look_at_arrivals();
+      if (i > thresholds.tight) pause_core();
+    }
+    return wait_slowly(word, value, until, awaited);
+  }
+
+  [[nodiscard]] std::uint64_t value(const window_part& at, signal_id id) const noexcept {
+    if (!has(at, net_->rank(), id)) return 0;
+    net_->look_at_arrivals();
+    return at.signal(id).value();
+  }
+
+  [[nodiscard]] errc flush(rank_id peer) noexcept {
+    if (peer.index() >= net_->size()) return errc::out_of_range;
+    connection& to = net_->to(peer);
+    for (std::uint32_t q = 0; q < net_->options().queue_pairs_per_peer; ++q) {
+      std::uint32_t posted = 0;
+      {
+        const std::lock_guard turn{to.sending};
+        if (const errc code = net_->post(to, to.queues[q]); code != errc::ok) return code;
+        posted = to.queues[q].posted();
+      }
+      if (const errc code = complete(to, to.queues[q], posted); code != errc::ok) return code;
+    }
+    return errc::ok;
+  }
+
+  /// A request's completion here says that the peer's device has it, not that the peer can see it;
+  /// that of an atomic behind it does.
+  [[nodiscard]] errc quiet() noexcept {
+    for (const rank_id peer : all_ranks{net_->size()}) {
+      connection& to = net_->to(peer);
+      const std::lock_guard turn{to.sending};
+      for (std::uint32_t q = 0; to.unproven != 0 && q < net_->options().queue_pairs_per_peer; ++q) {
+        if ((to.unproven >> q & 1U) == 0) continue;
+        if (const errc code = net_->make_room(to, to.queues[q]); code != errc::ok) return code;
+        local_bytes unread = to.scratch;
+        unread.address += send_queue::places(net_->options().queue_depth) * endpoint::entry_bytes;
+        unread.length = sizeof(std::uint64_t);
+        if (has_atomics())
+          add(to.queues[q], unread, to.quiet_word, 1);
+        else
+          to.queues[q].chain().append(IBV_WR_RDMA_READ, unread, to.quiet_word);
+      }
+      to.unproven = 0;
+    }
+    for (const rank_id peer : all_ranks{net_->size()})
+      if (const errc code = flush(peer); code != errc::ok) return code;
+    return errc::ok;
+  }
+
+  [[nodiscard]] errc progress() noexcept {
+    for (const rank_id peer : all_ranks{net_->size()}) {
+      connection& to = net_->to(peer);
+      const std::lock_guard turn{to.sending};
+      for (std::uint32_t q = 0; q < net_->options().queue_pairs_per_peer; ++q)
+        if (const errc code = net_->post(to, to.queues[q]); code != errc::ok) return code;
+    }
+    net_->look();
+    return errc::ok;
+  }
+
+ private:
+  /// Bytes in a chain that are worth a doorbell of their own.
+  static constexpr std::size_t long_chain_bytes = std::size_t{64} << 10U;
+
+  [[nodiscard]] bool holds(const window_part& at, rank_id peer, std::size_t offset,
+                           std::size_t length) const noexcept {
+    const std::size_t all = at.shape.bytes;
+    return peer.index() < net_->size() && offset <= all && length <= all - offset;
+  }
+  [[nodiscard]] bool has(const window_part& at, rank_id peer, signal_id id) const noexcept {
+    return peer.index() < net_->size() && index(id) < at.shape.signals;
+  }
+  [[nodiscard]] bool has_atomics() const noexcept {
+    return net_->port().limits.atomic_cap != IBV_ATOMIC_NONE;
+  }
+
+  /// Of memory in `at`, where it usually is, or in another window.
+  [[nodiscard]] std::optional<std::uint32_t> key_of(
+      const window_part& at, std::span<const std::byte> memory) const noexcept {
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+    if (begin >= at.address() && begin - at.address() < at.shape.bytes &&
+        memory.size() <= at.shape.bytes - (begin - at.address()))
+      return at.registration->lkey;
+    return net_->windows().key_of(memory);
+  }
+
+  [[nodiscard]] errc write(rank_id peer, const window_part& at, std::size_t offset,
+                           std::span<const std::byte> source) noexcept {
+    const auto key = key_of(at, source);
+    if (!key) return errc::invalid_argument;
+    if (peer == net_->rank()) {
+      std::memmove(at.data.data() + offset, source.data(), source.size());
+      return errc::ok;
+    }
+    connection& to = net_->to(peer);
+    const std::lock_guard turn{to.sending};
+    const std::uint32_t queues = net_->options().queue_pairs_per_peer;
+    if (queues == 1 || source.size() < net_->options().stripe_bytes)
+      return write_on(to, 0, peer, at, offset, source, *key);
+    // Whole pages to each, so that devices copy them well.
+    constexpr std::size_t page = 4096;
+    const std::size_t stripe = (source.size() / queues + page - 1) / page * page;
+    for (std::uint32_t q = 0; q < queues && q * stripe < source.size(); ++q) {
+      const auto part = source.subspan(q * stripe, std::min(stripe, source.size() - q * stripe));
+      if (const errc code = write_on(to, q, peer, at, offset + q * stripe, part, *key);
+          code != errc::ok)
+        return code;
+    }
+    return errc::ok;
+  }
+
+  [[nodiscard]] errc write_on(connection& to, std::uint32_t number, rank_id peer,
+                              const window_part& at, std::size_t offset,
+                              std::span<const std::byte> source, std::uint32_t key) noexcept {
+    send_queue& queue = to.queues[number];
+    to.unproven |= 1U << number;
+    if (number != 0) to.unsignalled |= static_cast<queue_set>(1U << (number - 1));
+    const errc code =
+        in_parts(peer, at, offset, source, key, [&](const local_bytes& part, remote_place place) {
+          if (queue.chain().extend_write(part, place)) return errc::ok;
+          return request(to, queue, IBV_WR_RDMA_WRITE, part, place);
+        });
+    if (code != errc::ok || queue.chain().bytes() < long_chain_bytes) return code;
+    return net_->post(to, queue);
+  }
+
+  /// Calls `one(local, remote)` for parts that a message can hold.
+  template <class Byte, class One>
+  [[nodiscard]] errc in_parts(rank_id peer, const window_part& at, std::size_t offset,
+                              std::span<Byte> local, std::uint32_t key, One&& one) noexcept {
+    const remote_place& base = at.parts[peer.index()];
+    const std::size_t most = net_->port().attributes.max_msg_sz;
+    for (std::size_t done = 0; done < local.size(); done += most) {
+      const auto length = static_cast<std::uint32_t>(std::min(most, local.size() - done));
+      const local_bytes part{reinterpret_cast<std::uintptr_t>(local.data()) + done, length, key};
+      if (const errc code = one(part, remote_place{base.address + offset + done, base.key});
+          code != errc::ok)
+        return code;
+    }
+    return errc::ok;
+  }
+
+  [[nodiscard]] errc request(connection& to, send_queue& queue, ibv_wr_opcode opcode,
+                             const local_bytes& local, const remote_place& remote) noexcept {
+    if (to.is_broken()) return errc::unreachable;
+    if (const errc code = net_->make_room(to, queue); code != errc::ok) return code;
+    queue.chain().append(opcode, local, remote);
+    return errc::ok;
+  }
+
+  static void add(send_queue& queue, const local_bytes& result, const remote_place& word,
+                  std::uint64_t addend) noexcept {
+    ibv_send_wr& made = queue.chain().append(IBV_WR_ATOMIC_FETCH_AND_ADD, result, {});
+    made.wr.atomic.remote_addr = word.address;
+    made.wr.atomic.rkey = word.key;
+    made.wr.atomic.compare_add = addend;
+  }
+
+  [[nodiscard]] errc raise_own(const window_part& at, signal_id id, std::uint64_t value) noexcept {
+    const std::lock_guard turn{net_->looking()};  // Arrivals may raise it too.
+    signal_word& word = at.signal(id);
+    if (word.value() < value) word.raise(value);
+    return errc::ok;
+  }
+
+  /// Sends the notice of a signal behind everything that was put.
+  [[nodiscard]] errc notify(connection& to, const raised_signal& what) noexcept {
+    if (to.is_broken()) return errc::unreachable;
+    for (std::uint32_t q = 1; to.unsignalled >> (q - 1) != 0; ++q) {
+      if ((to.unsignalled >> (q - 1) & 1U) == 0) continue;
+      if (const errc code = with_immediate(to, to.queues[q], 0); code != errc::ok) return code;
+    }
+    // First, as the peer must hear of whatever the table of names learns.
+    if (const errc code = net_->make_room(to, to.queues[0]); code != errc::ok) return code;
+    const queue_set after = std::exchange(to.unsignalled, queue_set{0});
+    const std::uint8_t name = signal_names::name_of(what);
+    if (const auto growth = to.names.update(what))
+      return with_immediate(to, to.queues[0], short_notice{name, after, *growth}.encode());
+    const notice said{what, name, after};
+    local_bytes place = to.scratch;
+    place.address += to.queues[0].next_place() * endpoint::entry_bytes;
+    place.length = sizeof said;
+    std::memcpy(reinterpret_cast<void*>(place.address), &said, sizeof said);
+    to.queues[0].chain().append(IBV_WR_SEND, place, {});
+    return net_->post(to, to.queues[0]);
+  }
+
+  /// As part of the last write, if that is still here.
+  [[nodiscard]] errc with_immediate(connection& to, send_queue& queue,
+                                    std::uint32_t bits) noexcept {
+    ibv_send_wr* carrier = queue.chain().last_plain_write();
+    if (carrier == nullptr) {
+      if (const errc code = net_->make_room(to, queue); code != errc::ok) return code;
+      carrier = &queue.chain().append(IBV_WR_RDMA_WRITE, {}, {});
+    }
+    carrier->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    carrier->imm_data = htonl(bits);
+    return net_->post(to, queue);
+  }
+
+  [[nodiscard]] errc complete(connection& to, const send_queue& queue,
+                              std::uint32_t posted) noexcept {
+    return net_->stall(to, [&]() noexcept { return queue.completed_up_to(posted); });
+  }
+
+  [[nodiscard]] errc wait_slowly(signal_word& word, std::uint64_t value, deadline until,
+                                 std::optional<rank_id> awaited) noexcept {
+    const wait_thresholds& thresholds = net_->waiting();
+    const auto pause = thresholds.check_interval;
+    auto next_check = deadline::after(pause);
+    for (std::uint32_t i = 0;; ++i) {
+      net_->look();
+      if (word.value() >= value) return errc::ok;
+      if (next_check.expired()) {
+        if (const errc found = net_->health(awaited); found != errc::ok) {
+          // What the peer raised before it was gone still counts.
+          net_->look();
+          return word.value() >= value ? errc::ok : found;
+        }
+        next_check = deadline::after(pause);
+      }
+      if (until.expired()) return errc::timed_out;
+      if (i < thresholds.yields) {
+        ::sched_yield();
+        continue;
+      }
+      const deadline wake = until.when() < next_check.when() ? until : next_check;
+      // Where another thread has the channel, it raises this word too, or leaves and does not.
+      if (!net_->park(wake))
+        static_cast<void>(
+            word.wait_at_least(value, wake, thresholds, []() noexcept { return errc::ok; }));
+    }
+  }
+
+  endpoint* net_;
+};
+
+}  // namespace peerbus::detail::rdma

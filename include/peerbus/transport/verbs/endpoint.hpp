@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <sched.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/mapping.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/transport/verbs/connection.hpp>
+#include <peerbus/transport/verbs/device.hpp>
+#include <peerbus/transport/verbs/handle.hpp>
+#include <peerbus/transport/verbs/notice.hpp>
+#include <peerbus/transport/verbs/options.hpp>
+#include <peerbus/transport/verbs/spin_guard.hpp>
+#include <peerbus/transport/verbs/window_part.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// Receive requests on each queue pair: how many signals of one peer the device holds while this
+/// rank does not look. Beyond that the peer's device tries again until there is room.
+inline constexpr std::uint32_t receive_depth = 64;
+
+/// Everything that a rank has of the network, and what moves it along: looking at completions. Made
+/// by `connect`.
+class endpoint {
+ public:
+  /// Of a receive buffer, and of an entry of a connection's scratch memory.
+  static constexpr std::size_t entry_bytes = 32;
+
+  endpoint(std::shared_ptr<membership> members, open_port port, const verbs_options& chosen,
+           wait_thresholds waiting)
+      : members_{std::move(members)}, port_{std::move(port)}, options_{chosen}, waiting_{waiting} {}
+  endpoint(const endpoint&) = delete;
+  endpoint& operator=(const endpoint&) = delete;
+
+  /// Waits, for a moment at most, until the peers have what was posted to them: a queue pair that
+  /// is destroyed takes its requests along.
+  ~endpoint() {
+    const deadline until = deadline::after(std::chrono::seconds{2});
+    for (std::size_t r = 0; connections_ && r < size(); ++r) {
+      connection& to = connections_[r];
+      for (std::size_t q = 0; to.queues && q < options_.queue_pairs_per_peer; ++q) {
+        send_queue& queue = to.queues[q];
+        if (queue.pair() == nullptr) continue;
+        static_cast<void>(post(to, queue));
+        while (!to.is_broken() && !queue.completed_up_to(queue.posted()) && !until.expired() &&
+               members_->state(rank_id{r}) == rank_state::running)
+          look();
+      }
+    }
+    connections_.reset();
+    if (events_ != 0) ibv_ack_cq_events(received_.get(), events_);
+  }
+
+  [[nodiscard]] rank_id rank() const noexcept { return members_->rank(); }
+  [[nodiscard]] std::size_t size() const noexcept { return members_->size(); }
+  [[nodiscard]] const open_port& port() const noexcept { return port_; }
+  [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
+  [[nodiscard]] membership& members() const noexcept { return *members_; }
+  [[nodiscard]] const wait_thresholds& waiting() const noexcept { return waiting_; }
+  [[nodiscard]] connection& to(rank_id peer) noexcept { return connections_[peer.index()]; }
+  [[nodiscard]] const connection& to(rank_id peer) const noexcept {
+    return connections_[peer.index()];
+  }
+  [[nodiscard]] window_table& windows() noexcept { return windows_; }
+  /// What is kept for each peer besides windows, but for what the device's driver keeps.
+  [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
+    return sizeof(connection) + options_.queue_pairs_per_peer * sizeof(send_queue) +
+           arrivals::bytes_held(receive_depth) + entries_per_peer() * entry_bytes +
+           sizeof(std::uint64_t);
+  }
+  /// Held while arrivals are looked at; also by who takes a window out of the table.
+  [[nodiscard]] spin_guard& looking() noexcept { return looking_; }
+
+  /// Takes what has completed: raises the signals that came, and notes which requests are done.
+  /// What another thread is looking at already is left to it.
+  void look() noexcept {
+    look_at_arrivals();
+    look_at_requests();
+  }
+  void look_at_arrivals() noexcept {
+    const std::unique_lock mine{looking_, std::try_to_lock};
+    if (!mine) return;
+    std::array<ibv_wc, 16> batch;
+    for (int count = most(batch); count == most(batch);) {
+      count = ibv_poll_cq(received_.get(), most(batch), batch.data());
+      for (int i = 0; i < count; ++i) take_arrival(batch[static_cast<std::size_t>(i)]);
+    }
+  }
+
+  // --- sending; the caller holds the connection's `sending` -----------------------------------
+
+  /// Makes room for one more request in the queue's chain.
+  /// Returns: ok, timed_out if the queue stayed full, unreachable, peer_dead.
+  [[nodiscard]] errc make_room(connection& to, send_queue& queue) noexcept {
+    if (queue.has_room()) return errc::ok;
+    if (const errc code = post(to, queue); code != errc::ok) return code;
+    return stall(to, [&]() noexcept { return queue.has_room(); });
+  }
+
+  /// Rings the doorbell for what is in the chain. Returns: as `make_room`.
+  [[nodiscard]] errc post(connection& to, send_queue& queue) noexcept {
+    int failed = queue.post();
+    if (failed == EAGAIN)
+      if (const errc code = stall(to,
+                                  [&]() noexcept {
+                                    failed = queue.post();
+                                    return failed != EAGAIN;
+                                  });
+          code != errc::ok)
+        return code;
+    if (failed == 0) return errc::ok;
+    // What the device says of a queue pair that has failed; the completions say why.
+    look();
+    break_connection(to, IBV_WC_WR_FLUSH_ERR);
+    return errc::unreachable;
+  }
+
+  /// Looks at completions until `done()`; a peer that lets this wait for too long is given up.
+  /// Returns: ok, unreachable, peer_dead, timed_out.
+  template <class Done>
+  [[nodiscard]] errc stall(connection& to, Done&& done) noexcept {
+    const auto until = deadline::after(options_.stall_timeout);
+    auto next_check = deadline::after(waiting_.check_interval);
+    for (std::uint32_t i = 0;; ++i) {
+      if (done()) return errc::ok;
+      if (to.is_broken()) return errc::unreachable;
+      look();
+      if (i < waiting_.tight + waiting_.paused) {
+        pause_core();
+        continue;
+      }
+      if (next_check.expired()) {
+        if (const errc found = members_->health(peer_of(to)); found != errc::ok)
+          return done() ? errc::ok : found;
+        next_check = deadline::after(waiting_.check_interval);
+      }
+      if (until.expired()) {
+        break_connection(to, IBV_WC_RESP_TIMEOUT_ERR);
+        return errc::timed_out;
+      }
+      ::sched_yield();
+    }
+  }
+
+  // --- waiting ---------------------------------------------------------------------------------
+
+  /// Sleeps until something arrives or `until`. One thread at a time may, the others get false at
+  /// once.
+  [[nodiscard]] bool park(deadline until) noexcept {
+    const std::unique_lock mine{parking_, std::try_to_lock};
+    if (!mine) return false;
+    if (ibv_req_notify_cq(received_.get(), 0) != 0) return false;
+    // What came before the request rings no bell.
+    const std::uint64_t before = arrived_.load(std::memory_order_relaxed);
+    look_at_arrivals();
+    if (arrived_.load(std::memory_order_relaxed) != before) return true;
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until.remaining());
+    const timespec span{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+    pollfd entry{channel_->fd, POLLIN, 0};
+    if (::ppoll(&entry, 1, &span, nullptr) == 1) {
+      ibv_cq* queue = nullptr;
+      void* nothing = nullptr;
+      if (ibv_get_cq_event(channel_.get(), &queue, &nothing) == 0) ++events_;
+    }
+    return true;
+  }
+
+  /// Whether nothing can come from `awaited`, or from somebody, any more.
+  [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept {
+    if (const errc found = members_->health(awaited); found != errc::ok) return found;
+    if (broken_.load(std::memory_order_relaxed) == 0) return errc::ok;
+    for (const rank_id peer : all_ranks{size()})
+      if ((!awaited || *awaited == peer) && to(peer).is_broken() &&
+          members_->state(peer) == rank_state::running)
+        return errc::unreachable;
+    return errc::ok;
+  }
+
+  /// "no connection to rank 3: transport retry counter exceeded: …", or nothing.
+  [[nodiscard]] std::string describe_trouble() const {
+    std::string text;
+    for (const rank_id peer : all_ranks{size()})
+      if (to(peer).is_broken())
+        text += concat(text.empty() ? "" : "; ", "no connection to ", peer,
+                       " any more: ", to(peer).describe());
+    return text;
+  }
+
+ private:
+  friend class connector;
+  friend class window_maker;
+
+  static int most(const std::array<ibv_wc, 16>& batch) noexcept {
+    return static_cast<int>(batch.size());
+  }
+
+  /// Completions are told apart by the number of their queue: peer x queue pairs + queue pair.
+  [[nodiscard]] connection& owner(std::uint64_t request) noexcept {
+    return connections_[static_cast<std::size_t>(request >> 32U) / options_.queue_pairs_per_peer];
+  }
+  [[nodiscard]] std::size_t queue_of(std::uint64_t request) const noexcept {
+    return static_cast<std::size_t>(request >> 32U) % options_.queue_pairs_per_peer;
+  }
+  [[nodiscard]] rank_id peer_of(const connection& to) const noexcept {
+    return rank_id{static_cast<std::size_t>(&to - connections_.get())};
+  }
+
+  void look_at_requests() noexcept {
+    const std::unique_lock mine{reaping_, std::try_to_lock};
+    if (!mine) return;
+    std::array<ibv_wc, 16> batch;
+    for (int count = most(batch); count == most(batch);) {
+      count = ibv_poll_cq(sent_.get(), most(batch), batch.data());
+      for (int i = 0; i < count; ++i) {
+        const ibv_wc& one = batch[static_cast<std::size_t>(i)];
+        connection& to = owner(one.wr_id);
+        if (one.status != IBV_WC_SUCCESS)
+          break_connection(to, one.status);
+        else
+          to.queues[queue_of(one.wr_id)].complete(static_cast<std::uint32_t>(one.wr_id));
+      }
+    }
+  }
+
+  void take_arrival(const ibv_wc& one) noexcept {
+    connection& from = owner(one.wr_id);
+    const std::size_t queue = queue_of(one.wr_id);
+    const auto slot = static_cast<std::uint32_t>(one.wr_id);
+    if (one.status != IBV_WC_SUCCESS) return break_connection(from, one.status);
+    arrived_.fetch_add(1, std::memory_order_relaxed);
+    const auto raise = [&](const raised_signal& what, std::uint32_t held) noexcept {
+      raise_signal(what);
+      receive(from, 0, held);
+    };
+    if (queue != 0) {
+      receive(from, queue, slot);
+      from.coming.fence_came(queue, raise);
+    } else if (one.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+      from.coming.signal_came(short_notice::decode(ntohl(one.imm_data)), slot, raise);
+    } else {
+      notice said;
+      std::memcpy(&said, control_.data() + receive_place(peer_of(from), slot), sizeof said);
+      from.coming.signal_came(said, slot, raise);
+    }
+  }
+
+  void raise_signal(const raised_signal& what) noexcept {
+    const window_part* const part = windows_.find(what.window);
+    if (part == nullptr || index(what.id) >= part->shape.signals) return;  // Released meanwhile.
+    signal_word& word = part->signal(what.id);
+    if (word.value() < what.value) word.raise(what.value);
+  }
+
+  /// Posts a receive request.
+  void receive(connection& from, std::size_t queue, std::uint32_t slot) noexcept {
+    ibv_sge buffer{address_of(receive_place(peer_of(from), slot)), sizeof(notice),
+                   registration_->lkey};
+    ibv_recv_wr request{};
+    const std::size_t number = peer_of(from).index() * options_.queue_pairs_per_peer + queue;
+    request.wr_id = std::uint64_t{number} << 32U | slot;
+    if (queue == 0) {
+      request.sg_list = &buffer;
+      request.num_sge = 1;
+    }
+    ibv_recv_wr* refused = nullptr;
+    if (ibv_post_recv(from.queues[queue].pair(), &request, &refused) != 0)
+      break_connection(from, IBV_WC_WR_FLUSH_ERR);
+  }
+
+  void break_connection(connection& with, ibv_wc_status why) noexcept {
+    if (with.break_with(why)) broken_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // The control memory: a word per rank that `quiet` of that rank adds to, then per rank the
+  // receive buffers and the scratch entries.
+  [[nodiscard]] std::size_t entries_per_peer() const noexcept {
+    return receive_depth + send_queue::places(options_.queue_depth) + 1;
+  }
+  [[nodiscard]] std::size_t quiet_place(rank_id source) const noexcept {
+    return source.index() * sizeof(std::uint64_t);
+  }
+  [[nodiscard]] std::size_t receive_place(rank_id peer, std::size_t slot) const noexcept {
+    return align_up(size() * sizeof(std::uint64_t), cache_line_bytes) +
+           (peer.index() * entries_per_peer() + slot) * entry_bytes;
+  }
+  [[nodiscard]] std::size_t scratch_place(rank_id peer) const noexcept {
+    return receive_place(peer, receive_depth);
+  }
+  [[nodiscard]] std::uint64_t address_of(std::size_t place) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(control_.data() + place);
+  }
+
+  std::shared_ptr<membership> members_;
+  open_port port_;
+  verbs_options options_;
+  wait_thresholds waiting_;
+
+  // In the order of their making; each needs those before it.
+  protection_domain domain_;
+  completion_channel channel_;
+  completion_queue sent_;
+  completion_queue received_;
+  mapping control_;
+  memory_region registration_;
+  std::vector<std::unique_ptr<window_part>> parts_;
+  window_table windows_;
+  std::unique_ptr<connection[]> connections_;
+
+  spin_guard looking_;
+  spin_guard reaping_;
+  spin_guard parking_;
+  std::atomic<std::uint64_t> arrived_{0};
+  std::atomic<std::uint32_t> broken_{0};
+  unsigned events_ = 0;  ///< to be acknowledged; under `parking_`
+};
+
+}  // namespace peerbus::detail::rdma

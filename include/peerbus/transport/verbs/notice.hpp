@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include <peerbus/core/signal.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// A signal that is to be raised: which, in the window that was made as number `window`, and how
+/// far.
+struct raised_signal {
+  std::uint32_t window = 0;
+  signal_id id{};
+  std::uint64_t value = 0;
+};
+
+/// Which of the queue pairs other than the first a signal has to wait for, a bit each.
+using queue_set = std::uint8_t;
+inline constexpr std::size_t most_queue_pairs = 9;
+
+/// A signal in full, as a SEND carries it. Host byte order; `protocol_version` and the byte order
+/// are compared when ranks connect.
+struct notice {
+  raised_signal what;
+  std::uint16_t name = 0;
+  queue_set after = 0;
+};
+static_assert(sizeof(notice) == 24);
+
+/// A signal in short, as the 32 bits of immediate data that come with an RDMA WRITE: by how much
+/// the signal rises that both ends have given the name `name`.
+struct short_notice {
+  static constexpr std::uint64_t most_growth = std::numeric_limits<std::uint16_t>::max();
+
+  std::uint8_t name = 0;
+  queue_set after = 0;
+  std::uint16_t growth = 0;
+
+  [[nodiscard]] std::uint32_t encode() const noexcept {
+    return std::uint32_t{name} << 24U | std::uint32_t{after} << 16U | growth;
+  }
+  [[nodiscard]] static short_notice decode(std::uint32_t bits) noexcept {
+    return {static_cast<std::uint8_t>(bits >> 24U), static_cast<queue_set>(bits >> 16U),
+            static_cast<std::uint16_t>(bits)};
+  }
+};
+
+/// The names that two connected ranks have given to signals, and how far each was raised. The
+/// raiser and the raised keep one each; since notices arrive in order, both hold the same when the
+/// same notice is looked at. That is what lets 32 bits stand for 64 and the rest.
+class signal_names {
+ public:
+  static constexpr std::size_t count = 256;
+
+  /// The raiser's side. Returns: the growth to send under `name_of(what)`, or nothing if the
+  /// signal must be sent in full. Either way the table now holds `what`.
+  [[nodiscard]] std::optional<std::uint16_t> update(const raised_signal& what) noexcept {
+    raised_signal& known = known_[name_of(what)];
+    const bool same = known.window == what.window && known.id == what.id && named_[name_of(what)];
+    // A value below an earlier one asks for nothing: no growth.
+    const std::uint64_t growth = what.value > known.value ? what.value - known.value : 0;
+    if (!same || growth > short_notice::most_growth) {
+      known = what;
+      named_[name_of(what)] = true;
+      return std::nullopt;
+    }
+    known.value += growth;
+    return static_cast<std::uint16_t>(growth);
+  }
+
+  /// The raised side: what each kind of notice says.
+  [[nodiscard]] raised_signal resolve(const short_notice& said) noexcept {
+    known_[said.name].value += said.growth;
+    return known_[said.name];
+  }
+  [[nodiscard]] raised_signal resolve(const notice& said) noexcept {
+    return known_[said.name % count] = said.what;
+  }
+
+  [[nodiscard]] static std::uint8_t name_of(const raised_signal& what) noexcept {
+    // Neighbouring signals of one window get different names; windows are spread.
+    return static_cast<std::uint8_t>(index(what.id) + what.window * 37U);
+  }
+
+ private:
+  std::array<raised_signal, count> known_{};
+  std::array<bool, count> named_{};
+};
+
+}  // namespace peerbus::detail::rdma

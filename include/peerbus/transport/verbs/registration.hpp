@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/mapping.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/transport/verbs/device.hpp>
+#include <peerbus/transport/verbs/handle.hpp>
+#include <peerbus/transport/verbs/options.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// What registering runs into: memory that a device may reach is locked.
+inline std::string describe_lock_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return {};
+  if (limit.rlim_cur == RLIM_INFINITY) return " (locked memory is not limited here)";
+  return concat(" (this process may lock ", limit.rlim_cur >> 10U, " KiB; see `ulimit -l`)");
+}
+
+/// Makes the first `length` bytes of `memory` reachable for the device and for peers. All pages are
+/// taken and locked. Throws: `error` out_of_memory, system.
+inline memory_region register_memory(const protection_domain& domain, const open_port& port,
+                                     const mapping& memory, std::size_t length,
+                                     const verbs_options& chosen, std::string_view what) {
+  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  if (port.limits.atomic_cap != IBV_ATOMIC_NONE) access |= IBV_ACCESS_REMOTE_ATOMIC;
+  if (chosen.relaxed_ordering) access |= IBV_ACCESS_RELAXED_ORDERING;
+  memory_region made{ibv_reg_mr(domain.get(), memory.data(), length, access)};
+  if (made) return made;
+  const int reason = errno;
+  const bool full = reason == ENOMEM || reason == EAGAIN || reason == EPERM;
+  throw error{
+      full ? errc::out_of_memory : errc::system,
+      concat("verbs: cannot register ", length, " bytes for ", what, " with ", port.describe(),
+             ": ", describe_errno(reason), full ? describe_lock_limit() : "")};
+}
+
+}  // namespace peerbus::detail::rdma

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace peerbus::detail::rdma {
+
+/// Registered memory of this rank.
+struct local_bytes {
+  std::uint64_t address = 0;
+  std::uint32_t length = 0;
+  std::uint32_t key = 0;
+};
+
+/// Registered memory of a peer, from `address` on.
+struct remote_place {
+  std::uint64_t address = 0;
+  std::uint32_t key = 0;
+};
+
+/// Requests for one queue pair that were not posted yet, linked so that one doorbell rings for all.
+/// A write whose target continues that of the write before becomes part of it, as one more piece to
+/// gather.
+///
+/// Threads: one at a time.
+class request_chain {
+ public:
+  static constexpr std::size_t most_requests = 16;
+  static constexpr std::size_t most_pieces = 4;  ///< that one request gathers
+  /// Beyond this a request is long enough, and a further write begins another.
+  static constexpr std::uint32_t most_merged_bytes = 1U << 20U;
+
+  request_chain() noexcept {
+    for (std::size_t i = 0; i < most_requests; ++i) requests_[i].sg_list = pieces_[i].data();
+  }
+  request_chain(const request_chain&) = delete;
+  request_chain& operator=(const request_chain&) = delete;
+  ~request_chain() = default;
+
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  [[nodiscard]] bool full() const noexcept { return count_ == most_requests; }
+  [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
+  /// Of all data in the chain.
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+  /// Makes `from` part of the last request, if that is a write which ends where `to` begins.
+  [[nodiscard]] bool extend_write(const local_bytes& from, const remote_place& to) noexcept {
+    if (count_ == 0) return false;
+    ibv_send_wr& last = requests_[count_ - 1];
+    if (last.opcode != IBV_WR_RDMA_WRITE || last.wr.rdma.rkey != to.key ||
+        last.wr.rdma.remote_addr + last_bytes_ != to.address ||
+        from.length > most_merged_bytes - last_bytes_)
+      return false;
+    ibv_sge& end = last.sg_list[last.num_sge - 1];
+    if (end.lkey == from.key && end.addr + end.length == from.address) {
+      end.length += from.length;
+    } else {
+      if (static_cast<std::size_t>(last.num_sge) == most_pieces) return false;
+      last.sg_list[last.num_sge++] = {from.address, from.length, from.key};
+    }
+    last_bytes_ += from.length;
+    bytes_ += from.length;
+    return true;
+  }
+
+  /// Not while `full`. `length` may be 0: then nothing is read or written.
+  ibv_send_wr& append(ibv_wr_opcode opcode, const local_bytes& local,
+                      const remote_place& remote) noexcept {
+    ibv_send_wr& request = requests_[count_];
+    ibv_sge* const pieces = pieces_[count_].data();
+    request = {};
+    request.sg_list = pieces;
+    request.opcode = opcode;
+    request.wr.rdma.remote_addr = remote.address;
+    request.wr.rdma.rkey = remote.key;
+    if (local.length != 0) {
+      pieces[0] = {local.address, local.length, local.key};
+      request.num_sge = 1;
+    }
+    if (count_ != 0) requests_[count_ - 1].next = &request;
+    ++count_;
+    last_bytes_ = local.length;
+    bytes_ += local.length;
+    return request;
+  }
+
+  /// The last request, if it is a write that can still be given immediate data; else null.
+  [[nodiscard]] ibv_send_wr* last_plain_write() noexcept {
+    if (count_ == 0 || requests_[count_ - 1].opcode != IBV_WR_RDMA_WRITE) return nullptr;
+    return &requests_[count_ - 1];
+  }
+
+  [[nodiscard]] ibv_send_wr* first() noexcept { return requests_.data(); }
+  [[nodiscard]] ibv_send_wr& last() noexcept { return requests_[count_ - 1]; }
+  void clear() noexcept {
+    count_ = 0;
+    bytes_ = 0;
+    last_bytes_ = 0;
+  }
+
+ private:
+  std::array<ibv_send_wr, most_requests> requests_;
+  std::array<std::array<ibv_sge, most_pieces>, most_requests> pieces_;
+  std::uint32_t count_ = 0;
+  std::uint32_t last_bytes_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace peerbus::detail::rdma

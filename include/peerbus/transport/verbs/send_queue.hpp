@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <peerbus/transport/verbs/handle.hpp>
+#include <peerbus/transport/verbs/request_chain.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// The sending half of a queue pair: requests that wait for their doorbell, and how many are on
+/// their way. The last request of each post asks for a completion, the others do not; requests
+/// complete in order, so it speaks for all before it.
+///
+/// Threads: one at a time, but for `complete` and the questions about completion.
+class send_queue {
+ public:
+  send_queue() = default;
+
+  /// `number` tells the queue's completions from those of others.
+  void open(queue_pair pair, std::uint32_t number, std::uint32_t depth, std::uint32_t most_inline) {
+    pair_ = std::move(pair);
+    number_ = number;
+    depth_ = depth;
+    most_inline_ = most_inline;
+  }
+  [[nodiscard]] ibv_qp* pair() const noexcept { return pair_.get(); }
+  [[nodiscard]] request_chain& chain() noexcept { return chain_; }
+
+  /// Whether one more request may join the chain.
+  [[nodiscard]] bool has_room() const noexcept {
+    return !chain_.full() && on_their_way() + chain_.count() < depth_;
+  }
+  /// A number below `places(depth)` for the next request: no other that is on its way has the same.
+  [[nodiscard]] std::uint32_t next_place() const noexcept {
+    return (posted_ + chain_.count()) & (places(depth_) - 1);
+  }
+  [[nodiscard]] static constexpr std::uint32_t places(std::uint32_t depth) noexcept {
+    return std::bit_ceil(depth);  // A power of two, so that the count of requests may wrap around.
+  }
+
+  /// Posts the chain.
+  /// Returns: 0, EAGAIN if some of it must wait until earlier requests complete, or what broke.
+  [[nodiscard]] int post() noexcept {
+    if (chain_.empty()) return 0;
+    if (unposted_ == nullptr) {
+      unposted_ = chain_.first();
+      finish(chain_);
+    }
+    ibv_send_wr* refused = nullptr;
+    const int failed = ibv_post_send(pair_.get(), unposted_, &refused);
+    if (failed == ENOMEM && refused != nullptr && on_their_way() != 0) {
+      // The device counts places in another way than we do. That is no error.
+      unposted_ = refused;
+      return EAGAIN;
+    }
+    unposted_ = nullptr;
+    if (failed == 0) posted_ += chain_.count();
+    chain_.clear();
+    return failed;
+  }
+
+  /// Requests so far, chain excluded; they are complete once `completed_up_to` says so.
+  [[nodiscard]] std::uint32_t posted() const noexcept { return posted_; }
+  [[nodiscard]] bool completed_up_to(std::uint32_t posted) const noexcept {
+    // order: acquire; pairs with the release in `complete`: what was got is there.
+    const std::uint32_t done = completed_.load(std::memory_order_acquire);
+    return static_cast<std::int32_t>(done - posted) >= 0;
+  }
+  void complete(std::uint32_t up_to) noexcept {
+    completed_.store(up_to, std::memory_order_release);
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t on_their_way() const noexcept {
+    return posted_ - completed_.load(std::memory_order_acquire);  // order: as above.
+  }
+
+  void finish(request_chain& chain) const noexcept {
+    for (ibv_send_wr* one = chain.first(); one != nullptr; one = one->next) {
+      std::size_t length = 0;
+      for (int i = 0; i < one->num_sge; ++i) length += one->sg_list[i].length;
+      const bool carries = one->opcode == IBV_WR_RDMA_WRITE || one->opcode == IBV_WR_SEND ||
+                           one->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+      if (carries && length != 0 && length <= most_inline_) one->send_flags |= IBV_SEND_INLINE;
+    }
+    chain.last().send_flags |= IBV_SEND_SIGNALED;
+    chain.last().wr_id = std::uint64_t{number_} << 32U | (posted_ + chain.count());
+  }
+
+  queue_pair pair_;
+  request_chain chain_;
+  ibv_send_wr* unposted_ = nullptr;  ///< the rest of a chain that was posted in part
+  std::uint32_t number_ = 0;
+  std::uint32_t depth_ = 0;
+  std::uint32_t most_inline_ = 0;
+  std::uint32_t posted_ = 0;
+  std::atomic<std::uint32_t> completed_{0};
+};
+
+}  // namespace peerbus::detail::rdma

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+
+#include <peerbus/core/wait.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// Keeps the threads of a rank from using one queue at the same time: held while requests are noted
+/// or posted, or completions looked at, never over a wait for a peer. For std::lock_guard.
+class spin_guard {
+ public:
+  void lock() noexcept {
+    for (;;) {
+      for (int i = 0; i < 64; ++i) {
+        if (try_lock()) return;
+        pause_core();
+      }
+      ::sched_yield();  // The holder may need this very core.
+    }
+  }
+  /// order: acquire; pairs with the release in `unlock`.
+  [[nodiscard]] bool try_lock() noexcept {
+    return !taken_.load(std::memory_order_relaxed) &&
+           !taken_.exchange(true, std::memory_order_acquire);
+  }
+  void unlock() noexcept { taken_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> taken_{false};
+};
+
+}  // namespace peerbus::detail::rdma
