@@ -3,18 +3,15 @@
 #include <dirent.h>
 #include <limits.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <new>
 #include <set>
 #include <span>
 #include <string>
@@ -38,6 +35,7 @@
 #include "support/exchange_check.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
+#include "support/tally.hpp"
 
 // A rank is killed as by `kill -9`; the others are told who it was and nothing is left behind. No
 // wait here has a deadline short of minutes: only the death ends it. The bound on how long that
@@ -87,27 +85,6 @@ struct traces {
   }
 };
 
-/// Counts the ranks that were told as they should, in memory that they share with their parent: the
-/// exit status of the group is the killed one's.
-class tally {
- public:
-  void add() const noexcept { count_->fetch_add(1); }
-  [[nodiscard]] std::size_t count() const noexcept { return count_->load(); }
-
-  tally() {
-    void* const page =
-        ::mmap(nullptr, sizeof *count_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(page != MAP_FAILED);
-    count_ = ::new (page) std::atomic<std::size_t>{0};
-  }
-  tally(const tally&) = delete;
-  tally& operator=(const tally&) = delete;
-  ~tally() { ::munmap(count_, sizeof *count_); }
-
- private:
-  std::atomic<std::size_t>* count_ = nullptr;
-};
-
 /// Runs `body(communicator&)` on `ranks` processes; the one that is `victim` gets killed in
 /// it, and the others must get peer_dead naming it. Afterwards nothing is left.
 template <class Body>
@@ -115,7 +92,7 @@ void check_death(std::size_t ranks, std::size_t victim, Body body) {
   CAPTURE(ranks);
   CAPTURE(victim);
   const traces before = traces::now();
-  const tally told;
+  const test::tally told;
   const auto start = steady_clock::now();
   const int worst_status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
     communicator comm{peerbus::unified_bus{boot}, patient};
@@ -346,7 +323,7 @@ TEST_CASE("a wait for the dead, and for somebody who waits for the dead") {
 
 TEST_CASE("several die at once") {
   const traces before = traces::now();
-  const tally told;
+  const test::tally told;
   const int worst_status = peerbus::run_local(6, [&](peerbus::bootstrap& boot) {
     communicator comm{peerbus::unified_bus{boot}, patient};
     exchange moe{comm, config};
@@ -365,7 +342,7 @@ TEST_CASE("several die at once") {
 }
 
 TEST_CASE("a rank that throws takes the others along, and is told from one that was killed") {
-  const tally told;
+  const test::tally told;
   const int worst_status = peerbus::run_local(4, [&](peerbus::bootstrap& boot) {
     communicator comm{peerbus::unified_bus{boot}, patient};
     exchange moe{comm, config};

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/verbs/arrivals.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
@@ -32,15 +33,20 @@ struct connection {
   local_bytes scratch;      ///< one entry for each request on the first queue, then one more
 
   arrivals coming;
-  std::atomic<std::uint32_t> broken{0};  ///< 0, or 1 + the ibv_wc_status that ended it
+  /// 0, or what ended it: 1 + an ibv_wc_status, or an errno beyond `errno_base`.
+  std::atomic<std::uint32_t> broken{0};
+
+  static constexpr std::uint32_t errno_base = 1U << 16U;
+  static constexpr std::uint32_t code_of(ibv_wc_status why) noexcept {
+    return 1U + static_cast<std::uint32_t>(why);
+  }
 
   /// The first reason stands, but for "flushed", which only follows from another.
   /// Returns: whether the connection was whole until now.
-  bool break_with(ibv_wc_status why) noexcept {
-    const std::uint32_t code = 1U + static_cast<std::uint32_t>(why);
+  bool break_with(std::uint32_t code) noexcept {
     std::uint32_t seen = 0;
     if (broken.compare_exchange_strong(seen, code, std::memory_order_relaxed)) return true;
-    if (seen == 1U + IBV_WC_WR_FLUSH_ERR) broken.store(code, std::memory_order_relaxed);
+    if (seen == code_of(IBV_WC_WR_FLUSH_ERR)) broken.store(code, std::memory_order_relaxed);
     return false;
   }
   [[nodiscard]] bool is_broken() const noexcept {
@@ -48,12 +54,20 @@ struct connection {
   }
   /// What broke it, for people.
   [[nodiscard]] std::string describe() const {
-    const auto status = static_cast<ibv_wc_status>(broken.load(std::memory_order_relaxed) - 1U);
+    const std::uint32_t code = broken.load(std::memory_order_relaxed);
+    if (code > errno_base)
+      return concat("a request was not taken: ",
+                    describe_errno(static_cast<int>(code - errno_base)));
+    const auto status = static_cast<ibv_wc_status>(code - 1U);
     const char* meaning = "";
     switch (status) {
       case IBV_WC_RETRY_EXC_ERR:
         meaning = ": nothing was acknowledged; its link is down or its process gone";
         break;
+      case IBV_WC_LOC_QP_OP_ERR:
+        meaning = ": this host's device could not send; is the link of its port up?";
+        break;
+      case IBV_WC_RESP_TIMEOUT_ERR: meaning = ": the peer looked at nothing for too long"; break;
       case IBV_WC_REM_ACCESS_ERR: meaning = ": the peer's device refused the remote key"; break;
       case IBV_WC_WR_FLUSH_ERR: meaning = ": its queue pair is in the error state"; break;
       case IBV_WC_LOC_PROT_ERR: meaning = ": this device refused the local key"; break;

@@ -322,11 +322,23 @@ class data_path {
     return net_->stall(to, [&]() noexcept { return queue.completed_up_to(posted); });
   }
 
+  /// Writes nothing to the peer: its device acknowledges that, or the connection breaks. Not if
+  /// other requests are on their way, which tell as much.
+  void probe(connection& to) noexcept {
+    const std::unique_lock turn{to.sending, std::try_to_lock};
+    send_queue& queue = to.queues[0];
+    if (!turn || to.is_broken() || !queue.chain().empty() || !queue.completed_up_to(queue.posted()))
+      return;
+    queue.chain().append(IBV_WR_RDMA_WRITE, {}, {});
+    static_cast<void>(net_->post(to, queue));
+  }
+
   [[nodiscard]] errc wait_slowly(signal_word& word, std::uint64_t value, deadline until,
                                  std::optional<rank_id> awaited) noexcept {
     const wait_thresholds& thresholds = net_->waiting();
     const auto pause = thresholds.check_interval;
     auto next_check = deadline::after(pause);
+    auto next_probe = deadline::after(net_->options().probe_interval);
     for (std::uint32_t i = 0;; ++i) {
       net_->look();
       if (word.value() >= value) return errc::ok;
@@ -337,6 +349,11 @@ class data_path {
           return word.value() >= value ? errc::ok : found;
         }
         next_check = deadline::after(pause);
+        if (next_probe.expired()) {
+          for (const rank_id peer : all_ranks{net_->size()})
+            if (peer != net_->rank() && (!awaited || *awaited == peer)) probe(net_->to(peer));
+          next_probe = deadline::after(net_->options().probe_interval);
+        }
       }
       if (until.expired()) return errc::timed_out;
       if (i < thresholds.yields) {

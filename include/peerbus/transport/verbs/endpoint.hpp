@@ -132,9 +132,9 @@ class endpoint {
           code != errc::ok)
         return code;
     if (failed == 0) return errc::ok;
-    // What the device says of a queue pair that has failed; the completions say why.
-    look();
-    break_connection(to, IBV_WC_WR_FLUSH_ERR);
+    look();  // If the queue pair has failed, its completions say why.
+    if (!to.is_broken())
+      break_connection(to, connection::errno_base + static_cast<std::uint32_t>(failed));
     return errc::unreachable;
   }
 
@@ -199,13 +199,21 @@ class endpoint {
     return errc::ok;
   }
 
-  /// "no connection to rank 3: transport retry counter exceeded: …", or nothing.
+  /// "no connection to rank 3 any more: transport retry counter exceeded: …", and who keeps this
+  /// rank waiting for acknowledgements; or nothing.
   [[nodiscard]] std::string describe_trouble() const {
     std::string text;
-    for (const rank_id peer : all_ranks{size()})
-      if (to(peer).is_broken())
-        text += concat(text.empty() ? "" : "; ", "no connection to ", peer,
-                       " any more: ", to(peer).describe());
+    for (const rank_id peer : all_ranks{size()}) {
+      const connection& one = to(peer);
+      std::uint32_t open = 0;
+      for (std::uint32_t q = 0; q < options_.queue_pairs_per_peer; ++q)
+        open += one.queues[q].on_their_way();
+      if (!one.is_broken() && open == 0) continue;
+      text += text.empty() ? "" : "; ";
+      text += one.is_broken() ? concat("no connection to ", peer, " any more: ", one.describe())
+                              : concat(peer, " has not acknowledged ", open,
+                                       " requests yet (its link may be down, or it is busy)");
+    }
     return text;
   }
 
@@ -291,7 +299,10 @@ class endpoint {
   }
 
   void break_connection(connection& with, ibv_wc_status why) noexcept {
-    if (with.break_with(why)) broken_.fetch_add(1, std::memory_order_relaxed);
+    break_connection(with, connection::code_of(why));
+  }
+  void break_connection(connection& with, std::uint32_t code) noexcept {
+    if (with.break_with(code)) broken_.fetch_add(1, std::memory_order_relaxed);
   }
 
   // The control memory: a word per rank that `quiet` of that rank adds to, then per rank the

@@ -29,6 +29,9 @@ struct verbs_options {
   /// How long such a call waits at most before it returns `timed_out`.
   std::chrono::milliseconds stall_timeout{30'000};
 
+  /// A rank that waits for a peer asks its device this often whether it can still be reached, so
+  /// that a broken link is noticed by those too who have nothing to send.
+  std::chrono::milliseconds probe_interval{1'000};
   /// How long the ranks may take to connect.
   std::chrono::milliseconds setup_timeout{30'000};
 

@@ -51,7 +51,7 @@ class request_chain {
   [[nodiscard]] bool extend_write(const local_bytes& from, const remote_place& to) noexcept {
     if (count_ == 0) return false;
     ibv_send_wr& last = requests_[count_ - 1];
-    if (last.opcode != IBV_WR_RDMA_WRITE || last.wr.rdma.rkey != to.key ||
+    if (last.opcode != IBV_WR_RDMA_WRITE || last.num_sge == 0 || last.wr.rdma.rkey != to.key ||
         last.wr.rdma.remote_addr + last_bytes_ != to.address ||
         from.length > most_merged_bytes - last_bytes_)
       return false;

@@ -40,7 +40,7 @@ class send_queue {
   }
   /// A number below `places(depth)` for the next request: no other that is on its way has the same.
   [[nodiscard]] std::uint32_t next_place() const noexcept {
-    return (posted_ + chain_.count()) & (places(depth_) - 1);
+    return (posted() + chain_.count()) & (places(depth_) - 1);
   }
   [[nodiscard]] static constexpr std::uint32_t places(std::uint32_t depth) noexcept {
     return std::bit_ceil(depth);  // A power of two, so that the count of requests may wrap around.
@@ -62,13 +62,15 @@ class send_queue {
       return EAGAIN;
     }
     unposted_ = nullptr;
-    if (failed == 0) posted_ += chain_.count();
+    if (failed == 0) posted_.store(posted() + chain_.count(), std::memory_order_relaxed);
     chain_.clear();
     return failed;
   }
 
   /// Requests so far, chain excluded; they are complete once `completed_up_to` says so.
-  [[nodiscard]] std::uint32_t posted() const noexcept { return posted_; }
+  [[nodiscard]] std::uint32_t posted() const noexcept {
+    return posted_.load(std::memory_order_relaxed);  // order: none; whoever posts knows it.
+  }
   [[nodiscard]] bool completed_up_to(std::uint32_t posted) const noexcept {
     // order: acquire; pairs with the release in `complete`: what was got is there.
     const std::uint32_t done = completed_.load(std::memory_order_acquire);
@@ -78,13 +80,17 @@ class send_queue {
     completed_.store(up_to, std::memory_order_release);
   }
 
- private:
+  /// Posted and not complete.
   [[nodiscard]] std::uint32_t on_their_way() const noexcept {
-    return posted_ - completed_.load(std::memory_order_acquire);  // order: as above.
+    return posted() - completed_.load(std::memory_order_acquire);  // order: as above.
   }
 
+ private:
   void finish(request_chain& chain) const noexcept {
+    std::uint32_t position = posted();
     for (ibv_send_wr* one = chain.first(); one != nullptr; one = one->next) {
+      // On all of them: one that fails completes whether it asked for that or not.
+      one->wr_id = std::uint64_t{number_} << 32U | ++position;
       std::size_t length = 0;
       for (int i = 0; i < one->num_sge; ++i) length += one->sg_list[i].length;
       const bool carries = one->opcode == IBV_WR_RDMA_WRITE || one->opcode == IBV_WR_SEND ||
@@ -92,7 +98,6 @@ class send_queue {
       if (carries && length != 0 && length <= most_inline_) one->send_flags |= IBV_SEND_INLINE;
     }
     chain.last().send_flags |= IBV_SEND_SIGNALED;
-    chain.last().wr_id = std::uint64_t{number_} << 32U | (posted_ + chain.count());
   }
 
   queue_pair pair_;
@@ -101,7 +106,7 @@ class send_queue {
   std::uint32_t number_ = 0;
   std::uint32_t depth_ = 0;
   std::uint32_t most_inline_ = 0;
-  std::uint32_t posted_ = 0;
+  std::atomic<std::uint32_t> posted_{0};
   std::atomic<std::uint32_t> completed_{0};
 };
 

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=300
+#include <infiniband/verbs.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/transport/verbs.hpp>
+
+#include "support/ranks.hpp"
+#include "support/tally.hpp"
+#include "verbs/support.hpp"
+
+// What breaks while ranks talk: each rank gets an error that names the peer and the cause, well
+// before its deadline of a minute, and the same processes can start again.
+
+namespace {
+
+using peerbus::bootstrap;
+using peerbus::deadline;
+using peerbus::errc;
+using peerbus::rank_id;
+using peerbus::signal_id;
+using peerbus::verbs;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+using communicator = peerbus::communicator<verbs>;
+using window = peerbus::window<verbs>;
+
+constexpr peerbus::communicator_options patient{.timeout = std::chrono::minutes{1}};
+constexpr seconds hang{30};
+
+/// One dispatch and combine of a token that goes to an expert of each rank.
+void do_a_round(communicator& comm) {
+  const std::size_t ranks = comm.size();
+  peerbus::moe::exchange moe{comm,
+                             {.experts = ranks, .hidden = 64, .top_k = ranks, .max_tokens = 4},
+                             peerbus::codec::int8_per_token{}};
+  std::vector<peerbus::bf16> tokens(64, peerbus::bf16{1.0F});
+  std::vector<std::int32_t> experts(ranks);
+  for (std::size_t e = 0; e < ranks; ++e) experts[e] = static_cast<std::int32_t>(e);
+  const std::vector<float> weights(ranks, 1.0F);
+  std::vector<peerbus::bf16> out(64);
+  auto rows = moe.dispatch(tokens, {experts, weights});
+  for (auto& expert : rows.experts())
+    for (peerbus::bf16& value : expert.outputs()) value = peerbus::bf16{2.0F};
+  moe.combine(rows, out);
+  test::expect_equal(static_cast<float>(out[63]), 2.0F * static_cast<float>(ranks), "the sum");
+}
+
+/// Calls `f`, which must throw an `error` with one of `codes` whose text has all of `fragments`,
+/// before any deadline passes.
+template <class F>
+void expect_break(std::vector<errc> codes, std::vector<std::string> fragments, F&& f) {
+  const auto start = steady_clock::now();
+  try {
+    f();
+  } catch (const peerbus::error& caught) {
+    const std::string_view text = caught.what();
+    bool known = false;
+    for (const errc code : codes) known = known || caught.code() == code;
+    if (!known) test::fail("threw '", text, "', expected another code");
+    for (const std::string& part : fragments)
+      if (text.find(part) == std::string_view::npos)
+        test::fail("threw '", text, "', expected it to say '", part, "'");
+    test::expect(steady_clock::now() - start < hang, "an end well before the deadline");
+    return;
+  }
+  test::fail("threw nothing");
+}
+
+/// Two ranks: `harm` spoils what rank 0 has of rank 1, whose next put must tell. Both start again
+/// on the same bootstrap, and it works.
+void check_spoiled(const std::function<void(communicator&, window&)>& harm,
+                   const std::string& cause) {
+  const test::tally told;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    {
+      communicator comm{verbs{boot}, patient};
+      window win = comm.make_window(256, 1);
+      comm.barrier();
+      if (comm.rank() == rank_id{0}) {
+        harm(comm, win);
+        expect_break({errc::unreachable}, {"no connection to rank 1", cause}, [&] {
+          const auto source = win.local().subspan(128, 64);
+          peerbus::errc code = win.put_signal(rank_id{1}, 0, source, signal_id{0}, 1);
+          if (code == errc::ok) code = win.flush(rank_id{1});
+          throw peerbus::error{code, describe_absence(comm.bus())};
+        });
+        told.add();
+      } else {
+        // The device of rank 1 may break its end too; if not, its deadline ends this.
+        const errc code =
+            win.wait(signal_id{0}, 1, deadline::after(std::chrono::seconds{2}), rank_id{0});
+        test::expect(code == errc::unreachable || code == errc::timed_out, "no signal, not '",
+                     to_string(code), "'");
+        for (const std::byte byte : win.local().first(64))
+          test::expect(byte == std::byte{0}, "memory that was not written");
+        told.add();
+      }
+    }
+    communicator again{verbs{boot}, patient};
+    do_a_round(again);
+    again.barrier();
+  });
+  CHECK(worst_status == 0);
+  CHECK(told.count() == 2);
+}
+
+/// A second device on the other end of the first one's link, in the guest that the tests run in.
+/// Returns: whether there is one; on a host with a real device there is not.
+bool have_two_devices() {
+  return std::system(
+             "ip link show v1 >/dev/null 2>&1 || exit 1; rdma link show rxe1/1 >/dev/null 2>&1 && "
+             "exit 0; for d in all v0 v1; do sysctl -q -w net.ipv4.conf.$d.accept_local=1 "
+             "net.ipv4.conf.$d.rp_filter=0; done; ip addr add 10.9.0.2/24 dev v1 && "
+             "rdma link add rxe1 type rxe netdev v1") == 0;
+}
+
+verbs on_its_own_device(bootstrap& boot) {
+  return verbs{boot, {.device = "rxe" + std::to_string(boot.rank().index() % 2)}};
+}
+
+}  // namespace
+
+TEST_CASE("a rank killed in the middle of a dispatch") {
+  for (const std::size_t ranks : {2U, 3U, 4U}) {
+    CAPTURE(ranks);
+    const std::string before = verbs_test::resources();
+    const std::size_t victim = ranks - 1;
+    const test::tally told;
+    const int worst_status = peerbus::run_local(ranks, [&](bootstrap& boot) {
+      communicator comm{verbs{boot}, patient};
+      do_a_round(comm);
+      if (comm.rank() == rank_id{victim}) {
+        // Its counts are out, its rows never come.
+        peerbus::moe::exchange moe{comm,
+                                   {.experts = 4, .hidden = 64, .top_k = 1, .max_tokens = 4},
+                                   peerbus::codec::int8_per_token{}};
+        static_cast<void>(moe.dispatch_send({}, {std::span<const std::int32_t>{}, {}}));
+        ::raise(SIGKILL);
+      }
+      expect_break({errc::peer_dead}, {"rank " + std::to_string(victim) + " died"}, [&] {
+        peerbus::moe::exchange moe{comm,
+                                   {.experts = 4, .hidden = 64, .top_k = 1, .max_tokens = 4},
+                                   peerbus::codec::int8_per_token{}};
+        static_cast<void>(moe.dispatch({}, {std::span<const std::int32_t>{}, {}}));
+        static_cast<void>(moe.dispatch({}, {std::span<const std::int32_t>{}, {}}));
+      });
+      told.add();
+    });
+    CHECK(worst_status == 128 + SIGKILL);
+    CHECK(told.count() == ranks - 1);
+    CHECK(verbs_test::resources() == before);
+    const int next = peerbus::run_local(ranks, [](bootstrap& boot) {
+      communicator comm{verbs{boot}, patient};
+      do_a_round(comm);
+    });
+    CHECK(next == 0);
+  }
+}
+
+TEST_CASE("a remote key that is wrong") {
+  check_spoiled([](communicator&, window& win) { win.memory().part().parts[1].key ^= 0xffU; },
+                "refused the remote key");
+}
+
+TEST_CASE("a remote address outside the window") {
+  check_spoiled(
+      [](communicator&, window& win) { win.memory().part().parts[1].address += 1U << 20U; },
+      "refused the remote key");
+}
+
+TEST_CASE("a queue pair in the error state") {
+  check_spoiled(
+      [](communicator& comm, window&) {
+        ibv_qp_attr state{};
+        state.qp_state = IBV_QPS_ERR;
+        test::expect_equal(ibv_modify_qp(comm.bus().queue_pair(rank_id{1}), &state, IBV_QP_STATE),
+                           0, "the change of state");
+      },
+      "queue pair is in the error state");
+}
+
+TEST_CASE("a link that goes down, and comes up again") {
+  if (!have_two_devices()) {
+    MESSAGE("NOT TESTED: a link that goes down (it needs the guest's two devices)");
+    return;
+  }
+  const test::tally told;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    const bool first = boot.rank() == rank_id{0};
+    {
+      // Not all devices find out themselves: soft-RoCE does not if its own end has no carrier.
+      communicator comm{on_its_own_device(boot), {.timeout = seconds{10}}};
+      do_a_round(comm);
+      comm.barrier();
+      if (first) verbs_test::shell("ip link set v0 down");
+      expect_break({errc::unreachable, errc::timed_out}, {first ? "rank 1" : "rank 0", "link"},
+                   [&] {
+                     for (;;) do_a_round(comm);
+                   });
+      told.add();
+    }
+    if (first)
+      verbs_test::shell(
+          "ip link set v0 up; for i in $(seq 100); do rdma link | grep -c 'state ACTIVE' | grep -q "
+          "2 "
+          "&& exit 0; sleep 0.1; done; rdma link; exit 1");
+    // Rank 1 waits here for rank 0.
+    static_cast<void>(boot.allgather({}, deadline::after(seconds{60}), "link is up"));
+    communicator again{on_its_own_device(boot), patient};
+    do_a_round(again);
+    again.barrier();
+  });
+  CHECK(worst_status == 0);
+  CHECK(told.count() == 2);
+}
+
+TEST_CASE("a peer that does not look at its signals for long") {
+  // The queue of rank 0 fills; it gives up after its stall timeout and says for whom it waited.
+  const int worst_status = peerbus::run_local(2, [](bootstrap& boot) {
+    communicator comm{verbs{boot, {.queue_depth = 8, .stall_timeout = std::chrono::seconds{2}}},
+                      patient};
+    window win = comm.make_window(64, 1);
+    comm.barrier();
+    if (comm.rank() == rank_id{0}) {
+      errc code = errc::ok;
+      for (std::uint64_t n = 1; code == errc::ok && n < 10'000; ++n)
+        code = win.signal(rank_id{1}, signal_id{0}, n);
+      test::expect_code(code, errc::timed_out, "a signal too many");
+      const std::string trouble = comm.bus().describe_trouble();
+      test::expect(trouble.find("no connection to rank 1") != std::string::npos, "its name in '",
+                   trouble, "'");
+    }
+    // Rank 1 looks at nothing until rank 0 is through.
+    static_cast<void>(boot.allgather({}, deadline::after(seconds{60}), "rank 0 has given up"));
+  });
+  CHECK(worst_status == 0);
+}
