@@ -53,7 +53,7 @@ class request_chain {
     ibv_send_wr& last = requests_[count_ - 1];
     if (last.opcode != IBV_WR_RDMA_WRITE || last.num_sge == 0 || last.wr.rdma.rkey != to.key ||
         last.wr.rdma.remote_addr + last_bytes_ != to.address ||
-        from.length > most_merged_bytes - last_bytes_)
+        last_bytes_ + std::uint64_t{from.length} > most_merged_bytes)
       return false;
     ibv_sge& end = last.sg_list[last.num_sge - 1];
     if (end.lkey == from.key && end.addr + end.length == from.address) {
