@@ -51,7 +51,8 @@ class connector {
  public:
   /// Of what notices and greetings look like on the wire.
   static constexpr std::uint64_t protocol_version = 1;
-  static constexpr std::uint32_t most_inline_bytes = 64;
+  /// As long as the pieces of a request, which share their place in a device's queue.
+  static constexpr std::uint32_t most_inline_bytes = request_chain::most_pieces * sizeof(ibv_sge);
 
   /// Collective. Throws, on all ranks: `error` unsupported, invalid_argument, mismatch,
   /// out_of_memory, system; or as `bootstrap::allgather`.
@@ -110,6 +111,11 @@ class connector {
   /// Makes everything that needs no peer; the queue pairs can receive from then on.
   void open() {
     const std::size_t queues = net_.size() * net_.options_.queue_pairs_per_peer;
+    const auto deepest = static_cast<std::uint32_t>(net_.port_.limits.max_qp_wr);
+    if (net_.options_.queue_depth > deepest)
+      throw error{errc::invalid_argument,
+                  concat("verbs: queue_depth is ", net_.options_.queue_depth, ", but ",
+                         net_.port_.describe(), " takes at most ", deepest)};
     net_.domain_.reset(ibv_alloc_pd(net_.port_.device.get()));
     require(net_.domain_, "making a protection domain");
     net_.channel_.reset(ibv_create_comp_channel(net_.port_.device.get()));
@@ -189,8 +195,9 @@ class connector {
     mine.gid = net_.port_.gid;
     bootstrap::contribution said;
     const auto append = [&said](const void* from, std::size_t length) {
-      const auto* const start = static_cast<const std::byte*>(from);
-      said.bytes.insert(said.bytes.end(), start, start + length);
+      const std::size_t at = said.bytes.size();
+      said.bytes.resize(at + length);
+      std::memcpy(said.bytes.data() + at, from, length);
     };
     append(&mine, sizeof mine);
     for (const rank_id peer : all_ranks{net_.size()})

@@ -40,7 +40,7 @@ namespace peerbus::detail::rdma {
 
 /// Receive requests on each queue pair: how many signals of one peer the device holds while this
 /// rank does not look. Beyond that the peer's device tries again until there is room.
-inline constexpr std::uint32_t receive_depth = 64;
+inline constexpr std::uint32_t receive_depth = 60;
 
 /// Everything that a rank has of the network, and what moves it along: looking at completions. Made
 /// by `connect`.
@@ -66,8 +66,10 @@ class endpoint {
         if (queue.pair() == nullptr) continue;
         static_cast<void>(post(to, queue));
         while (!to.is_broken() && !queue.completed_up_to(queue.posted()) && !until.expired() &&
-               members_->state(rank_id{r}) == rank_state::running)
+               members_->state(rank_id{r}) == rank_state::running) {
           look();
+          ::sched_yield();
+        }
       }
     }
     connections_.reset();

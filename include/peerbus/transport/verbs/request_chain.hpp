@@ -30,7 +30,7 @@ struct remote_place {
 class request_chain {
  public:
   static constexpr std::size_t most_requests = 16;
-  static constexpr std::size_t most_pieces = 4;  ///< that one request gathers
+  static constexpr std::size_t most_pieces = 3;  ///< that one request gathers
   /// Beyond this a request is long enough, and a further write begins another.
   static constexpr std::uint32_t most_merged_bytes = 1U << 20U;
 

@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -160,8 +159,9 @@ class window_maker {
 
   template <class Value>
   static void append(std::vector<std::byte>& said, const Value& value) {
-    const auto bytes = std::as_bytes(std::span{&value, 1});
-    said.insert(said.end(), bytes.begin(), bytes.end());
+    const std::size_t at = said.size();
+    said.resize(at + sizeof value);
+    std::memcpy(said.data() + at, &value, sizeof value);
   }
 
   endpoint* net_;

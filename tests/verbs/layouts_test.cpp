@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=400
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/codec/int8_per_token.hpp>
+
+#include "conformance/layout_suite.hpp"
+#include "verbs/support.hpp"
+
+TEST_CASE("every layout, outputs at either end, attachments") {
+  for (const std::size_t n : {1U, 2U, 3U, 4U, 8U})
+    conformance::check_layouts<verbs_test::plain, peerbus::codec::int8_per_token>(n, 1);
+}
