@@ -23,6 +23,7 @@
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "support/background.hpp"
 #include "support/exchange_check.hpp"
 #include "support/indirect.hpp"
 #include "support/oracle.hpp"
@@ -121,10 +122,10 @@ void check_no_allocation_in_flight(std::size_t ranks, Layout layout) {
   const int worst_status = Group::run(ranks, [layout](auto& comm) {
     auto three = config;
     three.in_flight = 3;
-    three.attachments = {8};
+    three.attachments = {8, 512};
     peerbus::moe::exchange moe{comm, three, peerbus::codec::int8_per_token{}, layout};
     const auto inputs = make_inputs(comm.size(), comm.rank().index());
-    const std::vector<std::byte> attached(config.max_tokens * 8);
+    const std::vector<std::byte> attached(config.max_tokens * 512);
     std::vector<peerbus::bf16> out(config.max_tokens * config.hidden);
     std::size_t next = 0;
     expect_no_allocation([&] {
@@ -134,7 +135,8 @@ void check_no_allocation_in_flight(std::size_t ranks, Layout layout) {
         mine[i] = &inputs[next++ % inputs.size()];
         begun[i] = moe.dispatch_send(
             mine[i]->tokens, {mine[i]->experts, mine[i]->weights},
-            {.attachments = {std::span<const std::byte>{attached}.first(mine[i]->count * 8)}});
+            {.attachments = {std::span<const std::byte>{attached}.first(mine[i]->count * 8),
+                             std::span<const std::byte>{attached}.first(mine[i]->count * 512)}});
       }
       const auto b = moe.dispatch_recv(begun[1]);
       const auto a = moe.dispatch_recv(begun[0]);
@@ -215,11 +217,14 @@ TEST_CASE("halves of operations with three batches in flight allocate nothing, i
     check_no_allocation_in_flight<loopback>(n, moe::compact{.alignment = 8, .zero_gaps = true});
     check_no_allocation_in_flight<loopback>(n, moe::padded{});
     check_no_allocation_in_flight<loopback>(n, moe::rank_major{});
+    check_no_allocation_in_flight<staged>(n, moe::padded{});
     check_no_allocation_in_flight<staged>(n, moe::rank_major{});
   }
 }
 
 TEST_CASE("lanes allocate nothing") {
-  for (const std::size_t n : {1U, 2U})
+  for (const std::size_t n : {1U, 2U}) {
     check_no_allocation_in_lanes<test::threads_over<peerbus::loopback>>(n);
+    check_no_allocation_in_lanes<test::threads_over<test::background<peerbus::loopback>>>(n);
+  }
 }

@@ -13,6 +13,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/plan.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/routing.hpp>
@@ -26,7 +27,36 @@ using peerbus::moe::dispatch_plan;
 using peerbus::moe::exchange_config;
 using peerbus::moe::refusal;
 using peerbus::moe::refusal_reason;
+using peerbus::moe::road;
 using peerbus::moe::routing;
+
+namespace {
+
+/// The copies in the order of their places, against the same found by comparing all places.
+void check_sorted(dispatch_plan& plan, std::size_t ranks) {
+  plan.sort_copies();
+  std::vector<std::uint32_t> wanted;
+  const std::size_t copies = plan.geometry().copies_per_token;
+  for (std::size_t t = 0; t < plan.tokens(); ++t)
+    for (std::size_t slot = 0; slot < copies; ++slot)
+      if (plan.places(t)[slot].sent())
+        wanted.push_back(static_cast<std::uint32_t>(t * copies + slot));
+  const auto place = [&](std::uint32_t copy) { return plan.places(copy / copies)[copy % copies]; };
+  std::sort(wanted.begin(), wanted.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::pair{place(a).rank, place(a).row} < std::pair{place(b).rank, place(b).row};
+  });
+  CHECK(std::equal(wanted.begin(), wanted.end(), plan.sorted().begin(), plan.sorted().end()));
+  std::size_t end = 0;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto range = plan.sorted_to(rank_id{r});
+    CHECK(range.begin == end);
+    for (; end < wanted.size() && place(wanted[end]).rank == r; ++end)
+      CHECK(plan.place_of(wanted[end]).row == place(wanted[end]).row);
+    CHECK(range.end == end);
+  }
+}
+
+}  // namespace
 
 // All ranks of a group planned side by side, against the rows that the oracle lists.
 TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order has it") {
@@ -42,7 +72,7 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
     std::vector<dispatch_plan> plans;
     const auto geometry = peerbus::moe::compact{}.geometry(config, shape.ranks);
     for (std::size_t r = 0; r < shape.ranks; ++r)
-      plans.emplace_back(config, geometry, rank_id{r}, shape.ranks);
+      plans.emplace_back(config, geometry, rank_id{r}, shape.ranks, road::staged);
 
     // Twice over: nothing of an earlier dispatch may remain.
     for (std::uint64_t round = 0; round < 2; ++round) {
@@ -87,6 +117,7 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
         blocks[owners[e]].back().push_back(next_row[owners[e]]);
       }
       for (std::size_t r = 0; r < shape.ranks; ++r) {
+        check_sorted(plans[r], shape.ranks);
         CHECK(plans[r].tokens() == inputs[r].count);
         CHECK(plans[r].end() == next_row[r]);
         for (std::size_t b = 0; b < blocks[r].size(); ++b) {
@@ -119,11 +150,14 @@ struct planned_group {
     for (std::size_t r = 0; r < of.ranks; ++r) {
       inputs.push_back(
           oracle::make_input(of, r, numbers.below(most_tokens + 1), kind, numbers.next()));
-      plans.emplace_back(config, layout.geometry(config, of.ranks), rank_id{r}, of.ranks);
+      plans.emplace_back(config, layout.geometry(config, of.ranks), rank_id{r}, of.ranks,
+                         road::staged);
       REQUIRE_FALSE(plans[r].count(inputs[r].tokens, {inputs[r].experts, inputs[r].weights}));
     }
-    for (dispatch_plan& plan : plans)
+    for (dispatch_plan& plan : plans) {
       plan.place([&](rank_id source) { return plans[source.index()].counts(); });
+      check_sorted(plan, of.ranks);
+    }
   }
 
   [[nodiscard]] std::size_t copies_sent() const {

@@ -4,11 +4,14 @@
 // Model check of the claim in docs/memory_model.md that an exchange never overwrites what somebody
 // still reads: every interleaving of a few ranks, one memory access at a time, over schedules of
 // halves of operations, with several batches in flight, rows that leave at whichever later call
-// finds the counts complete, refusals, and combines that never come.
+// finds the counts complete, refusals, and combines that never come. Where rows and outputs pass
+// through registered memory, each put is somebody of its own, who may read its source and deliver
+// it at any time between the put and the signal that follows it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -34,6 +37,16 @@ enum class broken {
   one_refusal_generation,
   refusals_shared_by_sets,
   outputs_unannounced,
+  one_set_of_staging,
+  one_set_of_returned,
+  refused_outputs_unsettled,
+};
+
+/// Where rows are written and outputs lie.
+enum class outputs {
+  at_expert,  ///< written and read in place
+  at_home,    ///< likewise
+  put_home,   ///< all is put by the transport, rows from staging, outputs into slots at home
 };
 
 struct model {
@@ -44,7 +57,7 @@ struct model {
   /// refused by rank number mod ranks; each with the number of its dispatch.
   std::string_view schedule;
   broken fault = broken::nothing;
-  bool at_home = false;             ///< where outputs lie
+  outputs where = outputs::at_expert;
   std::string_view of_last_rank{};  ///< its schedule, if it is another
 };
 
@@ -58,6 +71,7 @@ struct step {
     skip_unless,   ///< signal `cell` is at least `value`, or go to `target`
     skip_if_done,  ///< note `value` is made, go to `target`
     done,          ///< make note `value`
+    begin,         ///< raise `cell`, which a transfer of this rank's waits for
   };
   kind what;
   std::size_t cell = 0;
@@ -83,7 +97,8 @@ class names {
   std::vector<std::string> texts_;
 };
 
-/// The protocol of moe/exchange.hpp as rank `me` runs it.
+/// The protocol of moe/exchange.hpp as rank `me` runs it, and the transfers that its puts and their
+/// signals are.
 class program {
  public:
   program(std::size_t me, const model& m, names& cells) : me_{me}, m_{m}, cells_{&cells} {
@@ -97,6 +112,7 @@ class program {
     }
   }
   [[nodiscard]] const std::vector<step>& steps() const { return steps_; }
+  [[nodiscard]] const std::vector<std::vector<step>>& transfers() const { return transfers_; }
 
  private:
   using kind = step::kind;
@@ -140,7 +156,18 @@ class program {
     return (*cells_)("row", at, slot, m_.fault == broken::one_set_of_rows ? 0 : set_of(n));
   }
   std::size_t output(std::size_t at, std::size_t slot, int n) {
-    return (*cells_)("output", at, m_.at_home ? slot : 0, set_of(n));
+    return (*cells_)("output", at, m_.where == outputs::at_home ? slot : 0, set_of(n));
+  }
+  std::size_t staged(int n) {
+    return (*cells_)("staged", me_, 0, m_.fault == broken::one_set_of_staging ? 0 : set_of(n));
+  }
+  std::size_t returned(std::size_t at, std::size_t slot, int n) {
+    return (*cells_)("returned", at, slot, m_.fault == broken::one_set_of_returned ? 0 : set_of(n));
+  }
+  /// Of attempt `attempt`, or of the rows if that is 0: whether the transfer to `to` may begin, and
+  /// whether it has ended.
+  std::size_t bell(std::string_view which, std::size_t to, int n, int attempt) {
+    return (*cells_)(which, me_ * m_.ranks + to, static_cast<std::size_t>(n), attempt);
   }
   std::size_t refusal(std::size_t from, std::size_t to, int n, int attempt) {
     const int generation = m_.fault == broken::one_refusal_generation ? 0 : attempt % 2;
@@ -188,7 +215,34 @@ class program {
     advance(0);
   }
 
+  /// Puts what `source` holds into `target` at rank `to`, some time, then raises `signal` there.
+  void transfer(std::size_t to, int n, int attempt, std::size_t source, std::size_t target,
+                int value, std::size_t signal, int epoch) {
+    const std::size_t begin = bell("begin", to, n, attempt);
+    add(kind::begin, begin, 1);
+    // Code for the same transfer may be at several places of the program.
+    if (!begun_.insert(begin).second) return;
+    transfers_.push_back({{kind::wait, begin, 1},
+                          {kind::read, source, value},
+                          {kind::write, target, value},
+                          {kind::raise, signal, epoch},
+                          {kind::raise, bell("end", to, n, attempt), 1}});
+  }
+
+  void put_rows(int n) {
+    add(kind::write, staged(n), n);
+    for (std::size_t to = 0; to < m_.ranks; ++to)
+      for (std::size_t slot = 0; slot < m_.ranks; ++slot) {
+        if (writer(slot, n) != me_) continue;
+        if (to == me_)
+          add(kind::write, row(me_, slot, n), n);
+        else
+          transfer(to, n, 0, staged(n), row(to, slot, n), n, signal("rows!", me_, to, n), n);
+      }
+  }
+
   void send_rows(int n) {
+    if (m_.where == outputs::put_home) return put_rows(n);
     for (std::size_t to = 0; to < m_.ranks; ++to)
       for (std::size_t slot = 0; slot < m_.ranks; ++slot)
         if (writer(slot, n) == me_) add(kind::write, row(to, slot, n), n);
@@ -237,8 +291,8 @@ class program {
 
   void run(int n) {
     read_rows(n);
-    const int version = versions_[n] = ++set_at(n).outputs;
-    if (!m_.at_home) return add(kind::write, output(me_, 0, n), version);
+    const int version = versions_[n] = 32 * set_of(n) + ++set_at(n).outputs;
+    if (m_.where != outputs::at_home) return add(kind::write, output(me_, 0, n), version);
     for (std::size_t home = 0; home < m_.ranks; ++home)
       for (std::size_t slot = 0; slot < m_.ranks; ++slot)
         if (writer(slot, n) == me_) add(kind::write, output(home, slot, n), version);
@@ -250,8 +304,14 @@ class program {
       every_peer([&](std::size_t peer) {
         add(kind::write, refusal(me_, peer, n, attempt), 100 * set_of(n) + attempt);
       });
-    every_peer(
-        [&](std::size_t peer) { add(kind::raise, signal("outputs!", me_, peer, n), attempt); });
+    every_peer([&](std::size_t peer) {
+      const std::size_t announced = signal("outputs!", me_, peer, n);
+      if (m_.where != outputs::put_home || refusing) return add(kind::raise, announced, attempt);
+      for (std::size_t slot = 0; slot < m_.ranks; ++slot)
+        if (writer(slot, n) == me_)
+          transfer(peer, n, attempt, output(me_, 0, n), returned(peer, slot, n), versions_[n],
+                   announced, attempt);
+    });
     advance(0);
   }
   void await_outputs(int n) {
@@ -265,14 +325,21 @@ class program {
     await_outputs(n);
     const std::size_t who = static_cast<std::size_t>(n) % m_.ranks;
     const int attempt = set_at(n).attempts;
-    if (who != me_) add(kind::read, refusal(who, me_, n, attempt), 100 * set_of(n) + attempt);
+    if (who == me_) return;
+    add(kind::read, refusal(who, me_, n, attempt), 100 * set_of(n) + attempt);
+    if (m_.where == outputs::put_home && m_.fault != broken::refused_outputs_unsettled)
+      every_peer([&](std::size_t peer) { add(kind::wait, bell("end", peer, n, attempt), 1); });
   }
   void finish(int n) {
     advance(0);
     await_outputs(n);
     const int version = versions_[n];
-    for (std::size_t other = 0; other < m_.ranks; ++other)
-      add(kind::read, m_.at_home ? output(me_, other, n) : output(other, 0, n), version);
+    for (std::size_t other = 0; other < m_.ranks; ++other) {
+      std::size_t from = m_.where == outputs::at_home ? output(me_, other, n) : output(other, 0, n);
+      if (m_.where == outputs::put_home)
+        from = writer(other, n) == me_ ? output(me_, 0, n) : returned(me_, other, n);
+      add(kind::read, from, version);
+    }
   }
 
   std::size_t me_;
@@ -282,9 +349,11 @@ class program {
   std::map<int, int> versions_;   ///< of the outputs of a dispatch
   std::vector<dispatched> open_;  ///< dispatches that are not received yet
   std::vector<step> steps_;
+  std::set<std::size_t> begun_;  ///< transfers that are in the list
+  std::vector<std::vector<step>> transfers_;
 };
 
-/// Where all ranks are, what they have noted, and what all cells hold, as bytes.
+/// Where all ranks and transfers are, what they have noted, and what all cells hold, as bytes.
 class machine {
  public:
   machine(std::size_t ranks, std::size_t cells) : ranks_{ranks}, bytes_(4 * ranks + cells, '\0') {}
@@ -327,13 +396,20 @@ verdict explore(const model& m) {
   using kind = step::kind;
   names cells;
   std::vector<std::vector<step>> programs;
-  for (std::size_t r = 0; r < m.ranks; ++r) programs.push_back(program{r, m, cells}.steps());
+  std::vector<std::vector<step>> transfers;
+  for (std::size_t r = 0; r < m.ranks; ++r) {
+    const program one{r, m, cells};
+    programs.push_back(one.steps());
+    transfers.insert(transfers.end(), one.transfers().begin(), one.transfers().end());
+  }
+  programs.insert(programs.end(), transfers.begin(), transfers.end());
 
   verdict result;
   std::unordered_set<std::string> seen;
   std::vector<machine> open;
   const auto reach = [&](machine one) {
-    // Notes are a rank's own: nobody can tell when it makes or reads them.
+    // Notes are a rank's own: nobody can tell when it makes or reads them. Nor when a transfer may
+    // begin, as it may then wait.
     for (std::size_t r = 0; r < m.ranks; ++r)
       while (one.at(r) < programs[r].size()) {
         const step& next = programs[r][one.at(r)];
@@ -342,43 +418,51 @@ verdict explore(const model& m) {
           one.go(r, one.at(r) + 1);
         } else if (next.what == kind::skip_if_done) {
           one.go(r, one.noted(r, next.value) ? next.target : one.at(r) + 1);
+        } else if (next.what == kind::begin) {
+          one.set(next.cell, next.value);
+          one.go(r, one.at(r) + 1);
         } else {
           break;
         }
       }
     if (seen.insert(one.bytes()).second) open.push_back(std::move(one));
   };
-  reach(machine{m.ranks, cells.count()});
+  reach(machine{programs.size(), cells.count()});
   while (!open.empty() && result.wrong_read.empty()) {
     const machine state = open.back();
     open.pop_back();
     ++result.states;
     bool moved = false;
     bool ended = true;
-    for (std::size_t r = 0; r < m.ranks; ++r) {
+    for (std::size_t r = 0; r < programs.size(); ++r) {
       const std::size_t at = state.at(r);
       if (at == programs[r].size()) continue;
-      ended = false;
-      const step& next = programs[r][at];
+      ended = ended && r >= m.ranks;
       machine after = state;
-      after.go(r, at + 1);
-      switch (next.what) {
-        case kind::write:
-        case kind::raise: after.set(next.cell, next.value); break;
-        case kind::read:
-          if (state.cell(next.cell) != next.value)
-            result.wrong_read = peerbus::detail::concat(
-                "rank ", r, " reads ", cells.text(next.cell), ", which holds ",
-                state.cell(next.cell), ", not ", next.value);
-          break;
-        case kind::wait:
-          if (state.cell(next.cell) < next.value) continue;
-          break;
-        case kind::skip_unless:
-          if (state.cell(next.cell) < next.value) after.go(r, next.target);
-          break;
-        default: break;
+      // A transfer reads its source as late as it may, and delivers at once: a write in between
+      // would be found by one that came as late.
+      bool goes = true;
+      const std::size_t end = r < m.ranks ? at + 1 : programs[r].size();
+      for (std::size_t now = at; now < end && goes; ++now) {
+        const step& next = programs[r][now];
+        after.go(r, now + 1);
+        switch (next.what) {
+          case kind::write:
+          case kind::raise: after.set(next.cell, next.value); break;
+          case kind::read:
+            if (state.cell(next.cell) != next.value)
+              result.wrong_read = peerbus::detail::concat(
+                  r < m.ranks ? "rank " : "transfer ", r, " reads ", cells.text(next.cell),
+                  ", which holds ", state.cell(next.cell), ", not ", next.value);
+            break;
+          case kind::wait: goes = state.cell(next.cell) >= next.value; break;
+          case kind::skip_unless:
+            if (state.cell(next.cell) < next.value) after.go(r, next.target);
+            break;
+          default: break;
+        }
       }
+      if (!goes) continue;
       moved = true;
       reach(std::move(after));
     }
@@ -466,10 +550,11 @@ TEST_CASE("no interleaving of two ranks lets an exchange overwrite what is still
            {2, "S1 R1 X2 X3 R2 X4 R3 E1 R4 X5 s1 r1 R5"},
            {2, "S1 S2 R1 R2 S3 S4 R3 R4 E3 E4 c3 c4 E3 s3 r3 s4 r4"},
            {3, "S1 S2 S3 R2 R1 R3 E1 E2 s2 s1 r1 r2 S4 S5 R5 R4"},
-           {3, "S1 X2 S3 X4 R3 R2 R1 S5 X6 R5 R6 E1 s1 r1 S7 R7"},
+           {3, "S1 X2 S3 R1 X4 R3 R2 R4 S5 X6 R5 R6 E1 s1 r1 S7 R7"},
        }) {
     holds({2, in_flight, schedule});
-    holds({2, in_flight, schedule, broken::nothing, true});
+    holds({2, in_flight, schedule, broken::nothing, outputs::at_home});
+    holds({2, in_flight, schedule, broken::nothing, outputs::put_home});
   }
 }
 
@@ -478,7 +563,7 @@ TEST_CASE("no interleaving of two ranks does, over schedules that nobody chose")
   for (const int in_flight : {1, 2, 3})
     for (std::uint64_t seed = 0; seed < 300; ++seed) {
       const std::string schedule = random_schedule(in_flight, 24, seed);
-      states += holds({2, in_flight, schedule, broken::nothing, seed % 2 == 1});
+      states += holds({2, in_flight, schedule, broken::nothing, static_cast<outputs>(seed % 3)});
     }
   CHECK(states > 100'000);
 }
@@ -494,14 +579,22 @@ TEST_CASE("no interleaving of three ranks does") {
            {3, "S1 X2 S3 R3 R1 R2 S4 R4"},
        })
     holds({3, in_flight, schedule});
-  holds({3, 1, "S1 R1 E1 s1 r1 S2 R2 E2 s2 r2", broken::nothing, true});
+  holds({3, 1, "S1 R1 E1 s1 r1 S2 R2 E2 s2 r2", broken::nothing, outputs::at_home});
+  for (const auto& [in_flight, schedule] : {
+           in_flight_schedule{1, "S1 R1 E1 s1 r1 S2 R2"},
+           {1, "S1 R1 E1 c1 E1 s1 r1"},
+           {2, "S1 S2 R2 R1 S3 R3"},
+       })
+    holds({3, in_flight, schedule, broken::nothing, outputs::put_home});
 }
 
 TEST_CASE("the checker sees what would go wrong without each safeguard") {
-  const auto caught = [](int in_flight, std::string_view schedule, broken fault) {
+  const auto caught = [](int in_flight, std::string_view schedule, broken fault,
+                         outputs where = outputs::at_expert) {
     CAPTURE(schedule);
-    holds({2, in_flight, schedule});  // It is the fault that is caught, not the schedule.
-    CHECK(explore({2, in_flight, schedule, fault}).wrong_read != "");
+    // It is the fault that is caught, not the schedule.
+    holds({2, in_flight, schedule, broken::nothing, where});
+    CHECK(explore({2, in_flight, schedule, fault, where}).wrong_read != "");
   };
   // Without enough generations of counts, a rank that saw a refusal posts over counts that a slower
   // one is about to read.
@@ -528,6 +621,16 @@ TEST_CASE("the checker sees what would go wrong without each safeguard") {
   caught(3, "S1 S2 S3 R1 R2 R3 c1 c3", broken::refusals_shared_by_sets);
   // Outputs are announced.
   caught(1, "S1 R1 E1 s1 r1", broken::outputs_unannounced);
+  caught(1, "S1 R1 E1 s1 r1", broken::outputs_unannounced, outputs::put_home);
+  // Each batch has staging of its own, and slots for the outputs that come home.
+  caught(2, "S1 S2 R1 R2", broken::one_set_of_staging, outputs::put_home);
+  caught(3, "S1 R1 S2 S3 R2 R3", broken::one_set_of_staging, outputs::put_home);
+  caught(2, "S1 R1 S2 S3 R2 R3 E2 E3 s2 s3 r2 r3", broken::one_set_of_returned, outputs::put_home);
+  // What was put home in vain has arrived before the experts write anew.
+  caught(1, "S1 R1 E1 c1 E1 s1 r1", broken::refused_outputs_unsettled, outputs::put_home);
+  caught(2, "S1 R1 E1 c1 E1 c1 S2 R2", broken::refused_outputs_unsettled, outputs::put_home);
+  // Rows still wait for counts.
+  caught(1, "S1 R1 S2 R2", broken::rows_without_counts, outputs::put_home);
 }
 
 TEST_CASE("the checker sees what calls that are refused as misuse would do") {
@@ -543,7 +646,8 @@ TEST_CASE("ranks that differ in the order of their calls may wait for each other
   const std::string_view rows_first = "S1 R1 E1 S2 R2 s1 r1";
   holds({2, 2, home_first});
   holds({2, 2, rows_first});
-  const verdict found = explore({2, 2, home_first, broken::nothing, false, rows_first});
+  const verdict found =
+      explore({2, 2, home_first, broken::nothing, outputs::at_expert, rows_first});
   CHECK(found.wrong_read == "");
   CHECK(found.stuck);
 }

@@ -21,7 +21,8 @@ enum class outputs_at : std::uint32_t {
   expert = 0,
   /// At the token's home rank, in the slot (token, k): an expert's store goes straight to the peer,
   /// and combine reads local memory. Room for max_tokens x top_k rows, whatever the number of
-  /// ranks. Transports without peer memory keep outputs at the expert all the same, and fetch them.
+  /// ranks. On transports without peer memory, experts write at their own rank all the same, and
+  /// combine puts the outputs into such slots.
   home = 1
 };
 

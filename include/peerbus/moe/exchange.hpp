@@ -4,13 +4,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
@@ -23,11 +20,9 @@
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/batch_ring.hpp>
 #include <peerbus/moe/detail/check_input.hpp>
-#include <peerbus/moe/detail/direct_rows.hpp>
 #include <peerbus/moe/detail/lane_team.hpp>
-#include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
-#include <peerbus/moe/detail/staged_rows.hpp>
+#include <peerbus/moe/detail/set_up.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/received.hpp>
@@ -37,18 +32,6 @@
 #include <peerbus/window.hpp>
 
 namespace peerbus::moe {
-
-namespace detail {
-/// How an exchange moves its rows over `Transport`.
-template <transport Transport, token_codec Codec>
-struct rows_over {
-  using type = staged_rows<Transport, Codec>;
-};
-template <direct_transport Transport, token_codec Codec>
-struct rows_over<Transport, Codec> {
-  using type = direct_rows<Transport, Codec>;
-};
-}  // namespace detail
 
 /// Sends tokens to their experts and brings the results home, over one window of fixed size.
 ///
@@ -78,6 +61,8 @@ class exchange {
   using batch = detail::batch<Codec, Layout>;
   using batches = detail::batch_ring<Codec, Layout>;
   using rows_type = typename detail::rows_over<Transport, Codec>::type;
+  /// Whether rows and outputs pass through registered memory, which takes steps of its own.
+  static constexpr bool staged = rows_type::way == road::staged;
 
  public:
   /// `received<Codec>`, or `received_tokens<Codec>` if rank-major.
@@ -133,12 +118,8 @@ class exchange {
   /// Throws: as `dispatch`, the batch being as before if `out` is refused.
   void combine(const received_type& rows, std::span<bf16> out, const call_options& with = {}) {
     const deadline until = deadline_of(with);
-    refusal mine;
-    serial(with.as, until, [&] {
-      comm_.require_healthy("combine");
-      batch& one = batches_.behind("combine", this, rows, detail::stage::received);
-      mine = detail::check_out(one.plan.tokens() * config_.hidden, out);
-      announce_outputs(one, mine);
+    begin_combine("combine", rows, with.as, until, [&](const batch& one) {
+      return detail::check_out(one.plan.tokens() * config_.hidden, out);
     });
     finish_combine(rows, out, with.as, until);
   }
@@ -170,14 +151,11 @@ class exchange {
     return *arrived_;
   }
 
-  /// Tells the home ranks that the outputs are filled, and returns at once: the first half of
+  /// Gives the outputs, which are filled, to the home ranks, and returns at once: the first half of
   /// `combine`. The outputs must not change any more. With several lanes: those of all of them.
   void combine_send(const received_type& rows, const call_options& with = {}) {
     const deadline until = deadline_of(with);
-    serial(with.as, until, [&] {
-      comm_.require_healthy("combine_send");
-      announce_outputs(batches_.behind("combine_send", this, rows, detail::stage::received), {});
-    });
+    begin_combine("combine_send", rows, with.as, until, [](const batch&) { return refusal{}; });
     advance(nullptr, with.as, until);
   }
 
@@ -206,44 +184,14 @@ class exchange {
   exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec, Layout layout,
            deadline until, agreed)
       : comm_{comm},
-        config_{agreed_config(comm, config, layout, until)},
+        config_{detail::agreed_config<Codec>(comm, config, layout, until)},
         codec_{codec},
         map_{map_for(config, comm.size(), layout)},
         memory_{comm.make_window(map_.total, post_office::signals(map_, comm.size()), until)},
-        batches_{made_batches(comm, config, layout.geometry(config, comm.size()), until)},
+        batches_{detail::made_batches<batches>(comm, config, layout.geometry(config, comm.size()),
+                                               rows_type::way, until)},
         post_{comm_, memory_, map_},
-        rows_{memory_, map_, config_.outputs, codec, comm.rank(), comm.size()} {}
-
-  /// Compares the configuration with the other ranks'.
-  static const exchange_config& agreed_config(communicator<Transport>& comm,
-                                              const exchange_config& config, const Layout& layout,
-                                              deadline until) {
-    std::vector<declared> values{
-        {"codec", Codec::name},          {"layout", Layout::name},
-        {"experts", config.experts},     {"hidden", config.hidden},
-        {"top_k", config.top_k},         {"max_tokens", config.max_tokens},
-        {"in_flight", config.in_flight}, {"outputs", static_cast<std::uint64_t>(config.outputs)}};
-    for (const std::size_t bytes : config.attachments) values.push_back({"attachment", bytes});
-    // Of every layout, so that ranks which differ in theirs declare as many values.
-    values.push_back({"alignment", layout.geometry(config, comm.size()).alignment});
-    comm.agree("exchange", values, until, detail::objection_to<Codec>(config, comm.size(), layout));
-    return config;
-  }
-
-  /// What this rank keeps of its batches. Made after the window, which refuses sizes beyond the
-  /// machine at once; here their pages would be touched first.
-  static batches made_batches(communicator<Transport>& comm, const exchange_config& config,
-                              const block_geometry& geometry, deadline until) {
-    std::optional<batches> made;
-    std::optional<error> objection;
-    try {
-      made.emplace(config, geometry, comm.rank(), comm.size());
-    } catch (const std::bad_alloc&) {
-      objection = error{errc::out_of_memory, "exchange: no memory for the plans of its batches"};
-    }
-    comm.agree("exchange's plans", {}, until, objection);
-    return std::move(*made);
-  }
+        rows_{comm_, memory_, map_, config_.outputs, codec} {}
 
   [[nodiscard]] deadline deadline_of(const call_options& with) const noexcept {
     return with.until.value_or(comm_.default_deadline());
@@ -280,7 +228,12 @@ class exchange {
       serial(as, until, [&] { ready_ = next_ready(wanted, until); });
       batch* const one = ready_;
       if (one == nullptr) return;
-      note(rows_.send(one->input, one->plan, batches_.set_of(*one), as));
+      const std::size_t set = batches_.set_of(*one);
+      if constexpr (staged) {
+        rows_.stage(one->input, one->plan, set, as);
+        serial(as, until, [] {});  // A lane puts what others have staged.
+      }
+      note(rows_.send(one->input, one->plan, set, as));
       serial(as, until, [&] {
         const step now = step_of(*one, rows_in);
         post_.require(now, failure_.load(std::memory_order_relaxed));
@@ -306,6 +259,7 @@ class exchange {
       }
       post_.with_counts(now, one.plan.geometry().blocks.experts(),
                         [&](auto&& counts_of) { one.plan.place(counts_of); });
+      if constexpr (staged) one.plan.sort_copies();
       return &one;
     }
     return nullptr;
@@ -327,14 +281,34 @@ class exchange {
 
   // --- combine ---------------------------------------------------------------------------------
 
-  /// Says that the outputs are there, or that this rank refuses to fetch any.
-  void announce_outputs(batch& one, const refusal& mine) {
+  /// Tells the home ranks that the outputs are there, after they have been put there if need be, or
+  /// that this rank refuses to take any: if `check` finds something wrong.
+  template <class Check>
+  void begin_combine(std::string_view doing, const received_type& rows, lane as, deadline until,
+                     Check&& check) {
+    serial(as, until, [&] {
+      comm_.require_healthy(doing);
+      batch& one = batches_.behind(doing, this, rows, detail::stage::received);
+      one.refused = check(one);
+      if constexpr (staged)
+        rows_.sort_outputs(one.homes, one.plan, batches_.set_of(one));
+      else
+        announce_outputs(one);
+    });
+    if constexpr (staged) {
+      batch& one = batches_.at(rows.ticket().number);
+      if (!one.refused) note(rows_.push(one.homes, batches_.set_of(one), as));
+      serial(as, until, [&] { announce_outputs(one); });
+    }
+  }
+
+  void announce_outputs(batch& one) {
     ++one.combines;
     const step now = step_of(one, outputs);
-    if (mine) post_.post_refusal(now, mine);
+    post_.require(now, failure_.load(std::memory_order_relaxed));
+    if (one.refused) post_.post_refusal(now, one.refused);
     post_.announce(now);
     one.at = detail::stage::returning;
-    one.refused = mine;
     one.refused_by = comm_.rank();
   }
 
@@ -347,6 +321,7 @@ class exchange {
       const bool mine{one.refused};
       const auto theirs = post_.refused(now);
       if (!mine && !theirs) return;
+      if constexpr (staged) post_.require(now, rows_.settle());
       one.at = detail::stage::received;
       if (mine) throw bad_input(now, one.refused);
       throw refused(now, theirs->rank, theirs->why);

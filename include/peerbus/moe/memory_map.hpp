@@ -12,6 +12,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/staging_map.hpp>
 
 namespace peerbus::moe {
 
@@ -44,10 +45,11 @@ constexpr std::size_t count_bytes_for(std::size_t max_tokens) noexcept {
 /// Where everything lies in one rank's part of an exchange's window, in bytes from its start, and
 /// how large that is. Exact: the exchange allocates `total` and touches no more. Besides, the
 /// window has its signals, 3 x in_flight x ranks of `sizeof(signal_word)`, and each rank keeps, in
-/// ordinary memory, plans of about 28 bytes per slot of max_tokens x top_k x in_flight. Rows are
-/// counted for the worst case, in which every rank sends all it may to this one; memory that no row
-/// reaches is never touched. What belongs to a batch is there `in_flight` times: the offsets are
-/// those of the first, each further one begins `set_bytes` later.
+/// ordinary memory, plans of about 28 bytes per slot of max_tokens x top_k x in_flight, and on
+/// the staged road 8 more and 8 per row. Rows are counted for the worst case, in which every rank
+/// sends all it may to this one; memory that no row reaches is never touched. What belongs to a
+/// batch is there `in_flight` times: the offsets are those of the first, each further one begins
+/// `set_bytes` later.
 struct memory_map {
   /// Space before the counts in a count message, for the sender's refusal.
   static constexpr std::size_t header_bytes = cache_line_bytes;
@@ -75,10 +77,8 @@ struct memory_map {
   std::size_t weights;  ///< [row_capacity][top_k] float, rank-major only
   std::array<std::size_t, max_attachments> attachments;  ///< [row_capacity][attachment bytes]
   std::size_t outputs;                                   ///< [output_rows][hidden] bf16
+  staging_map staged;                                    ///< empty on the direct road
   std::size_t set_bytes;
-
-  std::size_t staged;    ///< [max_tokens] of all parts of a row, staged road only
-  std::size_t returned;  ///< [max_tokens][copies][hidden] bf16, staged road only
   std::size_t total;
 
   constexpr memory_map(const exchange_config& config, const block_geometry& geometry,
@@ -114,18 +114,20 @@ struct memory_map {
     for (std::size_t a = 0; a < max_attachments; ++a)
       attachments[a] = place(row_capacity * attachment_bytes[a]);
     outputs = place(output_rows * output_bytes());
+    staged.begin = end;
+    for_each_staged(staged, way == road::staged ? config.max_tokens : 0,
+                    [&](std::size_t& area, std::size_t bytes) { area = place(bytes); });
     set_bytes = end - sets;
-    end = sets + in_flight * set_bytes;
-    staged = end;
-    const bool is_staged = way == road::staged;
-    if (is_staged) place(config.max_tokens * staged_bytes_per_token());
-    returned = place(is_staged ? config.max_tokens * copies * output_bytes() : 0);
-    total = end;
+    total = sets + in_flight * set_bytes;
   }
 
   /// Bytes of one output.
   [[nodiscard]] constexpr std::size_t output_bytes() const noexcept {
     return hidden * sizeof(bf16);
+  }
+  /// What travels beside one row.
+  [[nodiscard]] constexpr row_extras extras() const noexcept {
+    return {format.scale_bytes, sizeof(wire_origin), slot_bytes, slot_bytes, attachment_bytes};
   }
   /// Bytes that one row brings with it.
   [[nodiscard]] constexpr std::size_t row_bytes_in_all() const noexcept {
@@ -133,12 +135,6 @@ struct memory_map {
         format.row_bytes + format.scale_bytes + sizeof(wire_origin) + 2 * slot_bytes;
     for (const std::size_t more : attachment_bytes) bytes += more;
     return bytes;
-  }
-  /// The same where it is staged: a token's rows differ in origin, ids and weights, so those are
-  /// kept per copy.
-  [[nodiscard]] constexpr std::size_t staged_bytes_per_token() const noexcept {
-    const std::size_t per_copy = sizeof(wire_origin) + 2 * slot_bytes;
-    return align_up(row_bytes_in_all() - per_copy + copies * per_copy, cache_line_bytes);
   }
 
   struct component {
@@ -152,13 +148,14 @@ struct memory_map {
              {"scales", in_flight * (origins - scales)},
              {"origins", in_flight * (attachments[0] - origins)},
              {"attachments", in_flight * (outputs - attachments[0])},
-             {"outputs", in_flight * (sets + set_bytes - outputs)},
-             {"staging", total - staged}}};
+             {"outputs", in_flight * (staged.begin - outputs)},
+             {"staging", in_flight * (sets + set_bytes - staged.begin)}}};
   }
 
   /// The memory that is really taken once dispatches have brought at most `most_rows` rows to this
   /// rank and `most_tokens` tokens were sent from it, in whole pages of `page` bytes of a window
   /// that starts on one, for layouts without gaps. Outputs are taken where the experts write them.
+  /// On the staged road, copies that stay on this rank take less.
   [[nodiscard]] constexpr std::size_t touched(std::size_t most_rows, std::size_t most_tokens,
                                               std::size_t page = 4096) const noexcept {
     std::size_t pages = 0;
@@ -182,12 +179,18 @@ struct memory_map {
       for (std::size_t a = 0; a < max_attachments; ++a)
         touch(base + attachments[a], most_rows * attachment_bytes[a]);
       touch(base + outputs, (outputs_home ? most_tokens * copies : most_rows) * output_bytes());
-    }
-    if (staged != total) {
-      touch(staged, most_tokens * staged_bytes_per_token());
-      touch(returned, most_tokens * copies * output_bytes());
+      if (staged.begin == sets + set_bytes) continue;
+      for_each_staged(staged, most_tokens,
+                      [&](std::size_t area, std::size_t bytes) { touch(base + area, bytes); });
     }
     return pages * page;
+  }
+
+ private:
+  template <class Staged, class Visit>
+  constexpr void for_each_staged(Staged& areas, std::size_t tokens, Visit&& visit) const noexcept {
+    staging_map::for_each_area(areas, tokens, copies, format.row_bytes, extras(), output_bytes(),
+                               visit);
   }
 };
 

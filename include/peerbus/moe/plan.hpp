@@ -14,7 +14,9 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/check_input.hpp>
+#include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/routing.hpp>
 
@@ -33,10 +35,11 @@ struct row_place {
 /// The arithmetic of a dispatch, without any communication: checks a rank's input, counts its rows
 /// by block, and, given every rank's counts, says where each row lies in the order (block, source
 /// rank, token). All its memory is taken at construction.
+/// The copies can be sorted by their places only where `way` is the staged road, which needs that.
 class dispatch_plan {
  public:
   dispatch_plan(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-                std::size_t ranks)
+                std::size_t ranks, road way = road::direct)
       : config_{config},
         geometry_{geometry},
         experts_{config.experts, ranks},
@@ -55,6 +58,10 @@ class dispatch_plan {
     owners_.reserve(config.experts);
     for (std::size_t e = 0; e < config.experts; ++e)
       owners_.push_back(static_cast<std::uint32_t>(experts_.owner(e).index()));
+    if (way == road::staged) {
+      sorted_.resize(places_.size());
+      sorted_to_.resize(ranks + 1);
+    }
   }
 
   /// Checks the input, counts its rows and keeps a copy of the routing for `place`.
@@ -120,21 +127,63 @@ class dispatch_plan {
     const std::size_t copies = geometry_.copies_per_token;
     return std::span{factors_}.subspan(token * copies, copies);
   }
-  /// A token's slots as the rank that gets the copy wants them: the numbers of its experts among
-  /// its own, -1 for slots of other ranks; the weights, 0 there. [top_k] each.
-  void describe(std::size_t token, rank_id to, std::byte* experts,
-                std::byte* weights) const noexcept {
+  /// A token's slots as the rank that gets the copy wants them: `visit(k, expert, weight)` with the
+  /// number of the expert among its own, -1 for slots of other ranks; the weight, 0 there.
+  template <class Visit>
+  void for_slots(std::size_t token, rank_id to, Visit&& visit) const noexcept {
     for (std::size_t k = 0; k < config_.top_k; ++k) {
       const choice& at = slots_[token * config_.top_k + k];
       const bool there =
           at.expert != -1 && owners_[static_cast<std::size_t>(at.expert)] == to.index();
-      const std::int32_t local =
-          there ? at.expert - static_cast<std::int32_t>(experts_.first(to)) : -1;
-      const float weight = there ? at.weight : 0.0F;
-      std::memcpy(experts + k * sizeof local, &local, sizeof local);
-      std::memcpy(weights + k * sizeof weight, &weight, sizeof weight);
+      visit(k, there ? at.expert - static_cast<std::int32_t>(experts_.first(to)) : -1,
+            there ? at.weight : 0.0F);
     }
   }
+  /// The same as arrays, [top_k] each.
+  void describe(std::size_t token, rank_id to, std::byte* experts,
+                std::byte* weights) const noexcept {
+    for_slots(token, to, [=](std::size_t k, std::int32_t local, float weight) noexcept {
+      std::memcpy(experts + k * sizeof local, &local, sizeof local);
+      std::memcpy(weights + k * sizeof weight, &weight, sizeof weight);
+    });
+  }
+
+  /// A copy of a token, as its number among all places: token x copies per token + slot.
+  using copy_number = std::uint32_t;
+
+  /// Puts the copies that `place` found in the order of their places, by rank, then by row. For
+  /// plans of the staged road, after each `place`.
+  void sort_copies() noexcept {
+    // A counting sort: blocks are dealt out in the order of ranks, and the rows of one go by token.
+    // From here on, next_[b] is where the next copy for block b goes in the sorted order.
+    std::uint32_t before = 0;
+    std::size_t b = 0;
+    for (const rank_id owner : all_ranks{ranks_}) {
+      sorted_to_[owner.index()] = before;
+      for (const std::size_t end = b + geometry_.blocks.count(owner); b < end; ++b) {
+        next_[b] = before;
+        before += counts_[b];
+      }
+    }
+    sorted_to_[ranks_] = before;
+    for (std::size_t c = 0; c < tokens_ * geometry_.copies_per_token; ++c) {
+      const row_place& place = places_[c];
+      if (!place.sent()) continue;
+      const auto block =
+          geometry_.by_rank ? place.rank : static_cast<std::uint32_t>(slots_[c].expert);
+      sorted_[next_[block]++] = static_cast<copy_number>(c);
+    }
+  }
+  /// All copies that are sent, as `sort_copies` left them.
+  [[nodiscard]] std::span<const copy_number> sorted() const noexcept {
+    return std::span{sorted_}.first(sorted_to_.back());
+  }
+  /// The part of `sorted()` that goes to one rank.
+  [[nodiscard]] lane::range sorted_to(rank_id to) const noexcept {
+    return {sorted_to_[to.index()], sorted_to_[to.index() + 1]};
+  }
+  /// The place of a copy.
+  [[nodiscard]] const row_place& place_of(copy_number copy) const noexcept { return places_[copy]; }
 
   /// First rows of what came from each source rank to a block of this rank, and the row after the
   /// last: [ranks + 1].
@@ -252,6 +301,8 @@ class dispatch_plan {
   std::vector<float> factors_;
   std::vector<choice> slots_;
   std::vector<choice> counted_slots_;
+  std::vector<copy_number> sorted_;       ///< empty on the direct road
+  std::vector<std::uint32_t> sorted_to_;  ///< [ranks + 1]: where the copies for each rank begin
 };
 
 }  // namespace peerbus::moe

@@ -28,8 +28,8 @@ struct row_origin {
 /// Rows that lie together, ordered by source rank, then by token, and the places for what becomes
 /// of them. A view into the exchange's window: rows are valid until this rank's `in_flight`th next
 /// `dispatch_send` on the exchange. Outputs are the caller's to write from `dispatch_recv` to
-/// `combine` or `combine_send`, and never after: other ranks may still read them when this rank's
-/// combine has returned.
+/// `combine` or `combine_send`, and again after a refused combine, but never after one that went
+/// well: other ranks, or the transport, may still read them when this rank's combine has returned.
 template <token_codec Codec>
 class row_block {
  public:

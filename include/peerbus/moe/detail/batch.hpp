@@ -13,6 +13,7 @@
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/moe/detail/batch_input.hpp>
+#include <peerbus/moe/detail/home_order.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/plan.hpp>
@@ -55,8 +56,8 @@ class batch {
   using received_type = std::conditional_t<by_rank, received_tokens<Codec>, received<Codec>>;
 
   batch(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-        std::size_t ranks)
-      : plan{config, geometry, rank, ranks}, rank_{rank} {
+        std::size_t ranks, road way)
+      : plan{config, geometry, rank, ranks, way}, homes{config, geometry, ranks, way}, rank_{rank} {
     const std::size_t local = plan.placement().count(rank);
     if constexpr (by_rank) {
       starts_.resize(local + 1);
@@ -68,6 +69,7 @@ class batch {
   }
 
   dispatch_plan plan;
+  home_order homes;  ///< of outputs on the staged road
   batch_input input;
   stage at = stage::idle;
   std::uint64_t number = 0;    ///< of the dispatch

@@ -13,6 +13,7 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/received.hpp>
 
 namespace peerbus::moe::detail {
@@ -27,10 +28,10 @@ class batch_ring {
 
  public:
   batch_ring(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-             std::size_t ranks) {
+             std::size_t ranks, road way) {
     sets_.reserve(config.in_flight);
     for (std::size_t set = 0; set < config.in_flight; ++set)
-      sets_.emplace_back(config, geometry, rank, ranks);
+      sets_.emplace_back(config, geometry, rank, ranks, way);
   }
 
   [[nodiscard]] std::size_t set_of(const batch_type& one) const noexcept {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
@@ -30,13 +31,16 @@ class direct_rows {
  public:
   static constexpr road way = road::direct;
 
-  direct_rows(window<Transport>& memory, const memory_map& map, outputs_at outputs, Codec codec,
-              rank_id mine, std::size_t ranks)
-      : map_{map}, codec_{codec}, mine_{mine}, at_home_{outputs == outputs_at::home} {
+  direct_rows(const communicator<Transport>& comm, window<Transport>& memory, const memory_map& map,
+              outputs_at outputs, Codec codec)
+      : map_{map},
+        codec_{codec},
+        mine_{comm.rank()},
+        at_home_{outputs == outputs_at::home},
+        ranks_{comm.size()} {
     for (std::size_t set = 0; set < map.in_flight; ++set)
-      for (const rank_id peer : all_ranks{ranks})
+      for (const rank_id peer : comm.ranks())
         parts_.push_back(memory.peer(peer).data() + set * map.set_bytes);
-    ranks_ = ranks;
   }
 
   /// The parts of all ranks, from which outputs of batch set `set` are found; empty if every rank
@@ -139,7 +143,7 @@ class direct_rows {
   [[no_unique_address]] Codec codec_;
   rank_id mine_;
   bool at_home_;
-  std::size_t ranks_ = 0;
+  std::size_t ranks_;
   std::vector<std::byte*> parts_;  ///< [in_flight][ranks]
 };
 

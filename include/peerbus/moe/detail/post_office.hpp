@@ -126,7 +126,10 @@ class post_office {
     return peerbus::detail::concat(now.name, " ", now.number);
   }
   void require(const step& now, errc code) {
-    if (code != errc::ok) comm_->fail(code, title(now) + " failed in the middle");
+    if (code == errc::ok) return;
+    std::string text = title(now) + " failed in the middle";
+    if (const auto gone = comm_->missing(); !gone.empty()) text += "; " + gone;
+    comm_->fail(code, text);
   }
 
  private:
