@@ -260,7 +260,8 @@ class endpoint {
     const std::size_t queue = queue_of(one.wr_id);
     const auto slot = static_cast<std::uint32_t>(one.wr_id);
     if (one.status != IBV_WC_SUCCESS) return break_connection(from, one.status);
-    arrived_.fetch_add(1, std::memory_order_relaxed);
+    // order: relaxed, and no read-modify-write: under `looking_`, for `park` to compare.
+    arrived_.store(arrived_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const auto raise = [&](const raised_signal& what, std::uint32_t held) noexcept {
       raise_signal(what);
       receive(from, 0, held);

@@ -70,15 +70,16 @@ class request_chain {
   /// Not while `full`. `length` may be 0: then nothing is read or written.
   ibv_send_wr& append(ibv_wr_opcode opcode, const local_bytes& local,
                       const remote_place& remote) noexcept {
+    // Only what may have changed since its last use; the constructor has zeroed the rest.
     ibv_send_wr& request = requests_[count_];
-    ibv_sge* const pieces = pieces_[count_].data();
-    request = {};
-    request.sg_list = pieces;
+    request.next = nullptr;
+    request.num_sge = 0;
     request.opcode = opcode;
+    request.send_flags = 0;
     request.wr.rdma.remote_addr = remote.address;
     request.wr.rdma.rkey = remote.key;
     if (local.length != 0) {
-      pieces[0] = {local.address, local.length, local.key};
+      request.sg_list[0] = {local.address, local.length, local.key};
       request.num_sge = 1;
     }
     if (count_ != 0) requests_[count_ - 1].next = &request;
@@ -103,7 +104,7 @@ class request_chain {
   }
 
  private:
-  std::array<ibv_send_wr, most_requests> requests_;
+  std::array<ibv_send_wr, most_requests> requests_{};
   std::array<std::array<ibv_sge, most_pieces>, most_requests> pieces_;
   std::uint32_t count_ = 0;
   std::uint32_t last_bytes_ = 0;
