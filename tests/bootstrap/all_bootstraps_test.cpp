@@ -45,6 +45,7 @@ using test::deadline;
 using test::errc;
 using test::error_of;
 using test::in_child;
+using test::over_tcp;
 using test::patience;
 using test::require;
 using test::shared;
@@ -65,7 +66,7 @@ std::string letter_of(std::size_t rank, std::size_t round) {
 
 }  // namespace
 
-#define PEERBUS_ALL_BOOTSTRAPS as_threads, as_local, as_launched
+#define PEERBUS_ALL_BOOTSTRAPS as_threads, as_local, as_launched, over_tcp
 
 TEST_CASE_TEMPLATE("bootstrap: everybody gets what everybody gave", Run, PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
@@ -91,7 +92,7 @@ TEST_CASE_TEMPLATE("bootstrap: everybody gets what everybody gave", Run, PEERBUS
   }
 }
 
-TEST_CASE_TEMPLATE("bootstrap: descriptors really pass", Run, PEERBUS_ALL_BOOTSTRAPS) {
+TEST_CASE_TEMPLATE("bootstrap: descriptors really pass", Run, as_threads, as_local, as_launched) {
   const time_limit limit;
   for (std::size_t n : {1U, 2U, 5U, 64U}) {
     CAPTURE(n);
@@ -315,7 +316,8 @@ TEST_CASE_TEMPLATE("membership: a rank that left is missed only by who waits for
   CHECK(status == 0);
 }
 
-TEST_CASE_TEMPLATE("kill -9: who gathers is told at once who died", Run, as_local, as_launched) {
+TEST_CASE_TEMPLATE("kill -9: who gathers is told at once who died", Run, as_local, as_launched,
+                   over_tcp) {
   const time_limit limit;
   for (std::size_t victim : {0U, 2U}) {
     CAPTURE(victim);
@@ -369,7 +371,7 @@ TEST_CASE_TEMPLATE("kill -9: while rank 0 is busy the others learn it without it
 }
 
 TEST_CASE_TEMPLATE("kill -9: who waits for a signal is told at once who died", Run, as_local,
-                   as_launched) {
+                   as_launched, over_tcp) {
   const time_limit limit;
   for (std::size_t victim : {0U, 3U}) {
     CAPTURE(victim);
@@ -398,7 +400,7 @@ TEST_CASE_TEMPLATE("kill -9: who waits for a signal is told at once who died", R
 }
 
 TEST_CASE_TEMPLATE("kill -9: at any moment of many collectives, nobody hangs", Run, as_local,
-                   as_launched) {
+                   as_launched, over_tcp) {
   const time_limit limit;
   for (unsigned attempt = 0; attempt < 12; ++attempt) {
     CAPTURE(attempt);
@@ -425,7 +427,8 @@ TEST_CASE_TEMPLATE("kill -9: at any moment of many collectives, nobody hangs", R
         const auto until = patience();
         try {
           while (!until.expired()) {
-            peerbus::unique_fd file{::memfd_create("any", MFD_CLOEXEC)};
+            peerbus::unique_fd file;
+            if (Run::descriptors) file.reset(::memfd_create("any", MFD_CLOEXEC));
             (void)boot.allgather({std::vector<std::byte>(1000), std::move(file)}, until, "again");
           }
         } catch (const peerbus::error& caught) {

@@ -182,7 +182,7 @@ TEST_CASE("environment: variables that are missing or wrong are named, with what
 TEST_CASE("environment: groups that span hosts are refused at once") {
   const time_limit limit;
   CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}}, errc::unsupported,
-                {"LOCAL_WORLD_SIZE is 4", "WORLD_SIZE is 8", "one host"}));
+                {"LOCAL_WORLD_SIZE is 4", "WORLD_SIZE is 8", "one host", "tcp_bootstrap"}));
   CHECK(refuses({{"SLURM_PROCID", "0"},
                  {"SLURM_NTASKS", "2"},
                  {"SLURM_STEP_ID", "0"},

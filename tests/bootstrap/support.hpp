@@ -3,9 +3,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +30,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/local.hpp>
+#include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/bootstrap/threads.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -178,6 +181,61 @@ inline std::uint16_t fresh_port() {
   return next++;
 }
 
+/// A TCP port at which nobody listens. Below those that the system gives to callers, and for each
+/// process from another place on, so that tests that run side by side do not meet.
+inline std::uint16_t free_tcp_port() {
+  constexpr unsigned first = 12'000;
+  constexpr unsigned count = 20'000;
+  static unsigned next = static_cast<unsigned>(::getpid()) * 97U;
+  for (unsigned attempt = 0; attempt < count; ++attempt) {
+    const auto port = static_cast<std::uint16_t>(first + next++ % count);
+    const peerbus::unique_fd probe{::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    const int yes = 1;
+    (void)::setsockopt(probe.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    any.sin6_port = htons(port);
+    // Of both families, as IPv6 sockets are unless told otherwise.
+    if (::bind(probe.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0) return port;
+  }
+  throw std::runtime_error{"no free TCP port"};
+}
+
+inline constexpr const char* test_secret = "a secret for tests only";
+
+/// The settings of a rank of a group that meets over TCP.
+inline peerbus::tcp_settings tcp_seat(std::size_t rank, std::size_t size, std::uint16_t port,
+                                      const char* address = "127.0.0.1") {
+  peerbus::tcp_settings settings;
+  settings.rank = rank;
+  settings.size = size;
+  settings.address = address;
+  settings.port = port;
+  settings.secret = test_secret;
+  return settings;
+}
+
+/// One process per rank, which meet over TCP.
+template <class F>
+int run_over_tcp(std::size_t n, F f) {
+  const auto port = free_tcp_port();
+  std::vector<pid_t> children;
+  children.reserve(n);
+  for (std::size_t rank = 0; rank < n; ++rank)
+    children.push_back(in_child([&] {
+      peerbus::tcp_bootstrap boot{tcp_seat(rank, n, port), patience()};
+      if constexpr (std::is_void_v<std::invoke_result_t<F&, bootstrap&>>) {
+        f(boot);
+        return 0;
+      } else {
+        return static_cast<int>(f(boot));
+      }
+    }));
+  int worst = 0;
+  for (const pid_t child : children) worst = std::max(worst, status_of(child));
+  return worst;
+}
+
 /// As a launcher would: one process per rank, told its place by variables.
 template <class F>
 int run_launched(std::size_t n, F f) {
@@ -207,6 +265,7 @@ int run_launched(std::size_t n, F f) {
 
 struct as_threads {
   static constexpr bool processes = false;
+  static constexpr bool descriptors = true;
   template <class F>
   static int run(std::size_t n, F f) {
     return peerbus::run_threads(n, f);
@@ -214,6 +273,7 @@ struct as_threads {
 };
 struct as_local {
   static constexpr bool processes = true;
+  static constexpr bool descriptors = true;
   template <class F>
   static int run(std::size_t n, F f) {
     return peerbus::run_local(n, f);
@@ -221,9 +281,18 @@ struct as_local {
 };
 struct as_launched {
   static constexpr bool processes = true;
+  static constexpr bool descriptors = true;
   template <class F>
   static int run(std::size_t n, F f) {
     return run_launched(n, f);
+  }
+};
+struct over_tcp {
+  static constexpr bool processes = true;
+  static constexpr bool descriptors = false;
+  template <class F>
+  static int run(std::size_t n, F f) {
+    return run_over_tcp(n, f);
   }
 };
 

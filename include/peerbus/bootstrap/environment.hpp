@@ -53,7 +53,8 @@ struct met_ranks {
 /// (`OMPI_COMM_WORLD_...`), PMI (`PMI_RANK`, `PMI_SIZE`) or Slurm (`SLURM_PROCID`, `SLURM_NTASKS`,
 /// `SLURM_LOCALID`) set, and the meeting point by `MASTER_ADDR` (127.0.0.1 by default) and
 /// `MASTER_PORT` (29500). All ranks must be on one host, in one network namespace and of one user:
-/// they meet at an abstract Unix socket, of which the address is just the name.
+/// they meet at an abstract Unix socket, of which the address is just the name. For ranks on
+/// several hosts there is `tcp_bootstrap`.
 ///
 /// The destructor tells the others that this rank has left, or has failed if an exception is what
 /// destroys it.

@@ -24,14 +24,35 @@
 
 namespace peerbus {
 
-/// What a rank says of itself, in memory that all ranks read. Who died can say nothing: that is
-/// seen from its pidfd, or said by its parent process if that is one of ours.
+/// What a rank says of itself, in memory that all ranks read, or in messages where they have none
+/// in common. Who died can say nothing: that is seen from its pidfd or its connection, or said by
+/// its parent process if that is one of ours.
 enum class rank_state : std::uint32_t {
-  running = 0,  ///< zero, so that fresh memory says it
-  left = 1,     ///< ended in good order and will take part in nothing more
-  failed = 2,   ///< ended by an error
-  died = 3,     ///< ended without a word; `membership::state` reports it as `failed`
-  followed = 4  ///< ended because another rank was gone; likewise reported as `failed`
+  running = 0,   ///< zero, so that fresh memory says it
+  left = 1,      ///< ended in good order and will take part in nothing more
+  failed = 2,    ///< ended by an error
+  died = 3,      ///< ended without a word; `membership::state` reports it as `failed`
+  followed = 4,  ///< ended because another rank was gone; likewise reported as `failed`
+  lost = 5       ///< out of reach, so that nobody can tell; likewise reported as `failed`
+};
+
+/// Where the states of a group come from that has no memory in common. A `membership` asks it
+/// before each look at the words, so it is cheap when there is nothing new.
+///
+/// Threads: all functions may be called from any thread of the rank.
+class membership_news {
+ public:
+  membership_news() = default;
+  membership_news(const membership_news&) = delete;
+  membership_news& operator=(const membership_news&) = delete;
+  virtual ~membership_news() = default;
+
+  /// Brings the words up to date with what has arrived. Allocates nothing, waits for nothing.
+  virtual void look() noexcept = 0;
+  /// Tells the other ranks what became of this one.
+  virtual void tell(rank_state state) noexcept = 0;
+  /// Looks until `peer` does not run any more, or `patience` is over. Returns: whether it ended.
+  virtual bool ends_within(rank_id peer, std::chrono::milliseconds patience) noexcept = 0;
 };
 
 /// Who is still there. Asked by waiters every few milliseconds, never on the fast path.
@@ -61,18 +82,28 @@ class membership {
     for (const rank_id peer : all_ranks{size_}) watch(peer);
   }
 
+  /// For ranks without memory in common: `news` keeps `states`, one word per rank, up to date, and
+  /// lives as long as this does.
+  membership(rank_id rank, std::size_t size, state_word* states,
+             const std::shared_ptr<membership_news>& news)
+      : membership{rank, size, states, news, {}} {
+    news_ = news.get();
+  }
+
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
   /// Tells everybody what became of this rank. The first word that is not `running` stands.
-  void announce(rank_state state) noexcept { announce(states_[rank_.index()], state); }
+  void announce(rank_state state) noexcept {
+    if (announce(states_[rank_.index()], state) && news_ != nullptr) news_->tell(state);
+  }
 
-  /// The same for whoever has the word only.
-  static void announce(state_word& word, rank_state state) noexcept {
+  /// The same for whoever has the word only. Returns: whether this is what stands.
+  static bool announce(state_word& word, rank_state state) noexcept {
     auto expected = static_cast<std::uint32_t>(rank_state::running);
     // order: release; pairs with the acquire in `said_by`: who sees `left` sees all signals before.
-    word.compare_exchange_strong(expected, static_cast<std::uint32_t>(state),
-                                 std::memory_order_release, std::memory_order_relaxed);
+    return word.compare_exchange_strong(expected, static_cast<std::uint32_t>(state),
+                                        std::memory_order_release, std::memory_order_relaxed);
   }
 
   /// What `peer` said last, or `failed` if it has no more process and said nothing.
@@ -120,6 +151,7 @@ class membership {
     const char* what = now == rank_state::running            ? " runs"
                        : now == rank_state::left             ? " left"
                        : said_by(peer) == rank_state::failed ? " failed"
+                       : said_by(peer) == rank_state::lost   ? " is out of reach"
                        : followed(peer)                      ? " ended with another"
                                                              : " died";
     return detail::concat(peer, what);
@@ -134,8 +166,9 @@ class membership {
   }
 
   /// Whether the process of `peer` has ended, or does so within `patience`: a dying process closes
-  /// its sockets a moment before its pidfd tells. False where there is no pidfd.
+  /// its sockets a moment before its pidfd tells. False where there is neither pidfd nor news.
   [[nodiscard]] bool ends_within(rank_id peer, std::chrono::milliseconds patience) const noexcept {
+    if (news_ != nullptr) return news_->ends_within(peer, patience);
     const unique_fd& process = processes_[peer.index()];
     if (!process) return false;
     pollfd entry{process.get(), POLLIN, 0};  // A pidfd is readable once its process has ended.
@@ -179,6 +212,7 @@ class membership {
   }
 
   void notice_ended() const noexcept {
+    if (news_ != nullptr) news_->look();
     if (!watched_) return;
     std::array<epoll_event, 16> events;
     for (int count = static_cast<int>(events.size()); count == static_cast<int>(events.size());) {
@@ -199,7 +233,8 @@ class membership {
     const bool ended = ended_[peer.index()].load(std::memory_order_acquire);
     const auto said = said_by(peer);
     const bool died = said == rank_state::died || (said == rank_state::running && ended);
-    return died || said == rank_state::followed ? rank_state::failed : said;
+    const bool bad = died || said == rank_state::followed || said == rank_state::lost;
+    return bad ? rank_state::failed : said;
   }
 
   [[nodiscard]] rank_state said_by(rank_id peer) const noexcept {
@@ -211,6 +246,7 @@ class membership {
   std::size_t size_;
   state_word* states_;
   std::shared_ptr<void> owner_;
+  membership_news* news_ = nullptr;  ///< null where the words are all there is
   std::vector<unique_fd> processes_;
   unique_fd watched_;
   std::unique_ptr<std::atomic<bool>[]> ended_;

@@ -52,6 +52,14 @@ inline failure no_descriptors(std::string_view doing, rank_id rank, std::size_t 
                                "left for what ", size, " ranks give (see `ulimit -n`)")};
 }
 
+inline failure cannot_carry_fd(std::string_view doing, rank_id rank) {
+  return {errc::unsupported,
+          concat("allgather for '", doing, "': ", rank, " gave a file descriptor, which cannot ",
+                 "travel to another host; expected a transport across hosts (verbs) in place of ",
+                 "unified_bus, or a bootstrap of one host (environment_bootstrap) in place of ",
+                 "tcp_bootstrap")};
+}
+
 inline failure poisoned_by(std::string_view doing, std::string_view earlier) {
   return {errc::poisoned, concat("allgather for '", doing, "' after one that failed: ", earlier)};
 }

@@ -21,9 +21,10 @@
 
 namespace peerbus::detail {
 
-/// What travels between rank 0 and the others over a Unix stream socket: a header, `text_bytes` of
-/// text, `body_bytes` of bytes, then one byte for each batch of up to 253 descriptors (the kernel's
-/// limit for a message) with the batch attached to it. Host byte order: both ends are on one host.
+/// What travels between rank 0 and the others over a stream socket: a header, `text_bytes` of text,
+/// `body_bytes` of bytes, then, over Unix sockets only, one byte for each batch of up to 253
+/// descriptors (the kernel's limit for a message) with the batch attached to it. Host byte order:
+/// both ends are on one host, or have compared it when they met.
 enum class frame_kind : std::uint32_t {
   give = 1,     ///< to rank 0: a rank's contribution, and the purpose as text
   result = 2,   ///< from rank 0: what everybody gave

@@ -37,7 +37,8 @@ class hub {
   using contribution = bootstrap::contribution;
 
   /// `spokes` by rank; the entry of rank 0 is empty.
-  explicit hub(std::vector<unique_fd> spokes) : spokes_{std::move(spokes)} {}
+  explicit hub(std::vector<unique_fd> spokes, carries what = carries::descriptors)
+      : spokes_{std::move(spokes)}, carries_{what} {}
 
   std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
                                       const membership& members) {
@@ -68,6 +69,7 @@ class hub {
       constexpr auto most = bootstrap::max_contribution_bytes;
       if (given[0].bytes.size() > most)
         return too_many_bytes(doing, rank_id{0}, given[0].bytes.size(), most);
+      if (given[0].fd && carries_ == carries::bytes) return cannot_carry_fd(doing, rank_id{0});
       if (auto why = collect(given, until, doing, members)) return why;
       return distribute(given, until, doing);
     } catch (const std::bad_alloc&) {
@@ -84,7 +86,9 @@ class hub {
     // All are watched to the end, also those that have given: they may die meanwhile.
     std::vector<pollfd> entries;
     for (const unique_fd& spoke : spokes_) {
-      seats.push_back({frame_reader{bootstrap::max_contribution_bytes, 1}, false});
+      seats.push_back({frame_reader{bootstrap::max_contribution_bytes,
+                                    carries_ == carries::descriptors ? 1U : 0U},
+                       false});
       entries.push_back({spoke.get(), POLLIN, 0});
     }
     std::size_t missing = spokes_.size() - 1;
@@ -238,6 +242,7 @@ class hub {
   }
 
   std::vector<unique_fd> spokes_;
+  carries carries_;
   std::uint64_t sequence_ = 0;
   std::optional<std::string> broken_;
 };

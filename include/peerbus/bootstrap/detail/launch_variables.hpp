@@ -89,19 +89,23 @@ inline std::size_t required_variable(const char* name, std::size_t least, std::s
   return parse_variable(name, *text, least, most, meaning);
 }
 
-/// Throws: `error` unsupported if some of the `size` ranks are on other hosts.
-inline void refuse_other_hosts(const launcher_names& names, std::size_t size) {
+/// By which variable the launcher says that some of the `size` ranks are on other hosts. Empty if
+/// it says no such thing.
+inline std::string sign_of_other_hosts(const launcher_names& names, std::size_t size) {
   const auto here = variable(names.local_size);
   if (here && parse_variable(names.local_size, *here, 1, most_ranks, "a number of ranks") != size)
-    throw error{errc::unsupported, concat(names.local_size, " is ", *here, " but ", names.size,
-                                          " is ", size, ": expected all ranks on one host")};
+    return concat(names.local_size, " is ", *here, " but ", names.size, " is ", size);
   const auto nodes = variable("SLURM_STEP_NUM_NODES");
   if (names.required != nullptr && nodes && *nodes != "1")
-    throw error{errc::unsupported, concat("SLURM_STEP_NUM_NODES is '", *nodes,
-                                          "', expected 1: all ranks on one host")};
+    return concat("SLURM_STEP_NUM_NODES is '", *nodes, "'");
+  return {};
 }
 
-inline launch_settings read_launch_settings() {
+enum class hosts { one, any };
+
+/// Throws: `error` invalid_argument, with the variable that is missing or wrong; unsupported if the
+/// launcher says that there are other hosts than the `allowed`.
+inline launch_settings read_launch_settings(hosts allowed = hosts::one) {
   const launcher_names* names = find_launcher();
   if (names == nullptr)
     throw error{errc::invalid_argument,
@@ -110,12 +114,19 @@ inline launch_settings read_launch_settings() {
   launch_settings read;
   read.size = required_variable(names->size, 1, most_ranks, "a number of ranks", names->rank);
   read.rank = required_variable(names->rank, 0, read.size - 1, "a rank", names->size);
-  refuse_other_hosts(*names, read.size);
+  const std::string others = sign_of_other_hosts(*names, read.size);
+  if (allowed == hosts::one && !others.empty())
+    throw error{errc::unsupported,
+                concat(others, ": expected all ranks on one host; peerbus::tcp_bootstrap joins ",
+                       "the ranks of several")};
   const auto local = variable(names->local_rank);
   read.local_rank =
       local ? parse_variable(names->local_rank, *local, 0, read.size - 1, "a rank") : read.rank;
   if (const auto address = variable("MASTER_ADDR"); address && !address->empty())
     read.address = *address;
+  else if (!others.empty())
+    throw error{errc::invalid_argument, concat("MASTER_ADDR is not set although ", others,
+                                               ", expected the name or address of rank 0's host")};
   if (const auto port = variable("MASTER_PORT"))
     read.port =
         static_cast<std::uint16_t>(parse_variable("MASTER_PORT", *port, 0, 65535, "a port number"));

@@ -31,9 +31,12 @@ namespace peerbus::detail {
 /// How long a sender waits when too many descriptors are under way, which nothing signals.
 inline constexpr std::chrono::milliseconds throttle_pause{1};
 
+/// What the connections of a star can carry: descriptors go over Unix sockets only.
+enum class carries { bytes, descriptors };
+
 /// The failure that a `refuse` frame tells of.
 inline failure told_failure(const frame& from) {
-  const auto last = static_cast<std::uint32_t>(errc::system);
+  const auto last = static_cast<std::uint32_t>(errc::unreachable);
   const bool known = from.header.code >= 1 && from.header.code <= last;
   return {known ? static_cast<errc>(from.header.code) : errc::system, from.text};
 }
@@ -50,7 +53,8 @@ class spoke {
  public:
   using contribution = bootstrap::contribution;
 
-  explicit spoke(unique_fd hub) noexcept : hub_{std::move(hub)} {}
+  explicit spoke(unique_fd hub, carries what = carries::descriptors) noexcept
+      : hub_{std::move(hub)}, carries_{what} {}
 
   std::vector<contribution> allgather(const contribution& mine, deadline until,
                                       std::string_view doing, const membership& members) {
@@ -78,6 +82,8 @@ class spoke {
     constexpr auto most = bootstrap::max_contribution_bytes;
     if (mine.bytes.size() > most)
       return give_up(too_many_bytes(doing, members.rank(), mine.bytes.size(), most), false);
+    const bool any_fd = carries_ == carries::descriptors;
+    if (mine.fd && !any_fd) return give_up(cannot_carry_fd(doing, members.rank()), false);
 
     frame_header header;
     header.kind = static_cast<std::uint32_t>(frame_kind::give);
@@ -86,7 +92,8 @@ class spoke {
     const auto bytes = encode_frame(header, doing, mine.bytes);
     const std::vector<int> fds(header.fds, mine.fd.get());
     frame_writer writer{bytes, fds};
-    frame_reader reader{most_gathered_bytes, static_cast<std::uint32_t>(members.size())};
+    frame_reader reader{most_gathered_bytes,
+                        any_fd ? static_cast<std::uint32_t>(members.size()) : 0U};
     auto why = exchange(writer, reader, until, doing, members);
     if (why) return give_up(std::move(*why), writer.amid());
     frame answer = reader.take();
@@ -161,6 +168,7 @@ class spoke {
   }
 
   unique_fd hub_;
+  carries carries_;
   std::uint64_t sequence_ = 0;
   std::optional<std::string> broken_;
 };

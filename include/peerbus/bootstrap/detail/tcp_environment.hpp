@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <peerbus/bootstrap/detail/launch_variables.hpp>
+#include <peerbus/bootstrap/detail/tcp_place.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// What is in the file but for the line's end that editors leave, which is no part of the secret.
+/// Throws: `error` system, invalid_argument if there is too much or nothing in it.
+inline std::string read_secret_file(const std::string& path) {
+  constexpr std::size_t most = 4096;
+  const unique_fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (!file) throw system_failure(concat("opening PEERBUS_SECRET_FILE '", path, "'"), errno);
+  std::string text(most + 1, '\0');
+  std::size_t filled = 0;
+  while (filled < text.size()) {
+    const ssize_t got = ::read(file.get(), text.data() + filled, text.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw system_failure(concat("reading PEERBUS_SECRET_FILE '", path, "'"), errno);
+    if (got == 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  text.resize(filled);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  if (text.empty() || text.size() > most)
+    throw error{
+        errc::invalid_argument,
+        concat("PEERBUS_SECRET_FILE '", path, "' has ", text.empty() ? "nothing" : "too much",
+               " in it, expected ", least_secret_bytes, " to ", most, " bytes")};
+  return text;
+}
+
+/// Empty if there is none. Throws: `error` as `read_secret_file`, invalid_argument.
+inline std::string read_secret() {
+  const auto text = variable("PEERBUS_SECRET");
+  const auto file = variable("PEERBUS_SECRET_FILE");
+  if (text && file)
+    throw error{errc::invalid_argument,
+                "PEERBUS_SECRET and PEERBUS_SECRET_FILE are both set, expected one of them"};
+  if (file) return read_secret_file(std::string{*file});
+  if (text && text->empty())
+    throw error{errc::invalid_argument, concat("PEERBUS_SECRET is empty, expected at least ",
+                                               least_secret_bytes, " bytes")};
+  return std::string{text.value_or("")};
+}
+
+/// Where rank 0 listens: at `PEERBUS_PORT`, or `MASTER_PORT`. Under torchrun the latter is often
+/// taken by torchrun's own store, for as long as the ranks run, and then it is the port next to it.
+/// Throws: `error` invalid_argument.
+inline std::uint16_t choose_port(std::uint16_t master_port) {
+  constexpr std::size_t most = 65535;
+  if (const auto own = variable("PEERBUS_PORT"))
+    return static_cast<std::uint16_t>(
+        parse_variable("PEERBUS_PORT", *own, 1, most, "a port number"));
+  if (variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True") return master_port;
+  return static_cast<std::uint16_t>(master_port == most ? master_port - 1 : master_port + 1);
+}
+
+/// Throws: `error` invalid_argument, system.
+inline tcp_settings read_tcp_settings() {
+  const launch_settings launched = read_launch_settings(hosts::any);
+  tcp_settings read;
+  read.rank = launched.rank;
+  read.size = launched.size;
+  if (variable(find_launcher()->local_rank)) read.local_rank = launched.local_rank;
+  read.address = launched.address;
+  read.port = choose_port(launched.port);
+  read.secret = read_secret();
+  return read;
+}
+
+}  // namespace peerbus::detail

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/launch_variables.hpp>
+#include <peerbus/bootstrap/detail/tcp_socket.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus {
+
+/// A rank's place in a group whose ranks may be on different hosts, and where the group meets.
+struct tcp_settings {
+  std::size_t rank = 0;
+  std::size_t size = 1;
+  /// Position among the ranks of this host, if somebody has decided on one; counted otherwise.
+  std::optional<std::size_t> local_rank;
+  /// The host of rank 0, by name or address (IPv4 or IPv6), as all ranks can reach it.
+  std::string address = "127.0.0.1";
+  /// Where rank 0 listens until all have come. Groups that run at the same time need different
+  /// ones.
+  std::uint16_t port = 29500;
+  /// What only members of the group know, the same on all ranks: at least 16 bytes that cannot be
+  /// guessed. Without one, only a loopback address is accepted.
+  std::string secret;
+};
+
+namespace detail {
+
+inline constexpr std::size_t least_secret_bytes = 16;
+
+/// "node0:29500", for messages.
+inline std::string describe_place(const tcp_settings& settings) {
+  return join_host_port(settings.address, std::to_string(settings.port));
+}
+
+/// Throws: `error` invalid_argument.
+inline void check_settings(const tcp_settings& given) {
+  if (given.size == 0 || given.size > most_ranks)
+    throw error{errc::invalid_argument, concat("a world of ", given.size, " ranks was given, ",
+                                               "expected 1 to ", most_ranks)};
+  if (given.rank >= given.size)
+    throw error{errc::invalid_argument, concat("rank ", given.rank, " of ", given.size,
+                                               " was given, expected a rank below the size")};
+  if (given.size > 1 && given.port == 0)
+    throw error{errc::invalid_argument, "port 0 was given to meet at, expected 1 to 65535"};
+  if (!given.secret.empty() && given.secret.size() < least_secret_bytes)
+    throw error{
+        errc::invalid_argument,
+        concat("the secret (PEERBUS_SECRET or PEERBUS_SECRET_FILE) has ", given.secret.size(),
+               " bytes, expected at least ", least_secret_bytes, " that cannot be guessed")};
+}
+
+/// Where the group meets, as addresses of the network.
+/// Throws: `error` system if the name cannot be resolved, invalid_argument if others could call
+/// there and there is no secret.
+inline std::vector<tcp_address> find_place(const tcp_settings& settings, deadline until) {
+  auto addresses = resolve(settings.address, settings.port, until);
+  if (!settings.secret.empty()) return addresses;
+  for (const tcp_address& one : addresses)
+    if (!one.is_loopback())
+      throw error{errc::invalid_argument,
+                  concat("MASTER_ADDR ", settings.address, " is ", describe_address(one),
+                         ", where other hosts can call, and there is no secret: expected "
+                         "PEERBUS_SECRET or PEERBUS_SECRET_FILE, the same on all ranks, or a "
+                         "loopback address")};
+  return addresses;
+}
+
+/// Opens the port. Where the place is this host only, by its address or for want of a secret, it is
+/// opened there only; else at every address of the host, as a host may know itself by others than
+/// its callers do.
+/// Returns: listening sockets; none if the port is in use. Throws: `error` system.
+inline std::vector<unique_fd> listen_for_ranks(const tcp_settings& settings,
+                                               const std::vector<tcp_address>& place) {
+  // A host's own name may mean a loopback address to the host itself, and another one to others.
+  const std::string& name = settings.address;
+  const bool is_name = name != "localhost" && name.find(':') == std::string::npos &&
+                       name.find_first_not_of("0123456789.") != std::string::npos;
+  const bool here_only =
+      std::all_of(place.begin(), place.end(), [](const auto& one) { return one.is_loopback(); }) &&
+      (settings.secret.empty() || !is_name);
+  std::vector<tcp_address> wanted = place;
+  if (!here_only)
+    wanted = {any_address(AF_INET6, settings.port), any_address(AF_INET, settings.port)};
+  std::vector<unique_fd> listeners;
+  int number = 0;
+  for (const tcp_address& one : wanted) {
+    // The first of the two stands for both, where there is IPv6 at all.
+    if (!here_only && !listeners.empty()) break;
+    if (unique_fd socket = listen_at(one)) {
+      listeners.push_back(std::move(socket));
+    } else {
+      number = errno;  // A host may lack one of the addresses, but none of them may be taken.
+      if (number == EADDRINUSE) return {};
+    }
+  }
+  if (listeners.empty())
+    throw system_failure(concat("listening at ", describe_place(settings)), number);
+  return listeners;
+}
+
+}  // namespace detail
+}  // namespace peerbus

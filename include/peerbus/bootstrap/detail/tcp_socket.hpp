@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// An IPv4 or IPv6 address with its port.
+struct tcp_address {
+  sockaddr_storage bytes{};
+  socklen_t size = sizeof(sockaddr_storage);
+
+  [[nodiscard]] const sockaddr* get() const noexcept {
+    return reinterpret_cast<const sockaddr*>(&bytes);
+  }
+  [[nodiscard]] sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&bytes); }
+  [[nodiscard]] int family() const noexcept { return bytes.ss_family; }
+
+  friend bool operator==(const tcp_address& a, const tcp_address& b) noexcept {
+    return a.size == b.size && std::memcmp(&a.bytes, &b.bytes, a.size) == 0;
+  }
+
+  /// Whether it can be reached from this host only.
+  [[nodiscard]] bool is_loopback() const noexcept {
+    if (family() == AF_INET) {
+      sockaddr_in four{};
+      std::memcpy(&four, &bytes, sizeof four);
+      return ntohl(four.sin_addr.s_addr) >> 24 == 127;
+    }
+    if (family() != AF_INET6) return false;
+    sockaddr_in6 six{};
+    std::memcpy(&six, &bytes, sizeof six);
+    if (IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) return six.sin6_addr.s6_addr[12] == 127;
+    return IN6_IS_ADDR_LOOPBACK(&six.sin6_addr) != 0;
+  }
+};
+
+/// "10.0.0.1:29500", "[::1]:29500".
+inline std::string join_host_port(std::string_view host, std::string_view port) {
+  const bool bare_six = host.find(':') != std::string_view::npos && host.front() != '[';
+  return bare_six ? concat("[", host, "]:", port) : concat(host, ":", port);
+}
+
+inline std::string describe_address(const tcp_address& address) {
+  std::array<char, 64> host{};
+  std::array<char, 16> port{};
+  if (::getnameinfo(address.get(), address.size, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return "an unknown address";
+  return join_host_port(host.data(), port.data());
+}
+
+inline std::string describe_addresses(const std::vector<tcp_address>& addresses) {
+  std::string text;
+  for (const tcp_address& one : addresses)
+    text += concat(text.empty() ? "" : ", ", describe_address(one));
+  return text;
+}
+
+/// The far end of a connection, for messages.
+inline std::string describe_caller(const unique_fd& socket) {
+  tcp_address from;
+  if (::getpeername(socket.get(), from.get(), &from.size) != 0) return "an unknown address";
+  return describe_address(from);
+}
+
+/// All addresses of `host`. A name server that is away is asked again until `until`; one question
+/// to it may take as long as the system's resolver allows (resolv.conf), whatever `until` is.
+/// Throws: `error` system with the resolver's words.
+inline std::vector<tcp_address> resolve(std::string host, std::uint16_t port, deadline until) {
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  const std::string service = std::to_string(port);
+  for (std::vector<pollfd> nothing;; poll_for(nothing, until, std::chrono::milliseconds{100})) {
+    addrinfo* found = nullptr;
+    const int code = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found);
+    const int number = errno;
+    if (code == EAI_AGAIN && !until.expired()) continue;
+    if (code != 0)
+      throw error{errc::system,
+                  concat("MASTER_ADDR '", host, "' cannot be resolved: ",
+                         code == EAI_SYSTEM ? describe_errno(number) : ::gai_strerror(code),
+                         "; expected the name or address of rank 0's host")};
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner{found, ::freeaddrinfo};
+    std::vector<tcp_address> addresses;
+    for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+      if (one->ai_family != AF_INET && one->ai_family != AF_INET6) continue;
+      if (one->ai_addrlen > sizeof(sockaddr_storage)) continue;
+      tcp_address address;
+      std::memcpy(&address.bytes, one->ai_addr, one->ai_addrlen);
+      address.size = one->ai_addrlen;
+      // The system's table of hosts may name one twice.
+      if (std::find(addresses.begin(), addresses.end(), address) == addresses.end())
+        addresses.push_back(address);
+    }
+    if (addresses.empty())
+      throw error{errc::system, concat("MASTER_ADDR '", host, "' has no IPv4 or IPv6 address")};
+    return addresses;
+  }
+}
+
+inline void set_option(const unique_fd& socket, int level, int name, int value) noexcept {
+  // Each only makes a connection better: where the kernel lacks one, it works all the same.
+  (void)::setsockopt(socket.get(), level, name, &value, sizeof value);
+}
+
+/// How long a host may be out of reach before its ranks count as lost.
+inline constexpr std::chrono::seconds out_of_reach_after{15};
+
+/// For a connection between two ranks: small messages at once, and an idle connection notices a
+/// host that went away without a word. Only a `watch` connection, which carries next to nothing,
+/// may end because its bytes are not acknowledged: a rank may be slow in reading a large message.
+inline void tune_connection(const unique_fd& socket, bool watch) noexcept {
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 5);
+  if (watch)
+    set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT,
+               static_cast<int>(std::chrono::milliseconds{out_of_reach_after}.count()));
+}
+
+inline unique_fd tcp_socket(int family) noexcept {
+  return unique_fd{::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP)};
+}
+
+/// Returns: a listening socket, or an empty one with errno set.
+inline unique_fd listen_at(const tcp_address& address) noexcept {
+  unique_fd socket = tcp_socket(address.family());
+  if (!socket) return socket;
+  // Connections of an earlier group that linger at the port are no reason to refuse it.
+  set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (address.family() == AF_INET6) {
+    const bool any =
+        IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(&address.bytes)->sin6_addr);
+    set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, any ? 0 : 1);
+  }
+  if (::bind(socket.get(), address.get(), address.size) != 0 ||
+      ::listen(socket.get(), SOMAXCONN) != 0) {
+    const int number = errno;
+    socket.reset();
+    errno = number;
+  }
+  return socket;
+}
+
+/// Every address of this host, of IPv6 or else IPv4 (where the former takes both).
+inline tcp_address any_address(int family, std::uint16_t port) noexcept {
+  tcp_address any;
+  if (family == AF_INET6) {
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons(port);
+    std::memcpy(&any.bytes, &six, sizeof six);
+    any.size = sizeof six;
+  } else {
+    sockaddr_in four{};
+    four.sin_family = AF_INET;
+    four.sin_port = htons(port);
+    std::memcpy(&any.bytes, &four, sizeof four);
+    any.size = sizeof four;
+  }
+  return any;
+}
+
+/// A socket that reached itself: where nobody listens at a port that the system also gives to
+/// callers, a caller can be given that very port.
+inline bool reached_itself(const unique_fd& socket) noexcept {
+  tcp_address here;
+  tcp_address there;
+  return ::getsockname(socket.get(), here.get(), &here.size) == 0 &&
+         ::getpeername(socket.get(), there.get(), &there.size) == 0 && here == there;
+}
+
+/// Tries each address once, for a second at most. Returns: the first connection that stands, or an
+/// empty one with errno set.
+inline unique_fd connect_once(const std::vector<tcp_address>& addresses, deadline until) {
+  int number = ECONNREFUSED;
+  for (const tcp_address& address : addresses) {
+    unique_fd socket = tcp_socket(address.family());
+    if (!socket) {
+      number = errno;
+      continue;
+    }
+    int result = ::connect(socket.get(), address.get(), address.size) == 0 ? 0 : errno;
+    if (result == EINPROGRESS || result == EINTR) {
+      const auto one_second = deadline::after(std::chrono::seconds{1});
+      const auto patience = one_second.when() < until.when() ? one_second : until;
+      std::vector<pollfd> entries{{socket.get(), POLLOUT, 0}};
+      do {
+        poll_for(entries, patience, std::chrono::milliseconds{1000});
+      } while (entries[0].revents == 0 && !patience.expired());
+      socklen_t size = sizeof result;
+      if (entries[0].revents == 0)
+        result = ETIMEDOUT;
+      else if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &result, &size) != 0)
+        result = errno;
+    }
+    if (result == 0 && reached_itself(socket)) result = ECONNREFUSED;
+    if (result == 0) return socket;
+    number = result;
+  }
+  errno = number;
+  return {};
+}
+
+}  // namespace peerbus::detail

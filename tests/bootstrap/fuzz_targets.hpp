@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+// Everything of the bootstrap over TCP that reads bytes from elsewhere, one function each: any
+// bytes must end in an error or a result, within bounds. Used by tcp_fuzz_test.cpp, which makes the
+// bytes up, and by tcp_fuzzer.cpp, for libFuzzer.
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/frame.hpp>
+#include <peerbus/bootstrap/detail/gathered.hpp>
+#include <peerbus/bootstrap/detail/hub.hpp>
+#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/detail/tcp_callers.hpp>
+#include <peerbus/bootstrap/detail/tcp_news.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace fuzz {
+
+using bytes = std::span<const std::byte>;
+
+inline void expect(bool holds, const char* what) {
+  if (!holds) throw std::logic_error{what};
+}
+
+/// A connection whose other end sends `said` and then nothing more.
+inline peerbus::unique_fd connection_saying(bytes said) {
+  int pair[2] = {-1, -1};
+  expect(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "a socket pair");
+  peerbus::unique_fd one{pair[0]};
+  const peerbus::unique_fd other{pair[1]};
+  (void)!::send(other.get(), said.data(), said.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::shutdown(other.get(), SHUT_WR);
+  return one;
+}
+
+/// A frame of the widest limits, and a result in it.
+inline void read_frames(bytes said) {
+  using peerbus::detail::frame_reader;
+  const auto socket = connection_saying(said);
+  frame_reader reader{peerbus::bootstrap::max_contribution_bytes, 0};
+  for (;;) {
+    const auto now = reader.step(socket.get());
+    if (now != frame_reader::status::done) {
+      expect(now != frame_reader::status::more, "an end");
+      // Memory comes with bytes, in steps that double, and not with what a header announces.
+      const auto held = reader.take();
+      expect(held.body.size() <= std::max<std::size_t>(1 << 16, 2 * said.size()), "little memory");
+      return;
+    }
+    auto frame = reader.take();
+    expect(frame.fds.empty() && frame.body.size() <= said.size(), "what was sent");
+    (void)peerbus::detail::told_failure(frame);
+    for (const std::size_t ranks : {0U, 1U, 2U, 65536U}) {
+      peerbus::detail::frame copy;
+      copy.body = frame.body;
+      if (const auto given = peerbus::detail::decode_gathered(std::move(copy), ranks)) {
+        std::size_t total = 0;
+        for (const auto& one : *given) total += one.bytes.size();
+        expect(total <= said.size(), "no more than was sent");
+      }
+    }
+  }
+}
+
+inline peerbus::membership two_ranks(std::size_t me, peerbus::unique_fd link) {
+  std::vector<peerbus::unique_fd> links(2);
+  links[1 - me] = std::move(link);
+  auto news = std::make_shared<peerbus::detail::tcp_news>(peerbus::rank_id{me}, std::move(links));
+  auto* states = news->states();
+  return {peerbus::rank_id{me}, 2, states, std::move(news)};
+}
+
+/// An allgather of rank 0 with a rank 1, and the reverse, that says this.
+inline void gather(bytes said) {
+  using peerbus::detail::carries;
+  const auto quietly = [](auto&& f) {
+    try {
+      f();
+    } catch (const peerbus::error& caught) {
+      expect(caught.code() != peerbus::errc::timed_out, "an error long before the deadline");
+    }
+  };
+  const auto soon = peerbus::deadline::after(std::chrono::seconds{20});
+  const auto members_0 = two_ranks(0, {});
+  std::vector<peerbus::unique_fd> spokes(2);
+  spokes[1] = connection_saying(said);
+  peerbus::detail::hub center{std::move(spokes), carries::bytes};
+  quietly([&] { (void)center.allgather({}, soon, "purpose", members_0); });
+  const auto members_1 = two_ranks(1, {});
+  peerbus::detail::spoke end{connection_saying(said), carries::bytes};
+  quietly([&] { (void)end.allgather({}, soon, "purpose", members_1); });
+}
+
+/// News of ranks, to rank 0 and to another.
+inline void hear_news(bytes said) {
+  for (const std::size_t me : {0U, 1U}) {
+    const auto members = two_ranks(me, connection_saying(said));
+    const peerbus::rank_id other{1 - me};
+    expect(members.ends_within(other, std::chrono::seconds{20}), "an end");
+    expect(members.state(other) != peerbus::rank_state::running, "no rank that runs");
+    expect(!members.fate(other).empty(), "a fate");
+  }
+}
+
+/// A caller at a port, which cannot prove itself by chance.
+class callers {
+ public:
+  void hear(bytes said) {
+    sockaddr_storage at{};
+    socklen_t size = sizeof at;
+    expect(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0, "a port");
+    const peerbus::unique_fd call{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    expect(::connect(call.get(), reinterpret_cast<const sockaddr*>(&at), size) == 0, "a call");
+    peerbus::detail::tcp_callers present{secret_, 4};
+    present.accept_some(listener_);
+    expect(present.size() == 1, "one caller");
+    (void)!::send(call.get(), said.data(), said.size(), MSG_NOSIGNAL);
+    ::shutdown(call.get(), SHUT_WR);
+    for (int looks = 0; present.size() != 0; ++looks) {
+      expect(looks < 1000, "an end");
+      std::vector<pollfd> entries;
+      present.append_entries(entries);
+      for (auto& entry : entries) entry.revents = POLLIN;
+      expect(present.hear_all(entries).empty(), "nobody who belongs here");
+    }
+  }
+
+ private:
+  /// Any stream will do, and a Unix one leaves no ports behind.
+  static peerbus::unique_fd make_listener() {
+    peerbus::unique_fd made{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    sockaddr_storage any{};
+    any.ss_family = AF_UNIX;
+    // Only a family: the kernel finds a name that is free.
+    expect(::bind(made.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any.ss_family) == 0,
+           "a name");
+    expect(::listen(made.get(), 8) == 0, "callers");
+    return made;
+  }
+
+  peerbus::detail::group_secret secret_{"what no fuzzer can know"};
+  peerbus::unique_fd listener_ = make_listener();
+};
+
+}  // namespace fuzz

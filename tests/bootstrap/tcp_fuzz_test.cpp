@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=180
+//
+// Any bytes, to everything of the bootstrap over TCP that reads bytes from elsewhere. Ten seconds
+// in all, or as many as PEERBUS_FUZZ_SECONDS says; PEERBUS_FUZZ_SEED gives other bytes.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/detail/frame.hpp>
+#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/detail/tcp_join.hpp>
+#include <peerbus/bootstrap/tcp.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+#include "fuzz_targets.hpp"
+#include "tcp_support.hpp"
+
+using namespace std::chrono_literals;
+using peerbus::detail::encode_failure;
+using peerbus::detail::encode_frame;
+using peerbus::detail::frame_header;
+using peerbus::detail::frame_kind;
+using test::belongings;
+using test::bootstrap;
+using test::bytes_of;
+using test::call_at;
+using test::challenge;
+using test::deadline;
+using test::errc;
+using test::free_tcp_port;
+using test::group_secret;
+using test::hello_of;
+using test::in_child;
+using test::joins;
+using test::patience;
+using test::proved_hello;
+using test::read_all;
+using test::require;
+using test::send_bytes;
+using test::squat;
+using test::status_of;
+using test::tcp_bootstrap;
+using test::tcp_channel;
+using test::tcp_hello;
+using test::tcp_seat;
+using test::test_secret;
+using test::time_limit;
+using test::unique_fd;
+using test::verdict;
+
+namespace {
+
+std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+unsigned all_seconds() { return static_cast<unsigned>(number_from("PEERBUS_FUZZ_SECONDS", 10)); }
+
+/// A part of the time that the whole file has.
+deadline share(unsigned tenths) {
+  return deadline::after(std::chrono::milliseconds{100} * tenths * all_seconds());
+}
+
+/// Bytes, other ones with each seed, the same ones with the same.
+class source {
+ public:
+  explicit source(std::uint64_t which)
+      : seed_{number_from("PEERBUS_FUZZ_SEED", 20'261'121)}, random_{seed_ * 16 + which} {}
+
+  /// What to say to have the same again.
+  void report(const char* what, std::uint64_t rounds) const {
+    std::printf("tcp_fuzz: %s: %llu rounds, PEERBUS_FUZZ_SEED=%llu\n", what,
+                static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(seed_));
+  }
+
+  std::uint64_t below(std::uint64_t limit) { return random_() % limit; }
+
+  std::vector<std::byte> noise(std::size_t most) {
+    std::vector<std::byte> bytes(below(most + 1));
+    for (auto& byte : bytes) byte = static_cast<std::byte>(random_());
+    return bytes;
+  }
+
+  /// `valid` with some bits turned, bytes of the sort that break things put in, a piece doubled,
+  /// cut out or appended. Seldom unchanged.
+  std::vector<std::byte> mutate(std::span<const std::byte> valid) {
+    std::vector<std::byte> bytes(valid.begin(), valid.end());
+    for (auto changes = 1 + below(4); changes != 0 && !bytes.empty(); --changes) {
+      const auto at = below(bytes.size());
+      const auto here = bytes.begin() + static_cast<std::ptrdiff_t>(at);
+      const auto some = below(std::min<std::uint64_t>(bytes.size() - at, 40) + 1);
+      switch (below(6)) {
+        case 0: *here ^= static_cast<std::byte>(1U << below(8)); break;
+        case 1: *here = static_cast<std::byte>(random_()); break;
+        case 2: {
+          constexpr std::array<std::byte, 4> extremes{std::byte{0}, std::byte{0xff},
+                                                      std::byte{0x7f}, std::byte{0x80}};
+          std::fill_n(here, some, extremes[below(4)]);
+          break;
+        }
+        case 3: bytes.erase(here, here + static_cast<std::ptrdiff_t>(some)); break;
+        case 4: {
+          const std::vector<std::byte> piece(here, here + static_cast<std::ptrdiff_t>(some));
+          bytes.insert(here, piece.begin(), piece.end());
+          break;
+        }
+        default: {
+          const auto more = noise(64);
+          bytes.insert(bytes.end(), more.begin(), more.end());
+        }
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::mt19937_64 random_;
+};
+
+/// The most memory that this process has ever had, in MiB.
+std::size_t peak_mib() {
+  std::ifstream status{"/proc/self/status"};
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("VmHWM:", 0) == 0) return std::strtoull(line.c_str() + 6, nullptr, 10) / 1024;
+  return 0;
+}
+
+/// What hostile bytes may cost. AddressSanitizer keeps what was freed for a while.
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::size_t most_mib = 700;
+#else
+constexpr std::size_t most_mib = 48;
+#endif
+
+/// A call at `port` from an address of its own, as each leaves its port in use for a minute.
+/// Returns: an empty one if nobody takes it.
+unique_fd strange_call(std::uint16_t port, source& from) {
+  unique_fd socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr =
+      htonl(0x7f00'0000U | static_cast<std::uint32_t>(2 + from.below(0xff'fffeU - 2)));
+  (void)::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    socket.reset();
+  return socket;
+}
+
+frame_header header_of(frame_kind kind) {
+  frame_header header;
+  header.kind = static_cast<std::uint32_t>(kind);
+  header.sequence = 1;
+  return header;
+}
+
+/// A frame of any kind, as it should be.
+std::vector<std::byte> some_frame(source& from) {
+  const std::string text = from.below(2) == 0 ? "purpose" : std::string(from.below(300), 't');
+  switch (from.below(4)) {
+    case 0: return encode_frame(header_of(frame_kind::give), text, from.noise(300));
+    case 1: {
+      std::vector<bootstrap::contribution> given(2);
+      for (auto& one : given) one.bytes = from.noise(100);
+      return encode_frame(header_of(frame_kind::result), {},
+                          peerbus::detail::encode_gathered(given));
+    }
+    case 2: return encode_failure({errc::mismatch, text});
+    default: return encode_frame(header_of(frame_kind::welcome), {}, {});
+  }
+}
+
+/// Calls `target` with frames, mutated frames and noise for a part of the time.
+template <class F>
+void fuzz_for(const char* name, unsigned tenths, std::uint64_t which, F target) {
+  source from{which};
+  const std::size_t before = peak_mib();
+  std::uint64_t rounds = 0;
+  for (const auto until = share(tenths); !until.expired(); ++rounds) {
+    auto bytes = from.below(8) == 0 ? from.noise(400) : from.mutate(some_frame(from));
+    if (from.below(4) == 0) {
+      const auto more = some_frame(from);
+      bytes.insert(bytes.end(), more.begin(), more.end());
+    }
+    CAPTURE(rounds);
+    target(bytes, from);
+  }
+  from.report(name, rounds);
+  CHECK(rounds != 0);
+  CHECK(peak_mib() - before < most_mib);
+}
+
+}  // namespace
+
+TEST_CASE("fuzz: strangers at rank 0's port, and the ranks meet all the same") {
+  const time_limit limit{all_seconds() + 120};
+  const belongings before;
+  const auto port = free_tcp_port();
+  const auto rank_main = [=](std::size_t rank) {
+    return in_child([=] {
+      const std::size_t at_first = peak_mib();
+      const auto until = deadline::after(std::chrono::seconds{all_seconds() + 60});
+      tcp_bootstrap boot{tcp_seat(rank, 2, port), until};
+      (void)boot.allgather({bytes_of("here"), {}}, until, "together");
+      require(peak_mib() - at_first < most_mib, "little memory for strangers");
+      return 0;
+    });
+  };
+  const pid_t rank_0 = rank_main(0);
+  (void)call_at(port);
+  source from{1};
+  std::vector<unique_fd> kept;
+  std::uint64_t calls = 0;
+  for (const auto until = share(4); !until.expired(); ++calls) {
+    unique_fd call = strange_call(port, from);
+    if (!call) continue;  // Its queue of callers is full.
+    // Most know how a rank speaks, just not the secret.
+    challenge::message challenged{};
+    if (from.below(4) != 0 && !read_all(call, challenged)) continue;
+    auto hello = hello_of(from.below(3), from.below(4), static_cast<tcp_channel>(from.below(3)));
+    if (from.below(4) == 0) hello.version.protocol = static_cast<std::uint32_t>(from.below(3));
+    const auto valid = proved_hello(hello, challenged, "a secret made up for a try");
+    std::vector<std::byte> said;
+    switch (from.below(6)) {
+      case 0: said = from.noise(300); break;
+      case 1: said.assign(valid.begin(), valid.end()); break;
+      case 2: said = some_frame(from); break;
+      default: said = from.mutate(valid);
+    }
+    if (from.below(8) == 0) said.resize(said.size() + 100'000);
+    for (std::size_t sent = 0; sent < said.size();) {
+      const auto some = from.below(4) == 0 ? 1 + from.below(said.size()) : said.size();
+      const auto part =
+          std::span<const std::byte>{said}.subspan(sent, std::min(some, said.size() - sent));
+      if (::send(call.get(), part.data(), part.size(), MSG_NOSIGNAL | MSG_DONTWAIT) <= 0) break;
+      sent += part.size();
+    }
+    switch (from.below(4)) {
+      case 0: {
+        const linger at_once{1, 0};  // A reset instead of an end.
+        (void)::setsockopt(call.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        break;
+      }
+      case 1: ::shutdown(call.get(), SHUT_WR); [[fallthrough]];
+      case 2:
+        kept.push_back(std::move(call));
+        if (kept.size() > 200) kept.erase(kept.begin(), kept.begin() + 100);
+        break;
+      default: break;
+    }
+  }
+  from.report("callers at the port", calls);
+  CHECK(calls > 0);
+  CHECK(status_of(rank_main(1)) == 0);
+  CHECK(status_of(rank_0) == 0);
+  kept.clear();
+  CHECK(belongings{} == before);
+}
+
+TEST_CASE("fuzz: a rank whose rank 0 is not one") {
+  const time_limit limit{all_seconds() + 120};
+  const belongings before;
+  const auto port = free_tcp_port();
+  const auto listening = squat(port);
+  const std::size_t at_first = peak_mib();
+  const auto until = share(2);
+  const pid_t stranger = in_child([&] {
+    source from{2};
+    for (;;) {
+      const unique_fd call{::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+      const timeval soon{0, 50'000};
+      (void)::setsockopt(call.get(), SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
+      const auto challenged = challenge{}.encode();
+      if (from.below(3) == 0) {
+        send_bytes(call, from.below(2) == 0 ? from.noise(300) : from.mutate(challenged));
+        continue;
+      }
+      send_bytes(call, challenged);
+      tcp_hello::message said;
+      if (!read_all(call, said)) continue;
+      // It knows the secret, or bytes behind the verdict would never be read.
+      const auto answer = verdict::encode(
+          verdict::kind::welcome, group_secret{test_secret}.proof_of_rank_0(challenged, said));
+      if (from.below(3) == 0) {
+        send_bytes(call, from.mutate(answer));
+        continue;
+      }
+      send_bytes(call, answer);
+      if (from.below(2) == 0) send_bytes(call, from.mutate(some_frame(from)));
+    }
+    return 0;
+  });
+  std::uint64_t joins = 0;
+  std::uint64_t met = 0;
+  for (; !until.expired(); ++joins) {
+    const auto settings = tcp_seat(1, 2, port);
+    auto place = peerbus::detail::resolve(settings.address, port, patience());
+    try {
+      // A welcome by chance is possible, as this stranger knows the secret.
+      (void)peerbus::detail::tcp_joiner{settings, std::move(place), deadline::after(20ms)}.join();
+      ++met;
+    } catch (const peerbus::error& caught) {
+      CHECK(caught.code() != errc::ok);
+    }
+  }
+  ::kill(stranger, SIGKILL);
+  CHECK(status_of(stranger) == 137);
+  source{2}.report("joins with a false rank 0", joins);
+  CHECK(joins > 0);
+  CHECK(met < joins);
+  CHECK(peak_mib() - at_first < most_mib);
+  CHECK(belongings{}.descriptors == before.descriptors + 1);
+}
+
+TEST_CASE("fuzz: frames") {
+  const time_limit limit{all_seconds() + 120};
+  fuzz_for("frames", 1, 3, [](const auto& bytes, source&) { fuzz::read_frames(bytes); });
+}
+
+TEST_CASE("fuzz: collectives") {
+  const time_limit limit{all_seconds() + 120};
+  fuzz_for("collectives", 1, 4, [](const auto& bytes, source&) { fuzz::gather(bytes); });
+}
+
+TEST_CASE("fuzz: news of ranks") {
+  const time_limit limit{all_seconds() + 120};
+  fuzz_for("news", 1, 5, [](const auto& bytes, source& from) {
+    constexpr std::array<std::byte, 8> died{std::byte{0}, std::byte{0}, std::byte{0}, std::byte{1},
+                                            std::byte{0}, std::byte{0}, std::byte{0}, std::byte{3}};
+    fuzz::hear_news(from.below(4) == 0 ? bytes : from.mutate(died));
+  });
+}
+
+TEST_CASE("fuzz: hellos") {
+  const time_limit limit{all_seconds() + 120};
+  fuzz::callers port;
+  fuzz_for("hellos", 1, 6, [&](const auto& bytes, source& from) {
+    const auto valid = proved_hello(hello_of(1, 2), {});
+    port.hear(from.below(4) == 0 ? bytes : from.mutate(valid));
+  });
+}

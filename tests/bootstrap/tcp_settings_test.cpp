@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT
+//
+// Where and how ranks that meet over TCP are told to meet.
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/detail/tcp_environment.hpp>
+#include <peerbus/bootstrap/detail/tcp_place.hpp>
+#include <peerbus/bootstrap/detail/tcp_socket.hpp>
+#include <peerbus/bootstrap/tcp.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+#include "tcp_support.hpp"
+
+using namespace std::chrono_literals;
+using peerbus::rank_id;
+using peerbus::detail::connect_once;
+using peerbus::detail::listen_for_ranks;
+using peerbus::detail::resolve;
+using test::all_as_expected;
+using test::contains;
+using test::deadline;
+using test::errc;
+using test::error_of;
+using test::free_tcp_port;
+using test::in_child;
+using test::joins;
+using test::patience;
+using test::require;
+using test::shared;
+using test::squat;
+using test::status_of;
+using test::tcp_bootstrap;
+using test::tcp_seat;
+using test::tcp_settings;
+using test::test_secret;
+using test::time_limit;
+
+namespace {
+
+using variables = std::vector<std::pair<const char*, std::string>>;
+
+/// Runs `f` in a process that has these variables, and none of a launcher's. Returns: its status.
+template <class F>
+int with_variables(const variables& set, F f) {
+  return status_of(in_child([&] {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+          "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
+          "SLURM_NTASKS", "SLURM_STEP_ID", "TORCHELASTIC_USE_AGENT_STORE", "PEERBUS_PORT",
+          "PEERBUS_SECRET", "PEERBUS_SECRET_FILE"})
+      ::unsetenv(name);
+    for (const auto& [name, value] : set) ::setenv(name, value.c_str(), 1);
+    return f();
+  }));
+}
+
+/// Whether `from_environment` throws `code` at once with all of `parts` in its text.
+bool refuses(const variables& set, errc code, const std::vector<std::string>& parts) {
+  return with_variables(set, [&] {
+           const auto caught = error_of([] { (void)tcp_bootstrap::from_environment(patience()); });
+           require(caught.code() == code, caught.what());
+           for (const auto& part : parts)
+             require(contains(caught.what(), part), part + " in: " + caught.what());
+           return 0;
+         }) == 0;
+}
+
+/// A file that is gone with this object.
+class scratch_file {
+ public:
+  explicit scratch_file(const std::string& text) {
+    const peerbus::unique_fd made{::mkstemp(name_.data())};
+    require(static_cast<bool>(made), "a file");
+    std::ofstream{name_} << text;
+  }
+  scratch_file(const scratch_file&) = delete;
+  scratch_file& operator=(const scratch_file&) = delete;
+  ~scratch_file() { ::unlink(name_.c_str()); }
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  std::string name_ = "/tmp/peerbus-secret-XXXXXX";
+};
+
+}  // namespace
+
+TEST_CASE("tcp: settings that make no sense are refused") {
+  const auto code_of = [](const tcp_settings& settings) {
+    return error_of([&] { tcp_bootstrap boot{settings, patience()}; }).code();
+  };
+  CHECK(code_of(tcp_seat(0, 0, 1)) == errc::invalid_argument);
+  CHECK(code_of(tcp_seat(2, 2, 1)) == errc::invalid_argument);
+  CHECK(code_of(tcp_seat(0, 70'000, 1)) == errc::invalid_argument);
+  CHECK(code_of(tcp_seat(0, 2, 0)) == errc::invalid_argument);
+  auto short_secret = tcp_seat(0, 2, 1);
+  short_secret.secret = "fifteen bytes..";
+  CHECK(code_of(short_secret) == errc::invalid_argument);
+}
+
+TEST_CASE("tcp: without a secret only this host may be the place") {
+  const time_limit limit;
+  for (const char* address : {"127.0.0.1", "::1"}) {
+    const auto port = free_tcp_port();
+    std::vector<pid_t> ranks;
+    ranks.reserve(3);
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      auto settings = tcp_seat(rank, 3, port, address);
+      settings.secret.clear();
+      ranks.push_back(joins(settings));
+    }
+    CHECK(all_as_expected(ranks));
+  }
+  for (const char* address : {"192.0.2.1", "2001:db8::1", "0.0.0.0", "::", "::ffff:192.0.2.1"})
+    for (std::size_t rank : {0U, 1U}) {
+      auto settings = tcp_seat(rank, 2, free_tcp_port(), address);
+      settings.secret.clear();
+      const auto caught = error_of([&] { tcp_bootstrap boot{settings, patience()}; });
+      CHECK(caught.code() == errc::invalid_argument);
+      CHECK(contains(caught.what(), "PEERBUS_SECRET"));
+      CHECK(contains(caught.what(), address));
+    }
+}
+
+TEST_CASE("tcp: the port is open no wider than it has to be") {
+  const time_limit limit;
+  const auto port = free_tcp_port();
+  const auto can_reach = [port](const char* address) {
+    return static_cast<bool>(connect_once(resolve(address, port, patience()), patience()));
+  };
+  {
+    // As a host whose name is an address of the network: all addresses, of both families.
+    auto settings = tcp_seat(0, 2, port, "192.0.2.1");
+    const auto open = listen_for_ranks(settings, resolve("192.0.2.1", port, patience()));
+    CHECK(can_reach("127.0.0.1"));
+    CHECK(can_reach("::1"));
+    CHECK(can_reach("127.0.0.2"));
+    CHECK(listen_for_ranks(settings, resolve("192.0.2.1", port, patience())).empty());
+  }
+  CHECK_FALSE(can_reach("127.0.0.1"));
+  {
+    const auto open =
+        listen_for_ranks(tcp_seat(0, 2, port), resolve("127.0.0.1", port, patience()));
+    CHECK(can_reach("127.0.0.1"));
+    CHECK_FALSE(can_reach("127.0.0.2"));
+    CHECK_FALSE(can_reach("::1"));
+  }
+  {
+    // The host's own name, which others know by another address: open to them if there is a secret.
+    auto settings = tcp_seat(0, 2, port, "this-host");
+    const auto place = resolve("127.0.1.1", port, patience());
+    const auto with_secret = listen_for_ranks(settings, place);
+    CHECK(can_reach("127.0.0.2"));
+  }
+  {
+    auto settings = tcp_seat(0, 2, port, "this-host");
+    settings.secret.clear();
+    const auto without = listen_for_ranks(settings, resolve("127.0.1.1", port, patience()));
+    CHECK(can_reach("127.0.1.1"));
+    CHECK_FALSE(can_reach("127.0.0.2"));
+  }
+}
+
+TEST_CASE("tcp: of several addresses one that answers is enough") {
+  const time_limit limit;
+  const auto port = free_tcp_port();
+  auto place = resolve("::1", port, patience());
+  place.push_back(resolve("127.0.0.2", port, patience())[0]);
+  place.push_back(resolve("127.0.0.1", port, patience())[0]);
+  CHECK_FALSE(connect_once(place, patience()));
+  const auto listening = squat(port);
+  CHECK(connect_once(place, patience()));
+}
+
+TEST_CASE("tcp: variables that are missing or wrong are named, with what was expected") {
+  const time_limit limit;
+  const variables two{{"RANK", "0"}, {"WORLD_SIZE", "2"}};
+  const auto with = [&two](const variables& more) {
+    auto all = two;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const auto invalid = errc::invalid_argument;
+  CHECK(refuses({}, invalid, {"RANK and WORLD_SIZE are not set"}));
+  CHECK(refuses(with({{"PEERBUS_SECRET", ""}}), invalid, {"PEERBUS_SECRET is empty"}));
+  CHECK(refuses(with({{"PEERBUS_SECRET", "short"}}), invalid, {"5 bytes", "at least 16"}));
+  CHECK(refuses(with({{"PEERBUS_SECRET", test_secret}, {"PEERBUS_SECRET_FILE", "/x"}}), invalid,
+                {"both set"}));
+  CHECK(refuses(with({{"PEERBUS_SECRET_FILE", "/no/such/file"}}), errc::system,
+                {"PEERBUS_SECRET_FILE '/no/such/file'", "No such file"}));
+  CHECK(refuses(with({{"PEERBUS_SECRET_FILE", "/"}}), errc::system,
+                {"PEERBUS_SECRET_FILE '/'", "directory"}));
+  const scratch_file empty{"\n"};
+  CHECK(refuses(with({{"PEERBUS_SECRET_FILE", empty.name()}}), invalid, {"nothing in it"}));
+  const scratch_file huge{std::string(100'000, 'x')};
+  CHECK(refuses(with({{"PEERBUS_SECRET_FILE", huge.name()}}), invalid, {"too much in it"}));
+  CHECK(refuses(with({{"MASTER_PORT", "0"}}), invalid, {"port 0"}));
+  CHECK(refuses(with({{"MASTER_ADDR", "192.0.2.7"}}), invalid,
+                {"MASTER_ADDR 192.0.2.7", "no secret", "PEERBUS_SECRET"}));
+  CHECK(refuses(with({{"LOCAL_WORLD_SIZE", "1"}}), invalid,
+                {"MASTER_ADDR is not set although LOCAL_WORLD_SIZE is 1 but WORLD_SIZE is 2"}));
+}
+
+TEST_CASE("tcp: the port is MASTER_PORT, unless torchrun listens there or another is given") {
+  const time_limit limit;
+  const auto port_of = [](const variables& more) {
+    shared<std::atomic<int>> port;
+    variables all{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}};
+    all.insert(all.end(), more.begin(), more.end());
+    CHECK(with_variables(all, [&] {
+            *port = peerbus::detail::read_tcp_settings().port;
+            return 0;
+          }) == 0);
+    return port->load();
+  };
+  CHECK(port_of({}) == 29500);
+  CHECK(port_of({{"MASTER_PORT", "4000"}}) == 4000);
+  CHECK(port_of({{"MASTER_PORT", "4000"}, {"TORCHELASTIC_USE_AGENT_STORE", "False"}}) == 4000);
+  CHECK(port_of({{"MASTER_PORT", "4000"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}) == 4001);
+  CHECK(port_of({{"MASTER_PORT", "65535"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}) == 65534);
+  CHECK(port_of({{"MASTER_PORT", "4000"},
+                 {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                 {"PEERBUS_PORT", "5000"}}) == 5000);
+  CHECK(refuses({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"PEERBUS_PORT", "0"}}, errc::invalid_argument,
+                {"PEERBUS_PORT is '0'", "from 1 to 65535"}));
+}
+
+TEST_CASE("tcp: from the environment, with the secret in a variable and in a file") {
+  const time_limit limit;
+  const std::string port = std::to_string(free_tcp_port());
+  const scratch_file file{std::string{test_secret} + "\n"};
+  std::vector<pid_t> ranks;
+  ranks.reserve(2);
+  for (const std::size_t rank : {0U, 1U})
+    ranks.push_back(in_child([&, rank] {
+      return with_variables({{"RANK", std::to_string(rank)},
+                             {"WORLD_SIZE", "2"},
+                             {"LOCAL_RANK", "1"},
+                             {"LOCAL_WORLD_SIZE", "1"},
+                             {"MASTER_ADDR", "127.0.0.1"},
+                             {"MASTER_PORT", port},
+                             rank == 0 ? std::pair{"PEERBUS_SECRET", std::string{test_secret}}
+                                       : std::pair{"PEERBUS_SECRET_FILE", file.name()}},
+                            [rank] {
+                              const auto boot = tcp_bootstrap::from_environment(patience());
+                              require(boot.rank() == rank_id{rank}, "the rank");
+                              require(boot.size() == 2, "the size");
+                              require(boot.local_rank() == 1, "the local rank");
+                              return 0;
+                            });
+    }));
+  CHECK(all_as_expected(ranks));
+}
+
+TEST_CASE("tcp: a name that means nothing") {
+  const time_limit limit;
+  for (std::size_t rank : {0U, 1U}) {
+    const auto caught = error_of([&] {
+      tcp_bootstrap boot{tcp_seat(rank, 2, 1, "no-such-host.invalid"), deadline::after(300ms)};
+    });
+    CHECK(caught.code() == errc::system);
+    CHECK(contains(caught.what(), "MASTER_ADDR 'no-such-host.invalid' cannot be resolved: "));
+  }
+}
