@@ -11,7 +11,7 @@ exec </dev/null
 source tests/install_packages.sh || exit 1
 
 # What a stage needs beyond its name is in its function stage_<name>, below.
-stages=(packages format release test_release package parse_time asan test_asan tsan test_tsan clang
+stages=(packages format release test_release verbs package parse_time asan test_asan tsan test_tsan clang
   test_clang tidy aarch64 test_aarch64)
 
 llvm=19 # Other releases lay out code and warn differently.
@@ -30,14 +30,16 @@ sources() { find include tests examples benchmarks -name '*.hpp' -o -name '*.cpp
 
 stage_packages() {
   peerbus_need_packages g++ cmake ninja-build doctest-dev libbenchmark-dev libcli11-dev \
-    nlohmann-json3-dev libhwloc-dev clang "clang-format-$llvm" "clang-tidy-$llvm" \
+    nlohmann-json3-dev libhwloc-dev libibverbs-dev clang "clang-format-$llvm" "clang-tidy-$llvm" \
     g++-aarch64-linux-gnu qemu-user
 }
 
 stage_format() { sources | xargs "clang-format-$llvm" --dry-run --Werror; }
 
 stage_release() { build release; }
-stage_test_release() { run_ctest release --label-exclude '^(package|report)$'; }
+stage_test_release() { run_ctest release --label-exclude '^(package|report|verbs)$'; }
+# In a guest with soft-RoCE, unless this host has an RDMA device.
+stage_verbs() { run_ctest release --label-regex '^verbs$'; }
 stage_package() { run_ctest release --label-regex '^package$'; }
 stage_parse_time() { run_ctest release --label-regex '^report$' --verbose; }
 

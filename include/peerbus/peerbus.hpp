@@ -5,6 +5,7 @@
 
 #include <peerbus/bootstrap/environment.hpp>   // IWYU pragma: export
 #include <peerbus/bootstrap/local.hpp>         // IWYU pragma: export
+#include <peerbus/bootstrap/tcp.hpp>           // IWYU pragma: export
 #include <peerbus/bootstrap/threads.hpp>       // IWYU pragma: export
 #include <peerbus/codec/bf16.hpp>              // IWYU pragma: export
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>  // IWYU pragma: export
