@@ -16,6 +16,19 @@ peerbus_has_cmake() {
   [ -n "$version" ] && printf '3.25\n%s\n' "$version" | sort -C -V
 }
 
+# Some of them are in root's PATH only.
+peerbus_has_tools() {
+  local tool
+  for tool in "$@"; do
+    PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null || return 1
+  done
+}
+
+peerbus_has_static() {
+  local program
+  program=$(command -v "$1") && ! ldd "$program" >/dev/null 2>&1
+}
+
 peerbus_has_package() {
   case $1 in
     cmake) peerbus_has_cmake ;;
@@ -24,6 +37,15 @@ peerbus_has_package() {
     g++ | clang-format-* | clang-tidy-*) command -v "$1" >/dev/null ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ >/dev/null ;;
     qemu-user) command -v qemu-aarch64 >/dev/null ;;
+    qemu-system-x86) command -v qemu-system-x86_64 >/dev/null ;;
+    busybox-static) peerbus_has_static busybox ;;
+    cpio) command -v cpio >/dev/null ;;
+    kmod) peerbus_has_tools depmod modprobe ;;
+    iproute2) peerbus_has_tools ip rdma ;;
+    util-linux) peerbus_has_tools setpriv flock ;;
+    perftest) peerbus_has_tools ib_write_lat ib_write_bw ;;
+    libibverbs-dev) peerbus_has_header infiniband/verbs.h ;;
+    ibverbs-providers) compgen -G '/usr/lib*/*/libibverbs/librxe-rdmav*.so' >/dev/null ;;
     doctest-dev) peerbus_has_header doctest/doctest.h ;;
     libbenchmark-dev) peerbus_has_header benchmark/benchmark.h ;;
     libcli11-dev) peerbus_has_header CLI/CLI.hpp ;;
