@@ -44,7 +44,10 @@ class data_path {
   [[nodiscard]] errc put(rank_id peer, const window_part& at, std::size_t offset,
                          std::span<const std::byte> source) noexcept {
     if (!holds(at, peer, offset, source.size())) return errc::out_of_range;
-    return source.empty() ? errc::ok : write(peer, at, offset, source);
+    if (source.empty()) return errc::ok;
+    if (peer == net_->rank()) return copy(at, offset, source);
+    const std::lock_guard turn{net_->to(peer).sending};
+    return write(peer, at, offset, source);
   }
 
   [[nodiscard]] errc signal(rank_id peer, const window_part& at, signal_id id,
@@ -59,9 +62,16 @@ class data_path {
   [[nodiscard]] errc put_signal(rank_id peer, const window_part& at, std::size_t offset,
                                 std::span<const std::byte> source, signal_id id,
                                 std::uint64_t value) noexcept {
-    if (!has(at, peer, id)) return errc::out_of_range;
-    if (const errc code = put(peer, at, offset, source); code != errc::ok) return code;
-    return signal(peer, at, id, value);  // Takes the put's own request along, if it is the last.
+    if (!has(at, peer, id) || !holds(at, peer, offset, source.size())) return errc::out_of_range;
+    if (peer == net_->rank()) {
+      const errc code = source.empty() ? errc::ok : copy(at, offset, source);
+      return code == errc::ok ? raise_own(at, id, value) : code;
+    }
+    connection& to = net_->to(peer);
+    const std::lock_guard turn{to.sending};
+    if (!source.empty())
+      if (const errc code = write(peer, at, offset, source); code != errc::ok) return code;
+    return notify(to, {at.number, id, value});  // Takes the put's own request along.
   }
 
   [[nodiscard]] errc get(rank_id peer, const window_part& at, std::size_t offset,
@@ -203,16 +213,20 @@ class data_path {
     return net_->windows().key_of(memory);
   }
 
+  /// A put to oneself.
+  [[nodiscard]] errc copy(const window_part& at, std::size_t offset,
+                          std::span<const std::byte> source) const noexcept {
+    if (!key_of(at, source)) return errc::invalid_argument;
+    std::memmove(at.data.data() + offset, source.data(), source.size());
+    return errc::ok;
+  }
+
+  /// A put to another rank, to whom the caller has the turn.
   [[nodiscard]] errc write(rank_id peer, const window_part& at, std::size_t offset,
                            std::span<const std::byte> source) noexcept {
     const auto key = key_of(at, source);
     if (!key) return errc::invalid_argument;
-    if (peer == net_->rank()) {
-      std::memmove(at.data.data() + offset, source.data(), source.size());
-      return errc::ok;
-    }
     connection& to = net_->to(peer);
-    const std::lock_guard turn{to.sending};
     const std::uint32_t queues = net_->options().queue_pairs_per_peer;
     if (queues == 1 || source.size() < net_->options().stripe_bytes)
       return write_on(to, 0, peer, at, offset, source, *key);

@@ -40,7 +40,7 @@ namespace peerbus::detail::rdma {
 
 /// Receive requests on each queue pair: how many signals of one peer the device holds while this
 /// rank does not look. Beyond that the peer's device tries again until there is room.
-inline constexpr std::uint32_t receive_depth = 60;
+inline constexpr std::uint32_t receive_depth = 63;
 
 /// Everything that a rank has of the network, and what moves it along: looking at completions. Made
 /// by `connect`.

@@ -24,8 +24,8 @@ struct verbs_options {
   /// Puts of this many bytes or more are spread over the queue pairs.
   std::size_t stripe_bytes = std::size_t{256} << 10;
   /// Requests that may be on their way on one queue pair, 2 to 16384; a call that finds it full
-  /// waits for room. Just below a power of two, as drivers round up.
-  std::uint32_t queue_depth = 60;
+  /// waits for room. One below a power of two, as drivers round up.
+  std::uint32_t queue_depth = 63;
   /// How long such a call waits at most before it returns `timed_out`.
   std::chrono::milliseconds stall_timeout{30'000};
 
