@@ -9,6 +9,7 @@
 
 set -u -o pipefail
 started_in=$PWD
+self=$(realpath -- "${BASH_SOURCE[0]}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 rounds=5
@@ -17,7 +18,7 @@ build=build/release
 configurations=()
 shared=()
 usage() {
-  sed -n 's/^# \{0,1\}//; 3,8p' "${BASH_SOURCE[0]}"
+  sed -n 's/^# \{0,1\}//; 3,8p' "$self"
   exit "$1"
 }
 while [ $# -gt 0 ]; do
@@ -67,11 +68,7 @@ fi
 
 how_to_build="cmake --preset release && cmake --build --preset release --target"
 programs=$build/benchmarks
-need() { # need <program> <what to do if it is not there>
-  if [ -x "$programs/$1" ]; then return 0; fi
-  echo "compare.sh: $programs/$1 is missing; $2" >&2
-  return 1
-}
+source benchmarks/common/turns.sh || exit 1
 need compare_peers "build it with: $how_to_build compare_peers" || exit 1
 wants() { printf '%s\n' "${configurations[@]}" | grep -q "^$1:"; }
 declare -A have=([ep]=no [put]=no)
@@ -88,13 +85,6 @@ if wants put && need micro_bench "build it with: $how_to_build micro_bench" &&
   have[put]=yes
 fi
 
-# Open MPI asks root for consent.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-results=$(mktemp -d) || exit 1
-trap 'rm -rf "$results"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
 # Settings of Open MPI among which a short trial chooses, for each configuration: copies through
 # the kernel, the same with all messages at once, copies through shared memory, UCX underneath.
 cma="--mca pml ob1 --mca btl self,vader --mca btl_vader_single_copy_mechanism cma"
@@ -108,38 +98,8 @@ if ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
   settings=([default]="")
 fi
 
-run_quietly() { # run_quietly <seconds> <command>...
-  timeout --kill-after=5 "$@" </dev/null >"$results/output" 2>&1
-}
-run_mpi_ep() { # run_mpi_ep <setting> <ranks> <json> <argument>...
-  local place="--bind-to core"
-  if [ "$2" -gt "$(nproc)" ]; then place="--oversubscribe --bind-to none"; fi # It then yields.
-  if [[ -v settings[default] ]]; then place=""; fi
-  # shellcheck disable=SC2086 # Settings are several words.
-  run_quietly "$time_limit" mpirun -n "$2" $place ${settings[$1]} "$programs/mpi_ep" "${@:4}" \
-    --json "$3"
-}
-complain() {
-  echo "compare.sh: $1; the end of its output:" >&2
-  tail -n 3 "$results/output" >&2
-}
-line() { # line <title> <files> <ours> <theirs> <note>
-  printf '%s\t%s\t%s\t%s\t%s\n' "$@" >>"$results/lines"
-}
-
-# In every second round theirs comes first.
-in_turns() { # in_turns <round> <ours> <theirs>
-  if [ $(($1 % 2)) -eq 0 ]; then
-    "$2" "$1"
-    "$3" "$1"
-  else
-    "$3" "$1"
-    "$2" "$1"
-  fi
-}
-
 compare_ep() { # compare_ep <configuration>
-  local ranks tokens rows codec iterations layout title files setting best
+  local ranks tokens rows codec iterations layout title files
   IFS=: read -r _ ranks tokens rows codec <<<"$1"
   files=${1//:/_}
   iterations=$((20000 / (tokens * ranks)))
@@ -150,28 +110,15 @@ compare_ep() { # compare_ep <configuration>
   if [ "$rows" = rank ]; then layout=rank; fi
   local both=(--tokens "$tokens" --codec "$codec" --warmup 5 "${shared[@]}")
 
-  local trials=()
-  time_limit=60
-  for setting in "${!settings[@]}"; do
-    run_mpi_ep "$setting" "$ranks" "$results/$setting.trial" --rows "$rows" "${both[@]}" \
-      --iters $((iterations / 4)) || rm -f "$results/$setting.trial"
-    trials+=("$results/$setting.trial")
-  done
-  if ! best=$("$programs/compare_peers" best "${trials[@]}"); then
-    complain "mpi_ep failed with every setting"
-    return 1
-  fi
-  rm -f "$results"/*.trial
-  best=$(basename "$best" .trial)
-
-  time_limit=300
+  local best
+  choose_setting "$ranks" --rows "$rows" "${both[@]}" --iters $((iterations / 4)) || return 1
   ours() {
-    run_quietly "$time_limit" "$programs/ep_bench" --ranks "$ranks" --layout "$layout" \
+    run_quietly 300 "$programs/ep_bench" --ranks "$ranks" --layout "$layout" \
       "${both[@]}" --iters "$iterations" --json "$results/$files.ours.$1" ||
       complain "ep_bench failed"
   }
   theirs() {
-    run_mpi_ep "$best" "$ranks" "$results/$files.theirs.$1" --rows "$rows" "${both[@]}" \
+    run_mpi_ep 300 "$best" "$ranks" "$results/$files.theirs.$1" --rows "$rows" "${both[@]}" \
       --iters "$iterations" || complain "mpi_ep failed"
   }
   title="$ranks ranks, $tokens tokens, $codec, row per (token, $rows)"
@@ -206,7 +153,6 @@ compare_put() { # compare_put <configuration>
   for ((round = 0; round < rounds; ++round)); do in_turns "$round" ours theirs; done
 }
 
-: >"$results/lines"
 status=0
 for configuration in "${configurations[@]}"; do
   kind=${configuration%%:*}
@@ -220,8 +166,5 @@ for configuration in "${configurations[@]}"; do
     put) compare_put "$configuration" ;;
   esac || status=1
 done
-if [ -s "$results/lines" ]; then
-  echo "ratio: theirs / ours, median of the rounds; spread: least and most of the rounds"
-  "$programs/compare_peers" table "$results" ${json:+--json "$json"} || status=1
-fi
+print_table "$json" || status=1
 exit "$status"

@@ -36,10 +36,20 @@ inline std::string bytes_formula(const options& chosen) {
                   : "tokens x top_k");
 }
 
+/// What the floor is, in words that follow "p50 of".
+inline std::string words_for_floor(const outcome& result) {
+  if (result.floor == floor_kind::puts)
+    return "putting the same bytes from registered memory, one put and one signal to each peer, "
+           "nothing quantised, placed or summed";
+  std::string words = "plainly copying or reading the same bytes";
+  if (result.shares_floor()) words += " of all ranks by one rank per core";
+  return words;
+}
+
 inline constexpr std::string_view what_is_checked =
     "bitwise against a plain reference, before and after timing: every received row with its scale "
     "and origin, its expert (or its slots) and its order; every combined element, by fma in order; "
-    "the bytes that the plain copy writes and reads";
+    "the bytes that the floor moves";
 
 /// The statistics that a report shows; there are some only if something was timed.
 struct figures {
@@ -64,7 +74,7 @@ struct figures {
                   std::nullopt,
                   std::nullopt,
                   std::nullopt};
-    if (result.crowded) {
+    if (result.shares_floor()) {
       found.shared_plain_dispatch = in(series::shared_plain_dispatch);
       found.shared_plain_combine = in(series::shared_plain_combine);
     }

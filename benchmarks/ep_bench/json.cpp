@@ -30,17 +30,18 @@ void write_json(const options& chosen, const group& who, const machine& where,
     if (found->signal_one_way_ns) floor["signal_one_way_ns"] = rounded(*found->signal_one_way_ns);
     floor["dispatch_us"] = rounded(found->plain_dispatch.p50);
     floor["combine_us"] = rounded(found->plain_combine.p50);
-    floor["signal_yields"] = result.crowded;
+    floor["signal_yields"] = result.shares_floor();
     floor["dispatch_distribution_us"] = statistics_json(found->plain_dispatch);
     floor["combine_distribution_us"] = statistics_json(found->plain_combine);
     if (found->shared_plain_dispatch && found->shared_plain_combine) {
       floor["all_ranks_dispatch_us"] = rounded(found->shared_plain_dispatch->p50);
       floor["all_ranks_combine_us"] = rounded(found->shared_plain_combine->p50);
     }
-    all["ratio"] = {
-        {"dispatch", rounded(found->dispatch.p50 / found->dispatch_floor().p50)},
-        {"combine", rounded(found->combine.p50 / found->combine_floor().p50)},
-        {"of", result.crowded ? "all ranks' bytes copied by one rank per core" : "plain copy"}};
+    all["ratio"] = {{"dispatch", rounded(found->dispatch.p50 / found->dispatch_floor().p50)},
+                    {"combine", rounded(found->combine.p50 / found->combine_floor().p50)},
+                    {"of", result.floor == floor_kind::puts ? "plain puts"
+                           : result.crowded ? "all ranks' bytes copied by one rank per core"
+                                            : "plain copy"}};
   }
   all["check"] = {{"passed", result.wrong.empty()},
                   {"what", result.wrong.empty() ? std::string{what_is_checked} : result.wrong}};

@@ -18,6 +18,12 @@ std::string words_for(placement how) {
   }
 }
 
+int run_process(peerbus::bootstrap& boot, const options& chosen, placement how,
+                const delivery& deliver) {
+  return chosen.transport == "verbs" ? run_verbs(boot, chosen, how, deliver)
+                                     : run_unified_bus(boot, chosen, how, deliver);
+}
+
 int start_group(const options& chosen, const delivery& deliver) {
   const bool pin = chosen.pin.value_or(chosen.ranks * chosen.lanes <= peerbus::usable_cores());
   const placement how = pin ? placement::pinned : placement::not_pinned;
@@ -28,7 +34,7 @@ int start_group(const options& chosen, const delivery& deliver) {
   return peerbus::run_local(chosen.ranks,
                             [&](peerbus::bootstrap& boot) {
                               return chosen.ablation ? run_ablation(boot, chosen, how)
-                                                     : run_unified_bus(boot, chosen, how, deliver);
+                                                     : run_process(boot, chosen, how, deliver);
                             },
                             {.pin = pin && chosen.lanes == 1});
 }

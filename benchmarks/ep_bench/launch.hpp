@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <peerbus/bootstrap/bootstrap.hpp>
+
 #include "ep_bench/options.hpp"
 #include "ep_bench/rank.hpp"
 
@@ -11,5 +13,10 @@ namespace ep_bench {
 /// Returns: the worst exit status.
 /// Throws: `peerbus::error` if they cannot be started.
 [[nodiscard]] int start_group(const options& chosen, const delivery& deliver);
+
+/// What a rank that is a process does: `run_unified_bus` or `run_verbs`, as `chosen.transport`
+/// says.
+[[nodiscard]] int run_process(peerbus::bootstrap& boot, const options& chosen, placement how,
+                              const delivery& deliver);
 
 }  // namespace ep_bench

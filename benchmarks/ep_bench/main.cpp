@@ -8,8 +8,10 @@
 #include <variant>
 #include <vector>
 
+#include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 
+#include "common/join_group.hpp"
 #include "ep_bench/html/page.hpp"
 #include "ep_bench/launch.hpp"
 #include "ep_bench/machine.hpp"
@@ -28,20 +30,13 @@ void show(const options& chosen, const ep_bench::group& who, const ep_bench::out
   if (!chosen.json.empty()) write_json(chosen, who, where, result);
 }
 
-int join_launched(const options& chosen) {
-  const auto refuse = [](const char* option, const std::string& text) {
-    ep_bench::complain(option, text);
-    return ep_bench::bad_command_line;
-  };
-  if (chosen.transport == "loopback")
-    return refuse("--transport",
-                  "loopback given, whose ranks are threads of one process, but a launcher has "
-                  "started processes; expected ub");
-  if (!chosen.report.empty())
-    return refuse("--report",
-                  "given, which starts groups of several sizes itself, but a launcher has started "
-                  "processes; expected to be started once, without a launcher");
-  auto boot = peerbus::environment_bootstrap::from_environment();
+int refuse(const char* option, const std::string& text) {
+  ep_bench::complain(option, text);
+  return ep_bench::bad_command_line;
+}
+
+/// What a rank does that a launcher has started.
+int run_launched(peerbus::bootstrap& boot, const options& chosen) {
   if (chosen.ranks_given && chosen.ranks != boot.size())
     return refuse("--ranks", std::to_string(chosen.ranks) +
                                  " given, expected as many as the launcher has started, " +
@@ -59,7 +54,21 @@ int join_launched(const options& chosen) {
                     "process go nowhere");
     return run_ablation(boot, here, ep_bench::placement::by_launcher);
   }
-  return run_unified_bus(boot, here, ep_bench::placement::by_launcher, show);
+  return run_process(boot, here, ep_bench::placement::by_launcher, show);
+}
+
+int join_launched(const options& chosen) {
+  if (chosen.transport == "loopback")
+    return refuse("--transport",
+                  "loopback given, whose ranks are threads of one process, but a launcher has "
+                  "started processes; expected ub or verbs");
+  if (!chosen.report.empty())
+    return refuse("--report",
+                  "given, which starts groups of several sizes itself, but a launcher has started "
+                  "processes; expected to be started once, without a launcher");
+  // Ranks that share memory are on one host.
+  const auto boot = bench::join_group(chosen.transport == "verbs" ? chosen.bootstrap : "host");
+  return run_launched(*boot, chosen);
 }
 
 }  // namespace

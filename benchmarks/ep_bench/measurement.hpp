@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <peerbus/communicator.hpp>
@@ -13,6 +14,7 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/lane.hpp>
+#include <peerbus/transport/concept.hpp>
 
 #include "common/clock.hpp"
 #include "ep_bench/check.hpp"
@@ -25,6 +27,7 @@
 #include "ep_bench/pages.hpp"
 #include "ep_bench/payload.hpp"
 #include "ep_bench/plain_copy.hpp"
+#include "ep_bench/plain_puts.hpp"
 #include "ep_bench/progress.hpp"
 #include "ep_bench/samples.hpp"
 #include "ep_bench/signal_floor.hpp"
@@ -34,9 +37,10 @@ namespace ep_bench {
 
 /// One rank's part of a run: check, warm up, time, check again.
 ///
-/// An iteration is the operations and then the plain copies, so that drift of the machine meets
-/// both alike. Both run in the same surroundings: their sources have just been read, a barrier lets
-/// all ranks start together, and the experts write all outputs anew before they are fetched.
+/// An iteration is the operations and then the plain copies or puts, so that drift of the machine
+/// meets both alike. Both run in the same surroundings: their sources have just been read, a
+/// barrier lets all ranks start together, and the experts write all outputs anew before they are
+/// fetched.
 template <class Transport, class Codec, class Layout>
 class measurement {
  public:
@@ -60,20 +64,23 @@ class measurement {
         combined_(chosen.tokens * chosen.hidden),
         experts_{chosen.hidden},
         check_{chosen, truth_, comm.rank().index()},
-        plain_{moe_, chosen, truth_, comm.rank().index()},
-        crowded_{comm.size() > cores},
+        plain_{make_plain()},
+        crowded_{comm.bus().boot().ranks_here() > cores},
         findings_{comm},
         samples_{comm, series_count, chosen.iterations},
         signals_{comm, signal_blocks, crowded_} {
     fill_tokens(payload{chosen.seed, grain_of<Codec>}, comm.rank().index(), chosen.hidden,
                 tokens_.all());
-    if (!crowded_ || comm.rank().index() >= cores) return;
-    for (std::size_t r = comm.rank().index(); r < comm.size(); r += cores)
-      shared_plain_.push_back(std::make_unique<plain_copy<Codec>>(moe_, chosen, truth_, r));
+    if constexpr (floor == floor_kind::copies) {
+      if (!crowded_ || comm.rank().index() >= cores) return;
+      for (std::size_t r = comm.rank().index(); r < comm.size(); r += cores)
+        shared_plain_.push_back(std::make_unique<plain_copy<Codec>>(moe_, chosen, truth_, r));
+    }
   }
 
   [[nodiscard]] outcome run() {
     outcome result;
+    result.floor = floor;
     result.dispatch_bytes = plain_.rows() * moe_.map().row_bytes_in_all();
     result.combine_bytes = plain_.rows() * moe_.map().output_bytes();
 
@@ -95,8 +102,19 @@ class measurement {
 
  private:
   static constexpr std::size_t signal_blocks = 32;
+  static constexpr floor_kind floor =
+      peerbus::direct_transport<Transport> ? floor_kind::copies : floor_kind::puts;
+  using plain_floor =
+      std::conditional_t<floor == floor_kind::copies, plain_copy<Codec>, plain_puts<Transport>>;
   using exchange = peerbus::moe::exchange<Transport, Codec, Layout>;
   using received_type = typename exchange::received_type;
+
+  plain_floor make_plain() {
+    if constexpr (floor == floor_kind::copies)
+      return plain_floor{moe_, chosen_, truth_, comm_->rank().index()};
+    else
+      return plain_floor{*comm_, truth_, moe_.map().row_bytes_in_all(), moe_.map().output_bytes()};
+  }
 
   [[nodiscard]] peerbus::moe::routing route() const noexcept {
     return {truth_.mine().experts, truth_.mine().weights};
@@ -139,7 +157,7 @@ class measurement {
     experts_.run(*received);
     note(series::plain_combine, timed(*comm_, [&] { plain_.combine(); }));
 
-    if (!crowded_) return;
+    if (!crowded_ || floor != floor_kind::copies) return;
     for (const auto& plain : shared_plain_) plain->recall();
     note(series::shared_plain_dispatch, timed(*comm_, [&] { share_plain_dispatch(); }));
     experts_.run(*received);
@@ -177,17 +195,21 @@ class measurement {
     combine(received);
     note(check_.combined(combined_.all()));
     comm_->barrier();
-    note(plain_.check_outputs(check_));
-    const auto check_copies = [&](auto&& copy) {
-      plain_.spoil();
-      comm_->barrier();
-      copy();
-      comm_->barrier();
-      if (const auto text = check_.received(received); !text.empty()) note("plain copy: " + text);
-      comm_->barrier();
-    };
-    check_copies([&] { plain_.dispatch(); });
-    if (crowded_) check_copies([&] { share_plain_dispatch(); });
+    if constexpr (floor == floor_kind::puts) {
+      note(plain_.check());
+    } else {
+      note(plain_.check_outputs(check_));
+      const auto check_copies = [&](auto&& copy) {
+        plain_.spoil();
+        comm_->barrier();
+        copy();
+        comm_->barrier();
+        if (const auto text = check_.received(received); !text.empty()) note("plain copy: " + text);
+        comm_->barrier();
+      };
+      check_copies([&] { plain_.dispatch(); });
+      if (crowded_) check_copies([&] { share_plain_dispatch(); });
+    }
     return found;
   }
 
@@ -200,7 +222,7 @@ class measurement {
   pages<peerbus::bf16> combined_;
   expert_work experts_;
   checker<Codec> check_;
-  plain_copy<Codec> plain_;
+  plain_floor plain_;
   bool crowded_;
   /// The plain copies of several ranks, done by as many ranks as there are cores: the least time in
   /// which the cores could move the bytes of all. On the other ranks empty.

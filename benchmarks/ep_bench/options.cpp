@@ -19,6 +19,8 @@
 
 #include <peerbus/moe/lane.hpp>
 
+#include "ep_bench/rank.hpp"
+
 namespace ep_bench {
 namespace {
 
@@ -161,6 +163,37 @@ void check_ablation(const options& chosen) {
   if (chosen.seconds > 0) refuse("given together with --seconds, expected --iters");
 }
 
+void check_verbs(const options& chosen) {
+  const auto refuse = [](const char* option, const std::string& given, const char* expected) {
+    throw CLI::ValidationError{option,
+                               given + " given with --transport verbs, expected " + expected};
+  };
+  if (!verbs_built)
+    throw CLI::ValidationError{"--transport",
+                               "verbs given, but this ep_bench was built without libibverbs "
+                               "(Debian: libibverbs-dev), expected ub or loopback"};
+  if (chosen.layout != "compact") refuse("--layout", chosen.layout, "compact there");
+  if (chosen.outputs != "expert")
+    refuse("--outputs", chosen.outputs, "expert, as no rank can store to another's memory");
+  if (!chosen.report.empty()) refuse("--report", chosen.report, "ub or loopback for a report");
+  if (chosen.topology) refuse("--topology", "it was", "ub or loopback for the topology");
+}
+
+void check_transport(const options& chosen) {
+  if (chosen.transport == "verbs") return check_verbs(chosen);
+  if (!chosen.device.empty() || chosen.gid_index || chosen.queue_pairs != 1)
+    throw CLI::ValidationError{"--device, --gid-index, --qps",
+                               "given with --transport " + chosen.transport + ", expected verbs"};
+  if (chosen.bootstrap == "tcp")
+    throw CLI::ValidationError{
+        "--bootstrap", "tcp given with --transport " + chosen.transport +
+                           ", whose ranks share memory; expected host, or --transport verbs"};
+  if (chosen.transport == "loopback" && chosen.layout != "compact")
+    throw CLI::ValidationError{"--layout", chosen.layout +
+                                               " given with --transport loopback, expected compact "
+                                               "there, or --transport ub"};
+}
+
 void check_together(const options& chosen) {
   const bool report = !chosen.report.empty();
   if (int{chosen.topology} + int{chosen.ablation} + int{report} > 1)
@@ -171,10 +204,7 @@ void check_together(const options& chosen) {
         "--json",
         std::string{"given with "} + (report ? "--report" : "--topology") + ", which writes none"};
   if (chosen.ablation) check_ablation(chosen);
-  if (chosen.transport == "loopback" && chosen.layout != "compact")
-    throw CLI::ValidationError{"--layout", chosen.layout +
-                                               " given with --transport loopback, expected compact "
-                                               "there, or --transport ub"};
+  check_transport(chosen);
   if (!chosen.svg.empty() && !chosen.ablation)
     throw CLI::ValidationError{"--svg", "given without --ablation, whose chart it is"};
   if (!chosen.peers.empty() && chosen.report.empty())
@@ -208,8 +238,20 @@ std::variant<options, int> parse(int argc, char** argv) {
       "ep_bench"};
   app.option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("--transport", chosen.transport, "ub: processes; loopback: threads")
-      ->check(one_of({"ub", "loopback"}));
+  app.add_option("--transport", chosen.transport,
+                 "ub: processes; loopback: threads; verbs: processes with an RDMA device")
+      ->check(one_of({"ub", "loopback", "verbs"}));
+  app.add_option("--device", chosen.device,
+                 "name of the RDMA device [the first with an active port]");
+  app.add_option("--gid-index", chosen.gid_index,
+                 "which address of its port [the first of RoCE v2, IPv4 if there is one]")
+      ->transform(whole_number(0, 255));
+  app.add_option("--qps", chosen.queue_pairs, "queue pairs to each peer, for verbs")
+      ->transform(whole_number(1, 9));
+  app.add_option("--bootstrap", chosen.bootstrap,
+                 "how ranks of a launcher meet: host: on this host; tcp: over the network, for "
+                 "verbs; auto: tcp if the launcher says that there are other hosts")
+      ->check(one_of({"auto", "host", "tcp"}));
   auto* const ranks = app.add_option("--ranks", chosen.ranks, "size of the group")
                           ->transform(whole_number(1, 4096));
   app.add_option("--tokens", chosen.tokens, "tokens of each rank")

@@ -13,6 +13,10 @@ namespace ep_bench {
 /// What the command line asks for, checked.
 struct options {
   std::string transport = "ub";
+  std::string device;                    ///< of verbs; empty: the first that will do
+  std::optional<std::size_t> gid_index;  ///< of verbs; empty: the best of the port
+  std::size_t queue_pairs = 1;           ///< of verbs, to each peer
+  std::string bootstrap = "auto";        ///< of ranks that a launcher has started
   std::size_t ranks = 2;
   bool ranks_given = false;
   std::size_t tokens = 128;  ///< per rank

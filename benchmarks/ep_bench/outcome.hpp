@@ -21,11 +21,15 @@ enum class series : std::size_t {
 };
 inline constexpr std::size_t series_count = 7;
 
+/// What the operations are compared with: `plain_copy` or `plain_puts`.
+enum class floor_kind { copies, puts };
+
 /// What a run found out. Times are there on rank 0 only, and not if the check before them failed.
 struct outcome {
   std::string wrong;     ///< what the check found; empty if all was right
-  sample_table samples;  ///< by `series`; the shared ones are zero unless `crowded`
+  sample_table samples;  ///< by `series`; the shared ones are zero unless `shares_floor`
   std::vector<double> signal_one_way_ns;
+  floor_kind floor = floor_kind::copies;
   bool crowded = false;            ///< more ranks than cores
   std::size_t cores = 0;           ///< that the ranks may use
   std::size_t dispatch_bytes = 0;  ///< of each rank
@@ -33,6 +37,10 @@ struct outcome {
 
   [[nodiscard]] const std::vector<double>& of(series which) const noexcept {
     return samples[static_cast<std::size_t>(which)];
+  }
+  /// Whether the bytes of all ranks were copied by as many ranks as there are cores as well.
+  [[nodiscard]] bool shares_floor() const noexcept {
+    return crowded && floor == floor_kind::copies;
   }
   /// How many were timed.
   [[nodiscard]] std::size_t iterations() const noexcept {

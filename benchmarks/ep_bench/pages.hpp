@@ -11,6 +11,15 @@
 
 namespace ep_bench {
 
+/// Reads every cache line, as if the bytes had just been computed: what is timed next finds them as
+/// near as a layer of a model leaves its result.
+inline void recall(std::span<const std::byte> bytes) noexcept {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < bytes.size(); i += peerbus::cache_line_bytes)
+    sum += static_cast<std::uint64_t>(bytes[i]);
+  asm volatile("" : : "r"(sum));
+}
+
 /// An array in pages of its own, huge ones where the machine has any, as those of windows are: what
 /// is compared should not differ in where its source lies.
 template <class T>
@@ -24,15 +33,7 @@ class pages {
     return {reinterpret_cast<T*>(memory_.data()), count_};
   }
 
-  /// Reads every cache line, as if the array had just been computed: what is timed next finds it as
-  /// near as a layer of a model leaves its result.
-  void recall() const noexcept {
-    std::uint64_t sum = 0;
-    const auto bytes = std::as_bytes(all());
-    for (std::size_t i = 0; i < bytes.size(); i += peerbus::cache_line_bytes)
-      sum += static_cast<std::uint64_t>(bytes[i]);
-    asm volatile("" : : "r"(sum));
-  }
+  void recall() const noexcept { ep_bench::recall(std::as_bytes(all())); }
 
  private:
   peerbus::mapping memory_;

@@ -48,16 +48,21 @@ void print(const options& chosen, const group& who, const machine& where, const 
     print_row("pair", found->pair);
     std::printf(
         "\n\ntimes     of the slowest rank of each iteration, in microseconds\n"
-        "floor     p50 of plainly copying or reading the same bytes%s, in turns with the "
-        "operations; ratio of the p50s\n",
-        result.crowded ? " of all ranks by one rank per core" : "");
-    if (chosen.lanes > 1)
+        "floor     p50 of %s, in turns with the operations; ratio of the p50s\n",
+        words_for_floor(result).c_str());
+    const bool puts = result.floor == floor_kind::puts;
+    if (chosen.lanes > 1 && puts)
+      std::printf("          plain puts have one thread a rank, an operation %zu\n", chosen.lanes);
+    else if (chosen.lanes > 1)
       std::printf("          a plain copy has one thread a rank, an operation %zu\n", chosen.lanes);
     if (found->signal_one_way_ns)
-      std::printf("signal    %.0f ns one way: a bare cache line between ranks 0 and 1%s\n",
+      std::printf("signal    %.0f ns one way: %s between ranks 0 and 1%s\n",
                   *found->signal_one_way_ns,
-                  result.crowded ? ", yielding, as ranks share cores" : "");
-    if (result.crowded)
+                  puts ? "a signal of the transport and nothing else" : "a bare cache line",
+                  !result.crowded ? ""
+                  : puts          ? ", while ranks share cores"
+                                  : ", yielding, as ranks share cores");
+    if (result.shares_floor())
       std::printf(
           "          ranks share cores; a plain copy of one rank's own bytes takes %.1f us for "
           "dispatch, %.1f us for combine\n",

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/communicator.hpp>
@@ -39,9 +40,9 @@ inline outcome measure_layout(peerbus::communicator<peerbus::unified_bus>& comm,
 
 template <class Transport>
 int run_rank(peerbus::bootstrap& boot, const options& chosen, placement how,
-             const delivery& deliver) {
+             const delivery& deliver, Transport bus) {
   const std::size_t cores = boot.cores_here();
-  peerbus::communicator<Transport> comm{Transport{boot}};
+  peerbus::communicator<Transport> comm{std::move(bus)};
   // After the transport has counted the cores, and the crew before its maker, whose core it would
   // share. Processes of a single lane were pinned by whoever forked them.
   const std::size_t first_core = boot.rank().index() * chosen.lanes;

@@ -7,7 +7,7 @@ namespace ep_bench {
 
 int run_loopback(peerbus::bootstrap& boot, const options& chosen, placement how,
                  const delivery& deliver) {
-  return run_rank<peerbus::loopback>(boot, chosen, how, deliver);
+  return run_rank(boot, chosen, how, deliver, peerbus::loopback{boot});
 }
 
 }  // namespace ep_bench

@@ -7,7 +7,7 @@ namespace ep_bench {
 
 int run_unified_bus(peerbus::bootstrap& boot, const options& chosen, placement how,
                     const delivery& deliver) {
-  return run_rank<peerbus::unified_bus>(boot, chosen, how, deliver);
+  return run_rank(boot, chosen, how, deliver, peerbus::unified_bus{boot});
 }
 
 }  // namespace ep_bench

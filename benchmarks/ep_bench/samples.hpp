@@ -24,7 +24,7 @@ class sample_store {
       : comm_{&comm},
         series_{series},
         iterations_{iterations},
-        window_{comm.make_window(series * iterations * sizeof(double), 0)} {
+        window_{comm.make_window((series * iterations + read_at_once) * sizeof(double), 0)} {
     std::fill(all().begin(), all().end(), 0.0);  // Takes the pages now rather than while timing.
   }
 
@@ -39,13 +39,16 @@ class sample_store {
     comm_->barrier();
     if (comm_->rank().index() == 0) {
       std::vector<double> worst(series_ * iterations_);
-      std::vector<double> theirs(worst.size());
-      for (const peerbus::rank_id peer : comm_->ranks()) {
-        peerbus::check(window_.get(peer, 0, std::span{theirs}), "reading samples");
-        peerbus::check(window_.flush(peer), "reading samples");
-        std::transform(worst.begin(), worst.end(), theirs.begin(), worst.begin(),
-                       [](double a, double b) { return std::max(a, b); });
-      }
+      for (const peerbus::rank_id peer : comm_->ranks())
+        for (std::size_t at = 0; at < worst.size(); at += read_at_once) {
+          const auto theirs = all()
+                                  .last(read_at_once)
+                                  .first(std::min<std::size_t>(worst.size() - at, read_at_once));
+          peerbus::check(window_.get(peer, at * sizeof(double), theirs), "reading samples");
+          peerbus::check(window_.flush(peer), "reading samples");
+          for (std::size_t i = 0; i < theirs.size(); ++i)
+            worst[at + i] = std::max(worst[at + i], theirs[i]);
+        }
       for (std::size_t s = 0; s < series_; ++s) {
         const auto first = worst.begin() + static_cast<std::ptrdiff_t>(s * iterations_);
         result[s].assign(first, first + static_cast<std::ptrdiff_t>(done));
@@ -56,6 +59,10 @@ class sample_store {
   }
 
  private:
+  /// Behind the samples there is room for so many of another rank, since not every transport can
+  /// read into memory other than a window's.
+  static constexpr std::size_t read_at_once = 4096;
+
   [[nodiscard]] std::span<double> all() const noexcept { return window_.template local<double>(); }
 
   peerbus::communicator<Transport>* comm_;

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT
 // Real text through a mixture of experts that is spread over processes; what comes back is compared
 // with a plain computation. worker.hpp shows the library at work.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <optional>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <peerbus/peerbus.hpp>
+#if MOE_TEXT_VERBS
+#include <peerbus/bootstrap/tcp.hpp>
+#include <peerbus/transport/verbs.hpp>
+#endif
 
 #include "model.hpp"
 #include "options.hpp"
@@ -26,42 +30,70 @@ namespace {
 template <class Codec, class Transport>
 int work(peerbus::communicator<Transport>& comm, const model& m, const options& given,
          const std::vector<std::string>& words) {
-  // Rank 0 hears from everybody by this: first the ranks' statistics, then the experts' rows.
+  // Rank 0 hears from everybody by this: first the ranks' statistics, then the experts' rows. A
+  // rank writes what it has to its own part, from where it puts it to the same place of rank 0's.
   const std::size_t ranks = comm.size();
   const std::size_t rows_at = ranks * sizeof(rank_statistics);
   auto board = comm.make_window(rows_at + given.experts * sizeof(std::uint64_t), 0);
+  const auto of_rank = board.template local<rank_statistics>().first(ranks);
+  const auto rows =
+      board.template local<std::uint64_t>().subspan(rows_at / sizeof(std::uint64_t), given.experts);
 
   worker<Transport, Codec> mine{comm, m, given, words};
   mine.work();
 
-  const peerbus::rank_id reporter{0};
-  const rank_statistics statistics = mine.statistics();
-  peerbus::check(board.put(reporter, comm.rank().index() * sizeof statistics,
-                           std::span<const rank_statistics>{&statistics, 1}),
-                 "sending the statistics");
   const peerbus::moe::expert_placement placement{given.experts, ranks};
   const std::size_t first = placement.first(comm.rank());
-  peerbus::check(board.put(reporter, rows_at + first * sizeof(std::uint64_t),
-                           mine.rows_of_expert().subspan(first, placement.count(comm.rank()))),
-                 "sending the rows per expert");
+  const std::size_t count = placement.count(comm.rank());
+  const std::size_t me = comm.rank().index();
+  of_rank[me] = mine.statistics();
+  std::ranges::copy(mine.rows_of_expert().subspan(first, count), rows.subspan(first).begin());
+  const peerbus::rank_id reporter{0};
+  if (comm.rank() != reporter) {
+    peerbus::check(board.put(reporter, me * sizeof(rank_statistics), of_rank.subspan(me, 1)),
+                   "sending the statistics");
+    peerbus::check(
+        board.put(reporter, rows_at + first * sizeof(std::uint64_t), rows.subspan(first, count)),
+        "sending the rows per expert");
+  }
   comm.barrier();
   if (comm.rank() != reporter) return 0;
-  const auto rows =
-      board.template local<std::uint64_t>().subspan(rows_at / sizeof(std::uint64_t), given.experts);
-  const auto of_rank = board.template local<rank_statistics>().first(ranks);
   return print_report(given, words.size(), of_rank, rows) ? 0 : 1;
 }
 
-int run(const options& given) {
+/// Over a transport whose ranks a launcher's variables bring together by `Launched`.
+template <class Transport, class Launched>
+int run_over(options given) {
   const std::vector<std::string> words = split_words(read_text(given.file));
-  print_introduction(given, words);
-  const model m{given.experts,
-                given.hidden};  // The ranks share it: they are forks of this process.
-  return peerbus::run<peerbus::unified_bus>(given.ranks, [&](auto& comm) {
+  const auto body = [&](auto& comm, const model& m) {
     return given.codec == wire_codec::int8
                ? work<peerbus::codec::int8_per_token>(comm, m, given, words)
                : work<peerbus::codec::bf16>(comm, m, given, words);
-  });
+  };
+  if (peerbus::environment_bootstrap::launched()) {
+    auto boot = Launched::from_environment();
+    given.ranks = boot.size();
+    if (boot.rank().index() == 0) print_introduction(given, words);
+    const model m{given.experts, given.hidden};
+    peerbus::communicator comm{Transport{boot}};
+    return body(comm, m);
+  }
+  print_introduction(given, words);
+  const model m{given.experts,
+                given.hidden};  // The ranks share it: they are forks of this process.
+  return peerbus::run<Transport>(given.ranks, [&](auto& comm) { return body(comm, m); });
+}
+
+int run(const options& given) {
+  if (given.bus == transport::ub)
+    return run_over<peerbus::unified_bus, peerbus::environment_bootstrap>(given);
+#if MOE_TEXT_VERBS
+  return run_over<peerbus::verbs, peerbus::tcp_bootstrap>(given);
+#else
+  throw std::invalid_argument{
+      "--transport was given 'verbs', but this moe_text was built without libibverbs (Debian: "
+      "libibverbs-dev), expected ub"};
+#endif
 }
 
 }  // namespace

@@ -18,15 +18,18 @@ namespace {
 
 constexpr std::string_view usage =
     "usage: moe_text [FILE] [--ranks N] [--experts E] [--top-k K] [--hidden H] [--codec C]\n"
+    "                [--transport T]\n"
     "\n"
     "Sends the words of FILE (the README by default) through a small mixture of experts on N\n"
-    "processes and compares what comes back with a plain computation in one process.\n"
+    "processes and compares what comes back with a plain computation in one process. If torchrun,\n"
+    "mpirun or srun has started it, its ranks are those processes; over verbs also on many hosts.\n"
     "\n"
     "  --ranks N      processes, 1 to 256 (8)\n"
     "  --experts E    experts of the whole group, 1 to 1024 (64)\n"
     "  --top-k K      experts per word, 1 to 32 (8)\n"
     "  --hidden H     channels of a word's vector, a multiple of 16 up to 16384 (256)\n"
     "  --codec C      how vectors travel: int8 or bf16 (int8)\n"
+    "  --transport T  by what: ub, memory of this host, or verbs, an RDMA device (ub)\n"
     "\n"
     "Exit status: 0 all right, 1 wrong result or failure, 2 bad command line or file.\n";
 
@@ -56,6 +59,12 @@ wire_codec parse_codec(std::string_view text) {
   if (text == "int8") return wire_codec::int8;
   if (text == "bf16") return wire_codec::bf16;
   refuse("--codec was given '" + std::string{text} + "', expected int8 or bf16");
+}
+
+transport parse_transport(std::string_view text) {
+  if (text == "ub") return transport::ub;
+  if (text == "verbs") return transport::verbs;
+  refuse("--transport was given '" + std::string{text} + "', expected ub or verbs");
 }
 
 void check_together(const options& given) {
@@ -97,14 +106,16 @@ std::optional<options> parse(int argc, const char* const* argv) {
     const number_option* number = nullptr;
     for (const auto& option : number_options)
       if (option.name == word) number = &option;
-    if (number == nullptr && word != "--codec")
+    if (number == nullptr && word != "--codec" && word != "--transport")
       refuse("unknown option '" + std::string{word} +
-             "', expected --ranks, --experts, --top-k, --hidden, --codec or --help");
+             "', expected --ranks, --experts, --top-k, --hidden, --codec, --transport or --help");
     if (++i == argc) refuse(std::string{word} + " was given no value");
     if (number != nullptr)
       given.*(number->value) = parse_number(*number, argv[i]);
-    else
+    else if (word == "--codec")
       given.codec = parse_codec(argv[i]);
+    else
+      given.bus = parse_transport(argv[i]);
   }
   check_together(given);
   if (given.file.empty()) given.file = readme_of_the_project();

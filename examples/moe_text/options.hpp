@@ -8,6 +8,7 @@
 namespace moe_text {
 
 enum class wire_codec { int8, bf16 };
+enum class transport { ub, verbs };
 
 struct options {
   std::string file;
@@ -16,6 +17,7 @@ struct options {
   std::size_t top_k = 8;
   std::size_t hidden = 256;
   wire_codec codec = wire_codec::int8;
+  transport bus = transport::ub;
 };
 
 /// What the command line asks for; empty if it asked for help only, which is then printed.

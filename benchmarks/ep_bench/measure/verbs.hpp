@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+
+#include <peerbus/communicator.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/transport/verbs.hpp>
+
+#include "ep_bench/rank_impl.hpp"
+
+namespace ep_bench {
+
+/// One layout only, as for threads.
+inline outcome measure_layout(peerbus::communicator<peerbus::verbs>& comm, const options& chosen,
+                              lane_crew& crew, std::size_t cores) {
+  return measure<peerbus::verbs, peerbus::moe::compact>(comm, chosen, crew, cores);
+}
+
+}  // namespace ep_bench

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#include "ep_bench/rank.hpp"
+
+#if PEERBUS_BENCH_VERBS
+
+#include <peerbus/transport/verbs.hpp>
+
+#include "ep_bench/measure/verbs.hpp"
+#include "ep_bench/rank_impl.hpp"
+
+namespace ep_bench {
+
+const bool verbs_built = true;
+
+int run_verbs(peerbus::bootstrap& boot, const options& chosen, placement how,
+              const delivery& deliver) {
+  peerbus::verbs_options with;
+  with.device = chosen.device;
+  if (chosen.gid_index) with.gid_index = static_cast<int>(*chosen.gid_index);
+  with.queue_pairs_per_peer = static_cast<decltype(with.queue_pairs_per_peer)>(chosen.queue_pairs);
+  return run_rank(boot, chosen, how, deliver, peerbus::verbs{boot, with});
+}
+
+}  // namespace ep_bench
+
+#else
+
+#include <peerbus/core/error.hpp>
+
+namespace ep_bench {
+
+const bool verbs_built = false;
+
+int run_verbs(peerbus::bootstrap&, const options&, placement, const delivery&) {
+  throw peerbus::error{peerbus::errc::unsupported, "verbs: this ep_bench was built without it"};
+}
+
+}  // namespace ep_bench
+
+#endif
