@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // ctest: timeout=200
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -81,6 +84,78 @@ TEST_CASE_TEMPLATE("puts longer than a message may be", Group, verbs_test::plain
                    verbs_test::striped) {
   check_blocks<Group>(1, (std::size_t{20} << 20U) / 8 + 3, (std::size_t{20} << 20U) / 8 + 4, 1);
   check_blocks<Group>(5, (std::size_t{1} << 18U) / 8, (std::size_t{1} << 18U) / 8 + 2, 2);
+}
+
+TEST_CASE("a put that is spread over queue pairs arrives whole, whatever its length") {
+  const int worst_status = verbs_test::striped::run(2, [](auto& comm) {
+    constexpr std::size_t round = 3 * 4096;  // A page for each of the three.
+    std::vector<std::size_t> lengths{1, 2, 3, 47, 48, 49, 4095, 4096, 4097};
+    for (const std::size_t whole : {round, 2 * round, 7 * round, 22 * round})
+      for (const std::size_t more : {0U, 1U, 2U, 3U, 4095U, 4096U, 4097U})
+        lengths.push_back(whole + more);
+    constexpr std::size_t most = 23 * round + 64;
+    auto win = comm.make_window(2 * most, 2);
+    const auto local = win.local();
+    std::uint64_t n = 0;
+    for (const std::size_t length : lengths) {
+      ++n;
+      if (comm.rank() == rank_id{0}) {
+        for (std::size_t i = 0; i < length; ++i)
+          local[most + i] = static_cast<std::byte>(word_of(n, i) >> 13U);
+        expect_ok(win.put_signal(rank_id{1}, 5, local.subspan(most, length), signal_id{0}, n),
+                  "put");
+        win.await(signal_id{1}, n, soon(), rank_id{1});
+      } else {
+        win.await(signal_id{0}, n, soon(), rank_id{0});
+        for (std::size_t i = 0; i < length; ++i)
+          test::expect(local[5 + i] == static_cast<std::byte>(word_of(n, i) >> 13U), "byte ", i,
+                       " of ", length);
+        test::expect(local[5 + length] == std::byte{0}, "nothing behind ", length, " bytes");
+        std::fill(local.begin(), local.begin() + most, std::byte{0});
+        expect_ok(win.signal(rank_id{0}, signal_id{1}, n), "signal back");
+      }
+    }
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("threads of one rank draw tickets at the same peer") {
+  const int worst_status = verbs_test::plain::run(2, [](auto& comm) {
+    constexpr std::size_t threads = 4;
+    constexpr std::uint64_t each = 100;
+    using window = peerbus::window<peerbus::verbs>;
+    std::vector<window> windows;
+    for (std::size_t i = 0; i < threads; ++i) windows.push_back(comm.make_window(64, 1));
+    std::vector<std::thread> crew;
+    std::vector<int> wrong(threads);
+    for (std::size_t i = 0; i < threads; ++i)
+      crew.emplace_back([&, i] {
+        // Signals beside them, whose notices use the same memory.
+        std::uint64_t last = 0;
+        for (std::uint64_t n = 0; n < each; ++n) {
+          std::uint64_t ticket = ~std::uint64_t{0};
+          const auto code = windows[i].fetch_add(rank_id{0}, 0, i + 1, ticket);
+          const auto told = windows[i].signal(rank_id{1}, signal_id{0}, n * 100'000);
+          const bool good = code == peerbus::errc::ok && told == peerbus::errc::ok &&
+                            ticket % (i + 1) == 0 && ticket < 2 * each * (i + 1) &&
+                            (n == 0 || ticket > last);
+          wrong[i] += good ? 0 : 1;
+          last = ticket;
+        }
+      });
+    for (std::thread& one : crew) one.join();
+    for (std::size_t i = 0; i < threads; ++i)
+      expect_equal(wrong[i], 0, "wrong tickets of thread ", i);
+    comm.barrier();
+    for (std::size_t i = 0; i < threads; ++i) {
+      std::uint64_t total = 0;
+      expect_ok(windows[i].fetch_add(rank_id{0}, 0, 0, total), "fetch_add");
+      expect_equal(total, 2 * each * (i + 1), "the sum in window ", i);
+    }
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE_TEMPLATE("more signals than the receiver's queue holds while nobody looks", Group,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -99,11 +100,9 @@ inline void agree(bootstrap& boot, std::string_view doing, std::span<const decla
   const auto first = parts_of(0);
   for (std::size_t r = 1; r < all.size(); ++r) {
     const auto theirs = parts_of(r);
-    if (theirs.size() != first.size())
-      throw agreed_error{errc::mismatch,
-                         detail::concat(doing, ": ", rank_id{0}, " declared ", first.size() / 2,
-                                        " values but ", rank_id{r}, " ", theirs.size() / 2)};
-    for (std::size_t i = 0; i + 1 < first.size(); i += 2) {
+    // Before their number, as another version of the library may declare other values behind its
+    // own.
+    for (std::size_t i = 0; i + 1 < std::min(first.size(), theirs.size()); i += 2) {
       if (theirs[i] == first[i] && theirs[i + 1] == first[i + 1]) continue;
       throw agreed_error{
           errc::mismatch,
@@ -111,6 +110,10 @@ inline void agree(bootstrap& boot, std::string_view doing, std::span<const decla
                          theirs[i] == first[i] ? "" : detail::concat(theirs[i], " is "),
                          theirs[i + 1], " on ", rank_id{r})};
     }
+    if (theirs.size() != first.size())
+      throw agreed_error{errc::mismatch,
+                         detail::concat(doing, ": ", rank_id{0}, " declared ", first.size() / 2,
+                                        " values but ", rank_id{r}, " ", theirs.size() / 2)};
   }
 }
 

@@ -44,10 +44,10 @@ enum class rank_kind { threads, processes };
 ///     memory for peers that still reach for it.
 ///  3. `bus.local(window)` is the caller's own part: `shape.bytes` long, aligned to a cache line.
 ///
-/// Data path. Every function is noexcept, allocates nothing, takes no lock that is held over a
-/// wait, makes no system call but to ring a device, or to yield, park and wake, and look after its
-/// peers in a long wait, and returns `errc::ok` or why it did nothing: a peer or range that does
-/// not exist gives `out_of_range` before any byte is written.
+/// Data path. Every function is noexcept, allocates nothing, takes no lock but for a turn at a
+/// device's queue, makes no system call but to ring a device, or to yield, park and wake, and look
+/// after its peers in a long wait, and returns `errc::ok` or why it did nothing: a peer or range
+/// that does not exist gives `out_of_range` before any byte is written.
 ///  4. `put(peer, window, offset, source)` writes `source` at byte `offset` of the peer's part.
 ///     Unordered with other puts. `source` stays unchanged until `flush(peer)` or a later completed
 ///     `wait` that proves delivery.

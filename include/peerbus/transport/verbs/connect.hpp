@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,9 +43,11 @@ struct greeting {
   std::uint32_t reads = 0;  ///< and atomics that may be on their way to the sender, per queue pair
   std::uint16_t lid = 0;
   std::uint16_t unused = 0;
+  std::uint32_t first_packet = 0;  ///< number of the sender's first, 24 bits
+  std::uint32_t unused_too = 0;
   ibv_gid gid{};
 };
-static_assert(sizeof(greeting) == 40);
+static_assert(sizeof(greeting) == 48);
 
 /// Makes endpoints. What one rank cannot do ends it on all, by name.
 class connector {
@@ -68,11 +71,14 @@ class connector {
       connector{*made}.open();
     } catch (const error& problem) {
       objection = problem;
+    } catch (const std::bad_alloc&) {
+      objection = error{errc::out_of_memory, "verbs: no memory for its queues"};
     }
     const std::vector<declared> values{
         {"protocol version", protocol_version},
         {"byte order", std::endian::native == std::endian::little ? "little-endian" : "big-endian"},
         {"queue pairs per peer", chosen.queue_pairs_per_peer},
+        {"atomics", made && made->port().limits.atomic_cap != IBV_ATOMIC_NONE ? "yes" : "no"},
         {"link layer", made && made->port().is_ethernet() ? "Ethernet" : "InfiniBand"}};
     agree(boot, "verbs", values, until, objection);
 
@@ -125,16 +131,16 @@ class connector {
     net_.sent_ = completions(queues * net_.options_.queue_depth, nullptr);
     net_.received_ = completions(queues * receive_depth, net_.channel_.get());
 
-    const std::size_t bytes = net_.receive_place(rank_id{net_.size()}, 0);
+    const std::size_t bytes = net_.map_.bytes();
     net_.control_ = mapping::anonymous(bytes);
     net_.registration_ =
-        register_memory(net_.domain_, net_.port_, net_.control_, bytes, net_.options_, "notices");
+        register_memory(net_.domain_, net_.port_, net_.control_, bytes, false, "notices");
     net_.connections_ = std::make_unique<connection[]>(net_.size());
     for (const rank_id peer : all_ranks{net_.size()}) {
       connection& to = net_.to(peer);
       to.queues = std::make_unique<send_queue[]>(net_.options_.queue_pairs_per_peer);
       to.coming.open(receive_depth);
-      to.scratch = {net_.address_of(net_.scratch_place(peer)), 0, net_.registration_->lkey};
+      to.scratch = {net_.address_of(net_.map_.scratch(peer)), 0, net_.registration_->lkey};
       for (std::uint32_t q = 0; q < net_.options_.queue_pairs_per_peer; ++q) open_queue(peer, q);
     }
   }
@@ -182,7 +188,9 @@ class connector {
     net_.to(peer).queues[number].open(std::move(made), tag, net_.options_.queue_depth,
                                       inline_bytes);
     for (std::uint32_t slot = 0; slot < receive_depth; ++slot)
-      net_.receive(net_.to(peer), number, slot);
+      if (const int failed = net_.post_receive(net_.to(peer), number, slot); failed != 0)
+        throw system_failure(
+            concat("verbs: posting a receive request with ", net_.port_.describe()), failed);
   }
 
   [[nodiscard]] bootstrap::contribution greet() const {
@@ -193,6 +201,7 @@ class connector {
     mine.reads = own_reads();
     mine.lid = net_.port_.attributes.lid;
     mine.gid = net_.port_.gid;
+    mine.first_packet = net_.first_packet_;
     bootstrap::contribution said;
     const auto append = [&said](const void* from, std::size_t length) {
       const std::size_t at = said.bytes.size();
@@ -219,7 +228,7 @@ class connector {
                                          " bytes, expected ", expected)};
     greeting theirs;
     std::memcpy(&theirs, said.data(), sizeof theirs);
-    net_.to(peer).quiet_word = {theirs.control_address + net_.quiet_place(net_.rank()),
+    net_.to(peer).quiet_word = {theirs.control_address + net_.map_.quiet_word(net_.rank()),
                                 theirs.control_key};
     for (std::uint32_t q = 0; q < queues; ++q) {
       std::uint32_t pair = 0;
@@ -236,6 +245,7 @@ class connector {
     state.path_mtu =
         static_cast<ibv_mtu>(std::min<std::uint32_t>(theirs.mtu, net_.port_.attributes.active_mtu));
     state.dest_qp_num = pair;
+    state.rq_psn = theirs.first_packet;
     state.max_dest_rd_atomic = static_cast<std::uint8_t>(own_reads());
     state.min_rnr_timer =
         12;  // 0.64 ms, until a peer whose signals are not looked at is asked again.
@@ -254,6 +264,7 @@ class connector {
                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
            doing);
     state.qp_state = IBV_QPS_RTS;
+    state.sq_psn = net_.first_packet_;
     state.timeout = chosen.ack_timeout;
     state.retry_cnt = chosen.retries;
     state.rnr_retry = 7;  // Without end: a peer may compute for as long as it likes.

@@ -4,9 +4,11 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <peerbus/core/system_error.hpp>
@@ -19,6 +21,33 @@
 
 namespace peerbus::detail::rdma {
 
+/// Entries of registered memory that a device writes results to; each belongs to one call until
+/// that has read it.
+///
+/// Threads: any.
+class result_entries {
+ public:
+  static constexpr std::size_t count = 16;
+
+  /// Empty if all are in use.
+  [[nodiscard]] std::optional<std::size_t> take() noexcept {
+    std::uint32_t seen = used_.load(std::memory_order_relaxed);
+    for (;;) {
+      const auto free = static_cast<std::size_t>(std::countr_one(seen));
+      if (free >= count) return std::nullopt;
+      // order: acquire; pairs with the release in `give_back`: its last user has read it.
+      if (used_.compare_exchange_weak(seen, seen | 1U << free, std::memory_order_acquire))
+        return free;
+    }
+  }
+  void give_back(std::size_t entry) noexcept {
+    used_.fetch_and(~(1U << entry), std::memory_order_release);
+  }
+
+ private:
+  std::atomic<std::uint32_t> used_{0};
+};
+
 /// What this rank keeps of one peer. `sending` guards what it does to the peer, the endpoint's
 /// `looking` what comes from there.
 struct connection {
@@ -30,7 +59,8 @@ struct connection {
   queue_set unsignalled = 0;
   std::uint32_t unproven = 0;
   remote_place quiet_word;  ///< at the peer, for this rank alone
-  local_bytes scratch;      ///< one entry for each request on the first queue, then one more
+  local_bytes scratch;      ///< entries: notices of the first queue, results, one that nobody reads
+  result_entries results;
 
   arrivals coming;
   /// 0, or what ended it: 1 + an ibv_wc_status, or an errno beyond `errno_base`.

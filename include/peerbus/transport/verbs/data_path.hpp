@@ -99,22 +99,17 @@ class data_path {
     if (!has_atomics()) return errc::unsupported;
     // To this rank itself as well: a device's atomics are atomic among themselves only.
     connection& to = net_->to(peer);
-    std::uint64_t place = 0;
-    std::uint32_t posted = 0;
-    {
-      const std::lock_guard turn{to.sending};
-      if (const errc code = net_->make_room(to, to.queues[0]); code != errc::ok) return code;
-      local_bytes result = to.scratch;
-      result.address += to.queues[0].next_place() * endpoint::entry_bytes;
-      result.length = sizeof before;
-      place = result.address;
-      add(to.queues[0], result,
-          {at.parts[peer.index()].address + offset, at.parts[peer.index()].key}, addend);
-      if (const errc code = net_->post(to, to.queues[0]); code != errc::ok) return code;
-      posted = to.queues[0].posted();
-    }
-    if (const errc code = complete(to, to.queues[0], posted); code != errc::ok) return code;
-    std::memcpy(&before, reinterpret_cast<const void*>(place), sizeof before);
+    std::optional<std::size_t> entry;
+    if (const errc code = net_->stall(to, [&]() noexcept { return !!(entry = to.results.take()); });
+        code != errc::ok)
+      return code;
+    const local_bytes result{to.scratch.address + net_->map().result(*entry), sizeof before,
+                             to.scratch.key};
+    const remote_place& base = at.parts[peer.index()];
+    const errc code = add_and_wait(to, result, {base.address + offset, base.key}, addend);
+    if (code != errc::ok) return code;  // The device may still write there: the entry is lost.
+    std::memcpy(&before, reinterpret_cast<const void*>(result.address), sizeof before);
+    to.results.give_back(*entry);
     return errc::ok;
   }
 
@@ -162,7 +157,7 @@ class data_path {
         if ((to.unproven >> q & 1U) == 0) continue;
         if (const errc code = net_->make_room(to, to.queues[q]); code != errc::ok) return code;
         local_bytes unread = to.scratch;
-        unread.address += send_queue::places(net_->options().queue_depth) * endpoint::entry_bytes;
+        unread.address += net_->map().unread();
         unread.length = sizeof(std::uint64_t);
         if (has_atomics())
           add(to.queues[q], unread, to.quiet_word, 1);
@@ -179,8 +174,8 @@ class data_path {
   [[nodiscard]] errc progress() noexcept {
     for (const rank_id peer : all_ranks{net_->size()}) {
       connection& to = net_->to(peer);
-      const std::lock_guard turn{to.sending};
-      for (std::uint32_t q = 0; q < net_->options().queue_pairs_per_peer; ++q)
+      const std::unique_lock turn{to.sending, std::try_to_lock};  // Who has it gets on with it.
+      for (std::uint32_t q = 0; turn && q < net_->options().queue_pairs_per_peer; ++q)
         if (const errc code = net_->post(to, to.queues[q]); code != errc::ok) return code;
     }
     net_->look();
@@ -188,6 +183,7 @@ class data_path {
   }
 
  private:
+  static constexpr std::chrono::milliseconds longest_sleep{2};
   /// Bytes in a chain that are worth a doorbell of their own.
   static constexpr std::size_t long_chain_bytes = std::size_t{64} << 10U;
 
@@ -232,7 +228,8 @@ class data_path {
       return write_on(to, 0, peer, at, offset, source, *key);
     // Whole pages to each, so that devices copy them well.
     constexpr std::size_t page = 4096;
-    const std::size_t stripe = (source.size() / queues + page - 1) / page * page;
+    const std::size_t round = page * queues;
+    const std::size_t stripe = (source.size() + round - 1) / round * page;
     for (std::uint32_t q = 0; q < queues && q * stripe < source.size(); ++q) {
       const auto part = source.subspan(q * stripe, std::min(stripe, source.size() - q * stripe));
       if (const errc code = write_on(to, q, peer, at, offset + q * stripe, part, *key);
@@ -290,7 +287,8 @@ class data_path {
   }
 
   [[nodiscard]] errc raise_own(const window_part& at, signal_id id, std::uint64_t value) noexcept {
-    const std::lock_guard turn{net_->looking()};  // Arrivals may raise it too.
+    // Arrivals may raise it too. A thread that sleeps on the channel finds out when it next wakes.
+    const std::lock_guard turn{net_->looking()};
     signal_word& word = at.signal(id);
     if (word.value() < value) word.raise(value);
     return errc::ok;
@@ -299,19 +297,19 @@ class data_path {
   /// Sends the notice of a signal behind everything that was put.
   [[nodiscard]] errc notify(connection& to, const raised_signal& what) noexcept {
     if (to.is_broken()) return errc::unreachable;
+    // First, as the peer must hear of every fence, and of whatever the table of names learns.
+    if (const errc code = net_->make_room(to, to.queues[0]); code != errc::ok) return code;
     for (std::uint32_t q = 1; to.unsignalled >> (q - 1) != 0; ++q) {
       if ((to.unsignalled >> (q - 1) & 1U) == 0) continue;
       if (const errc code = with_immediate(to, to.queues[q], 0); code != errc::ok) return code;
     }
-    // First, as the peer must hear of whatever the table of names learns.
-    if (const errc code = net_->make_room(to, to.queues[0]); code != errc::ok) return code;
     const queue_set after = std::exchange(to.unsignalled, queue_set{0});
     const std::uint8_t name = signal_names::name_of(what);
     if (const auto growth = to.names.update(what))
       return with_immediate(to, to.queues[0], short_notice{name, after, *growth}.encode());
     const notice said{what, name, after};
     local_bytes place = to.scratch;
-    place.address += to.queues[0].next_place() * endpoint::entry_bytes;
+    place.address += control_map::notice(to.queues[0].next_place());
     place.length = sizeof said;
     std::memcpy(reinterpret_cast<void*>(place.address), &said, sizeof said);
     to.queues[0].chain().append(IBV_WR_SEND, place, {});
@@ -329,6 +327,19 @@ class data_path {
     carrier->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     carrier->imm_data = htonl(bits);
     return net_->post(to, queue);
+  }
+
+  [[nodiscard]] errc add_and_wait(connection& to, const local_bytes& result,
+                                  const remote_place& word, std::uint64_t addend) noexcept {
+    std::uint32_t posted = 0;
+    {
+      const std::lock_guard turn{to.sending};
+      if (const errc code = net_->make_room(to, to.queues[0]); code != errc::ok) return code;
+      add(to.queues[0], result, word, addend);
+      if (const errc code = net_->post(to, to.queues[0]); code != errc::ok) return code;
+      posted = to.queues[0].posted();
+    }
+    return complete(to, to.queues[0], posted);
   }
 
   [[nodiscard]] errc complete(connection& to, const send_queue& queue,
@@ -359,13 +370,13 @@ class data_path {
       if (next_check.expired()) {
         if (const errc found = net_->health(awaited); found != errc::ok) {
           // What the peer raised before it was gone still counts.
-          net_->look();
+          net_->look_at_all_arrivals();
           return word.value() >= value ? errc::ok : found;
         }
         next_check = deadline::after(pause);
         if (next_probe.expired()) {
-          for (const rank_id peer : all_ranks{net_->size()})
-            if (peer != net_->rank() && (!awaited || *awaited == peer)) probe(net_->to(peer));
+          if (awaited && *awaited != net_->rank() && awaited->index() < net_->size())
+            probe(net_->to(*awaited));
           next_probe = deadline::after(net_->options().probe_interval);
         }
       }
@@ -374,9 +385,10 @@ class data_path {
         ::sched_yield();
         continue;
       }
-      const deadline wake = until.when() < next_check.when() ? until : next_check;
-      // Where another thread has the channel, it raises this word too, or leaves and does not.
-      if (!net_->park(wake))
+      // Soon, whatever the policy: a thread that has the channel may leave, and looks no more then.
+      deadline wake = deadline::after(std::min<std::chrono::nanoseconds>(pause, longest_sleep));
+      if (until.when() < wake.when()) wake = until;
+      if (!net_->park(word, value, wake))
         static_cast<void>(
             word.wait_at_least(value, wake, thresholds, []() noexcept { return errc::ok; }));
     }

@@ -84,8 +84,14 @@ class port_search {
       seen_ += concat(" (cannot be opened: ", describe_errno(errno), ")");
       return std::nullopt;
     }
-    if (const int failed = ibv_query_device(found.device.get(), &found.limits); failed != 0)
-      throw system_failure("verbs: querying the device", failed);
+    if (const int failed = ibv_query_device(found.device.get(), &found.limits); failed != 0) {
+      seen_ += concat(" (cannot be asked: ", describe_errno(failed), ")");
+      return std::nullopt;
+    }
+    if (device->transport_type != IBV_TRANSPORT_IB) {
+      seen_ += " (neither InfiniBand nor RoCE)";
+      return std::nullopt;
+    }
     for (unsigned port = 1; port <= found.limits.phys_port_cnt; ++port) {
       if (wanted_.port != 0 && port != wanted_.port) continue;
       found.number = static_cast<std::uint8_t>(port);
@@ -110,7 +116,7 @@ class port_search {
     table.resize(entries > 0 ? static_cast<std::size_t>(entries) : 0);
     const ibv_gid_entry* best = nullptr;
     for (const ibv_gid_entry& one : table) {
-      if (one.port_num != found.number) continue;
+      if (one.port_num != found.number || one.gid_index > 255) continue;
       const bool asked = static_cast<int>(one.gid_index) == wanted_.gid_index;
       if (wanted_.gid_index >= 0 ? asked : best == nullptr || rank(one) > rank(*best)) best = &one;
     }

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -17,18 +18,20 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <peerbus/bootstrap/membership.hpp>
-#include <peerbus/core/align.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/verbs/connection.hpp>
+#include <peerbus/transport/verbs/control_map.hpp>
 #include <peerbus/transport/verbs/device.hpp>
 #include <peerbus/transport/verbs/handle.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
@@ -38,40 +41,24 @@
 
 namespace peerbus::detail::rdma {
 
-/// Receive requests on each queue pair: how many signals of one peer the device holds while this
-/// rank does not look. Beyond that the peer's device tries again until there is room.
-inline constexpr std::uint32_t receive_depth = 63;
-
 /// Everything that a rank has of the network, and what moves it along: looking at completions. Made
 /// by `connect`.
 class endpoint {
  public:
-  /// Of a receive buffer, and of an entry of a connection's scratch memory.
-  static constexpr std::size_t entry_bytes = 32;
-
   endpoint(std::shared_ptr<membership> members, open_port port, const verbs_options& chosen,
            wait_thresholds waiting)
-      : members_{std::move(members)}, port_{std::move(port)}, options_{chosen}, waiting_{waiting} {}
+      : members_{std::move(members)},
+        port_{std::move(port)},
+        options_{chosen},
+        map_{members_->size(), chosen.queue_depth},
+        waiting_{waiting} {}
   endpoint(const endpoint&) = delete;
   endpoint& operator=(const endpoint&) = delete;
 
-  /// Waits, for a moment at most, until the peers have what was posted to them: a queue pair that
-  /// is destroyed takes its requests along.
+  /// Waits until the peers have what was posted to them, as a queue pair that is destroyed takes
+  /// its requests along: for 5 s at most, and for nobody who is gone.
   ~endpoint() {
-    const deadline until = deadline::after(std::chrono::seconds{2});
-    for (std::size_t r = 0; connections_ && r < size(); ++r) {
-      connection& to = connections_[r];
-      for (std::size_t q = 0; to.queues && q < options_.queue_pairs_per_peer; ++q) {
-        send_queue& queue = to.queues[q];
-        if (queue.pair() == nullptr) continue;
-        static_cast<void>(post(to, queue));
-        while (!to.is_broken() && !queue.completed_up_to(queue.posted()) && !until.expired() &&
-               members_->state(rank_id{r}) == rank_state::running) {
-          look();
-          ::sched_yield();
-        }
-      }
-    }
+    if (connections_) static_cast<void>(settle(deadline::after(std::chrono::seconds{5})));
     connections_.reset();
     if (events_ != 0) ibv_ack_cq_events(received_.get(), events_);
   }
@@ -86,12 +73,12 @@ class endpoint {
   [[nodiscard]] const connection& to(rank_id peer) const noexcept {
     return connections_[peer.index()];
   }
+  [[nodiscard]] const control_map& map() const noexcept { return map_; }
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
   /// What is kept for each peer besides windows, but for what the device's driver keeps.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
     return sizeof(connection) + options_.queue_pairs_per_peer * sizeof(send_queue) +
-           arrivals::bytes_held(receive_depth) + entries_per_peer() * entry_bytes +
-           sizeof(std::uint64_t);
+           arrivals::bytes_held(receive_depth) + map_.bytes_per_peer();
   }
   /// Held while arrivals are looked at; also by who takes a window out of the table.
   [[nodiscard]] spin_guard& looking() noexcept { return looking_; }
@@ -104,12 +91,22 @@ class endpoint {
   }
   void look_at_arrivals() noexcept {
     const std::unique_lock mine{looking_, std::try_to_lock};
-    if (!mine) return;
-    std::array<ibv_wc, 16> batch;
-    for (int count = most(batch); count == most(batch);) {
-      count = ibv_poll_cq(received_.get(), most(batch), batch.data());
-      for (int i = 0; i < count; ++i) take_arrival(batch[static_cast<std::size_t>(i)]);
+    if (mine) take_arrivals();
+  }
+  /// The same, after whoever is looking is through: what has come is raised on return.
+  void look_at_all_arrivals() noexcept {
+    const std::lock_guard mine{looking_};
+    take_arrivals();
+  }
+
+  /// Posts what was not, and waits until all that can arrive has. Returns: whether it has.
+  [[nodiscard]] bool settle(deadline until) noexcept {
+    while (!all_arrived()) {
+      if (until.expired()) return false;
+      look();
+      ::sched_yield();
     }
+    return true;
   }
 
   // --- sending; the caller holds the connection's `sending` -----------------------------------
@@ -131,8 +128,10 @@ class endpoint {
                                     failed = queue.post();
                                     return failed != EAGAIN;
                                   });
-          code != errc::ok)
+          code != errc::ok) {
+        break_connection(to, IBV_WC_RESP_TIMEOUT_ERR);  // Half a chain is on its way.
         return code;
+      }
     if (failed == 0) return errc::ok;
     look();  // If the queue pair has failed, its completions say why.
     if (!to.is_broken())
@@ -140,12 +139,13 @@ class endpoint {
     return errc::unreachable;
   }
 
-  /// Looks at completions until `done()`; a peer that lets this wait for too long is given up.
-  /// Returns: ok, unreachable, peer_dead, timed_out.
+  /// Looks at completions until `done()`; a peer that lets nothing through for too long is given
+  /// up. Returns: ok, unreachable, peer_dead, timed_out.
   template <class Done>
   [[nodiscard]] errc stall(connection& to, Done&& done) noexcept {
-    const auto until = deadline::after(options_.stall_timeout);
+    auto until = deadline::after(options_.stall_timeout);
     auto next_check = deadline::after(waiting_.check_interval);
+    std::uint32_t before = completed(to);
     for (std::uint32_t i = 0;; ++i) {
       if (done()) return errc::ok;
       if (to.is_broken()) return errc::unreachable;
@@ -158,6 +158,10 @@ class endpoint {
         if (const errc found = members_->health(peer_of(to)); found != errc::ok)
           return done() ? errc::ok : found;
         next_check = deadline::after(waiting_.check_interval);
+        if (completed(to) != before) {
+          before = completed(to);
+          until = deadline::after(options_.stall_timeout);
+        }
       }
       if (until.expired()) {
         break_connection(to, IBV_WC_RESP_TIMEOUT_ERR);
@@ -169,24 +173,23 @@ class endpoint {
 
   // --- waiting ---------------------------------------------------------------------------------
 
-  /// Sleeps until something arrives or `until`. One thread at a time may, the others get false at
-  /// once.
-  [[nodiscard]] bool park(deadline until) noexcept {
+  /// Sleeps until something arrives or `until`, unless `word` is `value` already. One thread at a
+  /// time may, the others get false at once.
+  [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
     const std::unique_lock mine{parking_, std::try_to_lock};
     if (!mine) return false;
     if (ibv_req_notify_cq(received_.get(), 0) != 0) return false;
-    // What came before the request rings no bell.
-    const std::uint64_t before = arrived_.load(std::memory_order_relaxed);
-    look_at_arrivals();
-    if (arrived_.load(std::memory_order_relaxed) != before) return true;
-    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until.remaining());
-    const timespec span{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
-    pollfd entry{channel_->fd, POLLIN, 0};
-    if (::ppoll(&entry, 1, &span, nullptr) == 1) {
-      ibv_cq* queue = nullptr;
-      void* nothing = nullptr;
-      if (ibv_get_cq_event(channel_.get(), &queue, &nothing) == 0) ++events_;
+    // What came before the request rings no bell, and another thread may have taken it.
+    look_at_all_arrivals();
+    if (word.value() < value) {
+      const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until.remaining());
+      const timespec span{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+      pollfd entry{channel_->fd, POLLIN, 0};
+      static_cast<void>(::ppoll(&entry, 1, &span, nullptr));
     }
+    ibv_cq* queue = nullptr;
+    void* nothing = nullptr;
+    while (ibv_get_cq_event(channel_.get(), &queue, &nothing) == 0) ++events_;
     return true;
   }
 
@@ -207,9 +210,9 @@ class endpoint {
     std::string text;
     for (const rank_id peer : all_ranks{size()}) {
       const connection& one = to(peer);
-      std::uint32_t open = 0;
+      std::int32_t open = 0;  // Another thread may count at this moment.
       for (std::uint32_t q = 0; q < options_.queue_pairs_per_peer; ++q)
-        open += one.queues[q].on_their_way();
+        open += std::max(static_cast<std::int32_t>(one.queues[q].on_their_way()), 0);
       if (!one.is_broken() && open == 0) continue;
       text += text.empty() ? "" : "; ";
       text += one.is_broken() ? concat("no connection to ", peer, " any more: ", one.describe())
@@ -222,6 +225,36 @@ class endpoint {
  private:
   friend class connector;
   friend class window_maker;
+
+  void take_arrivals() noexcept {
+    std::array<ibv_wc, 16> batch;
+    for (int count = most(batch); count == most(batch);) {
+      count = ibv_poll_cq(received_.get(), most(batch), batch.data());
+      for (int i = 0; i < count; ++i) take_arrival(batch[static_cast<std::size_t>(i)]);
+    }
+  }
+
+  [[nodiscard]] bool all_arrived() noexcept {
+    bool all = true;
+    for (std::size_t r = 0; r < size(); ++r) {
+      connection& to = connections_[r];
+      const std::lock_guard turn{to.sending};
+      for (std::size_t q = 0; to.queues && q < options_.queue_pairs_per_peer; ++q) {
+        send_queue& queue = to.queues[q];
+        if (queue.pair() == nullptr || to.is_broken()) continue;
+        if (queue.post() == EAGAIN || !queue.completed_up_to(queue.posted()))
+          all = all && members_->state(rank_id{r}) != rank_state::running;
+      }
+    }
+    return all;
+  }
+
+  [[nodiscard]] std::uint32_t completed(const connection& to) const noexcept {
+    std::uint32_t sum = 0;
+    for (std::uint32_t q = 0; q < options_.queue_pairs_per_peer; ++q)
+      sum += to.queues[q].posted() - to.queues[q].on_their_way();
+    return sum;
+  }
 
   static int most(const std::array<ibv_wc, 16>& batch) noexcept {
     return static_cast<int>(batch.size());
@@ -260,8 +293,6 @@ class endpoint {
     const std::size_t queue = queue_of(one.wr_id);
     const auto slot = static_cast<std::uint32_t>(one.wr_id);
     if (one.status != IBV_WC_SUCCESS) return break_connection(from, one.status);
-    // order: relaxed, and no read-modify-write: under `looking_`, for `park` to compare.
-    arrived_.store(arrived_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const auto raise = [&](const raised_signal& what, std::uint32_t held) noexcept {
       raise_signal(what);
       receive(from, 0, held);
@@ -273,7 +304,7 @@ class endpoint {
       from.coming.signal_came(short_notice::decode(ntohl(one.imm_data)), slot, raise);
     } else {
       notice said;
-      std::memcpy(&said, control_.data() + receive_place(peer_of(from), slot), sizeof said);
+      std::memcpy(&said, control_.data() + map_.receive_buffer(peer_of(from), slot), sizeof said);
       from.coming.signal_came(said, slot, raise);
     }
   }
@@ -285,9 +316,13 @@ class endpoint {
     if (word.value() < what.value) word.raise(what.value);
   }
 
-  /// Posts a receive request.
   void receive(connection& from, std::size_t queue, std::uint32_t slot) noexcept {
-    ibv_sge buffer{address_of(receive_place(peer_of(from), slot)), sizeof(notice),
+    if (const int failed = post_receive(from, queue, slot); failed != 0)
+      break_connection(from, connection::errno_base + static_cast<std::uint32_t>(failed));
+  }
+  /// Returns: 0, or why the device takes no receive request.
+  [[nodiscard]] int post_receive(connection& from, std::size_t queue, std::uint32_t slot) noexcept {
+    ibv_sge buffer{address_of(map_.receive_buffer(peer_of(from), slot)), sizeof(notice),
                    registration_->lkey};
     ibv_recv_wr request{};
     const std::size_t number = peer_of(from).index() * options_.queue_pairs_per_peer + queue;
@@ -297,32 +332,22 @@ class endpoint {
       request.num_sge = 1;
     }
     ibv_recv_wr* refused = nullptr;
-    if (ibv_post_recv(from.queues[queue].pair(), &request, &refused) != 0)
-      break_connection(from, IBV_WC_WR_FLUSH_ERR);
+    return ibv_post_recv(from.queues[queue].pair(), &request, &refused);
   }
 
   void break_connection(connection& with, ibv_wc_status why) noexcept {
     break_connection(with, connection::code_of(why));
   }
   void break_connection(connection& with, std::uint32_t code) noexcept {
-    if (with.break_with(code)) broken_.fetch_add(1, std::memory_order_relaxed);
+    if (!with.break_with(code)) return;
+    broken_.fetch_add(1, std::memory_order_relaxed);
+    // Nothing of it may arrive later, and the peer is to notice.
+    ibv_qp_attr state{};
+    state.qp_state = IBV_QPS_ERR;
+    for (std::uint32_t q = 0; q < options_.queue_pairs_per_peer; ++q)
+      static_cast<void>(ibv_modify_qp(with.queues[q].pair(), &state, IBV_QP_STATE));
   }
 
-  // The control memory: a word per rank that `quiet` of that rank adds to, then per rank the
-  // receive buffers and the scratch entries.
-  [[nodiscard]] std::size_t entries_per_peer() const noexcept {
-    return receive_depth + send_queue::places(options_.queue_depth) + 1;
-  }
-  [[nodiscard]] std::size_t quiet_place(rank_id source) const noexcept {
-    return source.index() * sizeof(std::uint64_t);
-  }
-  [[nodiscard]] std::size_t receive_place(rank_id peer, std::size_t slot) const noexcept {
-    return align_up(size() * sizeof(std::uint64_t), cache_line_bytes) +
-           (peer.index() * entries_per_peer() + slot) * entry_bytes;
-  }
-  [[nodiscard]] std::size_t scratch_place(rank_id peer) const noexcept {
-    return receive_place(peer, receive_depth);
-  }
   [[nodiscard]] std::uint64_t address_of(std::size_t place) const noexcept {
     return reinterpret_cast<std::uintptr_t>(control_.data() + place);
   }
@@ -330,7 +355,11 @@ class endpoint {
   std::shared_ptr<membership> members_;
   open_port port_;
   verbs_options options_;
+  control_map map_;
   wait_thresholds waiting_;
+
+  /// Not the same each time: packets of an earlier connection that linger must not fit this one.
+  std::uint32_t first_packet_ = std::random_device{}() & 0xff'ffffU;
 
   // In the order of their making; each needs those before it.
   protection_domain domain_;
@@ -346,7 +375,6 @@ class endpoint {
   spin_guard looking_;
   spin_guard reaping_;
   spin_guard parking_;
-  std::atomic<std::uint64_t> arrived_{0};
   std::atomic<std::uint32_t> broken_{0};
   unsigned events_ = 0;  ///< to be acknowledged; under `parking_`
 };

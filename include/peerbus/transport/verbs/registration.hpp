@@ -15,7 +15,6 @@
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/verbs/device.hpp>
 #include <peerbus/transport/verbs/handle.hpp>
-#include <peerbus/transport/verbs/options.hpp>
 
 namespace peerbus::detail::rdma {
 
@@ -31,10 +30,10 @@ inline std::string describe_lock_limit() {
 /// taken and locked. Throws: `error` out_of_memory, system.
 inline memory_region register_memory(const protection_domain& domain, const open_port& port,
                                      const mapping& memory, std::size_t length,
-                                     const verbs_options& chosen, std::string_view what) {
+                                     bool relaxed_ordering, std::string_view what) {
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   if (port.limits.atomic_cap != IBV_ATOMIC_NONE) access |= IBV_ACCESS_REMOTE_ATOMIC;
-  if (chosen.relaxed_ordering) access |= IBV_ACCESS_RELAXED_ORDERING;
+  if (relaxed_ordering) access |= IBV_ACCESS_RELAXED_ORDERING;
   memory_region made{ibv_reg_mr(domain.get(), memory.data(), length, access)};
   if (made) return made;
   const int reason = errno;

@@ -55,14 +55,16 @@ class send_queue {
       finish(chain_);
     }
     ibv_send_wr* refused = nullptr;
+    const bool others = on_their_way() != 0;
     const int failed = ibv_post_send(pair_.get(), unposted_, &refused);
-    if (failed == ENOMEM && refused != nullptr && on_their_way() != 0) {
+    if (failed == ENOMEM && refused != nullptr && (others || refused != unposted_)) {
       // The device counts places in another way than we do. That is no error.
       unposted_ = refused;
       return EAGAIN;
     }
     unposted_ = nullptr;
-    if (failed == 0) posted_.store(posted() + chain_.count(), std::memory_order_relaxed);
+    // After a failure as well: those requests never complete, and nobody is to think they did.
+    posted_.store(posted() + chain_.count(), std::memory_order_relaxed);
     chain_.clear();
     return failed;
   }

@@ -10,7 +10,8 @@
 namespace peerbus::detail::rdma {
 
 /// Keeps the threads of a rank from using one queue at the same time: held while requests are noted
-/// or posted, or completions looked at, never over a wait for a peer. For std::lock_guard.
+/// or posted, or completions looked at; over a wait only where a queue is full, when others could
+/// not use it either. For std::lock_guard.
 class spin_guard {
  public:
   void lock() noexcept {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -21,7 +23,6 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/memory_hook.hpp>
-#include <peerbus/transport/verbs/data_path.hpp>
 #include <peerbus/transport/verbs/endpoint.hpp>
 #include <peerbus/transport/verbs/registration.hpp>
 #include <peerbus/transport/verbs/window_part.hpp>
@@ -43,11 +44,13 @@ class window_maker {
     bootstrap::contribution mine;
     try {
       if (!objection) part = allocate(shape, on_memory);
-      mine.bytes = describe(part.get());
+      mine.bytes = describe(part.get(), until);
     } catch (const error& problem) {
       objection = problem;
-      part.reset();
+    } catch (const std::bad_alloc&) {
+      objection = error{errc::out_of_memory, "window: no memory for the list of its parts"};
     }
+    if (objection) part.reset();
     // Before any peer can know it: its first signal may be here before the others' answers are.
     if (part) net_->windows_.insert(*part);
     std::vector<bootstrap::contribution> all;
@@ -89,27 +92,26 @@ class window_maker {
     if (on_memory) on_memory({part->data.data(), part->data.size()});
     if (shape.bytes != 0)
       part->registration = register_memory(net_->domain_, net_->port_, part->data, shape.bytes,
-                                           net_->options_, "a window");
+                                           net_->options_.relaxed_ordering, "a window");
     part->parts.resize(net_->size());
     return part;
   }
 
-  /// Also lets everything complete that this rank has sent from or to what it releases.
-  std::vector<std::byte> describe(const window_part* part) {
+  std::vector<std::byte> describe(const window_part* part, deadline until) {
     std::vector<std::byte> said;
     if (part == nullptr) return said;
-    const offer mine{part->shape.bytes, part->shape.signals, part->address(),
-                     part->registration ? part->registration->rkey : 0, part->number};
-    append(said, mine);
-    bool any = false;
-    for (const auto& one : net_->parts_) {
+    append(said, offer{part->shape.bytes, part->shape.signals, part->address(),
+                       part->registration ? part->registration->rkey : 0, part->number});
+    std::vector<std::uint32_t> released;
+    for (const auto& one : net_->parts_)
       // order: acquire; pairs with the release in the window's destructor.
-      if (one->reported || !one->released.load(std::memory_order_acquire)) continue;
-      append(said, one->number);
-      any = true;
-    }
-    for (const rank_id peer : all_ranks{any ? net_->size() : 0})
-      static_cast<void>(data_path{*net_}.flush(peer));  // A broken connection carries nothing more.
+      if (!one->reported && one->released.load(std::memory_order_acquire))
+        released.push_back(one->number);
+    // Nothing that this rank has sent from or to them may be on its way any more. If it is, because
+    // a peer is slow, the next window will tell.
+    const deadline soon = deadline::after(std::chrono::seconds{1});
+    if (!released.empty() && net_->settle(until.when() < soon.when() ? until : soon))
+      for (const std::uint32_t number : released) append(said, number);
     return said;
   }
 
