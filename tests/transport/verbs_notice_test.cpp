@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -90,6 +91,18 @@ TEST_CASE("a signal that falls raises nothing") {
   const auto next = raiser.update({1, signal_id{2}, 101});
   REQUIRE(next);
   CHECK(*next == 1);
+}
+
+TEST_CASE("the signals of an exchange seldom share a name") {
+  // A rank raises those of three phases and some batches at each peer, `ranks` apart.
+  for (const std::uint32_t ranks : {2U, 8U, 64U, 128U, 256U, 320U, 1024U})
+    for (const std::uint32_t rank : {0U, 1U, ranks - 1}) {
+      std::set<int> names;
+      for (std::uint32_t group = 0; group < 12; ++group)
+        names.insert(signal_names::name_of({3, static_cast<signal_id>(group * ranks + rank), 1}));
+      CAPTURE(ranks);
+      CHECK(names.size() >= 10);
+    }
 }
 
 TEST_CASE("the very first signal is told in full, be it number 0 of window 0") {

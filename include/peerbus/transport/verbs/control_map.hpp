@@ -19,7 +19,7 @@ inline constexpr std::uint32_t receive_depth = 63;
 /// from its start: a word for each rank that its `quiet` adds to; then, per rank, receive buffers,
 /// and scratch memory: notices on their way, results of atomics, and a place that nobody reads.
 struct control_map {
-  static constexpr std::size_t entry_bytes = 32;
+  static constexpr std::size_t entry_bytes = sizeof(rdma::notice);  ///< the longest there is
 
   std::size_t ranks;
   std::uint32_t queue_depth;

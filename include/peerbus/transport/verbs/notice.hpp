@@ -56,7 +56,7 @@ struct short_notice {
 /// same notice is looked at. That is what lets 32 bits stand for 64 and the rest.
 class signal_names {
  public:
-  static constexpr std::size_t count = 256;
+  static constexpr std::size_t count = 128;
 
   /// The raiser's side. Returns: the growth to send under `name_of(what)`, or nothing if the
   /// signal must be sent in full. Either way the table now holds `what`.
@@ -76,16 +76,20 @@ class signal_names {
 
   /// The raised side: what each kind of notice says.
   [[nodiscard]] raised_signal resolve(const short_notice& said) noexcept {
-    known_[said.name].value += said.growth;
-    return known_[said.name];
+    raised_signal& known = known_[said.name % count];
+    known.value += said.growth;
+    return known;
   }
   [[nodiscard]] raised_signal resolve(const notice& said) noexcept {
     return known_[said.name % count] = said.what;
   }
 
   [[nodiscard]] static std::uint8_t name_of(const raised_signal& what) noexcept {
-    // Neighbouring signals of one window get different names; windows are spread.
-    return static_cast<std::uint8_t>(index(what.id) + what.window * 37U);
+    // Signals that differ by a multiple of the number of ranks, as those of an exchange do, must
+    // not share a name, which would cost them the long form each time: Fibonacci hashing spreads
+    // them.
+    const std::uint32_t mixed = static_cast<std::uint32_t>(index(what.id)) + what.window * 40503U;
+    return static_cast<std::uint8_t>((mixed * 2654435769U) >> 25U);
   }
 
  private:
