@@ -13,7 +13,7 @@ namespace peerbus::detail::rdma {
 
 /// Receive requests on each queue pair: how many signals of one peer the device holds while this
 /// rank does not look. Beyond that the peer's device tries again until there is room.
-inline constexpr std::uint32_t receive_depth = 63;
+inline constexpr std::uint32_t receive_depth = 31;
 
 /// Where everything lies in the registered memory that an endpoint has besides windows, in bytes
 /// from its start: a word for each rank that its `quiet` adds to; then, per rank, receive buffers,

@@ -25,7 +25,7 @@ struct verbs_options {
   std::size_t stripe_bytes = std::size_t{256} << 10;
   /// Requests that may be on their way on one queue pair, 2 to 16384; a call that finds it full
   /// waits for room. One below a power of two, as drivers round up.
-  std::uint32_t queue_depth = 63;
+  std::uint32_t queue_depth = 31;
   /// How long such a call waits at most before it returns `timed_out`.
   std::chrono::milliseconds stall_timeout{30'000};
 
