@@ -42,6 +42,14 @@ TEST_CASE("writes that continue each other at the target gather pieces, up to a 
   CHECK(chain.last().wr.rdma.remote_addr == 5000 + 8 * most);
 }
 
+TEST_CASE("a device that gathers fewer pieces gets fewer") {
+  request_chain chain;
+  chain.limit_pieces(2);
+  for (std::uint64_t i = 0; i < 4; ++i) write(chain, 1000 + 100 * i, 8, 5000 + 8 * i);
+  CHECK(chain.count() == 2);
+  CHECK(chain.last().num_sge == 2);
+}
+
 TEST_CASE("other writes stay apart") {
   request_chain chain;
   write(chain, 1000, 8, 5000);

@@ -54,8 +54,7 @@ class connector {
  public:
   /// Of what notices and greetings look like on the wire.
   static constexpr std::uint64_t protocol_version = 1;
-  /// As long as the pieces of a request, which share their place in a device's queue.
-  static constexpr std::uint32_t most_inline_bytes = request_chain::most_pieces * sizeof(ibv_sge);
+  static constexpr std::uint32_t most_inline_bytes = 48;
 
   /// Collective. Throws, on all ranks: `error` unsupported, invalid_argument, mismatch,
   /// out_of_memory, system; or as `bootstrap::allgather`.
@@ -163,8 +162,9 @@ class connector {
     wanted.send_cq = net_.sent_.get();
     wanted.recv_cq = net_.received_.get();
     wanted.qp_type = IBV_QPT_RC;
-    wanted.cap = {net_.options_.queue_depth, receive_depth, request_chain::most_pieces, 1,
-                  most_inline_bytes};
+    const auto pieces = std::min<std::uint32_t>(
+        request_chain::most_pieces, static_cast<std::uint32_t>(net_.port_.limits.max_sge));
+    wanted.cap = {net_.options_.queue_depth, receive_depth, pieces, 1, most_inline_bytes};
     queue_pair made{ibv_create_qp(net_.domain_.get(), &wanted)};
     if (!made) {
       // Not every device takes data inline.
@@ -182,11 +182,9 @@ class connector {
       state.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
     modify(made.get(), state, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
            "initialising");
-    const auto inline_bytes = wanted.cap.max_inline_data;
     const auto tag =
         static_cast<std::uint32_t>(peer.index() * net_.options_.queue_pairs_per_peer + number);
-    net_.to(peer).queues[number].open(std::move(made), tag, net_.options_.queue_depth,
-                                      inline_bytes);
+    net_.to(peer).queues[number].open(std::move(made), tag, net_.options_.queue_depth, wanted.cap);
     for (std::uint32_t slot = 0; slot < receive_depth; ++slot)
       if (const int failed = net_.post_receive(net_.to(peer), number, slot); failed != 0)
         throw system_failure(

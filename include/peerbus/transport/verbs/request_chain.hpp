@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +31,7 @@ struct remote_place {
 class request_chain {
  public:
   static constexpr std::size_t most_requests = 16;
-  static constexpr std::size_t most_pieces = 3;  ///< that one request gathers
+  static constexpr std::size_t most_pieces = 16;  ///< that one request gathers
   /// Beyond this a request is long enough, and a further write begins another.
   static constexpr std::uint32_t most_merged_bytes = 1U << 20U;
 
@@ -40,6 +41,9 @@ class request_chain {
   request_chain(const request_chain&) = delete;
   request_chain& operator=(const request_chain&) = delete;
   ~request_chain() = default;
+
+  /// For a device that gathers fewer.
+  void limit_pieces(std::size_t most) noexcept { pieces_limit_ = std::min(most, most_pieces); }
 
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
   [[nodiscard]] bool full() const noexcept { return count_ == most_requests; }
@@ -59,7 +63,7 @@ class request_chain {
     if (end.lkey == from.key && end.addr + end.length == from.address) {
       end.length += from.length;
     } else {
-      if (static_cast<std::size_t>(last.num_sge) == most_pieces) return false;
+      if (static_cast<std::size_t>(last.num_sge) == pieces_limit_) return false;
       last.sg_list[last.num_sge++] = {from.address, from.length, from.key};
     }
     last_bytes_ += from.length;
@@ -106,6 +110,7 @@ class request_chain {
  private:
   std::array<ibv_send_wr, most_requests> requests_{};
   std::array<std::array<ibv_sge, most_pieces>, most_requests> pieces_;
+  std::size_t pieces_limit_ = most_pieces;
   std::uint32_t count_ = 0;
   std::uint32_t last_bytes_ = 0;
   std::size_t bytes_ = 0;

@@ -25,11 +25,12 @@ class send_queue {
   send_queue() = default;
 
   /// `number` tells the queue's completions from those of others.
-  void open(queue_pair pair, std::uint32_t number, std::uint32_t depth, std::uint32_t most_inline) {
+  void open(queue_pair pair, std::uint32_t number, std::uint32_t depth, const ibv_qp_cap& granted) {
+    chain_.limit_pieces(granted.max_send_sge);
     pair_ = std::move(pair);
     number_ = number;
     depth_ = depth;
-    most_inline_ = most_inline;
+    most_inline_ = granted.max_inline_data;
   }
   [[nodiscard]] ibv_qp* pair() const noexcept { return pair_.get(); }
   [[nodiscard]] request_chain& chain() noexcept { return chain_; }
