@@ -115,8 +115,9 @@ struct memory_map {
       attachments[a] = place(row_capacity * attachment_bytes[a]);
     outputs = place(output_rows * output_bytes());
     staged.begin = end;
-    for_each_staged(staged, way == road::staged ? config.max_tokens : 0,
-                    [&](std::size_t& area, std::size_t bytes) { area = place(bytes); });
+    staging_map::for_each_area(staged, way == road::staged ? config.max_tokens : 0, copies,
+                               format.row_bytes, extras(), output_bytes(),
+                               [&](std::size_t& area, std::size_t bytes) { area = place(bytes); });
     set_bytes = end - sets;
     total = sets + in_flight * set_bytes;
   }
@@ -180,17 +181,11 @@ struct memory_map {
         touch(base + attachments[a], most_rows * attachment_bytes[a]);
       touch(base + outputs, (outputs_home ? most_tokens * copies : most_rows) * output_bytes());
       if (staged.begin == sets + set_bytes) continue;
-      for_each_staged(staged, most_tokens,
-                      [&](std::size_t area, std::size_t bytes) { touch(base + area, bytes); });
+      staging_map::for_each_area(
+          staged, most_tokens, copies, format.row_bytes, extras(), output_bytes(),
+          [&](std::size_t area, std::size_t bytes) { touch(base + area, bytes); });
     }
     return pages * page;
-  }
-
- private:
-  template <class Staged, class Visit>
-  constexpr void for_each_staged(Staged& areas, std::size_t tokens, Visit&& visit) const noexcept {
-    staging_map::for_each_area(areas, tokens, copies, format.row_bytes, extras(), output_bytes(),
-                               visit);
   }
 };
 
