@@ -36,8 +36,8 @@ struct rows_over<Transport, Codec> {
 /// Compares the configuration with the other ranks'. Returns it.
 /// Throws, on all ranks: what the constructor of `exchange` says.
 template <token_codec Codec, transport Transport, row_layout Layout>
-const exchange_config& agreed_config(communicator<Transport>& comm, const exchange_config& config,
-                                     const Layout& layout, deadline until) {
+exchange_config agreed_config(communicator<Transport>& comm, const exchange_config& config,
+                              const Layout& layout, deadline until) {
   std::vector<declared> values{
       {"codec", Codec::name},          {"layout", Layout::name},
       {"experts", config.experts},     {"hidden", config.hidden},

@@ -59,7 +59,13 @@ struct connection {
   queue_set unsignalled = 0;
   std::uint32_t unproven = 0;
   remote_place quiet_word;  ///< at the peer, for this rank alone
-  local_bytes scratch;      ///< entries: notices of the first queue, results, one that nobody reads
+  /// Registered memory: notices of the first queue, results, a place that nobody reads.
+  std::byte* scratch = nullptr;
+  std::uint32_t scratch_key = 0;
+  [[nodiscard]] local_bytes registered(const std::byte* entry,
+                                       std::uint32_t length) const noexcept {
+    return {reinterpret_cast<std::uintptr_t>(entry), length, scratch_key};
+  }
   result_entries results;
 
   arrivals coming;

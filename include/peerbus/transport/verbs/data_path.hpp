@@ -103,12 +103,12 @@ class data_path {
     if (const errc code = net_->stall(to, [&]() noexcept { return !!(entry = to.results.take()); });
         code != errc::ok)
       return code;
-    const local_bytes result{to.scratch.address + net_->map().result(*entry), sizeof before,
-                             to.scratch.key};
+    const std::byte* const result = to.scratch + net_->map().result(*entry);
     const remote_place& base = at.parts[peer.index()];
-    const errc code = add_and_wait(to, result, {base.address + offset, base.key}, addend);
+    const errc code = add_and_wait(to, to.registered(result, sizeof before),
+                                   {base.address + offset, base.key}, addend);
     if (code != errc::ok) return code;  // The device may still write there: the entry is lost.
-    std::memcpy(&before, reinterpret_cast<const void*>(result.address), sizeof before);
+    std::memcpy(&before, result, sizeof before);
     to.results.give_back(*entry);
     return errc::ok;
   }
@@ -156,9 +156,8 @@ class data_path {
       for (std::uint32_t q = 0; to.unproven != 0 && q < net_->options().queue_pairs_per_peer; ++q) {
         if ((to.unproven >> q & 1U) == 0) continue;
         if (const errc code = net_->make_room(to, to.queues[q]); code != errc::ok) return code;
-        local_bytes unread = to.scratch;
-        unread.address += net_->map().unread();
-        unread.length = sizeof(std::uint64_t);
+        const local_bytes unread =
+            to.registered(to.scratch + net_->map().unread(), sizeof(std::uint64_t));
         if (has_atomics())
           add(to.queues[q], unread, to.quiet_word, 1);
         else
@@ -308,11 +307,9 @@ class data_path {
     if (const auto growth = to.names.update(what))
       return with_immediate(to, to.queues[0], short_notice{name, after, *growth}.encode());
     const notice said{what, name, after};
-    local_bytes place = to.scratch;
-    place.address += control_map::notice(to.queues[0].next_place());
-    place.length = sizeof said;
-    std::memcpy(reinterpret_cast<void*>(place.address), &said, sizeof said);
-    to.queues[0].chain().append(IBV_WR_SEND, place, {});
+    std::byte* const place = to.scratch + control_map::notice(to.queues[0].next_place());
+    std::memcpy(place, &said, sizeof said);
+    to.queues[0].chain().append(IBV_WR_SEND, to.registered(place, sizeof said), {});
     return net_->post(to, to.queues[0]);
   }
 
