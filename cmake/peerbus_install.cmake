@@ -29,7 +29,6 @@ write_basic_package_version_file(
 install(
   FILES "${PROJECT_BINARY_DIR}/peerbus-config.cmake"
         "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake"
-        "${CMAKE_CURRENT_LIST_DIR}/peerbus_hwloc.cmake"
-        "${CMAKE_CURRENT_LIST_DIR}/peerbus_ibverbs.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/peerbus_parts.cmake"
   DESTINATION "${peerbus_package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/peerbus")

@@ -19,8 +19,8 @@ function(run)
   endif()
 endfunction()
 
-function(build_and_run_consumer)
-  run("${CMAKE_COMMAND}" -S "${consumers}/${WAY}" -B "${WORK_DIR}/build" -G "${GENERATOR}"
+function(build_and_run_consumer folder)
+  run("${CMAKE_COMMAND}" -S "${consumers}/${folder}" -B "${WORK_DIR}/build" -G "${GENERATOR}"
       "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${COMPILER}" ${ARGN})
   run("${CMAKE_COMMAND}" --build "${WORK_DIR}/build")
   run("${WORK_DIR}/build/consumer")
@@ -30,14 +30,14 @@ if(WAY STREQUAL "find_package")
   # Moved after it was installed: the package must not remember where it was put first.
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/first")
   file(RENAME "${WORK_DIR}/first" "${WORK_DIR}/prefix")
-  build_and_run_consumer("-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix" "-DEXPECTED_VERSION=${VERSION}"
+  build_and_run_consumer("${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix" "-DEXPECTED_VERSION=${VERSION}"
                          "-DEXPECTED_PREFIX=${WORK_DIR}/prefix")
 elseif(WAY MATCHES "^(topology|verbs)$")
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
-  build_and_run_consumer("-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
-  build_and_run_consumer("-DPEERBUS_SOURCE=${SOURCE_DIR}")
+  build_and_run_consumer(part "-DPART=${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
+  build_and_run_consumer(part "-DPART=${WAY}" "-DPEERBUS_SOURCE=${SOURCE_DIR}")
 elseif(WAY STREQUAL "add_subdirectory")
-  build_and_run_consumer("-DPEERBUS_SOURCE=${SOURCE_DIR}")
+  build_and_run_consumer("${WAY}" "-DPEERBUS_SOURCE=${SOURCE_DIR}")
 elseif(WAY STREQUAL "include_path")
   set(sources "${consumers}/consumer/main.cpp" "${consumers}/consumer/other.cpp")
   run("${COMPILER}" -std=c++20 -I "${SOURCE_DIR}/include" ${sources} -pthread -o "${WORK_DIR}/consumer")

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+# The parts of peerbus that need a library: topology (hwloc) and verbs (libibverbs of rdma-core). For
+# peerbus's own build and for its installed package alike, which makes the targets anew where it is
+# used, so that installing needs no library.
+
+set(peerbus_parts topology verbs)
+
+# peerbus_find_part(<part> <library> <problem>): sets <library> to the target of the library that the
+# part needs, peerbus::hwloc or peerbus::ibverbs, which it makes if the library is found, and
+# <problem> to the empty string or to what is missing. These libraries have no CMake package of their
+# own in most distributions; they are looked for where find_library looks (CMAKE_PREFIX_PATH), and
+# where pkg-config points to.
+function(peerbus_find_part part library_variable problem_variable)
+  if(part STREQUAL "topology")
+    set(library hwloc)
+    set(name hwloc)
+    set(header hwloc.h)
+    set(sign_of_least "define HWLOC_API_VERSION 0x000[2-9a-f]")
+    set(least "hwloc 2.0")
+  elseif(part STREQUAL "verbs")
+    set(library ibverbs)
+    set(name libibverbs)
+    set(header infiniband/verbs.h)
+    set(sign_of_least "ibv_query_gid_table")
+    set(least "rdma-core 33")
+  else()
+    message(FATAL_ERROR "peerbus has no part '${part}'; expected one of: ${peerbus_parts}")
+  endif()
+  string(TOUPPER "${library}" upper)
+  set("${library_variable}" "peerbus::${library}" PARENT_SCOPE)
+  set("${problem_variable}" "" PARENT_SCOPE)
+  if(TARGET "peerbus::${library}")
+    return()
+  endif()
+
+  # The machine's own pkg-config knows nothing of another machine's libraries.
+  if(NOT CMAKE_CROSSCOMPILING)
+    find_package(PkgConfig QUIET)
+    if(PkgConfig_FOUND)
+      pkg_check_modules("PEERBUS_PC_${upper}" QUIET "${name}")
+    endif()
+  endif()
+  set(folder "PEERBUS_${upper}_INCLUDE_DIR")
+  set(file "PEERBUS_${upper}_LIBRARY")
+  find_path("${folder}" "${header}" HINTS ${PEERBUS_PC_${upper}_INCLUDEDIR})
+  find_library("${file}" "${library}" HINTS ${PEERBUS_PC_${upper}_LIBDIR})
+  mark_as_advanced("${folder}" "${file}")
+  if(NOT ${folder} OR NOT ${file})
+    string(REGEX REPLACE "^(lib)?" "lib" package "${name}-dev")
+    set("${problem_variable}" "${name} was not found (Debian: ${package})" PARENT_SCOPE)
+    return()
+  endif()
+  file(STRINGS "${${folder}}/${header}" found REGEX "${sign_of_least}")
+  if(NOT found)
+    set("${problem_variable}" "${${folder}}/${header} is older than ${least}" PARENT_SCOPE)
+    return()
+  endif()
+  add_library("peerbus::${library}" UNKNOWN IMPORTED GLOBAL)
+  set_target_properties("peerbus::${library}" PROPERTIES IMPORTED_LOCATION "${${file}}"
+                                                         INTERFACE_INCLUDE_DIRECTORIES "${${folder}}")
+endfunction()
+
+# peerbus_add_part(<part> <header>...): the target peerbus::<part> of peerbus's own build, if what it
+# needs is found.
+function(peerbus_add_part part)
+  peerbus_find_part("${part}" library problem)
+  if(problem)
+    message(STATUS "peerbus::${part} is left out: ${problem}")
+    return()
+  endif()
+  add_library("peerbus_${part}" INTERFACE)
+  add_library("peerbus::${part}" ALIAS "peerbus_${part}")
+  target_sources("peerbus_${part}" INTERFACE FILE_SET HEADERS BASE_DIRS include FILES ${ARGN})
+  target_link_libraries("peerbus_${part}" INTERFACE peerbus::peerbus "${library}")
+endfunction()
