@@ -37,7 +37,8 @@ namespace peerbus {
 /// Beyond what `transport` says: puts are posted by the next `signal`, `flush`, `quiet` or
 /// `progress`, or when there are enough of them. A call that finds a queue full waits for room, and
 /// gives the connection up after `verbs_options::stall_timeout`. Threads that use one connection at
-/// once take turns; each turn is as long as noting or posting a few requests takes.
+/// once take turns; a turn is as long as noting or posting a few requests takes, or, where the
+/// queue is full, until there is room.
 template <wait_policy Wait = adaptive_wait>
 class basic_verbs {
  public:

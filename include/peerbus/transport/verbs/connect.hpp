@@ -27,6 +27,7 @@
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
+#include <peerbus/transport/verbs/append_bytes.hpp>
 #include <peerbus/transport/verbs/device.hpp>
 #include <peerbus/transport/verbs/endpoint.hpp>
 #include <peerbus/transport/verbs/options.hpp>
@@ -202,15 +203,10 @@ class connector {
     mine.gid = net_.port_.gid;
     mine.first_packet = net_.first_packet_;
     bootstrap::contribution said;
-    const auto append = [&said](const void* from, std::size_t length) {
-      const std::size_t at = said.bytes.size();
-      said.bytes.resize(at + length);
-      std::memcpy(said.bytes.data() + at, from, length);
-    };
-    append(&mine, sizeof mine);
+    append_bytes(said.bytes, mine);
     for (const rank_id peer : all_ranks{net_.size()})
       for (std::uint32_t q = 0; q < net_.options_.queue_pairs_per_peer; ++q)
-        append(&net_.to(peer).queues[q].pair()->qp_num, sizeof(std::uint32_t));
+        append_bytes(said.bytes, net_.to(peer).queues[q].pair()->qp_num);
     return said;
   }
 

@@ -23,6 +23,7 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/memory_hook.hpp>
+#include <peerbus/transport/verbs/append_bytes.hpp>
 #include <peerbus/transport/verbs/endpoint.hpp>
 #include <peerbus/transport/verbs/registration.hpp>
 #include <peerbus/transport/verbs/window_part.hpp>
@@ -100,8 +101,8 @@ class window_maker {
   std::vector<std::byte> describe(const window_part* part, deadline until) {
     std::vector<std::byte> said;
     if (part == nullptr) return said;
-    append(said, offer{part->shape.bytes, part->shape.signals, part->address(),
-                       part->registration ? part->registration->rkey : 0, part->number});
+    append_bytes(said, offer{part->shape.bytes, part->shape.signals, part->address(),
+                             part->registration ? part->registration->rkey : 0, part->number});
     std::vector<std::uint32_t> released;
     for (const auto& one : net_->parts_)
       // order: acquire; pairs with the release in the window's destructor.
@@ -111,7 +112,7 @@ class window_maker {
     // a peer is slow, the next window will tell.
     const deadline soon = deadline::after(std::chrono::seconds{1});
     if (!released.empty() && net_->settle(until.when() < soon.when() ? until : soon))
-      for (const std::uint32_t number : released) append(said, number);
+      for (const std::uint32_t number : released) append_bytes(said, number);
     return said;
   }
 
@@ -157,13 +158,6 @@ class window_maker {
   void forget(const window_part& part) {
     const std::lock_guard nobody_looks{net_->looking()};
     net_->windows_.remove(part);
-  }
-
-  template <class Value>
-  static void append(std::vector<std::byte>& said, const Value& value) {
-    const std::size_t at = said.size();
-    said.resize(at + sizeof value);
-    std::memcpy(said.data() + at, &value, sizeof value);
   }
 
   endpoint* net_;
