@@ -271,7 +271,7 @@ class data_path {
 
   [[nodiscard]] errc request(connection& to, send_queue& queue, ibv_wr_opcode opcode,
                              const local_bytes& local, const remote_place& remote) noexcept {
-    if (to.is_broken()) return errc::unreachable;
+    if (to.is_broken()) return net_->why_broken(to);
     if (const errc code = net_->make_room(to, queue); code != errc::ok) return code;
     queue.chain().append(opcode, local, remote);
     return errc::ok;
@@ -295,7 +295,7 @@ class data_path {
 
   /// Sends the notice of a signal behind everything that was put.
   [[nodiscard]] errc notify(connection& to, const raised_signal& what) noexcept {
-    if (to.is_broken()) return errc::unreachable;
+    if (to.is_broken()) return net_->why_broken(to);
     // First, as the peer must hear of every fence, and of whatever the table of names learns.
     if (const errc code = net_->make_room(to, to.queues[0]); code != errc::ok) return code;
     for (std::uint32_t q = 1; to.unsignalled >> (q - 1) != 0; ++q) {

@@ -136,7 +136,16 @@ class endpoint {
     look();  // If the queue pair has failed, its completions say why.
     if (!to.is_broken())
       break_connection(to, connection::errno_base + static_cast<std::uint32_t>(failed));
-    return errc::unreachable;
+    return why_broken(to);
+  }
+
+  /// Whether a broken connection is the end of the peer (peer_dead) or its own (unreachable). A
+  /// dying process loses its queue pairs and registrations a moment before its end can be seen.
+  [[nodiscard]] errc why_broken(const connection& to) const noexcept {
+    const rank_id peer = peer_of(to);
+    if (members_->state(peer) == rank_state::running && !members_->ends_within(peer, slowest_end))
+      return errc::unreachable;
+    return members_->health(peer);
   }
 
   /// Looks at completions until `done()`; a peer that lets nothing through for too long is given
@@ -148,7 +157,7 @@ class endpoint {
     std::uint32_t before = completed(to);
     for (std::uint32_t i = 0;; ++i) {
       if (done()) return errc::ok;
-      if (to.is_broken()) return errc::unreachable;
+      if (to.is_broken()) return why_broken(to);
       look();
       if (i < waiting_.tight + waiting_.paused) {
         pause_core();
@@ -200,7 +209,7 @@ class endpoint {
     for (const rank_id peer : all_ranks{size()})
       if ((!awaited || *awaited == peer) && to(peer).is_broken() &&
           members_->state(peer) == rank_state::running)
-        return errc::unreachable;
+        return why_broken(to(peer));
     return errc::ok;
   }
 
@@ -255,6 +264,9 @@ class endpoint {
       sum += to.queues[q].posted() - to.queues[q].on_their_way();
     return sum;
   }
+
+  /// From when a dying process's device lets go of it to when its end can be seen.
+  static constexpr std::chrono::milliseconds slowest_end{300};
 
   static int most(const std::array<ibv_wc, 16>& batch) noexcept {
     return static_cast<int>(batch.size());
