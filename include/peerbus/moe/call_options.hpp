@@ -7,6 +7,7 @@
 #include <span>
 
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/moe/combine_terms.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/lane.hpp>
 
@@ -16,11 +17,12 @@ namespace peerbus::moe {
 /// where none is configured.
 using attachments = std::array<std::span<const std::byte>, max_attachments>;
 
-/// What a call of an exchange may say beyond its data.
+/// What a call of an exchange may say beyond its data. Each member says which calls read it.
 struct call_options {
   std::optional<deadline> until{};  ///< none: the communicator's default, from the call on
   lane as{};
-  moe::attachments attachments{};  ///< of `dispatch` and `dispatch_send`; others ignore it
+  moe::attachments attachments{};  ///< `dispatch` and `dispatch_send`
+  combine_terms terms{};           ///< `combine` and `combine_recv`
 };
 
 }  // namespace peerbus::moe

@@ -20,9 +20,11 @@
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/batch_ring.hpp>
 #include <peerbus/moe/detail/check_input.hpp>
+#include <peerbus/moe/detail/check_sum.hpp>
 #include <peerbus/moe/detail/lane_team.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
+#include <peerbus/moe/detail/sum_copies.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/received.hpp>
@@ -119,9 +121,9 @@ class exchange {
   void combine(const received_type& rows, std::span<bf16> out, const call_options& with = {}) {
     const deadline until = deadline_of(with);
     begin_combine("combine", rows, with.as, until, [&](const batch& one) {
-      return detail::check_out(one.plan.tokens() * config_.hidden, out);
+      return detail::check_sum(one.plan, config_.hidden, {out, with.terms});
     });
-    finish_combine(rows, out, with.as, until);
+    finish_combine(rows, {out, with.terms}, with.as, until);
   }
 
   /// Begins a dispatch and returns at once: the first half of `dispatch`. `route` is free again on
@@ -166,10 +168,10 @@ class exchange {
     serial(with.as, until, [&] {
       comm_.require_healthy("combine_recv");
       batch& one = batches_.behind("combine_recv", this, rows, detail::stage::returning);
-      if (const refusal wrong = detail::check_out(one.plan.tokens() * config_.hidden, out))
+      if (const refusal wrong = detail::check_sum(one.plan, config_.hidden, {out, with.terms}))
         throw bad_input(step_of(one, outputs), wrong);
     });
-    finish_combine(rows, out, with.as, until);
+    finish_combine(rows, {out, with.terms}, with.as, until);
   }
 
  private:
@@ -312,7 +314,8 @@ class exchange {
     one.refused_by = comm_.rank();
   }
 
-  void finish_combine(const received_type& rows, std::span<bf16> out, lane as, deadline until) {
+  void finish_combine(const received_type& rows, const detail::combine_sum& wanted, lane as,
+                      deadline until) {
     advance(nullptr, as, until);
     batch& one = batches_.at(rows.ticket().number);
     serial(as, until, [&] {
@@ -326,7 +329,7 @@ class exchange {
       if (mine) throw bad_input(now, one.refused);
       throw refused(now, theirs->rank, theirs->why);
     });
-    note(rows_.sum(one.plan, batches_.set_of(one), out, as));
+    note(rows_.sum(one.plan, batches_.set_of(one), wanted, as));
     serial(as, until, [&] {
       post_.require(step_of(one, outputs), failure_.load(std::memory_order_relaxed));
       one.at = detail::stage::returned;

@@ -26,6 +26,12 @@ enum class refusal_reason : std::uint32_t {
   out_size = 11,
   attachment_size = 12,
   null_attachment = 13,
+  terms_by_rank = 14,
+  term_weights_size = 15,
+  bias_size = 16,
+  local_size = 17,
+  local_unweighted = 18,
+  local_of_sent = 19,
 };
 
 /// Why a rank refuses an operation, in a form that it can send to its peers, so that all of them
@@ -89,6 +95,23 @@ inline std::string describe(const refusal& r) {
                     " bytes, expected tokens x configured, ", r.expected);
     case refusal_reason::null_attachment:
       return concat("attachment ", r.slot, " is null but ", r.given, " bytes long");
+    case refusal_reason::terms_by_rank:
+      return "combine_terms weights or local rows, expected none, as rank-major rows are summed "
+             "unweighted";
+    case refusal_reason::term_weights_size:
+      return concat("combine_terms has ", r.given, " weights, expected none or tokens x top_k, ",
+                    r.expected);
+    case refusal_reason::bias_size:
+      return concat("combine_terms has bias ", r.slot, " of ", r.given,
+                    " values, expected none or tokens x hidden, ", r.expected);
+    case refusal_reason::local_size:
+      return concat("combine_terms has ", r.given, " local rows, expected none or tokens x top_k, ",
+                    r.expected);
+    case refusal_reason::local_unweighted:
+      return "combine_terms has local rows but no weights, expected both";
+    case refusal_reason::local_of_sent:
+      return concat("combine_terms has a local row for ", where,
+                    ", which went to an expert; expected null there");
   }
   return "an unknown reason";
 }

@@ -48,12 +48,4 @@ inline refusal check_attachments(const exchange_config& config, const batch_inpu
   return {};
 }
 
-/// Whether `out` has the `expected` values.
-inline refusal check_out(std::size_t expected, std::span<const bf16> out) noexcept {
-  if (out.size() != expected) return refuse(refusal_reason::out_size, out.size(), expected);
-  if (out.data() == nullptr && expected != 0)
-    return refuse(refusal_reason::null_out, expected, expected);
-  return {};
-}
-
 }  // namespace peerbus::moe::detail

@@ -88,18 +88,18 @@ class direct_rows {
     return errc::ok;
   }
 
-  /// out[t] = the sum of factor times output of token t's copies, for this lane's share of tokens.
-  [[nodiscard]] errc sum(const dispatch_plan& plan, std::size_t set, std::span<bf16> out,
+  /// `sum_copies` with the outputs where they came to lie, for this lane's share of tokens.
+  [[nodiscard]] errc sum(const dispatch_plan& plan, std::size_t set, const combine_sum& wanted,
                          lane as) const noexcept {
     const auto parts = parts_of(set);
     if (at_home_) {
       const std::byte* const home = parts[mine_.index()] + map_.outputs;
-      sum_copies(plan, map_.hidden, out, as, [&](std::size_t t, std::size_t slot) noexcept {
+      sum_copies(plan, map_.hidden, wanted, as, [&](std::size_t t, std::size_t slot) noexcept {
         return reinterpret_cast<const bf16*>(home + (t * map_.copies + slot) * map_.output_bytes());
       });
       return errc::ok;
     }
-    sum_copies(plan, map_.hidden, out, as, [&](std::size_t t, std::size_t slot) noexcept {
+    sum_copies(plan, map_.hidden, wanted, as, [&](std::size_t t, std::size_t slot) noexcept {
       const row_place place = plan.places(t)[slot];
       return reinterpret_cast<const bf16*>(parts[place.rank] + map_.outputs +
                                            place.row * map_.output_bytes());

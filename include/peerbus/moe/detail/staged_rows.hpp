@@ -103,11 +103,11 @@ class staged_rows {
     return comm_->bus().quiet();
   }
 
-  /// out[t] = the sum of factor times output of token t's copies, for this lane's share of tokens.
-  [[nodiscard]] errc sum(const dispatch_plan& plan, std::size_t set, std::span<bf16> out,
+  /// `sum_copies` with the outputs where they came to lie, for this lane's share of tokens.
+  [[nodiscard]] errc sum(const dispatch_plan& plan, std::size_t set, const combine_sum& wanted,
                          lane as) const noexcept {
     const std::size_t bytes = map_.output_bytes();
-    sum_copies(plan, map_.hidden, out, as, [&](std::size_t t, std::size_t slot) noexcept {
+    sum_copies(plan, map_.hidden, wanted, as, [&](std::size_t t, std::size_t slot) noexcept {
       const row_place& place = plan.places(t)[slot];
       const std::byte* const output =
           rank_id{place.rank} == comm_->rank()

@@ -6,31 +6,47 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
+#include <peerbus/moe/combine_terms.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/plan.hpp>
 
 namespace peerbus::moe::detail {
 
-/// out[t] = the sum over token t's copies, in order, of factor times output, in f32, for the lane's
-/// share of the tokens; the one definition of combine's arithmetic, whichever road the outputs
-/// took. `output_of(t, i)` points to the `hidden` values of copy i of token t.
+/// What a combine computes, and what else goes into it.
+struct combine_sum {
+  std::span<bf16> out;  ///< [tokens, hidden]
+  combine_terms terms;
+};
+
+/// out[t] = the biases, then the sum over token t's copies, in order, of factor times output, in
+/// f32, for the lane's share of the tokens; the one definition of combine's arithmetic, whichever
+/// road the outputs took. `output_of(t, i)` points to the `hidden` values of copy i of token t.
 template <class OutputOf>
-void sum_copies(const dispatch_plan& plan, std::size_t hidden, std::span<bf16> out, lane as,
+void sum_copies(const dispatch_plan& plan, std::size_t hidden, const combine_sum& sum, lane as,
                 OutputOf&& output_of) noexcept {
   const kernel::kernel_set& kernels = kernel::best();
   const lane::range mine = as.share(plan.tokens());
   for (std::size_t t = mine.begin; t < mine.end; ++t) {
-    const bf16* rows[max_top_k];
-    float factors[max_top_k];
+    const bf16* rows[max_top_k + 2];
+    float factors[max_top_k + 2];
     std::size_t count = 0;
+    const auto add = [&](const bf16* row, float factor) noexcept {
+      rows[count] = row;
+      factors[count++] = factor;
+    };
+    for (const auto& bias : sum.terms.bias)
+      if (!bias.empty()) add(bias.data() + t * hidden, 1.0F);
     const auto places = plan.places(t);
+    const float* const given = sum.terms.weights.data() + t * places.size();
+    const float* const factor = sum.terms.weights.empty() ? plan.factors(t).data() : given;
     for (std::size_t i = 0; i < places.size(); ++i) {
-      if (!places[i].sent()) continue;
-      rows[count] = output_of(t, i);
-      factors[count++] = plan.factors(t)[i];
+      if (places[i].sent())
+        add(output_of(t, i), factor[i]);
+      else if (!sum.terms.local.empty() && sum.terms.local[t * places.size() + i] != nullptr)
+        add(sum.terms.local[t * places.size() + i], factor[i]);
     }
-    kernels.weighted_sum(rows, factors, count, hidden, out.data() + t * hidden);
+    kernels.weighted_sum(rows, factors, count, hidden, sum.out.data() + t * hidden);
   }
 }
 
