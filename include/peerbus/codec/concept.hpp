@@ -29,11 +29,25 @@ constexpr std::size_t hidden_multiple() noexcept {
     return 1;
 }
 
+template <class C>
+struct token_element {
+  using type = bf16;
+};
+template <class C>
+  requires requires { typename C::token; }
+struct token_element<C> {
+  using type = typename C::token;
+};
+
 /// A `hidden` that suits `C`, for what the concepts check of its sizes.
 template <has_sound_hidden_multiple C>
 inline constexpr std::size_t some_hidden = 16 * hidden_multiple<C>();
 
 }  // namespace detail
+
+/// What the tokens that `C` encodes are made of: `C::token` where the codec says so, else bf16.
+template <class C>
+using token_of = typename detail::token_element<C>::type;
 
 /// How a token looks while it travels: a row of `row_bytes(hidden)` bytes, and beside it
 /// `scale_bytes(hidden)` bytes of scales. Encoded once per token by the sender, however many copies
@@ -61,10 +75,13 @@ inline constexpr std::size_t some_hidden = 16 * hidden_multiple<C>();
 ///  9. A copy behaves like its original. Copying does not throw.
 /// 10. A codec that works on groups of channels may say `static constexpr std::size_t
 ///     hidden_multiple`: `hidden` is then always a multiple of it.
+/// 11. A codec of tokens that are something else than bf16 may say `using token`: a trivially
+///     copyable type, of which tokens are then made. Outputs are bf16 all the same.
 template <class C>
 concept token_codec =
     detail::has_sound_hidden_multiple<C> && std::is_nothrow_copy_constructible_v<C> &&
     std::is_trivially_copyable_v<typename C::element> && (alignof(typename C::element) <= 16) &&
+    std::is_trivially_copyable_v<token_of<C>> &&
     std::same_as<decltype(C::name), const std::string_view> &&
     // A template argument must be a constant expression, and refuses the codec where it is not.
     requires {
@@ -75,7 +92,7 @@ concept token_codec =
       requires C::row_bytes(detail::some_hidden<C>) % sizeof(typename C::element) == 0;
       requires C::scale_bytes(detail::some_hidden<C>) % 4 == 0;
     } &&
-    requires(const C& codec, std::size_t hidden, std::span<const bf16> token,
+    requires(const C& codec, std::size_t hidden, std::span<const token_of<C>> token,
              std::span<std::byte> row, std::span<std::byte> scales,
              std::span<const std::byte> received_row, std::span<const std::byte> received_scales,
              std::span<float> out) {
@@ -88,13 +105,14 @@ concept token_codec =
 /// A codec whose row is the token itself: `C::verbatim` promises that `encode` copies the bytes of
 /// the token unchanged and that there are no scales, so that a sender may copy in its place.
 template <class C>
-concept verbatim_codec = token_codec<C> && std::same_as<typename C::element, bf16> && requires {
-  requires std::same_as<decltype(C::verbatim), const bool>;
-  typename std::bool_constant<C::verbatim>;
-  requires C::verbatim;
-  requires C::row_bytes(detail::some_hidden<C>) == detail::some_hidden<C> * sizeof(bf16);
-  requires C::scale_bytes(detail::some_hidden<C>) == 0;
-};
+concept verbatim_codec =
+    token_codec<C> && std::same_as<typename C::element, token_of<C>> && requires {
+      requires std::same_as<decltype(C::verbatim), const bool>;
+      typename std::bool_constant<C::verbatim>;
+      requires C::verbatim;
+      requires C::row_bytes(detail::some_hidden<C>) == detail::some_hidden<C> * sizeof(token_of<C>);
+      requires C::scale_bytes(detail::some_hidden<C>) == 0;
+    };
 
 /// What `hidden` must be a multiple of: `C::hidden_multiple` where the codec says so, else 1.
 template <token_codec C>
@@ -106,10 +124,11 @@ constexpr std::size_t hidden_multiple_of() noexcept {
 /// lie in the memory of peers: `encode_copies(token, rows, scales)` leaves at each `rows[i]` and
 /// `scales[i]` what `encode` would. As many rows as scales; sizes and alignment as for `encode`.
 template <class C>
-concept multicast_codec = token_codec<C> && requires(const C& codec, std::span<const bf16> token,
-                                                     std::span<std::byte* const> rows,
-                                                     std::span<std::byte* const> scales) {
-  { codec.encode_copies(token, rows, scales) } noexcept -> std::same_as<void>;
-};
+concept multicast_codec =
+    token_codec<C> &&
+    requires(const C& codec, std::span<const token_of<C>> token, std::span<std::byte* const> rows,
+             std::span<std::byte* const> scales) {
+      { codec.encode_copies(token, rows, scales) } noexcept -> std::same_as<void>;
+    };
 
 }  // namespace peerbus

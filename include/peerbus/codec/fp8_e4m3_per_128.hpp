@@ -19,20 +19,20 @@
 namespace peerbus::codec {
 
 /// One byte of E4M3 per channel, and one scale for each 128 channels: the format of DeepEP's fp8
-/// dispatch, with `f32_scales` as by default, with `ue8m0_scales` as with `round_scale` and
-/// `use_ue8m0`. Scales lie in the order of their groups.
+/// dispatch, with `f32_scales` as by default, with `rounded_f32_scales` as with `round_scale`, with
+/// `ue8m0_scales` as with `round_scale` and `use_ue8m0`. Scales lie in the order of their groups.
 ///
 /// With a the largest magnitude of a group, but at least 1e-4, all arithmetic in f32:
 ///
 /// | group                    | scale s                     | code                          |
 /// | ------------------------ | --------------------------- | ----------------------------- |
 /// | finite, `f32_scales`     | a * (1 / 448)               | e4m3(x * (448 / a))           |
-/// | finite, `ue8m0_scales`   | 2^ceil(log2(a * (1 / 448))) | e4m3(x / s)                   |
+/// | finite, the other two    | 2^ceil(log2(a * (1 / 448))) | e4m3(x / s)                   |
 /// | has a NaN or an infinity | NaN                         | 0x7f, or 0xff if x has a sign |
 ///
 /// A value is its code times s. The scale is that of DeepEP's kernels; its Python helper divides
 /// by 448, which may differ in the last bit. |x - decoded x| <= max(|x| / 16, s / 1024), but for
-/// the rounding of f32: 2^-21 of x. With `ue8m0_scales`, magnitudes from 2^128 - 2^123 on decode to
+/// the rounding of f32: 2^-21 of x. With rounded scales, magnitudes from 2^128 - 2^123 on decode to
 /// infinity.
 ///
 /// `hidden` is a multiple of 128.
@@ -127,9 +127,11 @@ class fp8_e4m3_per_128 {
 };
 
 using fp8_e4m3_per_128_f32 = fp8_e4m3_per_128<f32_scales>;
+using fp8_e4m3_per_128_rounded_f32 = fp8_e4m3_per_128<rounded_f32_scales>;
 using fp8_e4m3_per_128_ue8m0 = fp8_e4m3_per_128<ue8m0_scales>;
 
 static_assert(multicast_codec<fp8_e4m3_per_128_f32> && !verbatim_codec<fp8_e4m3_per_128_f32>);
+static_assert(multicast_codec<fp8_e4m3_per_128_rounded_f32>);
 static_assert(multicast_codec<fp8_e4m3_per_128_ue8m0> && !verbatim_codec<fp8_e4m3_per_128_ue8m0>);
 
 }  // namespace peerbus::codec

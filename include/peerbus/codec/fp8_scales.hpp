@@ -52,9 +52,31 @@ struct f32_scales {
   [[nodiscard]] static constexpr float unpack(stored scale) noexcept { return scale; }
 };
 
-/// One byte a group, UE8M0: the exponent, biased by 127, of the smallest power of two that is no
-/// less than the scale which `f32_scales` would send; 255 is NaN. Four bytes fill a word, the first
-/// group in its lowest byte, and zero bytes the last word.
+namespace detail {
+
+/// The exponent, biased by 127, of the smallest power of two that is no less than the scale which
+/// `f32_scales` would send.
+[[nodiscard]] constexpr std::uint32_t rounded_exponent(float magnitude) noexcept {
+  const auto exact = std::bit_cast<std::uint32_t>(magnitude * per_largest_code);
+  return (exact + 0x007f'ffffU) >> 23;
+}
+[[nodiscard]] constexpr group_scale power_of_two(std::uint32_t exponent) noexcept {
+  return {std::bit_cast<float>((254U - exponent) << 23), std::bit_cast<float>(exponent << 23)};
+}
+
+}  // namespace detail
+
+/// One f32 a group, rounded up to a power of two.
+struct rounded_f32_scales : f32_scales {
+  static constexpr std::string_view codec_name = "fp8_e4m3_per_128_rounded_f32";
+
+  [[nodiscard]] static constexpr detail::group_scale of(float magnitude) noexcept {
+    return detail::power_of_two(detail::rounded_exponent(magnitude));
+  }
+};
+
+/// One byte a group, UE8M0: the biased exponent of what `rounded_f32_scales` would send; 255 is
+/// NaN. Four bytes fill a word, the first group in its lowest byte, and zero bytes the last word.
 struct ue8m0_scales {
   static constexpr std::string_view codec_name = "fp8_e4m3_per_128_ue8m0";
 
@@ -65,9 +87,7 @@ struct ue8m0_scales {
   }
 
   [[nodiscard]] static constexpr detail::group_scale of(float magnitude) noexcept {
-    const auto exact = std::bit_cast<std::uint32_t>(magnitude * detail::per_largest_code);
-    const std::uint32_t exponent = (exact + 0x007f'ffffU) >> 23;
-    return {std::bit_cast<float>((254U - exponent) << 23), std::bit_cast<float>(exponent << 23)};
+    return detail::power_of_two(detail::rounded_exponent(magnitude));
   }
 
   [[nodiscard]] static constexpr stored pack(float to_values) noexcept {

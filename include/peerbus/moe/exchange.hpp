@@ -69,6 +69,8 @@ class exchange {
  public:
   /// `received<Codec>`, or `received_tokens<Codec>` if rank-major.
   using received_type = typename batch::received_type;
+  /// What tokens are made of.
+  using token = token_of<Codec>;
 
   /// Collective. Takes all memory that the exchange will ever use, most of it untouched.
   /// Throws, on all ranks: `error` invalid_argument for an impossible configuration, mismatch if
@@ -104,7 +106,7 @@ class exchange {
   /// Throws, on all ranks: `error` invalid_argument on a rank whose input is bad and `refused` on
   /// the others, nothing having been written anywhere; the exchange goes on. Or timed_out or
   /// peer_dead, which poison the communicator.
-  [[nodiscard]] received_type dispatch(std::span<const bf16> tokens, const routing& route,
+  [[nodiscard]] received_type dispatch(std::span<const token> tokens, const routing& route,
                                        const call_options& with = {}) {
     call_options both = with;
     both.until = deadline_of(with);
@@ -131,7 +133,7 @@ class exchange {
   /// the rows of the dispatch `in_flight` before.
   /// Throws: as `dispatch`, but on the rank whose input is bad only, once all ranks have come; the
   /// others learn it in `dispatch_recv`. invalid_argument if `in_flight` batches are on their way.
-  [[nodiscard]] moe::ticket dispatch_send(std::span<const bf16> tokens, const routing& route,
+  [[nodiscard]] moe::ticket dispatch_send(std::span<const token> tokens, const routing& route,
                                           const call_options& with = {}) {
     const deadline until = deadline_of(with);
     serial(with.as, until, [&] { begin_dispatch({tokens, with.attachments}, route, until); });
@@ -207,12 +209,15 @@ class exchange {
 
   // --- dispatch --------------------------------------------------------------------------------
 
-  void begin_dispatch(const detail::batch_input& input, const routing& route, deadline until) {
+  void begin_dispatch(const detail::batch_input<token>& input, const routing& route,
+                      deadline until) {
     comm_.require_healthy("dispatch");
     batch& one = batches_.next();
     const std::uint64_t number = batches_.latest();
     refusal mine = one.plan.count(input.tokens, route);
-    if (!mine) mine = detail::check_attachments(config_, input);
+    if (!mine)
+      mine =
+          detail::check_attachments(config_, input.tokens.size() / config_.hidden, input.attached);
     const step now{"dispatch", number, batches_.set_of(one), counts, number};
     post_.post_counts(now, one.plan.counts(), mine);
     if (mine) {

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/check_input.hpp>
@@ -66,10 +65,10 @@ class dispatch_plan {
 
   /// Checks the input, counts its rows and keeps a copy of the routing for `place`.
   /// Returns: the first thing wrong. What the last `place` found stays as it is.
-  [[nodiscard]] refusal count(std::span<const bf16> tokens, const routing& route) noexcept {
+  [[nodiscard]] refusal count(const detail::token_values& tokens, const routing& route) noexcept {
     std::fill(counts_.begin(), counts_.end(), 0U);
     if (const refusal found = detail::check_sizes(config_, tokens, route)) return found;
-    counted_tokens_ = tokens.size() / config_.hidden;
+    counted_tokens_ = tokens.size / config_.hidden;
     std::fill(seen_expert_.begin(), seen_expert_.end(), 0U);
     std::fill(seen_block_.begin(), seen_block_.end(), 0U);
     for (std::size_t t = 0; t < counted_tokens_; ++t) {

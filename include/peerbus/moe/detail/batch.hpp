@@ -70,7 +70,7 @@ class batch {
 
   dispatch_plan plan;
   home_order homes;  ///< of outputs on the staged road
-  batch_input input;
+  batch_input<token_of<Codec>> input;
   stage at = stage::idle;
   std::uint64_t number = 0;    ///< of the dispatch
   std::uint64_t combines = 0;  ///< attempts, of all dispatches that used the set
@@ -78,7 +78,7 @@ class batch {
   rank_id refused_by{0};
 
   /// The set is used for dispatch `n` from now on.
-  void begin(std::uint64_t n, const batch_input& given) noexcept {
+  void begin(std::uint64_t n, const batch_input<token_of<Codec>>& given) noexcept {
     before_ = {at, number};
     at = stage::counted;
     number = n;

@@ -5,22 +5,30 @@
 #include <cstdint>
 #include <span>
 
-#include <peerbus/core/bf16.hpp>
+#include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/detail/batch_input.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/routing.hpp>
 
 namespace peerbus::moe::detail {
 
+/// The values of a batch's tokens, whatever their type.
+struct token_values {
+  const void* data;
+  std::size_t size;
+
+  template <class Token>
+  token_values(std::span<const Token> tokens) noexcept : data{tokens.data()}, size{tokens.size()} {}
+};
+
 /// Whether the sizes of tokens and routing fit together. Returns: the first thing wrong.
-inline refusal check_sizes(const exchange_config& config, std::span<const bf16> tokens,
+inline refusal check_sizes(const exchange_config& config, const token_values& tokens,
                            const routing& route) noexcept {
-  if (tokens.data() == nullptr && !tokens.empty())
-    return refuse(refusal_reason::null_tokens, tokens.size(), 0);
-  if (tokens.size() % config.hidden != 0)
-    return refuse(refusal_reason::tokens_not_rows, tokens.size(), config.hidden);
-  const std::size_t count = tokens.size() / config.hidden;
+  if (tokens.data == nullptr && tokens.size != 0)
+    return refuse(refusal_reason::null_tokens, tokens.size, 0);
+  if (tokens.size % config.hidden != 0)
+    return refuse(refusal_reason::tokens_not_rows, tokens.size, config.hidden);
+  const std::size_t count = tokens.size / config.hidden;
   if (count > config.max_tokens)
     return refuse(refusal_reason::too_many_tokens, count, config.max_tokens);
   const std::size_t slots = count * config.top_k;
@@ -34,10 +42,10 @@ inline refusal check_sizes(const exchange_config& config, std::span<const bf16> 
 }
 
 /// Whether the attachments are as configured, for tokens that `check_sizes` accepted.
-inline refusal check_attachments(const exchange_config& config, const batch_input& input) noexcept {
-  const std::size_t tokens = input.tokens.size() / config.hidden;
+inline refusal check_attachments(const exchange_config& config, std::size_t tokens,
+                                 const attachments& attached) noexcept {
   for (std::size_t a = 0; a < max_attachments; ++a) {
-    const auto given = input.attached[a];
+    const auto given = attached[a];
     const std::size_t expected = tokens * config.attachments[a];
     const auto at = static_cast<std::uint32_t>(a);
     if (given.size() != expected)

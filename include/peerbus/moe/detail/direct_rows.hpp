@@ -51,8 +51,8 @@ class direct_rows {
 
   /// Writes every copy of this lane's share of the tokens to its place. Visible at a peer after the
   /// next signal to it.
-  [[nodiscard]] errc send(const batch_input& input, const dispatch_plan& plan, std::size_t set,
-                          lane as) const noexcept {
+  [[nodiscard]] errc send(const batch_input<token_of<Codec>>& input, const dispatch_plan& plan,
+                          std::size_t set, lane as) const noexcept {
     const auto parts = parts_of(set);
     const token_order order{plan.tokens(), as, mine_, ranks_};
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -113,7 +113,7 @@ class direct_rows {
   }
 
   /// Encodes once, however many copies leave.
-  void encode(std::span<const bf16> token, std::span<std::byte* const> rows,
+  void encode(std::span<const token_of<Codec>> token, std::span<std::byte* const> rows,
               std::span<std::byte* const> scales) const noexcept {
     if (rows.empty()) return;
     if constexpr (verbatim_codec<Codec>) {
@@ -133,9 +133,9 @@ class direct_rows {
   }
 
   /// The next token comes in while the stores of this one wait for their cache lines.
-  void prefetch(const bf16* token) const noexcept {
+  void prefetch(const token_of<Codec>* token) const noexcept {
     const auto* const bytes = reinterpret_cast<const char*>(token);
-    for (std::size_t at = 0; at < map_.output_bytes(); at += cache_line_bytes)
+    for (std::size_t at = 0; at < map_.hidden * sizeof(*token); at += cache_line_bytes)
       __builtin_prefetch(bytes + at, 0, 2);
   }
 

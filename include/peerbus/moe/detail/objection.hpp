@@ -72,7 +72,7 @@ std::optional<error> objection_to(const exchange_config& config, std::size_t ran
                  hidden_multiple_of<Codec>());
   const std::size_t row = Codec::row_bytes(config.hidden);
   const std::size_t scales = Codec::scale_bytes(config.hidden);
-  if (row == 0 || row % 16 != 0 || row % sizeof(typename Codec::element) != 0)
+  if (row % 16 != 0 || row % sizeof(typename Codec::element) != 0)
     return wrong("hidden is ", config.hidden, ", which makes a row of ", row, " bytes with codec ",
                  Codec::name, ", expected a multiple of 16 bytes and of its element of ",
                  sizeof(typename Codec::element));

@@ -45,7 +45,7 @@ class staged_rows {
   [[nodiscard]] std::span<std::byte* const> homes(std::size_t) const noexcept { return {}; }
 
   /// Encodes this lane's share of the tokens. All lanes have done so before any calls `send`.
-  void stage(const batch_input& input, const dispatch_plan& plan, std::size_t set,
+  void stage(const batch_input<token_of<Codec>>& input, const dispatch_plan& plan, std::size_t set,
              lane as) const noexcept {
     const staging_map& at = map_.staged;
     const lane::range mine = as.share(plan.tokens());
@@ -65,8 +65,8 @@ class staged_rows {
 
   /// Puts this lane's share of the copies to their places. Visible at a peer after the next signal
   /// to it.
-  [[nodiscard]] errc send(const batch_input& input, const dispatch_plan& plan, std::size_t set,
-                          lane as) noexcept {
+  [[nodiscard]] errc send(const batch_input<token_of<Codec>>& input, const dispatch_plan& plan,
+                          std::size_t set, lane as) noexcept {
     const batch_of_copies batch{input, plan, set};
     return share_out(
         plan.sorted().size(), as, [&](rank_id to) noexcept { return plan.sorted_to(to); },
@@ -120,7 +120,7 @@ class staged_rows {
 
  private:
   struct batch_of_copies {
-    const batch_input& input;
+    const batch_input<token_of<Codec>>& input;
     const dispatch_plan& plan;
     std::size_t set;
   };
