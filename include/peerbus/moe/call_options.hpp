@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -23,6 +24,9 @@ struct call_options {
   lane as{};
   moe::attachments attachments{};  ///< `dispatch` and `dispatch_send`
   combine_terms terms{};           ///< `combine` and `combine_recv`
+  /// All calls that wait: [ranks], or empty. Nanoseconds that the call waited for each rank, from
+  /// when it began to wait, are added. What finds slow ranks; such waits poll and do not sleep.
+  std::span<std::int64_t> waited{};
 };
 
 }  // namespace peerbus::moe

@@ -122,10 +122,11 @@ class exchange {
   /// Throws: as `dispatch`, the batch being as before if `out` is refused.
   void combine(const received_type& rows, std::span<bf16> out, const call_options& with = {}) {
     const deadline until = deadline_of(with);
+    require_all_ranks(with.waited);
     begin_combine("combine", rows, with.as, until, [&](const batch& one) {
       return detail::check_sum(one.plan, config_.hidden, {out, with.terms});
     });
-    finish_combine(rows, {out, with.terms}, with.as, until);
+    finish_combine(rows, {out, with.terms}, with, until);
   }
 
   /// Begins a dispatch and returns at once: the first half of `dispatch`. `route` is free again on
@@ -147,11 +148,12 @@ class exchange {
     const deadline until = deadline_of(with);
     serial(with.as, until, [&] {
       comm_.require_healthy("dispatch_recv");
+      require_all_ranks(with.waited);
       wanted_ = &batches_.awaiting_rows(this, begun);
     });
     batch* const one = wanted_;
-    advance(one, with.as, until);
-    serial(with.as, until, [&] { end_dispatch(*one, until); });
+    advance(one, with.as, until, with.waited);
+    serial(with.as, until, [&] { end_dispatch(*one, until, with.waited); });
     return *arrived_;
   }
 
@@ -169,11 +171,12 @@ class exchange {
     const deadline until = deadline_of(with);
     serial(with.as, until, [&] {
       comm_.require_healthy("combine_recv");
+      require_all_ranks(with.waited);
       batch& one = batches_.behind("combine_recv", this, rows, detail::stage::returning);
       if (const refusal wrong = detail::check_sum(one.plan, config_.hidden, {out, with.terms}))
         throw bad_input(step_of(one, outputs), wrong);
     });
-    finish_combine(rows, {out, with.terms}, with.as, until);
+    finish_combine(rows, {out, with.terms}, with, until);
   }
 
  private:
@@ -199,6 +202,14 @@ class exchange {
 
   [[nodiscard]] deadline deadline_of(const call_options& with) const noexcept {
     return with.until.value_or(comm_.default_deadline());
+  }
+
+  void require_all_ranks(std::span<const std::int64_t> waited) const {
+    if (!waited.empty() && waited.size() != comm_.size())
+      throw error{
+          errc::invalid_argument,
+          peerbus::detail::concat("waited has ", waited.size(),
+                                  " entries, expected none or one per rank, ", comm_.size())};
   }
 
   [[nodiscard]] step step_of(const batch& one, phase which) const noexcept {
@@ -230,9 +241,9 @@ class exchange {
 
   /// Sends the rows of all batches whose counts are complete, in order, waiting for those of
   /// `wanted` and earlier ones. All lanes come here together.
-  void advance(const batch* wanted, lane as, deadline until) {
+  void advance(const batch* wanted, lane as, deadline until, std::span<std::int64_t> waited = {}) {
     for (;;) {
-      serial(as, until, [&] { ready_ = next_ready(wanted, until); });
+      serial(as, until, [&] { ready_ = next_ready(wanted, until, waited); });
       batch* const one = ready_;
       if (one == nullptr) return;
       const std::size_t set = batches_.set_of(*one);
@@ -250,13 +261,14 @@ class exchange {
     }
   }
 
-  [[nodiscard]] batch* next_ready(const batch* wanted, deadline until) {
+  [[nodiscard]] batch* next_ready(const batch* wanted, deadline until,
+                                  std::span<std::int64_t> waited) {
     for (std::uint64_t number = batches_.oldest(); number <= batches_.latest(); ++number) {
       batch& one = batches_.at(number);
       if (one.number != number || one.at != detail::stage::counted || one.refused) continue;
       const step now = step_of(one, counts);
       if (wanted != nullptr && number <= wanted->number)
-        post_.await_all(now, until);
+        post_.await_all(now, until, {}, waited);
       else if (!post_.all_came(now))
         return nullptr;
       if (const auto no = post_.refused(now)) {
@@ -272,14 +284,14 @@ class exchange {
     return nullptr;
   }
 
-  void end_dispatch(batch& one, deadline until) {
+  void end_dispatch(batch& one, deadline until, std::span<std::int64_t> waited) {
     if (one.refused) {
       const refusal why = one.refused;
       const step now = step_of(one, counts);
       one.undo();
       throw refused(now, one.refused_by, why);
     }
-    post_.await_all(step_of(one, rows_in), until);
+    post_.await_all(step_of(one, rows_in), until, {}, waited);
     one.at = detail::stage::received;
     const std::size_t set = batches_.set_of(one);
     std::byte* const local = memory_.local().data() + set * map_.set_bytes;
@@ -319,13 +331,14 @@ class exchange {
     one.refused_by = comm_.rank();
   }
 
-  void finish_combine(const received_type& rows, const detail::combine_sum& wanted, lane as,
-                      deadline until) {
+  void finish_combine(const received_type& rows, const detail::combine_sum& wanted,
+                      const call_options& with, deadline until) {
+    const lane as = with.as;
     advance(nullptr, as, until);
     batch& one = batches_.at(rows.ticket().number);
     serial(as, until, [&] {
       const step now = step_of(one, outputs);
-      post_.await_all(now, until);
+      post_.await_all(now, until, {}, with.waited);
       const bool mine{one.refused};
       const auto theirs = post_.refused(now);
       if (!mine && !theirs) return;

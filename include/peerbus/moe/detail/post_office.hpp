@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/align.hpp>
@@ -48,7 +50,7 @@ class post_office {
   }
 
   post_office(communicator<Transport>& comm, window<Transport>& memory, const memory_map& map)
-      : comm_{&comm}, memory_{&memory}, map_{map} {}
+      : comm_{&comm}, memory_{&memory}, map_{map}, came_(comm.size()) {}
 
   /// Tells all peers how many rows each block gets from here, or why this rank refuses.
   void post_counts(const step& now, std::span<const std::uint32_t> counts, const refusal& mine) {
@@ -87,7 +89,9 @@ class post_office {
   }
   /// Throws: `error` that names who is missing, and the communicator is poisoned. `besides` ends
   /// its text.
-  void await_all(const step& now, deadline until, std::string_view besides = {}) {
+  void await_all(const step& now, deadline until, std::string_view besides = {},
+                 std::span<std::int64_t> waited = {}) {
+    if (!waited.empty()) measure_arrivals(now, until, waited);
     for (const rank_id peer : comm_->peers()) {
       const errc code = memory_->wait(signal_of(now, peer), now.epoch, until, peer);
       if (code != errc::ok) fail_waiting(now, code, besides);
@@ -173,6 +177,33 @@ class post_office {
     };
   }
 
+  /// Adds to `waited` how long each peer's signal lets this rank wait, until all are there or one
+  /// of them never will be, which the caller finds again.
+  void measure_arrivals(const step& now, deadline until, std::span<std::int64_t> waited) noexcept {
+    using clock = std::chrono::steady_clock;
+    // Between two looks at all signals; short against what makes a rank worth naming.
+    constexpr std::chrono::microseconds between_looks{10};
+    const auto begin = clock::now();
+    std::fill(came_.begin(), came_.end(), std::uint8_t{0});
+    for (;;) {
+      const rank_id* open = nullptr;
+      for (const rank_id& peer : comm_->peers()) {
+        if (came_[peer.index()] != 0) continue;
+        if (memory_->value(signal_of(now, peer)) < now.epoch) {
+          open = &peer;
+          continue;
+        }
+        came_[peer.index()] = 1;
+        waited[peer.index()] +=
+            std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
+      }
+      if (open == nullptr || until.expired()) return;
+      const errc code =
+          memory_->wait(signal_of(now, *open), now.epoch, deadline::after(between_looks), *open);
+      if (code != errc::ok && code != errc::timed_out) return;
+    }
+  }
+
   [[noreturn]] void fail_waiting(const step& now, errc code, std::string_view besides) {
     constexpr std::array names{"counts", "rows", "outputs"};
     std::string text = peerbus::detail::concat(title(now), ": waited for ",
@@ -191,6 +222,7 @@ class post_office {
   communicator<Transport>* comm_;
   window<Transport>* memory_;
   memory_map map_;
+  std::vector<std::uint8_t> came_;
 };
 
 }  // namespace peerbus::moe::detail
