@@ -24,6 +24,9 @@ struct call_options {
   lane as{};
   moe::attachments attachments{};  ///< `dispatch` and `dispatch_send`
   combine_terms terms{};           ///< `combine` and `combine_recv`
+  /// `dispatch`, `dispatch_send`, `combine`, `combine_send`: the caller has found something wrong
+  /// with its part itself, so the operation is to be refused, on all ranks.
+  bool refuse = false;
   /// All calls that wait: [ranks], or empty. Nanoseconds that the call waited for each rank, from
   /// when it began to wait, are added. What finds slow ranks; such waits poll and do not sleep.
   std::span<std::int64_t> waited{};

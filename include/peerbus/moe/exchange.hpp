@@ -20,6 +20,7 @@
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/batch_ring.hpp>
 #include <peerbus/moe/detail/check_input.hpp>
+#include <peerbus/moe/detail/check_options.hpp>
 #include <peerbus/moe/detail/check_sum.hpp>
 #include <peerbus/moe/detail/lane_team.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
@@ -108,6 +109,7 @@ class exchange {
   /// peer_dead, which poison the communicator.
   [[nodiscard]] received_type dispatch(std::span<const token> tokens, const routing& route,
                                        const call_options& with = {}) {
+    detail::require_all_ranks(with, comm_.size());
     call_options both = with;
     both.until = deadline_of(with);
     return dispatch_recv(dispatch_send(tokens, route, both), both);
@@ -122,8 +124,9 @@ class exchange {
   /// Throws: as `dispatch`, the batch being as before if `out` is refused.
   void combine(const received_type& rows, std::span<bf16> out, const call_options& with = {}) {
     const deadline until = deadline_of(with);
-    require_all_ranks(with.waited);
+    detail::require_all_ranks(with, comm_.size());
     begin_combine("combine", rows, with.as, until, [&](const batch& one) {
+      if (const refusal found = detail::objection_of_caller(with)) return found;
       return detail::check_sum(one.plan, config_.hidden, {out, with.terms});
     });
     finish_combine(rows, {out, with.terms}, with, until);
@@ -137,7 +140,7 @@ class exchange {
   [[nodiscard]] moe::ticket dispatch_send(std::span<const token> tokens, const routing& route,
                                           const call_options& with = {}) {
     const deadline until = deadline_of(with);
-    serial(with.as, until, [&] { begin_dispatch({tokens, with.attachments}, route, until); });
+    serial(with.as, until, [&] { begin_dispatch({tokens, with.attachments}, route, with, until); });
     const moe::ticket begun{batches_.latest(), this};
     advance(nullptr, with.as, until);
     return begun;
@@ -148,7 +151,7 @@ class exchange {
     const deadline until = deadline_of(with);
     serial(with.as, until, [&] {
       comm_.require_healthy("dispatch_recv");
-      require_all_ranks(with.waited);
+      detail::require_all_ranks(with, comm_.size());
       wanted_ = &batches_.awaiting_rows(this, begun);
     });
     batch* const one = wanted_;
@@ -161,7 +164,8 @@ class exchange {
   /// `combine`. The outputs must not change any more. With several lanes: those of all of them.
   void combine_send(const received_type& rows, const call_options& with = {}) {
     const deadline until = deadline_of(with);
-    begin_combine("combine_send", rows, with.as, until, [](const batch&) { return refusal{}; });
+    begin_combine("combine_send", rows, with.as, until,
+                  [&](const batch&) { return detail::objection_of_caller(with); });
     advance(nullptr, with.as, until);
   }
 
@@ -171,7 +175,7 @@ class exchange {
     const deadline until = deadline_of(with);
     serial(with.as, until, [&] {
       comm_.require_healthy("combine_recv");
-      require_all_ranks(with.waited);
+      detail::require_all_ranks(with, comm_.size());
       batch& one = batches_.behind("combine_recv", this, rows, detail::stage::returning);
       if (const refusal wrong = detail::check_sum(one.plan, config_.hidden, {out, with.terms}))
         throw bad_input(step_of(one, outputs), wrong);
@@ -204,14 +208,6 @@ class exchange {
     return with.until.value_or(comm_.default_deadline());
   }
 
-  void require_all_ranks(std::span<const std::int64_t> waited) const {
-    if (!waited.empty() && waited.size() != comm_.size())
-      throw error{
-          errc::invalid_argument,
-          peerbus::detail::concat("waited has ", waited.size(),
-                                  " entries, expected none or one per rank, ", comm_.size())};
-  }
-
   [[nodiscard]] step step_of(const batch& one, phase which) const noexcept {
     const bool home = which == outputs;
     return {home ? "combine" : "dispatch", one.number, batches_.set_of(one), which,
@@ -221,11 +217,12 @@ class exchange {
   // --- dispatch --------------------------------------------------------------------------------
 
   void begin_dispatch(const detail::batch_input<token>& input, const routing& route,
-                      deadline until) {
+                      const call_options& with, deadline until) {
     comm_.require_healthy("dispatch");
     batch& one = batches_.next();
     const std::uint64_t number = batches_.latest();
-    refusal mine = one.plan.count(input.tokens, route);
+    refusal mine = detail::objection_of_caller(with);
+    if (!mine) mine = one.plan.count(input.tokens, route);
     if (!mine)
       mine =
           detail::check_attachments(config_, input.tokens.size() / config_.hidden, input.attached);

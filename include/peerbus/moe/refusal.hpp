@@ -32,6 +32,7 @@ enum class refusal_reason : std::uint32_t {
   local_size = 17,
   local_unweighted = 18,
   local_of_sent = 19,
+  by_caller = 20,
 };
 
 /// Why a rank refuses an operation, in a form that it can send to its peers, so that all of them
@@ -109,6 +110,7 @@ inline std::string describe(const refusal& r) {
                     r.expected);
     case refusal_reason::local_unweighted:
       return "combine_terms has local rows but no weights, expected both";
+    case refusal_reason::by_caller: return "arguments that its caller refuses";
     case refusal_reason::local_of_sent:
       return concat("combine_terms has a local row for ", where,
                     ", which went to an expert; expected null there");

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace peerbus::deep_ep {
+
+enum class operation : std::uint8_t {
+  normal_dispatch,
+  normal_combine,
+  low_latency_dispatch,
+  low_latency_combine
+};
+
+/// DeepEP's name of the function.
+constexpr std::string_view to_string(operation what) noexcept {
+  switch (what) {
+    case operation::normal_dispatch: return "dispatch";
+    case operation::normal_combine: return "combine";
+    case operation::low_latency_dispatch: return "low_latency_dispatch";
+    case operation::low_latency_combine: return "low_latency_combine";
+  }
+  return "unknown";
+}
+
+constexpr bool is_low_latency(operation what) noexcept {
+  return what == operation::low_latency_dispatch || what == operation::low_latency_combine;
+}
+constexpr bool is_dispatch(operation what) noexcept {
+  return what == operation::normal_dispatch || what == operation::low_latency_dispatch;
+}
+
+/// Type of the values in `x`.
+enum class element_type : std::uint8_t { bf16, fp8_e4m3, other };
+
+constexpr std::string_view to_string(element_type type) noexcept {
+  switch (type) {
+    case element_type::bf16: return "bf16";
+    case element_type::fp8_e4m3: return "fp8_e4m3";
+    case element_type::other: return "other";
+  }
+  return "unknown";
+}
+
+/// CANN's `commAlg`: how tokens travel between Ascend NPUs. `automatic` is fullmesh_v1 on A3; on A2
+/// it is fullmesh within a node and, between nodes, hierarchy for the numbers of ranks that have
+/// it.
+enum class comm_algorithm : std::uint8_t {
+  automatic,
+  fullmesh_v1,
+  fullmesh_v2,
+  fullmesh,
+  hierarchy
+};
+
+constexpr std::string_view to_string(comm_algorithm algorithm) noexcept {
+  switch (algorithm) {
+    case comm_algorithm::automatic: return "automatic";
+    case comm_algorithm::fullmesh_v1: return "fullmesh_v1";
+    case comm_algorithm::fullmesh_v2: return "fullmesh_v2";
+    case comm_algorithm::fullmesh: return "fullmesh";
+    case comm_algorithm::hierarchy: return "hierarchy";
+  }
+  return "unknown";
+}
+
+/// What is set where the code will run. peerbus reads no environment variable for this: the caller
+/// says what the target's are going to be.
+struct target_environment {
+  std::size_t hccl_buffsize_mb = 0;      ///< HCCL_BUFFSIZE; 0: not set, which means 200
+  std::size_t nvshmem_qp_depth = 0;      ///< NVSHMEM_QP_DEPTH; 0: not set, which means 1024
+  bool moe_enable_topk_neg_one = false;  ///< MOE_ENABLE_TOPK_NEG_ONE
+  /// DEEPEP_NORMAL_LONG_SEQ_ROUND: rounds in which DeepEP-Ascend's normal mode sends a batch, of
+  /// 8192 tokens at most (its DEEPEP_NORMAL_LONG_SEQ_PER_ROUND_TOKENS).
+  std::size_t normal_long_seq_rounds = 1;
+};
+
+/// What one call of DeepEP's API asks for, in plain values. Arguments that a function does not have
+/// are not looked at.
+struct call {
+  operation what = operation::low_latency_dispatch;
+
+  std::size_t ranks = 0;
+  std::size_t ranks_per_node = 0;  ///< 0: 8, which is usual; of no matter on A3
+  std::size_t tokens = 0;          ///< of this rank
+  std::size_t max_tokens = 0;      ///< num_max_dispatch_tokens_per_rank; low latency only
+  std::size_t hidden = 0;
+  std::size_t top_k = 0;
+  std::size_t experts = 0;
+  element_type dtype = element_type::bf16;
+  bool dropped = false;  ///< whether topk_idx has a -1
+
+  // low_latency_dispatch
+  bool use_fp8 = false;
+  bool round_scale = false;
+  bool use_ue8m0 = false;
+  bool cumulative_statistics_given = false;  ///< cumulative_local_expert_recv_stats
+
+  // low_latency_combine
+  bool use_logfmt = false;
+  bool zero_copy = false;
+  bool out_given = false;
+
+  // Both of these
+  bool return_recv_hook = false;
+  bool wait_statistics_given = false;  ///< dispatch_ or combine_wait_recv_cost_stats
+
+  // dispatch
+  std::size_t expert_alignment = 1;
+  std::size_t num_worst_tokens = 0;
+  bool cached_handle = false;
+
+  // combine
+  bool bias_given = false;
+
+  // Both of these
+  bool config_given = false;
+  bool previous_event_given = false;
+  bool allocate_on_comm_stream = false;
+
+  // All
+  bool async_finish = false;
+
+  comm_algorithm algorithm = comm_algorithm::automatic;
+  target_environment environment{};
+};
+
+}  // namespace peerbus::deep_ep

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <peerbus/compat/deep_ep/call.hpp>
+#include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
+#include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
+#include <peerbus/compat/deep_ep/low_latency.hpp>
+#include <peerbus/compat/deep_ep/normal.hpp>
+#include <peerbus/compat/deep_ep/options.hpp>
+#include <peerbus/compat/deep_ep/profile.hpp>
+#include <peerbus/compat/deep_ep/tensor.hpp>
+
+/// Calls as the platform sees them that a buffer's program is to run on.
+namespace peerbus::deep_ep::detail {
+
+inline element_type element_of(const const_tensor& x) noexcept {
+  switch (x.type()) {
+    case dtype::bfloat16: return element_type::bf16;
+    case dtype::float8_e4m3fn: return element_type::fp8_e4m3;
+    default: return element_type::other;
+  }
+}
+
+inline bool has_dropped(const const_tensor& topk_idx) {
+  if (topk_idx.type() == dtype::int64) {
+    const auto ids = topk_idx.values<std::int64_t>();
+    return std::find(ids.begin(), ids.end(), -1) != ids.end();
+  }
+  const auto ids = topk_idx.values<std::int32_t>();
+  return std::find(ids.begin(), ids.end(), -1) != ids.end();
+}
+
+/// What all calls of a buffer have in common.
+inline call call_of(const buffer_options& options, std::size_t ranks, operation what) noexcept {
+  call made;
+  made.what = what;
+  made.ranks = ranks;
+  made.ranks_per_node = options.target_ranks_per_node;
+  made.environment = options.target_is;
+  return made;
+}
+
+/// Each throws `error` invalid_argument for what the buffer's target refuses.
+inline void check_target(const buffer_options& options, std::size_t ranks,
+                         const low_latency_dispatch_args& args) {
+  if (options.target == profile::unrestricted) return;
+  call asked = call_of(options, ranks, operation::low_latency_dispatch);
+  asked.tokens = args.x.size(0);
+  asked.max_tokens = args.num_max_dispatch_tokens_per_rank;
+  asked.hidden = args.x.size(1);
+  asked.top_k = args.topk_idx.size(1);
+  asked.experts = args.num_experts;
+  asked.dtype = element_of(args.x);
+  asked.dropped = has_dropped(args.topk_idx);
+  asked.use_fp8 = args.use_fp8;
+  asked.round_scale = args.round_scale;
+  asked.use_ue8m0 = args.use_ue8m0;
+  asked.cumulative_statistics_given = static_cast<bool>(args.cumulative_local_expert_recv_stats);
+  asked.wait_statistics_given = static_cast<bool>(args.dispatch_wait_recv_cost_stats);
+  asked.return_recv_hook = args.return_recv_hook;
+  asked.async_finish = args.async_finish;
+  require(options.target, asked);
+}
+
+inline void check_target(const buffer_options& options, std::size_t ranks,
+                         const low_latency_combine_args& args, const low_latency_shape& shape) {
+  if (options.target == profile::unrestricted) return;
+  call asked = call_of(options, ranks, operation::low_latency_combine);
+  asked.tokens = args.topk_idx.size(0);
+  asked.max_tokens = shape.max_tokens;
+  asked.hidden = shape.hidden;
+  asked.top_k = shape.top_k;
+  asked.experts = shape.experts;
+  asked.dropped = has_dropped(args.topk_idx);
+  asked.use_logfmt = args.use_logfmt;
+  asked.zero_copy = args.zero_copy;
+  asked.out_given = static_cast<bool>(args.out);
+  asked.wait_statistics_given = static_cast<bool>(args.combine_wait_recv_cost_stats);
+  asked.return_recv_hook = args.return_recv_hook;
+  asked.async_finish = args.async_finish;
+  require(options.target, asked);
+}
+
+inline void check_target(const buffer_options& options, std::size_t ranks,
+                         const dispatch_args& args, const normal_routing& routing) {
+  if (options.target == profile::unrestricted) return;
+  call asked = call_of(options, ranks, operation::normal_dispatch);
+  asked.tokens = routing.tokens;
+  asked.hidden = args.x.size(1);
+  asked.top_k = routing.top_k;
+  asked.experts = routing.listed_experts;
+  asked.dtype = element_of(args.x);
+  asked.dropped = routing.by_experts &&
+                  std::find(routing.ids.begin(), routing.ids.end(), -1) != routing.ids.end();
+  asked.expert_alignment = args.expert_alignment;
+  asked.num_worst_tokens = args.num_worst_tokens;
+  asked.cached_handle = static_cast<bool>(args.handle);
+  asked.config_given = args.config.has_value();
+  asked.previous_event_given = args.previous_event.has_value();
+  asked.allocate_on_comm_stream = args.allocate_on_comm_stream;
+  asked.async_finish = args.async_finish;
+  require(options.target, asked);
+}
+
+inline void check_target(const buffer_options& options, std::size_t ranks, const combine_args& args,
+                         const normal_routing& routing) {
+  if (options.target == profile::unrestricted) return;
+  call asked = call_of(options, ranks, operation::normal_combine);
+  asked.tokens = routing.tokens;
+  asked.hidden = args.x.size(1);
+  asked.top_k = routing.top_k;
+  asked.experts = routing.listed_experts;
+  asked.dtype = element_of(args.x);
+  asked.bias_given = args.bias[0] || args.bias[1];
+  asked.config_given = args.config.has_value();
+  asked.previous_event_given = args.previous_event.has_value();
+  asked.allocate_on_comm_stream = args.allocate_on_comm_stream;
+  asked.async_finish = args.async_finish;
+  require(options.target, asked);
+}
+
+}  // namespace peerbus::deep_ep::detail

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <peerbus/compat/deep_ep/call.hpp>
+#include <peerbus/compat/deep_ep/finding.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/moe/config.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// Tells `visit` of every check that a call does not pass.
+template <class Visit>
+class checker {
+ public:
+  constexpr explicit checker(Visit& visit) noexcept : visit_{visit} {}
+
+  /// Returns whether the number passes.
+  constexpr bool number(std::string_view what, std::uint64_t given, const expectation& expected,
+                        std::string_view advice, std::uint64_t advised = 0,
+                        finding_kind kind = finding_kind::refused) {
+    const bool passes = expected.accepts(given);
+    if (!passes) visit_(finding{kind, what, given, {}, expected, advice, advised});
+    return passes;
+  }
+  /// An option that must stay off.
+  constexpr void off(finding_kind kind, std::string_view what, bool given,
+                     std::string_view advice) {
+    words(kind, what, !given, "true", "false", advice);
+  }
+  /// An optional argument that must be left out.
+  constexpr void absent(finding_kind kind, std::string_view what, bool given,
+                        std::string_view advice) {
+    words(kind, what, !given, "given", "none", advice);
+  }
+  constexpr void words(finding_kind kind, std::string_view what, bool fits, std::string_view given,
+                       std::string_view expected, std::string_view advice) {
+    if (!fits) visit_(finding{kind, what, 0, given, expectation::text(expected), advice, 0});
+  }
+  constexpr void differs(std::string_view what, std::string_view how) {
+    visit_(finding{finding_kind::differs, what, 0, "asked for", expectation::text(""), how, 0});
+  }
+
+ private:
+  Visit& visit_;
+};
+
+/// The number of ranks of a node; `usual` unless the call says.
+constexpr std::size_t ranks_per_node(const call& c, std::size_t usual) noexcept {
+  return c.ranks_per_node == 0 ? usual : c.ranks_per_node;
+}
+
+/// Experts of the rank that has most.
+constexpr std::size_t local_experts(const call& c) noexcept {
+  return c.ranks == 0 ? c.experts : (c.experts + c.ranks - 1) / c.ranks;
+}
+
+/// The platform's demand that each rank has as many experts.
+template <class Visit>
+constexpr void check_even_experts(const call& c, checker<Visit>& check) {
+  if (c.ranks > 0)
+    check.number("num_experts", c.experts, expectation::multiple_of(c.ranks),
+                 "give every rank as many experts: add idle ones up to ",
+                 align_up(c.experts, c.ranks));
+}
+
+/// What cannot work anywhere.
+template <class Visit>
+constexpr void check_possible(const call& c, checker<Visit>& check) {
+  check.number("num_ranks", c.ranks, expectation::at_least(1), "run at least one rank");
+  check.number("num_experts", c.experts, expectation::at_least(1), "have at least one expert");
+  if (c.experts > 0)
+    check.number("num_topk", c.top_k, expectation::between(1, c.experts),
+                 "a token chooses different experts: lower num_topk, or add experts");
+  if (is_low_latency(c.what)) {
+    check.number("num_max_dispatch_tokens_per_rank", c.max_tokens, expectation::at_least(1),
+                 "give the most tokens of any rank");
+    check.number("num_tokens", c.tokens, expectation::at_most(c.max_tokens),
+                 "send fewer tokens, or raise num_max_dispatch_tokens_per_rank on all ranks to ",
+                 c.tokens);
+  }
+  if (c.what == operation::normal_dispatch) {
+    check.words(finding_kind::refused, "x's type", c.dtype != element_type::other,
+                to_string(c.dtype), "bf16, or fp8_e4m3 with scales", "convert x to bf16");
+    check.number("expert_alignment", c.expert_alignment, expectation::at_least(1),
+                 "leave it at 1 for no alignment");
+  } else {
+    check.words(finding_kind::refused, "x's type", c.dtype == element_type::bf16,
+                to_string(c.dtype), "bf16",
+                c.what == operation::low_latency_dispatch
+                    ? "pass bf16; use_fp8 quantises on the way"
+                    : "convert what the experts made to bf16");
+  }
+}
+
+/// How scales of fp8 are rounded and packed, where there are such scales.
+template <class Visit>
+constexpr void check_scale_options(const call& c, checker<Visit>& check) {
+  if (c.what != operation::low_latency_dispatch) return;
+  check.off(finding_kind::no_effect, "round_scale", c.round_scale && !c.use_fp8,
+            "set use_fp8, or leave round_scale out: without fp8 there are no scales");
+  check.off(finding_kind::no_effect, "use_ue8m0", c.use_ue8m0 && !c.use_fp8,
+            "set use_fp8, or leave use_ue8m0 out: without fp8 there are no scales");
+  check.off(finding_kind::refused, "use_ue8m0", c.use_ue8m0 && c.use_fp8 && !c.round_scale,
+            "set round_scale too: UE8M0 has room for powers of two only");
+}
+
+/// `hidden` as whole 16 bytes of a row whose channels take `channel_bytes`.
+template <class Visit>
+constexpr void check_whole_units(const call& c, std::size_t channel_bytes, checker<Visit>& check) {
+  if (check.number("hidden", c.hidden, expectation::at_least(1), "give tokens channels"))
+    check.number("hidden", c.hidden, expectation::multiple_of(16 / channel_bytes),
+                 "fill tokens up with zero channels to whole 16 bytes");
+}
+
+/// What peerbus itself demands, which is no more than it can do.
+template <class Visit>
+constexpr void check_unrestricted(const call& c, checker<Visit>& check) {
+  check_possible(c, check);
+  check_scale_options(c, check);
+  check.number("num_topk", c.top_k, expectation::at_most(moe::max_top_k),
+               "choose fewer experts per token");
+  if (c.what == operation::low_latency_dispatch && c.use_fp8 && c.hidden > 0)
+    check.number("hidden", c.hidden, expectation::multiple_of(128),
+                 "a scale belongs to 128 channels: fill tokens up, or leave use_fp8 out");
+  else
+    check_whole_units(c, c.dtype == element_type::fp8_e4m3 ? 1 : 2, check);
+}
+
+}  // namespace peerbus::deep_ep::detail

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <peerbus/compat/deep_ep/call.hpp>
+#include <peerbus/compat/deep_ep/detail/checker.hpp>
+#include <peerbus/compat/deep_ep/finding.hpp>
+
+/// What `deep_ep.Buffer` of DeepEP accepts: version 1's API as of commit dd758ca.
+namespace peerbus::deep_ep::detail {
+
+inline constexpr std::array<std::uint64_t, 3> deepep_v1_ranks_of_one_node{2, 4, 8};
+inline constexpr std::array<std::uint64_t, 9> deepep_v1_ranks_of_nodes{16, 24,  32,  48, 64,
+                                                                       96, 128, 144, 160};
+inline constexpr std::array<std::uint64_t, 8> deepep_v1_low_latency_hidden{2048, 2560, 3072, 4096,
+                                                                           5120, 6144, 7168, 8192};
+// So the list says all: fp8 needs multiples of 512, and at most 64 scales of 128 channels.
+static_assert(std::ranges::all_of(deepep_v1_low_latency_hidden, [](std::uint64_t hidden) {
+  return hidden % 512 == 0 && hidden / 128 <= 64;
+}));
+
+inline constexpr std::size_t deepep_v1_default_qp_depth = 1024;
+
+/// NVSHMEM_QP_DEPTH that low-latency operations of so many tokens need.
+constexpr std::size_t deepep_v1_qp_depth(std::size_t max_tokens) noexcept {
+  return 2 * (max_tokens + 1);
+}
+
+template <class Visit>
+constexpr void check_deepep_v1_normal(const call& c, checker<Visit>& check) {
+  const std::size_t in_node = ranks_per_node(c, 8);
+  if (c.ranks <= in_node) {
+    check.number("num_ranks", c.ranks, expectation::one_of(deepep_v1_ranks_of_one_node),
+                 "within a node, normal mode is built for these numbers of ranks only");
+  } else {
+    check.number("ranks per node", in_node, expectation::exactly(8),
+                 "start 8 ranks on each node, or stay within one");
+    check.number("num_ranks", c.ranks, expectation::one_of(deepep_v1_ranks_of_nodes),
+                 "normal mode is built for 2, 3, 4, 6, 8, 12, 16, 18 and 20 nodes of 8 ranks only");
+    if (c.what == operation::normal_dispatch)
+      check.number("num_worst_tokens", c.num_worst_tokens, expectation::exactly(0),
+                   "it is for one node only: leave it at 0 and wait for the counts");
+  }
+  check.number("num_topk", c.top_k, expectation::at_most(32), "choose fewer experts per token");
+  check_whole_units(c, c.dtype == element_type::fp8_e4m3 ? 1 : 2, check);
+  check.off(finding_kind::refused, "allocate_on_comm_stream",
+            c.allocate_on_comm_stream && !(c.previous_event_given && c.async_finish),
+            "give previous_event and set async_finish too");
+}
+
+template <class Visit>
+constexpr void check_deepep_v1_low_latency(const call& c, checker<Visit>& check) {
+  check.number("num_max_dispatch_tokens_per_rank", c.max_tokens, expectation::at_most(1023),
+               "1024 and more collide with the tag of its counters: split the batch");
+  const std::size_t depth = c.environment.nvshmem_qp_depth == 0 ? deepep_v1_default_qp_depth
+                                                                : c.environment.nvshmem_qp_depth;
+  const std::size_t needed = deepep_v1_qp_depth(c.max_tokens);
+  check.number(
+      "NVSHMEM_QP_DEPTH", depth, expectation::at_least(needed),
+      "it must be 2 x (num_max_dispatch_tokens_per_rank + 1): set NVSHMEM_QP_DEPTH=", needed);
+  check.number("num_ranks x num_max_dispatch_tokens_per_rank", c.ranks * c.max_tokens,
+               expectation::multiple_of(4),
+               "round num_max_dispatch_tokens_per_rank up to a multiple of ", 4);
+  check.number("hidden", c.hidden, expectation::one_of(deepep_v1_low_latency_hidden),
+               "low-latency kernels are built for these only: fill tokens up to the next");
+  check.number("num_topk", c.top_k, expectation::at_most(11),
+               "choose fewer experts per token, or use normal mode, which has 32");
+  check.off(finding_kind::refused, "return_recv_hook", c.return_recv_hook && c.async_finish,
+            "choose one of return_recv_hook and async_finish: they exclude each other");
+  if (c.what == operation::low_latency_combine)
+    check.off(finding_kind::refused, "use_logfmt", c.use_logfmt && c.zero_copy,
+              "choose one of use_logfmt and zero_copy: they exclude each other");
+}
+
+template <class Visit>
+constexpr void check_deepep_v1(const call& c, checker<Visit>& check) {
+  check_possible(c, check);
+  check_scale_options(c, check);
+  check_even_experts(c, check);
+  check.number("experts per rank", local_experts(c), expectation::at_most(1024),
+               "spread the experts over more ranks");
+  if (is_low_latency(c.what))
+    check_deepep_v1_low_latency(c, check);
+  else
+    check_deepep_v1_normal(c, check);
+}
+
+}  // namespace peerbus::deep_ep::detail

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
+#include <peerbus/compat/deep_ep/normal.hpp>
+#include <peerbus/compat/deep_ep/tensor.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// Counts where tokens go. No communication. Throws: `error` invalid_argument for ids out of range,
+/// which DeepEP passes over.
+inline dispatch_layout layout_of(const const_tensor& topk_idx, std::size_t num_experts,
+                                 std::size_t ranks) {
+  constexpr std::string_view call = "get_dispatch_layout";
+  require_form({call, "topk_idx"}, topk_idx, {{dtype::int64, dtype::int32}, {any, any}});
+  const argument experts{call, "num_experts"};
+  experts.require(num_experts != 0, "is 0, expected at least 1");
+  auto counted = std::make_shared<normal_routing>();
+  counted->tokens = topk_idx.size(0);
+  counted->top_k = topk_idx.size(1);
+  counted->experts = num_experts;
+  counted->resize(ranks);
+  copy_ids(topk_idx, counted->ids);
+  if (!counted->count_ranks(ranks)) {
+    const argument ids{call, "topk_idx"};
+    for (std::size_t i = 0; i < counted->ids.size(); ++i) {
+      const std::int64_t id = counted->ids[i];
+      ids.require(id >= -1 && id < static_cast<std::int64_t>(num_experts), "has ", id,
+                  " for token ", i / counted->top_k, ", slot ", i % counted->top_k,
+                  ", expected -1 or 0 to ", num_experts - 1);
+    }
+  }
+  counted->count_experts();
+  dispatch_layout made;
+  made.num_tokens_per_rank = view(counted->per_rank, {ranks});
+  made.num_tokens_per_expert = view(counted->per_expert, {num_experts});
+  made.is_token_in_rank = {counted->in_rank.get(), dtype::boolean, {counted->tokens, ranks}};
+  made.memory = std::move(counted);
+  return made;
+}
+
+}  // namespace peerbus::deep_ep::detail

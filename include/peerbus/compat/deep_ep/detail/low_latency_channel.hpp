@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/event.hpp>
+#include <peerbus/compat/deep_ep/low_latency.hpp>
+#include <peerbus/compat/deep_ep/tensor.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/error.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// How rows of low-latency dispatches look.
+enum class row_format : std::uint8_t { bf16, fp8, fp8_rounded, fp8_ue8m0 };
+
+/// What low-latency calls must have in common to share memory.
+struct low_latency_shape {
+  row_format format = row_format::bf16;
+  std::size_t max_tokens = 0;
+  std::size_t hidden = 0;
+  std::size_t experts = 0;
+  std::size_t top_k = 0;
+  friend bool operator==(const low_latency_shape&, const low_latency_shape&) = default;
+};
+
+/// Which ranks this one sends nothing to, [ranks], 1: masked; empty: all take part.
+using rank_mask = std::span<const std::int32_t>;
+
+/// Low-latency calls of one shape, whatever carries them.
+class low_latency_channel : public pending_operations {
+ public:
+  explicit low_latency_channel(const low_latency_shape& shape) : shape_{shape} {}
+
+  [[nodiscard]] const low_latency_shape& shape() const noexcept { return shape_; }
+
+  virtual low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args,
+                                               rank_mask masked) = 0;
+  virtual low_latency_combine_result combine(const low_latency_combine_args& args) = 0;
+  /// Where the outputs of a dispatch may be written to be combined without a copy.
+  [[nodiscard]] virtual tensor combine_buffer(const argument& handle, std::uint64_t number) = 0;
+  /// Whether a hook or event has not been called.
+  [[nodiscard]] virtual bool anything_pending() const noexcept = 0;
+
+ private:
+  low_latency_shape shape_;
+};
+
+/// What a low-latency batch has besides the exchange's memory; taken once, used again and again.
+struct low_latency_arrays {
+  low_latency_arrays(const low_latency_shape& shape, std::size_t ranks, std::size_t local_experts,
+                     std::size_t scale_bytes)
+      : recv_count(local_experts),
+        layout_range(local_experts * ranks),
+        topk_idx(shape.max_tokens * shape.top_k),
+        routed(topk_idx.size()),
+        src_info{fresh<std::int32_t>(local_experts * ranks * shape.max_tokens)},
+        scales{fresh<std::byte>(local_experts * ranks * shape.max_tokens * scale_bytes)},
+        combined{fresh<bf16>(shape.max_tokens * shape.hidden)} {}
+
+  std::vector<std::int32_t> recv_count;
+  std::vector<std::int64_t> layout_range;
+  std::vector<std::int64_t> topk_idx;  ///< as given
+  std::vector<std::int64_t> routed;    ///< as sent: -1 where the rank is masked
+  std::unique_ptr<std::int32_t[]> src_info;
+  std::unique_ptr<std::byte[]> scales;  ///< [L][32-bit words of a row][R*B]
+  std::unique_ptr<bf16[]> combined;
+
+ private:
+  /// Untouched, so that memory is taken where rows come only.
+  template <class T>
+  static std::unique_ptr<T[]> fresh(std::size_t count) {
+    return std::make_unique_for_overwrite<T[]>(count);
+  }
+};
+
+}  // namespace peerbus::deep_ep::detail

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/codec/as_given.hpp>
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/nothing.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/check_target.hpp>
+#include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
+#include <peerbus/compat/deep_ep/detail/normal_exchange.hpp>
+#include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
+#include <peerbus/compat/deep_ep/normal.hpp>
+#include <peerbus/compat/deep_ep/options.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// The normal mode of a buffer: a channel for each shape that was asked for.
+template <transport Transport>
+class normal_calls {
+ public:
+  normal_calls(communicator<Transport>& comm, const buffer_options& options)
+      : comm_{comm}, options_{options} {}
+
+  [[nodiscard]] dispatch_result dispatch(const dispatch_args& args) {
+    check_common("dispatch", args);
+    require_form({call, "x"}, args.x,
+                 {{dtype::bfloat16, dtype::float8_e4m3fn, dtype::int8}, {any, any}});
+    if (args.x_scales) check_scales(args);
+    const bool fresh = !args.handle;
+    std::shared_ptr<normal_routing> routing = fresh ? new_routing(args) : known_routing(args);
+    check_target(options_, comm_.size(), args, *routing);
+    normal_shape shape{args.x.type() == dtype::bfloat16 ? payload::bf16 : payload::bytes,
+                       args.x.size(1),
+                       routing->experts,
+                       routing->top_k,
+                       0,
+                       routing->by_experts ? 0 : routing->listed_experts};
+    if (args.x_scales)
+      shape.scale_bytes = (args.x_scales.dims() == 2 ? args.x_scales.size(1) : 1) * sizeof(float);
+    return channel_for(shape, args.until).dispatch(args, routing, fresh);
+  }
+
+  [[nodiscard]] combine_result combine(const combine_args& args) {
+    check_common("combine", args);
+    const argument handle{"combine", "handle"};
+    handle.require(static_cast<bool>(args.handle), "is none, expected the one of a dispatch");
+    require_own(handle, *args.handle.routing);
+    normal_routing& routing = *args.handle.routing;
+    check_target(options_, comm_.size(), args, routing);
+    if (routing.channel == nullptr || !routing.channel->ready(routing.number)) {
+      require_form({"combine", "x"}, args.x, {{dtype::bfloat16}, {any, any}, false});
+      channel_for({payload::nothing, args.x.size(1), routing.experts, routing.top_k, 0, 0},
+                  args.until)
+          .prepare(routing, args.until);
+    }
+    return routing.channel->combine(args, routing);
+  }
+
+ private:
+  static constexpr std::string_view call = "dispatch";
+
+  template <class Args>
+  static void check_common(std::string_view name, const Args& args) {
+    const argument config{name, "config"};
+    config.refuse_if_given(args.config.has_value(),
+                           "it tunes the queues of GPU kernels, which are not here; leave it out");
+    const argument stream{name, "allocate_on_comm_stream"};
+    stream.refuse_if_given(args.allocate_on_comm_stream,
+                           "there are no streams, results lie in the buffer; leave it out");
+    if (args.previous_event) args.previous_event->current_stream_wait();
+  }
+
+  static void check_scales(const dispatch_args& args) {
+    const argument scales{call, "x_scales"};
+    const bool flat = args.x_scales.dims() == 1;
+    scales.require(
+        (args.x_scales.dims() == 2 || flat) && args.x_scales.size(0) == args.x.size(0) &&
+            (args.x_scales.type() == dtype::float32 || args.x_scales.type() == dtype::int32),
+        "is ", args.x_scales, ", expected float32 or int32 [", args.x.size(0), ", any] or [",
+        args.x.size(0), "]");
+    scales.require(args.x_scales.elements() == 0 || args.x_scales.data() != nullptr, "is at null");
+  }
+
+  void require_own(const argument& handle, const normal_routing& routing) const {
+    handle.require(routing.buffer == this, "is of another buffer, expected one of this buffer");
+  }
+
+  [[nodiscard]] std::shared_ptr<normal_routing> known_routing(const dispatch_args& args) const {
+    const std::array<std::pair<std::string_view, const const_tensor*>, 6> others{
+        {{"num_tokens_per_rank", &args.num_tokens_per_rank},
+         {"num_tokens_per_rdma_rank", &args.num_tokens_per_rdma_rank},
+         {"is_token_in_rank", &args.is_token_in_rank},
+         {"num_tokens_per_expert", &args.num_tokens_per_expert},
+         {"topk_idx", &args.topk_idx},
+         {"topk_weights", &args.topk_weights}}};
+    for (const auto& [name, given] : others) {
+      const argument other{call, name};
+      other.require(!*given,
+                    "was given beside a handle, expected none: the handle has the routing");
+    }
+    const argument worst{call, "num_worst_tokens"};
+    worst.require(args.num_worst_tokens == 0, "is ", args.num_worst_tokens,
+                  " beside a handle, expected 0");
+    const argument handle{call, "handle"};
+    require_own(handle, *args.handle.routing);
+    handle.require(args.handle.routing->tokens == args.x.size(0), "is of ",
+                   args.handle.routing->tokens, " tokens, expected x's ", args.x.size(0));
+    return args.handle.routing;
+  }
+
+  [[nodiscard]] std::shared_ptr<normal_routing> new_routing(const dispatch_args& args) {
+    const std::size_t tokens = args.x.size(0);
+    const std::size_t ranks = comm_.size();
+    require_form({call, "num_tokens_per_rank"}, args.num_tokens_per_rank,
+                 {{dtype::int32}, {ranks}});
+    const argument rdma{call, "num_tokens_per_rdma_rank"};
+    rdma.refuse_if_given(static_cast<bool>(args.num_tokens_per_rdma_rank),
+                         "all ranks are reached alike here; expected none");
+    require_form({call, "is_token_in_rank"}, args.is_token_in_rank,
+                 {{dtype::boolean}, {tokens, ranks}});
+    require_form({call, "num_tokens_per_expert"}, args.num_tokens_per_expert,
+                 {{dtype::int32}, {any}});
+    const argument alignment{call, "expert_alignment"};
+    alignment.require(args.expert_alignment != 0, "is 0, expected at least 1");
+    const argument worst{call, "num_worst_tokens"};
+    const std::size_t most = ranks * options_.num_max_tokens_per_rank;
+    worst.require(args.num_worst_tokens <= most, "is ", args.num_worst_tokens,
+                  ", expected at most ranks x num_max_tokens_per_rank, ", most);
+    worst.require(args.num_worst_tokens == 0 || args.topk_idx, "is ", args.num_worst_tokens,
+                  " without topk_idx, expected both, as rows that did not come are told by -1");
+    const argument weights{call, "topk_weights"};
+    weights.require(static_cast<bool>(args.topk_weights) == static_cast<bool>(args.topk_idx), "is ",
+                    args.topk_weights, " but topk_idx is ", args.topk_idx,
+                    ", expected both or neither");
+    auto routing = pool_.take();
+    routing->buffer = this;
+    routing->tokens = tokens;
+    routing->listed_experts = args.num_tokens_per_expert.size(0);
+    routing->by_experts = static_cast<bool>(args.topk_idx);
+    routing->by_experts ? route_by_experts(args, *routing) : route_by_ranks(args, *routing);
+    return routing;
+  }
+
+  void route_by_experts(const dispatch_args& args, normal_routing& routing) const {
+    require_form({call, "topk_idx"}, args.topk_idx,
+                 {{dtype::int64, dtype::int32}, {routing.tokens, any}});
+    routing.experts = routing.listed_experts;
+    routing.top_k = args.topk_idx.size(1);
+    require_form({call, "topk_weights"}, args.topk_weights,
+                 {{dtype::float32}, {routing.tokens, routing.top_k}});
+    routing.resize(comm_.size());
+    copy_ids(args.topk_idx, routing.ids);
+    std::copy_n(args.topk_weights.as<float>(), routing.weights.size(), routing.weights.begin());
+    if (!routing.count_ranks(comm_.size())) return;  // The exchange refuses it, with all ranks.
+    const argument in_rank{call, "is_token_in_rank"};
+    const bool* const given = args.is_token_in_rank.as<bool>();
+    const std::size_t slots = routing.tokens * comm_.size();
+    const auto* const differs = std::mismatch(given, given + slots, routing.in_rank.get()).first;
+    in_rank.require(differs == given + slots, "differs from topk_idx at element ", differs - given,
+                    ", expected what get_dispatch_layout gives");
+    check_per_rank(args, routing);
+    check_per_expert(args, routing);
+  }
+
+  void route_by_ranks(const dispatch_args& args, normal_routing& routing) const {
+    const std::size_t ranks = comm_.size();
+    routing.experts = ranks;
+    routing.top_k = std::min(ranks, moe::max_top_k);
+    routing.resize(ranks);
+    std::fill(routing.ids.begin(), routing.ids.end(), std::int64_t{-1});
+    const bool* const given = args.is_token_in_rank.as<bool>();
+    const argument in_rank{call, "is_token_in_rank"};
+    for (std::size_t t = 0; t < routing.tokens; ++t) {
+      std::size_t k = 0;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        if (!given[t * ranks + r]) continue;
+        in_rank.require(k < routing.top_k, "has token ", t, " go to more than ", routing.top_k,
+                        " ranks, expected at most that many");
+        routing.ids[t * routing.top_k + k++] = static_cast<std::int64_t>(r);
+      }
+    }
+    static_cast<void>(routing.count_ranks(ranks));
+    check_per_rank(args, routing);
+  }
+
+  static void check_per_rank(const dispatch_args& args, const normal_routing& routing) {
+    const argument per_rank{call, "num_tokens_per_rank"};
+    for (std::size_t r = 0; r < routing.per_rank.size(); ++r) {
+      const std::int32_t given = args.num_tokens_per_rank.as<std::int32_t>()[r];
+      per_rank.require(given == routing.per_rank[r], "is ", given, " for rank ", r, ", expected ",
+                       routing.per_rank[r], " by the routing");
+    }
+  }
+
+  static void check_per_expert(const dispatch_args& args, normal_routing& routing) {
+    const argument per_expert{call, "num_tokens_per_expert"};
+    routing.count_experts();
+    for (std::size_t e = 0; e < routing.experts; ++e) {
+      const std::int32_t given = args.num_tokens_per_expert.as<std::int32_t>()[e];
+      per_expert.require(given == routing.per_expert[e], "is ", given, " for expert ", e,
+                         ", expected ", routing.per_expert[e], " by topk_idx");
+    }
+  }
+
+  /// Collective when a shape is new.
+  [[nodiscard]] normal_channel& channel_for(const normal_shape& shape,
+                                            const std::optional<deadline>& until) {
+    for (const auto& one : channels_)
+      if (one->shape() == shape) return *one;
+    switch (shape.rows) {
+      case payload::bf16: return add<codec::bf16>(shape, until);
+      case payload::bytes: return add<codec::fp8_e4m3_as_given>(shape, until);
+      case payload::nothing: break;
+    }
+    return add<codec::nothing>(shape, until);
+  }
+  template <class Codec>
+  normal_channel& add(const normal_shape& shape, const std::optional<deadline>& until) {
+    channels_.push_back(std::make_unique<normal_exchange<Transport, Codec>>(
+        comm_, shape, options_.num_max_tokens_per_rank, options_.in_flight,
+        until.value_or(comm_.default_deadline())));
+    return *channels_.back();
+  }
+
+  communicator<Transport>& comm_;
+  buffer_options options_;
+  routing_pool pool_;
+  std::vector<std::unique_ptr<normal_channel>> channels_;
+};
+
+}  // namespace peerbus::deep_ep::detail

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/expert_counts.hpp>
+#include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
+#include <peerbus/compat/deep_ep/detail/words_home.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/received_tokens.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// Normal calls over an exchange of the rank-major layout.
+template <transport Transport, token_codec Codec>
+class normal_exchange final : public normal_channel {
+  using token = token_of<Codec>;
+
+ public:
+  /// Collective, as the exchange's constructor.
+  normal_exchange(communicator<Transport>& comm, const normal_shape& shape, std::size_t max_tokens,
+                  std::size_t in_flight, deadline until)
+      : normal_channel{shape},
+        comm_{comm},
+        max_tokens_{max_tokens},
+        moe_{comm,
+             {.experts = shape.experts,
+              .hidden = shape.hidden,
+              .top_k = shape.top_k,
+              .max_tokens = max_tokens,
+              .in_flight = in_flight,
+              .outputs = moe::outputs_at::home,
+              .attachments = {shape.scale_bytes}},
+             {},
+             {},
+             until},
+        weights_home_{comm,        in_flight, max_tokens * copies(), comm.size() * max_tokens,
+                      shape.top_k, until} {
+    std::size_t listed = moe_.placement().count(comm.rank());
+    if (shape.listed_experts != 0) {
+      counts_.emplace(comm, in_flight, shape.listed_experts, until);
+      listed = moe::expert_placement{shape.listed_experts, comm.size()}.count(comm.rank());
+    }
+    for (std::size_t i = 0; i < in_flight; ++i)
+      batches_.emplace_back(normal_arrays{shape, comm.size(), max_tokens, listed});
+  }
+
+  dispatch_result dispatch(const dispatch_args& args,
+                           const std::shared_ptr<normal_routing>& routing, bool fresh) override {
+    batch& one = next("dispatch", args.until);
+    moe::call_options with = options(one);
+    if (shape().scale_bytes != 0) with.attachments[0] = side_by_side(args.x_scales, one);
+    if (counts_ && fresh)
+      require(counts_->post(one.number, args.num_tokens_per_expert.values<std::int32_t>()));
+    const std::span tokens{static_cast<const token*>(args.x.data()), args.x.elements()};
+    receive_rows(one, tokens, *routing, with);
+    return result(one, args, routing, fresh);
+  }
+
+  void prepare(normal_routing& routing, const std::optional<deadline>& until) override {
+    batch& one = next("combine", until);
+    // What is in there is not read: it only says how many tokens there are.
+    const std::span<const token> tokens{reinterpret_cast<const token*>(one.arrays.combined.get()),
+                                        std::min(routing.tokens, max_tokens_) * shape().hidden};
+    receive_rows(one, tokens, routing, options(one));
+  }
+
+  combine_result combine(const combine_args& args, normal_routing& routing) override {
+    constexpr std::string_view call = "combine";
+    batch& one = at(routing.number);
+    const std::size_t rows = one.rows->count();
+    const std::size_t top_k = shape().top_k;
+    require_form({call, "x"}, args.x, {{dtype::bfloat16}, {rows, shape().hidden}, false});
+    require_form_if_given({call, "topk_weights"}, args.topk_weights,
+                          {{dtype::float32}, {rows, top_k}});
+    for (const const_tensor& bias : args.bias)
+      require_form_if_given({call, "bias"}, bias,
+                            {{dtype::bfloat16}, {routing.tokens, shape().hidden}});
+    one.until = args.until;
+    one.bias = args.bias;
+    one.weighted = static_cast<bool>(args.topk_weights);
+    const auto* const x = args.x.as<bf16>();
+    for (std::size_t i = 0; i < rows; ++i)
+      std::memcpy(one.rows->output(i).data(), x + i * args.x.stride(0),
+                  shape().hidden * sizeof(bf16));
+    if (one.weighted) send_weights(one, args.topk_weights.values<float>());
+    one.at = stage::returning;
+    routing.channel = nullptr;
+    moe_.combine_send(*one.rows, options(one));
+    combine_result made;
+    made.combined_x = {
+        one.arrays.combined.get(), dtype::bfloat16, {routing.tokens, shape().hidden}};
+    if (one.weighted)
+      made.combined_topk_weights = {
+          one.arrays.combined_weights.get(), dtype::float32, {routing.tokens, top_k}};
+    if (args.async_finish)
+      made.event = event_overlap{{this, one.number}};
+    else
+      receive_outputs(one);
+    return made;
+  }
+
+  [[nodiscard]] bool ready(std::uint64_t number) const noexcept override {
+    const batch& one = batches_[number % batches_.size()];
+    return one.number == number && one.at == stage::received;
+  }
+
+  // --- events of combines ------------------------------------------------------------------------
+
+  void receive(std::uint64_t number) override { receive_outputs(at(number)); }
+  [[nodiscard]] bool is_pending(std::uint64_t number) const noexcept override {
+    const batch& one = batches_[number % batches_.size()];
+    return one.number == number && one.at == stage::returning;
+  }
+
+ private:
+  enum class stage { idle, received, returning };
+
+  struct batch {
+    explicit batch(normal_arrays&& memory) : arrays{std::move(memory)} {}
+
+    normal_arrays arrays;
+    stage at = stage::idle;
+    std::uint64_t number = 0;
+    std::optional<deadline> until;
+    std::optional<moe::received_tokens<Codec>> rows;
+    std::vector<std::uint32_t> copies;  ///< of each token: ranks that it went to
+    std::array<const_tensor, 2> bias;
+    bool weighted = false;
+  };
+
+  [[nodiscard]] batch& at(std::uint64_t number) { return batches_[number % batches_.size()]; }
+  [[nodiscard]] std::size_t copies() const noexcept { return moe_.map().copies; }
+  [[nodiscard]] std::size_t set_of(const batch& one) const noexcept {
+    return one.number % batches_.size();
+  }
+  /// The array at this offset of the batch's part of the window.
+  [[nodiscard]] std::byte* part(const batch& one, std::size_t offset) noexcept {
+    return moe_.memory().local().data() + offset + set_of(one) * moe_.map().set_bytes;
+  }
+  [[nodiscard]] static moe::call_options options(const batch& one) {
+    moe::call_options with;
+    with.until = one.until;
+    return with;
+  }
+  void require(errc code) {
+    if (code != errc::ok) comm_.fail(code, "deep_ep: a put beside an exchange failed");
+  }
+
+  /// The batch for the next dispatch, which the exchange counts from here on.
+  [[nodiscard]] batch& next(std::string_view call, const std::optional<deadline>& until) {
+    batch& one = at(sent_ + 1);
+    if (one.at == stage::returning)
+      throw error{errc::invalid_argument,
+                  concat(call,
+                         ": the event of an earlier combine was never waited for; expected "
+                         "it before its memory is used again (in_flight ",
+                         batches_.size(), ")")};
+    one.number = ++sent_;
+    one.at = stage::idle;
+    one.until = until;
+    return one;
+  }
+
+  // --- dispatch ----------------------------------------------------------------------------------
+
+  void receive_rows(batch& one, std::span<const token> tokens, normal_routing& routing,
+                    const moe::call_options& with) {
+    one.rows.emplace(
+        moe_.dispatch(tokens, {std::span<const std::int64_t>{routing.ids}, routing.weights}, with));
+    one.copies.resize(routing.tokens);
+    for (std::size_t t = 0; t < routing.tokens; ++t)
+      one.copies[t] = static_cast<std::uint32_t>(routing.ranks_of(t, comm_.size()));
+    one.at = stage::received;
+    routing.channel = this;
+    routing.number = one.number;
+  }
+
+  /// Scales as they travel: [tokens, bytes] without gaps.
+  [[nodiscard]] std::span<const std::byte> side_by_side(const const_tensor& scales, batch& one) {
+    const auto* const from = static_cast<const std::byte*>(scales.data());
+    const std::size_t tokens = scales.size(0);
+    if (scales.contiguous() || tokens > max_tokens_) return {from, tokens * shape().scale_bytes};
+    constexpr std::size_t word = sizeof(float);
+    const std::size_t words = shape().scale_bytes / word;
+    const std::size_t stride = scales.dims() == 2 ? scales.stride(1) : 1;
+    std::byte* to = one.arrays.scales.get();
+    for (std::size_t t = 0; t < tokens; ++t)
+      for (std::size_t s = 0; s < words; ++s, to += word)
+        std::memcpy(to, from + (t * scales.stride(0) + s * stride) * word, word);
+    return {one.arrays.scales.get(), tokens * shape().scale_bytes};
+  }
+
+  [[nodiscard]] dispatch_result result(batch& one, const dispatch_args& args,
+                                       const std::shared_ptr<normal_routing>& routing, bool fresh) {
+    const moe::received_tokens<Codec>& rows = *one.rows;
+    const std::size_t count = rows.count();
+    const argument worst{"dispatch", "num_worst_tokens"};
+    worst.require(args.num_worst_tokens == 0 || args.num_worst_tokens >= count, "is ",
+                  args.num_worst_tokens, ", expected at least the ", count, " rows that came");
+    const std::size_t shown = args.num_worst_tokens == 0 ? count : args.num_worst_tokens;
+    dispatch_result made;
+    made.recv_x = {part(one, moe_.map().rows), args.x.type(), {shown, shape().hidden}};
+    if (args.x_scales) {
+      std::byte* const scales = part(one, moe_.map().attachments[0]);
+      const dtype type = args.x_scales.type();
+      made.recv_x_scales = args.x_scales.dims() == 1
+                               ? tensor{scales, type, {shown}}
+                               : tensor{scales, type, {shown, args.x_scales.size(1)}};
+    }
+    if (!fresh) return made;
+    if (routing->by_experts) add_slots(made, one, shown);
+    if (args.num_worst_tokens == 0) made.num_recv_tokens_per_expert_list = listed(one, args);
+    made.handle = handle_of(one, routing);
+    return made;
+  }
+
+  void add_slots(dispatch_result& made, batch& one, std::size_t shown) {
+    const moe::received_tokens<Codec>& rows = *one.rows;
+    const std::size_t top_k = shape().top_k;
+    std::int64_t* const wide = one.arrays.recv_topk_idx.get();
+    for (std::size_t i = 0; i < rows.count(); ++i)
+      std::copy_n(rows.experts(i).begin(), top_k, wide + i * top_k);
+    std::fill(wide + rows.count() * top_k, wide + shown * top_k, std::int64_t{-1});
+    made.recv_topk_idx = {wide, dtype::int64, {shown, top_k}};
+    made.recv_topk_weights = {part(one, moe_.map().weights), dtype::float32, {shown, top_k}};
+  }
+
+  [[nodiscard]] std::span<const std::int32_t> listed(batch& one, const dispatch_args& args) {
+    std::vector<std::int32_t>& list = one.arrays.per_expert;
+    if (counts_) {
+      const auto sums = counts_->sums(one.number);
+      std::copy(sums.begin(), sums.end(), list.begin());
+    } else {
+      for (std::size_t e = 0; e < list.size(); ++e)
+        list[e] = static_cast<std::int32_t>(one.rows->uses_of(e).size());
+    }
+    for (std::int32_t& count : list)
+      count = static_cast<std::int32_t>(
+          align_up(static_cast<std::size_t>(count), args.expert_alignment));
+    return list;
+  }
+
+  [[nodiscard]] dispatch_handle handle_of(batch& one,
+                                          const std::shared_ptr<normal_routing>& routing) {
+    const moe::received_tokens<Codec>& rows = *one.rows;
+    normal_arrays& arrays = one.arrays;
+    std::int32_t before = 0;
+    for (const rank_id source : comm_.ranks())
+      arrays.rank_prefix[source.index()] = before +=
+          static_cast<std::int32_t>(rows.count_from(source));
+    for (std::size_t i = 0; i < rows.count(); ++i)
+      arrays.recv_src_idx[i] = static_cast<std::int32_t>(rows.origin(i).token);
+    return {view(arrays.rank_prefix, {comm_.size()}),
+            {arrays.recv_src_idx.get(), dtype::int32, {rows.count()}},
+            {routing->in_rank.get(), dtype::boolean, {routing->tokens, comm_.size()}},
+            routing};
+  }
+
+  // --- combine -----------------------------------------------------------------------------------
+
+  void send_weights(const batch& one, std::span<const float> weights) {
+    const std::size_t top_k = shape().top_k;
+    for (std::size_t i = 0; i < one.rows->count(); ++i) {
+      const moe::row_origin from = one.rows->origin(i);
+      require(weights_home_.send(set_of(one), i, from.rank, from.token * copies() + from.slot,
+                                 weights.subspan(i * top_k, top_k)));
+    }
+  }
+
+  void receive_outputs(batch& one) {
+    const std::size_t tokens = one.copies.size();
+    moe::call_options with = options(one);
+    for (std::size_t b = 0; b < one.bias.size(); ++b)
+      if (one.bias[b]) with.terms.bias[b] = one.bias[b].template values<bf16>();
+    one.at = stage::idle;  // Whatever comes of it.
+    moe_.combine_recv(*one.rows, {one.arrays.combined.get(), tokens * shape().hidden}, with);
+    if (!one.weighted) return;
+    const std::size_t top_k = shape().top_k;
+    for (std::size_t t = 0; t < tokens; ++t) {
+      float* const sums = one.arrays.combined_weights.get() + t * top_k;
+      std::fill_n(sums, top_k, 0.0F);
+      for (std::size_t copy = 0; copy < one.copies[t]; ++copy) {
+        const auto words = weights_home_.at(set_of(one), t * copies() + copy);
+        for (std::size_t k = 0; k < top_k; ++k) sums[k] += words[k];
+      }
+    }
+  }
+
+  communicator<Transport>& comm_;
+  std::size_t max_tokens_;
+  moe::exchange<Transport, Codec, moe::rank_major> moe_;
+  words_home<Transport> weights_home_;
+  std::optional<expert_counts<Transport>> counts_;
+  std::vector<batch> batches_;
+  std::uint64_t sent_ = 0;
+};
+
+}  // namespace peerbus::deep_ep::detail

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/tensor.hpp>
+#include <peerbus/core/error.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// Which ranks this one sends nothing to, as DeepEP's mask buffer says it: 1 is masked.
+class rank_masks {
+ public:
+  rank_masks(std::size_t ranks, bool enabled) : masks_(ranks), enabled_{enabled} {}
+
+  void update(std::size_t rank, bool masked) {
+    require_enabled("low_latency_update_mask_buffer");
+    if (rank >= masks_.size())
+      throw error{errc::invalid_argument, concat("low_latency_update_mask_buffer: rank is ", rank,
+                                                 ", expected less than ", masks_.size())};
+    masks_[rank] = masked ? 1 : 0;
+  }
+  void query(const tensor& status) const {
+    require_enabled("low_latency_query_mask_buffer");
+    require_form({"low_latency_query_mask_buffer", "mask_status"}, status,
+                 {{dtype::int32}, {masks_.size()}});
+    std::copy(masks_.begin(), masks_.end(), status.as<std::int32_t>());
+  }
+  void clean() {
+    require_enabled("low_latency_clean_mask_buffer");
+    std::fill(masks_.begin(), masks_.end(), 0);
+  }
+
+  /// [ranks], or empty where nobody is masked.
+  [[nodiscard]] std::span<const std::int32_t> now() const noexcept {
+    if (std::all_of(masks_.begin(), masks_.end(), [](std::int32_t mask) { return mask == 0; }))
+      return {};
+    return masks_;
+  }
+
+ private:
+  void require_enabled(std::string_view call) const {
+    if (!enabled_)
+      throw error{errc::invalid_argument,
+                  concat(call,
+                         ": this buffer has no masks, expected one made with "
+                         "buffer_options{.enable_shrink = true}")};
+  }
+
+  std::vector<std::int32_t> masks_;
+  bool enabled_;
+};
+
+}  // namespace peerbus::deep_ep::detail

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <peerbus/codec/as_given.hpp>
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/expanded_exchange.hpp>
+#include <peerbus/compat/deep_ep/expanded.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus::deep_ep {
+
+/// DeepEP V2's ElasticBuffer with `do_expand`, by its names and meanings: rows come grouped by
+/// expert, ready for a grouped GEMM, with where they came from. (Its other form is what
+/// `buffer::dispatch` gives.) Memory, errors and threads as for `buffer`.
+template <transport Transport>
+class elastic_buffer {
+ public:
+  /// Takes no memory yet. `comm` must outlive it.
+  explicit elastic_buffer(communicator<Transport>& comm, const elastic_options& options = {})
+      : comm_{comm}, options_{options} {
+    const detail::argument tokens{"elastic_buffer", "num_max_tokens_per_rank"};
+    tokens.require(options.num_max_tokens_per_rank != 0, "is 0, expected at least 1");
+    const detail::argument in_flight{"elastic_buffer", "in_flight"};
+    in_flight.require(options.in_flight >= 1 && options.in_flight <= moe::max_in_flight, "is ",
+                      options.in_flight, ", expected 1 to ", moe::max_in_flight);
+    const detail::argument multiple{"elastic_buffer", "allow_multiple_reduction"};
+    multiple.refuse_if_given(options.allow_multiple_reduction,
+                             "rows of a token are added up once, at home; expected false");
+  }
+  elastic_buffer(const elastic_buffer&) = delete;
+  elastic_buffer& operator=(const elastic_buffer&) = delete;
+  ~elastic_buffer() = default;
+
+  /// Collective. Sends each token to every expert it names; returns when all rows for this rank's
+  /// experts are there.
+  [[nodiscard]] elastic_dispatch_result dispatch(const elastic_dispatch_args& args) {
+    refuse_what_is_not_here("dispatch", args);
+    check(args);
+    if (args.previous_event) args.previous_event->current_stream_wait();
+    return channel_for(
+               {args.x.type() != dtype::bfloat16, args.x.size(1), args.num_experts,
+                args.topk_idx.size(1), args.x_scales ? args.x_scales.size(1) * sizeof(float) : 0,
+                static_cast<bool>(args.topk_weights), args.expert_alignment, args.do_zero_padding},
+               args.until)
+        .dispatch(args);
+  }
+
+  /// Collective. Brings rows home and adds them up, unweighted. A dispatch is combined once.
+  [[nodiscard]] elastic_combine_result combine(const elastic_combine_args& args) {
+    refuse_what_is_not_here("combine", args);
+    if (args.previous_event) args.previous_event->current_stream_wait();
+    const auto found = std::find_if(channels_.begin(), channels_.end(), [&](const auto& one) {
+      return one.get() == args.handle.channel;
+    });
+    const detail::argument handle{"combine", "handle"};
+    handle.require(found != channels_.end() && args.handle.number != 0,
+                   "is of another buffer, expected one of this buffer's dispatch");
+    return (*found)->combine(args);
+  }
+
+ private:
+  template <class Args>
+  static void refuse_what_is_not_here(std::string_view call, const Args& args) {
+    const detail::argument sms{call, "num_sms"};
+    sms.refuse_if_given(args.num_sms != 0, "there are no SMs here; expected 0");
+    const detail::argument qps{call, "num_qps"};
+    qps.refuse_if_given(args.num_qps != 0, "queue pairs belong to the transport; expected 0");
+    const detail::argument stream{call, "allocate_on_comm_stream"};
+    stream.refuse_if_given(args.allocate_on_comm_stream,
+                           "there are no streams, results lie in the buffer; leave it out");
+  }
+
+  void check(const elastic_dispatch_args& args) const {
+    constexpr std::string_view call = "dispatch";
+    const detail::argument expand{call, "do_expand"};
+    expand.refuse_if_given(!args.do_expand, "false is what buffer::dispatch is for; expected true");
+    const detail::argument sync{call, "do_cpu_sync"};
+    sync.refuse_if_given(!args.do_cpu_sync, "results have the rows that came; expected true");
+    const detail::argument scales{call, "use_tma_aligned_col_major_sf"};
+    scales.refuse_if_given(args.use_tma_aligned_col_major_sf,
+                           "scales lie row by row; expected false");
+    detail::require_form(
+        {call, "x"}, args.x,
+        {{dtype::bfloat16, dtype::float8_e4m3fn, dtype::int8}, {detail::any, detail::any}});
+    const std::size_t tokens = args.x.size(0);
+    detail::require_form_if_given({call, "x_scales"}, args.x_scales,
+                                  {{dtype::float32, dtype::int32}, {tokens, detail::any}});
+    detail::require_form({call, "topk_idx"}, args.topk_idx,
+                         {{dtype::int64, dtype::int32}, {tokens, detail::any}});
+    detail::require_form_if_given({call, "topk_weights"}, args.topk_weights,
+                                  {{dtype::float32}, {tokens, args.topk_idx.size(1)}});
+    const std::size_t local =
+        moe::expert_placement{args.num_experts, comm_.size()}.count(comm_.rank());
+    detail::require_form_if_given({call, "cumulative_local_expert_recv_stats"},
+                                  args.cumulative_local_expert_recv_stats,
+                                  {{dtype::int32}, {local}});
+    const detail::argument most{call, "num_max_tokens_per_rank"};
+    most.require(args.num_max_tokens_per_rank.value_or(options_.num_max_tokens_per_rank) ==
+                     options_.num_max_tokens_per_rank,
+                 "is ", args.num_max_tokens_per_rank.value_or(0),
+                 ", expected none or the buffer's ", options_.num_max_tokens_per_rank);
+  }
+
+  /// Collective when a shape is new.
+  [[nodiscard]] detail::expanded_channel& channel_for(const detail::expanded_shape& shape,
+                                                      const std::optional<deadline>& until) {
+    for (const auto& one : channels_)
+      if (one->shape() == shape) return *one;
+    const deadline end = until.value_or(comm_.default_deadline());
+    if (shape.bytes)
+      channels_.push_back(
+          std::make_unique<detail::expanded_exchange<Transport, codec::fp8_e4m3_as_given>>(
+              comm_, shape, options_, end));
+    else
+      channels_.push_back(std::make_unique<detail::expanded_exchange<Transport, codec::bf16>>(
+          comm_, shape, options_, end));
+    return *channels_.back();
+  }
+
+  communicator<Transport>& comm_;
+  elastic_options options_;
+  std::vector<std::unique_ptr<detail::expanded_channel>> channels_;
+};
+
+}  // namespace peerbus::deep_ep

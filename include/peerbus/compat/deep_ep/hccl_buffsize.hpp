@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <peerbus/core/align.hpp>
+
+/// What HCCL_BUFFSIZE, the memory of one communication domain on Ascend, must be for the MoE
+/// operators: the rules that CANN's operator documents and DeepEP-Ascend publish.
+namespace peerbus::deep_ep {
+
+/// HCCL_BUFFSIZE is in these.
+inline constexpr std::size_t hccl_mb = std::size_t{1} << 20;
+/// What it is where nobody set it, in MB.
+inline constexpr std::size_t default_hccl_buffsize_mb = 200;
+
+/// Whose rule: an algorithm of CANN's operators (their argument `commAlg`), or DeepEP-Ascend.
+enum class hccl_rule : std::uint8_t {
+  a3_fullmesh_v1,          ///< CANN on A3; what an empty `commAlg` means there
+  a3_fullmesh_v2,          ///< CANN on A3, flags among the data
+  a2_fullmesh,             ///< CANN on A2
+  a2_hierarchy,            ///< CANN on A2, by nodes
+  deep_ep_ascend,          ///< DeepEP-Ascend, without hierarchy
+  deep_ep_ascend_layered,  ///< DeepEP-Ascend on A2, by nodes
+};
+
+constexpr std::string_view to_string(hccl_rule rule) noexcept {
+  switch (rule) {
+    case hccl_rule::a3_fullmesh_v1: return "a3_fullmesh_v1";
+    case hccl_rule::a3_fullmesh_v2: return "a3_fullmesh_v2";
+    case hccl_rule::a2_fullmesh: return "a2_fullmesh";
+    case hccl_rule::a2_hierarchy: return "a2_hierarchy";
+    case hccl_rule::deep_ep_ascend: return "deep_ep_ascend";
+    case hccl_rule::deep_ep_ascend_layered: return "deep_ep_ascend_layered";
+  }
+  return "unknown";
+}
+
+struct hccl_shape {
+  std::size_t max_tokens = 0;  ///< the most that one rank dispatches at once
+  std::size_t hidden = 0;
+  std::size_t ranks = 0;  ///< at least 1
+  std::size_t experts = 0;
+  std::size_t top_k = 0;
+  std::size_t shared_experts = 0;
+};
+
+/// Bytes that the rule requires. It counts two bytes a channel even where int8 travels.
+constexpr std::size_t hccl_bytes(hccl_rule rule, const hccl_shape& shape) noexcept {
+  const std::size_t token = 2 * shape.hidden;
+  const std::size_t local_experts = (shape.experts + shape.ranks - 1) / shape.ranks;
+  const auto fullmesh_a3 = [&](std::size_t record) {
+    return 2 * (local_experts * shape.max_tokens * shape.ranks * record +
+                (shape.top_k + shape.shared_experts) * shape.max_tokens * align_up(token, 512));
+  };
+  const auto fullmesh_a2 = [&] {
+    const std::size_t copies = std::min(local_experts, shape.top_k);
+    return 2 * (shape.max_tokens * shape.ranks * copies * token + 2 * hccl_mb);
+  };
+  const auto layered = [&](std::size_t besides_mb) {
+    return shape.experts * shape.max_tokens * (token + 16 * align_up(shape.top_k, 8)) +
+           besides_mb * hccl_mb;
+  };
+  const std::size_t record = align_up(token, 32) + 64;
+  switch (rule) {
+    case hccl_rule::a3_fullmesh_v1: return fullmesh_a3(align_up(record, 512));
+    // Of every 512 bytes, 32 are a flag.
+    case hccl_rule::a3_fullmesh_v2: return fullmesh_a3((record + 479) / 480 * 512);
+    case hccl_rule::a2_fullmesh:
+    case hccl_rule::deep_ep_ascend: return fullmesh_a2();
+    case hccl_rule::a2_hierarchy: return layered(4 + 100);
+    case hccl_rule::deep_ep_ascend_layered: return layered(4 + 800);
+  }
+  return 0;
+}
+
+/// What HCCL_BUFFSIZE must be for so many bytes, in MB: the default, or more.
+constexpr std::size_t hccl_buffsize_mb(std::size_t bytes) noexcept {
+  return std::max(default_hccl_buffsize_mb, (bytes + hccl_mb - 1) / hccl_mb);
+}
+
+}  // namespace peerbus::deep_ep

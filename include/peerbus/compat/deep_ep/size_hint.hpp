@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/fp8_e4m3_per_128.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
+
+/// How much memory DeepEP asks for, by its own formulas (version 1's, commit dd758ca), and how much
+/// peerbus needs for the same.
+namespace peerbus::deep_ep {
+
+/// Bytes that DeepEP's `get_low_latency_rdma_size_hint` returns. Per rank, for the buffer alone:
+/// the tensors that dispatch returns come on top. The number of ranks has no influence.
+constexpr std::size_t low_latency_rdma_size_hint(std::size_t num_max_dispatch_tokens_per_rank,
+                                                 std::size_t hidden,
+                                                 [[maybe_unused]] std::size_t num_ranks,
+                                                 std::size_t num_experts) noexcept {
+  constexpr std::size_t buffers = 2;  // It changes between two with every operation.
+  const std::size_t tokens = num_max_dispatch_tokens_per_rank;
+  const std::size_t scales = hidden / 128 * 4;
+  const std::size_t dispatch_message = 16 + std::max(2 * hidden, hidden + scales);
+  const std::size_t combine_message = scales + 2 * hidden;
+  const std::size_t combined = num_experts * tokens * combine_message;
+  const std::size_t sent = std::max(tokens * dispatch_message, combined);
+  const std::size_t received = std::max(num_experts * tokens * dispatch_message, combined);
+  const std::size_t signals = align_up(4 * num_experts, 128);
+  // A whole 128 more even where the sum is a multiple of it already, as there.
+  return (buffers * (sent + received + signals) / 128 + 1) * 128;
+}
+
+/// DeepEP's `Config`: how its normal mode cuts transfers into chunks. peerbus has no such chunks;
+/// the figures serve `nvl_buffer_size_hint`.
+struct config {
+  std::size_t num_sms = 20;
+  std::size_t num_max_nvl_chunked_send_tokens = 6;
+  std::size_t num_max_nvl_chunked_recv_tokens = 256;
+  std::size_t num_max_rdma_chunked_send_tokens = 6;
+  std::size_t num_max_rdma_chunked_recv_tokens = 256;
+
+  /// The configuration that DeepEP makes of this one: `num_max_rdma_chunked_recv_tokens` rounded up
+  /// to a multiple of `num_max_rdma_chunked_send_tokens`, so that at least two chunks fit.
+  /// Throws: `error` (`invalid_argument`) that names the member which DeepEP would not accept.
+  [[nodiscard]] constexpr config checked() const {
+    if (num_sms == 0 || num_sms % 2 != 0) refuse("num_sms", num_sms, "an even number, at least 2");
+    check_chunks("num_max_nvl_chunked_send_tokens", num_max_nvl_chunked_send_tokens,
+                 "num_max_nvl_chunked_recv_tokens", num_max_nvl_chunked_recv_tokens);
+    check_chunks("num_max_rdma_chunked_send_tokens", num_max_rdma_chunked_send_tokens,
+                 "num_max_rdma_chunked_recv_tokens", num_max_rdma_chunked_recv_tokens);
+    config rounded = *this;
+    rounded.num_max_rdma_chunked_recv_tokens =
+        align_up(num_max_rdma_chunked_recv_tokens, num_max_rdma_chunked_send_tokens);
+    return rounded;
+  }
+
+  /// Bytes that DeepEP's `get_nvl_buffer_size_hint` returns. `hidden_bytes` are those of a token,
+  /// with at least 2 bytes a channel.
+  /// Throws: like `checked`, and for other than 1 to 8 ranks or a multiple of 8.
+  [[nodiscard]] constexpr std::size_t nvl_buffer_size_hint(std::size_t hidden_bytes,
+                                                           std::size_t num_ranks) const {
+    constexpr std::size_t most_in_node = 8;
+    if (num_ranks == 0 || (num_ranks > most_in_node && num_ranks % most_in_node != 0))
+      refuse("num_ranks", num_ranks, "1 to 8 or a multiple of 8");
+    const config valid = checked();
+    const std::size_t channels = valid.num_sms / 2;
+    const std::size_t in_node = std::min(num_ranks, most_in_node);
+    const std::size_t nodes = std::max<std::size_t>(num_ranks / most_in_node, 1);
+    constexpr std::size_t source = 8;
+    constexpr std::size_t most_top_k = 128;
+    constexpr std::size_t most_scales = 128;
+    const std::size_t token = hidden_bytes + source + most_top_k * (8 + 4) + most_scales * 4;
+    return align_up(channels * in_node * (2 * nodes + 3) * 4 +
+                        channels * in_node * valid.num_max_nvl_chunked_recv_tokens * token,
+                    128);
+  }
+
+ private:
+  [[noreturn]] static void refuse(std::string_view member, std::size_t given,
+                                  std::string_view expected) {
+    throw error{errc::invalid_argument, peerbus::detail::concat("DeepEP's config: ", member, " is ",
+                                                                given, ", expected ", expected)};
+  }
+  static constexpr void check_chunks(std::string_view send_member, std::size_t send,
+                                     std::string_view receive_member, std::size_t receive) {
+    if (send == 0) refuse(send_member, send, "at least 1");
+    if (receive <= send)
+      refuse(receive_member, receive,
+             peerbus::detail::concat("more than ", send_member, ", ", send));
+  }
+};
+
+/// What a call of DeepEP's low-latency mode fixes, and what peerbus lets one choose besides.
+struct low_latency_shape {
+  std::size_t num_max_dispatch_tokens_per_rank = 0;
+  std::size_t hidden = 0;
+  std::size_t num_ranks = 0;
+  std::size_t num_experts = 0;
+  std::size_t num_topk = 0;
+  bool use_fp8 = true;
+  bool use_ue8m0 = false;
+  std::size_t in_flight = 2;  ///< batches between dispatch and combine at once; DeepEP has two
+  bool zero_copy = false;     ///< outputs are handed over where they lie, at the expert
+};
+
+/// The exchange that serves `shape`.
+constexpr moe::exchange_config exchange_for(const low_latency_shape& shape) noexcept {
+  return {.experts = shape.num_experts,
+          .hidden = shape.hidden,
+          .top_k = shape.num_topk,
+          .max_tokens = shape.num_max_dispatch_tokens_per_rank,
+          .in_flight = shape.in_flight,
+          .outputs = shape.zero_copy ? moe::outputs_at::expert : moe::outputs_at::home};
+}
+
+/// What peerbus needs for `shape` on a transport with peer memory, exactly and by component. Rows
+/// arrive in the tensor that dispatch returns: none comes on top. Per rank; 1 rank at least.
+constexpr moe::memory_map low_latency_map(const low_latency_shape& shape) noexcept {
+  const auto format = [&shape]<class Codec>(Codec*) {
+    return moe::row_format{Codec::row_bytes(shape.hidden), Codec::scale_bytes(shape.hidden)};
+  };
+  using fp8 = codec::fp8_e4m3_per_128<codec::f32_scales>;
+  using fp8_ue8m0 = codec::fp8_e4m3_per_128<codec::ue8m0_scales>;
+  const moe::row_format rows = !shape.use_fp8    ? format(static_cast<codec::bf16*>(nullptr))
+                               : shape.use_ue8m0 ? format(static_cast<fp8_ue8m0*>(nullptr))
+                                                 : format(static_cast<fp8*>(nullptr));
+  const moe::exchange_config wanted = exchange_for(shape);
+  return {wanted, moe::padded{}.geometry(wanted, shape.num_ranks), shape.num_ranks, rows,
+          moe::road::direct};
+}
+
+}  // namespace peerbus::deep_ep

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/fp8.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus::deep_ep {
+
+/// What a tensor is made of, by the names that torch gives.
+enum class dtype : std::uint8_t { boolean, int8, int32, int64, float32, bfloat16, float8_e4m3fn };
+
+constexpr std::string_view to_string(dtype type) noexcept {
+  constexpr std::array<std::string_view, 7> names{"bool",    "int8",     "int32",        "int64",
+                                                  "float32", "bfloat16", "float8_e4m3fn"};
+  const auto index = static_cast<std::size_t>(type);
+  return index < names.size() ? names[index] : "unknown";
+}
+
+constexpr std::size_t bytes_of(dtype type) noexcept {
+  constexpr std::array<std::size_t, 7> bytes{1, 1, 4, 8, 4, 2, 1};
+  return bytes[static_cast<std::size_t>(type)];
+}
+
+template <class T>
+inline constexpr dtype dtype_of = [] {
+  using U = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<U, bool>)
+    return dtype::boolean;
+  else if constexpr (std::is_same_v<U, std::int8_t>)
+    return dtype::int8;
+  else if constexpr (std::is_same_v<U, std::int32_t>)
+    return dtype::int32;
+  else if constexpr (std::is_same_v<U, std::int64_t>)
+    return dtype::int64;
+  else if constexpr (std::is_same_v<U, float>)
+    return dtype::float32;
+  else if constexpr (std::is_same_v<U, bf16>)
+    return dtype::bfloat16;
+  else {
+    static_assert(std::is_same_v<U, fp8_e4m3>, "no dtype for this element type");
+    return dtype::float8_e4m3fn;
+  }
+}();
+
+/// A view of an array of up to three dimensions in somebody else's memory: element type, sizes, and
+/// strides in elements. Without dimensions it stands for Python's None. Cheap to copy.
+///
+/// `tensor` is the same with memory that may be written.
+class const_tensor {
+ public:
+  static constexpr std::size_t most_dims = 3;
+  using extents = std::array<std::size_t, most_dims>;
+
+  constexpr const_tensor() noexcept = default;
+
+  /// Row by row, without gaps. Throws: `error` invalid_argument unless `values` has as many
+  /// elements as `sizes` says.
+  template <class T>
+  const_tensor(std::span<const T> values, std::initializer_list<std::size_t> sizes)
+      : const_tensor{values.data(), dtype_of<T>, sizes} {
+    if (values.size() != elements())
+      throw error{errc::invalid_argument,
+                  peerbus::detail::concat("tensor ", describe(), " was given ", values.size(),
+                                          " elements, expected ", elements())};
+  }
+  /// Throws: `error` invalid_argument for more dimensions than three, or strides that are not as
+  /// many as the sizes (none: row by row, without gaps).
+  const_tensor(const void* data, dtype type, std::initializer_list<std::size_t> sizes,
+               std::initializer_list<std::size_t> strides = {})
+      : data_{data}, type_{type}, dims_{sizes.size()} {
+    if (dims_ > most_dims || (strides.size() != 0 && strides.size() != dims_))
+      throw error{errc::invalid_argument,
+                  peerbus::detail::concat("tensor with ", dims_, " sizes and ", strides.size(),
+                                          " strides, expected at most ", most_dims,
+                                          " and as many strides as sizes, or none")};
+    std::size_t i = 0;
+    for (const std::size_t size : sizes) sizes_[i++] = size;
+    i = 0;
+    for (const std::size_t stride : strides) strides_[i++] = stride;
+    if (strides.size() == 0)
+      for (std::size_t d = dims_, next = 1; d-- > 0; next *= sizes_[d]) strides_[d] = next;
+  }
+
+  /// Whether it is a tensor at all, even one without elements.
+  [[nodiscard]] explicit operator bool() const noexcept { return dims_ != 0; }
+  [[nodiscard]] dtype type() const noexcept { return type_; }
+  [[nodiscard]] std::size_t dims() const noexcept { return dims_; }
+  [[nodiscard]] std::size_t size(std::size_t dim) const noexcept { return sizes_[dim]; }
+  [[nodiscard]] std::size_t stride(std::size_t dim) const noexcept { return strides_[dim]; }
+  [[nodiscard]] std::size_t elements() const noexcept {
+    std::size_t all = dims_ == 0 ? 0 : 1;
+    for (std::size_t d = 0; d < dims_; ++d) all *= sizes_[d];
+    return all;
+  }
+  [[nodiscard]] const void* data() const noexcept { return data_; }
+  /// Row by row, without gaps.
+  [[nodiscard]] bool contiguous() const noexcept {
+    std::size_t next = 1;
+    for (std::size_t d = dims_; d-- > 0; next *= sizes_[d])
+      if (sizes_[d] > 1 && strides_[d] != next) return elements() == 0;
+    return true;
+  }
+
+  /// The first element. Throws: `error` invalid_argument if it is not made of `T`.
+  template <class T>
+  [[nodiscard]] const T* as() const {
+    require_type(dtype_of<T>);
+    return static_cast<const T*>(data_);
+  }
+  /// All elements of a contiguous tensor. Throws: as `as`.
+  template <class T>
+  [[nodiscard]] std::span<const T> values() const {
+    return {as<T>(), elements()};
+  }
+  /// One element, by its indices. Throws: as `as`.
+  template <class T>
+  [[nodiscard]] const T& at(std::size_t i, std::size_t j = 0, std::size_t k = 0) const {
+    return as<T>()[offset(i, j, k)];
+  }
+
+  /// "bfloat16 [128, 7168]", with strides where there are gaps; "none".
+  [[nodiscard]] std::string describe() const {
+    if (dims_ == 0) return "none";
+    const auto list = [this](const extents& values) {
+      std::string text = "[";
+      for (std::size_t d = 0; d < dims_; ++d)
+        text += peerbus::detail::concat(d == 0 ? "" : ", ", values[d]);
+      return text + "]";
+    };
+    std::string text = peerbus::detail::concat(to_string(type_), " ", list(sizes_));
+    if (!contiguous()) text += " with strides " + list(strides_);
+    return text;
+  }
+  friend void append_text(std::string& out, const const_tensor& given) { out += given.describe(); }
+
+ protected:
+  [[nodiscard]] std::size_t offset(std::size_t i, std::size_t j, std::size_t k) const noexcept {
+    return i * strides_[0] + j * strides_[1] + k * strides_[2];
+  }
+  void require_type(dtype wanted) const {
+    if (type_ != wanted)
+      throw error{errc::invalid_argument,
+                  peerbus::detail::concat("tensor ", describe(), " read as ", to_string(wanted))};
+  }
+
+ private:
+  const void* data_ = nullptr;
+  dtype type_ = dtype::boolean;
+  std::size_t dims_ = 0;
+  extents sizes_{};
+  extents strides_{};
+};
+
+/// A view that may be written through.
+class tensor : public const_tensor {
+ public:
+  constexpr tensor() noexcept = default;
+  /// As `const_tensor`.
+  template <class T>
+    requires(!std::is_const_v<T>)
+  tensor(std::span<T> values, std::initializer_list<std::size_t> sizes)
+      : const_tensor{std::span<const T>{values}, sizes}, data_{values.data()} {}
+  tensor(void* data, dtype type, std::initializer_list<std::size_t> sizes,
+         std::initializer_list<std::size_t> strides = {})
+      : const_tensor{data, type, sizes, strides}, data_{data} {}
+
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  template <class T>
+  [[nodiscard]] T* as() const {
+    require_type(dtype_of<T>);
+    return static_cast<T*>(data_);
+  }
+  template <class T>
+  [[nodiscard]] std::span<T> values() const {
+    return {as<T>(), elements()};
+  }
+  template <class T>
+  [[nodiscard]] T& at(std::size_t i, std::size_t j = 0, std::size_t k = 0) const {
+    return as<T>()[offset(i, j, k)];
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+/// A contiguous view of whatever `values` is (a span, vector or array); its memory, not `values`,
+/// must outlive the view.
+template <class Range>
+[[nodiscard]] auto view(Range&& values, std::initializer_list<std::size_t> sizes) {
+  const std::span all{values};
+  using element = typename decltype(all)::element_type;
+  if constexpr (std::is_const_v<element>)
+    return const_tensor{std::span<element>{all}, sizes};
+  else
+    return tensor{std::span<element>{all}, sizes};
+}
+
+}  // namespace peerbus::deep_ep
