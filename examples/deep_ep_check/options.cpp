@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+#include "options.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
+#include <string_view>
+#include <system_error>
+
+#include <CLI/CLI.hpp>
+
+#include <peerbus/moe/config.hpp>
+
+namespace deep_ep_check {
+namespace {
+
+namespace deep_ep = peerbus::deep_ep;
+
+/// Leaves the number in its plain form: CLI11 would read 010 as octal.
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
+  const std::string range = std::to_string(least) + " to " + std::to_string(most);
+  return {[=](std::string& given) {
+            std::uint64_t value = 0;
+            const char* const end = given.data() + given.size();
+            const auto [stop, code] = std::from_chars(given.data(), end, value);
+            if (code != std::errc{} || stop != end || value < least || value > most)
+              return "'" + given + "' given, expected a whole number from " + range;
+            given = std::to_string(value);
+            return std::string{};
+          },
+          range, "whole number"};
+}
+
+/// The enumerator of that name among `all`; `what` says which names there are.
+template <class Enumeration, std::size_t Count>
+Enumeration named(const std::string& option, const std::string& name,
+                  const Enumeration (&all)[Count]) {
+  std::string names;
+  for (const Enumeration each : all) {
+    if (to_string(each) == name) return each;
+    names += (names.empty() ? "" : ", ") + std::string{to_string(each)};
+  }
+  throw CLI::ValidationError{option, "'" + name + "' given, expected one of " + names};
+}
+
+constexpr deep_ep::element_type types[] = {
+    deep_ep::element_type::bf16, deep_ep::element_type::fp8_e4m3, deep_ep::element_type::other};
+constexpr deep_ep::comm_algorithm algorithms[] = {
+    deep_ep::comm_algorithm::automatic, deep_ep::comm_algorithm::fullmesh_v1,
+    deep_ep::comm_algorithm::fullmesh_v2, deep_ep::comm_algorithm::fullmesh,
+    deep_ep::comm_algorithm::hierarchy};
+constexpr deep_ep::profile platforms[] = {deep_ep::profile::unrestricted,
+                                          deep_ep::profile::deepep_v1, deep_ep::profile::ascend_a2,
+                                          deep_ep::profile::ascend_a3};
+
+// Beyond anything real, and small enough that no number of bytes needs more than 64 bits.
+constexpr std::uint64_t most_ranks = 1 << 16;
+constexpr std::uint64_t most_experts = 1 << 16;
+constexpr std::uint64_t most_tokens = 1 << 20;
+constexpr std::uint64_t most_hidden = 1 << 17;
+
+constexpr const char* low_latency_group = "Options of the low-latency mode";
+constexpr const char* normal_group = "Options of the normal mode";
+
+/// Texts of the command line that become other values after it is parsed.
+struct words {
+  std::string mode = "low-latency";
+  std::string dtype = "bf16";
+  std::string algorithm = "automatic";
+  std::vector<std::string> profiles;
+};
+
+void add_sizes(CLI::App& app, options& chosen, words& texts) {
+  deep_ep::call& c = chosen.call;
+  const auto number = [&](const char* name, std::size_t& value, std::uint64_t least,
+                          std::uint64_t most, const char* help) {
+    return app.add_option(name, value, help)->check(whole_number(least, most));
+  };
+  number("--ranks", c.ranks, 1, most_ranks, "Ranks of the group")->required();
+  number("--ranks-per-node", c.ranks_per_node, 1, most_ranks,
+         "Default: 8; of no matter on ascend_a3");
+  number("--tokens", c.tokens, 0, most_tokens, "Tokens that a rank dispatches at once")->required();
+  number("--max-tokens", c.max_tokens, 1, most_tokens,
+         "num_max_dispatch_tokens_per_rank (default: --tokens); low latency only")
+      ->group(low_latency_group);
+  number("--hidden", c.hidden, 1, most_hidden, "Channels of a token")->required();
+  number("--top-k", c.top_k, 1, most_experts, "Experts per token")->required();
+  number("--experts", c.experts, 1, most_experts, "Experts of the whole group")->required();
+  app.add_option("--mode", texts.mode, "low-latency or normal")->capture_default_str();
+  app.add_option("--dtype", texts.dtype, "Type of dispatch's x: bf16, fp8_e4m3 or other")
+      ->capture_default_str();
+  app.add_flag("--dropped", c.dropped, "topk_idx has entries of -1");
+  app.add_flag("--async-finish", c.async_finish);
+  app.add_option("--in-flight", chosen.in_flight,
+                 "For peerbus's memory: batches between dispatch and combine at once")
+      ->capture_default_str()
+      ->check(whole_number(1, peerbus::moe::max_in_flight));
+}
+
+void add_options_of_modes(CLI::App& app, options& chosen, words& texts) {
+  deep_ep::call& c = chosen.call;
+  const auto low_latency = [&](const char* name, bool& value) {
+    app.add_flag(name, value)->group(low_latency_group);
+  };
+  low_latency("--use-fp8", c.use_fp8);
+  low_latency("--round-scale", c.round_scale);
+  low_latency("--use-ue8m0", c.use_ue8m0);
+  low_latency("--use-logfmt", c.use_logfmt);
+  low_latency("--return-recv-hook", c.return_recv_hook);
+  low_latency("--zero-copy", c.zero_copy);
+  low_latency("--out", c.out_given);
+  low_latency("--statistics", c.cumulative_statistics_given);
+  low_latency("--wait-statistics", c.wait_statistics_given);
+  app.add_option("--comm-alg", texts.algorithm,
+                 "automatic, fullmesh_v1 or _v2 (A3), fullmesh or hierarchy (A2)")
+      ->capture_default_str()
+      ->group(low_latency_group);
+
+  const auto normal = [&](const char* name, bool& value) {
+    app.add_flag(name, value)->group(normal_group);
+  };
+  normal("--cached-handle", c.cached_handle);
+  normal("--config", c.config_given);
+  normal("--bias", c.bias_given);
+  normal("--previous-event", c.previous_event_given);
+  normal("--allocate-on-comm-stream", c.allocate_on_comm_stream);
+  const auto number = [&](const char* name, std::size_t& value) {
+    app.add_option(name, value)->check(whole_number(0, 1 << 30))->group(normal_group);
+  };
+  number("--num-worst-tokens", c.num_worst_tokens);
+  number("--expert-alignment", c.expert_alignment);
+}
+
+void add_environment(CLI::App& app, deep_ep::target_environment& set) {
+  const auto number = [&](const char* name, std::size_t& value, const char* help) {
+    app.add_option(name, value, help)
+        ->check(whole_number(1, 1 << 30))
+        ->group("Variables that are set already (default: as each platform needs them)");
+  };
+  number("--hccl-buffsize", set.hccl_buffsize_mb, "HCCL_BUFFSIZE, in MB");
+  number("--qp-depth", set.nvshmem_qp_depth, "NVSHMEM_QP_DEPTH");
+}
+
+/// Throws: `CLI::ValidationError` for an option of the other mode.
+void check_mode(const CLI::App& app, bool low_latency) {
+  const std::string_view wrong = low_latency ? normal_group : low_latency_group;
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() != 0 && option->get_group() == wrong)
+      throw CLI::ValidationError{option->get_name(), std::string{"given with --mode "} +
+                                                         (low_latency ? "low-latency" : "normal") +
+                                                         ", expected --mode " +
+                                                         (low_latency ? "normal" : "low-latency")};
+}
+
+void finish(const CLI::App& app, const words& texts, options& chosen) {
+  if (texts.mode != "low-latency" && texts.mode != "normal")
+    throw CLI::ValidationError{"--mode",
+                               "'" + texts.mode + "' given, expected low-latency or normal"};
+  chosen.low_latency = texts.mode == "low-latency";
+  check_mode(app, chosen.low_latency);
+  deep_ep::call& c = chosen.call;
+  c.dtype = named("--dtype", texts.dtype, types);
+  c.algorithm = named("--comm-alg", texts.algorithm, algorithms);
+  if (chosen.low_latency && c.max_tokens == 0) c.max_tokens = c.tokens;
+  for (const std::string& name : texts.profiles) {
+    const deep_ep::profile platform = named("--profile", name, platforms);
+    if (std::ranges::find(chosen.profiles, platform) == chosen.profiles.end())
+      chosen.profiles.push_back(platform);
+  }
+  chosen.selected = !chosen.profiles.empty();
+  if (!chosen.selected) chosen.profiles.assign(std::begin(platforms), std::end(platforms));
+}
+
+}  // namespace
+
+options parse(int argc, char** argv) {
+  options chosen;
+  words texts;
+  CLI::App app{
+      "Says what platforms with DeepEP's API would refuse of a configuration, what memory it "
+      "takes\n"
+      "there and in peerbus, and which environment variables it needs. Runs nothing.\n\n"
+      "Exit status: 0; 1 if a platform named by --profile refuses; 2 for wrong arguments.",
+      "deep_ep_check"};
+  add_sizes(app, chosen, texts);
+  add_options_of_modes(app, chosen, texts);
+  add_environment(app, chosen.call.environment);
+  app.add_option("--profile", texts.profiles,
+                 "unrestricted, deepep_v1, ascend_a2 or ascend_a3; may be repeated (default: all, "
+                 "as a report)")
+      ->allow_extra_args(false);
+  app.add_flag("--json", chosen.json, "Print JSON");
+  try {
+    app.parse(argc, argv);
+    finish(app, texts, chosen);
+  } catch (const CLI::ParseError& e) {
+    std::exit(app.exit(e) == 0 ? 0 : 2);
+  }
+  chosen.arguments.assign(argv + 1, argv + argc);
+  return chosen;
+}
+
+}  // namespace deep_ep_check

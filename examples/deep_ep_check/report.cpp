@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+#include "report.hpp"
+
+#include <cstdio>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include <peerbus/core/text.hpp>
+
+namespace deep_ep_check {
+namespace {
+
+namespace deep_ep = peerbus::deep_ep;
+using json = nlohmann::ordered_json;
+using peerbus::detail::concat;
+
+std::string mib(std::size_t bytes) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.1f MiB (%zu bytes)",
+                static_cast<double>(bytes) / static_cast<double>(deep_ep::hccl_mb), bytes);
+  return text;
+}
+
+std::string_view mode_of(const options& chosen) {
+  return chosen.low_latency ? "low-latency" : "normal";
+}
+
+std::string platform_text(const verdict& v) {
+  std::string text = concat(to_string(v.platform), v.fits ? ": fits\n" : ": does not fit\n");
+  for (const auto& [what, found] : v.findings)
+    text += concat(deep_ep::refuses(found) ? "  no    " : "  note  ", to_string(what), ": ",
+                   describe(found), "\n");
+  for (const deep_ep::variable& each : v.variables)
+    text += each.set ? concat("  set   ", each.name, "=", each.value, "  (", each.why, ")\n")
+                     : concat("  unset ", each.name, "  (", each.why, ")\n");
+  return text;
+}
+
+std::string memory_text(const options& chosen, const memory& needed) {
+  std::string text = "memory per rank\n";
+  if (needed.deep_ep)
+    text += concat("  DeepEP, ", needed.deep_ep_function, ": ", mib(*needed.deep_ep), "\n");
+  for (const hccl_window& window : needed.hccl)
+    text += concat("  HCCL, rule ", to_string(window.rule), ": ", mib(window.bytes),
+                   ", HCCL_BUFFSIZE=", deep_ep::hccl_buffsize_mb(window.bytes), "\n");
+  if (!chosen.low_latency) text += "  HCCL: no rule is published for the normal mode\n";
+  text += concat("  peerbus, ", needed.peerbus.in_flight,
+                 " batches in flight: ", mib(needed.peerbus.total), "\n");
+  for (const auto& part : needed.peerbus.components())
+    text += concat("    ", part.name, ": ", mib(part.bytes), "\n");
+  return text;
+}
+
+json call_json(const options& chosen) {
+  const deep_ep::call& c = chosen.call;
+  json all{{"mode", mode_of(chosen)},
+           {"ranks", c.ranks},
+           {"ranks_per_node", c.ranks_per_node},
+           {"tokens", c.tokens},
+           {"hidden", c.hidden},
+           {"top_k", c.top_k},
+           {"experts", c.experts},
+           {"dtype", to_string(c.dtype)},
+           {"dropped", c.dropped},
+           {"async_finish", c.async_finish},
+           {"in_flight", chosen.in_flight}};
+  if (chosen.low_latency)
+    all.update({{"max_tokens", c.max_tokens},
+                {"use_fp8", c.use_fp8},
+                {"round_scale", c.round_scale},
+                {"use_ue8m0", c.use_ue8m0},
+                {"use_logfmt", c.use_logfmt},
+                {"return_recv_hook", c.return_recv_hook},
+                {"zero_copy", c.zero_copy},
+                {"out", c.out_given},
+                {"statistics", c.cumulative_statistics_given},
+                {"wait_statistics", c.wait_statistics_given},
+                {"comm_alg", to_string(c.algorithm)}});
+  else
+    all.update({{"cached_handle", c.cached_handle},
+                {"config", c.config_given},
+                {"bias", c.bias_given},
+                {"previous_event", c.previous_event_given},
+                {"allocate_on_comm_stream", c.allocate_on_comm_stream},
+                {"num_worst_tokens", c.num_worst_tokens},
+                {"expert_alignment", c.expert_alignment}});
+  all["hccl_buffsize"] = c.environment.hccl_buffsize_mb;
+  all["qp_depth"] = c.environment.nvshmem_qp_depth;
+  return all;
+}
+
+json finding_json(const operation_finding& each) {
+  const deep_ep::finding& f = each.found;
+  json all{{"operation", to_string(each.what)}, {"kind", to_string(f.kind)}, {"what", f.what}};
+  if (deep_ep::refuses(f)) {
+    if (f.given_text.empty())
+      all["given"] = f.given;
+    else
+      all["given"] = f.given_text;
+    all["expected"] = concat(f.expected);
+  }
+  all["advice"] = advice_of(f);
+  return all;
+}
+
+json platform_json(const verdict& v) {
+  json findings = json::array();
+  for (const operation_finding& each : v.findings) findings.push_back(finding_json(each));
+  json set = json::object();
+  json unset = json::array();
+  for (const deep_ep::variable& each : v.variables) {
+    if (each.set)
+      set[std::string{each.name}] = each.value;
+    else
+      unset.push_back(each.name);
+  }
+  return {{"profile", to_string(v.platform)},
+          {"fits", v.fits},
+          {"findings", findings},
+          {"set", set},
+          {"unset", unset}};
+}
+
+json memory_json(const memory& needed) {
+  json all{{"deep_ep", {{"function", needed.deep_ep_function}, {"bytes", nullptr}}},
+           {"hccl", json::object()}};
+  if (needed.deep_ep) all["deep_ep"]["bytes"] = *needed.deep_ep;
+  for (const hccl_window& window : needed.hccl)
+    all["hccl"][std::string{to_string(window.rule)}] = {
+        {"bytes", window.bytes}, {"buffsize_mb", deep_ep::hccl_buffsize_mb(window.bytes)}};
+  json parts = json::object();
+  for (const auto& part : needed.peerbus.components()) parts[std::string{part.name}] = part.bytes;
+  all["peerbus"] = {{"bytes", needed.peerbus.total},
+                    {"in_flight", needed.peerbus.in_flight},
+                    {"components", parts}};
+  return all;
+}
+
+}  // namespace
+
+std::string report_text(const options& chosen, const std::vector<verdict>& verdicts,
+                        const std::optional<memory>& needed) {
+  const deep_ep::call& c = chosen.call;
+  std::string text = concat(mode_of(chosen), ": ", c.ranks, " ranks, ", c.tokens, " tokens");
+  if (chosen.low_latency) text += concat(" of at most ", c.max_tokens);
+  text += concat(", hidden ", c.hidden, ", top_k ", c.top_k, ", ", c.experts, " experts, ",
+                 to_string(c.dtype), "\n\n");
+  for (const verdict& each : verdicts) text += platform_text(each) + "\n";
+  return text + (needed ? memory_text(chosen, *needed)
+                        : "memory: not said, as nothing runs this configuration\n");
+}
+
+std::string report_json(const options& chosen, const std::vector<verdict>& verdicts,
+                        const std::optional<memory>& needed) {
+  json profiles = json::array();
+  for (const verdict& each : verdicts) profiles.push_back(platform_json(each));
+  const json all{{"arguments", chosen.arguments},
+                 {"call", call_json(chosen)},
+                 {"profiles", profiles},
+                 {"memory", needed ? memory_json(*needed) : json(nullptr)}};
+  return all.dump(2) + "\n";
+}
+
+}  // namespace deep_ep_check

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#include "verdict.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/compat/deep_ep/size_hint.hpp>
+#include <peerbus/moe/layout.hpp>
+
+namespace deep_ep_check {
+namespace {
+
+namespace deep_ep = peerbus::deep_ep;
+namespace moe = peerbus::moe;
+
+std::array<deep_ep::call, 2> calls_of(const options& chosen) {
+  using deep_ep::operation;
+  deep_ep::call dispatch = chosen.call;
+  dispatch.what = chosen.low_latency ? operation::low_latency_dispatch : operation::normal_dispatch;
+  deep_ep::call combine = dispatch;
+  combine.what = chosen.low_latency ? operation::low_latency_combine : operation::normal_combine;
+  combine.dtype = deep_ep::element_type::bf16;  // Experts' outputs, whatever they were given.
+  return {dispatch, combine};
+}
+
+/// Normal mode has one row per (token, rank); fp8 comes with its scales beside.
+moe::memory_map normal_map(const options& chosen) {
+  const deep_ep::call& c = chosen.call;
+  moe::exchange_config wanted{.experts = c.experts,
+                              .hidden = c.hidden,
+                              .top_k = c.top_k,
+                              .max_tokens = std::max<std::size_t>(c.tokens, 1),
+                              .in_flight = chosen.in_flight,
+                              .outputs = moe::outputs_at::home};
+  const bool fp8 = c.dtype == deep_ep::element_type::fp8_e4m3;
+  if (fp8) wanted.attachments[0] = (c.hidden + 127) / 128 * sizeof(float);
+  const moe::row_format row{fp8 ? c.hidden : peerbus::codec::bf16::row_bytes(c.hidden), 0};
+  return {wanted, moe::rank_major{}.geometry(wanted, c.ranks), c.ranks, row, moe::road::direct};
+}
+
+}  // namespace
+
+verdict judge(const options& chosen, deep_ep::profile platform) {
+  verdict result{.platform = platform, .fits = true, .findings = {}, .variables = {}};
+  for (deep_ep::call c : calls_of(chosen)) {
+    deep_ep::for_each_variable(platform, c, [&](const deep_ep::variable& v) {
+      if (std::ranges::none_of(result.variables, [&](const auto& w) { return w.name == v.name; }))
+        result.variables.push_back(v);
+    });
+    c.environment = deep_ep::required_environment(platform, c);
+    deep_ep::examine(platform, c, [&](const deep_ep::finding& f) {
+      result.fits = result.fits && !deep_ep::refuses(f);
+      const std::string words = describe(f);
+      if (std::ranges::none_of(result.findings,
+                               [&](const auto& known) { return describe(known.found) == words; }))
+        result.findings.push_back({c.what, f});
+    });
+  }
+  return result;
+}
+
+std::optional<memory> memory_of(const options& chosen) {
+  for (const deep_ep::call& c : calls_of(chosen))
+    if (!deep_ep::fits(deep_ep::profile::unrestricted, c)) return std::nullopt;
+  const deep_ep::call& c = chosen.call;
+  if (!chosen.low_latency) {
+    memory result{.deep_ep_function = "Config().get_nvl_buffer_size_hint",
+                  .deep_ep = {},
+                  .hccl = {},
+                  .peerbus = normal_map(chosen)};
+    if (c.ranks <= 8 || c.ranks % 8 == 0)
+      result.deep_ep = deep_ep::config{}.nvl_buffer_size_hint(2 * c.hidden, c.ranks);
+    return result;
+  }
+
+  memory result{
+      .deep_ep_function = "get_low_latency_rdma_size_hint",
+      .deep_ep = deep_ep::low_latency_rdma_size_hint(c.max_tokens, c.hidden, c.ranks, c.experts),
+      .hccl = {},
+      .peerbus = deep_ep::low_latency_map({.num_max_dispatch_tokens_per_rank = c.max_tokens,
+                                           .hidden = c.hidden,
+                                           .num_ranks = c.ranks,
+                                           .num_experts = c.experts,
+                                           .num_topk = c.top_k,
+                                           .use_fp8 = c.use_fp8,
+                                           .use_ue8m0 = c.use_ue8m0,
+                                           .in_flight = chosen.in_flight,
+                                           .zero_copy = c.zero_copy})};
+  using deep_ep::hccl_rule;
+  for (const hccl_rule rule :
+       {hccl_rule::a3_fullmesh_v1, hccl_rule::a3_fullmesh_v2, hccl_rule::a2_fullmesh,
+        hccl_rule::a2_hierarchy, hccl_rule::deep_ep_ascend, hccl_rule::deep_ep_ascend_layered})
+    result.hccl.push_back({rule, deep_ep::hccl_bytes(rule, {.max_tokens = c.max_tokens,
+                                                            .hidden = c.hidden,
+                                                            .ranks = c.ranks,
+                                                            .experts = c.experts,
+                                                            .top_k = c.top_k})});
+  return result;
+}
+
+}  // namespace deep_ep_check
