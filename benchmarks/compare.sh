@@ -3,9 +3,10 @@
 # Runs peerbus and what it is compared with in turns, and prints the ratios of their times:
 #   bash benchmarks/compare.sh [--rounds R] [--json FILE] [--build DIR] [CONFIGURATION...]
 # A configuration is ep:RANKS:TOKENS:expert|rank:int8|bf16 (dispatch and combine against MPI, one
-# row per (token, expert) or per (token, rank)) or put:BYTES (a put and its flag against UCX). The
-# default is every row of the table in docs/peers.md. Arguments of ep_bench and mpi_ep alike, such
-# as `--hidden 2048`, follow a `--`.
+# row per (token, expert) or per (token, rank)), deep_ep:RANKS:TOKENS (the same, bf16, by DeepEP's
+# low-latency calls) or put:BYTES (a put and its flag against UCX). The default is every row of the
+# table in docs/peers.md. Arguments of ep_bench, deep_ep_bench and mpi_ep alike, such as
+# `--hidden 2048`, follow a `--`.
 
 set -u -o pipefail
 started_in=$PWD
@@ -18,7 +19,7 @@ build=build/release
 configurations=()
 shared=()
 usage() {
-  sed -n 's/^# \{0,1\}//; 3,8p' "$self"
+  sed -n 's/^# \{0,1\}//; 3,9p' "$self"
   exit "$1"
 }
 while [ $# -gt 0 ]; do
@@ -41,7 +42,7 @@ while [ $# -gt 0 ]; do
       shared=("$@")
       break
       ;;
-    ep:*:*:expert:int8 | ep:*:*:expert:bf16 | ep:*:*:rank:int8 | ep:*:*:rank:bf16 | put:*)
+    ep:*:*:expert:int8 | ep:*:*:expert:bf16 | ep:*:*:rank:int8 | ep:*:*:rank:bf16 | deep_ep:*:* | put:*)
       configurations+=("$1")
       shift
       ;;
@@ -63,7 +64,7 @@ if [ ${#configurations[@]} -eq 0 ]; then
     configurations+=("ep:2:$tokens:expert:int8" "ep:2:$tokens:expert:bf16")
   done
   configurations+=(ep:2:128:rank:int8 ep:2:128:rank:bf16 ep:8:32:expert:int8 ep:64:8:expert:int8
-    put:8 put:7680)
+    deep_ep:2:128 put:8 put:7680)
 fi
 
 how_to_build="cmake --preset release && cmake --build --preset release --target"
@@ -71,15 +72,18 @@ programs=$build/benchmarks
 source benchmarks/common/turns.sh || exit 1
 need compare_peers "build it with: $how_to_build compare_peers" || exit 1
 wants() { printf '%s\n' "${configurations[@]}" | grep -q "^$1:"; }
-declare -A have=([ep]=no [put]=no)
-if wants ep && need ep_bench "build it with: $how_to_build ep_bench" &&
-  need mpi_ep "the peer for ep needs MPI (Debian: libopenmpi-dev openmpi-bin), then: $how_to_build mpi_ep"; then
-  if command -v mpirun >/dev/null; then
-    have[ep]=yes
-  else
-    echo "compare.sh: mpirun is missing (Debian: openmpi-bin)" >&2
+declare -A have=([ep]=no [deep_ep]=no [put]=no)
+declare -A program_of=([ep]=ep_bench [deep_ep]=deep_ep_bench)
+for kind in ep deep_ep; do
+  if wants "$kind" && need "${program_of[$kind]}" "build it with: $how_to_build ${program_of[$kind]}" &&
+    need mpi_ep "the peer for $kind needs MPI (Debian: libopenmpi-dev openmpi-bin), then: $how_to_build mpi_ep"; then
+    if command -v mpirun >/dev/null; then
+      have[$kind]=yes
+    else
+      echo "compare.sh: mpirun is missing (Debian: openmpi-bin)" >&2
+    fi
   fi
-fi
+done
 if wants put && need micro_bench "build it with: $how_to_build micro_bench" &&
   need ucx_put "the peer for put needs UCX (Debian: libucx-dev), then: $how_to_build ucx_put"; then
   have[put]=yes
@@ -99,8 +103,9 @@ if ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
 fi
 
 compare_ep() { # compare_ep <configuration>
-  local ranks tokens rows codec iterations layout title files
-  IFS=: read -r _ ranks tokens rows codec <<<"$1"
+  local kind ranks tokens rows codec iterations layout title files
+  IFS=: read -r kind ranks tokens rows codec <<<"$1"
+  rows=${rows:-expert} codec=${codec:-bf16}
   files=${1//:/_}
   iterations=$((20000 / (tokens * ranks)))
   if [ "$iterations" -gt 2000 ]; then iterations=2000; fi
@@ -112,16 +117,18 @@ compare_ep() { # compare_ep <configuration>
 
   local best
   choose_setting "$ranks" --rows "$rows" "${both[@]}" --iters $((iterations / 4)) || return 1
+  local program=("$programs/ep_bench" --layout "$layout")
+  if [ "$kind" = deep_ep ]; then program=("$programs/deep_ep_bench"); fi
   ours() {
-    run_quietly 300 "$programs/ep_bench" --ranks "$ranks" --layout "$layout" \
-      "${both[@]}" --iters "$iterations" --json "$results/$files.ours.$1" ||
-      complain "ep_bench failed"
+    run_quietly 300 "${program[@]}" --ranks "$ranks" "${both[@]}" --iters "$iterations" \
+      --json "$results/$files.ours.$1" || complain "${program[0]##*/} failed"
   }
   theirs() {
     run_mpi_ep 300 "$best" "$ranks" "$results/$files.theirs.$1" --rows "$rows" "${both[@]}" \
       --iters "$iterations" || complain "mpi_ep failed"
   }
   title="$ranks ranks, $tokens tokens, $codec, row per (token, $rows)"
+  if [ "$kind" = deep_ep ]; then title="low latency, $ranks ranks, $tokens tokens, $codec"; fi
   for operation in dispatch combine; do
     line "$operation us, $title" "$files" "/${operation}_us/p50" "/${operation}_us/p50" \
       "MPI ($best)"
@@ -162,7 +169,7 @@ for configuration in "${configurations[@]}"; do
   fi
   if [ -t 2 ]; then echo "compare.sh: $configuration, $rounds rounds" >&2; fi
   case $kind in
-    ep) compare_ep "$configuration" ;;
+    ep | deep_ep) compare_ep "$configuration" ;;
     put) compare_put "$configuration" ;;
   esac || status=1
 done

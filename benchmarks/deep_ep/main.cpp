@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+//
+// What DeepEP's names cost over peerbus's own calls: both in turns in one run, with the same
+// tokens, routing and layout. Its JSON has the names of ep_bench's and mpi_ep's, so that
+// benchmarks/compare.sh can set deep_ep against MPI.
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/fp8_e4m3_per_128.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/error.hpp>
+
+#include "common/pin.hpp"
+#include "common/statistics.hpp"
+#include "deep_ep/low_latency.hpp"
+#include "deep_ep/normal.hpp"
+#include "deep_ep/options.hpp"
+#include "deep_ep/pair.hpp"
+
+namespace deep_ep_bench {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+json summary(const std::vector<double>& times) {
+  const bench::statistics time = bench::summarise(times);
+  return {{"p10", time.p10}, {"p50", time.p50}, {"p90", time.p90}, {"p99", time.p99}};
+}
+
+void print_line(const char* what, const std::array<std::vector<double>, 2>& times) {
+  const bench::statistics native = bench::summarise(times[0]);
+  const bench::statistics adapter = bench::summarise(times[1]);
+  std::printf("%-10s%12.1f  (%.1f .. %.1f)%12.1f  (%.1f .. %.1f)%10.3f\n", what, native.p50,
+              native.p10, native.p90, adapter.p50, adapter.p10, adapter.p90,
+              adapter.p50 / native.p50);
+}
+
+void report(const options& chosen, const outcome& result) {
+  const ep_bench::options& payload = chosen.payload;
+  std::printf("%zu ranks, %zu tokens, hidden %zu, top-%zu of %zu, %s, %s%s\n", payload.ranks,
+              payload.tokens, payload.hidden, payload.top_k, payload.experts, chosen.mode.c_str(),
+              payload.codec.c_str(), chosen.zero_copy ? ", zero copy" : "");
+  if (!result.wrong.empty()) {
+    std::printf("WRONG: %s\n", result.wrong.c_str());
+  } else {
+    std::printf("%-10s%28s%28s%14s\n", "us", "own calls, p50 (p10 .. p90)", "deep_ep", "ratio");
+    print_line("dispatch", result.dispatch);
+    print_line("combine", result.combine);
+    std::printf(
+        "ratio = deep_ep p50 / own p50; each sample is the slowest rank's time from a barrier "
+        "on\n");
+  }
+  if (chosen.json.empty()) return;
+  json all{{"check", {{"passed", result.wrong.empty()}, {"wrong", result.wrong}}}};
+  if (result.wrong.empty()) {
+    all["native_dispatch_us"] = summary(result.dispatch[0]);
+    all["native_combine_us"] = summary(result.combine[0]);
+    all["dispatch_us"] = summary(result.dispatch[1]);
+    all["combine_us"] = summary(result.combine[1]);
+  }
+  std::ofstream file{chosen.json};
+  file << all.dump(2) << '\n';
+  if (!file.flush())
+    throw peerbus::error{peerbus::errc::system, "the results cannot be written to " + chosen.json};
+}
+
+template <class Subject>
+outcome measured(peerbus::communicator<transport>& comm, const options& chosen) {
+  const rank_input input{chosen, comm.rank().index()};
+  Subject subject{comm, chosen, input};
+  return measure(comm, chosen, subject, input);
+}
+
+int run_rank(peerbus::bootstrap& boot, const options& chosen) {
+  if (boot.ranks_here() <= boot.cores_here()) bench::pin_this_thread(boot.rank().index());
+  peerbus::communicator<transport> comm{transport{boot}};
+  const outcome result =
+      chosen.mode == "normal" ? measured<normal_subject>(comm, chosen)
+      : chosen.payload.codec == "bf16"
+          ? measured<low_latency_subject<peerbus::codec::bf16>>(comm, chosen)
+          : measured<low_latency_subject<peerbus::codec::fp8_e4m3_per_128_f32>>(comm, chosen);
+  if (comm.rank().index() == 0) report(chosen, result);
+  return result.wrong.empty() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace deep_ep_bench
+
+int main(int argc, char** argv) {
+  deep_ep_bench::options chosen;
+  chosen.payload.codec = "bf16";
+  CLI::App app{"What DeepEP's names cost over peerbus's own calls.", "deep_ep_bench"};
+  app.add_option("--ranks", chosen.payload.ranks)->check(CLI::Range(1, 64));
+  app.add_option("--tokens", chosen.payload.tokens)->check(CLI::Range(1, 8192));
+  app.add_option("--hidden", chosen.payload.hidden)->check(CLI::Range(128, 65536));
+  app.add_option("--top-k", chosen.payload.top_k)->check(CLI::Range(1, 32));
+  app.add_option("--experts", chosen.payload.experts)->check(CLI::Range(1, 4096));
+  app.add_option("--codec", chosen.payload.codec)->check(CLI::IsMember({"bf16", "fp8"}));
+  app.add_option("--mode", chosen.mode)->check(CLI::IsMember({"low_latency", "normal"}));
+  app.add_flag("--zero-copy", chosen.zero_copy, "experts write where combine reads");
+  app.add_option("--iters", chosen.payload.iterations)->check(CLI::Range(1, 1'000'000));
+  app.add_option("--warmup", chosen.payload.warmup)->check(CLI::Range(0, 1'000'000));
+  app.add_option("--seed", chosen.payload.seed);
+  app.add_option("--json", chosen.json, "write the figures to this file");
+  try {
+    app.parse(argc, argv);
+    if (chosen.mode == "normal" && (chosen.payload.codec != "bf16" || chosen.zero_copy))
+      throw CLI::ValidationError{
+          "--mode normal given with --codec or --zero-copy, expected neither"};
+    if (chosen.payload.top_k > chosen.payload.experts)
+      throw CLI::ValidationError{"--top-k: more given than --experts, expected at most as many"};
+  } catch (const CLI::ParseError& problem) {
+    return app.exit(problem) == 0 ? 0 : ep_bench::bad_command_line;
+  }
+  try {
+    return peerbus::run_local(chosen.payload.ranks, [&chosen](peerbus::bootstrap& boot) {
+      return deep_ep_bench::run_rank(boot, chosen);
+    });
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "deep_ep_bench: %s\n", problem.what());
+    return 1;
+  }
+}
