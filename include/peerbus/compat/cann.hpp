@@ -23,6 +23,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/detail/made_together.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/routing.hpp>
@@ -162,26 +163,20 @@ class moe_distribute {
 
   /// Throws, on all ranks: `error` out_of_memory, or as `agree`.
   own_memory made_memory(communicator<Transport>& comm, deadline until) {
-    std::optional<own_memory> made;
-    std::optional<error> objection;
-    try {
+    return moe::detail::made_together(comm, "what moe_distribute keeps of calls", until, [&] {
       const std::size_t slots = max_tokens_ * experts_.slots();
-      made.emplace(own_memory{.batches = {},
-                              .next = {max_tokens_, of_.top_k},
-                              .numbers = std::vector<std::int32_t>(slots),
-                              .ones = std::vector<float>(slots, 1.0F),
-                              .waited = std::vector<std::int64_t>(comm.size()),
-                              .terms = {of_, experts_, max_tokens_}});
+      own_memory made{.batches = {},
+                      .next = {max_tokens_, of_.top_k},
+                      .numbers = std::vector<std::int32_t>(slots),
+                      .ones = std::vector<float>(slots, 1.0F),
+                      .waited = std::vector<std::int64_t>(comm.size()),
+                      .terms = {of_, experts_, max_tokens_}};
       for (std::size_t i = 0; i < of_.in_flight; ++i)
-        made->batches.push_back(
+        made.batches.push_back(
             {.slots = {max_tokens_, of_.top_k},
              .arrays = {experts_.local_experts(rank_), comm.size(), moe_.map().row_capacity}});
-    } catch (const std::bad_alloc&) {
-      objection =
-          error{errc::out_of_memory, "moe_distribute: no memory for what it keeps of calls"};
-    }
-    comm.agree("moe_distribute's memory", {}, until, objection);
-    return std::move(*made);
+      return made;
+    });
   }
 
   static const attributes& agree(communicator<Transport>& comm, const attributes& of,

@@ -6,6 +6,9 @@
 #include <optional>
 #include <vector>
 
+#include <peerbus/compat/deep_ep/call.hpp>
+#include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
+#include <peerbus/compat/deep_ep/profile.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
 
@@ -13,6 +16,13 @@
 /// CANN's operators. T tokens of this rank, B at most per rank, H hidden, K slots, E experts of all
 /// ranks, L of this one, R ranks, A rows that came.
 namespace peerbus::deep_ep {
+
+struct ascend_options {
+  std::size_t in_flight = 2;              ///< as in `buffer_options`
+  profile target = profile::ascend_a3;    ///< or ascend_a2; whose limits hold
+  target_environment target_is{};         ///< what is set there
+  std::size_t target_ranks_per_node = 0;  ///< 0: the platform's usual
+};
 
 struct ascend_dispatch_args {
   const_tensor x{};                                  ///< bfloat16 [T, H]
@@ -27,8 +37,7 @@ struct ascend_dispatch_args {
 struct ascend_handle {
   tensor expand_idx{};      ///< int32 [A, 3]: source rank, token there, slot (assist info)
   tensor ep_recv_counts{};  ///< int32 [L * R]: prefix sums by local expert, then by source rank
-  const void* channel = nullptr;
-  std::uint64_t number = 0;
+  detail::pending_operation batch{};  ///< which dispatch
 };
 
 /// Views of the buffer's memory, valid until the `in_flight`th next dispatch of the same shape.

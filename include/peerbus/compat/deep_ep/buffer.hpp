@@ -6,8 +6,7 @@
 #include <string_view>
 
 #include <peerbus/communicator.hpp>
-#include <peerbus/compat/deep_ep/argument.hpp>
-#include <peerbus/compat/deep_ep/detail/layout.hpp>
+#include <peerbus/compat/deep_ep/detail/check_options.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_calls.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_calls.hpp>
 #include <peerbus/compat/deep_ep/low_latency.hpp>
@@ -36,10 +35,7 @@ class buffer {
  public:
   /// Takes no memory yet. `comm` must outlive it.
   explicit buffer(communicator<Transport>& comm, const buffer_options& options = {})
-      : comm_{comm},
-        options_{checked(options)},
-        normal_{comm, options_},
-        low_latency_{comm, options_} {}
+      : options_{detail::checked(options)}, normal_{comm, options_}, low_latency_{comm, options_} {}
   buffer(const buffer&) = delete;
   buffer& operator=(const buffer&) = delete;
   ~buffer() = default;
@@ -50,8 +46,8 @@ class buffer {
 
   /// Counts where tokens go: no communication. `topk_idx` is int64 or int32 [T, K].
   [[nodiscard]] dispatch_layout get_dispatch_layout(const const_tensor& topk_idx,
-                                                    std::size_t num_experts) const {
-    return detail::layout_of(topk_idx, num_experts, comm_.size());
+                                                    std::size_t num_experts) {
+    return normal_.layout(topk_idx, num_experts);
   }
   /// Collective. Sends each token once to every rank that has experts of it. Returns when all rows
   /// for this rank are there.
@@ -107,16 +103,6 @@ class buffer {
   void low_latency_clean_mask_buffer() { low_latency_.masks().clean(); }
 
  private:
-  static const buffer_options& checked(const buffer_options& options) {
-    const detail::argument tokens{"buffer", "num_max_tokens_per_rank"};
-    tokens.require(options.num_max_tokens_per_rank != 0, "is 0, expected at least 1");
-    const detail::argument in_flight{"buffer", "in_flight"};
-    in_flight.require(options.in_flight >= 1 && options.in_flight <= moe::max_in_flight, "is ",
-                      options.in_flight, ", expected 1 to ", moe::max_in_flight);
-    return options;
-  }
-
-  communicator<Transport>& comm_;
   buffer_options options_;
   detail::normal_calls<Transport> normal_;
   detail::low_latency_calls<Transport> low_latency_;

@@ -75,6 +75,7 @@ struct target_environment {
   /// DEEPEP_NORMAL_LONG_SEQ_ROUND: rounds in which DeepEP-Ascend's normal mode sends a batch, of
   /// 8192 tokens at most (its DEEPEP_NORMAL_LONG_SEQ_PER_ROUND_TOKENS).
   std::size_t normal_long_seq_rounds = 1;
+  friend constexpr bool operator==(const target_environment&, const target_environment&) = default;
 };
 
 /// What one call of DeepEP's API asks for, in plain values. Arguments that a function does not have

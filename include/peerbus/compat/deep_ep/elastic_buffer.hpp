@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include <peerbus/codec/as_given.hpp>
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/channel_set.hpp>
+#include <peerbus/compat/deep_ep/detail/check_options.hpp>
+#include <peerbus/compat/deep_ep/detail/expanded_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_exchange.hpp>
 #include <peerbus/compat/deep_ep/expanded.hpp>
 #include <peerbus/moe/config.hpp>
@@ -28,11 +29,8 @@ class elastic_buffer {
   /// Takes no memory yet. `comm` must outlive it.
   explicit elastic_buffer(communicator<Transport>& comm, const elastic_options& options = {})
       : comm_{comm}, options_{options} {
-    const detail::argument tokens{"elastic_buffer", "num_max_tokens_per_rank"};
-    tokens.require(options.num_max_tokens_per_rank != 0, "is 0, expected at least 1");
-    const detail::argument in_flight{"elastic_buffer", "in_flight"};
-    in_flight.require(options.in_flight >= 1 && options.in_flight <= moe::max_in_flight, "is ",
-                      options.in_flight, ", expected 1 to ", moe::max_in_flight);
+    detail::require_tokens("elastic_buffer", options.num_max_tokens_per_rank);
+    detail::require_in_flight("elastic_buffer", options.in_flight);
     const detail::argument multiple{"elastic_buffer", "allow_multiple_reduction"};
     multiple.refuse_if_given(options.allow_multiple_reduction,
                              "rows of a token are added up once, at home; expected false");
@@ -59,13 +57,7 @@ class elastic_buffer {
   [[nodiscard]] elastic_combine_result combine(const elastic_combine_args& args) {
     refuse_what_is_not_here("combine", args);
     if (args.previous_event) args.previous_event->current_stream_wait();
-    const auto found = std::find_if(channels_.begin(), channels_.end(), [&](const auto& one) {
-      return one.get() == args.handle.channel;
-    });
-    const detail::argument handle{"combine", "handle"};
-    handle.require(found != channels_.end() && args.handle.number != 0,
-                   "is of another buffer, expected one of this buffer's dispatch");
-    return (*found)->combine(args);
+    return channels_.of({"combine", "handle"}, args.handle.batch).combine(args);
   }
 
  private:
@@ -114,22 +106,19 @@ class elastic_buffer {
   /// Collective when a shape is new.
   [[nodiscard]] detail::expanded_channel& channel_for(const detail::expanded_shape& shape,
                                                       const std::optional<deadline>& until) {
-    for (const auto& one : channels_)
-      if (one->shape() == shape) return *one;
     const deadline end = until.value_or(comm_.default_deadline());
-    if (shape.bytes)
-      channels_.push_back(
-          std::make_unique<detail::expanded_exchange<Transport, codec::fp8_e4m3_as_given>>(
-              comm_, shape, options_, end));
-    else
-      channels_.push_back(std::make_unique<detail::expanded_exchange<Transport, codec::bf16>>(
-          comm_, shape, options_, end));
-    return *channels_.back();
+    return channels_.for_shape(shape, [&]() -> std::unique_ptr<detail::expanded_channel> {
+      if (shape.bytes)
+        return std::make_unique<detail::expanded_exchange<Transport, codec::fp8_e4m3_as_given>>(
+            comm_, shape, options_, end);
+      return std::make_unique<detail::expanded_exchange<Transport, codec::bf16>>(comm_, shape,
+                                                                                 options_, end);
+    });
   }
 
   communicator<Transport>& comm_;
   elastic_options options_;
-  std::vector<std::unique_ptr<detail::expanded_channel>> channels_;
+  detail::channel_set<detail::expanded_channel> channels_;
 };
 
 }  // namespace peerbus::deep_ep

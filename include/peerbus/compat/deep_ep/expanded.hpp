@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
 #include <peerbus/compat/deep_ep/event.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -61,8 +62,7 @@ struct elastic_handle {
   /// int32 [N, K + 2], by source rank, then by token: source rank * B + token; source rank * K +
   /// its first slot here; then, per slot, its row, or -1.
   tensor recv_src_metadata{};
-  const void* channel = nullptr;
-  std::uint64_t number = 0;
+  detail::pending_operation batch{};  ///< which dispatch
 };
 
 /// Views of the buffer's memory, valid until the `in_flight`th next dispatch of the same shape.
@@ -74,6 +74,7 @@ struct elastic_dispatch_result {
   event_overlap event{};
 };
 
+/// `bias` stays as and where it is until the result is received.
 struct elastic_combine_args {
   const_tensor x{};  ///< bfloat16 [M, H], rows as `recv_x`'s; read before the call returns
   elastic_handle handle{};

@@ -13,9 +13,10 @@
 /// hidden, K slots, E experts of all ranks, L of this one, R ranks, B tokens at most per rank.
 namespace peerbus::deep_ep {
 
+/// `x` and the statistics stay as and where they are until the results are received.
 struct low_latency_dispatch_args {
-  const_tensor x{};         ///< bfloat16 [T, H]; unchanged until the results are received
-  const_tensor topk_idx{};  ///< int64 or int32 [T, K], -1: none
+  const_tensor x{};                                  ///< bfloat16 [T, H]
+  const_tensor topk_idx{};                           ///< int64 or int32 [T, K], -1: none
   std::size_t num_max_dispatch_tokens_per_rank = 0;  ///< B, the same on all ranks
   std::size_t num_experts = 0;                       ///< E; need not divide by the ranks
   /// int32 [L]; the rows of each expert are added.
@@ -34,8 +35,8 @@ struct low_latency_dispatch_args {
 /// long as the dispatch's other results.
 struct low_latency_handle {
   tensor src_info{};  ///< int32 [L, R*B]: the token's index at its sender; rows that came only
-  tensor
-      layout_range;  ///< int64 [L, R]: rows from that rank in the low half, first row in the high
+  /// int64 [L, R]: rows from that rank in the low half, the first of them in the high.
+  tensor layout_range{};
   std::size_t num_max_dispatch_tokens_per_rank = 0;
   std::size_t hidden = 0;
   std::size_t num_experts = 0;
@@ -57,12 +58,14 @@ struct low_latency_dispatch_result {
   recv_hook hook{};
 };
 
+/// `topk_weights`, `out` and the statistics stay as and where they are until the result is
+/// received.
 struct low_latency_combine_args {
   /// bfloat16 [L, R*B, H], rows as `recv_x`'s, of any row stride; with zero_copy, what
   /// `get_next_low_latency_combine_buffer` gave. Read before the call returns.
   const_tensor x{};
   const_tensor topk_idx{};      ///< as the dispatch was given
-  const_tensor topk_weights{};  ///< float32 [T, K]; unchanged until the result is received
+  const_tensor topk_weights{};  ///< float32 [T, K]
   low_latency_handle handle{};
   bool use_logfmt = false;  ///< refused
   bool zero_copy = false;   ///< needs `buffer_options::zero_copy`

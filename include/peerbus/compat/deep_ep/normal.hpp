@@ -79,6 +79,7 @@ struct dispatch_result {
   event_overlap event{};
 };
 
+/// `bias` stays as and where it is until the result is received.
 struct combine_args {
   const_tensor x{};  ///< bfloat16 [N, H], rows as `recv_x`'s; read before the call returns
   dispatch_handle handle{};

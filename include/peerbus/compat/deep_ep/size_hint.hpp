@@ -120,8 +120,8 @@ constexpr moe::exchange_config exchange_for(const low_latency_shape& shape) noex
           .outputs = shape.zero_copy ? moe::outputs_at::expert : moe::outputs_at::home};
 }
 
-/// What peerbus needs for `shape` on a transport with peer memory, exactly and by component. Rows
-/// arrive in the tensor that dispatch returns: none comes on top. Per rank; 1 rank at least.
+/// The window that peerbus needs for `shape` on a transport with peer memory, exactly and by
+/// component. Rows arrive in the tensor that dispatch returns. Per rank; 1 rank at least.
 constexpr moe::memory_map low_latency_map(const low_latency_shape& shape) noexcept {
   const auto format = [&shape]<class Codec>(Codec*) {
     return moe::row_format{Codec::row_bytes(shape.hidden), Codec::scale_bytes(shape.hidden)};
@@ -134,6 +134,20 @@ constexpr moe::memory_map low_latency_map(const low_latency_shape& shape) noexce
   const moe::exchange_config wanted = exchange_for(shape);
   return {wanted, moe::padded{}.geometry(wanted, shape.num_ranks), shape.num_ranks, rows,
           moe::road::direct};
+}
+
+/// What a buffer keeps besides, in ordinary memory of a rank with the most experts: scales column
+/// by column, `src_info`, counts, routings and combined tokens. Of the same worst case, so that
+/// most of it is never touched.
+constexpr std::size_t low_latency_array_bytes(const low_latency_shape& shape) noexcept {
+  const std::size_t local = moe::expert_placement{shape.num_experts, shape.num_ranks}.most();
+  const std::size_t tokens = shape.num_max_dispatch_tokens_per_rank;
+  const std::size_t slots = tokens * shape.num_topk;
+  const std::size_t rows = local * shape.num_ranks * tokens;
+  const std::size_t of_batch = local * 4 + local * shape.num_ranks * 8 + 2 * slots * 8 + rows * 4 +
+                               rows * low_latency_map(shape).format.scale_bytes +
+                               tokens * shape.hidden * 2;
+  return shape.in_flight * of_batch + slots * 4;
 }
 
 }  // namespace peerbus::deep_ep

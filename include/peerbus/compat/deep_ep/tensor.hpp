@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -118,9 +119,10 @@ class const_tensor {
     require_type(dtype_of<T>);
     return static_cast<const T*>(data_);
   }
-  /// All elements of a contiguous tensor. Throws: as `as`.
+  /// All elements of a contiguous tensor. Throws: as `as`, or if it is not contiguous.
   template <class T>
   [[nodiscard]] std::span<const T> values() const {
+    require_contiguous();
     return {as<T>(), elements()};
   }
   /// One element, by its indices. Throws: as `as`.
@@ -147,6 +149,13 @@ class const_tensor {
  protected:
   [[nodiscard]] std::size_t offset(std::size_t i, std::size_t j, std::size_t k) const noexcept {
     return i * strides_[0] + j * strides_[1] + k * strides_[2];
+  }
+  void require_contiguous() const {
+    if (!contiguous())
+      throw error{errc::invalid_argument,
+                  peerbus::detail::concat("tensor ", describe(),
+                                          " read as one array, expected no "
+                                          "gaps: read it element by element")};
   }
   void require_type(dtype wanted) const {
     if (type_ != wanted)
@@ -183,6 +192,7 @@ class tensor : public const_tensor {
   }
   template <class T>
   [[nodiscard]] std::span<T> values() const {
+    require_contiguous();
     return {as<T>(), elements()};
   }
   template <class T>
@@ -196,7 +206,7 @@ class tensor : public const_tensor {
 
 /// A contiguous view of whatever `values` is (a span, vector or array); its memory, not `values`,
 /// must outlive the view.
-template <class Range>
+template <std::ranges::borrowed_range Range>
 [[nodiscard]] auto view(Range&& values, std::initializer_list<std::size_t> sizes) {
   const std::span all{values};
   using element = typename decltype(all)::element_type;

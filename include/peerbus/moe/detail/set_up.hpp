@@ -3,9 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
@@ -15,6 +13,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/direct_rows.hpp>
+#include <peerbus/moe/detail/made_together.hpp>
 #include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/detail/staged_rows.hpp>
 #include <peerbus/moe/layout.hpp>
@@ -56,15 +55,8 @@ exchange_config agreed_config(communicator<Transport>& comm, const exchange_conf
 template <class Batches, transport Transport>
 Batches made_batches(communicator<Transport>& comm, const exchange_config& config,
                      const block_geometry& geometry, road way, deadline until) {
-  std::optional<Batches> made;
-  std::optional<error> objection;
-  try {
-    made.emplace(config, geometry, comm.rank(), comm.size(), way);
-  } catch (const std::bad_alloc&) {
-    objection = error{errc::out_of_memory, "exchange: no memory for the plans of its batches"};
-  }
-  comm.agree("exchange's plans", {}, until, objection);
-  return std::move(*made);
+  return made_together(comm, "the plans of an exchange's batches", until,
+                       [&] { return Batches{config, geometry, comm.rank(), comm.size(), way}; });
 }
 
 }  // namespace peerbus::moe::detail

@@ -38,8 +38,9 @@ void sum_copies(const dispatch_plan& plan, std::size_t hidden, const combine_sum
     for (const auto& bias : sum.terms.bias)
       if (!bias.empty()) add(bias.data() + t * hidden, 1.0F);
     const auto places = plan.places(t);
-    const float* const given = sum.terms.weights.data() + t * places.size();
-    const float* const factor = sum.terms.weights.empty() ? plan.factors(t).data() : given;
+    const float* const factor = sum.terms.weights.empty()
+                                    ? plan.factors(t).data()
+                                    : sum.terms.weights.data() + t * places.size();
     for (std::size_t i = 0; i < places.size(); ++i) {
       if (places[i].sent())
         add(output_of(t, i), factor[i]);

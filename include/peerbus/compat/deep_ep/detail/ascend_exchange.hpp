@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,6 +16,8 @@
 #include <peerbus/compat/cann.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/ascend.hpp>
+#include <peerbus/compat/deep_ep/detail/ascend_channel.hpp>
+#include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -22,28 +25,12 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Calls of one shape, whatever carries them.
-class ascend_channel {
- public:
-  explicit ascend_channel(const low_latency_shape& shape) : shape_{shape} {}
-  ascend_channel(const ascend_channel&) = delete;
-  ascend_channel& operator=(const ascend_channel&) = delete;
-  virtual ~ascend_channel() = default;
-
-  [[nodiscard]] const low_latency_shape& shape() const noexcept { return shape_; }
-  virtual ascend_dispatch_result dispatch(const ascend_dispatch_args& args) = 0;
-  virtual ascend_combine_result combine(const ascend_combine_args& args) = 0;
-
- private:
-  low_latency_shape shape_;
-};
-
 /// As DeepEP-Ascend does it: by the operators.
 template <transport Transport, cann::operator_codec Codec>
 class ascend_exchange final : public ascend_channel {
  public:
   /// Collective, as the operators' constructor.
-  ascend_exchange(communicator<Transport>& comm, const low_latency_shape& shape,
+  ascend_exchange(communicator<Transport>& comm, const low_latency_key& shape,
                   std::size_t in_flight, deadline until)
       : ascend_channel{shape},
         operators_{comm,
@@ -63,14 +50,11 @@ class ascend_exchange final : public ascend_channel {
 
   ascend_dispatch_result dispatch(const ascend_dispatch_args& args) override {
     const std::size_t tokens = args.x.size(0);
-    const argument most{"low_latency_dispatch", "x"};
-    most.require(tokens <= shape().max_tokens, "has ", tokens,
-                 " tokens, expected at most num_max_dispatch_tokens_per_rank, ",
-                 shape().max_tokens);
-    read_ids("low_latency_dispatch", args.topk_idx, tokens);
+    // What is wrong with tokens and ids is for the operators to refuse, with all ranks.
+    const std::size_t slots = read_ids(args.topk_idx, tokens);
     const auto got = operators_.dispatch({.x = args.x.values<bf16>(),
-                                          .expert_ids = ids(tokens),
-                                          .x_active_mask = {active_.get(), ids(tokens).size()},
+                                          .expert_ids = std::span{ids_}.first(slots),
+                                          .x_active_mask = {active_.get(), slots},
                                           .until = args.until});
     const std::uint64_t number = got.rows.ticket().number;
     batch& one = batches_[number % batches_.size()];
@@ -82,10 +66,10 @@ class ascend_exchange final : public ascend_channel {
 
   ascend_combine_result combine(const ascend_combine_args& args) override {
     constexpr std::string_view call = "low_latency_combine";
-    batch& one = batches_[args.handle.number % batches_.size()];
+    const std::uint64_t number = args.handle.batch.number();
+    batch& one = batches_[number % batches_.size()];
     const argument handle{call, "handle"};
-    handle.require(one.number == args.handle.number && one.result.has_value(), "is of dispatch ",
-                   args.handle.number,
+    handle.require(one.number == number && one.result.has_value(), "is of dispatch ", number,
                    ", which is combined already or replaced; expected one that is neither");
     const std::size_t hidden = shape().hidden;
     const std::size_t rows = one.result->rows.rows();
@@ -97,14 +81,13 @@ class ascend_exchange final : public ascend_channel {
                  {{dtype::int64, dtype::int32}, {one.tokens, shape().top_k}});
     require_form({call, "topk_weights"}, args.topk_weights,
                  {{dtype::float32}, {one.tokens, shape().top_k}});
-    read_ids(call, args.topk_idx, one.tokens);
-    bf16* const out =
-        combined_.get() + args.handle.number % batches_.size() * shape().max_tokens * hidden;
+    const std::size_t slots = read_ids(args.topk_idx, one.tokens);
+    bf16* const out = combined_.get() + number % batches_.size() * shape().max_tokens * hidden;
     operators_.combine({.dispatched = *one.result,
                         .expand_x = args.x.values<bf16>().first(rows * hidden),
-                        .expert_ids = ids(one.tokens),
+                        .expert_ids = std::span{ids_}.first(slots),
                         .expert_scales = args.topk_weights.values<float>(),
-                        .x_active_mask = {active_.get(), ids(one.tokens).size()},
+                        .x_active_mask = {active_.get(), slots},
                         .out = {out, one.tokens * hidden},
                         .until = args.until});
     one.result.reset();
@@ -119,23 +102,15 @@ class ascend_exchange final : public ascend_channel {
     std::optional<result_type> result;
   };
 
-  [[nodiscard]] std::span<const std::int32_t> ids(std::size_t tokens) const noexcept {
-    return std::span{ids_}.first(tokens * shape().top_k);
-  }
-
-  /// The operators have no -1: they take a mask of the slots instead.
-  void read_ids(std::string_view call, const const_tensor& topk_idx, std::size_t tokens) {
-    for (std::size_t i = 0; i < tokens * shape().top_k; ++i) {
-      const std::int64_t id = topk_idx.type() == dtype::int64
-                                  ? topk_idx.as<std::int64_t>()[i]
-                                  : std::int64_t{topk_idx.as<std::int32_t>()[i]};
-      const argument what{call, "topk_idx"};
-      what.require(id >= -1 && id < static_cast<std::int64_t>(shape().experts), "has ", id,
-                   " for token ", i / shape().top_k, ", slot ", i % shape().top_k,
-                   ", expected -1 or 0 to ", shape().experts - 1);
-      active_[i] = id >= 0;
-      ids_[i] = static_cast<std::int32_t>(std::max<std::int64_t>(id, 0));
-    }
+  /// The operators have no -1: they take a mask of the slots instead. Returns: how many slots.
+  [[nodiscard]] std::size_t read_ids(const const_tensor& topk_idx, std::size_t tokens) {
+    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    const std::size_t slots = std::min(tokens * shape().top_k, ids_.size());
+    for_each_id(topk_idx, slots, [&](std::size_t i, std::int64_t id) {
+      active_[i] = id != -1;
+      ids_[i] = static_cast<std::int32_t>(std::clamp<std::int64_t>(id, -most, most));
+    });
+    return slots;
   }
 
   [[nodiscard]] ascend_dispatch_result publish(const result_type& got, std::uint64_t number) {
@@ -153,8 +128,7 @@ class ascend_exchange final : public ascend_channel {
     made.recv_count = {writable(got.expert_token_nums), dtype::int64, {local}};
     made.handle = {{writable(got.expand_idx), dtype::int32, {got.expand_idx.size() / 3, 3}},
                    {writable(got.ep_recv_counts), dtype::int32, {got.ep_recv_counts.size()}},
-                   this,
-                   number};
+                   {this, number}};
     return made;
   }
 

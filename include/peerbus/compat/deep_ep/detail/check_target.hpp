@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <peerbus/compat/deep_ep/call.hpp>
+#include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
 #include <peerbus/compat/deep_ep/low_latency.hpp>
@@ -26,12 +27,10 @@ inline element_type element_of(const const_tensor& x) noexcept {
 }
 
 inline bool has_dropped(const const_tensor& topk_idx) {
-  if (topk_idx.type() == dtype::int64) {
-    const auto ids = topk_idx.values<std::int64_t>();
-    return std::find(ids.begin(), ids.end(), -1) != ids.end();
-  }
-  const auto ids = topk_idx.values<std::int32_t>();
-  return std::find(ids.begin(), ids.end(), -1) != ids.end();
+  bool found = false;
+  for_each_id(topk_idx, topk_idx.elements(),
+              [&](std::size_t, std::int64_t id) { found = found || id == -1; });
+  return found;
 }
 
 /// What all calls of a buffer have in common.
@@ -67,7 +66,7 @@ inline void check_target(const buffer_options& options, std::size_t ranks,
 }
 
 inline void check_target(const buffer_options& options, std::size_t ranks,
-                         const low_latency_combine_args& args, const low_latency_shape& shape) {
+                         const low_latency_combine_args& args, const low_latency_key& shape) {
   if (options.target == profile::unrestricted) return;
   call asked = call_of(options, ranks, operation::low_latency_combine);
   asked.tokens = args.topk_idx.size(0);

@@ -15,7 +15,9 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
-#include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
+#include <peerbus/compat/deep_ep/detail/batch_slots.hpp>
+#include <peerbus/compat/deep_ep/detail/expanded_channel.hpp>
+#include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/source_metadata.hpp>
 #include <peerbus/compat/deep_ep/detail/words_home.hpp>
 #include <peerbus/compat/deep_ep/event.hpp>
@@ -23,37 +25,13 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/moe/detail/made_together.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::deep_ep::detail {
-
-/// What expanded calls must have in common to share memory.
-struct expanded_shape {
-  bool bytes = false;  ///< rows of bytes, otherwise of bf16
-  std::size_t hidden = 0;
-  std::size_t experts = 0;
-  std::size_t top_k = 0;
-  std::size_t scale_bytes = 0;
-  bool weighted = false;
-  std::size_t alignment = 1;
-  bool zero_padding = false;
-  friend bool operator==(const expanded_shape&, const expanded_shape&) = default;
-};
-
-/// Expanded calls of one shape, whatever carries them.
-class expanded_channel : public pending_operations {
- public:
-  explicit expanded_channel(const expanded_shape& shape) : shape_{shape} {}
-  [[nodiscard]] const expanded_shape& shape() const noexcept { return shape_; }
-  virtual elastic_dispatch_result dispatch(const elastic_dispatch_args& args) = 0;
-  virtual elastic_combine_result combine(const elastic_combine_args& args) = 0;
-
- private:
-  expanded_shape shape_;
-};
 
 /// Expanded calls over an exchange of the compact layout, whose rows bring the weights of all slots
 /// of their token with them.
@@ -86,44 +64,37 @@ class expanded_exchange final : public expanded_channel {
                       1,
                       until},
         local_experts_{moe_.placement().count(comm.rank())},
-        ones_(max_tokens_ * shape.top_k, 1.0F) {
-    for (std::size_t i = 0; i < options.in_flight; ++i)
-      batches_.push_back(std::make_unique<batch>(*this));
-  }
+        ones_(max_tokens_ * shape.top_k, 1.0F),
+        slots_{moe::detail::made_together(comm, "the arrays of expanded calls", until, [&] {
+          std::vector<batch> made;
+          for (std::size_t i = 0; i < options.in_flight; ++i) made.emplace_back(*this);
+          return batch_slots<batch>{"", std::move(made)};
+        })} {}
 
   elastic_dispatch_result dispatch(const elastic_dispatch_args& args) override {
-    batch& one = at(sent_ + 1);
-    if (one.at == stage::returning)
-      throw error{errc::invalid_argument,
-                  "dispatch: the event of an earlier combine was never waited for; expected it "
-                  "before its memory is used again"};
-    one.number = ++sent_;
-    one.at = stage::idle;
-    one.until = args.until;
-    one.tokens = args.x.size(0);
-    one.ids.resize(one.tokens * shape().top_k);
-    copy_ids(args.topk_idx, one.ids);
-    moe::call_options with = options(one);
+    batch& one = slots_.next();
+    const std::size_t tokens = args.x.size(0);
+    // More tokens than there is room for are for the exchange to refuse, with all ranks.
+    const std::size_t slots = std::min(tokens * shape().top_k, one.ids.size());
+    for_each_id(args.topk_idx, slots, [&](std::size_t i, std::int64_t id) { one.ids[i] = id; });
+    slots_.begin(one, tokens, args.until);
+    moe::call_options with = options_of(one);
     if (args.x_scales)
       with.attachments[0] = {static_cast<const std::byte*>(args.x_scales.data()),
-                             one.tokens * shape().scale_bytes};
+                             tokens * shape().scale_bytes};
     if (shape().weighted) with.attachments[1] = std::as_bytes(args.topk_weights.values<float>());
     // Combine adds rows up unweighted.
-    const std::span<const float> ones{ones_.data(), std::min(ones_.size(), one.ids.size())};
-    const std::span tokens{static_cast<const token*>(args.x.data()), args.x.elements()};
-    one.rows.emplace(moe_.dispatch(tokens, {std::span<const std::int64_t>{one.ids}, ones}, with));
+    const std::span<const std::int64_t> ids{one.ids.data(), slots};
+    one.rows.emplace(moe_.dispatch({static_cast<const token*>(args.x.data()), args.x.elements()},
+                                   {ids, std::span{ones_}.first(slots)}, with));
     one.at = stage::received;
     return result(one, args);
   }
 
   elastic_combine_result combine(const elastic_combine_args& args) override {
     constexpr std::string_view call = "combine";
-    batch& one = at(args.handle.number);
-    const argument handle{call, "handle"};
-    handle.require(one.number == args.handle.number && one.at == stage::received, "is of dispatch ",
-                   args.handle.number, ", which is combined already or replaced by dispatch ",
-                   one.number, "; expected one that is neither");
-    const std::size_t rows = args.handle.num_expanded_tokens;
+    batch& one = slots_.received({call, "handle"}, args.handle.batch.number());
+    const std::size_t rows = rows_and_gaps(one);
     require_form({call, "x"}, args.x, {{dtype::bfloat16}, {rows, shape().hidden}, false});
     require_form_if_given({call, "topk_weights"}, args.topk_weights, {{dtype::float32}, {rows}});
     const argument weights{call, "topk_weights"};
@@ -137,44 +108,37 @@ class expanded_exchange final : public expanded_channel {
     one.weighted = static_cast<bool>(args.topk_weights);
     send_outputs(one, args);
     one.at = stage::returning;
-    moe_.combine_send(*one.rows, options(one));
+    moe_.combine_send(*one.rows, options_of(one));
     elastic_combine_result made;
     made.combined_x = {one.combined.get(), dtype::bfloat16, {one.tokens, shape().hidden}};
     if (one.weighted)
       made.combined_topk_weights = {
           one.combined_weights.get(), dtype::float32, {one.tokens, shape().top_k}};
     if (args.async_with_compute_stream)
-      made.event = event_overlap{{this, one.number}};
+      made.event = event_overlap{{this, 2 * one.number + 1}};
     else
       receive_outputs(one);
     return made;
   }
 
-  void receive(std::uint64_t number) override { receive_outputs(at(number)); }
-  [[nodiscard]] bool is_pending(std::uint64_t number) const noexcept override {
-    const batch& one = *batches_[number % batches_.size()];
-    return one.number == number && one.at == stage::returning;
+  void receive(std::uint64_t operation) override { receive_outputs(slots_.pending(operation)); }
+  [[nodiscard]] bool is_pending(std::uint64_t operation) const noexcept override {
+    return slots_.is_pending(operation);
   }
 
  private:
-  enum class stage { idle, received, returning };
-
-  struct batch {
+  struct batch : batch_state {
     explicit batch(const expanded_exchange& of)
-        : sources{of.comm_.size(), of.max_tokens_, of.shape().top_k},
+        : ids(of.max_tokens_ * of.shape().top_k),
+          sources{of.comm_.size(), of.max_tokens_, of.shape().top_k},
           ends(of.local_experts_),
           counts(of.local_experts_),
           aligned(of.local_experts_),
           weights{std::make_unique_for_overwrite<float[]>(
               of.shape().weighted ? of.moe_.map().row_capacity : 0)},
           combined{std::make_unique_for_overwrite<bf16[]>(of.max_tokens_ * of.shape().hidden)},
-          combined_weights{
-              std::make_unique_for_overwrite<float[]>(of.max_tokens_ * of.shape().top_k)} {}
+          combined_weights{std::make_unique_for_overwrite<float[]>(ids.size())} {}
 
-    stage at = stage::idle;
-    std::uint64_t number = 0;
-    std::size_t tokens = 0;
-    std::optional<deadline> until;
     std::optional<moe::received<Codec>> rows;
     std::vector<std::int64_t> ids;
     source_metadata sources;
@@ -188,17 +152,12 @@ class expanded_exchange final : public expanded_channel {
     bool weighted = false;
   };
 
-  [[nodiscard]] batch& at(std::uint64_t number) { return *batches_[number % batches_.size()]; }
-  [[nodiscard]] std::size_t set_of(const batch& one) const noexcept {
-    return one.number % batches_.size();
-  }
+  /// The array at this offset of the batch's part of the window.
   [[nodiscard]] std::byte* part(const batch& one, std::size_t offset) noexcept {
-    return moe_.memory().local().data() + offset + set_of(one) * moe_.map().set_bytes;
+    return part_of(moe_, slots_.set_of(one), offset);
   }
-  [[nodiscard]] static moe::call_options options(const batch& one) {
-    moe::call_options with;
-    with.until = one.until;
-    return with;
+  [[nodiscard]] std::size_t rows_and_gaps(const batch& one) const noexcept {
+    return one.rows->all_rows().size_bytes() / Codec::row_bytes(shape().hidden);
   }
   /// Calls `visit(number among all rows, rows of its expert, number among those)`.
   template <class Visit>
@@ -209,7 +168,7 @@ class expanded_exchange final : public expanded_channel {
 
   [[nodiscard]] elastic_dispatch_result result(batch& one, const elastic_dispatch_args& args) {
     const std::size_t hidden = shape().hidden;
-    const std::size_t all = one.rows->all_rows().size_bytes() / Codec::row_bytes(hidden);
+    const std::size_t all = rows_and_gaps(one);
     for (std::size_t e = 0; e < local_experts_; ++e) {
       const auto& rows = one.rows->experts()[e];
       one.counts[e] = static_cast<std::int32_t>(rows.count());
@@ -241,8 +200,7 @@ class expanded_exchange final : public expanded_channel {
                    .recv_src_metadata = {one.sources.table(),
                                          dtype::int32,
                                          {one.sources.count(), one.sources.width()}},
-                   .channel = this,
-                   .number = one.number};
+                   .batch = {this, one.number}};
     return made;
   }
 
@@ -264,22 +222,22 @@ class expanded_exchange final : public expanded_channel {
       if (!one.weighted) return;
       const moe::row_origin from = rows.origin(i);
       const errc code =
-          weights_home_.send(set_of(one), row, from.rank, from.token * shape().top_k + from.slot,
-                             weights.subspan(row, 1));
+          weights_home_.send(slots_.set_of(one), row, from.rank,
+                             from.token * shape().top_k + from.slot, weights.subspan(row, 1));
       if (code != errc::ok) comm_.fail(code, "combine: a put of topk_weights failed");
     });
   }
 
   void receive_outputs(batch& one) {
-    moe::call_options with = options(one);
+    moe::call_options with = options_of(one);
     for (std::size_t b = 0; b < one.bias.size(); ++b)
       if (one.bias[b]) with.terms.bias[b] = one.bias[b].template values<bf16>();
     one.at = stage::idle;  // Whatever comes of it.
     moe_.combine_recv(*one.rows, {one.combined.get(), one.tokens * shape().hidden}, with);
     if (!one.weighted) return;
-    for (std::size_t slot = 0; slot < one.ids.size(); ++slot)
+    for (std::size_t slot = 0; slot < one.tokens * shape().top_k; ++slot)
       one.combined_weights[slot] =
-          one.ids[slot] < 0 ? 0.0F : weights_home_.at(set_of(one), slot).front();
+          one.ids[slot] < 0 ? 0.0F : weights_home_.at(slots_.set_of(one), slot).front();
   }
 
   communicator<Transport>& comm_;
@@ -288,8 +246,7 @@ class expanded_exchange final : public expanded_channel {
   words_home<Transport> weights_home_;
   std::size_t local_experts_;
   std::vector<float> ones_;
-  std::vector<std::unique_ptr<batch>> batches_;
-  std::uint64_t sent_ = 0;
+  batch_slots<batch> slots_;
 };
 
 }  // namespace peerbus::deep_ep::detail

@@ -13,15 +13,14 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Counts where tokens go. No communication. Throws: `error` invalid_argument for ids out of range,
-/// which DeepEP passes over.
+/// Counts where tokens go, into `counted`, which the result keeps. No communication. Throws:
+/// `error` invalid_argument for ids out of range, which DeepEP passes over.
 inline dispatch_layout layout_of(const const_tensor& topk_idx, std::size_t num_experts,
-                                 std::size_t ranks) {
+                                 std::size_t ranks, std::shared_ptr<normal_routing> counted) {
   constexpr std::string_view call = "get_dispatch_layout";
   require_form({call, "topk_idx"}, topk_idx, {{dtype::int64, dtype::int32}, {any, any}});
   const argument experts{call, "num_experts"};
   experts.require(num_experts != 0, "is 0, expected at least 1");
-  auto counted = std::make_shared<normal_routing>();
   counted->tokens = topk_idx.size(0);
   counted->top_k = topk_idx.size(1);
   counted->experts = num_experts;

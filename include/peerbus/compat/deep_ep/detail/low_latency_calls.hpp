@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/channel_set.hpp>
 #include <peerbus/compat/deep_ep/detail/check_target.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_exchange.hpp>
@@ -35,6 +34,8 @@ class low_latency_calls {
     require_form({call, "x"}, args.x, {{dtype::bfloat16}, {any, any}});
     require_form({call, "topk_idx"}, args.topk_idx,
                  {{dtype::int64, dtype::int32}, {args.x.size(0), any}});
+    const argument experts{call, "num_experts"};
+    experts.require(args.num_experts != 0, "is 0, expected at least 1");
     const argument scales{call, "use_ue8m0"};
     scales.require(!args.use_ue8m0 || (args.use_fp8 && args.round_scale),
                    "is true, expected use_fp8 and round_scale with it");
@@ -42,22 +43,22 @@ class low_latency_calls {
     rounded.require(!args.round_scale || args.use_fp8, "is true, expected use_fp8 with it");
     require_one_way(call, args.async_finish, args.return_recv_hook);
     check_target(options_, comm_.size(), args);
-    low_latency_channel& channel =
-        channel_for({format_of(args), args.num_max_dispatch_tokens_per_rank, args.x.size(1),
-                     args.num_experts, args.topk_idx.size(1)},
-                    args.until);
     require_form_if_given({call, "cumulative_local_expert_recv_stats"},
                           args.cumulative_local_expert_recv_stats,
                           {{dtype::int32}, {local_experts(args.num_experts)}});
     require_form_if_given({call, "dispatch_wait_recv_cost_stats"},
                           args.dispatch_wait_recv_cost_stats, {{dtype::int64}, {comm_.size()}});
+    low_latency_channel& channel =
+        channel_for({format_of(args), args.num_max_dispatch_tokens_per_rank, args.x.size(1),
+                     args.num_experts, args.topk_idx.size(1)},
+                    args.until);
     return channel.dispatch(args, masks_.now());
   }
 
   [[nodiscard]] low_latency_combine_result combine(const low_latency_combine_args& args) {
     constexpr std::string_view call = "low_latency_combine";
-    low_latency_channel& channel = own_channel({call, "handle"}, args.handle);
-    const low_latency_shape& shape = channel.shape();
+    low_latency_channel& channel = channels_.of({call, "handle"}, args.handle.batch);
+    const low_latency_key& shape = channel.shape();
     const argument logfmt{call, "use_logfmt"};
     logfmt.refuse_if_given(args.use_logfmt, "outputs travel as bf16; leave it out");
     require_one_way(call, args.async_finish, args.return_recv_hook);
@@ -75,17 +76,15 @@ class low_latency_calls {
 
   [[nodiscard]] tensor combine_buffer(const low_latency_handle& handle) {
     const argument what{"get_next_low_latency_combine_buffer", "handle"};
-    return own_channel(what, handle).combine_buffer(what, handle.batch.number());
+    return channels_.of(what, handle.batch).combine_buffer(what, handle.batch.number());
   }
 
   void clean(std::size_t max_tokens, std::size_t hidden, std::size_t experts) {
-    for (const auto& one : channels_)
-      if (one->anything_pending())
-        throw error{
-            errc::invalid_argument,
-            "clean_low_latency_buffer: a hook or event was not called, expected all before"};
-    std::erase_if(channels_, [&](const auto& one) {
-      const low_latency_shape& shape = one->shape();
+    if (channels_.anything_pending())
+      throw error{errc::invalid_argument,
+                  "clean_low_latency_buffer: a hook or event was not called, expected all before"};
+    channels_.erase_if([&](const low_latency_channel& one) {
+      const low_latency_key& shape = one.shape();
       return shape.max_tokens != max_tokens || shape.hidden != hidden || shape.experts != experts;
     });
     comm_.barrier();
@@ -95,10 +94,10 @@ class low_latency_calls {
   [[nodiscard]] const rank_masks& masks() const noexcept { return masks_; }
 
  private:
-  static row_format format_of(const low_latency_dispatch_args& args) noexcept {
-    if (!args.use_fp8) return row_format::bf16;
-    if (args.use_ue8m0) return row_format::fp8_ue8m0;
-    return args.round_scale ? row_format::fp8_rounded : row_format::fp8;
+  static wire_format format_of(const low_latency_dispatch_args& args) noexcept {
+    if (!args.use_fp8) return wire_format::bf16;
+    if (args.use_ue8m0) return wire_format::fp8_ue8m0;
+    return args.round_scale ? wire_format::fp8_rounded : wire_format::fp8;
   }
 
   static void require_one_way(std::string_view call, bool async_finish, bool return_recv_hook) {
@@ -111,42 +110,31 @@ class low_latency_calls {
     return moe::expert_placement{experts, comm_.size()}.count(comm_.rank());
   }
 
-  [[nodiscard]] low_latency_channel& own_channel(const argument& what,
-                                                 const low_latency_handle& handle) const {
-    const pending_operations* const owner = handle.batch.owner();
-    const auto found = std::find_if(channels_.begin(), channels_.end(),
-                                    [&](const auto& one) { return one.get() == owner; });
-    what.require(found != channels_.end(),
-                 "is of another buffer, or of before a clean_low_latency_buffer for another shape; "
-                 "expected one of this buffer's low_latency_dispatch");
-    return **found;
-  }
-
   /// Collective when a shape is new.
-  [[nodiscard]] low_latency_channel& channel_for(const low_latency_shape& shape,
+  [[nodiscard]] low_latency_channel& channel_for(const low_latency_key& shape,
                                                  const std::optional<deadline>& until) {
-    for (const auto& one : channels_)
-      if (one->shape() == shape) return *one;
-    switch (shape.format) {
-      case row_format::bf16: return add<codec::bf16>(shape, until);
-      case row_format::fp8: return add<codec::fp8_e4m3_per_128_f32>(shape, until);
-      case row_format::fp8_rounded: return add<codec::fp8_e4m3_per_128_rounded_f32>(shape, until);
-      case row_format::fp8_ue8m0: break;
-    }
-    return add<codec::fp8_e4m3_per_128_ue8m0>(shape, until);
+    return channels_.for_shape(shape, [&]() -> std::unique_ptr<low_latency_channel> {
+      switch (shape.format) {
+        case wire_format::bf16: return made<codec::bf16>(shape, until);
+        case wire_format::fp8: return made<codec::fp8_e4m3_per_128_f32>(shape, until);
+        case wire_format::fp8_rounded:
+          return made<codec::fp8_e4m3_per_128_rounded_f32>(shape, until);
+        case wire_format::fp8_ue8m0: break;
+      }
+      return made<codec::fp8_e4m3_per_128_ue8m0>(shape, until);
+    });
   }
   template <class Codec>
-  low_latency_channel& add(const low_latency_shape& shape, const std::optional<deadline>& until) {
-    channels_.push_back(std::make_unique<low_latency_exchange<Transport, Codec>>(
+  [[nodiscard]] auto made(const low_latency_key& shape, const std::optional<deadline>& until) {
+    return std::make_unique<low_latency_exchange<Transport, Codec>>(
         comm_, shape, options_.in_flight, options_.zero_copy,
-        until.value_or(comm_.default_deadline())));
-    return *channels_.back();
+        until.value_or(comm_.default_deadline()));
   }
 
   communicator<Transport>& comm_;
   buffer_options options_;
   rank_masks masks_;
-  std::vector<std::unique_ptr<low_latency_channel>> channels_;
+  channel_set<low_latency_channel> channels_;
 };
 
 }  // namespace peerbus::deep_ep::detail

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <peerbus/compat/deep_ep/argument.hpp>
-#include <peerbus/compat/deep_ep/event.hpp>
+#include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
 #include <peerbus/compat/deep_ep/low_latency.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/bf16.hpp>
@@ -17,16 +17,16 @@
 namespace peerbus::deep_ep::detail {
 
 /// How rows of low-latency dispatches look.
-enum class row_format : std::uint8_t { bf16, fp8, fp8_rounded, fp8_ue8m0 };
+enum class wire_format : std::uint8_t { bf16, fp8, fp8_rounded, fp8_ue8m0 };
 
 /// What low-latency calls must have in common to share memory.
-struct low_latency_shape {
-  row_format format = row_format::bf16;
+struct low_latency_key {
+  wire_format format = wire_format::bf16;
   std::size_t max_tokens = 0;
   std::size_t hidden = 0;
   std::size_t experts = 0;
   std::size_t top_k = 0;
-  friend bool operator==(const low_latency_shape&, const low_latency_shape&) = default;
+  friend bool operator==(const low_latency_key&, const low_latency_key&) = default;
 };
 
 /// Which ranks this one sends nothing to, [ranks], 1: masked; empty: all take part.
@@ -35,9 +35,9 @@ using rank_mask = std::span<const std::int32_t>;
 /// Low-latency calls of one shape, whatever carries them.
 class low_latency_channel : public pending_operations {
  public:
-  explicit low_latency_channel(const low_latency_shape& shape) : shape_{shape} {}
+  explicit low_latency_channel(const low_latency_key& shape) : shape_{shape} {}
 
-  [[nodiscard]] const low_latency_shape& shape() const noexcept { return shape_; }
+  [[nodiscard]] const low_latency_key& shape() const noexcept { return shape_; }
 
   virtual low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args,
                                                rank_mask masked) = 0;
@@ -48,12 +48,12 @@ class low_latency_channel : public pending_operations {
   [[nodiscard]] virtual bool anything_pending() const noexcept = 0;
 
  private:
-  low_latency_shape shape_;
+  low_latency_key shape_;
 };
 
 /// What a low-latency batch has besides the exchange's memory; taken once, used again and again.
 struct low_latency_arrays {
-  low_latency_arrays(const low_latency_shape& shape, std::size_t ranks, std::size_t local_experts,
+  low_latency_arrays(const low_latency_key& shape, std::size_t ranks, std::size_t local_experts,
                      std::size_t scale_bytes)
       : recv_count(local_experts),
         layout_range(local_experts * ranks),

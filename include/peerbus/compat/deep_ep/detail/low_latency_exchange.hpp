@@ -14,11 +14,15 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/batch_slots.hpp>
 #include <peerbus/compat/deep_ep/detail/column_major.hpp>
+#include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
+#include <peerbus/compat/deep_ep/size_hint.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/moe/detail/made_together.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
@@ -31,44 +35,43 @@ template <transport Transport, token_codec Codec>
 class low_latency_exchange final : public low_latency_channel {
  public:
   /// Collective, as the exchange's constructor.
-  low_latency_exchange(communicator<Transport>& comm, const low_latency_shape& shape,
+  low_latency_exchange(communicator<Transport>& comm, const low_latency_key& shape,
                        std::size_t in_flight, bool zero_copy, deadline until)
       : low_latency_channel{shape},
         comm_{comm},
         zero_copy_{zero_copy},
         scale_words_{Codec::scale_bytes(shape.hidden) / sizeof(std::uint32_t)},
         moe_{comm,
-             {.experts = shape.experts,
-              .hidden = shape.hidden,
-              .top_k = shape.top_k,
-              .max_tokens = shape.max_tokens,
-              .in_flight = in_flight,
-              .outputs = zero_copy ? moe::outputs_at::expert : moe::outputs_at::home},
+             exchange_for({.num_max_dispatch_tokens_per_rank = shape.max_tokens,
+                           .hidden = shape.hidden,
+                           .num_ranks = comm.size(),
+                           .num_experts = shape.experts,
+                           .num_topk = shape.top_k,
+                           .in_flight = in_flight,
+                           .zero_copy = zero_copy}),
              {},
              {},
              until},
         local_experts_{moe_.placement().count(comm.rank())},
-        no_weights_(shape.max_tokens * shape.top_k) {
-    for (std::size_t i = 0; i < in_flight; ++i)
-      batches_.emplace_back(
-          low_latency_arrays{shape, comm.size(), local_experts_, Codec::scale_bytes(shape.hidden)});
-  }
+        no_weights_(shape.max_tokens * shape.top_k),
+        slots_{moe::detail::made_together(comm, "the arrays of low-latency calls", until, [&] {
+          std::vector<batch> made;
+          for (std::size_t i = 0; i < in_flight; ++i)
+            made.emplace_back(low_latency_arrays{shape, comm.size(), local_experts_,
+                                                 Codec::scale_bytes(shape.hidden)});
+          return batch_slots<batch>{"low_latency_", std::move(made)};
+        })} {}
 
   low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args,
                                        rank_mask masked) override {
-    batch& one = at(sent_ + 1);
-    if (one.at == stage::sent || one.at == stage::returning) never_received(one);
+    batch& one = slots_.next();
     const std::size_t tokens = args.x.size(0);
     const auto routed = read_routing(args.topk_idx, tokens, masked, one.arrays);
     const auto weights = std::span{no_weights_}.first(std::min(routed.size(), no_weights_.size()));
-    // From here on the exchange counts this dispatch, whatever comes of it.
-    one.number = ++sent_;
-    one.at = stage::idle;
-    one.tokens = tokens;
-    one.until = args.until;
+    slots_.begin(one, tokens, args.until);
     one.received = args.cumulative_local_expert_recv_stats;
     one.waited = args.dispatch_wait_recv_cost_stats;
-    one.ticket = moe_.dispatch_send(args.x.values<bf16>(), {routed, weights}, options(one));
+    one.ticket = moe_.dispatch_send(args.x.values<bf16>(), {routed, weights}, options_of(one));
     one.at = stage::sent;
     if (!args.return_recv_hook && !args.async_finish) receive_rows(one);
     return result(one, args);
@@ -76,7 +79,7 @@ class low_latency_exchange final : public low_latency_channel {
 
   low_latency_combine_result combine(const low_latency_combine_args& args) override {
     constexpr std::string_view call = "low_latency_combine";
-    batch& one = received_batch({call, "handle"}, args.handle.batch.number());
+    batch& one = slots_.received({call, "handle"}, args.handle.batch.number());
     require_same_routing({call, "topk_idx"}, one, args.topk_idx);
     const std::size_t tokens = one.tokens;
     require_form({call, "topk_weights"}, args.topk_weights,
@@ -90,7 +93,7 @@ class low_latency_exchange final : public low_latency_channel {
     one.waited = args.combine_wait_recv_cost_stats;
     place_outputs(one, args);
     one.at = stage::returning;
-    moe_.combine_send(*one.rows, options(one));
+    moe_.combine_send(*one.rows, options_of(one));
     const pending_operation rest{this, 2 * one.number + 1};
     if (args.return_recv_hook) return {one.out, {}, recv_hook{rest}};
     if (args.async_finish) return {one.out, event_overlap{rest}, {}};
@@ -99,7 +102,7 @@ class low_latency_exchange final : public low_latency_channel {
   }
 
   [[nodiscard]] tensor combine_buffer(const argument& handle, std::uint64_t number) override {
-    const batch& one = received_batch(handle, number);
+    const batch& one = slots_.received(handle, number);
     handle.require(zero_copy_,
                    "is of a buffer whose outputs lie at their home ranks, expected one made with "
                    "buffer_options{.zero_copy = true}");
@@ -108,84 +111,37 @@ class low_latency_exchange final : public low_latency_channel {
             {local_experts_, rows_per_expert(), shape().hidden}};
   }
 
-  // --- hooks and events: operation 2n is dispatch n, 2n + 1 its combine --------------------------
+  // --- hooks and events --------------------------------------------------------------------------
 
   void receive(std::uint64_t operation) override {
-    batch& one = at(operation / 2);
-    const std::string_view name =
-        operation % 2 == 0 ? "low_latency_dispatch" : "low_latency_combine";
-    if (!is_pending(operation))
-      throw error{errc::invalid_argument,
-                  concat("hook of ", name, " ", operation / 2,
-                         " was called, expected it once: ", "its results are received already")};
+    batch& one = slots_.pending(operation);
     operation % 2 == 0 ? receive_rows(one) : receive_outputs(one);
   }
   [[nodiscard]] bool is_pending(std::uint64_t operation) const noexcept override {
-    const batch& one = batches_[operation / 2 % batches_.size()];
-    return one.number == operation / 2 &&
-           one.at == (operation % 2 == 0 ? stage::sent : stage::returning);
+    return slots_.is_pending(operation);
   }
   [[nodiscard]] bool anything_pending() const noexcept override {
-    return std::any_of(batches_.begin(), batches_.end(), [](const batch& one) {
-      return one.at == stage::sent || one.at == stage::returning;
-    });
+    return slots_.anything_pending();
   }
 
  private:
-  enum class stage { idle, sent, received, returning };
-  using received_type = moe::received<Codec>;
-
-  struct batch {
+  struct batch : batch_state {
     explicit batch(low_latency_arrays&& memory) : arrays{std::move(memory)} {}
 
     low_latency_arrays arrays;
-    stage at = stage::idle;
-    std::uint64_t number = 0;
-    std::size_t tokens = 0;
-    std::optional<deadline> until;
     moe::ticket ticket;
-    std::optional<received_type> rows;
+    std::optional<moe::received<Codec>> rows;
     tensor received;  ///< statistics
-    tensor waited;
     const_tensor weights;
     tensor out;
   };
 
-  [[nodiscard]] batch& at(std::uint64_t number) { return batches_[number % batches_.size()]; }
   [[nodiscard]] std::size_t rows_per_expert() const noexcept {
     return comm_.size() * shape().max_tokens;
   }
   /// The array at this offset of the batch's part of the window.
   [[nodiscard]] std::byte* part(const batch& one, std::size_t offset) noexcept {
-    const std::size_t set = one.number % batches_.size();
-    return moe_.memory().local().data() + offset + set * moe_.map().set_bytes;
-  }
-  [[nodiscard]] static moe::call_options options(const batch& one) {
-    moe::call_options with;
-    with.until = one.until;
-    if (one.waited) with.waited = one.waited.template values<std::int64_t>();
-    return with;
-  }
-
-  [[noreturn]] void never_received(const batch& one) const {
-    throw error{errc::invalid_argument,
-                concat("low_latency_dispatch ", sent_ + 1, ": the hook or event of low_latency_",
-                       one.at == stage::sent ? "dispatch " : "combine ", one.number,
-                       " was never called; expected it before its memory is used again (in_flight ",
-                       batches_.size(), ")")};
-  }
-
-  /// The batch of a handle, its rows in and not combined yet.
-  [[nodiscard]] batch& received_batch(const argument& handle, std::uint64_t number) {
-    batch& one = at(number);
-    handle.require(number != 0 && one.number == number, "is of low_latency_dispatch ", number,
-                   ", which ", one.number, " has replaced; expected one of the latest ",
-                   batches_.size());
-    handle.require(one.at != stage::sent, "is of low_latency_dispatch ", number,
-                   ", whose hook or event was not called; expected that first");
-    handle.require(one.at == stage::received, "is of low_latency_dispatch ", number,
-                   ", which is combined already or was refused; expected one that is not");
-    return one;
+    return part_of(moe_, slots_.set_of(one), offset);
   }
 
   // --- dispatch ----------------------------------------------------------------------------------
@@ -209,18 +165,9 @@ class low_latency_exchange final : public low_latency_channel {
     return std::span{arrays.routed}.first(kept);
   }
 
-  template <class Visit>
-  static void for_each_id(const const_tensor& topk_idx, std::size_t count, Visit&& visit) {
-    if (topk_idx.type() == dtype::int64)
-      for (std::size_t i = 0; i < count; ++i) visit(i, topk_idx.as<std::int64_t>()[i]);
-    else
-      for (std::size_t i = 0; i < count; ++i)
-        visit(i, std::int64_t{topk_idx.as<std::int32_t>()[i]});
-  }
-
   void receive_rows(batch& one) {
     one.at = stage::idle;  // Should it fail.
-    one.rows.emplace(moe_.dispatch_recv(one.ticket, options(one)));
+    one.rows.emplace(moe_.dispatch_recv(one.ticket, options_of(one)));
     low_latency_arrays& arrays = one.arrays;
     const std::size_t ranks = comm_.size();
     for (std::size_t e = 0; e < local_experts_; ++e) {
@@ -253,10 +200,11 @@ class low_latency_exchange final : public low_latency_channel {
                    dtype_of<typename Codec::element>,
                    {local_experts_, rows, shape().hidden}};
     if (scale_words_ != 0)
-      made.recv_x_scales = {arrays.scales.get(),
-                            shape().format == row_format::fp8_ue8m0 ? dtype::int32 : dtype::float32,
-                            {local_experts_, rows, scale_words_},
-                            {rows * scale_words_, 1, rows}};
+      made.recv_x_scales = {
+          arrays.scales.get(),
+          shape().format == wire_format::fp8_ue8m0 ? dtype::int32 : dtype::float32,
+          {local_experts_, rows, scale_words_},
+          {rows * scale_words_, 1, rows}};
     made.recv_count = view(arrays.recv_count, {local_experts_});
     made.handle = {{arrays.src_info.get(), dtype::int32, {local_experts_, rows}},
                    view(arrays.layout_range, {local_experts_, comm_.size()}),
@@ -303,10 +251,10 @@ class low_latency_exchange final : public low_latency_channel {
   }
 
   void receive_outputs(batch& one) {
-    moe::call_options with = options(one);
+    moe::call_options with = options_of(one);
     with.terms.weights = one.weights.template values<float>();
+    one.at = stage::idle;  // Whatever comes of it.
     moe_.combine_recv(*one.rows, one.out.template values<bf16>(), with);
-    one.at = stage::idle;
   }
 
   communicator<Transport>& comm_;
@@ -315,8 +263,7 @@ class low_latency_exchange final : public low_latency_channel {
   moe::exchange<Transport, Codec, moe::padded> moe_;
   std::size_t local_experts_;
   std::vector<float> no_weights_;
-  std::vector<batch> batches_;
-  std::uint64_t sent_ = 0;
+  batch_slots<batch> slots_;
 };
 
 }  // namespace peerbus::deep_ep::detail

@@ -7,17 +7,17 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <peerbus/codec/as_given.hpp>
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/nothing.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/channel_set.hpp>
 #include <peerbus/compat/deep_ep/detail/check_target.hpp>
+#include <peerbus/compat/deep_ep/detail/layout.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_exchange.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
@@ -34,6 +34,10 @@ class normal_calls {
  public:
   normal_calls(communicator<Transport>& comm, const buffer_options& options)
       : comm_{comm}, options_{options} {}
+
+  [[nodiscard]] dispatch_layout layout(const const_tensor& topk_idx, std::size_t num_experts) {
+    return layout_of(topk_idx, num_experts, comm_.size(), pool_.take());
+  }
 
   [[nodiscard]] dispatch_result dispatch(const dispatch_args& args) {
     check_common("dispatch", args);
@@ -61,13 +65,16 @@ class normal_calls {
     require_own(handle, *args.handle.routing);
     normal_routing& routing = *args.handle.routing;
     check_target(options_, comm_.size(), args, routing);
-    if (routing.channel == nullptr || !routing.channel->ready(routing.number)) {
-      require_form({"combine", "x"}, args.x, {{dtype::bfloat16}, {any, any}, false});
-      channel_for({payload::nothing, args.x.size(1), routing.experts, routing.top_k, 0, 0},
-                  args.until)
-          .prepare(routing, args.until);
+    check_combine(args, routing);
+    // Every owner of a routing's dispatches is a channel of this buffer.
+    auto* channel = static_cast<normal_channel*>(routing.latest.owner());
+    if (channel == nullptr || !channel->ready(routing.latest.number()) ||
+        channel->shape().hidden != args.x.size(1)) {
+      channel = &channel_for(
+          {payload::nothing, args.x.size(1), routing.experts, routing.top_k, 0, 0}, args.until);
+      channel->prepare(routing, args.until);
     }
-    return routing.channel->combine(args, routing);
+    return channel->combine(args, routing);
   }
 
  private:
@@ -95,8 +102,22 @@ class normal_calls {
     scales.require(args.x_scales.elements() == 0 || args.x_scales.data() != nullptr, "is at null");
   }
 
+  static void check_combine(const combine_args& args, const normal_routing& routing) {
+    constexpr std::string_view combine = "combine";
+    require_form({combine, "x"}, args.x, {{dtype::bfloat16}, {routing.rows, any}, false});
+    const argument weights{combine, "topk_weights"};
+    weights.require(!args.topk_weights || routing.by_experts,
+                    "is given, expected none, as the handle's dispatch had no topk_idx");
+    require_form_if_given(weights, args.topk_weights,
+                          {{dtype::float32}, {routing.rows, routing.top_k}});
+    for (const const_tensor& bias : args.bias)
+      require_form_if_given({combine, "bias"}, bias,
+                            {{dtype::bfloat16}, {routing.tokens, args.x.size(1)}});
+  }
+
   void require_own(const argument& handle, const normal_routing& routing) const {
-    handle.require(routing.buffer == this, "is of another buffer, expected one of this buffer");
+    handle.require(routing.buffer.lock() == self_,
+                   "is of another buffer, expected one of this buffer");
   }
 
   [[nodiscard]] std::shared_ptr<normal_routing> known_routing(const dispatch_args& args) const {
@@ -115,6 +136,9 @@ class normal_calls {
     const argument worst{call, "num_worst_tokens"};
     worst.require(args.num_worst_tokens == 0, "is ", args.num_worst_tokens,
                   " beside a handle, expected 0");
+    const argument alignment{call, "expert_alignment"};
+    alignment.require(args.expert_alignment == 1, "is ", args.expert_alignment,
+                      " beside a handle, expected 1: no list comes back");
     const argument handle{call, "handle"};
     require_own(handle, *args.handle.routing);
     handle.require(args.handle.routing->tokens == args.x.size(0), "is of ",
@@ -134,12 +158,18 @@ class normal_calls {
                  {{dtype::boolean}, {tokens, ranks}});
     require_form({call, "num_tokens_per_expert"}, args.num_tokens_per_expert,
                  {{dtype::int32}, {any}});
+    const argument listed{call, "num_tokens_per_expert"};
+    listed.require(args.num_tokens_per_expert.size(0) != 0, "is ",
+                   args.num_tokens_per_expert.describe(), ", expected at least one expert");
+    constexpr std::size_t most_alignment = std::size_t{1} << 24U;  // As of a compact layout.
     const argument alignment{call, "expert_alignment"};
-    alignment.require(args.expert_alignment != 0, "is 0, expected at least 1");
+    alignment.require(args.expert_alignment >= 1 && args.expert_alignment <= most_alignment, "is ",
+                      args.expert_alignment, ", expected 1 to ", most_alignment);
     const argument worst{call, "num_worst_tokens"};
     const std::size_t most = ranks * options_.num_max_tokens_per_rank;
-    worst.require(args.num_worst_tokens <= most, "is ", args.num_worst_tokens,
-                  ", expected at most ranks x num_max_tokens_per_rank, ", most);
+    // Fewer might not hold what comes, which is known only when all ranks have sent.
+    worst.require(args.num_worst_tokens == 0 || args.num_worst_tokens == most, "is ",
+                  args.num_worst_tokens, ", expected 0 or ranks x num_max_tokens_per_rank, ", most);
     worst.require(args.num_worst_tokens == 0 || args.topk_idx, "is ", args.num_worst_tokens,
                   " without topk_idx, expected both, as rows that did not come are told by -1");
     const argument weights{call, "topk_weights"};
@@ -147,7 +177,7 @@ class normal_calls {
                     args.topk_weights, " but topk_idx is ", args.topk_idx,
                     ", expected both or neither");
     auto routing = pool_.take();
-    routing->buffer = this;
+    routing->buffer = self_;
     routing->tokens = tokens;
     routing->listed_experts = args.num_tokens_per_expert.size(0);
     routing->by_experts = static_cast<bool>(args.topk_idx);
@@ -195,6 +225,12 @@ class normal_calls {
     }
     static_cast<void>(routing.count_ranks(ranks));
     check_per_rank(args, routing);
+    const argument per_expert{call, "num_tokens_per_expert"};
+    for (std::size_t e = 0; e < routing.listed_experts; ++e) {
+      const std::int32_t count = args.num_tokens_per_expert.as<std::int32_t>()[e];
+      per_expert.require(count >= 0 && static_cast<std::size_t>(count) <= routing.tokens, "is ",
+                         count, " for expert ", e, ", expected 0 to x's ", routing.tokens);
+    }
   }
 
   static void check_per_rank(const dispatch_args& args, const normal_routing& routing) {
@@ -219,27 +255,28 @@ class normal_calls {
   /// Collective when a shape is new.
   [[nodiscard]] normal_channel& channel_for(const normal_shape& shape,
                                             const std::optional<deadline>& until) {
-    for (const auto& one : channels_)
-      if (one->shape() == shape) return *one;
-    switch (shape.rows) {
-      case payload::bf16: return add<codec::bf16>(shape, until);
-      case payload::bytes: return add<codec::fp8_e4m3_as_given>(shape, until);
-      case payload::nothing: break;
-    }
-    return add<codec::nothing>(shape, until);
+    return channels_.for_shape(shape, [&]() -> std::unique_ptr<normal_channel> {
+      switch (shape.rows) {
+        case payload::bf16: return made<codec::bf16>(shape, until);
+        case payload::bytes: return made<codec::fp8_e4m3_as_given>(shape, until);
+        case payload::nothing: break;
+      }
+      return made<codec::nothing>(shape, until);
+    });
   }
   template <class Codec>
-  normal_channel& add(const normal_shape& shape, const std::optional<deadline>& until) {
-    channels_.push_back(std::make_unique<normal_exchange<Transport, Codec>>(
+  [[nodiscard]] auto made(const normal_shape& shape, const std::optional<deadline>& until) {
+    return std::make_unique<normal_exchange<Transport, Codec>>(
         comm_, shape, options_.num_max_tokens_per_rank, options_.in_flight,
-        until.value_or(comm_.default_deadline())));
-    return *channels_.back();
+        until.value_or(comm_.default_deadline()));
   }
 
   communicator<Transport>& comm_;
   buffer_options options_;
   routing_pool pool_;
-  std::vector<std::unique_ptr<normal_channel>> channels_;
+  channel_set<normal_channel> channels_;
+  /// What handles know this buffer by, which they may outlive.
+  std::shared_ptr<const char> self_ = std::make_shared<const char>('\0');
 };
 
 }  // namespace peerbus::deep_ep::detail

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
-#include <peerbus/compat/deep_ep/event.hpp>
+#include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
 #include <peerbus/compat/deep_ep/normal.hpp>
 #include <peerbus/core/bf16.hpp>
 
@@ -54,6 +54,7 @@ struct normal_arrays {
                 std::size_t local_experts)
       : rank_prefix(ranks),
         per_expert(local_experts),
+        copies(max_tokens),
         recv_topk_idx{fresh<std::int64_t>(ranks * max_tokens * shape.top_k)},
         recv_src_idx{fresh<std::int32_t>(ranks * max_tokens)},
         scales{fresh<std::byte>(max_tokens * shape.scale_bytes)},
@@ -62,6 +63,7 @@ struct normal_arrays {
 
   std::vector<std::int32_t> rank_prefix;
   std::vector<std::int32_t> per_expert;
+  std::vector<std::uint32_t> copies;  ///< of each token: ranks that it went to
   std::unique_ptr<std::int64_t[]> recv_topk_idx;
   std::unique_ptr<std::int32_t[]> recv_src_idx;
   std::unique_ptr<std::byte[]> scales;  ///< of this rank's tokens, side by side

@@ -15,6 +15,7 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/batch_slots.hpp>
 #include <peerbus/compat/deep_ep/detail/expert_counts.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/words_home.hpp>
@@ -22,6 +23,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/moe/detail/made_together.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received_tokens.hpp>
@@ -53,20 +55,25 @@ class normal_exchange final : public normal_channel {
              {},
              until},
         weights_home_{comm,        in_flight, max_tokens * copies(), comm.size() * max_tokens,
-                      shape.top_k, until} {
-    std::size_t listed = moe_.placement().count(comm.rank());
-    if (shape.listed_experts != 0) {
-      counts_.emplace(comm, in_flight, shape.listed_experts, until);
-      listed = moe::expert_placement{shape.listed_experts, comm.size()}.count(comm.rank());
-    }
-    for (std::size_t i = 0; i < in_flight; ++i)
-      batches_.emplace_back(normal_arrays{shape, comm.size(), max_tokens, listed});
+                      shape.top_k, until},
+        slots_{moe::detail::made_together(comm, "the arrays of normal calls", until, [&] {
+          const std::size_t listed =
+              shape.listed_experts == 0 ? shape.experts : shape.listed_experts;
+          const moe::expert_placement placement{listed, comm.size()};
+          std::vector<batch> made;
+          for (std::size_t i = 0; i < in_flight; ++i)
+            made.emplace_back(
+                normal_arrays{shape, comm.size(), max_tokens, placement.count(comm.rank())});
+          return batch_slots<batch>{"", std::move(made)};
+        })} {
+    if (shape.listed_experts != 0) counts_.emplace(comm, in_flight, shape.listed_experts, until);
   }
 
   dispatch_result dispatch(const dispatch_args& args,
                            const std::shared_ptr<normal_routing>& routing, bool fresh) override {
-    batch& one = next("dispatch", args.until);
-    moe::call_options with = options(one);
+    batch& one = slots_.next();
+    slots_.begin(one, args.x.size(0), args.until);
+    moe::call_options with = options_of(one);
     if (shape().scale_bytes != 0) with.attachments[0] = side_by_side(args.x_scales, one);
     if (counts_ && fresh)
       require(counts_->post(one.number, args.num_tokens_per_expert.values<std::int32_t>()));
@@ -76,24 +83,18 @@ class normal_exchange final : public normal_channel {
   }
 
   void prepare(normal_routing& routing, const std::optional<deadline>& until) override {
-    batch& one = next("combine", until);
+    batch& one = slots_.next();
+    slots_.begin(one, routing.tokens, until);
     // What is in there is not read: it only says how many tokens there are.
     const std::span<const token> tokens{reinterpret_cast<const token*>(one.arrays.combined.get()),
                                         std::min(routing.tokens, max_tokens_) * shape().hidden};
-    receive_rows(one, tokens, routing, options(one));
+    receive_rows(one, tokens, routing, options_of(one));
   }
 
   combine_result combine(const combine_args& args, normal_routing& routing) override {
-    constexpr std::string_view call = "combine";
-    batch& one = at(routing.number);
+    batch& one = slots_.at(routing.latest.number());
     const std::size_t rows = one.rows->count();
     const std::size_t top_k = shape().top_k;
-    require_form({call, "x"}, args.x, {{dtype::bfloat16}, {rows, shape().hidden}, false});
-    require_form_if_given({call, "topk_weights"}, args.topk_weights,
-                          {{dtype::float32}, {rows, top_k}});
-    for (const const_tensor& bias : args.bias)
-      require_form_if_given({call, "bias"}, bias,
-                            {{dtype::bfloat16}, {routing.tokens, shape().hidden}});
     one.until = args.until;
     one.bias = args.bias;
     one.weighted = static_cast<bool>(args.topk_weights);
@@ -103,8 +104,8 @@ class normal_exchange final : public normal_channel {
                   shape().hidden * sizeof(bf16));
     if (one.weighted) send_weights(one, args.topk_weights.values<float>());
     one.at = stage::returning;
-    routing.channel = nullptr;
-    moe_.combine_send(*one.rows, options(one));
+    routing.latest = {};
+    moe_.combine_send(*one.rows, options_of(one));
     combine_result made;
     made.combined_x = {
         one.arrays.combined.get(), dtype::bfloat16, {routing.tokens, shape().hidden}};
@@ -112,72 +113,38 @@ class normal_exchange final : public normal_channel {
       made.combined_topk_weights = {
           one.arrays.combined_weights.get(), dtype::float32, {routing.tokens, top_k}};
     if (args.async_finish)
-      made.event = event_overlap{{this, one.number}};
+      made.event = event_overlap{{this, 2 * one.number + 1}};
     else
       receive_outputs(one);
     return made;
   }
 
   [[nodiscard]] bool ready(std::uint64_t number) const noexcept override {
-    const batch& one = batches_[number % batches_.size()];
-    return one.number == number && one.at == stage::received;
+    return slots_.is_received(number);
   }
 
-  // --- events of combines ------------------------------------------------------------------------
-
-  void receive(std::uint64_t number) override { receive_outputs(at(number)); }
-  [[nodiscard]] bool is_pending(std::uint64_t number) const noexcept override {
-    const batch& one = batches_[number % batches_.size()];
-    return one.number == number && one.at == stage::returning;
+  void receive(std::uint64_t operation) override { receive_outputs(slots_.pending(operation)); }
+  [[nodiscard]] bool is_pending(std::uint64_t operation) const noexcept override {
+    return slots_.is_pending(operation);
   }
 
  private:
-  enum class stage { idle, received, returning };
-
-  struct batch {
+  struct batch : batch_state {
     explicit batch(normal_arrays&& memory) : arrays{std::move(memory)} {}
 
     normal_arrays arrays;
-    stage at = stage::idle;
-    std::uint64_t number = 0;
-    std::optional<deadline> until;
     std::optional<moe::received_tokens<Codec>> rows;
-    std::vector<std::uint32_t> copies;  ///< of each token: ranks that it went to
     std::array<const_tensor, 2> bias;
     bool weighted = false;
   };
 
-  [[nodiscard]] batch& at(std::uint64_t number) { return batches_[number % batches_.size()]; }
   [[nodiscard]] std::size_t copies() const noexcept { return moe_.map().copies; }
-  [[nodiscard]] std::size_t set_of(const batch& one) const noexcept {
-    return one.number % batches_.size();
-  }
   /// The array at this offset of the batch's part of the window.
   [[nodiscard]] std::byte* part(const batch& one, std::size_t offset) noexcept {
-    return moe_.memory().local().data() + offset + set_of(one) * moe_.map().set_bytes;
-  }
-  [[nodiscard]] static moe::call_options options(const batch& one) {
-    moe::call_options with;
-    with.until = one.until;
-    return with;
+    return part_of(moe_, slots_.set_of(one), offset);
   }
   void require(errc code) {
     if (code != errc::ok) comm_.fail(code, "deep_ep: a put beside an exchange failed");
-  }
-
-  /// The batch for the next dispatch, which the exchange counts from here on.
-  [[nodiscard]] batch& next(std::string_view call, const std::optional<deadline>& until) {
-    batch& one = at(sent_ + 1);
-    if (one.at == stage::returning)
-      throw error{errc::invalid_argument,
-                  concat(call,
-                         ": the event of an earlier combine was never waited for; expected "
-                         "it before its memory is used again (in_flight ",
-                         batches_.size(), ")")};
-    one.number = ++sent_;
-    one.at = stage::idle;
-    one.until = until;
-    return one;
   }
 
   // --- dispatch ----------------------------------------------------------------------------------
@@ -186,12 +153,11 @@ class normal_exchange final : public normal_channel {
                     const moe::call_options& with) {
     one.rows.emplace(
         moe_.dispatch(tokens, {std::span<const std::int64_t>{routing.ids}, routing.weights}, with));
-    one.copies.resize(routing.tokens);
     for (std::size_t t = 0; t < routing.tokens; ++t)
-      one.copies[t] = static_cast<std::uint32_t>(routing.ranks_of(t, comm_.size()));
+      one.arrays.copies[t] = static_cast<std::uint32_t>(routing.ranks_of(t, comm_.size()));
     one.at = stage::received;
-    routing.channel = this;
-    routing.number = one.number;
+    routing.rows = one.rows->count();
+    routing.latest = {this, one.number};
   }
 
   /// Scales as they travel: [tokens, bytes] without gaps.
@@ -213,9 +179,6 @@ class normal_exchange final : public normal_channel {
                                        const std::shared_ptr<normal_routing>& routing, bool fresh) {
     const moe::received_tokens<Codec>& rows = *one.rows;
     const std::size_t count = rows.count();
-    const argument worst{"dispatch", "num_worst_tokens"};
-    worst.require(args.num_worst_tokens == 0 || args.num_worst_tokens >= count, "is ",
-                  args.num_worst_tokens, ", expected at least the ", count, " rows that came");
     const std::size_t shown = args.num_worst_tokens == 0 ? count : args.num_worst_tokens;
     dispatch_result made;
     made.recv_x = {part(one, moe_.map().rows), args.x.type(), {shown, shape().hidden}};
@@ -241,7 +204,9 @@ class normal_exchange final : public normal_channel {
       std::copy_n(rows.experts(i).begin(), top_k, wide + i * top_k);
     std::fill(wide + rows.count() * top_k, wide + shown * top_k, std::int64_t{-1});
     made.recv_topk_idx = {wide, dtype::int64, {shown, top_k}};
-    made.recv_topk_weights = {part(one, moe_.map().weights), dtype::float32, {shown, top_k}};
+    auto* const weights = reinterpret_cast<float*>(part(one, moe_.map().weights));
+    std::fill(weights + rows.count() * top_k, weights + shown * top_k, 0.0F);
+    made.recv_topk_weights = {weights, dtype::float32, {shown, top_k}};
   }
 
   [[nodiscard]] std::span<const std::int32_t> listed(batch& one, const dispatch_args& args) {
@@ -281,14 +246,15 @@ class normal_exchange final : public normal_channel {
     const std::size_t top_k = shape().top_k;
     for (std::size_t i = 0; i < one.rows->count(); ++i) {
       const moe::row_origin from = one.rows->origin(i);
-      require(weights_home_.send(set_of(one), i, from.rank, from.token * copies() + from.slot,
+      require(weights_home_.send(slots_.set_of(one), i, from.rank,
+                                 from.token * copies() + from.slot,
                                  weights.subspan(i * top_k, top_k)));
     }
   }
 
   void receive_outputs(batch& one) {
-    const std::size_t tokens = one.copies.size();
-    moe::call_options with = options(one);
+    const std::size_t tokens = one.tokens;
+    moe::call_options with = options_of(one);
     for (std::size_t b = 0; b < one.bias.size(); ++b)
       if (one.bias[b]) with.terms.bias[b] = one.bias[b].template values<bf16>();
     one.at = stage::idle;  // Whatever comes of it.
@@ -298,8 +264,8 @@ class normal_exchange final : public normal_channel {
     for (std::size_t t = 0; t < tokens; ++t) {
       float* const sums = one.arrays.combined_weights.get() + t * top_k;
       std::fill_n(sums, top_k, 0.0F);
-      for (std::size_t copy = 0; copy < one.copies[t]; ++copy) {
-        const auto words = weights_home_.at(set_of(one), t * copies() + copy);
+      for (std::size_t copy = 0; copy < one.arrays.copies[t]; ++copy) {
+        const auto words = weights_home_.at(slots_.set_of(one), t * copies() + copy);
         for (std::size_t k = 0; k < top_k; ++k) sums[k] += words[k];
       }
     }
@@ -309,9 +275,8 @@ class normal_exchange final : public normal_channel {
   std::size_t max_tokens_;
   moe::exchange<Transport, Codec, moe::rank_major> moe_;
   words_home<Transport> weights_home_;
+  batch_slots<batch> slots_;
   std::optional<expert_counts<Transport>> counts_;
-  std::vector<batch> batches_;
-  std::uint64_t sent_ = 0;
 };
 
 }  // namespace peerbus::deep_ep::detail

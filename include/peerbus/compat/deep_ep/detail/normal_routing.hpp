@@ -8,17 +8,16 @@
 #include <span>
 #include <vector>
 
-#include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/ids.hpp>
+#include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/moe/config.hpp>
 
 namespace peerbus::deep_ep::detail {
 
-class normal_channel;
-
 /// Where the tokens of one dispatch go: what its handle keeps.
 struct normal_routing {
-  const void* buffer = nullptr;  ///< whose it is
+  std::weak_ptr<const char> buffer;  ///< whose it is
   std::size_t tokens = 0;
   std::size_t listed_experts = 0;      ///< of the model
   std::size_t experts = 0;             ///< that ids count: those of the model, or one per rank
@@ -31,9 +30,9 @@ struct normal_routing {
   std::unique_ptr<bool[]> in_rank;  ///< [tokens, ranks]
   std::size_t in_rank_size = 0;
 
+  std::size_t rows = 0;  ///< that come to this rank
   /// The latest dispatch that went this way and is not combined, if any.
-  normal_channel* channel = nullptr;
-  std::uint64_t number = 0;
+  pending_operation latest;
 
   void resize(std::size_t ranks) {
     ids.resize(tokens * top_k);
@@ -78,12 +77,9 @@ struct normal_routing {
   }
 };
 
-/// Copies a [T, K] tensor of ids, whichever integers it is made of.
+/// Copies a [T, K] tensor of ids.
 inline void copy_ids(const const_tensor& from, std::span<std::int64_t> to) {
-  if (from.type() == dtype::int64)
-    std::copy_n(from.as<std::int64_t>(), to.size(), to.begin());
-  else
-    std::copy_n(from.as<std::int32_t>(), to.size(), to.begin());
+  for_each_id(from, to.size(), [&](std::size_t i, std::int64_t id) { to[i] = id; });
 }
 
 /// Routings that handles have let go of, to be used again without taking memory.
@@ -92,7 +88,7 @@ class routing_pool {
   [[nodiscard]] std::shared_ptr<normal_routing> take() {
     for (const auto& one : all_)
       if (one.use_count() == 1) {
-        one->channel = nullptr;
+        one->latest = {};
         return one;
       }
     all_.push_back(std::make_shared<normal_routing>());

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/tensor.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/moe/call_options.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// How far a batch has come. In `sent` and `returning` a hook or an event is to be called.
+enum class stage : std::uint8_t { idle, sent, received, returning };
+
+/// What every batch of a buffer's calls has; each kind of call adds its own.
+struct batch_state {
+  stage at = stage::idle;
+  std::uint64_t number = 0;  ///< of the dispatch, as its exchange counts
+  std::size_t tokens = 0;
+  std::optional<deadline> until{};
+  tensor waited{};  ///< statistics of the call under way
+};
+
+/// What a batch's call tells its exchange.
+inline moe::call_options options_of(const batch_state& one) {
+  moe::call_options with;
+  with.until = one.until;
+  if (one.waited) with.waited = one.waited.values<std::int64_t>();
+  return with;
+}
+
+/// The batches of one exchange, used in turns as it uses its sets: dispatch n has number n mod
+/// in_flight. Operation 2n is dispatch n, operation 2n + 1 its combine.
+template <std::derived_from<batch_state> Batch>
+class batch_slots {
+ public:
+  /// `mode` is what the names of the calls begin with.
+  batch_slots(std::string_view mode, std::vector<Batch> batches) noexcept
+      : mode_{mode}, batches_{std::move(batches)} {}
+
+  [[nodiscard]] Batch& at(std::uint64_t number) noexcept {
+    return batches_[number % batches_.size()];
+  }
+  [[nodiscard]] const Batch& at(std::uint64_t number) const noexcept {
+    return batches_[number % batches_.size()];
+  }
+  [[nodiscard]] std::size_t set_of(const Batch& one) const noexcept {
+    return one.number % batches_.size();
+  }
+
+  /// The batch that the next dispatch will use.
+  /// Throws: `error` invalid_argument if a hook or event still waits for what is in it.
+  [[nodiscard]] Batch& next() {
+    Batch& one = at(begun_ + 1);
+    if (one.at == stage::sent || one.at == stage::returning)
+      throw error{
+          errc::invalid_argument,
+          concat(mode_, "dispatch ", begun_ + 1, ": the hook or event of ", mode_,
+                 one.at == stage::sent ? "dispatch " : "combine ", one.number,
+                 " was never called; expected it before its memory is used again (in_flight ",
+                 batches_.size(), ")")};
+    return one;
+  }
+  /// From here on the exchange counts the dispatch that uses `next()`, whatever comes of it.
+  void begin(Batch& one, std::size_t tokens, const std::optional<deadline>& until) noexcept {
+    one.at = stage::idle;
+    one.number = ++begun_;
+    one.tokens = tokens;
+    one.until = until;
+    one.waited = {};
+  }
+
+  /// Whether dispatch `number` is received, not combined and not replaced.
+  [[nodiscard]] bool is_received(std::uint64_t number) const noexcept {
+    return number != 0 && at(number).number == number && at(number).at == stage::received;
+  }
+  /// The batch of a handle. Throws: `error` invalid_argument unless `is_received`.
+  [[nodiscard]] Batch& received(const argument& handle, std::uint64_t number) {
+    Batch& one = at(number);
+    handle.require(number != 0 && one.number == number, "is of ", mode_, "dispatch ", number,
+                   ", which ", one.number, " has replaced; expected one of the latest ",
+                   batches_.size());
+    handle.require(one.at != stage::sent, "is of ", mode_, "dispatch ", number,
+                   ", whose hook or event was not called; expected that first");
+    handle.require(one.at == stage::received, "is of ", mode_, "dispatch ", number,
+                   ", which is combined already or was refused; expected one that is not");
+    return one;
+  }
+
+  [[nodiscard]] bool is_pending(std::uint64_t operation) const noexcept {
+    const Batch& one = at(operation / 2);
+    return one.number == operation / 2 &&
+           one.at == (operation % 2 == 0 ? stage::sent : stage::returning);
+  }
+  /// Throws: `error` invalid_argument unless `is_pending`.
+  [[nodiscard]] Batch& pending(std::uint64_t operation) {
+    if (!is_pending(operation))
+      throw error{
+          errc::invalid_argument,
+          concat("hook of ", mode_, operation % 2 == 0 ? "dispatch " : "combine ", operation / 2,
+                 " was called, expected it once: its results are received already")};
+    return at(operation / 2);
+  }
+  [[nodiscard]] bool anything_pending() const noexcept {
+    return std::any_of(batches_.begin(), batches_.end(), [](const Batch& one) {
+      return one.at == stage::sent || one.at == stage::returning;
+    });
+  }
+
+ private:
+  std::string_view mode_;
+  std::vector<Batch> batches_;
+  std::uint64_t begun_ = 0;
+};
+
+/// The array that lies at `offset` of batch set `set` in an exchange's window.
+template <class Exchange>
+[[nodiscard]] std::byte* part_of(Exchange& moe, std::size_t set, std::size_t offset) noexcept {
+  return moe.memory().local().data() + offset + set * moe.map().set_bytes;
+}
+
+}  // namespace peerbus::deep_ep::detail

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// The channels of a buffer, one for each shape that calls came in.
+template <class Channel>
+class channel_set {
+ public:
+  /// The channel for `shape`; `make()` makes it when the shape is new, which is collective.
+  template <class Shape, class Make>
+  [[nodiscard]] Channel& for_shape(const Shape& shape, Make&& make) {
+    for (const auto& one : channels_)
+      if (one->shape() == shape) return *one;
+    channels_.push_back(std::forward<Make>(make)());
+    return *channels_.back();
+  }
+
+  /// The channel of a handle. Throws: `error` invalid_argument if it is none of these.
+  [[nodiscard]] Channel& of(const argument& handle, const pending_operation& dispatched) const {
+    const pending_operations* const owner = dispatched.owner();
+    const auto found = std::find_if(channels_.begin(), channels_.end(),
+                                    [&](const auto& one) { return one.get() == owner; });
+    handle.require(found != channels_.end(),
+                   "is of another buffer, or of memory that was given back; expected one of this "
+                   "buffer's dispatch");
+    return **found;
+  }
+
+  template <class Unwanted>
+  void erase_if(Unwanted&& unwanted) {
+    std::erase_if(channels_, [&](const auto& one) { return unwanted(*one); });
+  }
+  [[nodiscard]] bool anything_pending() const noexcept {
+    return std::any_of(channels_.begin(), channels_.end(),
+                       [](const auto& one) { return one->anything_pending(); });
+  }
+
+ private:
+  std::vector<std::unique_ptr<Channel>> channels_;
+};
+
+}  // namespace peerbus::deep_ep::detail

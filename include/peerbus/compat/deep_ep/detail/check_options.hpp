@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/options.hpp>
+#include <peerbus/compat/deep_ep/profile.hpp>
+#include <peerbus/moe/config.hpp>
+
+/// Whether buffers can be as their options say. Each throws: `error` invalid_argument.
+namespace peerbus::deep_ep::detail {
+
+inline void require_in_flight(std::string_view buffer, std::size_t given) {
+  const argument in_flight{buffer, "in_flight"};
+  in_flight.require(given >= 1 && given <= moe::max_in_flight, "is ", given, ", expected 1 to ",
+                    moe::max_in_flight);
+}
+inline void require_tokens(std::string_view buffer, std::size_t given) {
+  const argument tokens{buffer, "num_max_tokens_per_rank"};
+  tokens.require(given != 0, "is 0, expected at least 1");
+}
+
+/// Returns: the options.
+inline const buffer_options& checked(const buffer_options& options) {
+  require_tokens("buffer", options.num_max_tokens_per_rank);
+  require_in_flight("buffer", options.in_flight);
+  const argument about{"buffer", "target_is or target_ranks_per_node"};
+  about.require(
+      options.target != profile::unrestricted ||
+          (options.target_is == target_environment{} && options.target_ranks_per_node == 0),
+      "was given without a target, expected both or neither");
+  return options;
+}
+
+}  // namespace peerbus::deep_ep::detail

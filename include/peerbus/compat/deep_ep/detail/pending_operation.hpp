@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <peerbus/core/error.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// What keeps operations that have been sent and wait to be received, or rows that wait to be
+/// combined: what hooks, events and handles refer to, which may outlive it.
+class pending_operations {
+ public:
+  pending_operations() = default;
+  pending_operations(const pending_operations&) = delete;
+  pending_operations& operator=(const pending_operations&) = delete;
+  virtual ~pending_operations() = default;
+
+  /// Receives operation `number`. Throws: `error`, also if it is not pending, as never where calls
+  /// have no halves.
+  virtual void receive(std::uint64_t) {
+    throw error{errc::invalid_argument, "hook: nothing is to be received, expected no call"};
+  }
+  [[nodiscard]] virtual bool is_pending(std::uint64_t) const noexcept { return false; }
+
+ private:
+  friend class pending_operation;
+  std::shared_ptr<pending_operations*> self_ = std::make_shared<pending_operations*>(this);
+};
+
+/// Something that its owner numbers from 1; empty if there is nothing.
+class pending_operation {
+ public:
+  pending_operation() noexcept = default;
+  pending_operation(const pending_operations* owner, std::uint64_t number) noexcept
+      : owner_{owner->self_}, number_{number} {}
+
+  [[nodiscard]] explicit operator bool() const noexcept { return number_ != 0; }
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  /// Null if there never was one or it is gone.
+  [[nodiscard]] pending_operations* owner() const noexcept {
+    const auto alive = owner_.lock();
+    return alive ? *alive : nullptr;
+  }
+
+ private:
+  std::weak_ptr<pending_operations*> owner_;
+  std::uint64_t number_ = 0;
+};
+
+}  // namespace peerbus::deep_ep::detail
