@@ -2,9 +2,7 @@
 // ctest: timeout=300
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
-#include <new>
 #include <span>
 #include <thread>
 #include <vector>
@@ -24,6 +22,7 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "support/background.hpp"
+#include "support/counted_new.hpp"
 #include "support/exchange_check.hpp"
 #include "support/indirect.hpp"
 #include "support/oracle.hpp"
@@ -32,37 +31,8 @@
 // The data path allocates nothing: every operator new of this program counts.
 
 namespace {
-thread_local std::uint64_t allocations = 0;
 
-// Not inlined: g++ would take free for the wrong end of an inlined new.
-[[gnu::noinline]] void* counted(std::size_t bytes, std::size_t alignment) {
-  ++allocations;
-  void* memory = nullptr;
-  if (::posix_memalign(&memory, alignment, bytes == 0 ? 1 : bytes) != 0) throw std::bad_alloc{};
-  return memory;
-}
-[[gnu::noinline]] void release(void* memory) noexcept { std::free(memory); }
-}  // namespace
-
-// The nothrow and array forms of the standard library call these.
-void* operator new(std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
-void* operator new[](std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { release(memory); }
-void operator delete[](void* memory) noexcept { release(memory); }
-void operator delete(void* memory, std::size_t) noexcept { release(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { release(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
-
-namespace {
+using test::allocations;
 
 constexpr peerbus::moe::exchange_config config{
     .experts = 10, .hidden = 128, .top_k = 4, .max_tokens = 16};

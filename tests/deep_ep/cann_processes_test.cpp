@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=300
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/compat/cann.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "deep_ep/cann_suite.hpp"
+#include "support/ranks.hpp"
+
+// CANN's operators between processes.
+
+namespace {
+
+using cann_suite::check;
+using oracle::cann::world;
+using peerbus::codec::int8_per_token;
+using verbatim = peerbus::codec::bf16;
+using processes = test::processes_over<peerbus::unified_bus>;
+
+}  // namespace
+
+TEST_CASE("MoE and special experts, every group size") {
+  for (const std::size_t ranks : {1U, 2U, 3U, 4U, 5U, 8U}) {
+    const world of{
+        .ranks = ranks, .top_k = 4, .moe = ranks * 2, .zero = 2, .copy = 1, .constant = 3};
+    check<processes, verbatim>(of, 9, 6);
+    check<processes, int8_per_token>(of, 9, 6, 3, 100);
+  }
+}
+
+TEST_CASE("shared experts") {
+  check<processes, verbatim>({.ranks = 4, .top_k = 3, .moe = 4, .shared = 1, .shared_ranks = 2}, 6,
+                             6);
+  check<processes, int8_per_token>({.ranks = 8,
+                                    .hidden = 208,
+                                    .top_k = 6,
+                                    .moe = 8,
+                                    .shared = 2,
+                                    .shared_ranks = 4,
+                                    .copy = 2,
+                                    .constant = 2},
+                                   6, 6, 3);
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan timeout=300
+#include <doctest/doctest.h>
+
+#include <peerbus/transport/loopback.hpp>
+
+#include "deep_ep/expanded_suite.hpp"
+#include "support/ranks.hpp"
+
+namespace {
+using loopback_ranks = test::threads_over<peerbus::loopback>;
+using expanded::deep_ep::elastic_buffer;
+namespace deep_ep = peerbus::deep_ep;
+using peerbus::bf16;
+using peerbus::errc;
+}  // namespace
+
+TEST_CASE("the expanded form, threads") { expanded::run_all<loopback_ranks>(); }
+
+TEST_CASE("what the expanded form refuses") {
+  const int status = loopback_ranks::run(2, [](auto& comm) {
+    using buffer = elastic_buffer<peerbus::loopback>;
+    test::expect_error(errc::unsupported, {"allow_multiple_reduction", "expected false"},
+                       [&] { buffer made(comm, {.allow_multiple_reduction = true}); });
+    test::expect_error(errc::invalid_argument, {"in_flight is 0"},
+                       [&] { buffer made(comm, {.in_flight = 0}); });
+    buffer one{comm, {.num_max_tokens_per_rank = 4}};
+    buffer other{comm, {.num_max_tokens_per_rank = 4}};
+    const std::vector<bf16> x(4 * 128);
+    const std::vector<std::int64_t> idx{0, 1, 2, 3, 0, 2, 1, 3};
+    const std::vector<float> w(8, 1.0F);
+    const deep_ep::elastic_dispatch_args good{.x = deep_ep::view(x, {4, 128}),
+                                              .topk_idx = deep_ep::view(idx, {4, 2}),
+                                              .topk_weights = deep_ep::view(w, {4, 2}),
+                                              .num_experts = 4};
+    const auto refused = [&](errc code, std::initializer_list<std::string_view> texts,
+                             auto&& change) {
+      auto args = good;
+      change(args);
+      test::expect_error(code, texts, [&] { static_cast<void>(one.dispatch(args)); });
+    };
+    refused(errc::unsupported, {"do_expand", "buffer::dispatch"},
+            [](auto& args) { args.do_expand = false; });
+    refused(errc::unsupported, {"do_cpu_sync"}, [](auto& args) { args.do_cpu_sync = false; });
+    refused(errc::unsupported, {"use_tma_aligned_col_major_sf"},
+            [](auto& args) { args.use_tma_aligned_col_major_sf = true; });
+    refused(errc::unsupported, {"num_sms", "expected 0"}, [](auto& args) { args.num_sms = 24; });
+    refused(errc::unsupported, {"num_qps", "expected 0"}, [](auto& args) { args.num_qps = 9; });
+    refused(errc::unsupported, {"allocate_on_comm_stream"},
+            [](auto& args) { args.allocate_on_comm_stream = true; });
+    refused(errc::invalid_argument, {"num_max_tokens_per_rank is 5", "buffer's 4"},
+            [](auto& args) { args.num_max_tokens_per_rank = 5; });
+    refused(errc::invalid_argument, {"x is int64 [4, 2]", "expected bfloat16"},
+            [&](auto& args) { args.x = deep_ep::view(idx, {4, 2}); });
+    refused(errc::invalid_argument, {"topk_idx is int64 [8, 1]", "[4, any]"},
+            [&](auto& args) { args.topk_idx = deep_ep::view(idx, {8, 1}); });
+    refused(errc::invalid_argument, {"topk_weights is float32 [8, 1]"},
+            [&](auto& args) { args.topk_weights = deep_ep::view(w, {8, 1}); });
+    refused(errc::invalid_argument, {"alignment is 0"},
+            [](auto& args) { args.expert_alignment = 0; });
+
+    const auto got = one.dispatch(good);
+    const std::size_t rows = got.handle.num_expanded_tokens;
+    const std::vector<bf16> y(rows * 128, bf16{1.0F});
+    const deep_ep::elastic_combine_args back{.x = deep_ep::view(y, {rows, 128}),
+                                             .handle = got.handle};
+    test::expect_error(errc::invalid_argument, {"handle is of another buffer"},
+                       [&] { static_cast<void>(other.combine(back)); });
+    auto short_x = back;
+    short_x.x = deep_ep::const_tensor{y.data(), deep_ep::dtype::bfloat16, {rows - 1, 128}};
+    test::expect_error(errc::invalid_argument, {"combine: x is bfloat16"},
+                       [&] { static_cast<void>(one.combine(short_x)); });
+    static_cast<void>(one.combine(back));
+    test::expect_error(errc::invalid_argument, {"combined already"},
+                       [&] { static_cast<void>(one.combine(back)); });
+    // An expert that does not exist, on one rank: refused on both, and the buffer goes on.
+    auto wrong = good;
+    std::vector<std::int64_t> bad = idx;
+    bad[3] = 4;
+    const bool mine = comm.rank().index() == 1;
+    if (mine) wrong.topk_idx = deep_ep::view(bad, {4, 2});
+    test::expect_error(mine ? errc::invalid_argument : errc::refused,
+                       {"expert id 4 at token 1, slot 1"},
+                       [&] { static_cast<void>(one.dispatch(wrong)); });
+    static_cast<void>(
+        one.combine({.x = deep_ep::view(y, {rows, 128}), .handle = one.dispatch(good).handle}));
+  });
+  CHECK(status == 0);
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/compat/deep_ep/buffer.hpp>
+#include <peerbus/compat/deep_ep/tensor.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/transport/loopback.hpp>
+
+#include "deep_ep/deep_ep_oracle.hpp"
+#include "deep_ep/normal_form.hpp"
+#include "deep_ep/normal_round.hpp"
+#include "support/oracle.hpp"
+#include "support/ranks.hpp"
+
+namespace {
+
+using group = test::threads_over<peerbus::loopback>;
+using oracle::deep_ep::batch;
+using oracle::deep_ep::pattern;
+using peerbus::errc;
+using peerbus::deep_ep::const_tensor;
+using peerbus::deep_ep::dtype;
+
+constexpr pattern patterns[]{pattern::uniform,  pattern::zipf, pattern::holes,
+                             pattern::one_rank, pattern::hot,  pattern::nowhere};
+constexpr batch batches[]{batch::full, batch::uneven, batch::one_rank, batch::none};
+
+}  // namespace
+
+TEST_CASE("get_dispatch_layout counts what loops count") {
+  for (const std::size_t ranks : {1U, 2U, 3U, 5U, 6U, 7U, 8U}) {
+    CAPTURE(ranks);
+    const int worst_status = group::run(ranks, [](auto& comm) {
+      peerbus::deep_ep::buffer buffer{comm};
+      const std::size_t rank = comm.rank().index();
+      std::uint64_t seed = 0;
+      for (const pattern routes : patterns)
+        for (const batch sizes : batches)
+          for (const oracle::shape& of : {
+                   oracle::shape{comm.size(), 8, 16, 2},
+                   {comm.size(), 1, 16, 1},    // Most ranks have no expert.
+                   {comm.size(), 13, 16, 13},  // Experts do not divide by ranks.
+                   {comm.size(), 256, 16, 32},
+               }) {
+            const auto p = oracle::deep_ep::make_problem(of, routes, sizes, 40, ++seed);
+            for (const bool narrow : {false, true}) {
+              const normal::given mine{p, rank, {.narrow_ids = narrow}};
+              const auto layout = buffer.get_dispatch_layout(mine.ids(), of.experts);
+              normal::check_layout(layout, p, rank);
+              layout.event.current_stream_wait();
+            }
+          }
+    });
+    CHECK(worst_status == 0);
+  }
+}
+
+TEST_CASE("get_dispatch_layout counts a token once per rank, an expert as often as it is named") {
+  const int worst_status = group::run(2, [](auto& comm) {
+    peerbus::deep_ep::buffer buffer{comm};
+    // Rank 0 holds experts 0 to 2, rank 1 holds 3 and 4.
+    const std::vector<std::int64_t> ids{0, 1, 2, -1, -1, -1, 4, -1, 0, 3, 4, 3};
+    const auto got = buffer.get_dispatch_layout(peerbus::deep_ep::view(ids, {4, 3}), 5);
+    const auto per_rank = got.num_tokens_per_rank.template values<std::int32_t>();
+    test::expect_equal(per_rank[0], 2, "tokens for rank 0");
+    test::expect_equal(per_rank[1], 2, "tokens for rank 1");
+    const std::int32_t per_expert[]{2, 1, 1, 2, 2};
+    const bool in_rank[]{true, false, false, false, true, true, false, true};
+    for (std::size_t e = 0; e < 5; ++e)
+      test::expect_equal(got.num_tokens_per_expert.template at<std::int32_t>(e), per_expert[e],
+                         "expert ", e);
+    for (std::size_t i = 0; i < 8; ++i)
+      test::expect_equal(got.is_token_in_rank.template at<bool>(i / 2, i % 2), in_rank[i], "token ",
+                         i / 2);
+    // A layout keeps its memory, whatever comes next.
+    const std::vector<std::int64_t> others(12, 1);
+    static_cast<void>(buffer.get_dispatch_layout(peerbus::deep_ep::view(others, {4, 3}), 5));
+    test::expect_equal(got.num_tokens_per_expert.template at<std::int32_t>(4), 2, "expert 4");
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("get_dispatch_layout refuses") {
+  const int worst_status = group::run(2, [](auto& comm) {
+    peerbus::deep_ep::buffer buffer{comm};
+    std::vector<std::int64_t> ids{0, 1, 2, -1, 4, 5};
+    const auto refused = [&](const const_tensor& topk_idx, std::size_t experts,
+                             std::initializer_list<std::string_view> says) {
+      test::expect_error(errc::invalid_argument, says,
+                         [&] { static_cast<void>(buffer.get_dispatch_layout(topk_idx, experts)); });
+    };
+    const auto good = peerbus::deep_ep::view(std::as_const(ids), {3, 2});
+    refused(good, 5,
+            {"get_dispatch_layout: topk_idx has 5 for token 2, slot 1", "expected -1 or 0 to 4"});
+    refused(good, 0, {"get_dispatch_layout: num_experts is 0, expected at least 1"});
+    static_cast<void>(buffer.get_dispatch_layout(good, 6));
+    ids[2] = -2;
+    refused(good, 6, {"topk_idx has -2 for token 1, slot 0"});
+    ids[2] = std::int64_t{1} << 32U;
+    refused(good, 6, {"topk_idx has 4294967296 for token 1, slot 0"});
+    ids[2] = 2;
+    refused({}, 6, {"get_dispatch_layout: topk_idx is none, expected int64 or int32 [any, any]"});
+    refused({ids.data(), dtype::int64, {6}}, 6, {"topk_idx is int64 [6], expected"});
+    refused({ids.data(), dtype::int64, {3, 2, 1}}, 6, {"topk_idx is int64 [3, 2, 1]"});
+    refused({ids.data(), dtype::float32, {3, 2}}, 6, {"topk_idx is float32 [3, 2]"});
+    refused({ids.data(), dtype::int64, {3, 2}, {1, 3}}, 6, {"with strides [1, 3]", "contiguous"});
+    refused({nullptr, dtype::int64, {3, 2}}, 6, {"topk_idx is int64 [3, 2] at null"});
+    const auto* const bytes = reinterpret_cast<const std::byte*>(ids.data());
+    refused({bytes + 4, dtype::int64, {2, 2}}, 6, {"topk_idx is at address", "a multiple of 8"});
+    static_cast<void>(buffer.get_dispatch_layout(good, 6));
+  });
+  CHECK(worst_status == 0);
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan timeout=400
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/transport/loopback.hpp>
+
+#include "deep_ep/normal_suite.hpp"
+#include "support/ranks.hpp"
+
+namespace {
+using group = test::threads_over<peerbus::loopback>;
+}  // namespace
+
+TEST_CASE("deep_ep normal: every form of call") {
+  for (const std::size_t n : {1U, 2U, 3U, 8U}) normal::check_forms<group>(n);
+}
+
+TEST_CASE("deep_ep normal: sizes and routings on one buffer") {
+  for (const std::size_t n : {1U, 2U, 4U, 5U, 6U, 7U}) normal::check_models<group>(n);
+}
+
+TEST_CASE("deep_ep normal: 1 to 32 slots") { normal::check_top_k<group>(3); }
+
+TEST_CASE("deep_ep normal: constants, as DeepEP's own tests") {
+  for (const std::size_t n : {2U, 4U}) normal::check_constants<group>(n, 32, 256);
+}
+
+TEST_CASE("deep_ep normal: many tokens") { normal::check_large<group>(2, 520, 896); }

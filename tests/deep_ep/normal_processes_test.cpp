@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=400
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "deep_ep/normal_refusals_suite.hpp"
+#include "deep_ep/normal_sequences.hpp"
+#include "deep_ep/normal_suite.hpp"
+#include "support/ranks.hpp"
+
+namespace {
+using group = test::processes_over<peerbus::unified_bus>;
+}  // namespace
+
+TEST_CASE("deep_ep normal: every form of call") {
+  for (const std::size_t n : {1U, 2U, 5U, 8U}) normal::check_forms<group>(n);
+}
+
+TEST_CASE("deep_ep normal: sizes and routings on one buffer") {
+  for (const std::size_t n : {2U, 3U, 7U}) normal::check_models<group>(n);
+}
+
+TEST_CASE("deep_ep normal: 1 to 32 slots") { normal::check_top_k<group>(4); }
+
+TEST_CASE("deep_ep normal: constants, as DeepEP's own tests") {
+  normal::check_constants<group>(4, 64, 512);
+}
+
+TEST_CASE("deep_ep normal: many tokens") { normal::check_large<group>(2, 600, 896); }
+
+TEST_CASE("deep_ep normal: calls in any order") {
+  for (const std::size_t n : {3U, 6U}) normal::check_any_order<group>(n, 60);
+}
+
+TEST_CASE("deep_ep normal: order, events, several buffers, repeats") {
+  normal::check_backward<group>(3);
+  normal::check_in_flight<group>(4);
+  normal::check_events<group>(3);
+  normal::check_two_buffers<group>(3);
+  normal::check_repeats<group>(2, 300);
+}
+
+TEST_CASE("deep_ep normal: refusals") {
+  normal::check_refused_dispatches<group>();
+  normal::check_refused_combines<group>();
+  normal::check_refused_everywhere<group>(4);
+}

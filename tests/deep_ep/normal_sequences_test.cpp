@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan timeout=400
+#include "deep_ep/normal_sequences.hpp"
+
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/transport/loopback.hpp>
+
+#include "support/ranks.hpp"
+
+namespace {
+using group = test::threads_over<peerbus::loopback>;
+}  // namespace
+
+TEST_CASE("deep_ep normal: calls in any order") {
+  for (const std::size_t n : {1U, 2U, 3U, 5U, 8U}) normal::check_any_order<group>(n, 60);
+}
+
+TEST_CASE("deep_ep normal: forward and backward") {
+  for (const std::size_t n : {1U, 2U, 4U}) normal::check_backward<group>(n);
+}
+
+TEST_CASE("deep_ep normal: three batches in flight") {
+  for (const std::size_t n : {2U, 3U, 7U}) normal::check_in_flight<group>(n);
+}
+
+TEST_CASE("deep_ep normal: events") {
+  for (const std::size_t n : {1U, 2U, 4U}) normal::check_events<group>(n);
+}
+
+TEST_CASE("deep_ep normal: two buffers on one communicator") {
+  for (const std::size_t n : {2U, 6U}) normal::check_two_buffers<group>(n);
+}
+
+TEST_CASE("deep_ep normal: repeats") {
+  normal::check_repeats<group>(2, 2000);
+  normal::check_repeats<group>(5, 100);
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan timeout=400
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/transport/loopback.hpp>
+
+#include "deep_ep/normal_refusals_suite.hpp"
+#include "deep_ep/normal_sequences.hpp"
+#include "deep_ep/normal_suite.hpp"
+#include "support/indirect.hpp"
+#include "support/ranks.hpp"
+
+namespace {
+using group = test::threads_over<test::indirect<peerbus::loopback>>;
+}  // namespace
+
+TEST_CASE("deep_ep normal: every form of call") {
+  for (const std::size_t n : {1U, 2U, 3U, 8U}) normal::check_forms<group>(n);
+}
+
+TEST_CASE("deep_ep normal: sizes and routings on one buffer") {
+  for (const std::size_t n : {1U, 4U, 6U}) normal::check_models<group>(n);
+}
+
+TEST_CASE("deep_ep normal: many tokens") { normal::check_large<group>(2, 520, 256); }
+
+TEST_CASE("deep_ep normal: calls in any order") {
+  for (const std::size_t n : {2U, 5U}) normal::check_any_order<group>(n, 60);
+}
+
+TEST_CASE("deep_ep normal: order, events, several buffers, repeats") {
+  normal::check_backward<group>(4);
+  normal::check_in_flight<group>(3);
+  normal::check_events<group>(2);
+  normal::check_two_buffers<group>(3);
+  normal::check_repeats<group>(3, 300);
+}
+
+TEST_CASE("deep_ep normal: refusals") {
+  normal::check_refused_dispatches<group>();
+  normal::check_refused_combines<group>();
+  normal::check_refused_everywhere<group>(3);
+}
