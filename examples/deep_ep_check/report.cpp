@@ -49,6 +49,8 @@ std::string memory_text(const options& chosen, const memory& needed) {
                  " batches in flight: ", mib(needed.peerbus.total), "\n");
   for (const auto& part : needed.peerbus.components())
     text += concat("    ", part.name, ": ", mib(part.bytes), "\n");
+  if (chosen.low_latency)
+    text += concat("  peerbus, arrays beside that: ", mib(needed.arrays), "\n");
   return text;
 }
 
@@ -133,7 +135,8 @@ json memory_json(const memory& needed) {
   for (const auto& part : needed.peerbus.components()) parts[std::string{part.name}] = part.bytes;
   all["peerbus"] = {{"bytes", needed.peerbus.total},
                     {"in_flight", needed.peerbus.in_flight},
-                    {"components", parts}};
+                    {"components", parts},
+                    {"arrays", needed.arrays}};
   return all;
 }
 

@@ -69,25 +69,28 @@ std::optional<memory> memory_of(const options& chosen) {
     memory result{.deep_ep_function = "Config().get_nvl_buffer_size_hint",
                   .deep_ep = {},
                   .hccl = {},
-                  .peerbus = normal_map(chosen)};
+                  .peerbus = normal_map(chosen),
+                  .arrays = 0};
     if (c.ranks <= 8 || c.ranks % 8 == 0)
       result.deep_ep = deep_ep::config{}.nvl_buffer_size_hint(2 * c.hidden, c.ranks);
     return result;
   }
 
+  const deep_ep::low_latency_shape shape{.num_max_dispatch_tokens_per_rank = c.max_tokens,
+                                         .hidden = c.hidden,
+                                         .num_ranks = c.ranks,
+                                         .num_experts = c.experts,
+                                         .num_topk = c.top_k,
+                                         .use_fp8 = c.use_fp8,
+                                         .use_ue8m0 = c.use_ue8m0,
+                                         .in_flight = chosen.in_flight,
+                                         .zero_copy = c.zero_copy};
   memory result{
       .deep_ep_function = "get_low_latency_rdma_size_hint",
       .deep_ep = deep_ep::low_latency_rdma_size_hint(c.max_tokens, c.hidden, c.ranks, c.experts),
       .hccl = {},
-      .peerbus = deep_ep::low_latency_map({.num_max_dispatch_tokens_per_rank = c.max_tokens,
-                                           .hidden = c.hidden,
-                                           .num_ranks = c.ranks,
-                                           .num_experts = c.experts,
-                                           .num_topk = c.top_k,
-                                           .use_fp8 = c.use_fp8,
-                                           .use_ue8m0 = c.use_ue8m0,
-                                           .in_flight = chosen.in_flight,
-                                           .zero_copy = c.zero_copy})};
+      .peerbus = deep_ep::low_latency_map(shape),
+      .arrays = deep_ep::low_latency_array_bytes(shape)};
   using deep_ep::hccl_rule;
   for (const hccl_rule rule :
        {hccl_rule::a3_fullmesh_v1, hccl_rule::a3_fullmesh_v2, hccl_rule::a2_fullmesh,

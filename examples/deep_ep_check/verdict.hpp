@@ -40,7 +40,8 @@ struct memory {
   std::string_view deep_ep_function;   ///< DeepEP's function that says what it needs
   std::optional<std::size_t> deep_ep;  ///< what it says, if anything for so many ranks
   std::vector<hccl_window> hccl;       ///< of each published rule
-  peerbus::moe::memory_map peerbus;
+  peerbus::moe::memory_map peerbus;    ///< its window
+  std::size_t arrays = 0;              ///< what it keeps beside that, low latency only
 };
 
 verdict judge(const options& chosen, peerbus::deep_ep::profile platform);
