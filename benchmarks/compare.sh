@@ -3,8 +3,8 @@
 # Runs peerbus and what it is compared with in turns, and prints the ratios of their times:
 #   bash benchmarks/compare.sh [--rounds R] [--json FILE] [--build DIR] [CONFIGURATION...]
 # A configuration is ep:RANKS:TOKENS:expert|rank:int8|bf16 (dispatch and combine against MPI, one
-# row per (token, expert) or per (token, rank)), deep_ep:RANKS:TOKENS (the same, bf16, by DeepEP's
-# low-latency calls) or put:BYTES (a put and its flag against UCX). The default is every row of the
+# row per (token, expert) or per (token, rank)), deep_ep:RANKS:TOKENS:copy|zero_copy (the same,
+# bf16, by DeepEP's low-latency calls) or put:BYTES (a put and its flag against UCX). The default is every row of the
 # table in docs/peers.md. Arguments of ep_bench, deep_ep_bench and mpi_ep alike, such as
 # `--hidden 2048`, follow a `--`.
 
@@ -42,7 +42,7 @@ while [ $# -gt 0 ]; do
       shared=("$@")
       break
       ;;
-    ep:*:*:expert:int8 | ep:*:*:expert:bf16 | ep:*:*:rank:int8 | ep:*:*:rank:bf16 | deep_ep:*:* | put:*)
+    ep:*:*:expert:int8 | ep:*:*:expert:bf16 | ep:*:*:rank:int8 | ep:*:*:rank:bf16 | deep_ep:*:*:copy | deep_ep:*:*:zero_copy | put:*)
       configurations+=("$1")
       shift
       ;;
@@ -64,7 +64,7 @@ if [ ${#configurations[@]} -eq 0 ]; then
     configurations+=("ep:2:$tokens:expert:int8" "ep:2:$tokens:expert:bf16")
   done
   configurations+=(ep:2:128:rank:int8 ep:2:128:rank:bf16 ep:8:32:expert:int8 ep:64:8:expert:int8
-    deep_ep:2:128 put:8 put:7680)
+    deep_ep:2:128:copy deep_ep:2:128:zero_copy put:8 put:7680)
 fi
 
 how_to_build="cmake --preset release && cmake --build --preset release --target"
@@ -105,8 +105,13 @@ fi
 compare_ep() { # compare_ep <configuration>
   local kind ranks tokens rows codec iterations layout title files
   IFS=: read -r kind ranks tokens rows codec <<<"$1"
-  rows=${rows:-expert} codec=${codec:-bf16}
   files=${1//:/_}
+  local copies=()
+  if [ "$kind" = deep_ep ]; then
+    if [ "$rows" = zero_copy ]; then copies=(--zero-copy); fi
+    title=", $rows" rows=expert codec=bf16
+  fi
+  local how=${title:-}
   iterations=$((20000 / (tokens * ranks)))
   if [ "$iterations" -gt 2000 ]; then iterations=2000; fi
   if [ "$ranks" -gt "$(nproc)" ]; then iterations=$((iterations / 2)); fi
@@ -118,7 +123,7 @@ compare_ep() { # compare_ep <configuration>
   local best
   choose_setting "$ranks" --rows "$rows" "${both[@]}" --iters $((iterations / 4)) || return 1
   local program=("$programs/ep_bench" --layout "$layout")
-  if [ "$kind" = deep_ep ]; then program=("$programs/deep_ep_bench"); fi
+  if [ "$kind" = deep_ep ]; then program=("$programs/deep_ep_bench" --alone "${copies[@]}"); fi
   ours() {
     run_quietly 300 "${program[@]}" --ranks "$ranks" "${both[@]}" --iters "$iterations" \
       --json "$results/$files.ours.$1" || complain "${program[0]##*/} failed"
@@ -128,7 +133,7 @@ compare_ep() { # compare_ep <configuration>
       --iters "$iterations" || complain "mpi_ep failed"
   }
   title="$ranks ranks, $tokens tokens, $codec, row per (token, $rows)"
-  if [ "$kind" = deep_ep ]; then title="low latency, $ranks ranks, $tokens tokens, $codec"; fi
+  if [ "$kind" = deep_ep ]; then title="low latency$how, $ranks ranks, $tokens tokens, $codec"; fi
   for operation in dispatch combine; do
     line "$operation us, $title" "$files" "/${operation}_us/p50" "/${operation}_us/p50" \
       "MPI ($best)"

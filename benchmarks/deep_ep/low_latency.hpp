@@ -40,11 +40,11 @@ class low_latency_subject {
               .hidden = input.hidden,
               .top_k = input.top_k,
               .max_tokens = input.count,
-              .in_flight = 2,
+              .in_flight = chosen.in_flight,
               .outputs = chosen.zero_copy ? peerbus::moe::outputs_at::expert
                                           : peerbus::moe::outputs_at::home},
              Codec{}},
-        buffer_{comm, {.in_flight = 2, .zero_copy = chosen.zero_copy}},
+        buffer_{comm, {.in_flight = chosen.in_flight, .zero_copy = chosen.zero_copy}},
         rows_per_expert_{comm.size() * input.count},
         local_experts_{moe_.placement().count(comm.rank())},
         y_{chosen.zero_copy ? 1 : local_experts_ * rows_per_expert_ * input.hidden},

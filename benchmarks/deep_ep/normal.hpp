@@ -39,10 +39,10 @@ class normal_subject {
               .hidden = input.hidden,
               .top_k = input.top_k,
               .max_tokens = input.count,
-              .in_flight = 2,
+              .in_flight = chosen.in_flight,
               .outputs = peerbus::moe::outputs_at::home},
              {}},
-        buffer_{comm, {.num_max_tokens_per_rank = input.count, .in_flight = 2}},
+        buffer_{comm, {.num_max_tokens_per_rank = input.count, .in_flight = chosen.in_flight}},
         layout_{buffer_.get_dispatch_layout(
             deep_ep::view(input.experts, {input.count, input.top_k}), chosen.payload.experts)},
         ranks_{comm.size()},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "ep_bench/options.hpp"
@@ -13,7 +14,9 @@ struct options {
   ep_bench::options payload;
   std::string mode = "low_latency";  ///< or "normal"
   bool zero_copy = false;
-  std::string json;  ///< empty: none
+  bool alone = false;  ///< without peerbus's own calls, whose memory takes part of the caches
+  std::size_t in_flight = 2;  ///< DeepEP's low-latency mode has two
+  std::string json;           ///< empty: none
 };
 
 }  // namespace deep_ep_bench

@@ -93,15 +93,16 @@ outcome measure(peerbus::communicator<transport>& comm, const options& chosen, S
     }
     return findings.first_of_all(found);
   };
+  const std::vector<side> timed_sides =
+      chosen.alone ? std::vector{side::adapter} : std::vector(sides.begin(), sides.end());
   outcome result;
   result.wrong = check();
   if (!result.wrong.empty()) return result;
   for (std::size_t i = 0; i < chosen.payload.warmup; ++i)
-    for (const side which : sides) iterate(which, 0, false);
-  for (std::size_t i = 0; i < iterations; ++i) {
-    iterate(sides[i % 2], i, true);
-    iterate(sides[(i + 1) % 2], i, true);
-  }
+    for (const side which : timed_sides) iterate(which, 0, false);
+  for (std::size_t i = 0; i < iterations; ++i)
+    for (std::size_t s = 0; s < timed_sides.size(); ++s)
+      iterate(timed_sides[(i + s) % timed_sides.size()], i, true);
   result.wrong = check();
   const auto slowest = samples.slowest(iterations);
   for (std::size_t s = 0; s < 2; ++s) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <span>
 
 #include <peerbus/moe/call_options.hpp>
@@ -17,8 +18,9 @@ struct token_values {
   const void* data;
   std::size_t size;
 
-  template <class Token>
-  token_values(std::span<const Token> tokens) noexcept : data{tokens.data()}, size{tokens.size()} {}
+  template <std::ranges::contiguous_range Tokens>
+  token_values(const Tokens& tokens) noexcept
+      : data{std::ranges::data(tokens)}, size{std::ranges::size(tokens)} {}
 };
 
 /// Whether the sizes of tokens and routing fit together. Returns: the first thing wrong.

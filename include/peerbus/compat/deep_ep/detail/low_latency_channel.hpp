@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/mapping.hpp>
 
 namespace peerbus::deep_ep::detail {
 
@@ -60,7 +63,7 @@ struct low_latency_arrays {
         topk_idx(shape.max_tokens * shape.top_k),
         routed(topk_idx.size()),
         src_info{fresh<std::int32_t>(local_experts * ranks * shape.max_tokens)},
-        scales{fresh<std::byte>(local_experts * ranks * shape.max_tokens * scale_bytes)},
+        scales{in_large_pages(local_experts * ranks * shape.max_tokens * scale_bytes)},
         combined{fresh<bf16>(shape.max_tokens * shape.hidden)} {}
 
   std::vector<std::int32_t> recv_count;
@@ -68,10 +71,19 @@ struct low_latency_arrays {
   std::vector<std::int64_t> topk_idx;  ///< as given
   std::vector<std::int64_t> routed;    ///< as sent: -1 where the rank is masked
   std::unique_ptr<std::int32_t[]> src_info;
-  std::unique_ptr<std::byte[]> scales;  ///< [L][32-bit words of a row][R*B]
+  /// [L][32-bit words of a row][R*B]. A column of few rows is far from the next, so that pages of
+  /// the usual size would cost more than the words.
+  mapping scales;
   std::unique_ptr<bf16[]> combined;
 
  private:
+  static mapping in_large_pages(std::size_t bytes) {
+    try {
+      return mapping::anonymous(std::max<std::size_t>(bytes, 1));
+    } catch (const error&) {
+      throw std::bad_alloc{};  // As the other arrays do, so that all ranks are told alike.
+    }
+  }
   /// Untouched, so that memory is taken where rows come only.
   template <class T>
   static std::unique_ptr<T[]> fresh(std::size_t count) {

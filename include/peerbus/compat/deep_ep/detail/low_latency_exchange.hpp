@@ -185,7 +185,8 @@ class low_latency_exchange final : public low_latency_channel {
         src_info[i] = static_cast<std::int32_t>(rows.origin(i).token);
       const std::size_t scale_bytes = scale_words_ * sizeof(std::uint32_t);
       to_column_major(rows.template scales<std::byte>().data(), count, scale_words_,
-                      arrays.scales.get() + e * scale_bytes * rows_per_expert(), rows_per_expert());
+                      arrays.scales.data() + e * scale_bytes * rows_per_expert(),
+                      rows_per_expert());
       if (one.received) one.received.template as<std::int32_t>()[e] += arrays.recv_count[e];
     }
     one.at = stage::received;
@@ -201,7 +202,7 @@ class low_latency_exchange final : public low_latency_channel {
                    {local_experts_, rows, shape().hidden}};
     if (scale_words_ != 0)
       made.recv_x_scales = {
-          arrays.scales.get(),
+          arrays.scales.data(),
           shape().format == wire_format::fp8_ue8m0 ? dtype::int32 : dtype::float32,
           {local_experts_, rows, scale_words_},
           {rows * scale_words_, 1, rows}};
