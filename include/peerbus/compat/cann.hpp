@@ -179,8 +179,7 @@ class moe_distribute {
     });
   }
 
-  static const attributes& agree(communicator<Transport>& comm, const attributes& of,
-                                 deadline until) {
+  static attributes agree(communicator<Transport>& comm, const attributes& of, deadline until) {
     const auto objection = detail::objection_to<Codec>(of, comm.size(), comm.rank());
     comm.agree("moe_distribute",
                objection ? std::vector<declared>{} : detail::declared_by(of, comm.size()), until,

@@ -33,26 +33,41 @@ constexpr std::size_t bytes_of(dtype type) noexcept {
   return bytes[static_cast<std::size_t>(type)];
 }
 
+namespace detail {
 template <class T>
-inline constexpr dtype dtype_of = [] {
-  using U = std::remove_const_t<T>;
-  if constexpr (std::is_same_v<U, bool>)
-    return dtype::boolean;
-  else if constexpr (std::is_same_v<U, std::int8_t>)
-    return dtype::int8;
-  else if constexpr (std::is_same_v<U, std::int32_t>)
-    return dtype::int32;
-  else if constexpr (std::is_same_v<U, std::int64_t>)
-    return dtype::int64;
-  else if constexpr (std::is_same_v<U, float>)
-    return dtype::float32;
-  else if constexpr (std::is_same_v<U, bf16>)
-    return dtype::bfloat16;
-  else {
-    static_assert(std::is_same_v<U, fp8_e4m3>, "no dtype for this element type");
-    return dtype::float8_e4m3fn;
-  }
-}();
+struct dtype_named;  // Not defined: there is no dtype for other element types.
+template <>
+struct dtype_named<bool> {
+  static constexpr dtype value = dtype::boolean;
+};
+template <>
+struct dtype_named<std::int8_t> {
+  static constexpr dtype value = dtype::int8;
+};
+template <>
+struct dtype_named<std::int32_t> {
+  static constexpr dtype value = dtype::int32;
+};
+template <>
+struct dtype_named<std::int64_t> {
+  static constexpr dtype value = dtype::int64;
+};
+template <>
+struct dtype_named<float> {
+  static constexpr dtype value = dtype::float32;
+};
+template <>
+struct dtype_named<bf16> {
+  static constexpr dtype value = dtype::bfloat16;
+};
+template <>
+struct dtype_named<fp8_e4m3> {
+  static constexpr dtype value = dtype::float8_e4m3fn;
+};
+}  // namespace detail
+
+template <class T>
+inline constexpr dtype dtype_of = detail::dtype_named<std::remove_const_t<T>>::value;
 
 /// A view of an array of up to three dimensions in somebody else's memory: element type, sizes, and
 /// strides in elements. Without dimensions it stands for Python's None. Cheap to copy.

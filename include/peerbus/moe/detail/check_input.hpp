@@ -19,7 +19,7 @@ struct token_values {
   std::size_t size;
 
   template <std::ranges::contiguous_range Tokens>
-  token_values(const Tokens& tokens) noexcept
+  explicit(false) token_values(const Tokens& tokens) noexcept
       : data{std::ranges::data(tokens)}, size{std::ranges::size(tokens)} {}
 };
 

@@ -23,7 +23,7 @@ inline void require_tokens(std::string_view buffer, std::size_t given) {
 }
 
 /// Returns: the options.
-inline const buffer_options& checked(const buffer_options& options) {
+inline buffer_options checked(const buffer_options& options) {
   require_tokens("buffer", options.num_max_tokens_per_rank);
   require_in_flight("buffer", options.in_flight);
   const argument about{"buffer", "target_is or target_ranks_per_node"};

@@ -67,6 +67,7 @@ class expanded_exchange final : public expanded_channel {
         ones_(max_tokens_ * shape.top_k, 1.0F),
         slots_{moe::detail::made_together(comm, "the arrays of expanded calls", until, [&] {
           std::vector<batch> made;
+          made.reserve(options.in_flight);
           for (std::size_t i = 0; i < options.in_flight; ++i) made.emplace_back(*this);
           return batch_slots<batch>{"", std::move(made)};
         })} {}

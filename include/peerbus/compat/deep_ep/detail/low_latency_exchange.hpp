@@ -56,6 +56,7 @@ class low_latency_exchange final : public low_latency_channel {
         no_weights_(shape.max_tokens * shape.top_k),
         slots_{moe::detail::made_together(comm, "the arrays of low-latency calls", until, [&] {
           std::vector<batch> made;
+          made.reserve(in_flight);
           for (std::size_t i = 0; i < in_flight; ++i)
             made.emplace_back(low_latency_arrays{shape, comm.size(), local_experts_,
                                                  Codec::scale_bytes(shape.hidden)});

@@ -61,6 +61,7 @@ class normal_exchange final : public normal_channel {
               shape.listed_experts == 0 ? shape.experts : shape.listed_experts;
           const moe::expert_placement placement{listed, comm.size()};
           std::vector<batch> made;
+          made.reserve(in_flight);
           for (std::size_t i = 0; i < in_flight; ++i)
             made.emplace_back(
                 normal_arrays{shape, comm.size(), max_tokens, placement.count(comm.rank())});
