@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
-#include <vector>
 
 #include <peerbus/compat/deep_ep/call.hpp>
 #include <peerbus/compat/deep_ep/detail/pending_operation.hpp>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
-#include <memory>
 #include <utility>
 
 #include <peerbus/compat/deep_ep/detail/pending_operation.hpp>

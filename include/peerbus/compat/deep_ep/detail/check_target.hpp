@@ -43,6 +43,23 @@ inline call call_of(const buffer_options& options, std::size_t ranks, operation 
   return made;
 }
 
+/// And what both calls of the normal mode have.
+template <class Args>
+call normal_call_of(const buffer_options& options, std::size_t ranks, operation what,
+                    const Args& args, const normal_routing& routing) noexcept {
+  call made = call_of(options, ranks, what);
+  made.tokens = routing.tokens;
+  made.hidden = args.x.size(1);
+  made.top_k = routing.top_k;
+  made.experts = routing.listed_experts;
+  made.dtype = element_of(args.x);
+  made.config_given = args.config.has_value();
+  made.previous_event_given = args.previous_event.has_value();
+  made.allocate_on_comm_stream = args.allocate_on_comm_stream;
+  made.async_finish = args.async_finish;
+  return made;
+}
+
 /// Each throws `error` invalid_argument for what the buffer's target refuses.
 inline void check_target(const buffer_options& options, std::size_t ranks,
                          const low_latency_dispatch_args& args) {
@@ -87,38 +104,20 @@ inline void check_target(const buffer_options& options, std::size_t ranks,
 inline void check_target(const buffer_options& options, std::size_t ranks,
                          const dispatch_args& args, const normal_routing& routing) {
   if (options.target == profile::unrestricted) return;
-  call asked = call_of(options, ranks, operation::normal_dispatch);
-  asked.tokens = routing.tokens;
-  asked.hidden = args.x.size(1);
-  asked.top_k = routing.top_k;
-  asked.experts = routing.listed_experts;
-  asked.dtype = element_of(args.x);
+  call asked = normal_call_of(options, ranks, operation::normal_dispatch, args, routing);
   asked.dropped = routing.by_experts &&
                   std::find(routing.ids.begin(), routing.ids.end(), -1) != routing.ids.end();
   asked.expert_alignment = args.expert_alignment;
   asked.num_worst_tokens = args.num_worst_tokens;
   asked.cached_handle = static_cast<bool>(args.handle);
-  asked.config_given = args.config.has_value();
-  asked.previous_event_given = args.previous_event.has_value();
-  asked.allocate_on_comm_stream = args.allocate_on_comm_stream;
-  asked.async_finish = args.async_finish;
   require(options.target, asked);
 }
 
 inline void check_target(const buffer_options& options, std::size_t ranks, const combine_args& args,
                          const normal_routing& routing) {
   if (options.target == profile::unrestricted) return;
-  call asked = call_of(options, ranks, operation::normal_combine);
-  asked.tokens = routing.tokens;
-  asked.hidden = args.x.size(1);
-  asked.top_k = routing.top_k;
-  asked.experts = routing.listed_experts;
-  asked.dtype = element_of(args.x);
+  call asked = normal_call_of(options, ranks, operation::normal_combine, args, routing);
   asked.bias_given = args.bias[0] || args.bias[1];
-  asked.config_given = args.config.has_value();
-  asked.previous_event_given = args.previous_event.has_value();
-  asked.allocate_on_comm_stream = args.allocate_on_comm_stream;
-  asked.async_finish = args.async_finish;
   require(options.target, asked);
 }
 
