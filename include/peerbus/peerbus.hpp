@@ -5,7 +5,6 @@
 
 #include <peerbus/bootstrap/environment.hpp>   // IWYU pragma: export
 #include <peerbus/bootstrap/local.hpp>         // IWYU pragma: export
-#include <peerbus/bootstrap/tcp.hpp>           // IWYU pragma: export
 #include <peerbus/bootstrap/threads.hpp>       // IWYU pragma: export
 #include <peerbus/codec/bf16.hpp>              // IWYU pragma: export
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>  // IWYU pragma: export
@@ -17,3 +16,7 @@
 #include <peerbus/transport/loopback.hpp>      // IWYU pragma: export
 #include <peerbus/transport/unified_bus.hpp>   // IWYU pragma: export
 #include <peerbus/version.hpp>                 // IWYU pragma: export
+
+#ifdef PEERBUS_COMPILED
+#include <peerbus/impl/instantiations.hpp>  // IWYU pragma: export
+#endif

@@ -14,6 +14,7 @@
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/fp8.hpp>
+#include <peerbus/kernel/group.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 
 namespace peerbus::codec {

@@ -1,41 +1,24 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <sched.h>
-
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
+
+#include <peerbus/core/compiled.hpp>
 
 namespace peerbus {
 
 /// The numbers of the cores that this thread may run on, ascending. Empty if the kernel does not
 /// tell. A set of any size: cpu_set_t ends at 1024 cores, the kernel does not.
-inline std::vector<std::uint32_t> usable_core_numbers() {
-  for (int most = CPU_SETSIZE; most <= 64 * CPU_SETSIZE; most *= 2) {
-    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set{
-        CPU_ALLOC(static_cast<std::size_t>(most)), [](cpu_set_t* owned) { CPU_FREE(owned); }};
-    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(most));
-    CPU_ZERO_S(bytes, set.get());
-    if (::sched_getaffinity(0, bytes, set.get()) != 0) {
-      if (errno == EINVAL) continue;  // A kernel with more cores than the set has room for.
-      break;
-    }
-    std::vector<std::uint32_t> cores;
-    for (std::uint32_t core = 0; core < static_cast<std::uint32_t>(most); ++core)
-      if (CPU_ISSET_S(core, bytes, set.get())) cores.push_back(core);
-    return cores;
-  }
-  return {};
-}
+std::vector<std::uint32_t> usable_core_numbers();
 
 /// How many those are, at least 1. Reads the affinity mask, so a pinned thread sees one. A quota of
 /// processor time, as containers may have, is no core less and is not seen.
-inline std::size_t usable_cores() {
-  const std::size_t count = usable_core_numbers().size();
-  return count > 0 ? count : 1;
-}
+std::size_t usable_cores();
 
 }  // namespace peerbus
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/core/impl/cores.hpp>  // IWYU pragma: keep
+#endif

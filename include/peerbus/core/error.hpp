@@ -4,10 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
-#include <string>
 #include <string_view>
 
-#include <peerbus/core/text.hpp>
+#include <peerbus/core/text.hpp>  // IWYU pragma: export
 
 namespace peerbus {
 
@@ -50,20 +49,13 @@ constexpr std::string_view to_string(errc code) noexcept {
 /// expected; `code()` is for programs.
 class error : public std::runtime_error {
  public:
-  error(errc code, std::string_view text)
-      : std::runtime_error{detail::concat(prefix, text, " [", to_string(code), "]")},
-        code_{code},
-        text_bytes_{text.size()} {}
+  error(errc code, std::string_view text);
 
   [[nodiscard]] errc code() const noexcept { return code_; }
   /// `what()` without the library's name and the code: for errors that quote this one.
-  [[nodiscard]] std::string_view text() const noexcept {
-    return std::string_view{what()}.substr(prefix.size(), text_bytes_);
-  }
+  [[nodiscard]] std::string_view text() const noexcept;
 
  private:
-  static constexpr std::string_view prefix = "peerbus: ";
-
   errc code_;
   std::size_t text_bytes_;
 };
@@ -75,3 +67,7 @@ inline void check(errc code, std::string_view doing) {
 }
 
 }  // namespace peerbus
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/core/impl/error.hpp>  // IWYU pragma: keep
+#endif

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <atomic>
-#include <chrono>
-#include <climits>
 #include <cstdint>
-#include <ctime>
 
+#include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 
 namespace peerbus::detail {
@@ -20,26 +14,13 @@ static_assert(sizeof(std::atomic<std::uint32_t>) == 4 &&
 
 /// Sleeps while `word` holds `expected`, until woken or `until`. May return at any time without a
 /// reason: callers look again. Not FUTEX_PRIVATE: the word may lie in memory shared by processes.
-inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected,
-                       deadline until) noexcept {
-  timespec when{};
-  timespec* timeout = nullptr;
-  if (until.when() != deadline::clock::time_point::max()) {
-    const auto since_boot = until.when().time_since_epoch();
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(since_boot);
-    when.tv_sec = static_cast<std::time_t>(seconds.count());
-    when.tv_nsec = static_cast<long>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(since_boot - seconds).count());
-    timeout = &when;
-  }
-  // WAIT_BITSET is the form that takes an absolute CLOCK_MONOTONIC time.
-  ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, expected, timeout, nullptr,
-            FUTEX_BITSET_MATCH_ANY);
-}
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, deadline until) noexcept;
 
 /// Wakes everybody who sleeps on `word`, in whichever process.
-inline void futex_wake_all(std::atomic<std::uint32_t>& word) noexcept {
-  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
+void futex_wake_all(std::atomic<std::uint32_t>& word) noexcept;
 
 }  // namespace peerbus::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/core/impl/futex.hpp>  // IWYU pragma: keep
+#endif

@@ -1,32 +1,23 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <string>
 #include <string_view>
 
+#include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/text.hpp>
 
 namespace peerbus::detail {
 
-/// strerror_r comes in two kinds: glibc's returns the text, POSIX's fills the buffer.
-inline const char* strerror_text(const char* text, const char*) noexcept { return text; }
-inline const char* strerror_text(int, const char* buffer) noexcept { return buffer; }
-
 /// What errno `number` means. Unlike strerror it may be called by several threads.
-inline std::string describe_errno(int number) {
-  std::array<char, 128> buffer{};
-  return strerror_text(::strerror_r(number, buffer.data(), buffer.size()), buffer.data());
-}
+std::string describe_errno(int number);
 
 /// An `error` for a system call that said no, with its reason and, where people can do something
 /// about it, what.
-inline error system_failure(std::string_view doing, int number) {
-  const char* hint = number == EMFILE ? " (see `ulimit -n`)" : "";
-  return error{errc::system, concat(doing, ": ", describe_errno(number), hint)};
-}
+error system_failure(std::string_view doing, int number);
 
 }  // namespace peerbus::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/core/impl/system_error.hpp>  // IWYU pragma: keep
+#endif

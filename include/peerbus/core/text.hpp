@@ -2,25 +2,55 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
+#include <peerbus/core/compiled.hpp>
+
 namespace peerbus::detail {
 
-inline void append_text(std::string& out, std::string_view text) { out += text; }
-template <class Number>
-  requires std::integral<Number> || std::floating_point<Number>
-void append_text(std::string& out, Number value) {
-  out += std::to_string(value);
-}
+/// One argument of `concat`: text, a number, or an object of a type with a friend
+/// `append_text(std::string&, const T&)`. It refers to what it was made of.
+struct text_part {
+  enum class kind { text, natural, integer, real, object };
 
-/// Joins its arguments into one string. Control path only: it allocates. A type of the library
-/// joins in by a friend `append_text`.
+  kind what;
+  union {
+    std::string_view text;
+    unsigned long long natural;
+    long long integer;
+    double real;
+    const void* object;
+  };
+  void (*append)(std::string& out, const void* object) = nullptr;
+
+  text_part(std::string_view value) noexcept : what{kind::text}, text{value} {}
+  text_part(const char* value) noexcept : what{kind::text}, text{value} {}
+  text_part(const std::string& value) noexcept : what{kind::text}, text{value} {}
+  text_part(std::unsigned_integral auto value) noexcept : what{kind::natural}, natural{value} {}
+  text_part(std::signed_integral auto value) noexcept : what{kind::integer}, integer{value} {}
+  text_part(std::floating_point auto value) noexcept : what{kind::real}, real{value} {}
+  template <class T>
+    requires requires(std::string& out, const T& value) { append_text(out, value); }
+  text_part(const T& value) noexcept
+      : what{kind::object}, object{&value}, append{[](std::string& out, const void* it) {
+          append_text(out, *static_cast<const T*>(it));
+        }} {}
+};
+
+/// Joins `count` parts into one string.
+std::string join(const text_part* parts, std::size_t count);
+
+/// Joins its arguments into one string. Control path only: it allocates.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  std::string out;
-  (append_text(out, parts), ...);
-  return out;
+  const text_part all[] = {parts...};
+  return join(all, sizeof...(parts));
 }
 
 }  // namespace peerbus::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/core/impl/text.hpp>  // IWYU pragma: keep
+#endif

@@ -10,19 +10,13 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/fp8.hpp>
+#include <peerbus/kernel/group.hpp>
 
 /// The reference: every other set gives the same bits as these loops. The contracts are those of
 /// the members of `kernel_set`.
 ///
 /// Nothing here multiplies and then adds, except through `std::fma`: a compiler may fuse `a * b +
 /// c` where the target has the instruction, and the bits would depend on its flags.
-namespace peerbus::kernel {
-
-/// Columns that share a scale in the kernels of fp8.
-inline constexpr std::size_t group_columns = 128;
-
-}  // namespace peerbus::kernel
-
 namespace peerbus::kernel::scalar {
 
 /// Which operand's sign and payload a NaN result inherits is the compiler's choice of operand order

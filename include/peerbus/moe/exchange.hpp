@@ -77,11 +77,10 @@ class exchange {
   /// Throws, on all ranks: `error` invalid_argument for an impossible configuration, mismatch if
   /// ranks differ in it, in the codec or the layout, out_of_memory, timed_out, peer_dead, poisoned.
   exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec = {},
-           Layout layout = {}, std::optional<deadline> until = std::nullopt)
-      : exchange{comm, config, codec, layout, until.value_or(comm.default_deadline()), agreed{}} {}
+           Layout layout = {}, std::optional<deadline> until = std::nullopt);
   exchange(const exchange&) = delete;
   exchange& operator=(const exchange&) = delete;
-  ~exchange() = default;
+  ~exchange();
 
   /// The sizes that such an exchange would have, before anything is made.
   [[nodiscard]] static constexpr memory_map map_for(const exchange_config& config,
@@ -108,12 +107,7 @@ class exchange {
   /// the others, nothing having been written anywhere; the exchange goes on. Or timed_out or
   /// peer_dead, which poison the communicator.
   [[nodiscard]] received_type dispatch(std::span<const token> tokens, const routing& route,
-                                       const call_options& with = {}) {
-    detail::require_all_ranks(with, comm_.size());
-    call_options both = with;
-    both.until = deadline_of(with);
-    return dispatch_recv(dispatch_send(tokens, route, both), both);
-  }
+                                       const call_options& with = {});
 
   /// Collective. out[t] = the sum over the copies of token t, in order, of factor times output, in
   /// f32 by fused multiply-add, rounded to bf16 once. Expert-major, a copy is a slot k and its
@@ -122,15 +116,7 @@ class exchange {
   /// filled; `out` is [count, hidden] for the count of tokens given there. Returns when `out` is
   /// complete. A batch is combined once.
   /// Throws: as `dispatch`, the batch being as before if `out` is refused.
-  void combine(const received_type& rows, std::span<bf16> out, const call_options& with = {}) {
-    const deadline until = deadline_of(with);
-    detail::require_all_ranks(with, comm_.size());
-    begin_combine("combine", rows, with.as, until, [&](const batch& one) {
-      if (const refusal found = detail::objection_of_caller(with)) return found;
-      return detail::check_sum(one.plan, config_.hidden, {out, with.terms});
-    });
-    finish_combine(rows, {out, with.terms}, with, until);
-  }
+  void combine(const received_type& rows, std::span<bf16> out, const call_options& with = {});
 
   /// Begins a dispatch and returns at once: the first half of `dispatch`. `route` is free again on
   /// return; `tokens` and attachments stay as they are until `dispatch_recv` has returned. Gives up
@@ -138,50 +124,18 @@ class exchange {
   /// Throws: as `dispatch`, but on the rank whose input is bad only, once all ranks have come; the
   /// others learn it in `dispatch_recv`. invalid_argument if `in_flight` batches are on their way.
   [[nodiscard]] moe::ticket dispatch_send(std::span<const token> tokens, const routing& route,
-                                          const call_options& with = {}) {
-    const deadline until = deadline_of(with);
-    serial(with.as, until, [&] { begin_dispatch({tokens, with.attachments}, route, with, until); });
-    const moe::ticket begun{batches_.latest(), this};
-    advance(nullptr, with.as, until);
-    return begun;
-  }
+                                          const call_options& with = {});
 
   /// Ends a dispatch: the second half of `dispatch`, which see.
-  [[nodiscard]] received_type dispatch_recv(moe::ticket begun, const call_options& with = {}) {
-    const deadline until = deadline_of(with);
-    serial(with.as, until, [&] {
-      comm_.require_healthy("dispatch_recv");
-      detail::require_all_ranks(with, comm_.size());
-      wanted_ = &batches_.awaiting_rows(this, begun);
-    });
-    batch* const one = wanted_;
-    advance(one, with.as, until, with.waited);
-    serial(with.as, until, [&] { end_dispatch(*one, until, with.waited); });
-    return *arrived_;
-  }
+  [[nodiscard]] received_type dispatch_recv(moe::ticket begun, const call_options& with = {});
 
   /// Gives the outputs, which are filled, to the home ranks, and returns at once: the first half of
   /// `combine`. The outputs must not change any more. With several lanes: those of all of them.
-  void combine_send(const received_type& rows, const call_options& with = {}) {
-    const deadline until = deadline_of(with);
-    begin_combine("combine_send", rows, with.as, until,
-                  [&](const batch&) { return detail::objection_of_caller(with); });
-    advance(nullptr, with.as, until);
-  }
+  void combine_send(const received_type& rows, const call_options& with = {});
 
   /// Sums: the second half of `combine`, which see. A bad `out` throws here alone, before anything
   /// is written, and the call can be made again.
-  void combine_recv(const received_type& rows, std::span<bf16> out, const call_options& with = {}) {
-    const deadline until = deadline_of(with);
-    serial(with.as, until, [&] {
-      comm_.require_healthy("combine_recv");
-      detail::require_all_ranks(with, comm_.size());
-      batch& one = batches_.behind("combine_recv", this, rows, detail::stage::returning);
-      if (const refusal wrong = detail::check_sum(one.plan, config_.hidden, {out, with.terms}))
-        throw bad_input(step_of(one, outputs), wrong);
-    });
-    finish_combine(rows, {out, with.terms}, with, until);
-  }
+  void combine_recv(const received_type& rows, std::span<bf16> out, const call_options& with = {});
 
  private:
   using post_office = detail::post_office<Transport>;
@@ -193,16 +147,7 @@ class exchange {
   struct agreed {};
 
   exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec, Layout layout,
-           deadline until, agreed)
-      : comm_{comm},
-        config_{detail::agreed_config<Codec>(comm, config, layout, until)},
-        codec_{codec},
-        map_{map_for(config, comm.size(), layout)},
-        memory_{comm.make_window(map_.total, post_office::signals(map_, comm.size()), until)},
-        batches_{detail::made_batches<batches>(comm, config, layout.geometry(config, comm.size()),
-                                               rows_type::way, until)},
-        post_{comm_, memory_, map_},
-        rows_{comm_, memory_, map_, config_.outputs, codec} {}
+           deadline until, agreed);
 
   [[nodiscard]] deadline deadline_of(const call_options& with) const noexcept {
     return with.until.value_or(comm_.default_deadline());
@@ -217,83 +162,16 @@ class exchange {
   // --- dispatch --------------------------------------------------------------------------------
 
   void begin_dispatch(const detail::batch_input<token>& input, const routing& route,
-                      const call_options& with, deadline until) {
-    comm_.require_healthy("dispatch");
-    batch& one = batches_.next();
-    const std::uint64_t number = batches_.latest();
-    refusal mine = detail::objection_of_caller(with);
-    if (!mine) mine = one.plan.count(input.tokens, route);
-    if (!mine)
-      mine =
-          detail::check_attachments(config_, input.tokens.size() / config_.hidden, input.attached);
-    const step now{"dispatch", number, batches_.set_of(one), counts, number};
-    post_.post_counts(now, one.plan.counts(), mine);
-    if (mine) {
-      // Not before all ranks are here, or this one could run ahead and overwrite its refusal.
-      post_.await_all(now, until, "; its own input was bad: " + describe(mine));
-      throw bad_input(now, mine);
-    }
-    one.begin(number, input);
-  }
+                      const call_options& with, deadline until);
 
   /// Sends the rows of all batches whose counts are complete, in order, waiting for those of
   /// `wanted` and earlier ones. All lanes come here together.
-  void advance(const batch* wanted, lane as, deadline until, std::span<std::int64_t> waited = {}) {
-    for (;;) {
-      serial(as, until, [&] { ready_ = next_ready(wanted, until, waited); });
-      batch* const one = ready_;
-      if (one == nullptr) return;
-      const std::size_t set = batches_.set_of(*one);
-      if constexpr (staged) {
-        rows_.stage(one->input, one->plan, set, as);
-        serial(as, until, [] {});  // A lane puts what others have staged.
-      }
-      note(rows_.send(one->input, one->plan, set, as));
-      serial(as, until, [&] {
-        const step now = step_of(*one, rows_in);
-        post_.require(now, failure_.load(std::memory_order_relaxed));
-        post_.announce(now);
-        one->at = detail::stage::sent;
-      });
-    }
-  }
+  void advance(const batch* wanted, lane as, deadline until, std::span<std::int64_t> waited = {});
 
   [[nodiscard]] batch* next_ready(const batch* wanted, deadline until,
-                                  std::span<std::int64_t> waited) {
-    for (std::uint64_t number = batches_.oldest(); number <= batches_.latest(); ++number) {
-      batch& one = batches_.at(number);
-      if (one.number != number || one.at != detail::stage::counted || one.refused) continue;
-      const step now = step_of(one, counts);
-      if (wanted != nullptr && number <= wanted->number)
-        post_.await_all(now, until, {}, waited);
-      else if (!post_.all_came(now))
-        return nullptr;
-      if (const auto no = post_.refused(now)) {
-        one.refused = no->why;
-        one.refused_by = no->rank;
-        continue;
-      }
-      post_.with_counts(now, one.plan.geometry().blocks.experts(),
-                        [&](auto&& counts_of) { one.plan.place(counts_of); });
-      if constexpr (staged) one.plan.sort_copies();
-      return &one;
-    }
-    return nullptr;
-  }
+                                  std::span<std::int64_t> waited);
 
-  void end_dispatch(batch& one, deadline until, std::span<std::int64_t> waited) {
-    if (one.refused) {
-      const refusal why = one.refused;
-      const step now = step_of(one, counts);
-      one.undo();
-      throw refused(now, one.refused_by, why);
-    }
-    post_.await_all(step_of(one, rows_in), until, {}, waited);
-    one.at = detail::stage::received;
-    const std::size_t set = batches_.set_of(one);
-    std::byte* const local = memory_.local().data() + set * map_.set_bytes;
-    arrived_.emplace(one.publish(this, codec_, {&map_, local, rows_.homes(set)}));
-  }
+  void end_dispatch(batch& one, deadline until, std::span<std::int64_t> waited);
 
   // --- combine ---------------------------------------------------------------------------------
 
@@ -301,55 +179,12 @@ class exchange {
   /// that this rank refuses to take any: if `check` finds something wrong.
   template <class Check>
   void begin_combine(std::string_view doing, const received_type& rows, lane as, deadline until,
-                     Check&& check) {
-    serial(as, until, [&] {
-      comm_.require_healthy(doing);
-      batch& one = batches_.behind(doing, this, rows, detail::stage::received);
-      one.refused = check(one);
-      if constexpr (staged)
-        rows_.sort_outputs(one.homes, one.plan, batches_.set_of(one));
-      else
-        announce_outputs(one);
-    });
-    if constexpr (staged) {
-      batch& one = batches_.at(rows.ticket().number);
-      if (!one.refused) note(rows_.push(one.homes, batches_.set_of(one), as));
-      serial(as, until, [&] { announce_outputs(one); });
-    }
-  }
+                     Check&& check);
 
-  void announce_outputs(batch& one) {
-    ++one.combines;
-    const step now = step_of(one, outputs);
-    post_.require(now, failure_.load(std::memory_order_relaxed));
-    if (one.refused) post_.post_refusal(now, one.refused);
-    post_.announce(now);
-    one.at = detail::stage::returning;
-    one.refused_by = comm_.rank();
-  }
+  void announce_outputs(batch& one);
 
   void finish_combine(const received_type& rows, const detail::combine_sum& wanted,
-                      const call_options& with, deadline until) {
-    const lane as = with.as;
-    advance(nullptr, as, until);
-    batch& one = batches_.at(rows.ticket().number);
-    serial(as, until, [&] {
-      const step now = step_of(one, outputs);
-      post_.await_all(now, until, {}, with.waited);
-      const bool mine{one.refused};
-      const auto theirs = post_.refused(now);
-      if (!mine && !theirs) return;
-      if constexpr (staged) post_.require(now, rows_.settle());
-      one.at = detail::stage::received;
-      if (mine) throw bad_input(now, one.refused);
-      throw refused(now, theirs->rank, theirs->why);
-    });
-    note(rows_.sum(one.plan, batches_.set_of(one), wanted, as));
-    serial(as, until, [&] {
-      post_.require(step_of(one, outputs), failure_.load(std::memory_order_relaxed));
-      one.at = detail::stage::returned;
-    });
-  }
+                      const call_options& with, deadline until);
 
   // --- lanes and failures ----------------------------------------------------------------------
 
@@ -364,14 +199,8 @@ class exchange {
     if (code != errc::ok) failure_.store(code, std::memory_order_relaxed);
   }
 
-  static error bad_input(const step& now, const refusal& why) {
-    return error{errc::invalid_argument, post_office::title(now) + " was given " + describe(why)};
-  }
-  static error refused(const step& now, rank_id by, const refusal& why) {
-    return error{errc::refused,
-                 peerbus::detail::concat(post_office::title(now), " did not happen: ", by,
-                                         " was given ", describe(why))};
-  }
+  static error bad_input(const step& now, const refusal& why);
+  static error refused(const step& now, rank_id by, const refusal& why);
 
   communicator<Transport>& comm_;
   exchange_config config_;
@@ -391,3 +220,5 @@ class exchange {
 };
 
 }  // namespace peerbus::moe
+
+#include <peerbus/moe/impl/exchange.hpp>  // IWYU pragma: keep

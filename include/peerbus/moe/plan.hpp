@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <utility>
 #include <vector>
 
+#include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/check_input.hpp>
@@ -31,6 +29,15 @@ struct row_place {
   [[nodiscard]] bool sent() const noexcept { return rank != nowhere; }
 };
 
+/// The counts of all ranks as they lie in memory: for each rank one unsigned number per block, of
+/// `count_bytes` (1, 2 or 4) bytes each. The numbers of a rank begin `stride` bytes after those of
+/// the rank before it.
+struct count_table {
+  const std::byte* first;
+  std::size_t stride;
+  std::size_t count_bytes;
+};
+
 /// The arithmetic of a dispatch, without any communication: checks a rank's input, counts its rows
 /// by block, and, given every rank's counts, says where each row lies in the order (block, source
 /// rank, token). All its memory is taken at construction.
@@ -38,82 +45,18 @@ struct row_place {
 class dispatch_plan {
  public:
   dispatch_plan(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-                std::size_t ranks, road way = road::direct)
-      : config_{config},
-        geometry_{geometry},
-        experts_{config.experts, ranks},
-        rank_{rank},
-        ranks_{ranks},
-        counts_(geometry.blocks.experts()),
-        totals_(counts_.size()),
-        next_(counts_.size()),
-        seen_block_(counts_.size()),
-        seen_expert_(config.experts),
-        arrivals_(geometry.blocks.count(rank) * (ranks + 1)),
-        places_(config.max_tokens * geometry.copies_per_token),
-        factors_(places_.size(), 1.0F),
-        slots_(config.max_tokens * config.top_k),
-        counted_slots_(slots_.size()) {
-    owners_.reserve(config.experts);
-    for (std::size_t e = 0; e < config.experts; ++e)
-      owners_.push_back(static_cast<std::uint32_t>(experts_.owner(e).index()));
-    if (way == road::staged) {
-      sorted_.resize(places_.size());
-      sorted_to_.resize(ranks + 1);
-    }
-  }
+                std::size_t ranks, road way = road::direct);
 
   /// Checks the input, counts its rows and keeps a copy of the routing for `place`.
   /// Returns: the first thing wrong. What the last `place` found stays as it is.
-  [[nodiscard]] refusal count(const detail::token_values& tokens, const routing& route) noexcept {
-    std::fill(counts_.begin(), counts_.end(), 0U);
-    if (const refusal found = detail::check_sizes(config_, tokens, route)) return found;
-    counted_tokens_ = tokens.size / config_.hidden;
-    std::fill(seen_expert_.begin(), seen_expert_.end(), 0U);
-    std::fill(seen_block_.begin(), seen_block_.end(), 0U);
-    for (std::size_t t = 0; t < counted_tokens_; ++t) {
-      const auto mark = static_cast<std::uint32_t>(t + 1);
-      for (std::size_t k = 0; k < config_.top_k; ++k) {
-        const std::size_t slot = t * config_.top_k + k;
-        const std::int64_t expert = route.expert(slot);
-        counted_slots_[slot] = {static_cast<std::int32_t>(expert), 0.0F};
-        if (expert == -1) continue;
-        const auto at = [&](refusal_reason reason) noexcept {
-          return refusal{reason,
-                         static_cast<std::uint32_t>(t),
-                         static_cast<std::uint32_t>(k),
-                         0,
-                         expert,
-                         static_cast<std::int64_t>(config_.experts)};
-        };
-        if (expert < 0 || expert >= static_cast<std::int64_t>(config_.experts))
-          return at(refusal_reason::expert_out_of_range);
-        const auto e = static_cast<std::size_t>(expert);
-        if (seen_expert_[e] == mark) return at(refusal_reason::expert_repeated);
-        seen_expert_[e] = mark;
-        counted_slots_[slot].weight = route.weights()[slot];
-        const std::size_t block = block_of(e);
-        counts_[block] += seen_block_[block] == mark ? 0 : 1;
-        seen_block_[block] = mark;
-      }
-    }
-    return {};
-  }
+  [[nodiscard]] refusal count(const detail::token_values& tokens, const routing& route) noexcept;
 
   /// This rank's rows by block, as `count` found them.
   [[nodiscard]] std::span<const std::uint32_t> counts() const noexcept { return counts_; }
 
-  /// Fixes the place of every row that `count` counted, here and at the peers.
-  /// `counts_of(rank)` gives the counts of each rank, a range of unsigned numbers, one per block.
-  template <class CountsOf>
-  void place(CountsOf&& counts_of) noexcept {
-    place_blocks(counts_of);
-    place_arrivals(counts_of);
-    tokens_ = counted_tokens_;
-    slots_.swap(counted_slots_);
-    for (std::size_t t = 0; t < tokens_; ++t)
-      geometry_.by_rank ? place_by_rank(t) : place_by_expert(t);
-  }
+  /// Fixes the place of every row that `count` counted, here and at the peers, from what each rank
+  /// counted.
+  void place(const count_table& counts) noexcept;
 
   [[nodiscard]] std::size_t tokens() const noexcept { return tokens_; }
   /// The places of a token's copies: by slot, or, rank-major, by rank, the rest nowhere.
@@ -152,27 +95,7 @@ class dispatch_plan {
 
   /// Puts the copies that `place` found in the order of their places, by rank, then by row. For
   /// plans of the staged road, after each `place`.
-  void sort_copies() noexcept {
-    // A counting sort: blocks are dealt out in the order of ranks, and the rows of one go by token.
-    // From here on, next_[b] is where the next copy for block b goes in the sorted order.
-    std::uint32_t before = 0;
-    std::size_t b = 0;
-    for (const rank_id owner : all_ranks{ranks_}) {
-      sorted_to_[owner.index()] = before;
-      for (const std::size_t end = b + geometry_.blocks.count(owner); b < end; ++b) {
-        next_[b] = before;
-        before += counts_[b];
-      }
-    }
-    sorted_to_[ranks_] = before;
-    for (std::size_t c = 0; c < tokens_ * geometry_.copies_per_token; ++c) {
-      const row_place& place = places_[c];
-      if (!place.sent()) continue;
-      const auto block =
-          geometry_.by_rank ? place.rank : static_cast<std::uint32_t>(slots_[c].expert);
-      sorted_[next_[block]++] = static_cast<copy_number>(c);
-    }
-  }
+  void sort_copies() noexcept;
   /// All copies that are sent, as `sort_copies` left them.
   [[nodiscard]] std::span<const copy_number> sorted() const noexcept {
     return std::span{sorted_}.first(sorted_to_.back());
@@ -204,82 +127,22 @@ class dispatch_plan {
     return geometry_.by_rank ? owners_[expert] : expert;
   }
 
-  void place_by_expert(std::size_t t) noexcept {
-    for (std::size_t s = t * config_.top_k; s < (t + 1) * config_.top_k; ++s) {
-      places_[s] = {};
-      if (slots_[s].expert == -1) continue;
-      const auto e = static_cast<std::size_t>(slots_[s].expert);
-      places_[s] = {owners_[e], next_[e]++};
-      factors_[s] = slots_[s].weight;
-    }
-  }
+  template <class Count>
+  void place_as(const count_table& counts) noexcept;
 
-  void place_by_rank(std::size_t t) noexcept {
-    std::array<std::uint32_t, max_top_k> ranks;
-    std::size_t found = 0;
-    for (std::size_t s = t * config_.top_k; s < (t + 1) * config_.top_k; ++s) {
-      if (slots_[s].expert == -1) continue;
-      const auto e = static_cast<std::size_t>(slots_[s].expert);
-      ranks[found++] = owners_[e];
-    }
-    std::sort(ranks.begin(), ranks.begin() + found);
-    const auto end = std::unique(ranks.begin(), ranks.begin() + found);
-    row_place* const places = &places_[t * geometry_.copies_per_token];
-    std::fill_n(places, geometry_.copies_per_token, row_place{});
-    std::transform(ranks.begin(), end, places,
-                   [this](std::uint32_t rank) { return row_place{rank, next_[rank]++}; });
-  }
+  template <class Count>
+  [[nodiscard]] static const Count* counts_of(const count_table& counts, rank_id source) noexcept;
 
-  // The loops below go through locals: counts of one byte might alias the members, which would then
-  // be read again for every block.
+  void place_by_expert(std::size_t t) noexcept;
+
+  void place_by_rank(std::size_t t) noexcept;
 
   /// next_[b]: the row, at the rank that holds b, where this rank's first copy for b goes.
-  template <class CountsOf>
-  void place_blocks(CountsOf&& counts_of) noexcept {
-    // First the rows of b from lower ranks in next_, and all rows of b in totals_.
-    std::fill(totals_.begin(), totals_.end(), 0U);
-    std::uint32_t* const totals = totals_.data();
-    std::uint32_t* const next = next_.data();
-    const std::size_t blocks = totals_.size();
-    for (const rank_id source : all_ranks{ranks_}) {
-      const auto* const theirs = counts_of(source).data();
-      if (source == rank_) std::copy_n(totals, blocks, next);
-      for (std::size_t b = 0; b < blocks; ++b) totals[b] += theirs[b];
-    }
-    // Then the rows of lower blocks of the same rank.
-    const block_geometry geometry = geometry_;
-    std::size_t b = 0;
-    for (const rank_id owner : all_ranks{ranks_}) {
-      std::uint32_t begin = 0;
-      for (const std::size_t end = b + geometry.blocks.count(owner); b < end; ++b) {
-        next[b] += begin;
-        begin = geometry.next_block(begin, totals[b]);
-      }
-      if (owner == rank_) end_ = begin;
-    }
-  }
+  template <class Count>
+  void place_blocks(const count_table& counts) noexcept;
 
-  template <class CountsOf>
-  void place_arrivals(CountsOf&& counts_of) noexcept {
-    const block_geometry geometry = geometry_;
-    const std::size_t first = geometry.blocks.first(rank_);
-    const std::size_t local = geometry.blocks.count(rank_);
-    const std::size_t width = ranks_ + 1;
-    std::uint32_t* const arrivals = arrivals_.data();
-    for (const rank_id source : all_ranks{ranks_}) {
-      const auto* const theirs = counts_of(source).data() + first;
-      for (std::size_t b = 0; b < local; ++b) arrivals[b * width + source.index()] = theirs[b];
-    }
-    std::uint32_t begin = 0;
-    for (std::size_t b = 0; b < local; ++b) {
-      std::uint32_t row = begin;
-      std::uint32_t* const block = arrivals + b * width;
-      for (std::size_t source = 0; source + 1 < width; ++source)
-        row += std::exchange(block[source], row);
-      block[width - 1] = row;
-      begin = geometry.next_block(begin, row - begin);
-    }
-  }
+  template <class Count>
+  void place_arrivals(const count_table& counts) noexcept;
 
   exchange_config config_;
   block_geometry geometry_;
@@ -305,3 +168,7 @@ class dispatch_plan {
 };
 
 }  // namespace peerbus::moe
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/impl/plan.hpp>  // IWYU pragma: keep
+#endif

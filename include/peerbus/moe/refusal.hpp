@@ -6,7 +6,7 @@
 #include <string>
 #include <type_traits>
 
-#include <peerbus/core/text.hpp>
+#include <peerbus/core/compiled.hpp>
 
 namespace peerbus::moe {
 
@@ -64,58 +64,10 @@ struct verdict {
 static_assert(std::is_trivially_copyable_v<verdict> && sizeof(verdict) == 40);
 
 /// What was given and what was expected, for people.
-inline std::string describe(const refusal& r) {
-  using peerbus::detail::concat;
-  const std::string where = concat("token ", r.token, ", slot ", r.slot);
-  switch (r.reason) {
-    case refusal_reason::none: return "nothing";
-    case refusal_reason::null_tokens: return concat("tokens is null but ", r.given, " values long");
-    case refusal_reason::null_experts:
-      return concat("the routing's experts are null but ", r.given, " long");
-    case refusal_reason::null_weights:
-      return concat("the routing's weights are null but ", r.given, " long");
-    case refusal_reason::tokens_not_rows:
-      return concat("tokens has ", r.given, " values, expected a multiple of hidden, ", r.expected);
-    case refusal_reason::too_many_tokens:
-      return concat(r.given, " tokens, expected at most max_tokens, ", r.expected);
-    case refusal_reason::experts_size:
-      return concat("the routing has ", r.given, " expert ids, expected tokens x top_k, ",
-                    r.expected);
-    case refusal_reason::weights_size:
-      return concat("the routing has ", r.given, " weights, expected tokens x top_k, ", r.expected);
-    case refusal_reason::expert_out_of_range:
-      return concat("expert id ", r.given, " at ", where, ", expected -1 or 0 to ", r.expected - 1);
-    case refusal_reason::expert_repeated:
-      return concat("expert id ", r.given, " again at ", where,
-                    ", expected different experts within a token");
-    case refusal_reason::null_out: return concat("out is null but ", r.given, " values long");
-    case refusal_reason::out_size:
-      return concat("out has ", r.given, " values, expected tokens x hidden, ", r.expected);
-    case refusal_reason::attachment_size:
-      return concat("attachment ", r.slot, " has ", r.given,
-                    " bytes, expected tokens x configured, ", r.expected);
-    case refusal_reason::null_attachment:
-      return concat("attachment ", r.slot, " is null but ", r.given, " bytes long");
-    case refusal_reason::terms_by_rank:
-      return "combine_terms weights or local rows, expected none, as rank-major rows are summed "
-             "unweighted";
-    case refusal_reason::term_weights_size:
-      return concat("combine_terms has ", r.given, " weights, expected none or tokens x top_k, ",
-                    r.expected);
-    case refusal_reason::bias_size:
-      return concat("combine_terms has bias ", r.slot, " of ", r.given,
-                    " values, expected none or tokens x hidden, ", r.expected);
-    case refusal_reason::local_size:
-      return concat("combine_terms has ", r.given, " local rows, expected none or tokens x top_k, ",
-                    r.expected);
-    case refusal_reason::local_unweighted:
-      return "combine_terms has local rows but no weights, expected both";
-    case refusal_reason::by_caller: return "arguments that its caller refuses";
-    case refusal_reason::local_of_sent:
-      return concat("combine_terms has a local row for ", where,
-                    ", which went to an expert; expected null there");
-  }
-  return "an unknown reason";
-}
+std::string describe(const refusal& r);
 
 }  // namespace peerbus::moe
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/impl/refusal.hpp>  // IWYU pragma: keep
+#endif

@@ -8,11 +8,11 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/core/align.hpp>
+#include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
@@ -28,11 +28,8 @@ namespace peerbus {
 class direct_window {
  public:
   /// `parts[r]` is the memory of rank r, of at least `mapped_bytes(shape)`.
-  direct_window(window_shape shape, rank_id mine, std::vector<std::shared_ptr<const mapping>> parts)
-      : shape_{shape}, mine_{mine}, parts_{std::move(parts)} {
-    bases_.reserve(parts_.size());
-    for (const auto& part : parts_) bases_.push_back(part->data());
-  }
+  direct_window(window_shape shape, rank_id mine,
+                std::vector<std::shared_ptr<const mapping>> parts);
 
   /// Memory that one part of a window takes.
   [[nodiscard]] static constexpr std::size_t mapped_bytes(window_shape shape) noexcept {
@@ -145,8 +142,7 @@ class direct_path {
   [[nodiscard]] errc progress() noexcept { return errc::ok; }
 
  protected:
-  direct_path(bootstrap& boot, wait_thresholds thresholds)
-      : boot_{&boot}, members_{boot.members()}, thresholds_{thresholds} {}
+  direct_path(bootstrap& boot, wait_thresholds thresholds);
 
  private:
   static bool holds(const window& at, rank_id peer, std::size_t offset,
@@ -164,3 +160,7 @@ class direct_path {
 };
 
 }  // namespace peerbus
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/transport/impl/direct.hpp>  // IWYU pragma: keep
+#endif

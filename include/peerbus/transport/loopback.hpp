@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-#include <memory>
 #include <utility>
-#include <vector>
 
-#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/core/mapping.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/concept.hpp>
-#include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/direct.hpp>
 #include <peerbus/transport/memory_hook.hpp>
 
 namespace peerbus {
+
+namespace detail {
+
+/// Throws: `error` unsupported if the ranks of `boot` are not threads of one process.
+void require_shared_addresses(const bootstrap& boot);
+
+/// Makes a window of this process's own memory. Contract as `make_window` of `transport`.
+direct_window make_private_window(bootstrap& boot, window_shape shape, const memory_hook& on_memory,
+                                  deadline until);
+
+}  // namespace detail
 
 /// Ranks are threads of one process; a window is that process's own memory.
 template <wait_policy Wait = adaptive_wait>
@@ -27,32 +34,11 @@ class basic_loopback : public direct_path {
   explicit basic_loopback(bootstrap& boot, Wait policy = {}, memory_hook on_memory = {})
       : direct_path{boot, policy.thresholds(boot.ranks_here(), boot.cores_here())},
         on_memory_{std::move(on_memory)} {
-    if (boot.addresses() != address_space::shared)
-      throw error{errc::unsupported,
-                  "loopback connects threads of one process, but these ranks are processes: start "
-                  "them with run_threads, or use unified_bus"};
+    detail::require_shared_addresses(boot);
   }
 
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    bootstrap::contribution mine;
-    auto objection = detail::objection_to(shape);
-    if (!objection) {
-      try {
-        // One byte at least: an empty mapping does not exist.
-        const auto own = std::make_shared<const mapping>(
-            mapping::anonymous(direct_window::mapped_bytes(shape) + 1));
-        if (on_memory_) on_memory_({own->data(), own->size()});
-        mine.object = own;
-      } catch (const error& problem) {
-        objection = problem;
-      }
-    }
-    const auto all = gather_or_refuse(boot(), "window", std::move(mine), objection, until);
-    std::vector<std::shared_ptr<const mapping>> parts;
-    parts.reserve(all.size());
-    for (const auto& from : all)
-      parts.push_back(std::static_pointer_cast<const mapping>(from.object));
-    return window{shape, boot().rank(), std::move(parts)};
+    return detail::make_private_window(boot(), shape, on_memory_, until);
   }
 
  private:
@@ -63,3 +49,7 @@ using loopback = basic_loopback<>;
 static_assert(direct_transport<loopback>);
 
 }  // namespace peerbus
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/transport/impl/loopback.hpp>  // IWYU pragma: keep
+#endif

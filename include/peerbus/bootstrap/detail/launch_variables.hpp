@@ -9,26 +9,11 @@
 #include <string>
 #include <string_view>
 
+#include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 
-namespace peerbus {
-
-/// A rank's place in a group that somebody else starts, and where the group meets.
-struct launch_settings {
-  std::size_t rank = 0;
-  std::size_t size = 1;
-  /// Position among the ranks of this host, which is what launchers count accelerators by.
-  std::size_t local_rank = 0;
-  /// The meeting point. A name only, as all ranks are on one host: nothing is resolved or opened
-  /// on the network. Groups that run at the same time need different ones.
-  std::string address = "127.0.0.1";
-  std::uint16_t port = 29500;
-  /// Tells groups of one user apart where the launcher names its job but no port.
-  std::string job;
-};
-
-namespace detail {
+namespace peerbus::detail {
 
 inline constexpr std::size_t most_ranks = 65536;
 
@@ -135,5 +120,4 @@ inline launch_settings read_launch_settings(hosts allowed = hosts::one) {
   return read;
 }
 
-}  // namespace detail
-}  // namespace peerbus
+}  // namespace peerbus::detail

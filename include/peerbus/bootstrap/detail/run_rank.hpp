@@ -1,28 +1,19 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
-#include <functional>
-#include <string>
 #include <string_view>
-#include <type_traits>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/bootstrap/rank_function.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus {
-
-/// What a rank runs: called with its bootstrap, returns nothing or an exit status.
-template <class F>
-concept rank_function = std::invocable<F&, bootstrap&> &&
-                        (std::is_void_v<std::invoke_result_t<F&, bootstrap&>> ||
-                         std::convertible_to<std::invoke_result_t<F&, bootstrap&>, int>);
 
 namespace detail {
 
@@ -66,17 +57,9 @@ rank_end call_reporting(rank_id rank, F&& f) noexcept {
   return {1, state};
 }
 
-/// Runs `f` as a rank and announces how it ended. Returns: the exit status, 1 if `f` threw.
-template <rank_function F>
-int run_rank(F& f, bootstrap& boot) noexcept {
-  const rank_end end = call_reporting(boot.rank(), [&] {
-    if constexpr (std::is_void_v<std::invoke_result_t<F&, bootstrap&>>) {
-      std::invoke(f, boot);
-      return 0;
-    } else {
-      return exit_status(std::invoke(f, boot));
-    }
-  });
+/// Runs `body` as a rank and announces how it ended. Returns the exit status, 1 if `body` threw.
+inline int run_rank(rank_body body, bootstrap& boot) noexcept {
+  const rank_end end = call_reporting(boot.rank(), [&] { return exit_status(body(boot)); });
   boot.members()->announce(end.state);
   return end.status;
 }

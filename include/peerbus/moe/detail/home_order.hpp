@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/lane.hpp>
@@ -23,55 +23,10 @@ namespace peerbus::moe::detail {
 class home_order {
  public:
   home_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks,
-             road way)
-      : copies_{geometry.copies_per_token} {
-    if (way == road::direct) return;
-    begins_.resize(config.max_tokens * copies_ + 1);
-    ranks_.resize(ranks + 1);
-    // Taken as rows arrive.
-    by_slot_ = std::make_unique_for_overwrite<std::uint32_t[]>(geometry.row_capacity);
-    rows_ = std::make_unique_for_overwrite<std::uint32_t[]>(geometry.row_capacity);
-  }
+             road way);
 
-  /// `origin_of(row)` is the origin of a row that `plan` says has arrived.
-  template <class OriginOf>
-  void sort(const dispatch_plan& plan, rank_id mine, OriginOf&& origin_of) noexcept {
-    const std::size_t blocks = plan.geometry().blocks.count(mine);
-    const auto for_each_row = [&](auto&& visit) {
-      for (std::size_t b = 0; b < blocks; ++b) {
-        const auto starts = plan.arrivals(b);
-        for (std::size_t source = 0; source + 1 < starts.size(); ++source)
-          if (rank_id{source} != mine)
-            for (std::uint32_t row = starts[source]; row < starts[source + 1]; ++row) visit(row);
-      }
-    };
-    // What origins say is a peer's word, which must not lead beyond these arrays.
-    const std::size_t most = begins_.size() - 2;
-    const auto home_of = [&](std::uint32_t row) {
-      return std::min<std::size_t>(origin_of(row).rank, ranks_.size() - 2);
-    };
-    const auto slot_of = [&](std::uint32_t row) {
-      const wire_origin from = origin_of(row);
-      return std::min(from.token * copies_ + from.slot, most);
-    };
-    // Two counting sorts: first by slot, then, keeping that order, by home rank.
-    std::size_t used = 0;
-    std::fill(ranks_.begin(), ranks_.end(), 0U);
-    for_each_row([&](std::uint32_t row) {
-      used = std::max(used, slot_of(row) + 1);
-      ++ranks_[home_of(row) + 1];
-    });
-    std::fill_n(begins_.begin(), used + 1, 0U);
-    for_each_row([&](std::uint32_t row) { ++begins_[slot_of(row) + 1]; });
-    for (std::size_t slot = 0; slot < used; ++slot) begins_[slot + 1] += begins_[slot];
-    count_ = begins_[used];
-    for_each_row([&](std::uint32_t row) { by_slot_[begins_[slot_of(row)]++] = row; });
-    for (std::size_t r = 0; r + 1 < ranks_.size(); ++r) ranks_[r + 1] += ranks_[r];
-    for (std::size_t i = 0; i < count_; ++i) rows_[ranks_[home_of(by_slot_[i])]++] = by_slot_[i];
-    // Each is now where the next one begins.
-    std::rotate(ranks_.begin(), ranks_.end() - 1, ranks_.end());
-    ranks_[0] = 0;
-  }
+  /// `origins` are those of the rows that `plan` says have arrived, from row 0 on.
+  void sort(const dispatch_plan& plan, rank_id mine, const std::byte* origins) noexcept;
 
   [[nodiscard]] std::span<const std::uint32_t> rows() const noexcept {
     return {rows_.get(), count_};
@@ -91,3 +46,7 @@ class home_order {
 };
 
 }  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/impl/home_order.hpp>  // IWYU pragma: keep
+#endif

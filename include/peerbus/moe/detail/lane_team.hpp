@@ -10,10 +10,11 @@
 #include <optional>
 #include <string>
 
+#include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/moe/lane.hpp>
 
@@ -28,36 +29,19 @@ class lane_team {
   /// by `until`. One lane alone just does `step`.
   template <class Step, class Unfit>
   void serial(lane as, deadline until, Step&& step, Unfit&& unfit) {
-    using peerbus::detail::concat;
-    if (as.index >= as.count || as.count > max_lanes)
-      unfit(errc::invalid_argument,
-            concat("lane ", as.index, " of ", as.count,
-                   ", expected an index below the count, at most ", max_lanes));
-    if (as.count == 1) {
-      // order: relaxed; to tell people, not to order anything.
-      if (waiting_.load(std::memory_order_relaxed) != 0)
-        unfit(errc::invalid_argument, "lane 0 says that it is alone, but other lanes have come");
+    // order: relaxed; `waiting_` tells people of a mistake, it orders nothing.
+    if (as.index == 0 && as.count == 1 && waiting_.load(std::memory_order_relaxed) == 0)
       return step();
-    }
-    const std::uint64_t turn = done_.value() + 1;
-    member& mine = members_[as.index];
-    // order: relaxed; only threads that claim to be the same lane meet here.
-    if (mine.claimed.exchange(turn, std::memory_order_relaxed) == turn)
-      unfit(errc::invalid_argument, concat("lane ", as.index, " came twice"));
-    // order: relaxed; read only after `came`.
-    mine.count.store(as.count, std::memory_order_relaxed);
-    mine.came.raise(turn);
-    if (as.index == 0) return lead(as, turn, until, step, unfit);
-    const counted here{waiting_};
-    await(members_[0].came, turn, until, 0, unfit);
-    fit(as, 0, unfit);
-    // Lane 0 has come and keeps the deadline in all that it does; this one waits for what comes of
-    // it, and would for ever if that thread were killed, which leaves no process whole.
-    static_cast<void>(done_.wait_at_least(turn, deadline::never(), thresholds, healthy));
-    if (const auto& found = problem_of(turn)) found->raise();
+    take_turn(as, until, step, unfit);
   }
 
  private:
+  using step_ref = peerbus::detail::function_ref<void()>;
+  using unfit_ref = peerbus::detail::function_ref<void(errc, const std::string&)>;
+
+  /// `serial` for several lanes, and for a lane that has no place among them.
+  void take_turn(lane as, deadline until, step_ref step, unfit_ref unfit);
+
   /// Lanes are few and do not wait long, but there may be more of them than cores.
   static constexpr wait_thresholds thresholds{256, 256, 16, std::chrono::milliseconds{2}};
   static errc healthy() noexcept { return errc::ok; }
@@ -98,44 +82,12 @@ class lane_team {
     return problems_[turn % problems_.size()];
   }
 
-  template <class Unfit>
-  void fit(lane as, std::size_t other, Unfit& unfit) const {
-    // order: relaxed; it was written before `came` of that lane was raised.
-    const std::size_t theirs = members_[other].count.load(std::memory_order_relaxed);
-    if (theirs != as.count)
-      unfit(errc::invalid_argument,
-            peerbus::detail::concat("lane ", as.index, " says that there are ", as.count,
-                                    " lanes, but lane ", other, " says ", theirs));
-  }
+  void fit(lane as, std::size_t other, unfit_ref unfit) const;
 
-  template <class Unfit>
   static void await(signal_word& came, std::uint64_t turn, deadline until, std::size_t who,
-                    Unfit& unfit) {
-    if (const errc code = came.wait_at_least(turn, until, thresholds, healthy); code != errc::ok)
-      unfit(code, peerbus::detail::concat("lane ", who, " did not come in time"));
-  }
+                    unfit_ref unfit);
 
-  template <class Step, class Unfit>
-  void lead(lane as, std::uint64_t turn, deadline until, Step& step, Unfit& unfit) {
-    std::optional<problem>& found = problem_of(turn);
-    found.reset();
-    try {
-      for (std::size_t other = 1; other < as.count; ++other) {
-        await(members_[other].came, turn, until, other, unfit);
-        fit(as, other, unfit);
-      }
-      step();
-    } catch (const error& thrown) {
-      found = problem{thrown.code(), std::string{thrown.text()}, nullptr};
-      done_.raise(turn);
-      throw;
-    } catch (...) {
-      found = problem{errc::ok, {}, std::current_exception()};
-      done_.raise(turn);
-      throw;
-    }
-    done_.raise(turn);
-  }
+  void lead(lane as, std::uint64_t turn, deadline until, step_ref step, unfit_ref unfit);
 
   std::array<member, max_lanes> members_;
   std::atomic<std::uint32_t> waiting_{0};
@@ -144,3 +96,7 @@ class lane_team {
 };
 
 }  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/impl/lane_team.hpp>  // IWYU pragma: keep
+#endif

@@ -21,6 +21,7 @@
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/plan.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
@@ -98,15 +99,10 @@ class post_office {
     }
   }
 
-  /// Calls `use(counts_of)`, where `counts_of(rank)` is what that rank counted, one number per
-  /// block.
-  template <class Use>
-  void with_counts(const step& now, std::size_t blocks, Use&& use) const noexcept {
-    switch (map_.count_bytes) {
-      case 1: return use(reader<std::uint8_t>(now, blocks));
-      case 2: return use(reader<std::uint16_t>(now, blocks));
-      default: return use(reader<std::uint32_t>(now, blocks));
-    }
+  /// What all ranks counted. All of them have come.
+  [[nodiscard]] count_table counts(const step& now) const noexcept {
+    return {local(message_at(now, rank_id{0}) + memory_map::header_bytes), map_.message_bytes,
+            map_.count_bytes};
   }
 
   struct refused_by {
@@ -167,14 +163,6 @@ class post_office {
     auto* const to = reinterpret_cast<Count*>(local(at + memory_map::header_bytes));
     std::transform(counts.begin(), counts.end(), to,
                    [](std::uint32_t wide) { return static_cast<Count>(wide); });
-  }
-
-  template <class Count>
-  [[nodiscard]] auto reader(const step& now, std::size_t blocks) const noexcept {
-    return [this, now, blocks](rank_id source) noexcept {
-      const std::byte* const at = local(message_at(now, source) + memory_map::header_bytes);
-      return std::span{reinterpret_cast<const Count*>(at), blocks};
-    };
   }
 
   /// Adds to `waited` how long each peer's signal lets this rank wait, until all are there or one

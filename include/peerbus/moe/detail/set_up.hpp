@@ -2,15 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <vector>
 
-#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/codec/concept.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
-#include <peerbus/core/error.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/direct_rows.hpp>
 #include <peerbus/moe/detail/made_together.hpp>
@@ -18,6 +13,7 @@
 #include <peerbus/moe/detail/staged_rows.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
+#include <peerbus/rank_group.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::moe::detail {
@@ -32,31 +28,33 @@ struct rows_over<Transport, Codec> {
   using type = direct_rows<Transport, Codec>;
 };
 
-/// Compares the configuration with the other ranks'. Returns it.
+/// Compares a configuration with the other ranks'. `alignment` is that of the layout's blocks.
+/// Throws, on all ranks: `error` mismatch, or what `objection_to` says.
+void agree_on(rank_group& group, const exchange_config& config, const codec_facts& codec,
+              const layout_facts& layout, std::size_t alignment, deadline until);
+
+/// Compares the configuration with the other ranks' and returns it.
 /// Throws, on all ranks: what the constructor of `exchange` says.
-template <token_codec Codec, transport Transport, row_layout Layout>
-exchange_config agreed_config(communicator<Transport>& comm, const exchange_config& config,
+template <token_codec Codec, row_layout Layout>
+exchange_config agreed_config(rank_group& group, const exchange_config& config,
                               const Layout& layout, deadline until) {
-  std::vector<declared> values{
-      {"codec", Codec::name},          {"layout", Layout::name},
-      {"experts", config.experts},     {"hidden", config.hidden},
-      {"top_k", config.top_k},         {"max_tokens", config.max_tokens},
-      {"in_flight", config.in_flight}, {"outputs", static_cast<std::uint64_t>(config.outputs)}};
-  for (const std::size_t bytes : config.attachments) values.push_back({"attachment", bytes});
-  // Of every layout, so that ranks which differ in theirs declare as many values.
-  values.push_back({"alignment", layout.geometry(config, comm.size()).alignment});
-  comm.agree("exchange", values, until, objection_to<Codec>(config, comm.size(), layout));
+  agree_on(group, config, codec_facts::of<Codec>(config.hidden), layout_facts::of(layout),
+           layout.geometry(config, group.size()).alignment, until);
   return config;
 }
 
 /// What this rank keeps of its batches. Made after the window, which refuses sizes beyond the
 /// machine at once; here their pages would be touched first.
 /// Throws, on all ranks: `error` out_of_memory, or as `agree`.
-template <class Batches, transport Transport>
-Batches made_batches(communicator<Transport>& comm, const exchange_config& config,
+template <class Batches>
+Batches made_batches(rank_group& group, const exchange_config& config,
                      const block_geometry& geometry, road way, deadline until) {
-  return made_together(comm, "the plans of an exchange's batches", until,
-                       [&] { return Batches{config, geometry, comm.rank(), comm.size(), way}; });
+  return made_together(group, "the plans of an exchange's batches", until,
+                       [&] { return Batches{config, geometry, group.rank(), group.size(), way}; });
 }
 
 }  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/impl/set_up.hpp>  // IWYU pragma: keep
+#endif

@@ -79,7 +79,7 @@ class staged_rows {
 
   /// Finds the order of `push`. Lane 0 does so before the others come.
   void sort_outputs(home_order& order, const dispatch_plan& plan, std::size_t set) const noexcept {
-    order.sort(plan, comm_->rank(), [&](std::size_t row) noexcept { return origin(set, row); });
+    order.sort(plan, comm_->rank(), entry(set, map_.origins, 0, 0).data());
   }
 
   /// Puts the outputs of this lane's share of the rows that came from other ranks into their slots

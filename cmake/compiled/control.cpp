@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#include <peerbus/core/impl/cores.hpp>
+#include <peerbus/core/impl/error.hpp>
+#include <peerbus/core/impl/futex.hpp>
+#include <peerbus/core/impl/mapping.hpp>
+#include <peerbus/core/impl/memory_file.hpp>
+#include <peerbus/core/impl/system_error.hpp>
+#include <peerbus/core/impl/text.hpp>
+#include <peerbus/bootstrap/impl/agreement.hpp>
+#include <peerbus/bootstrap/impl/environment.hpp>
+#include <peerbus/bootstrap/impl/local.hpp>
+#include <peerbus/bootstrap/impl/membership.hpp>
+#include <peerbus/bootstrap/impl/star_bootstrap.hpp>
+#include <peerbus/bootstrap/impl/tcp.hpp>
+#include <peerbus/bootstrap/impl/threads.hpp>
+#include <peerbus/transport/impl/direct.hpp>
+#include <peerbus/transport/impl/loopback.hpp>
+#include <peerbus/transport/impl/unified_bus.hpp>
+#include <peerbus/impl/rank_group.hpp>
+#include <peerbus/moe/impl/home_order.hpp>
+#include <peerbus/moe/impl/lane_team.hpp>
+#include <peerbus/moe/impl/objection.hpp>
+#include <peerbus/moe/impl/plan.hpp>
+#include <peerbus/moe/impl/refusal.hpp>
+#include <peerbus/moe/impl/set_up.hpp>

@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: MIT
+#include <peerbus/kernel/impl/kernel_set.hpp>

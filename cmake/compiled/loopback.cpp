@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: MIT
+#include <peerbus/impl/instantiations.hpp>
+
+PEERBUS_INSTANCES(, peerbus::loopback);

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus {
+
+PEERBUS_INLINE declared::declared(std::string_view of, std::uint64_t number)
+    : name{of}, value{std::to_string(number)} {}
+
+PEERBUS_INLINE declared::declared(std::string_view of, std::string_view text)
+    : name{of}, value{text} {}
+
+PEERBUS_INLINE std::vector<bootstrap::contribution> gather_or_refuse(
+    bootstrap& boot, std::string_view doing, bootstrap::contribution mine,
+    const std::optional<error>& objection, deadline until) {
+  // Wire form: the caller's bytes, or the text of the objection; then the code, 4 bytes.
+  const auto code = objection ? objection->code() : errc::ok;
+  if (objection) {
+    const auto text = std::as_bytes(std::span{objection->text()});
+    mine.bytes.assign(text.begin(), text.end());
+  }
+  const auto tail = std::as_bytes(std::span{&code, 1});
+  mine.bytes.insert(mine.bytes.end(), tail.begin(), tail.end());
+
+  auto all = boot.allgather(std::move(mine), until, doing);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    auto& bytes = all[r].bytes;
+    auto said = errc::system;
+    if (bytes.size() >= sizeof said) {
+      std::memcpy(&said, bytes.data() + bytes.size() - sizeof said, sizeof said);
+      bytes.resize(bytes.size() - sizeof said);
+    }
+    if (said == errc::ok) continue;
+    if (rank_id{r} == boot.rank() && objection) throw agreed_error{*objection};
+    throw agreed_error{
+        said, detail::concat(
+                  doing, ": ", rank_id{r}, " could not: ",
+                  std::string_view{reinterpret_cast<const char*>(bytes.data()), bytes.size()})};
+  }
+  return all;
+}
+
+PEERBUS_INLINE void agree(bootstrap& boot, std::string_view doing, std::span<const declared> values,
+                          deadline until, const std::optional<error>& objection) {
+  // Wire form: name, value, name, value, …, each ended by a zero byte.
+  bootstrap::contribution mine;
+  for (const declared& one : values)
+    for (const std::string_view part : {one.name, std::string_view{one.value}}) {
+      const auto bytes = std::as_bytes(std::span{part});
+      mine.bytes.insert(mine.bytes.end(), bytes.begin(), bytes.end());
+      mine.bytes.push_back(std::byte{0});
+    }
+  const auto all = gather_or_refuse(boot, doing, std::move(mine), objection, until);
+
+  const auto parts_of = [&all](std::size_t r) {
+    std::vector<std::string_view> parts;
+    std::string_view rest{reinterpret_cast<const char*>(all[r].bytes.data()), all[r].bytes.size()};
+    for (auto end = rest.find('\0'); end != std::string_view::npos; end = rest.find('\0')) {
+      parts.push_back(rest.substr(0, end));
+      rest.remove_prefix(end + 1);
+    }
+    return parts;
+  };
+  // Rank 0 is the yardstick on every rank, so that all report the same pair.
+  const auto first = parts_of(0);
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    const auto theirs = parts_of(r);
+    // Before their number, as another version of the library may declare other values behind its
+    // own.
+    for (std::size_t i = 0; i + 1 < std::min(first.size(), theirs.size()); i += 2) {
+      if (theirs[i] == first[i] && theirs[i + 1] == first[i + 1]) continue;
+      throw agreed_error{
+          errc::mismatch,
+          detail::concat(doing, ": ", first[i], " is ", first[i + 1], " on ", rank_id{0}, " but ",
+                         theirs[i] == first[i] ? "" : detail::concat(theirs[i], " is "),
+                         theirs[i + 1], " on ", rank_id{r})};
+    }
+    if (theirs.size() != first.size())
+      throw agreed_error{errc::mismatch,
+                         detail::concat(doing, ": ", rank_id{0}, " declared ", first.size() / 2,
+                                        " values but ", rank_id{r}, " ", theirs.size() / 2)};
+  }
+}
+
+}  // namespace peerbus

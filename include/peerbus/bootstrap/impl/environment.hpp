@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/host.hpp>
+#include <peerbus/bootstrap/detail/hub.hpp>
+#include <peerbus/bootstrap/detail/join.hpp>
+#include <peerbus/bootstrap/detail/launch_variables.hpp>
+#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/detail/star.hpp>
+#include <peerbus/bootstrap/detail/star_bootstrap.hpp>
+#include <peerbus/bootstrap/detail/state_page.hpp>
+#include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/launch_settings.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus {
+
+namespace detail {
+
+/// What a rank has once it has met the others.
+struct met_ranks {
+  state_page states;
+  star connections;
+
+  static met_ranks at(const launch_settings& settings, deadline until) {
+    if (settings.size == 0 || settings.size > most_ranks)
+      throw error{errc::invalid_argument, concat("a world of ", settings.size, " ranks was given, ",
+                                                 "expected 1 to ", most_ranks)};
+    if (settings.rank >= settings.size)
+      throw error{errc::invalid_argument, concat("rank ", settings.rank, " of ", settings.size,
+                                                 " was given, expected a rank below the size")};
+    if (settings.size == 1) return {state_page{1}, hub{std::vector<unique_fd>(1)}};
+    if (settings.rank != 0) {
+      joined met = join(settings, until);
+      return {state_page::open(settings.size, met.states), spoke{std::move(met.hub)}};
+    }
+    const unique_fd file = state_page::make_file(settings.size);
+    state_page states = state_page::open(settings.size, file);
+    return {std::move(states), hub{host{settings, until}.gather(file)}};
+  }
+};
+
+}  // namespace detail
+
+PEERBUS_INLINE environment_bootstrap::environment_bootstrap(const launch_settings& settings,
+                                                            deadline until)
+    : environment_bootstrap{settings, until, detail::met_ranks::at(settings, until)} {}
+
+PEERBUS_INLINE environment_bootstrap environment_bootstrap::from_environment(deadline until) {
+  return environment_bootstrap{detail::read_launch_settings(), until};
+}
+
+PEERBUS_INLINE bool environment_bootstrap::launched() noexcept {
+  return detail::find_launcher() != nullptr;
+}
+
+PEERBUS_INLINE environment_bootstrap::~environment_bootstrap() {
+  const bool unwinding = std::uncaught_exceptions() > exceptions_before_;
+  members()->announce(unwinding ? members()->end_by_exception() : rank_state::left);
+}
+
+PEERBUS_INLINE environment_bootstrap::environment_bootstrap(const launch_settings& settings,
+                                                            deadline until, detail::met_ranks met)
+    : star_bootstrap{rank_id{settings.rank}, settings.size, met.states, std::move(met.connections)},
+      local_rank_{settings.local_rank} {
+  try {
+    meet(met.states, until);
+  } catch (...) {
+    members()->announce(rank_state::failed);
+    throw;
+  }
+}
+
+}  // namespace peerbus

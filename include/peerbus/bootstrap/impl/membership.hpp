@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus {
+
+PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word* states,
+                                      std::shared_ptr<void> owner, std::vector<unique_fd> processes)
+    : rank_{rank},
+      size_{size},
+      states_{states},
+      owner_{std::move(owner)},
+      processes_{std::move(processes)},
+      ended_{std::make_unique<std::atomic<bool>[]>(size)} {
+  processes_.resize(size_);
+  for (const rank_id peer : all_ranks{size_}) watch(peer);
+}
+
+PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word* states,
+                                      const std::shared_ptr<membership_news>& news)
+    : membership{rank, size, states, news, {}} {
+  news_ = news.get();
+}
+
+PEERBUS_INLINE void membership::announce(rank_state state) noexcept {
+  if (announce(states_[rank_.index()], state) && news_ != nullptr) news_->tell(state);
+}
+
+PEERBUS_INLINE bool membership::announce(state_word& word, rank_state state) noexcept {
+  auto expected = static_cast<std::uint32_t>(rank_state::running);
+  // order: release; pairs with the acquire in `said_by`: who sees `left` sees all signals before.
+  return word.compare_exchange_strong(expected, static_cast<std::uint32_t>(state),
+                                      std::memory_order_release, std::memory_order_relaxed);
+}
+
+PEERBUS_INLINE rank_state membership::state(rank_id peer) const noexcept {
+  notice_ended();
+  return noticed(peer);
+}
+
+PEERBUS_INLINE std::optional<rank_id> membership::first_failed() const noexcept {
+  notice_ended();
+  for (const rank_id peer : all_ranks{size_})
+    if (peer != rank_ && noticed(peer) == rank_state::failed) return peer;
+  return std::nullopt;
+}
+
+PEERBUS_INLINE errc membership::health(std::optional<rank_id> awaited) const noexcept {
+  notice_ended();
+  bool anybody_left = size_ == 1;
+  for (const rank_id peer : all_ranks{size_}) {
+    if (peer == rank_) continue;
+    const auto now = noticed(peer);
+    if (now == rank_state::failed || (now == rank_state::left && peer == awaited)) {
+      // order: relaxed; only this rank asks for it, to word its own end.
+      told_of_death_.store(true, std::memory_order_relaxed);
+      return errc::peer_dead;
+    }
+    anybody_left = anybody_left || now == rank_state::running;
+  }
+  return anybody_left || awaited == rank_ ? errc::ok : errc::peer_dead;
+}
+
+PEERBUS_INLINE rank_state membership::end_by_exception() const noexcept {
+  return told_of_death_.load(std::memory_order_relaxed) ? rank_state::followed : rank_state::failed;
+}
+
+PEERBUS_INLINE std::string membership::fate(rank_id peer) const {
+  const auto now = state(peer);
+  const char* what = now == rank_state::running            ? " runs"
+                     : now == rank_state::left             ? " left"
+                     : said_by(peer) == rank_state::failed ? " failed"
+                     : said_by(peer) == rank_state::lost   ? " is out of reach"
+                     : followed(peer)                      ? " ended with another"
+                                                           : " died";
+  return detail::concat(peer, what);
+}
+
+PEERBUS_INLINE std::string membership::describe_missing() const {
+  std::string causes = describe(false);
+  return causes.empty() ? describe(true) : causes;
+}
+
+PEERBUS_INLINE bool membership::ends_within(rank_id peer,
+                                            std::chrono::milliseconds patience) const noexcept {
+  if (news_ != nullptr) return news_->ends_within(peer, patience);
+  const unique_fd& process = processes_[peer.index()];
+  if (!process) return false;
+  pollfd entry{process.get(), POLLIN, 0};  // A pidfd is readable once its process has ended.
+  if (::poll(&entry, 1, static_cast<int>(patience.count())) != 1) return false;
+  // The epoll set may learn of it a moment later. order: release; pairs with `noticed`.
+  ended_[peer.index()].store(true, std::memory_order_release);
+  return true;
+}
+
+PEERBUS_INLINE std::string membership::describe(bool followers_too) const {
+  constexpr std::size_t most = 8;
+  std::string text;
+  std::size_t missing = 0;
+  for (const rank_id peer : all_ranks{size_}) {
+    if (peer == rank_ || state(peer) == rank_state::running || (!followers_too && followed(peer)))
+      continue;
+    if (++missing > most) continue;
+    if (missing > 1) text += ", ";
+    text += fate(peer);
+  }
+  if (missing > most) text += detail::concat(" and ", missing - most, " more");
+  return text;
+}
+
+PEERBUS_INLINE bool membership::followed(rank_id peer) const noexcept {
+  return said_by(peer) == rank_state::followed;
+}
+
+PEERBUS_INLINE void membership::watch(rank_id peer) {
+  const unique_fd& process = processes_[peer.index()];
+  if (!process) return;
+  if (!watched_) watched_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = peer.index();
+  if (!watched_ || ::epoll_ctl(watched_.get(), EPOLL_CTL_ADD, process.get(), &event) != 0)
+    throw detail::system_failure(detail::concat("watching the process of ", peer), errno);
+}
+
+PEERBUS_INLINE void membership::notice_ended() const noexcept {
+  if (news_ != nullptr) news_->look();
+  if (!watched_) return;
+  std::array<epoll_event, 16> events;
+  for (int count = static_cast<int>(events.size()); count == static_cast<int>(events.size());) {
+    count = ::epoll_wait(watched_.get(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) {
+      const std::size_t peer = events[static_cast<std::size_t>(i)].data.u64;
+      // order: release; pairs with the acquire in `noticed`, so that a thread that reads this
+      // reads the last word of the process too.
+      ended_[peer].store(true, std::memory_order_release);
+      ::epoll_ctl(watched_.get(), EPOLL_CTL_DEL, processes_[peer].get(), nullptr);
+    }
+  }
+}
+
+PEERBUS_INLINE rank_state membership::noticed(rank_id peer) const noexcept {
+  // order: acquire; pairs with the releases in `notice_ended` and `ends_within`.
+  const bool ended = ended_[peer.index()].load(std::memory_order_acquire);
+  const auto said = said_by(peer);
+  const bool died = said == rank_state::died || (said == rank_state::running && ended);
+  const bool bad = died || said == rank_state::followed || said == rank_state::lost;
+  return bad ? rank_state::failed : said;
+}
+
+PEERBUS_INLINE rank_state membership::said_by(rank_id peer) const noexcept {
+  // order: acquire; pairs with the release in `announce`.
+  return static_cast<rank_state>(states_[peer.index()].load(std::memory_order_acquire));
+}
+
+}  // namespace peerbus

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/function_ref.hpp>
+
+namespace peerbus {
+
+/// A function that a rank runs: called with its bootstrap, it returns nothing or an exit status.
+template <class F>
+concept rank_function = std::invocable<F&, bootstrap&> &&
+                        (std::is_void_v<std::invoke_result_t<F&, bootstrap&>> ||
+                         std::convertible_to<std::invoke_result_t<F&, bootstrap&>, int>);
+
+namespace detail {
+
+/// A rank function whose type is forgotten; it returns an exit status.
+using rank_body = function_ref<int(bootstrap&)>;
+
+/// `function` as one that returns a status: 0 where it returns nothing.
+template <rank_function F>
+[[nodiscard]] auto returning_status(F& function) noexcept {
+  return [&function](bootstrap& boot) -> int {
+    if constexpr (std::is_void_v<std::invoke_result_t<F&, bootstrap&>>) {
+      function(boot);
+      return 0;
+    } else {
+      return function(boot);
+    }
+  };
+}
+
+}  // namespace detail
+}  // namespace peerbus

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <type_traits>
+
+namespace peerbus::detail {
+
+template <class Signature>
+class function_ref;
+
+/// A reference to a callable whose type is forgotten, so that who takes it is compiled once. It is
+/// valid as long as the callable.
+template <class Result, class... Args>
+class function_ref<Result(Args...)> {
+ public:
+  template <class F>
+    requires(!std::same_as<std::remove_cvref_t<F>, function_ref> &&
+             std::is_invocable_r_v<Result, F&, Args...>)
+  explicit(false) function_ref(F&& callable) noexcept
+      : callable_{const_cast<void*>(static_cast<const void*>(std::addressof(callable)))},
+        call_{[](void* erased, Args... args) -> Result {
+          return static_cast<Result>(
+              (*static_cast<std::remove_reference_t<F>*>(erased))(static_cast<Args>(args)...));
+        }} {}
+
+  Result operator()(Args... args) const { return call_(callable_, static_cast<Args>(args)...); }
+
+ private:
+  void* callable_;
+  Result (*call_)(void*, Args...);
+};
+
+}  // namespace peerbus::detail

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sched.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/cores.hpp>
+
+namespace peerbus {
+
+PEERBUS_INLINE std::vector<std::uint32_t> usable_core_numbers() {
+  for (int most = CPU_SETSIZE; most <= 64 * CPU_SETSIZE; most *= 2) {
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set{
+        CPU_ALLOC(static_cast<std::size_t>(most)), [](cpu_set_t* owned) { CPU_FREE(owned); }};
+    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(most));
+    CPU_ZERO_S(bytes, set.get());
+    if (::sched_getaffinity(0, bytes, set.get()) != 0) {
+      if (errno == EINVAL) continue;  // A kernel with more cores than the set has room for.
+      break;
+    }
+    std::vector<std::uint32_t> cores;
+    for (std::uint32_t core = 0; core < static_cast<std::uint32_t>(most); ++core)
+      if (CPU_ISSET_S(core, bytes, set.get())) cores.push_back(core);
+    return cores;
+  }
+  return {};
+}
+
+PEERBUS_INLINE std::size_t usable_cores() {
+  const std::size_t count = usable_core_numbers().size();
+  return count > 0 ? count : 1;
+}
+
+}  // namespace peerbus

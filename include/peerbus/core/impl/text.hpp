@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus::detail {
+
+PEERBUS_INLINE std::string join(const text_part* parts, std::size_t count) {
+  std::string out;
+  for (const text_part* part = parts; part != parts + count; ++part) {
+    switch (part->what) {
+      case text_part::kind::text: out += part->text; break;
+      case text_part::kind::natural: out += std::to_string(part->natural); break;
+      case text_part::kind::integer: out += std::to_string(part->integer); break;
+      case text_part::kind::real: out += std::to_string(part->real); break;
+      case text_part::kind::object: part->append(out, part->object); break;
+    }
+  }
+  return out;
+}
+
+}  // namespace peerbus::detail

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus {
+
+template <transport Transport>
+communicator<Transport>::communicator(Transport bus, communicator_options options)
+    : rank_group{bus.boot(), options},
+      bus_{std::move(bus)},
+      control_{make_agreed_window({.bytes = 0, .signals = barrier_rounds(size())},
+                                  default_deadline())} {}
+
+template <transport Transport>
+communicator<Transport>::~communicator() = default;
+
+template <transport Transport>
+window<Transport> communicator<Transport>::make_window(std::size_t bytes, std::size_t signals) {
+  return make_window(bytes, signals, default_deadline());
+}
+
+template <transport Transport>
+window<Transport> communicator<Transport>::make_window(std::size_t bytes, std::size_t signals,
+                                                       deadline until) {
+  const std::array values{declared{"bytes", bytes}, declared{"signals", signals}};
+  agree("make_window", values, until);
+  return make_agreed_window({.bytes = bytes, .signals = signals}, until);
+}
+
+template <transport Transport>
+void communicator<Transport>::barrier() {
+  barrier(default_deadline());
+}
+
+template <transport Transport>
+void communicator<Transport>::barrier(deadline until) {
+  require_healthy("barrier");
+  ++barrier_epoch_;
+  require(bus_.quiet());
+  // Dissemination: in round k each rank tells the one 2^k further on; after the last round
+  // everybody has heard, directly or through others, of everybody.
+  std::size_t distance = 1;
+  for (std::size_t round = 0; distance < size(); ++round, distance *= 2) {
+    const auto id = static_cast<signal_id>(round);
+    const rank_id to{(rank().index() + distance) % size()};
+    const rank_id from{(rank().index() + size() - distance) % size()};
+    require(control_.signal(to, id, barrier_epoch_));
+    const errc code = control_.wait(id, barrier_epoch_, until, from);
+    if (code == errc::ok) continue;
+    std::string text = detail::concat("barrier ", barrier_epoch_, ", round ", round, ": ", from,
+                                      " is missing: expected epoch ", barrier_epoch_, ", seen ",
+                                      control_.value(id));
+    if (const auto gone = missing(); !gone.empty()) text += "; " + gone;
+    fail(code, text);
+  }
+}
+
+template <transport Transport>
+window<Transport> communicator<Transport>::make_agreed_window(window_shape shape, deadline until) {
+  return {bus_, shape, guarded([&] { return bus_.make_window(shape, until); })};
+}
+
+template <transport Transport>
+void communicator<Transport>::require(errc code) {
+  if (code == errc::ok) return;
+  std::string text = detail::concat("barrier ", barrier_epoch_);
+  if (const auto gone = missing(); !gone.empty()) text += ": " + gone;
+  fail(code, text);
+}
+
+template <transport Transport>
+std::string communicator<Transport>::missing() const {
+  return describe_absence(bus_);
+}
+
+}  // namespace peerbus

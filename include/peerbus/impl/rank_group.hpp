@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/rank_group.hpp>
+
+namespace peerbus {
+
+PEERBUS_INLINE rank_group::rank_group(bootstrap& boot, communicator_options options)
+    : boot_{&boot}, options_{options} {
+  for (std::size_t step = 1; step < size(); ++step)
+    peers_.emplace_back((rank().index() + step) % size());
+}
+
+PEERBUS_INLINE void rank_group::order_peers(std::vector<rank_id> order) {
+  std::vector<bool> named(size());
+  for (const rank_id peer : order) {
+    if (peer.index() >= size() || peer == rank() || named[peer.index()])
+      throw error{errc::invalid_argument,
+                  detail::concat("order_peers: ", peer, " given, expected each of the ", size(),
+                                 " ranks but ", rank(), " once")};
+    named[peer.index()] = true;
+  }
+  if (order.size() + 1 != size())
+    throw error{errc::invalid_argument, detail::concat("order_peers: ", order.size(),
+                                                       " ranks given, expected ", size() - 1)};
+  peers_ = std::move(order);
+}
+
+PEERBUS_INLINE void rank_group::agree(std::string_view doing, std::span<const declared> values,
+                                      const std::optional<error>& objection) {
+  agree(doing, values, default_deadline(), objection);
+}
+
+PEERBUS_INLINE void rank_group::agree(std::string_view doing, std::span<const declared> values,
+                                      deadline until, const std::optional<error>& objection) {
+  require_healthy(doing);
+  guarded([&] { peerbus::agree(*boot_, doing, values, until, objection); });
+}
+
+PEERBUS_INLINE void rank_group::fail(errc code, std::string_view reason) {
+  poison(reason);
+  throw error{code, reason};
+}
+
+PEERBUS_INLINE void rank_group::require_healthy(std::string_view doing) const {
+  // order: acquire; pairs with the release in `poison`: the text is complete.
+  if (poisoned_.load(std::memory_order_acquire))
+    throw error{errc::poisoned, detail::concat(doing, ": unusable since: ", poison_)};
+}
+
+PEERBUS_INLINE void rank_group::poison(std::string_view reason) {
+  const std::lock_guard lock{poisoning_};
+  if (poisoned_.load(std::memory_order_relaxed)) return;  // order: written under this lock.
+  poison_ = reason;
+  poisoned_.store(true, std::memory_order_release);  // order: pairs with `require_healthy`.
+}
+
+}  // namespace peerbus

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/detail/batch.hpp>
+#include <peerbus/moe/detail/batch_ring.hpp>
+#include <peerbus/moe/detail/check_input.hpp>
+#include <peerbus/moe/detail/check_options.hpp>
+#include <peerbus/moe/detail/check_sum.hpp>
+#include <peerbus/moe/detail/lane_team.hpp>
+#include <peerbus/moe/detail/post_office.hpp>
+#include <peerbus/moe/detail/set_up.hpp>
+#include <peerbus/moe/detail/sum_copies.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/routing.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::moe {
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
+                                             const exchange_config& config, Codec codec,
+                                             Layout layout, std::optional<deadline> until)
+    : exchange{comm, config, codec, layout, until.value_or(comm.default_deadline()), agreed{}} {}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+typename exchange<Transport, Codec, Layout>::received_type
+exchange<Transport, Codec, Layout>::dispatch(std::span<const token> tokens, const routing& route,
+                                             const call_options& with) {
+  detail::require_all_ranks(with, comm_.size());
+  call_options both = with;
+  both.until = deadline_of(with);
+  return dispatch_recv(dispatch_send(tokens, route, both), both);
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::combine(const received_type& rows, std::span<bf16> out,
+                                                 const call_options& with) {
+  const deadline until = deadline_of(with);
+  detail::require_all_ranks(with, comm_.size());
+  begin_combine("combine", rows, with.as, until, [&](const batch& one) {
+    if (const refusal found = detail::objection_of_caller(with)) return found;
+    return detail::check_sum(one.plan, config_.hidden, {out, with.terms});
+  });
+  finish_combine(rows, {out, with.terms}, with, until);
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+moe::ticket exchange<Transport, Codec, Layout>::dispatch_send(std::span<const token> tokens,
+                                                              const routing& route,
+                                                              const call_options& with) {
+  const deadline until = deadline_of(with);
+  serial(with.as, until, [&] { begin_dispatch({tokens, with.attachments}, route, with, until); });
+  const moe::ticket begun{batches_.latest(), this};
+  advance(nullptr, with.as, until);
+  return begun;
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+typename exchange<Transport, Codec, Layout>::received_type
+exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket begun, const call_options& with) {
+  const deadline until = deadline_of(with);
+  serial(with.as, until, [&] {
+    comm_.require_healthy("dispatch_recv");
+    detail::require_all_ranks(with, comm_.size());
+    wanted_ = &batches_.awaiting_rows(this, begun);
+  });
+  batch* const one = wanted_;
+  advance(one, with.as, until, with.waited);
+  serial(with.as, until, [&] { end_dispatch(*one, until, with.waited); });
+  return *arrived_;
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::combine_send(const received_type& rows,
+                                                      const call_options& with) {
+  const deadline until = deadline_of(with);
+  begin_combine("combine_send", rows, with.as, until,
+                [&](const batch&) { return detail::objection_of_caller(with); });
+  advance(nullptr, with.as, until);
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::combine_recv(const received_type& rows,
+                                                      std::span<bf16> out,
+                                                      const call_options& with) {
+  const deadline until = deadline_of(with);
+  serial(with.as, until, [&] {
+    comm_.require_healthy("combine_recv");
+    detail::require_all_ranks(with, comm_.size());
+    batch& one = batches_.behind("combine_recv", this, rows, detail::stage::returning);
+    if (const refusal wrong = detail::check_sum(one.plan, config_.hidden, {out, with.terms}))
+      throw bad_input(step_of(one, outputs), wrong);
+  });
+  finish_combine(rows, {out, with.terms}, with, until);
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
+                                             const exchange_config& config, Codec codec,
+                                             Layout layout, deadline until, agreed)
+    : comm_{comm},
+      config_{detail::agreed_config<Codec>(comm, config, layout, until)},
+      codec_{codec},
+      map_{map_for(config, comm.size(), layout)},
+      memory_{comm.make_window(map_.total, post_office::signals(map_, comm.size()), until)},
+      batches_{detail::made_batches<batches>(comm, config, layout.geometry(config, comm.size()),
+                                             rows_type::way, until)},
+      post_{comm_, memory_, map_},
+      rows_{comm_, memory_, map_, config_.outputs, codec} {}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::begin_dispatch(const detail::batch_input<token>& input,
+                                                        const routing& route,
+                                                        const call_options& with, deadline until) {
+  comm_.require_healthy("dispatch");
+  batch& one = batches_.next();
+  const std::uint64_t number = batches_.latest();
+  refusal mine = detail::objection_of_caller(with);
+  if (!mine) mine = one.plan.count(input.tokens, route);
+  if (!mine)
+    mine = detail::check_attachments(config_, input.tokens.size() / config_.hidden, input.attached);
+  const step now{"dispatch", number, batches_.set_of(one), counts, number};
+  post_.post_counts(now, one.plan.counts(), mine);
+  if (mine) {
+    // Not before all ranks are here, or this one could run ahead and overwrite its refusal.
+    post_.await_all(now, until, "; its own input was bad: " + describe(mine));
+    throw bad_input(now, mine);
+  }
+  one.begin(number, input);
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::advance(const batch* wanted, lane as, deadline until,
+                                                 std::span<std::int64_t> waited) {
+  for (;;) {
+    serial(as, until, [&] { ready_ = next_ready(wanted, until, waited); });
+    batch* const one = ready_;
+    if (one == nullptr) return;
+    const std::size_t set = batches_.set_of(*one);
+    if constexpr (staged) {
+      rows_.stage(one->input, one->plan, set, as);
+      serial(as, until, [] {});  // A lane puts what others have staged.
+    }
+    note(rows_.send(one->input, one->plan, set, as));
+    serial(as, until, [&] {
+      const step now = step_of(*one, rows_in);
+      post_.require(now, failure_.load(std::memory_order_relaxed));
+      post_.announce(now);
+      one->at = detail::stage::sent;
+    });
+  }
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+typename exchange<Transport, Codec, Layout>::batch* exchange<Transport, Codec, Layout>::next_ready(
+    const batch* wanted, deadline until, std::span<std::int64_t> waited) {
+  for (std::uint64_t number = batches_.oldest(); number <= batches_.latest(); ++number) {
+    batch& one = batches_.at(number);
+    if (one.number != number || one.at != detail::stage::counted || one.refused) continue;
+    const step now = step_of(one, counts);
+    if (wanted != nullptr && number <= wanted->number)
+      post_.await_all(now, until, {}, waited);
+    else if (!post_.all_came(now))
+      return nullptr;
+    if (const auto no = post_.refused(now)) {
+      one.refused = no->why;
+      one.refused_by = no->rank;
+      continue;
+    }
+    one.plan.place(post_.counts(now));
+    if constexpr (staged) one.plan.sort_copies();
+    return &one;
+  }
+  return nullptr;
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::end_dispatch(batch& one, deadline until,
+                                                      std::span<std::int64_t> waited) {
+  if (one.refused) {
+    const refusal why = one.refused;
+    const step now = step_of(one, counts);
+    one.undo();
+    throw refused(now, one.refused_by, why);
+  }
+  post_.await_all(step_of(one, rows_in), until, {}, waited);
+  one.at = detail::stage::received;
+  const std::size_t set = batches_.set_of(one);
+  std::byte* const local = memory_.local().data() + set * map_.set_bytes;
+  arrived_.emplace(one.publish(this, codec_, {&map_, local, rows_.homes(set)}));
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+template <class Check>
+void exchange<Transport, Codec, Layout>::begin_combine(std::string_view doing,
+                                                       const received_type& rows, lane as,
+                                                       deadline until, Check&& check) {
+  serial(as, until, [&] {
+    comm_.require_healthy(doing);
+    batch& one = batches_.behind(doing, this, rows, detail::stage::received);
+    one.refused = check(one);
+    if constexpr (staged)
+      rows_.sort_outputs(one.homes, one.plan, batches_.set_of(one));
+    else
+      announce_outputs(one);
+  });
+  if constexpr (staged) {
+    batch& one = batches_.at(rows.ticket().number);
+    if (!one.refused) note(rows_.push(one.homes, batches_.set_of(one), as));
+    serial(as, until, [&] { announce_outputs(one); });
+  }
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::announce_outputs(batch& one) {
+  ++one.combines;
+  const step now = step_of(one, outputs);
+  post_.require(now, failure_.load(std::memory_order_relaxed));
+  if (one.refused) post_.post_refusal(now, one.refused);
+  post_.announce(now);
+  one.at = detail::stage::returning;
+  one.refused_by = comm_.rank();
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::finish_combine(const received_type& rows,
+                                                        const detail::combine_sum& wanted,
+                                                        const call_options& with, deadline until) {
+  const lane as = with.as;
+  advance(nullptr, as, until);
+  batch& one = batches_.at(rows.ticket().number);
+  serial(as, until, [&] {
+    const step now = step_of(one, outputs);
+    post_.await_all(now, until, {}, with.waited);
+    const bool mine{one.refused};
+    const auto theirs = post_.refused(now);
+    if (!mine && !theirs) return;
+    if constexpr (staged) post_.require(now, rows_.settle());
+    one.at = detail::stage::received;
+    if (mine) throw bad_input(now, one.refused);
+    throw refused(now, theirs->rank, theirs->why);
+  });
+  note(rows_.sum(one.plan, batches_.set_of(one), wanted, as));
+  serial(as, until, [&] {
+    post_.require(step_of(one, outputs), failure_.load(std::memory_order_relaxed));
+    one.at = detail::stage::returned;
+  });
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+error exchange<Transport, Codec, Layout>::bad_input(const step& now, const refusal& why) {
+  return error{errc::invalid_argument, post_office::title(now) + " was given " + describe(why)};
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+error exchange<Transport, Codec, Layout>::refused(const step& now, rank_id by, const refusal& why) {
+  return error{errc::refused, peerbus::detail::concat(post_office::title(now), " did not happen: ",
+                                                      by, " was given ", describe(why))};
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+exchange<Transport, Codec, Layout>::~exchange() = default;
+
+}  // namespace peerbus::moe

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/moe/detail/lane_team.hpp>
+#include <peerbus/moe/lane.hpp>
+
+namespace peerbus::moe::detail {
+
+PEERBUS_INLINE void lane_team::take_turn(lane as, deadline until, step_ref step, unfit_ref unfit) {
+  using peerbus::detail::concat;
+  if (as.index >= as.count || as.count > max_lanes)
+    unfit(errc::invalid_argument,
+          concat("lane ", as.index, " of ", as.count,
+                 ", expected an index below the count, at most ", max_lanes));
+  if (as.count == 1)
+    return unfit(errc::invalid_argument, "lane 0 says that it is alone, but other lanes have come");
+  const std::uint64_t turn = done_.value() + 1;
+  member& mine = members_[as.index];
+  // order: relaxed; only threads that claim to be the same lane meet here.
+  if (mine.claimed.exchange(turn, std::memory_order_relaxed) == turn)
+    unfit(errc::invalid_argument, concat("lane ", as.index, " came twice"));
+  // order: relaxed; read only after `came`.
+  mine.count.store(as.count, std::memory_order_relaxed);
+  mine.came.raise(turn);
+  if (as.index == 0) return lead(as, turn, until, step, unfit);
+  const counted here{waiting_};
+  await(members_[0].came, turn, until, 0, unfit);
+  fit(as, 0, unfit);
+  // Lane 0 has come and keeps the deadline in all that it does; this one waits for what comes of
+  // it, and would for ever if that thread were killed, which leaves no process whole.
+  static_cast<void>(done_.wait_at_least(turn, deadline::never(), thresholds, healthy));
+  if (const auto& found = problem_of(turn)) found->raise();
+}
+
+PEERBUS_INLINE void lane_team::fit(lane as, std::size_t other, unfit_ref unfit) const {
+  // order: relaxed; it was written before `came` of that lane was raised.
+  const std::size_t theirs = members_[other].count.load(std::memory_order_relaxed);
+  if (theirs != as.count)
+    unfit(errc::invalid_argument,
+          peerbus::detail::concat("lane ", as.index, " says that there are ", as.count,
+                                  " lanes, but lane ", other, " says ", theirs));
+}
+
+PEERBUS_INLINE void lane_team::await(signal_word& came, std::uint64_t turn, deadline until,
+                                     std::size_t who, unfit_ref unfit) {
+  if (const errc code = came.wait_at_least(turn, until, thresholds, healthy); code != errc::ok)
+    unfit(code, peerbus::detail::concat("lane ", who, " did not come in time"));
+}
+
+PEERBUS_INLINE void lane_team::lead(lane as, std::uint64_t turn, deadline until, step_ref step,
+                                    unfit_ref unfit) {
+  std::optional<problem>& found = problem_of(turn);
+  found.reset();
+  try {
+    for (std::size_t other = 1; other < as.count; ++other) {
+      await(members_[other].came, turn, until, other, unfit);
+      fit(as, other, unfit);
+    }
+    step();
+  } catch (const error& thrown) {
+    found = problem{thrown.code(), std::string{thrown.text()}, nullptr};
+    done_.raise(turn);
+    throw;
+  } catch (...) {
+    found = problem{errc::ok, {}, std::current_exception()};
+    done_.raise(turn);
+    throw;
+  }
+  done_.raise(turn);
+}
+
+}  // namespace peerbus::moe::detail

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/detail/objection.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
+
+namespace peerbus::moe::detail {
+
+using peerbus::detail::concat;
+
+/// Rows of the worst case, which may be more than can be counted.
+PEERBUS_INLINE double worst_rows(const exchange_config& config, std::size_t ranks,
+                                 const layout_facts& layout) {
+  const double arriving = static_cast<double>(ranks) * static_cast<double>(config.max_tokens);
+  const double experts =
+      std::ceil(static_cast<double>(config.experts) / static_cast<double>(ranks));
+  if (layout.shape == block_shape::compact)
+    return arriving * std::min(static_cast<double>(config.top_k), experts) +
+           experts * static_cast<double>(layout.alignment - 1);
+  return layout.shape == block_shape::padded ? arriving * experts : arriving;
+}
+
+PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, std::size_t ranks,
+                                                 const codec_facts& codec,
+                                                 const layout_facts& layout) {
+  const auto wrong = [](const auto&... parts) {
+    return error{errc::invalid_argument, concat("exchange: ", parts...)};
+  };
+  constexpr std::size_t most = std::size_t{1} << 24U;
+  if (config.experts == 0) return wrong("experts is 0, expected at least 1");
+  if (config.experts > most)
+    return wrong("experts is ", config.experts, ", expected at most ", most);
+  if (config.top_k == 0 || config.top_k > max_top_k)
+    return wrong("top_k is ", config.top_k, ", expected 1 to ", max_top_k);
+  if (config.top_k > config.experts)
+    return wrong("top_k is ", config.top_k, ", expected at most experts, ", config.experts);
+  if (config.max_tokens == 0) return wrong("max_tokens is 0, expected at least 1");
+  if (config.in_flight == 0 || config.in_flight > max_in_flight)
+    return wrong("in_flight is ", config.in_flight, ", expected 1 to ", max_in_flight);
+  if (config.outputs != outputs_at::expert && config.outputs != outputs_at::home)
+    return wrong("outputs is ", static_cast<std::uint32_t>(config.outputs),
+                 ", expected outputs_at::expert or outputs_at::home");
+  for (std::size_t a = 0; a < max_attachments; ++a)
+    if (config.attachments[a] % 4 != 0 || config.attachments[a] > most)
+      return wrong("attachment ", a, " has ", config.attachments[a],
+                   " bytes per token, expected a multiple of 4, at most ", most);
+  if (layout.shape == block_shape::compact)
+    if (layout.alignment == 0 || layout.alignment > most)
+      return wrong("alignment is ", layout.alignment, " rows, expected 1 to ", most);
+  if (ranks > std::numeric_limits<std::uint16_t>::max())
+    return wrong(ranks, " ranks, expected at most ", std::numeric_limits<std::uint16_t>::max());
+
+  if (config.hidden == 0 || config.hidden > most)
+    return wrong("hidden is ", config.hidden, ", expected 1 to ", most);
+  if (config.hidden % codec.hidden_multiple != 0)
+    return wrong("hidden is ", config.hidden, ", but codec ", codec.name, " needs a multiple of ",
+                 codec.hidden_multiple);
+  const std::size_t row = codec.format.row_bytes;
+  const std::size_t scales = codec.format.scale_bytes;
+  if (row % 16 != 0 || row % codec.element_bytes != 0)
+    return wrong("hidden is ", config.hidden, ", which makes a row of ", row, " bytes with codec ",
+                 codec.name, ", expected a multiple of 16 bytes and of its element of ",
+                 codec.element_bytes);
+  if (scales % 4 != 0)
+    return wrong("hidden is ", config.hidden, ", which makes ", scales,
+                 " bytes of scales with codec ", codec.name, ", expected a multiple of 4");
+  if (config.hidden % 8 != 0)
+    return wrong("hidden is ", config.hidden, ", which makes an output of ",
+                 config.hidden * sizeof(bf16), " bytes, expected a multiple of 16 bytes");
+
+  // Rows are numbered by 32 bits. Divisions, as the product may not fit in 64.
+  constexpr std::size_t most_rows = std::numeric_limits<std::uint32_t>::max();
+  if (config.max_tokens > most_rows / ranks / config.top_k)
+    return wrong("ranks x max_tokens x top_k is ", ranks, " x ", config.max_tokens, " x ",
+                 config.top_k, ", expected less than 2^32");
+  const double rows = worst_rows(config, ranks, layout);
+  if (rows >= 0x1p32)
+    return wrong("layout ", layout.name, " may need ", rows,
+                 " rows on one rank, expected less than 2^32");
+  // Roughly, and in floating point, as the exact sizes of memory_map might wrap around. What fits
+  // in 62 bits but not in the machine is refused when the window is made.
+  double bytes_per_row = static_cast<double>(row) + static_cast<double>(scales) +
+                         static_cast<double>(combine_bytes_per_row(config.hidden));
+  for (const std::size_t bytes : config.attachments) bytes_per_row += static_cast<double>(bytes);
+  if (rows * bytes_per_row * static_cast<double>(config.in_flight) > 0x1p62)
+    return error{errc::out_of_memory,
+                 concat("exchange: up to ", rows, " rows of ", bytes_per_row, " bytes for each of ",
+                        config.in_flight, " batches, expected less than 2^62 bytes in all")};
+  return std::nullopt;
+}
+
+}  // namespace peerbus::moe::detail

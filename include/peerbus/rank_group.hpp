@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus {
+
+struct communicator_options {
+  /// What blocking calls take as their time limit when given none.
+  std::chrono::milliseconds timeout{30'000};
+};
+
+/// The part of a communicator that is the same for all transports: who its ranks are, what they
+/// agree on, and whether they are still in step.
+class rank_group {
+ public:
+  rank_group(const rank_group&) = delete;
+  rank_group& operator=(const rank_group&) = delete;
+
+  [[nodiscard]] rank_id rank() const noexcept { return boot_->rank(); }
+  [[nodiscard]] std::size_t size() const noexcept { return boot_->size(); }
+  [[nodiscard]] all_ranks ranks() const noexcept { return all_ranks{size()}; }
+  /// The other ranks in the order in which operations visit them: from the next rank round, so that
+  /// not all ranks visit the same one at once, unless `order_peers` said otherwise.
+  [[nodiscard]] std::span<const rank_id> peers() const noexcept { return peers_; }
+  /// Another order, such as nearest first; of this rank alone. Not while an operation runs.
+  /// Throws: `error` invalid_argument unless it names every other rank once.
+  void order_peers(std::vector<rank_id> order);
+  [[nodiscard]] deadline default_deadline() const noexcept {
+    return deadline::after(options_.timeout);
+  }
+
+  /// Collective: returns if all ranks pass the same values and none an objection. For set-up that
+  /// must be alike everywhere, such as the sizes of a model.
+  /// Throws, on all ranks: `error` that names the value, the ranks and what they have.
+  void agree(std::string_view doing, std::span<const declared> values,
+             const std::optional<error>& objection = std::nullopt);
+  void agree(std::string_view doing, std::span<const declared> values, deadline until,
+             const std::optional<error>& objection = std::nullopt);
+
+  /// Marks the communicator unusable, as the ranks are out of step, and throws. The first reason
+  /// stands. For operations built on windows, from any thread.
+  [[noreturn]] void fail(errc code, std::string_view reason);
+  /// Throws: `error` poisoned, with the first reason. From any thread.
+  void require_healthy(std::string_view doing) const;
+  /// "rank 3 died", for messages; empty if all ranks are there and can be reached.
+  [[nodiscard]] virtual std::string missing() const = 0;
+
+ protected:
+  rank_group(bootstrap& boot, communicator_options options);
+  virtual ~rank_group() = default;
+
+  void poison(std::string_view reason);
+  /// Does `collective` and poisons the group if that leaves the ranks out of step. What all ranks
+  /// throw together does not.
+  template <class Collective>
+  auto guarded(Collective&& collective) {
+    try {
+      return collective();
+    } catch (const agreed_error&) {
+      throw;
+    } catch (const std::exception& problem) {
+      poison(problem.what());
+      throw;
+    }
+  }
+
+ private:
+  bootstrap* boot_;
+  communicator_options options_;
+  std::mutex poisoning_;
+  std::atomic<bool> poisoned_{false};
+  std::string poison_;
+  std::vector<rank_id> peers_;
+};
+
+}  // namespace peerbus
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/impl/rank_group.hpp>  // IWYU pragma: keep
+#endif

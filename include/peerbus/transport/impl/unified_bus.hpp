@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/mapping.hpp>
+#include <peerbus/core/memory_file.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/detail/memory_limit.hpp>
+#include <peerbus/transport/direct.hpp>
+#include <peerbus/transport/memory_hook.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+namespace peerbus::detail {
+
+PEERBUS_INLINE std::size_t file_bytes(window_shape shape) noexcept {
+  // Never empty, which could not be mapped; whole huge pages where it has any.
+  const std::size_t bytes = direct_window::mapped_bytes(shape) + 1;
+  return align_up(bytes, bytes >= huge_page_bytes ? huge_page_bytes : 4096);
+}
+
+PEERBUS_INLINE std::shared_ptr<const mapping> map_file(int fd, std::size_t bytes, rank_id owner) {
+  struct stat status{};
+  if (fd < 0 || ::fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes)
+    throw error{errc::mismatch, detail::concat("the memory file of ", owner, " has ",
+                                               status.st_size, " bytes, expected ", bytes)};
+  return std::make_shared<const mapping>(mapping::shared_file(fd, bytes));
+}
+
+PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape shape,
+                                                const memory_hook& on_memory, deadline until) {
+  const std::size_t bytes = file_bytes(shape);
+  bootstrap::contribution mine;
+  auto objection = objection_to(shape);
+  if (!objection) {
+    try {
+      mine.fd = make_memory_file("peerbus", bytes);
+    } catch (const error& problem) {
+      objection = problem;
+    }
+  }
+  auto all = gather_or_refuse(boot, "window", std::move(mine), objection, until);
+
+  std::vector<std::shared_ptr<const mapping>> parts;
+  parts.reserve(all.size());
+  try {
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      parts.push_back(map_file(all[r].fd.get(), bytes, rank_id{r}));
+      all[r].fd.reset();
+    }
+    // Peers reach for it only after the agreement below.
+    const mapping& own = *parts[boot.rank().index()];
+    if (on_memory) on_memory({own.data(), own.size()});
+  } catch (const error& problem) {
+    objection = problem;
+  }
+  // Throws on all ranks or on none: one may have run out of address space or descriptors.
+  agree(boot, "window mapped", {}, until, objection);
+  return direct_window{shape, boot.rank(), std::move(parts)};
+}
+
+}  // namespace peerbus::detail
