@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: MIT
 #include <infiniband/verbs.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <doctest/doctest.h>
 
+#include <peerbus/transport/verbs/handle.hpp>
 #include <peerbus/transport/verbs/request_chain.hpp>
+#include <peerbus/transport/verbs/send_queue.hpp>
 
-// Which writes become one request.
+// Which writes become one request, and what becomes of a chain that the device takes in parts.
 
 namespace {
+using peerbus::detail::rdma::queue_pair;
 using peerbus::detail::rdma::request_chain;
+using peerbus::detail::rdma::send_queue;
 
 void write(request_chain& chain, std::uint64_t from, std::uint32_t length, std::uint64_t to,
            std::uint32_t remote_key = 9) {
@@ -99,4 +105,136 @@ TEST_CASE("a full chain says so, and is as new when cleared") {
   CHECK(chain.empty());
   CHECK(chain.bytes() == 0);
   CHECK_FALSE(chain.extend_write({800, 8, 1}, {0, 9}));
+}
+
+namespace {
+/// A queue on a device that holds `room` requests, fewer than the queue was promised. What the
+/// device has taken stays in `taken`.
+class narrow_device {
+ public:
+  static constexpr std::uint32_t number = 3;
+  static constexpr std::uint32_t most_inline = 48;
+
+  explicit narrow_device(std::size_t holds) : room{holds} {
+    context_.ops.post_send = &post_send;
+    pair_.context = &context_;
+    pair_.qp_context = this;
+    ibv_qp_cap granted{};
+    granted.max_send_sge = request_chain::most_pieces;
+    granted.max_inline_data = most_inline;
+    queue.open(queue_pair{&pair_}, number, 31, granted);
+  }
+  narrow_device(const narrow_device&) = delete;
+  narrow_device& operator=(const narrow_device&) = delete;
+  ~narrow_device() {}  // Not of `queue`, whose end would give the pair back to libibverbs.
+
+  /// Completes what has been taken, and has room for `next`.
+  void complete(std::size_t next) {
+    for (const ibv_send_wr& one : taken)
+      if ((one.send_flags & IBV_SEND_SIGNALED) != 0)
+        queue.complete(static_cast<std::uint32_t>(one.wr_id));
+    room = next;
+  }
+
+  std::size_t room;
+  std::vector<ibv_send_wr> taken;
+  union {
+    send_queue queue{};
+  };
+
+ private:
+  static int post_send(ibv_qp* pair, ibv_send_wr* chain, ibv_send_wr** refused) {
+    auto& self = *static_cast<narrow_device*>(pair->qp_context);
+    for (; chain != nullptr; chain = chain->next) {
+      if (self.room == 0) {
+        *refused = chain;
+        return ENOMEM;
+      }
+      --self.room;
+      self.taken.push_back(*chain);
+    }
+    return 0;
+  }
+
+  ibv_context context_{};
+  ibv_qp pair_{};
+};
+
+/// Every request was taken once and in order, and the last one asked for a completion.
+void check_taken(const narrow_device& device, std::size_t count) {
+  REQUIRE(device.taken.size() == count);
+  for (std::size_t i = 0; i < count; ++i) {
+    CHECK(device.taken[i].wr.rdma.remote_addr == 200 * i);
+    CHECK(device.taken[i].wr_id == (std::uint64_t{narrow_device::number} << 32U | (i + 1)));
+  }
+  CHECK((device.taken.back().send_flags & IBV_SEND_SIGNALED) != 0);
+  CHECK(device.queue.posted() == count);
+}
+}  // namespace
+
+TEST_CASE("requests may be added to a chain of which the device took the beginning only") {
+  narrow_device device{4};
+  send_queue& queue = device.queue;
+  const std::uint32_t place = queue.next_place();
+  for (std::uint64_t i = 0; i < 6; ++i) write(queue.chain(), 100 * i, 8, 200 * i);
+  CHECK(queue.post() == EAGAIN);
+  CHECK(queue.posted() == 4);
+  CHECK(queue.chain().count() == 2);
+  CHECK(queue.chain().bytes() == 16);
+  CHECK(queue.next_place() == place + 6);
+  for (std::uint64_t i = 6; i < 9; ++i) write(queue.chain(), 100 * i, 8, 200 * i);
+  device.complete(3);
+  CHECK(queue.post() == EAGAIN);
+  device.complete(100);
+  CHECK(queue.post() == 0);
+  CHECK(queue.chain().empty());
+  check_taken(device, 9);
+  CHECK_FALSE(queue.completed_up_to(queue.posted()));
+  device.complete(0);
+  CHECK(queue.completed_up_to(queue.posted()));
+}
+
+TEST_CASE("a device that holds fewer requests than a chain has takes them in turn") {
+  narrow_device device{4};
+  send_queue& queue = device.queue;
+  for (std::uint64_t i = 0; i < 6; ++i) write(queue.chain(), 100 * i, 8, 200 * i);
+  CHECK(queue.post() == EAGAIN);
+  CHECK(queue.post() == EAGAIN);  // Nothing but the chain's own beginning is on its way.
+  device.room = 4;
+  CHECK(queue.post() == 0);
+  check_taken(device, 6);
+}
+
+TEST_CASE("a request that was refused may still grow beyond what is sent inline") {
+  narrow_device device{1};
+  send_queue& queue = device.queue;
+  write(queue.chain(), 0, 8, 0);
+  write(queue.chain(), 100, narrow_device::most_inline, 200);
+  CHECK(queue.post() == EAGAIN);
+  write(queue.chain(), 100 + narrow_device::most_inline, 8, 200 + narrow_device::most_inline);
+  device.room = 1;
+  CHECK(queue.post() == 0);
+  check_taken(device, 2);
+  CHECK((device.taken[0].send_flags & IBV_SEND_INLINE) != 0);
+  CHECK((device.taken[1].send_flags & IBV_SEND_INLINE) == 0);
+}
+
+TEST_CASE("a chain that was taken in parts has room again when all of it was") {
+  narrow_device device{request_chain::most_requests - 1};
+  send_queue& queue = device.queue;
+  for (std::uint64_t i = 0; i < request_chain::most_requests; ++i)
+    write(queue.chain(), 100 * i, 8, 200 * i);
+  CHECK(queue.post() == EAGAIN);
+  CHECK_FALSE(queue.has_room());
+  device.room = 1;
+  CHECK(queue.post() == 0);
+  CHECK(queue.has_room());
+  check_taken(device, request_chain::most_requests);
+}
+
+TEST_CASE("a device that takes nothing though nothing is on its way is broken") {
+  narrow_device device{0};
+  write(device.queue.chain(), 0, 8, 0);
+  CHECK(device.queue.post() == ENOMEM);
+  CHECK_FALSE(device.queue.completed_up_to(device.queue.posted()));
 }

@@ -121,22 +121,16 @@ class endpoint {
 
   /// Rings the doorbell for what is in the chain. Returns: as `make_room`.
   [[nodiscard]] errc post(connection& to, send_queue& queue) noexcept {
-    int failed = queue.post();
+    int failed = try_post(to, queue);
     if (failed == EAGAIN)
       if (const errc code = stall(to,
                                   [&]() noexcept {
-                                    failed = queue.post();
+                                    failed = try_post(to, queue);
                                     return failed != EAGAIN;
                                   });
-          code != errc::ok) {
-        break_connection(to, IBV_WC_RESP_TIMEOUT_ERR);  // Half a chain is on its way.
+          code != errc::ok)
         return code;
-      }
-    if (failed == 0) return errc::ok;
-    look();  // If the queue pair has failed, its completions say why.
-    if (!to.is_broken())
-      break_connection(to, connection::errno_base + static_cast<std::uint32_t>(failed));
-    return why_broken(to);
+    return failed == 0 ? errc::ok : why_broken(to);
   }
 
   /// Whether a broken connection is the end of the peer (peer_dead) or its own (unreachable). A
@@ -243,6 +237,17 @@ class endpoint {
     }
   }
 
+  /// Posts as much of the chain as the device takes now. If the device refuses a request for good,
+  /// breaks the connection. Returns: as `send_queue::post`.
+  [[nodiscard]] int try_post(connection& to, send_queue& queue) noexcept {
+    const int failed = queue.post();
+    if (failed == 0 || failed == EAGAIN) return failed;
+    look();  // If the queue pair has failed, its completions say why.
+    if (!to.is_broken())
+      break_connection(to, connection::errno_base + static_cast<std::uint32_t>(failed));
+    return failed;
+  }
+
   [[nodiscard]] bool all_arrived() noexcept {
     bool all = true;
     for (std::size_t r = 0; r < size(); ++r) {
@@ -251,7 +256,7 @@ class endpoint {
       for (std::size_t q = 0; to.queues && q < options_.queue_pairs_per_peer; ++q) {
         send_queue& queue = to.queues[q];
         if (queue.pair() == nullptr || to.is_broken()) continue;
-        if (queue.post() == EAGAIN || !queue.completed_up_to(queue.posted()))
+        if (try_post(to, queue) == EAGAIN || !queue.completed_up_to(queue.posted()))
           all = all && members_->state(rank_id{r}) != rank_state::running;
       }
     }

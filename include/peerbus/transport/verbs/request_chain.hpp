@@ -45,16 +45,23 @@ class request_chain {
   /// For a device that gathers fewer.
   void limit_pieces(std::size_t most) noexcept { pieces_limit_ = std::min(most, most_pieces); }
 
-  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
-  [[nodiscard]] bool full() const noexcept { return count_ == most_requests; }
-  [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
+  [[nodiscard]] bool empty() const noexcept { return begin_ == end_; }
+  /// Whether nothing can be appended until `clear`.
+  [[nodiscard]] bool full() const noexcept { return end_ == most_requests; }
+  [[nodiscard]] std::uint32_t count() const noexcept { return end_ - begin_; }
   /// Of all data in the chain.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// Returns how many bytes `request` carries.
+  [[nodiscard]] static std::size_t bytes_of(const ibv_send_wr& request) noexcept {
+    std::size_t sum = 0;
+    for (int i = 0; i < request.num_sge; ++i) sum += request.sg_list[i].length;
+    return sum;
+  }
 
   /// Makes `from` part of the last request, if that is a write which ends where `to` begins.
   [[nodiscard]] bool extend_write(const local_bytes& from, const remote_place& to) noexcept {
-    if (count_ == 0) return false;
-    ibv_send_wr& last = requests_[count_ - 1];
+    if (empty()) return false;
+    ibv_send_wr& last = this->last();
     if (last.opcode != IBV_WR_RDMA_WRITE || last.num_sge == 0 || last.wr.rdma.rkey != to.key ||
         last.wr.rdma.remote_addr + last_bytes_ != to.address ||
         last_bytes_ + std::uint64_t{from.length} > most_merged_bytes)
@@ -75,7 +82,7 @@ class request_chain {
   ibv_send_wr& append(ibv_wr_opcode opcode, const local_bytes& local,
                       const remote_place& remote) noexcept {
     // Only what may have changed since its last use; the constructor has zeroed the rest.
-    ibv_send_wr& request = requests_[count_];
+    ibv_send_wr& request = requests_[end_];
     request.next = nullptr;
     request.num_sge = 0;
     request.opcode = opcode;
@@ -86,8 +93,8 @@ class request_chain {
       request.sg_list[0] = {local.address, local.length, local.key};
       request.num_sge = 1;
     }
-    if (count_ != 0) requests_[count_ - 1].next = &request;
-    ++count_;
+    if (!empty()) last().next = &request;
+    ++end_;
     last_bytes_ = local.length;
     bytes_ += local.length;
     return request;
@@ -95,14 +102,19 @@ class request_chain {
 
   /// The last request, if it is a write that can still be given immediate data; else null.
   [[nodiscard]] ibv_send_wr* last_plain_write() noexcept {
-    if (count_ == 0 || requests_[count_ - 1].opcode != IBV_WR_RDMA_WRITE) return nullptr;
-    return &requests_[count_ - 1];
+    if (empty() || last().opcode != IBV_WR_RDMA_WRITE) return nullptr;
+    return &last();
   }
 
-  [[nodiscard]] ibv_send_wr* first() noexcept { return requests_.data(); }
-  [[nodiscard]] ibv_send_wr& last() noexcept { return requests_[count_ - 1]; }
+  [[nodiscard]] ibv_send_wr* first() noexcept { return &requests_[begin_]; }
+  [[nodiscard]] ibv_send_wr& last() noexcept { return requests_[end_ - 1]; }
+  /// Removes the requests before `kept`, which is in the chain: the device has taken them.
+  void drop_before(const ibv_send_wr& kept) noexcept {
+    for (; first() != &kept; ++begin_) bytes_ -= bytes_of(*first());
+  }
   void clear() noexcept {
-    count_ = 0;
+    begin_ = 0;
+    end_ = 0;
     bytes_ = 0;
     last_bytes_ = 0;
   }
@@ -111,7 +123,8 @@ class request_chain {
   std::array<ibv_send_wr, most_requests> requests_{};
   std::array<std::array<ibv_sge, most_pieces>, most_requests> pieces_;
   std::size_t pieces_limit_ = most_pieces;
-  std::uint32_t count_ = 0;
+  std::uint32_t begin_ = 0;  ///< beyond 0 after `drop_before`
+  std::uint32_t end_ = 0;
   std::uint32_t last_bytes_ = 0;
   std::size_t bytes_ = 0;
 };

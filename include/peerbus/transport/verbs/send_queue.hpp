@@ -47,27 +47,26 @@ class send_queue {
     return std::bit_ceil(depth);  // A power of two, so that the count of requests may wrap around.
   }
 
-  /// Posts the chain.
-  /// Returns: 0, EAGAIN if some of it must wait until earlier requests complete, or what broke.
+  /// Posts the chain, or as much of it as the device takes now. The rest stays in the chain, to
+  /// which requests may be added as before.
+  /// Returns: 0, EAGAIN if the rest must wait until earlier requests complete, or what broke.
   [[nodiscard]] int post() noexcept {
     if (chain_.empty()) return 0;
-    if (unposted_ == nullptr) {
-      unposted_ = chain_.first();
-      finish(chain_);
-    }
-    ibv_send_wr* refused = nullptr;
+    finish(chain_);
     const bool others = on_their_way() != 0;
-    const int failed = ibv_post_send(pair_.get(), unposted_, &refused);
-    if (failed == ENOMEM && refused != nullptr && (others || refused != unposted_)) {
-      // The device counts places in another way than we do. That is no error.
-      unposted_ = refused;
-      return EAGAIN;
-    }
-    unposted_ = nullptr;
+    const std::uint32_t before = chain_.count();
+    ibv_send_wr* refused = nullptr;
+    const int failed = ibv_post_send(pair_.get(), chain_.first(), &refused);
+    // The device may count places in another way than `has_room` does. That is no error.
+    const bool full =
+        failed == ENOMEM && refused != nullptr && (others || refused != chain_.first());
+    if (full)
+      chain_.drop_before(*refused);
+    else
+      chain_.clear();
     // After a failure as well: those requests never complete, and nobody is to think they did.
-    posted_.store(posted() + chain_.count(), std::memory_order_relaxed);
-    chain_.clear();
-    return failed;
+    posted_.store(posted() + before - chain_.count(), std::memory_order_relaxed);
+    return full ? EAGAIN : failed;
   }
 
   /// Requests so far, chain excluded; they are complete once `completed_up_to` says so.
@@ -94,18 +93,17 @@ class send_queue {
     for (ibv_send_wr* one = chain.first(); one != nullptr; one = one->next) {
       // On all of them: one that fails completes whether it asked for that or not.
       one->wr_id = std::uint64_t{number_} << 32U | ++position;
-      std::size_t length = 0;
-      for (int i = 0; i < one->num_sge; ++i) length += one->sg_list[i].length;
+      one->send_flags = 0;  // An earlier post may have been refused, and the chain has grown.
+      const std::size_t length = request_chain::bytes_of(*one);
       const bool carries = one->opcode == IBV_WR_RDMA_WRITE || one->opcode == IBV_WR_SEND ||
                            one->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-      if (carries && length != 0 && length <= most_inline_) one->send_flags |= IBV_SEND_INLINE;
+      if (carries && length != 0 && length <= most_inline_) one->send_flags = IBV_SEND_INLINE;
     }
     chain.last().send_flags |= IBV_SEND_SIGNALED;
   }
 
   queue_pair pair_;
   request_chain chain_;
-  ibv_send_wr* unposted_ = nullptr;  ///< the rest of a chain that was posted in part
   std::uint32_t number_ = 0;
   std::uint32_t depth_ = 0;
   std::uint32_t most_inline_ = 0;
