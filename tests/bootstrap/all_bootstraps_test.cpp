@@ -23,6 +23,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -90,6 +91,40 @@ TEST_CASE_TEMPLATE("bootstrap: everybody gets what everybody gave", Run, PEERBUS
     CHECK(status == 0);
     CHECK(belongings{} == before);
   }
+}
+
+TEST_CASE_TEMPLATE("bootstrap: a rank that waits gets on with its own work", Run,
+                   PEERBUS_ALL_BOOTSTRAPS) {
+  class counting final : public peerbus::idle_work::task {
+   public:
+    explicit counting(std::atomic<std::uint64_t>& count) : count_{count} {}
+    void advance() noexcept override { ++count_; }
+
+   private:
+    std::atomic<std::uint64_t>& count_;
+  };
+  const time_limit limit;
+  constexpr std::size_t n = 3;
+  const shared<std::array<std::atomic<std::uint64_t>, n>> counts;
+  const int status = Run::run(n, [&](bootstrap& boot) {
+    const std::size_t me = boot.rank().index();
+    counting mine{(*counts)[me]};
+    boot.idle()->add(mine);
+    for (std::size_t late = 0; late < n; ++late) {
+      if (late == me)
+        // The others wait for this rank, which comes once they have all worked meanwhile.
+        for (std::size_t rank = 0; rank < n; ++rank)
+          for (const std::uint64_t enough = (*counts)[rank] + 10;
+               rank != me && (*counts)[rank] < enough;)
+            std::this_thread::yield();
+      (void)boot.allgather({}, patience(), "together");
+    }
+    boot.idle()->remove(mine);
+    const std::uint64_t last = (*counts)[me];
+    (void)boot.allgather({}, patience(), "removed");
+    require((*counts)[me] == last, "no call of a task that was removed");
+  });
+  CHECK(status == 0);
 }
 
 TEST_CASE_TEMPLATE("bootstrap: descriptors really pass", Run, as_threads, as_local, as_launched) {

@@ -98,14 +98,15 @@ inline void gather(bytes said) {
     }
   };
   const auto soon = peerbus::deadline::after(std::chrono::seconds{20});
+  peerbus::idle_work nothing_to_do;
   const auto members_0 = two_ranks(0, {});
   std::vector<peerbus::unique_fd> spokes(2);
   spokes[1] = connection_saying(said);
   peerbus::detail::hub center{std::move(spokes), carries::bytes};
-  quietly([&] { (void)center.allgather({}, soon, "purpose", members_0); });
+  quietly([&] { (void)center.allgather({}, soon, "purpose", members_0, nothing_to_do); });
   const auto members_1 = two_ranks(1, {});
   peerbus::detail::spoke end{connection_saying(said), carries::bytes};
-  quietly([&] { (void)end.allgather({}, soon, "purpose", members_1); });
+  quietly([&] { (void)end.allgather({}, soon, "purpose", members_1, nothing_to_do); });
 }
 
 /// News of ranks, to rank 0 and to another.

@@ -27,6 +27,7 @@
 #include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -62,6 +63,8 @@ using test::time_limit;
 
 namespace {
 
+peerbus::idle_work nothing_to_do;
+
 struct connection {
   unique_fd one;
   unique_fd other;
@@ -96,7 +99,7 @@ peerbus::error hub_error(const F& stranger, deadline until = patience()) {
   hub center{std::move(spokes)};
   const membership members = two_ranks(0);
   stranger(between.other);
-  return error_of([&] { (void)center.allgather({}, until, "purpose", members); });
+  return error_of([&] { (void)center.allgather({}, until, "purpose", members, nothing_to_do); });
 }
 
 /// What rank 1 of two throws when `stranger` plays rank 0.
@@ -106,7 +109,7 @@ peerbus::error spoke_error(const F& stranger, deadline until = patience()) {
   spoke end{std::move(between.one)};
   const membership members = two_ranks(1);
   stranger(between.other);
-  return error_of([&] { (void)end.allgather({}, until, "purpose", members); });
+  return error_of([&] { (void)end.allgather({}, until, "purpose", members, nothing_to_do); });
 }
 
 frame_header header_of(frame_kind kind, std::uint64_t sequence = 1) {
@@ -261,7 +264,7 @@ TEST_CASE("star: any bytes end in an error, at either end") {
     const membership members = two_ranks(0);
     play(between.other);
     try {
-      (void)center.allgather({}, deadline::after(2s), "purpose", members);
+      (void)center.allgather({}, deadline::after(2s), "purpose", members, nothing_to_do);
     } catch (const peerbus::error& caught) {
       CHECK(caught.code() != errc::timed_out);
     }

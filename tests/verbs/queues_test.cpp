@@ -158,6 +158,27 @@ TEST_CASE("threads of one rank draw tickets at the same peer") {
   CHECK(worst_status == 0);
 }
 
+TEST_CASE_TEMPLATE("signals get through to a rank that already waits in a collective", Group,
+                   verbs_test::plain, verbs_test::striped) {
+  const int worst_status = Group::run(2, [](auto& comm) {
+    constexpr std::uint64_t count = 500;
+    auto win = comm.make_window(8, 1);
+    for (const rank_id late : comm.ranks()) {
+      if (comm.rank() == late) {
+        const rank_id waiting{1 - late.index()};
+        for (std::uint64_t n = 1; n <= count; ++n)
+          expect_ok(win.signal(waiting, signal_id{0}, n), "signal");
+        // All are there, though the other rank is in `make_window` until this one comes.
+        expect_ok(win.flush(waiting), "flush");
+      }
+      static_cast<void>(comm.make_window(8, 1, soon()));
+      if (comm.rank() != late) expect_equal(win.value(signal_id{0}), count, "the last signal");
+      comm.agree("the end of a round", {});
+    }
+  });
+  CHECK(worst_status == 0);
+}
+
 TEST_CASE_TEMPLATE("more signals than the receiver's queue holds while nobody looks", Group,
                    verbs_test::plain, verbs_test::striped) {
   const int worst_status = Group::run(2, [](auto& comm) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
@@ -47,10 +48,13 @@ class bootstrap {
   [[nodiscard]] virtual std::size_t cores_here() const noexcept = 0;
   [[nodiscard]] virtual address_space addresses() const noexcept = 0;
   [[nodiscard]] const std::shared_ptr<membership>& members() const noexcept { return members_; }
+  /// The work that `allgather` advances while it waits.
+  [[nodiscard]] const std::shared_ptr<idle_work>& idle() const noexcept { return idle_; }
 
   /// Collective: gives `mine` to every rank and returns what each gave, by rank. The descriptors
   /// in the result are the caller's own. `doing` names the purpose in errors, and must be the same
-  /// on all ranks: it tells when they called different collectives.
+  /// on all ranks: it tells when they called different collectives. While this call waits, it
+  /// advances `idle()` as often as that asks for.
   /// A failure ends this call, or the next one of a rank that already has its result, on every rank
   /// that takes part with the same text, and later calls with `poisoned`. Without rank 0 that may
   /// take a second longer than `until`. Throws: `error` timed_out (naming the ranks that did not
@@ -65,6 +69,7 @@ class bootstrap {
 
  private:
   std::shared_ptr<membership> members_;
+  std::shared_ptr<idle_work> idle_ = std::make_shared<idle_work>();
 };
 
 }  // namespace peerbus

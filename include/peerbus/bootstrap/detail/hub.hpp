@@ -22,6 +22,7 @@
 #include <peerbus/bootstrap/detail/gathered.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -41,14 +42,14 @@ class hub {
       : spokes_{std::move(spokes)}, carries_{what} {}
 
   std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
-                                      const membership& members) {
+                                      const membership& members, idle_work& idle) {
     doing = doing.substr(0, most_text_bytes);
     if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
     broken_ = "interrupted";
     ++sequence_;
     std::vector<contribution> given(spokes_.size());
     given[0] = std::move(mine);
-    if (auto why = try_allgather(given, until, doing, members)) {
+    if (auto why = try_allgather(given, until, doing, members, idle)) {
       refuse_all(*why);
       broken_ = why->text;
       throw error{why->code, why->text};
@@ -64,14 +65,15 @@ class hub {
   };
 
   std::optional<failure> try_allgather(std::vector<contribution>& given, deadline until,
-                                       std::string_view doing, const membership& members) {
+                                       std::string_view doing, const membership& members,
+                                       idle_work& idle) {
     try {
       constexpr auto most = bootstrap::max_contribution_bytes;
       if (given[0].bytes.size() > most)
         return too_many_bytes(doing, rank_id{0}, given[0].bytes.size(), most);
       if (given[0].fd && carries_ == carries::bytes) return cannot_carry_fd(doing, rank_id{0});
-      if (auto why = collect(given, until, doing, members)) return why;
-      return distribute(given, until, doing);
+      if (auto why = collect(given, until, doing, members, idle)) return why;
+      return distribute(given, until, doing, idle);
     } catch (const std::bad_alloc&) {
       return failure{errc::out_of_memory,
                      concat("allgather for '", doing, "': rank 0 has no memory for what ",
@@ -80,7 +82,8 @@ class hub {
   }
 
   std::optional<failure> collect(std::vector<contribution>& given, deadline until,
-                                 std::string_view doing, const membership& members) {
+                                 std::string_view doing, const membership& members,
+                                 idle_work& idle) {
     const auto span = until.remaining();
     std::vector<seat> seats;
     // All are watched to the end, also those that have given: they may die meanwhile.
@@ -95,7 +98,7 @@ class hub {
     std::size_t total = given[0].bytes.size() + spokes_.size() * sizeof(gathered_entry);
     while (missing != 0) {
       const bool last_look = until.expired();
-      poll_for(entries, until, look_around);
+      poll_for(entries, until, idle.advance(look_around));
       std::string gone;
       for (const rank_id peer : all_ranks{spokes_.size()}) {
         if (entries[peer.index()].revents == 0) continue;
@@ -164,7 +167,7 @@ class hub {
   /// A rank that dies here has given its part: the others get the result all the same, and learn
   /// of the death when they next wait.
   std::optional<failure> distribute(const std::vector<contribution>& given, deadline until,
-                                    std::string_view doing) {
+                                    std::string_view doing, idle_work& idle) {
     // A result that is complete is not withheld for a deadline that passed just now.
     constexpr std::chrono::seconds least{1};
     const auto patience = until.remaining() < least ? deadline::after(least) : until;
@@ -209,7 +212,7 @@ class hub {
       if (waiting.empty()) return std::nullopt;
       if (patience.expired()) break;
       if (throttled) entries.clear();
-      poll_for(entries, patience, throttled ? throttle_pause : look_around);
+      poll_for(entries, patience, idle.advance(throttled ? throttle_pause : look_around));
     }
     return give_up(
         {errc::timed_out,

@@ -20,6 +20,7 @@
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/gathered.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -57,14 +58,15 @@ class spoke {
       : hub_{std::move(hub)}, carries_{what} {}
 
   std::vector<contribution> allgather(const contribution& mine, deadline until,
-                                      std::string_view doing, const membership& members) {
+                                      std::string_view doing, const membership& members,
+                                      idle_work& idle) {
     doing = doing.substr(0, most_text_bytes);
     outcome result = poisoned_by(doing, broken_.value_or(""));
     if (!broken_) {
       // Until it has gone well: an exception from elsewhere leaves the stream out of step too.
       broken_ = "interrupted";
       ++sequence_;
-      result = try_allgather(mine, until, doing, members);
+      result = try_allgather(mine, until, doing, members, idle);
     }
     if (const auto* why = std::get_if<failure>(&result)) {
       if (broken_ == "interrupted") broken_ = why->text;
@@ -78,7 +80,7 @@ class spoke {
   using outcome = std::variant<std::vector<contribution>, failure>;
 
   outcome try_allgather(const contribution& mine, deadline until, std::string_view doing,
-                        const membership& members) {
+                        const membership& members, idle_work& idle) {
     constexpr auto most = bootstrap::max_contribution_bytes;
     if (mine.bytes.size() > most)
       return give_up(too_many_bytes(doing, members.rank(), mine.bytes.size(), most), false);
@@ -94,7 +96,7 @@ class spoke {
     frame_writer writer{bytes, fds};
     frame_reader reader{most_gathered_bytes,
                         any_fd ? static_cast<std::uint32_t>(members.size()) : 0U};
-    auto why = exchange(writer, reader, until, doing, members);
+    auto why = exchange(writer, reader, until, doing, members, idle);
     if (why) return give_up(std::move(*why), writer.amid());
     frame answer = reader.take();
     if (answer.header.kind == static_cast<std::uint32_t>(frame_kind::refuse))
@@ -108,7 +110,8 @@ class spoke {
   /// Sends and receives until there is an answer (empty), or says why there is none. Reads while
   /// it sends: rank 0 may refuse before it has read everything.
   std::optional<failure> exchange(frame_writer& writer, frame_reader& reader, deadline until,
-                                  std::string_view doing, const membership& members) {
+                                  std::string_view doing, const membership& members,
+                                  idle_work& idle) {
     const auto span = until.remaining();
     // Rank 0 gives up at `until` and says whom it missed; only if it is away this rank has to.
     constexpr std::chrono::seconds head_start{1};
@@ -144,7 +147,7 @@ class spoke {
                               " did not come within ", describe_span(span))};
       entries[0] = {hub_.get(), static_cast<short>(sent || throttled ? POLLIN : POLLIN | POLLOUT),
                     0};
-      poll_for(entries, patience, throttled ? throttle_pause : look_around);
+      poll_for(entries, patience, idle.advance(throttled ? throttle_pause : look_around));
       // If rank 0 takes part it is about to say the same, to everybody; it may also be busy.
       if (!last_word && members.first_failed())
         last_word = deadline::after(std::chrono::milliseconds{50});

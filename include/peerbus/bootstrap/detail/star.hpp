@@ -9,6 +9,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 
@@ -22,11 +23,11 @@ class star {
 
   /// Contract as `bootstrap::allgather`.
   std::vector<bootstrap::contribution> allgather(bootstrap::contribution mine, deadline until,
-                                                 std::string_view doing,
-                                                 const membership& members) {
+                                                 std::string_view doing, const membership& members,
+                                                 idle_work& idle) {
     if (auto* center = std::get_if<hub>(&ends_))
-      return center->allgather(std::move(mine), until, doing, members);
-    return std::get<spoke>(ends_).allgather(mine, until, doing, members);
+      return center->allgather(std::move(mine), until, doing, members, idle);
+    return std::get<spoke>(ends_).allgather(mine, until, doing, members, idle);
   }
 
  private:

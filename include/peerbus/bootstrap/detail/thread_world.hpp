@@ -15,6 +15,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -44,9 +45,10 @@ class thread_world {
   }
 
   std::vector<contribution> allgather(const membership& members, contribution mine, deadline until,
-                                      std::string_view doing) {
+                                      std::string_view doing, idle_work& idle) {
     const auto span = until.remaining();
     const rank_id me = members.rank();
+    auto pause = idle.advance(look_around);
     std::shared_ptr<round> current;
     {
       std::unique_lock lock{mutex_};
@@ -66,9 +68,11 @@ class thread_world {
           fail(gone_ranks(doing, gone));
         else if (until.expired())
           fail(missing_ranks(doing, missing(*current), size(), span));
-        else
-          changed_.wait_for(lock,
-                            std::min<deadline::clock::duration>(until.remaining(), look_around));
+        if (failed_) break;
+        changed_.wait_for(lock, std::min<deadline::clock::duration>(until.remaining(), pause));
+        lock.unlock();  // Others must not wait for this rank's own work.
+        pause = idle.advance(look_around);
+        lock.lock();
       }
       if (!current->complete) throw_failure(me, doing);
     }
@@ -158,7 +162,7 @@ class thread_bootstrap final : public bootstrap {
 
   [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
                                                     std::string_view doing) override {
-    return world_->allgather(*members(), std::move(mine), until, doing);
+    return world_->allgather(*members(), std::move(mine), until, doing, *idle());
   }
 
  private:

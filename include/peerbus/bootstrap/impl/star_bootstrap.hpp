@@ -37,7 +37,7 @@ PEERBUS_INLINE star_bootstrap::~star_bootstrap() = default;
 
 PEERBUS_INLINE std::vector<bootstrap::contribution> star_bootstrap::allgather(
     contribution mine, deadline until, std::string_view doing) {
-  return star_->allgather(std::move(mine), until, doing, *members());
+  return star_->allgather(std::move(mine), until, doing, *members(), *idle());
 }
 
 PEERBUS_INLINE void star_bootstrap::meet(const state_page& states, deadline until) {

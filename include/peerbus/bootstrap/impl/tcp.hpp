@@ -85,7 +85,7 @@ PEERBUS_INLINE tcp_bootstrap::~tcp_bootstrap() {
 
 PEERBUS_INLINE std::vector<bootstrap::contribution> tcp_bootstrap::allgather(
     contribution mine, deadline until, std::string_view doing) {
-  return star_->allgather(std::move(mine), until, doing, *members());
+  return star_->allgather(std::move(mine), until, doing, *members(), *idle());
 }
 
 PEERBUS_INLINE tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,

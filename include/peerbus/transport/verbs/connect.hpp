@@ -66,8 +66,7 @@ class connector {
     std::optional<error> objection;
     try {
       check(chosen);
-      made =
-          std::make_shared<endpoint>(boot.members(), port_search{chosen}.find(), chosen, waiting);
+      made = std::make_shared<endpoint>(boot, port_search{chosen}.find(), chosen, waiting);
       connector{*made}.open();
     } catch (const error& problem) {
       objection = problem;
@@ -114,7 +113,8 @@ class connector {
                   concat("verbs: gid_index is ", chosen.gid_index, ", expected -1 to 255")};
   }
 
-  /// Makes everything that needs no peer; the queue pairs can receive from then on.
+  /// Makes everything that needs no peer; the queue pairs can receive from then on, and what
+  /// arrives is looked at while this rank waits for the others.
   void open() {
     const std::size_t queues = net_.size() * net_.options_.queue_pairs_per_peer;
     const auto deepest = static_cast<std::uint32_t>(net_.port_.limits.max_qp_wr);
@@ -144,6 +144,7 @@ class connector {
       to.scratch_key = net_.registration_->lkey;
       for (std::uint32_t q = 0; q < net_.options_.queue_pairs_per_peer; ++q) open_queue(peer, q);
     }
+    net_.idle_->add(net_);
   }
 
   [[nodiscard]] completion_queue completions(std::size_t wanted, ibv_comp_channel* channel) const {

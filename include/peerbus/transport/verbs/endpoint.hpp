@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -41,13 +43,14 @@
 
 namespace peerbus::detail::rdma {
 
-/// Everything that a rank has of the network, and what moves it along: looking at completions. Made
-/// by `connect`.
-class endpoint {
+/// Everything that a rank has of the network, and what moves it along: looking at completions,
+/// which it also does as idle work of its bootstrap. Made by `connect`.
+class endpoint final : public idle_work::task {
  public:
-  endpoint(std::shared_ptr<membership> members, open_port port, const verbs_options& chosen,
+  endpoint(const bootstrap& boot, open_port port, const verbs_options& chosen,
            wait_thresholds waiting)
-      : members_{std::move(members)},
+      : members_{boot.members()},
+        idle_{boot.idle()},
         port_{std::move(port)},
         options_{chosen},
         map_{members_->size(), chosen.queue_depth},
@@ -58,6 +61,7 @@ class endpoint {
   /// Waits until the peers have what was posted to them, as a queue pair that is destroyed takes
   /// its requests along: for 5 s at most, and for nobody who is gone.
   ~endpoint() {
+    idle_->remove(*this);
     if (connections_) static_cast<void>(settle(deadline::after(std::chrono::seconds{5})));
     connections_.reset();
     if (events_ != 0) ibv_ack_cq_events(received_.get(), events_);
@@ -89,6 +93,7 @@ class endpoint {
     look_at_arrivals();
     look_at_requests();
   }
+  void advance() noexcept override { look(); }
   void look_at_arrivals() noexcept {
     const std::unique_lock mine{looking_, std::try_to_lock};
     if (mine) take_arrivals();
@@ -370,6 +375,7 @@ class endpoint {
   }
 
   std::shared_ptr<membership> members_;
+  std::shared_ptr<idle_work> idle_;
   open_port port_;
   verbs_options options_;
   control_map map_;
