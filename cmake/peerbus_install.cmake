@@ -31,4 +31,5 @@ install(
         "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/peerbus_parts.cmake"
   DESTINATION "${peerbus_package_dir}")
+install(DIRECTORY "${CMAKE_CURRENT_LIST_DIR}/compiled" DESTINATION "${peerbus_package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/peerbus")

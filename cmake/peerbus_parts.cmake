@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-# The parts of peerbus that need a library: topology (hwloc) and verbs (libibverbs of rdma-core). For
+# The parts of peerbus that are targets of their own: those that need a library, topology (hwloc) and
+# verbs (libibverbs of rdma-core), and compiled, which has what is no template compiled once. For
 # peerbus's own build and for its installed package alike, which makes the targets anew where it is
-# used, so that installing needs no library.
+# used, so that installing needs no library and no compiler.
 
 set(peerbus_parts topology verbs)
 
@@ -71,4 +72,20 @@ function(peerbus_add_part part)
   add_library("peerbus::${part}" ALIAS "peerbus_${part}")
   target_sources("peerbus_${part}" INTERFACE FILE_SET HEADERS BASE_DIRS include FILES ${ARGN})
   target_link_libraries("peerbus_${part}" INTERFACE peerbus::peerbus "${library}")
+endfunction()
+
+# peerbus_add_compiled(): the target peerbus::compiled, a static library with the bodies that are no
+# templates and the instances that most programs want. It is built with the flags of the project that
+# uses it, and only if something links it.
+function(peerbus_add_compiled)
+  if(TARGET peerbus::compiled)
+    return()
+  endif()
+  file(GLOB sources "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/compiled/*.cpp")
+  add_library(peerbus_compiled STATIC EXCLUDE_FROM_ALL ${sources})
+  add_library(peerbus::compiled ALIAS peerbus_compiled)
+  set_target_properties(peerbus_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
+  # Says where bodies come from, in the library and in all that link it; types stay the same.
+  target_compile_definitions(peerbus_compiled PUBLIC PEERBUS_COMPILED)
+  target_link_libraries(peerbus_compiled PUBLIC peerbus::peerbus)
 endfunction()

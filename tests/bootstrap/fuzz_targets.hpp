@@ -70,9 +70,10 @@ inline void read_frames(bytes said) {
     for (const std::size_t ranks : {0U, 1U, 2U, 65536U}) {
       peerbus::detail::frame copy;
       copy.body = frame.body;
-      if (const auto given = peerbus::detail::decode_gathered(std::move(copy), ranks)) {
+      std::vector<peerbus::bootstrap::contribution> given;
+      if (peerbus::detail::decode_gathered(std::move(copy), ranks, given)) {
         std::size_t total = 0;
-        for (const auto& one : *given) total += one.bytes.size();
+        for (const auto& one : given) total += one.bytes.size();
         expect(total <= said.size(), "no more than was sent");
       }
     }

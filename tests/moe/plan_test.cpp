@@ -56,6 +56,23 @@ void check_sorted(dispatch_plan& plan, std::size_t ranks) {
   }
 }
 
+/// What each plan has counted, side by side.
+struct all_counts {
+  std::vector<std::uint32_t> numbers;
+  std::size_t blocks = 0;
+
+  explicit all_counts(const std::vector<dispatch_plan>& plans) {
+    for (const dispatch_plan& plan : plans) {
+      blocks = plan.counts().size();
+      numbers.insert(numbers.end(), plan.counts().begin(), plan.counts().end());
+    }
+  }
+  [[nodiscard]] peerbus::moe::count_table table() const {
+    return {std::as_bytes(std::span{numbers}).data(), blocks * sizeof(std::uint32_t),
+            sizeof(std::uint32_t)};
+  }
+};
+
 }  // namespace
 
 // All ranks of a group planned side by side, against the rows that the oracle lists.
@@ -82,8 +99,8 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
         const routing route{inputs[r].experts, inputs[r].weights};
         REQUIRE_FALSE(plans[r].count(inputs[r].tokens, route));
       }
-      for (std::size_t r = 0; r < shape.ranks; ++r)
-        plans[r].place([&](rank_id source) { return plans[source.index()].counts(); });
+      const all_counts counted{plans};
+      for (std::size_t r = 0; r < shape.ranks; ++r) plans[r].place(counted.table());
 
       const auto owners = oracle::owners(shape);
       std::vector<std::uint32_t> next_row(shape.ranks);
@@ -154,8 +171,9 @@ struct planned_group {
                          road::staged);
       REQUIRE_FALSE(plans[r].count(inputs[r].tokens, {inputs[r].experts, inputs[r].weights}));
     }
+    const all_counts counted{plans};
     for (dispatch_plan& plan : plans) {
-      plan.place([&](rank_id source) { return plans[source.index()].counts(); });
+      plan.place(counted.table());
       check_sorted(plan, of.ranks);
     }
   }

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -41,27 +40,29 @@ inline std::vector<std::byte> encode_gathered(std::span<const bootstrap::contrib
   return body;
 }
 
-/// Empty if the frame does not add up to contributions of `size` ranks.
-inline std::optional<std::vector<bootstrap::contribution>> decode_gathered(frame&& from,
-                                                                           std::size_t size) {
+/// Takes a frame apart into `given`, the contributions of `size` ranks. Returns false if the frame
+/// does not add up to them.
+[[nodiscard]] inline bool decode_gathered(frame&& from, std::size_t size,
+                                          std::vector<bootstrap::contribution>& given) {
   const std::size_t table = size * sizeof(gathered_entry);
-  if (from.body.size() < table) return std::nullopt;
+  if (from.body.size() < table) return false;
   std::span<const std::byte> rest = std::span<const std::byte>{from.body}.subspan(table);
   std::size_t next_fd = 0;
-  std::vector<bootstrap::contribution> given(size);
+  given.clear();
+  given.resize(size);
   for (std::size_t rank = 0; rank < size; ++rank) {
     gathered_entry entry{};
     std::memcpy(&entry, from.body.data() + rank * sizeof entry, sizeof entry);
-    if (entry.bytes > rest.size()) return std::nullopt;
+    if (entry.bytes > rest.size()) return false;
     const auto bytes = rest.first(static_cast<std::size_t>(entry.bytes));
     given[rank].bytes.assign(bytes.begin(), bytes.end());
     rest = rest.subspan(bytes.size());
     if (entry.has_fd == 0) continue;
-    if (next_fd == from.fds.size()) return std::nullopt;
+    if (next_fd == from.fds.size()) return false;
     given[rank].fd = std::move(from.fds[next_fd++]);
   }
-  if (!rest.empty() || next_fd != from.fds.size()) return std::nullopt;
-  return given;
+  if (!rest.empty() || next_fd != from.fds.size()) return false;
+  return true;
 }
 
 }  // namespace peerbus::detail

@@ -22,6 +22,7 @@
 #include <peerbus/bootstrap/detail/gathered.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/detail/star.hpp>
 #include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -33,7 +34,7 @@ namespace peerbus::detail {
 
 /// The star as rank 0 sees it: a connection to each other rank. Never blocks on one of them, so
 /// that the death of any other is seen at once.
-class hub {
+class hub final : public star {
  public:
   using contribution = bootstrap::contribution;
 
@@ -42,7 +43,7 @@ class hub {
       : spokes_{std::move(spokes)}, carries_{what} {}
 
   std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
-                                      const membership& members, idle_work& idle) {
+                                      const membership& members, idle_work& idle) override {
     doing = doing.substr(0, most_text_bytes);
     if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
     broken_ = "interrupted";

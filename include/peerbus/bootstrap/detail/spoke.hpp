@@ -12,7 +12,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -20,6 +19,7 @@
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/gathered.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/star.hpp>
 #include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -50,37 +50,33 @@ inline std::vector<std::byte> encode_failure(const failure& why) {
 }
 
 /// The star as any rank but 0 sees it: one connection.
-class spoke {
+class spoke final : public star {
  public:
   using contribution = bootstrap::contribution;
 
   explicit spoke(unique_fd hub, carries what = carries::descriptors) noexcept
       : hub_{std::move(hub)}, carries_{what} {}
 
-  std::vector<contribution> allgather(const contribution& mine, deadline until,
-                                      std::string_view doing, const membership& members,
-                                      idle_work& idle) {
+  std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
+                                      const membership& members, idle_work& idle) override {
     doing = doing.substr(0, most_text_bytes);
-    outcome result = poisoned_by(doing, broken_.value_or(""));
-    if (!broken_) {
-      // Until it has gone well: an exception from elsewhere leaves the stream out of step too.
-      broken_ = "interrupted";
-      ++sequence_;
-      result = try_allgather(mine, until, doing, members, idle);
-    }
-    if (const auto* why = std::get_if<failure>(&result)) {
-      if (broken_ == "interrupted") broken_ = why->text;
+    if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
+    // Until it has gone well: an exception from elsewhere leaves the stream out of step too.
+    broken_ = "interrupted";
+    ++sequence_;
+    std::vector<contribution> given;
+    if (auto why = try_allgather(mine, given, until, doing, members, idle)) {
+      broken_ = why->text;
       throw error{why->code, why->text};
     }
     broken_.reset();
-    return std::move(std::get<std::vector<contribution>>(result));
+    return given;
   }
 
  private:
-  using outcome = std::variant<std::vector<contribution>, failure>;
-
-  outcome try_allgather(const contribution& mine, deadline until, std::string_view doing,
-                        const membership& members, idle_work& idle) {
+  std::optional<failure> try_allgather(const contribution& mine, std::vector<contribution>& given,
+                                       deadline until, std::string_view doing,
+                                       const membership& members, idle_work& idle) {
     constexpr auto most = bootstrap::max_contribution_bytes;
     if (mine.bytes.size() > most)
       return give_up(too_many_bytes(doing, members.rank(), mine.bytes.size(), most), false);
@@ -103,7 +99,7 @@ class spoke {
       return told_failure(answer);
     if (answer.header.kind == static_cast<std::uint32_t>(frame_kind::result) &&
         answer.header.sequence == sequence_)
-      if (auto given = decode_gathered(std::move(answer), members.size())) return std::move(*given);
+      if (decode_gathered(std::move(answer), members.size(), given)) return std::nullopt;
     return give_up(malformed(doing), false);
   }
 

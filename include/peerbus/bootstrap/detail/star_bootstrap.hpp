@@ -33,7 +33,8 @@ class star_bootstrap : public bootstrap {
 
  protected:
   /// The constructor only takes; `meet` talks.
-  star_bootstrap(rank_id rank, std::size_t size, const state_page& states, star connections);
+  star_bootstrap(rank_id rank, std::size_t size, const state_page& states,
+                 std::unique_ptr<star> connections);
 
   /// Collective: exchanges what lets ranks see each other's death at once (pidfds), and the cores.
   /// Throws: `error` as `allgather`.

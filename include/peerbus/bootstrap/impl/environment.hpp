@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -34,7 +35,7 @@ namespace detail {
 /// What a rank has once it has met the others.
 struct met_ranks {
   state_page states;
-  star connections;
+  std::unique_ptr<star> connections;
 
   static met_ranks at(const launch_settings& settings, deadline until) {
     if (settings.size == 0 || settings.size > most_ranks)
@@ -43,14 +44,16 @@ struct met_ranks {
     if (settings.rank >= settings.size)
       throw error{errc::invalid_argument, concat("rank ", settings.rank, " of ", settings.size,
                                                  " was given, expected a rank below the size")};
-    if (settings.size == 1) return {state_page{1}, hub{std::vector<unique_fd>(1)}};
+    if (settings.size == 1)
+      return {state_page{1}, std::make_unique<hub>(std::vector<unique_fd>(1))};
     if (settings.rank != 0) {
       joined met = join(settings, until);
-      return {state_page::open(settings.size, met.states), spoke{std::move(met.hub)}};
+      return {state_page::open(settings.size, met.states),
+              std::make_unique<spoke>(std::move(met.hub))};
     }
     const unique_fd file = state_page::make_file(settings.size);
     state_page states = state_page::open(settings.size, file);
-    return {std::move(states), hub{host{settings, until}.gather(file)}};
+    return {std::move(states), std::make_unique<hub>(host{settings, until}.gather(file))};
   }
 };
 

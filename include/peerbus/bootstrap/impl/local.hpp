@@ -14,15 +14,18 @@
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/children.hpp>
+#include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/detail/pin.hpp>
 #include <peerbus/bootstrap/detail/run_rank.hpp>
+#include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
 #include <peerbus/bootstrap/detail/star_bootstrap.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
@@ -41,7 +44,8 @@ namespace peerbus::detail {
 
 class local_bootstrap final : public star_bootstrap {
  public:
-  local_bootstrap(rank_id rank, std::size_t size, const state_page& states, star connections)
+  local_bootstrap(rank_id rank, std::size_t size, const state_page& states,
+                  std::unique_ptr<star> connections)
       : star_bootstrap{rank, size, states, std::move(connections)} {}
 
   /// Patient, as hundreds of processes may share a core; deaths end it at once.
@@ -74,18 +78,18 @@ class descriptor_room {
 
 /// What is the rank's own of the connections made so far. Any copy of an end that stayed open would
 /// hide that its owner has died.
-inline star take_connections(rank_id rank, std::vector<unique_fd>& hub_ends,
-                             unique_fd& spoke_end) noexcept {
-  if (rank.index() == 0) return hub{std::move(hub_ends)};
+inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<unique_fd>& hub_ends,
+                                              unique_fd& spoke_end) noexcept {
+  if (rank.index() == 0) return std::make_unique<hub>(std::move(hub_ends));
   hub_ends.clear();
-  return spoke{std::move(spoke_end)};
+  return std::make_unique<spoke>(std::move(spoke_end));
 }
 
 /// What a child does with its life. The status goes to `_exit`: nothing of the parent's that the
 /// child has a copy of is destroyed or flushed twice.
 [[noreturn]] inline void live_as_rank(rank_body body, rank_id rank, std::size_t size,
                                       const run_options& options, const state_page& states,
-                                      star connections) noexcept {
+                                      std::unique_ptr<star> connections) noexcept {
   const auto life = [&] {
     local_bootstrap boot{rank, size, states, std::move(connections)};
     const rank_end met = call_reporting(rank, [&] {

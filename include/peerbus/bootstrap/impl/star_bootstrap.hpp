@@ -27,8 +27,9 @@
 namespace peerbus::detail {
 
 PEERBUS_INLINE star_bootstrap::star_bootstrap(rank_id rank, std::size_t size,
-                                              const state_page& states, star connections)
-    : star_{std::make_unique<star>(std::move(connections))} {
+                                              const state_page& states,
+                                              std::unique_ptr<star> connections)
+    : star_{std::move(connections)} {
   set_members(std::make_shared<membership>(rank, size, states.words(), states.memory(),
                                            std::vector<unique_fd>{}));
 }

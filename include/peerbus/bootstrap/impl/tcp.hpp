@@ -42,7 +42,7 @@ namespace detail {
 /// What a rank has once it has met the others over TCP.
 struct met_over_tcp {
   std::shared_ptr<tcp_news> news;
-  star connections;
+  std::unique_ptr<star> connections;
 
   /// Throws: `error` as the constructor of `tcp_bootstrap`.
   static met_over_tcp at(const tcp_settings& settings, deadline until) {
@@ -64,8 +64,9 @@ struct met_over_tcp {
       }
     }
     auto news = std::make_shared<tcp_news>(me, std::move(watches));
-    if (settings.rank == 0) return {std::move(news), hub{std::move(collectives), carries::bytes}};
-    return {std::move(news), spoke{std::move(collectives[0]), carries::bytes}};
+    if (settings.rank == 0)
+      return {std::move(news), std::make_unique<hub>(std::move(collectives), carries::bytes)};
+    return {std::move(news), std::make_unique<spoke>(std::move(collectives[0]), carries::bytes)};
   }
 };
 
@@ -90,7 +91,7 @@ PEERBUS_INLINE std::vector<bootstrap::contribution> tcp_bootstrap::allgather(
 
 PEERBUS_INLINE tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
                                             detail::met_over_tcp met)
-    : star_{std::make_unique<detail::star>(std::move(met.connections))} {
+    : star_{std::move(met.connections)} {
   auto* const states = met.news->states();
   set_members(std::make_shared<membership>(rank_id{settings.rank}, settings.size, states,
                                            std::move(met.news)));

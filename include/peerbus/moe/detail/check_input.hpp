@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
 #include <span>
 
 #include <peerbus/moe/call_options.hpp>
@@ -18,9 +17,10 @@ struct token_values {
   const void* data;
   std::size_t size;
 
-  template <std::ranges::contiguous_range Tokens>
+  template <class Tokens>
+    requires requires(const Tokens& tokens) { std::span{tokens}; }
   explicit(false) token_values(const Tokens& tokens) noexcept
-      : data{std::ranges::data(tokens)}, size{std::ranges::size(tokens)} {}
+      : data{std::span{tokens}.data()}, size{std::span{tokens}.size()} {}
 };
 
 /// Whether the sizes of tokens and routing fit together. Returns: the first thing wrong.

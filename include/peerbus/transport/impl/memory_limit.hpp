@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/detail/memory_limit.hpp>
+#include <peerbus/transport/direct.hpp>
+
+namespace peerbus::detail {
+
+PEERBUS_INLINE std::size_t memory_limit() {
+  const auto pages = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
+  std::size_t limit = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  for (const char* path :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    const unique_fd file{::open(path, O_RDONLY | O_CLOEXEC)};
+    std::array<char, 32> text{};
+    if (!file || ::read(file.get(), text.data(), text.size() - 1) <= 0) continue;
+    char* end = nullptr;
+    const unsigned long long bytes = std::strtoull(text.data(), &end, 10);
+    if (end != text.data() && bytes < limit) limit = bytes;  // "max" is no number.
+  }
+  return limit;
+}
+
+PEERBUS_INLINE std::optional<error> objection_to(window_shape shape) {
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 4;
+  const std::size_t limit = memory_limit();
+  const bool countable = shape.bytes < most && shape.signals < most / sizeof(signal_word);
+  const std::size_t need = countable ? direct_window::mapped_bytes(shape) : 2 * most;
+  if (need <= limit) return std::nullopt;
+  return error{errc::out_of_memory,
+               concat("a window of ", shape.bytes, " bytes and ", shape.signals,
+                      " signals is too large: need ", need >> 20U, " MiB",
+                      countable ? "" : " or more", ", have ", limit >> 20U, " MiB")};
+}
+
+}  // namespace peerbus::detail
