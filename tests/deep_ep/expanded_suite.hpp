@@ -114,22 +114,25 @@ class round {
   }
 
   void combine(deep_ep::elastic_buffer<Transport>& buffer) {
+    check_sums(combined(buffer, how_.weighted));
+  }
+  /// A combine whose result is not checked.
+  deep_ep::elastic_combine_result combined(deep_ep::elastic_buffer<Transport>& buffer,
+                                           bool with_weights) {
     const std::size_t hidden = p_.of.hidden;
     const std::size_t all = got_.handle.num_expanded_tokens;
     std::vector<bf16> y(all * hidden, bf16{999.0F});
-    std::vector<float> weights(all, 77.0F);
     for_each([&](std::size_t at, std::size_t expert, const row& from) {
       for (std::size_t h = 0; h < hidden; ++h) y[at * hidden + h] = output_of(expert, from, h);
-      weights[at] = static_cast<float>(at + 1);
     });
     deep_ep::elastic_combine_args args{.x = deep_ep::view(y, {all, hidden}), .handle = got_.handle};
-    if (how_.weighted) args.topk_weights = got_.recv_topk_weights;
+    if (with_weights) args.topk_weights = got_.recv_topk_weights;
     for (std::size_t b = 0; b < how_.biases; ++b)
       args.bias[b] = deep_ep::view(biases_[b], {tokens_, hidden});
     args.async_with_compute_stream = how_.async;
     const auto back = buffer.combine(args);
     back.event.current_stream_wait();
-    check_sums(back);
+    return back;
   }
 
  private:
@@ -296,6 +299,45 @@ void run_forms(std::size_t ranks, const oracle::shape& of, pattern routes, batch
   CHECK(status == 0);
 }
 
+/// Weights that only some ranks give to a combine, after rounds in which all did: refused on all
+/// ranks, and the buffer goes on.
+template <class Group>
+void check_weights_of_some(std::size_t ranks) {
+  using transport = typename Group::transport;
+  CAPTURE(ranks);
+  const int status = Group::run(ranks, [](auto& comm) {
+    deep_ep::elastic_buffer<transport> buffer{
+        comm, {.num_max_tokens_per_rank = round<transport>::most_tokens}};
+    const std::size_t rank = comm.rank().index();
+    std::uint64_t seed = 0;
+    const auto next_problem = [&] {
+      return oracle::deep_ep::make_problem({comm.size(), 8, 128, 3}, pattern::uniform, batch::full,
+                                           round<transport>::most_tokens, ++seed);
+    };
+    const auto whole_round = [&] {
+      const problem p = next_problem();
+      round<transport> one{p, {}, rank};
+      one.dispatch(buffer);
+      one.combine(buffer);
+    };
+    for (const bool async : {false, true})
+      for (const bool first_gives : {true, false}) {
+        for (std::size_t i = 0; i < deep_ep::elastic_options{}.in_flight; ++i) whole_round();
+        const problem p = next_problem();
+        round<transport> one{p, {.async = async}, rank};
+        one.dispatch(buffer);
+        test::expect_error(
+            peerbus::errc::mismatch,
+            {first_gives ? "combine: topk_weights was given on rank 0 but not on rank 1"
+                         : "combine: topk_weights was given on rank 1 but not on rank 0",
+             "expected on all ranks or on none"},
+            [&] { static_cast<void>(one.combined(buffer, (rank == 0) == first_gives)); });
+      }
+    whole_round();
+  });
+  CHECK(status == 0);
+}
+
 template <class Group>
 void run_all() {
   run_forms<Group>(1, {1, 4, 128, 2}, pattern::uniform, batch::full);
@@ -305,6 +347,7 @@ void run_all() {
   run_forms<Group>(5, {5, 32, 128, 32}, pattern::uniform, batch::uneven);
   run_forms<Group>(2, {2, 4, 128, 2}, pattern::nowhere, batch::full);
   run_forms<Group>(3, {3, 4, 128, 2}, pattern::uniform, batch::none);
+  check_weights_of_some<Group>(3);
 }
 
 }  // namespace expanded

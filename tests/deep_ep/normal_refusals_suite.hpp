@@ -151,6 +151,39 @@ void check_refused_everywhere(std::size_t ranks) {
   CHECK(worst_status == 0);
 }
 
+/// Weights that only some ranks give to a combine, after rounds in which all did: refused on all
+/// ranks. The same handle can be combined again, and the buffer goes on.
+template <class Group>
+void check_weights_of_some(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    const peerbus::deep_ep::buffer_options options{.num_max_tokens_per_rank = 4};
+    peerbus::deep_ep::buffer buffer{comm, options};
+    const std::size_t rank = comm.rank().index();
+    std::uint64_t seed = 0;
+    const auto next_problem = [&] { return problem_for({6, 32, 3, 4}, comm.size(), ++seed); };
+    for (const bool async : {false, true})
+      for (const bool first_gives : {true, false}) {
+        for (std::size_t i = 0; i < options.in_flight; ++i)
+          static_cast<void>(round_trip(buffer, next_problem(), rank, {}));
+        const problem p = next_problem();
+        const auto got = dispatched(buffer, p, rank, {});
+        const form how{.async = async, .weights = (rank == 0) == first_gives};
+        const outputs mine{got.recv_x, p, rank, how};
+        test::expect_error(
+            errc::mismatch,
+            {first_gives ? "combine: topk_weights was given on rank 0 but not on rank 1"
+                         : "combine: topk_weights was given on rank 1 but not on rank 0",
+             "expected on all ranks or on none"},
+            [&] { buffer.combine(mine.args(got.handle)).event.current_stream_wait(); });
+        static_cast<void>(combined(buffer, p, rank, {}, got.handle, got.recv_x));
+      }
+    static_cast<void>(round_trip(buffer, next_problem(), rank, {.weights = false}));
+    static_cast<void>(round_trip(buffer, next_problem(), rank, {}));
+  });
+  CHECK(worst_status == 0);
+}
+
 /// Limits, one beyond and at them.
 template <class Group>
 void check_limits(std::size_t ranks) {

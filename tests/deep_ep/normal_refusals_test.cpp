@@ -21,6 +21,10 @@ TEST_CASE("deep_ep normal: refused on all ranks") {
   for (const std::size_t n : {1U, 2U, 5U}) normal::check_refused_everywhere<group>(n);
 }
 
+TEST_CASE("deep_ep normal: weights of some ranks in a combine") {
+  for (const std::size_t n : {2U, 5U}) normal::check_weights_of_some<group>(n);
+}
+
 TEST_CASE("deep_ep normal: limits") {
   normal::check_limits<group>(2);
   normal::check_too_many_ranks<group>();

@@ -42,4 +42,5 @@ TEST_CASE("deep_ep normal: refusals") {
   normal::check_refused_dispatches<group>();
   normal::check_refused_combines<group>();
   normal::check_refused_everywhere<group>(3);
+  normal::check_weights_of_some<group>(3);
 }

@@ -26,7 +26,9 @@ namespace peerbus::deep_ep {
 ///
 /// Errors: `error` invalid_argument or unsupported names the argument, what was expected and what
 /// was given; that rank has then not called. What all ranks must know of (expert ids out of range,
-/// too many tokens) is refused on all of them, as in `moe::exchange`. No argument is ignored.
+/// too many tokens) is refused on all of them, as in `moe::exchange`. Weights that some ranks give
+/// to a normal combine and others do not are refused on all of them as `error` mismatch. No
+/// argument is ignored.
 ///
 /// Threads: one call at a time.
 template <transport Transport>

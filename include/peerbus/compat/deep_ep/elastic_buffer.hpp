@@ -54,6 +54,7 @@ class elastic_buffer {
   }
 
   /// Collective. Brings rows home and adds them up, unweighted. A dispatch is combined once.
+  /// Throws besides, on all ranks: `error` mismatch if only some of them give weights.
   [[nodiscard]] elastic_combine_result combine(const elastic_combine_args& args) {
     refuse_what_is_not_here("combine", args);
     if (args.previous_event) args.previous_event->current_stream_wait();

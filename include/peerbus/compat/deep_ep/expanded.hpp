@@ -78,7 +78,7 @@ struct elastic_dispatch_result {
 struct elastic_combine_args {
   const_tensor x{};  ///< bfloat16 [M, H], rows as `recv_x`'s; read before the call returns
   elastic_handle handle{};
-  const_tensor topk_weights{};         ///< float32 [M], or none
+  const_tensor topk_weights{};         ///< float32 [M], or none on all ranks
   std::array<const_tensor, 2> bias{};  ///< bfloat16 [T, H] each, or none
   std::size_t num_sms = 0;             ///< other than 0 is refused
   std::size_t num_qps = 0;             ///< likewise

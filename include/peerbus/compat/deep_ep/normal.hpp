@@ -83,7 +83,7 @@ struct dispatch_result {
 struct combine_args {
   const_tensor x{};  ///< bfloat16 [N, H], rows as `recv_x`'s; read before the call returns
   dispatch_handle handle{};
-  const_tensor topk_weights{};              ///< float32 [N, K], or none
+  const_tensor topk_weights{};              ///< float32 [N, K], or none on all ranks
   std::array<const_tensor, 2> bias{};       ///< bfloat16 [T, H] each, or none
   std::optional<deep_ep::config> config{};  ///< refused
   std::optional<event_overlap> previous_event{};

@@ -218,14 +218,16 @@ class expanded_exchange final : public expanded_channel {
     const auto* const x = args.x.template as<bf16>();
     const std::span<const float> weights =
         one.weighted ? args.topk_weights.template values<float>() : std::span<const float>{};
+    const auto require = [this](errc code) {
+      if (code != errc::ok) comm_.fail(code, "combine: a put of topk_weights failed");
+    };
+    if (one.weighted) require(weights_home_.announce(slots_.set_of(one), one.number));
     for_each_row(one, [&](std::size_t row, const auto& rows, std::size_t i) {
       std::memcpy(rows.output(i).data(), x + row * args.x.stride(0), shape().hidden * sizeof(bf16));
       if (!one.weighted) return;
       const moe::row_origin from = rows.origin(i);
-      const errc code =
-          weights_home_.send(slots_.set_of(one), row, from.rank,
-                             from.token * shape().top_k + from.slot, weights.subspan(row, 1));
-      if (code != errc::ok) comm_.fail(code, "combine: a put of topk_weights failed");
+      require(weights_home_.send(slots_.set_of(one), row, from.rank,
+                                 from.token * shape().top_k + from.slot, weights.subspan(row, 1)));
     });
   }
 
@@ -235,6 +237,8 @@ class expanded_exchange final : public expanded_channel {
       if (one.bias[b]) with.terms.bias[b] = one.bias[b].template values<bf16>();
     one.at = stage::idle;  // Whatever comes of it.
     moe_.combine_recv(*one.rows, {one.combined.get(), one.tokens * shape().hidden}, with);
+    weights_home_.require_from_all_or_none({"combine", "topk_weights"}, slots_.set_of(one),
+                                           one.number);
     if (!one.weighted) return;
     for (std::size_t slot = 0; slot < one.tokens * shape().top_k; ++slot)
       one.combined_weights[slot] =

@@ -245,6 +245,7 @@ class normal_exchange final : public normal_channel {
 
   void send_weights(const batch& one, std::span<const float> weights) {
     const std::size_t top_k = shape().top_k;
+    require(weights_home_.announce(slots_.set_of(one), one.number));
     for (std::size_t i = 0; i < one.rows->count(); ++i) {
       const moe::row_origin from = one.rows->origin(i);
       require(weights_home_.send(slots_.set_of(one), i, from.rank,
@@ -260,6 +261,8 @@ class normal_exchange final : public normal_channel {
       if (one.bias[b]) with.terms.bias[b] = one.bias[b].template values<bf16>();
     one.at = stage::idle;  // Whatever comes of it.
     moe_.combine_recv(*one.rows, {one.arrays.combined.get(), tokens * shape().hidden}, with);
+    weights_home_.require_from_all_or_none({"combine", "topk_weights"}, slots_.set_of(one),
+                                           one.number);
     if (!one.weighted) return;
     const std::size_t top_k = shape().top_k;
     for (std::size_t t = 0; t < tokens; ++t) {
