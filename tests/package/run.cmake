@@ -40,7 +40,9 @@ elseif(WAY STREQUAL "add_subdirectory")
   build_and_run_consumer("${WAY}" "-DPEERBUS_SOURCE=${SOURCE_DIR}")
 elseif(WAY STREQUAL "include_path")
   set(sources "${consumers}/consumer/main.cpp" "${consumers}/consumer/other.cpp")
-  run("${COMPILER}" -std=c++20 -I "${SOURCE_DIR}/include" ${sources} -pthread -o "${WORK_DIR}/consumer")
+  # Headers that are found this way are the user's own to a compiler: no warning of theirs is silenced.
+  run("${COMPILER}" -std=c++20 -O2 -Wall -Wextra -Werror -I "${SOURCE_DIR}/include" ${sources} -pthread
+      -o "${WORK_DIR}/consumer")
   run("${WORK_DIR}/consumer")
   run("${COMPILER}" -std=c++2b -fsyntax-only -I "${SOURCE_DIR}/include" ${sources})
 else()

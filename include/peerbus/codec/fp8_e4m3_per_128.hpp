@@ -61,7 +61,7 @@ class fp8_e4m3_per_128 {
               std::span<std::byte> scales) const noexcept {
     std::byte* const rows[] = {row.data()};
     std::byte* const all_scales[] = {scales.data()};
-    encode_copies(token, rows, all_scales);
+    encode_copies(token.first(groups_of(token.size(), scales) * hidden_multiple), rows, all_scales);
   }
 
   void encode_copies(std::span<const ::peerbus::bf16> token, std::span<std::byte* const> rows,
@@ -89,7 +89,7 @@ class fp8_e4m3_per_128 {
 
   void decode(std::span<const std::byte> row, std::span<const std::byte> scales,
               std::span<float> out) const noexcept {
-    const std::size_t groups = out.size() / hidden_multiple;
+    const std::size_t groups = groups_of(out.size(), scales);
     for (std::size_t first = 0; first < groups; first += batch) {
       const std::size_t count = std::min(batch, groups - first);
       std::array<typename Scales::stored, batch> packed;
@@ -109,6 +109,14 @@ class fp8_e4m3_per_128 {
   static constexpr std::size_t batch = 16;
 
   static constexpr std::uint16_t infinity_bits = 0x7f80;
+
+  /// Returns the number of groups in `columns` channels. It is limited by `scales` too, although
+  /// those have room for all groups: a compiler that knows the size of the scales, but not the
+  /// number of channels, would warn that the loop over groups may pass their end.
+  [[nodiscard]] static constexpr std::size_t groups_of(std::size_t columns,
+                                                       std::span<const std::byte> scales) noexcept {
+    return std::min(columns / hidden_multiple, scales.size() / sizeof(typename Scales::stored));
+  }
 
   /// Begins to load the batch at `column`, if there is one: while the codes of one are computed,
   /// the hardware prefetcher would stand still.

@@ -1,6 +1,33 @@
 // SPDX-License-Identifier: MIT
+#include "other.hpp"
+
+#include <array>
+#include <cstddef>
+#include <span>
+
 #include <peerbus/peerbus.hpp>
 
-float through_other(float value);
+namespace {
 
-float through_other(float value) { return static_cast<float>(peerbus::bf16{value}); }
+// All sizes are known here except the token's, so a compiler that optimises checks each write of a
+// codec against them.
+template <class Codec>
+float first_value_through(std::span<const peerbus::bf16> token) {
+  const Codec codec{};
+  std::array<std::byte, Codec::row_bytes(hidden)> row{};
+  std::array<std::byte, Codec::scale_bytes(hidden)> scales{};
+  std::array<float, hidden> values{};
+  codec.encode(token, row, scales);
+  codec.decode(row, scales, values);
+  return values.front();
+}
+
+}  // namespace
+
+float first_values_through_codecs(std::span<const peerbus::bf16> token) {
+  return first_value_through<peerbus::codec::bf16>(token) +
+         first_value_through<peerbus::codec::int8_per_token>(token) +
+         first_value_through<peerbus::codec::fp8_e4m3_per_128_f32>(token) +
+         first_value_through<peerbus::codec::fp8_e4m3_per_128_rounded_f32>(token) +
+         first_value_through<peerbus::codec::fp8_e4m3_per_128_ue8m0>(token);
+}
