@@ -196,6 +196,26 @@ TEST_CASE("run_local: who goes on after a death is killed when the grace is over
   CHECK(belongings{} == before);
 }
 
+TEST_CASE("run_local: the longest grace is no short one") {
+  const time_limit limit;
+  int status = 0;
+  const auto said = stderr_of([&] {
+    status = run_local(2,
+                       [](bootstrap& boot) {
+                         if (boot.rank() == rank_id{0}) throw std::runtime_error{"boom"};
+                         // Long enough for the parent to see the other one's end.
+                         const auto until = patience();
+                         while (boot.members()->state(rank_id{0}) == peerbus::rank_state::running &&
+                                !until.expired())
+                           ::usleep(1'000);
+                         ::usleep(200'000);
+                       },
+                       {.grace = std::chrono::milliseconds::max()});
+  });
+  CHECK(status == 1);
+  CHECK_FALSE(contains(said, "killed"));
+}
+
 TEST_CASE("run_local: a stopped rank does not keep the parent") {
   const time_limit limit;
   int status = 0;

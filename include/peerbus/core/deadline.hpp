@@ -14,13 +14,29 @@ class deadline {
 
   constexpr explicit deadline(clock::time_point when) noexcept : when_{when} {}
 
+  /// Returns the point `span` from now. A span that ends beyond the clock's range means never.
   [[nodiscard]] static deadline after(clock::duration span) noexcept {
     const auto now = clock::now();
-    // Saturates: "an hour of seconds" times a million must not wrap into the past.
     return deadline{span > clock::time_point::max() - now ? clock::time_point::max() : now + span};
+  }
+  template <class Rep, class Period>
+  [[nodiscard]] static deadline after(std::chrono::duration<Rep, Period> span) noexcept {
+    return after(saturated(span));
   }
   [[nodiscard]] static constexpr deadline never() noexcept {
     return deadline{clock::time_point::max()};
+  }
+
+  /// Converts `span` to the clock's unit. A span beyond the range of that unit becomes its longest
+  /// or shortest one, because the conversion of <chrono> would overflow and could change the sign.
+  template <class Rep, class Period>
+  [[nodiscard]] static constexpr clock::duration saturated(
+      std::chrono::duration<Rep, Period> span) noexcept {
+    // Floating point does not overflow here. A long double holds every 64-bit count exactly.
+    const std::chrono::duration<long double, clock::period> wide{span};
+    if (!(wide < clock::duration::max())) return clock::duration::max();
+    if (!(wide > clock::duration::min())) return clock::duration::min();
+    return std::chrono::duration_cast<clock::duration>(wide);
   }
 
   [[nodiscard]] bool expired() const noexcept {
@@ -29,8 +45,8 @@ class deadline {
   /// Time left, never negative.
   [[nodiscard]] clock::duration remaining() const noexcept {
     if (when_ == clock::time_point::max()) return clock::duration::max();
-    const auto left = when_ - clock::now();
-    return left > clock::duration::zero() ? left : clock::duration::zero();
+    const auto now = clock::now();
+    return when_ > now ? when_ - now : clock::duration::zero();
   }
   [[nodiscard]] constexpr clock::time_point when() const noexcept { return when_; }
 

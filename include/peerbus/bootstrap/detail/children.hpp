@@ -70,7 +70,8 @@ class children {
       if (orderly_before && abnormal_ != 0) until = deadline::after(grace);
       if (until.expired() && running() != 0) {
         print_line(concat(describe_ranks(running_ranks()), " did not end within ",
-                          describe_span(grace), " of the first failure: killed"));
+                          describe_span(deadline::saturated(grace)),
+                          " of the first failure: killed"));
         kill_running();
         until = deadline::never();
         reporting_ = false;
