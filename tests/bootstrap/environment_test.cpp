@@ -417,6 +417,41 @@ TEST_CASE("environment: strangers who call at the meeting neither break nor dela
   CHECK(belongings{} == before);
 }
 
+TEST_CASE("environment: strangers who call without end do not keep rank 0 from its deadline") {
+  const time_limit limit;
+  // More callers than rank 0 can take: their queue at its socket never gets empty. Those of another
+  // user, which only root can make, are hung up on as soon as they are taken.
+  constexpr int callers = 6;
+  constexpr auto calling = 40s;
+  for (const bool of_another_user : {false, true}) {
+    if (of_another_user && ::geteuid() != 0) {
+      MESSAGE("only root can call as another user");
+      continue;
+    }
+    CAPTURE(of_another_user);
+    const auto port = fresh_port();
+    const peerbus::detail::meeting_point place{seat(0, 2, port)};
+    std::vector<pid_t> strangers;
+    for (int i = 0; i < callers; ++i)
+      strangers.push_back(in_child([&] {
+        if (of_another_user) require(::setresuid(65534, 65534, 65534) == 0, "another user");
+        for (const auto until = deadline::after(calling); !until.expired();) {
+          const unique_fd call{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+          (void)::connect(call.get(), place.get(), place.bytes);
+        }
+        return 0;
+      }));
+    const auto start = deadline::clock::now();
+    CHECK(all_as_expected({expects(seat(0, 2, port), 300ms, errc::timed_out,
+                                   {"rank 1 of 2 did not join within 300 ms"})}));
+    CHECK(deadline::clock::now() - start < calling / 2);
+    for (const pid_t stranger : strangers) {
+      ::kill(stranger, SIGKILL);
+      status_of(stranger);
+    }
+  }
+}
+
 TEST_CASE("environment: a rank of another build is told so") {
   const time_limit limit;
   const auto port = fresh_port();

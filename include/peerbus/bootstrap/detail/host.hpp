@@ -137,15 +137,17 @@ class host {
         seated.erase(seated.begin() + static_cast<std::ptrdiff_t>(i));
       }
       seated.insert(seated.end(), newly_seated.begin(), newly_seated.end());
-      if (more_call) accept_all();
+      if (more_call) accept_some();
       if (last_look) break;
     }
     if (!why && 1 + seated.size() < settings_.size) return absent();
     return why;
   }
 
-  void accept_all() {
-    for (;;) {
+  /// Takes some of those that wait at the listener. Not all, because callers that come faster than
+  /// they are taken would keep rank 0 from its deadline and from the ranks that it has.
+  void accept_some() {
+    for (int some = 0; some < 64; ++some) {
       unique_fd socket{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
       if (!socket) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
