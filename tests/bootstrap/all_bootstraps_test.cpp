@@ -4,6 +4,7 @@
 // What every bootstrap must do, whoever starts the ranks.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <array>
@@ -347,6 +348,32 @@ TEST_CASE_TEMPLATE("membership: a rank that left is missed only by who waits for
                 members->state(rank_id{1 - boot.rank().index()}) != peerbus::rank_state::running,
             "not by others");
     require(contains(members->fate(rank_id{2}), "rank 2 left"), "its fate");
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE_TEMPLATE("membership: signals that come all the time do not hide the end of a process",
+                   Run, as_local, as_launched, over_tcp) {
+  const time_limit limit;
+  const shared<std::atomic<int>> ticks;
+  static std::atomic<int>* counted = nullptr;
+  counted = &*ticks;
+  const int status = Run::run(2, [&](bootstrap& boot) {
+    (void)boot.allgather({}, patience(), "together");
+    if (boot.rank() == rank_id{1}) {
+      // Until rank 0 has been interrupted while it waits for the end of this one.
+      for (const auto until = patience(); ticks->load() < 20 && !until.expired();)
+        std::this_thread::yield();
+      return;
+    }
+    // A profiler's timer, without SA_RESTART.
+    struct sigaction action{};
+    action.sa_handler = [](int) { ++*counted; };
+    require(::sigaction(SIGALRM, &action, nullptr) == 0, "a handler");
+    const itimerval often{{0, 1'000}, {0, 1'000}};
+    require(::setitimer(ITIMER_REAL, &often, nullptr) == 0, "a timer");
+    require(boot.members()->ends_within(rank_id{1}, 60s), "the end of rank 1");
+    require(ticks->load() >= 20, "no end before it came");
   });
   CHECK(status == 0);
 }

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,7 +45,7 @@ inline unique_fd duplicate(const unique_fd& fd) {
 }
 
 /// poll(2) until something happens, `until`, or `slice`. Returns early on a signal: callers loop.
-inline void poll_for(std::vector<pollfd>& entries, deadline until,
+inline void poll_for(std::span<pollfd> entries, deadline until,
                      std::chrono::milliseconds slice) noexcept {
   for (pollfd& entry : entries) entry.revents = 0;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(
@@ -59,7 +60,8 @@ inline constexpr std::chrono::milliseconds look_around{10};
 /// "30 s", "1.5 s", "20 ms": what is left of a deadline, for messages.
 inline std::string describe_span(deadline::clock::duration span) {
   if (span == deadline::clock::duration::max()) return "an unlimited time";
-  const auto ms = std::chrono::round<std::chrono::milliseconds>(span).count();
+  const auto left = std::max(span, deadline::clock::duration::zero());
+  const auto ms = std::chrono::round<std::chrono::milliseconds>(left).count();
   if (ms < 1000) return concat(ms, " ms");
   const auto tenths = (ms + 50) / 100;
   return tenths % 10 == 0 ? concat(tenths / 10, " s") : concat(tenths / 10, ".", tenths % 10, " s");

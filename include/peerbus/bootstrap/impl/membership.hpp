@@ -16,8 +16,10 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/system_error.hpp>
@@ -108,8 +110,12 @@ PEERBUS_INLINE bool membership::ends_within(rank_id peer,
   if (news_ != nullptr) return news_->ends_within(peer, patience);
   const unique_fd& process = processes_[peer.index()];
   if (!process) return false;
+  const auto until = deadline::after(patience);
   pollfd entry{process.get(), POLLIN, 0};  // A pidfd is readable once its process has ended.
-  if (::poll(&entry, 1, static_cast<int>(patience.count())) != 1) return false;
+  do {  // Signals end a poll early, such as those of a profiler's timer.
+    detail::poll_for({&entry, 1}, until, std::chrono::milliseconds{60'000});
+  } while (entry.revents == 0 && !until.expired());
+  if (entry.revents == 0) return false;
   // The epoll set may learn of it a moment later. order: release; pairs with `noticed`.
   ended_[peer.index()].store(true, std::memory_order_release);
   return true;
