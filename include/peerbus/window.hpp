@@ -98,7 +98,8 @@ class window {
 
   /// Until this rank's own signal `id` is at least `value`. `awaited` is the rank that is to raise
   /// it, if known: its departure then ends the wait. The death of any rank does, or the departure
-  /// of all others.
+  /// of all others. A wait that returns `timed_out` has looked for these ends too, which takes a
+  /// system call. `value` looks at the signal alone.
   /// Returns: ok, timed_out, peer_dead, unreachable.
   [[nodiscard]] errc wait(signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited = std::nullopt) noexcept {

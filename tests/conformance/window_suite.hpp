@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -271,6 +272,27 @@ void check_signals(std::size_t ranks) {
     expect_ok(win.signal(comm.rank(), idle, 3), "signal to oneself");
     expect_ok(win.wait(idle, 3, soon()), "wait for oneself");
     comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+/// The last rank leaves. A wait for it whose deadline has passed already says so at once, as a wait
+/// in a loop of short waits must.
+template <class Group>
+void check_short_waits(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    auto win = comm.make_window(0, 1);
+    const rank_id last{comm.size() - 1};
+    comm.barrier();
+    if (comm.rank() == last) return;
+    const auto& members = comm.bus().boot().members();
+    const deadline until = soon();
+    while (members->health(last) == errc::ok && !until.expired()) std::this_thread::yield();
+    for (const std::chrono::microseconds span :
+         {std::chrono::microseconds{0}, std::chrono::microseconds{10}})
+      expect_code(win.wait(signal_id{0}, 1, deadline::after(span), last), errc::peer_dead,
+                  "a short wait for a rank that left");
   });
   CHECK(worst_status == 0);
 }

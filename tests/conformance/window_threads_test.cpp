@@ -48,6 +48,10 @@ TEST_CASE_TEMPLATE("signals hold 64 bits and never fall", Group, PEERBUS_TEST_GR
   for (const std::size_t n : all_sizes) conformance::check_signals<Group>(n);
 }
 
+TEST_CASE_TEMPLATE("short waits learn of a rank that left", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {2U, 3U, 5U}) conformance::check_short_waits<Group>(n);
+}
+
 TEST_CASE_TEMPLATE("a signal comes after its puts, and signals in order", Group,
                    PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : all_sizes) conformance::check_stream<Group>(n);

@@ -121,6 +121,19 @@ TEST_CASE("signal_word: a sick group ends the wait with the code of the health c
   CHECK(asked == 5);
 }
 
+TEST_CASE("signal_word: a wait that times out has asked for health, however short it was") {
+  signal_word word;
+  for (const auto span : {std::chrono::nanoseconds{-1s}, 0ns, std::chrono::nanoseconds{10us}}) {
+    int asked = 0;
+    const auto sick = [&] { return ++asked, errc::peer_dead; };
+    CHECK(word.wait_at_least(1, deadline::after(span), park_at_once, sick) == errc::peer_dead);
+    CHECK(asked == 1);
+    const auto sound = [&] { return ++asked, errc::ok; };
+    CHECK(word.wait_at_least(1, deadline::after(span), park_at_once, sound) == errc::timed_out);
+    CHECK(asked == 2);
+  }
+}
+
 TEST_CASE("signal_word: what was raised before the peer died still counts") {
   signal_word word;
   const auto found = word.wait_at_least(1, patience(), wait_thresholds{0, 0, 0, 1ms}, [&] {

@@ -162,6 +162,35 @@ TEST_CASE("killed before dispatch") {
     });
 }
 
+TEST_CASE("killed while the others measure whom they wait for") {
+  for (const auto& [ranks, victim] : groups)
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      exchange moe{comm, config};
+      const auto from = make_scenario(comm.size(), 1);
+      const oracle::input& mine = from.inputs[comm.rank().index()];
+      std::vector<std::int64_t> waited(comm.size());
+      die(comm, victim);
+      static_cast<void>(
+          moe.dispatch(mine.tokens, {mine.experts, mine.weights}, {.waited = waited}));
+    });
+}
+
+TEST_CASE("killed while the others wait again and again, each time for a moment") {
+  for (const auto& [ranks, victim] : groups)
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      auto window = comm.make_window(0, 1);
+      comm.barrier();
+      die(comm, victim);
+      errc code = errc::timed_out;
+      while (code == errc::timed_out)
+        code =
+            window.wait(peerbus::signal_id{0}, 1,
+                        peerbus::deadline::after(std::chrono::microseconds{10}), rank_id{victim});
+      test::expect_code(code, errc::peer_dead, "the last of many short waits");
+      window.await(peerbus::signal_id{0}, 1, peerbus::deadline::never());
+    });
+}
+
 TEST_CASE("killed between operations, after many") {
   for (const auto& [ranks, victim] : groups)
     check_death(ranks, victim, [victim = victim](communicator& comm) {

@@ -14,8 +14,10 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/codec/bf16.hpp>
+#include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/wait.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
@@ -137,6 +139,30 @@ void check_late_rank() {
 TEST_CASE("a late rank shows in its entry: direct") { check_late_rank<direct>(); }
 
 TEST_CASE("a late rank shows in its entry: staged") { check_late_rank<staged>(); }
+
+TEST_CASE("a rank that left ends a call that measures its waits, long before the deadline") {
+  // Longer than it takes to get a turn on a busy machine: that alone ends no wait sooner.
+  struct asks_rarely {
+    [[nodiscard]] constexpr peerbus::wait_thresholds thresholds(std::size_t,
+                                                                std::size_t) const noexcept {
+      return {0, 0, 0, 500ms};
+    }
+  };
+  using rare = peerbus::basic_loopback<asks_rarely>;
+  constexpr peerbus::communicator_options patient{.timeout = 20s};
+  const auto check = [](auto& comm) {
+    exchange moe{comm, config, codec{}};
+    if (comm.rank().index() == late) return;
+    const call mine{comm.rank().index()};
+    entries waited{};
+    call_options with;
+    with.waited = waited;
+    test::expect_error(errc::peer_dead, {"waited for counts of", "rank 1"},
+                       [&] { static_cast<void>(moe.dispatch(mine.tokens, mine.route(), with)); });
+  };
+  CHECK(test::threads_over<rare>::run(ranks, check, patient) == 0);
+  CHECK(test::threads_over<test::indirect<rare>>::run(ranks, check, patient) == 0);
+}
 
 TEST_CASE("waits are added to what is there, by every call that waits") {
   const int worst_status = direct::run(ranks, [](auto& comm) {

@@ -53,6 +53,10 @@ TEST_CASE("signals hold 64 bits and never fall") {
   for (const std::size_t n : few_sizes) conformance::check_signals<striped>(n);
 }
 
+TEST_CASE("short waits learn of a rank that left") {
+  for (const std::size_t n : few_sizes) conformance::check_short_waits<plain>(n);
+}
+
 TEST_CASE("a signal comes after its puts, and signals in order") {
   for (const std::size_t n : all_sizes) conformance::check_stream<plain>(n);
   for (const std::size_t n : few_sizes) conformance::check_stream<striped>(n);

@@ -62,8 +62,10 @@ class alignas(cache_line_bytes) signal_word {
     for (std::size_t i = 0; i < count; ++i) word_of(i).wake_parked();
   }
 
-  /// Returns once the word is at least `value`. `health` is asked every `check_interval` while
-  /// nothing arrives and ends the wait with its code unless it says `errc::ok`.
+  /// Returns once the word is at least `target`. `health` is asked every `check_interval` while
+  /// nothing arrives, and once more at the deadline. It ends the wait with its code unless it says
+  /// `errc::ok`. A caller that waits again and again, each time for less than `check_interval`,
+  /// therefore learns of a dead peer too. `value` looks without asking.
   /// Returns: ok, timed_out, or what `health` said.
   template <std::invocable Health>
   [[nodiscard]] errc wait_at_least(std::uint64_t target, deadline until,
@@ -119,14 +121,14 @@ class alignas(cache_line_bytes) signal_word {
     auto next_check = deadline::after(thresholds.check_interval);
     for (std::uint32_t i = 0;; ++i) {
       if (value() >= target) return errc::ok;
-      if (next_check.expired()) {
-        if (const errc found = health(); found != errc::ok) {
-          // What the peer raised before it died still counts.
-          return value() >= target ? errc::ok : found;
-        }
+      const bool is_last_look = until.expired();
+      if (is_last_look || next_check.expired()) {
+        const errc found = health();
+        // What the peer raised before it died still counts.
+        if (found != errc::ok) return value() >= target ? errc::ok : found;
+        if (is_last_look) return value() >= target ? errc::ok : errc::timed_out;
         next_check = deadline::after(thresholds.check_interval);
       }
-      if (until.expired()) return value() >= target ? errc::ok : errc::timed_out;
       if (i < thresholds.yields)
         ::sched_yield();
       else

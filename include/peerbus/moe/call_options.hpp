@@ -28,7 +28,8 @@ struct call_options {
   /// with its part itself, so the operation is to be refused, on all ranks.
   bool refuse = false;
   /// All calls that wait: [ranks], or empty. Nanoseconds that the call waited for each rank, from
-  /// when it began to wait, are added. What finds slow ranks; such waits poll and do not sleep.
+  /// when it began to wait, are added. What finds slow ranks; such waits look often and sleep
+  /// little. A long wait may count a sixteenth too much.
   std::span<std::int64_t> waited{};
 };
 

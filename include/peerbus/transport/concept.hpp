@@ -61,7 +61,9 @@ enum class rank_kind { threads, processes };
 ///  9. `wait(window, id, value, until, awaited)` returns ok once signal `id` of the caller's own
 ///     part is at least `value`; then everything before the matching `signal` is visible (acquire).
 ///     `timed_out` after `until`; `peer_dead` within milliseconds of the death of any rank, or of
-///     the departure of `awaited` or of everybody else.
+///     the departure of `awaited` or of everybody else. A `wait` looks after its peers before it
+///     returns `timed_out`, so short waits in a loop, even with a deadline in the past, end with
+///     `peer_dead` as soon as one long wait does. 10 looks at the signal alone.
 /// 10. `value(window, id)` is the present value of the caller's own signal (acquire).
 /// 11. `flush(peer)`: sources and targets of earlier calls to `peer` are reusable. `quiet()`:
 ///     earlier puts to all peers are visible there.

@@ -140,6 +140,7 @@ class connector {
       connection& to = net_.to(peer);
       to.queues = std::make_unique<send_queue[]>(net_.options_.queue_pairs_per_peer);
       to.coming.open(receive_depth);
+      to.next_probe = deadline::after(net_.options_.probe_interval);
       to.scratch = net_.control_.data() + net_.map_.scratch(peer);
       to.scratch_key = net_.registration_->lkey;
       for (std::uint32_t q = 0; q < net_.options_.queue_pairs_per_peer; ++q) open_queue(peer, q);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/verbs/arrivals.hpp>
@@ -59,6 +60,9 @@ struct connection {
   queue_set unsignalled = 0;
   std::uint32_t unproven = 0;
   remote_place quiet_word;  ///< at the peer, for this rank alone
+  /// When a wait may next ask the device whether the peer can be reached. It is kept here and not
+  /// in the wait, so that many short waits ask as often as a long one.
+  deadline next_probe = deadline::never();
   /// Registered memory: notices of the first queue, results, a place that nobody reads.
   std::byte* scratch = nullptr;
   std::uint32_t scratch_key = 0;

@@ -344,13 +344,15 @@ class data_path {
     return net_->stall(to, [&]() noexcept { return queue.completed_up_to(posted); });
   }
 
-  /// Writes nothing to the peer: its device acknowledges that, or the connection breaks. Not if
-  /// other requests are on their way, which tell as much.
+  /// Writes nothing to the peer, once every `probe_interval` however often it is called: its device
+  /// acknowledges that, or the connection breaks. Not if other requests are on their way, which
+  /// tell as much.
   void probe(connection& to) noexcept {
     const std::unique_lock turn{to.sending, std::try_to_lock};
+    if (!turn || !to.next_probe.expired()) return;
+    to.next_probe = deadline::after(net_->options().probe_interval);
     send_queue& queue = to.queues[0];
-    if (!turn || to.is_broken() || !queue.chain().empty() || !queue.completed_up_to(queue.posted()))
-      return;
+    if (to.is_broken() || !queue.chain().empty() || !queue.completed_up_to(queue.posted())) return;
     queue.chain().append(IBV_WR_RDMA_WRITE, {}, {});
     static_cast<void>(net_->post(to, queue));
   }
@@ -360,24 +362,21 @@ class data_path {
     const wait_thresholds& thresholds = net_->waiting();
     const auto pause = thresholds.check_interval;
     auto next_check = deadline::after(pause);
-    auto next_probe = deadline::after(net_->options().probe_interval);
     for (std::uint32_t i = 0;; ++i) {
       net_->look();
       if (word.value() >= value) return errc::ok;
-      if (next_check.expired()) {
+      const bool is_last_look = until.expired();
+      if (is_last_look || next_check.expired()) {
         if (const errc found = net_->health(awaited); found != errc::ok) {
           // What the peer raised before it was gone still counts.
           net_->look_at_all_arrivals();
           return word.value() >= value ? errc::ok : found;
         }
+        if (awaited && *awaited != net_->rank() && awaited->index() < net_->size())
+          probe(net_->to(*awaited));
+        if (is_last_look) return errc::timed_out;
         next_check = deadline::after(pause);
-        if (next_probe.expired()) {
-          if (awaited && *awaited != net_->rank() && awaited->index() < net_->size())
-            probe(net_->to(*awaited));
-          next_probe = deadline::after(net_->options().probe_interval);
-        }
       }
-      if (until.expired()) return errc::timed_out;
       if (i < thresholds.yields) {
         ::sched_yield();
         continue;
