@@ -1,11 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <peerbus/core/impl/cores.hpp>
-#include <peerbus/core/impl/error.hpp>
-#include <peerbus/core/impl/futex.hpp>
-#include <peerbus/core/impl/mapping.hpp>
-#include <peerbus/core/impl/memory_file.hpp>
-#include <peerbus/core/impl/system_error.hpp>
-#include <peerbus/core/impl/text.hpp>
 #include <peerbus/bootstrap/impl/agreement.hpp>
 #include <peerbus/bootstrap/impl/environment.hpp>
 #include <peerbus/bootstrap/impl/local.hpp>
@@ -13,9 +6,14 @@
 #include <peerbus/bootstrap/impl/star_bootstrap.hpp>
 #include <peerbus/bootstrap/impl/tcp.hpp>
 #include <peerbus/bootstrap/impl/threads.hpp>
-#include <peerbus/transport/impl/direct.hpp>
-#include <peerbus/transport/impl/loopback.hpp>
-#include <peerbus/transport/impl/unified_bus.hpp>
+#include <peerbus/core/impl/cores.hpp>
+#include <peerbus/core/impl/error.hpp>
+#include <peerbus/core/impl/futex.hpp>
+#include <peerbus/core/impl/mapping.hpp>
+#include <peerbus/core/impl/memory_file.hpp>
+#include <peerbus/core/impl/signal.hpp>
+#include <peerbus/core/impl/system_error.hpp>
+#include <peerbus/core/impl/text.hpp>
 #include <peerbus/impl/rank_group.hpp>
 #include <peerbus/moe/impl/home_order.hpp>
 #include <peerbus/moe/impl/lane_team.hpp>
@@ -23,3 +21,7 @@
 #include <peerbus/moe/impl/plan.hpp>
 #include <peerbus/moe/impl/refusal.hpp>
 #include <peerbus/moe/impl/set_up.hpp>
+#include <peerbus/transport/impl/direct.hpp>
+#include <peerbus/transport/impl/loopback.hpp>
+#include <peerbus/transport/impl/memory_limit.hpp>
+#include <peerbus/transport/impl/unified_bus.hpp>

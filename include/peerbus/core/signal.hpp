@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <sched.h>
-
 #include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 
 #include <peerbus/core/align.hpp>
+#include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/futex.hpp>
+#include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/wait.hpp>
 
 namespace peerbus {
@@ -76,7 +75,7 @@ class alignas(cache_line_bytes) signal_word {
       if (value() >= target) return errc::ok;
       pause_core();
     }
-    return wait_slowly(target, until, thresholds, health);
+    return wait_slowly(target, until, thresholds, [&health] { return health(); });
   }
 
  private:
@@ -101,40 +100,14 @@ class alignas(cache_line_bytes) signal_word {
   /// After a `fence` that follows the write of the value.
   void wake_parked() noexcept {
     const std::uint32_t seen = parked_.load(std::memory_order_relaxed);
-    if ((seen & 1U) == 0) return;
-    // One more wake-up, nobody announced. Whoever announces himself in between does not sleep, as
-    // this changes the word. order: the futex call below is a full barrier.
-    parked_.store(seen + 1, std::memory_order_relaxed);
-    detail::futex_wake_all(parked_);
+    if ((seen & 1U) != 0) wake_sleepers(seen);
   }
+  void wake_sleepers(std::uint32_t seen) noexcept;
 
-  void park(std::uint64_t target, deadline until) noexcept {
-    // order: seq_cst, so that the load of `value_` cannot move before it; pairs with `fence`.
-    const std::uint32_t announced = parked_.fetch_or(1, std::memory_order_seq_cst) | 1U;
-    if (value_.load(std::memory_order_seq_cst) >= target) return;
-    detail::futex_wait(parked_, announced, until);
-  }
+  void park(std::uint64_t target, deadline until) noexcept;
 
-  template <class Health>
   errc wait_slowly(std::uint64_t target, deadline until, const wait_thresholds& thresholds,
-                   Health& health) noexcept {
-    auto next_check = deadline::after(thresholds.check_interval);
-    for (std::uint32_t i = 0;; ++i) {
-      if (value() >= target) return errc::ok;
-      const bool is_last_look = until.expired();
-      if (is_last_look || next_check.expired()) {
-        const errc found = health();
-        // What the peer raised before it died still counts.
-        if (found != errc::ok) return value() >= target ? errc::ok : found;
-        if (is_last_look) return value() >= target ? errc::ok : errc::timed_out;
-        next_check = deadline::after(thresholds.check_interval);
-      }
-      if (i < thresholds.yields)
-        ::sched_yield();
-      else
-        park(target, until.when() < next_check.when() ? until : next_check);
-    }
-  }
+                   detail::function_ref<errc()> health) noexcept;
 
   std::atomic<std::uint64_t> value_{0};
   // On a line of its own: the raiser reads it just when the waiter pulls over the line of `value_`.
@@ -145,3 +118,7 @@ static_assert(sizeof(signal_word) == 2 * cache_line_bytes);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 }  // namespace peerbus
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/core/impl/signal.hpp>  // IWYU pragma: keep
+#endif
