@@ -58,7 +58,7 @@ inline bool crowded(std::size_t ranks) noexcept { return ranks > peerbus::usable
 /// operations of `state` and says in `found` how long they took: the start of the group is not
 /// counted. `body` is called with the communicator, the number of operations and the `found`.
 /// Returns: what rank 0 found.
-template <peerbus::transport Transport, class Body>
+template <peerbus::runnable_transport Transport, class Body>
 found run_group(benchmark::State& state, std::size_t ranks, Body body) {
   const shared_found shared;
   const auto operations = static_cast<std::size_t>(state.max_iterations);

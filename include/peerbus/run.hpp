@@ -18,7 +18,7 @@ namespace peerbus {
 /// time. `body` returns an exit status or nothing. `options` are for processes.
 /// Returns: the worst exit status. What a rank throws is printed and counts as 1.
 /// Throws: `error` as `run_threads` or `run_local`.
-template <transport Transport, class Body>
+template <runnable_transport Transport, class Body>
 [[nodiscard]] int run(std::size_t ranks, Body body, run_options options = {}) {
   auto with_communicator = [&body](bootstrap& boot) -> int {
     communicator<Transport> comm{Transport{boot}};

@@ -80,13 +80,7 @@ class window {
   /// `signal` to each of `peers`, as one operation where the transport has one.
   [[nodiscard]] errc signal_each(std::span<const rank_id> peers, signal_id id,
                                  std::uint64_t value) noexcept {
-    if constexpr (requires { bus_->signal_each(peers, memory_, id, value); }) {
-      return bus_->signal_each(peers, memory_, id, value);
-    } else {
-      for (const rank_id peer : peers)
-        if (const errc code = signal(peer, id, value); code != errc::ok) return code;
-      return errc::ok;
-    }
+    return detail::signal_each(*bus_, peers, memory_, id, value);
   }
   /// Adds to the 64-bit word at byte `offset`, a multiple of 8; `before` is what it was.
   [[nodiscard]] errc fetch_add(rank_id peer, std::size_t offset, std::uint64_t addend,

@@ -6,6 +6,7 @@
 #include <span>
 
 #include <peerbus/communicator.hpp>
+#include <peerbus/run.hpp>
 #include <peerbus/transport/archetype.hpp>
 #include <peerbus/transport/concept.hpp>
 
@@ -27,10 +28,19 @@ struct complete_direct : peerbus::direct_transport_archetype {
 };
 static_assert(peerbus::direct_transport<complete_direct>);
 
+struct complete_runnable : complete {
+  using complete::complete;
+  static constexpr peerbus::rank_kind ranks_are = peerbus::rank_kind::threads;
+};
+static_assert(peerbus::runnable_transport<complete_runnable>);
+
 #if PEERBUS_CASE == 0
 void use(complete& bus, complete_direct& direct, const complete::window& at) {
   static_cast<void>(bus.put(rank_id{}, at, 0, {}));
   static_cast<void>(direct.peer_memory(at, rank_id{}));
+}
+int start() {
+  return peerbus::run<complete_runnable>(1, [](auto&) {});
 }
 #endif
 
@@ -107,21 +117,22 @@ static_assert(peerbus::transport<near_miss>, "make_window returns something else
 #endif
 
 #if PEERBUS_CASE == 9
-// case 9: expect "static.assert.*failed.*capabilities are not constant"
+// case 9: expect "static.assert.*failed.*capabilities are a constant"
 struct near_miss : complete {
   using complete::complete;
-  static peerbus::transport_capabilities capabilities;
+  static constexpr peerbus::transport_capabilities capabilities{};
 };
-static_assert(peerbus::transport<near_miss>, "capabilities are not constant");
+static_assert(peerbus::transport<near_miss>, "capabilities are a constant");
 #endif
 
 #if PEERBUS_CASE == 10
 // case 10: expect "static.assert.*failed.*ranks_are is a plain number"
-struct near_miss : complete {
-  using complete::complete;
+struct near_miss : complete_runnable {
+  using complete_runnable::complete_runnable;
   static constexpr int ranks_are = 0;
 };
-static_assert(peerbus::transport<near_miss>, "ranks_are is a plain number");
+static_assert(peerbus::transport<near_miss>);
+static_assert(peerbus::runnable_transport<near_miss>, "ranks_are is a plain number");
 #endif
 
 #if PEERBUS_CASE == 11
@@ -178,8 +189,9 @@ static_assert(peerbus::transport<near_miss>, "quiet is gone");
 
 #if PEERBUS_CASE == 16
 // case 16: expect "static.assert.*failed.*no constructor from a bootstrap"
-struct near_miss : complete {};
-static_assert(peerbus::transport<near_miss>, "no constructor from a bootstrap");
+struct near_miss : complete_runnable {};
+static_assert(peerbus::transport<near_miss>);
+static_assert(peerbus::runnable_transport<near_miss>, "no constructor from a bootstrap");
 #endif
 
 #if PEERBUS_CASE == 17
@@ -227,4 +239,23 @@ auto reach(peerbus::window<complete>& at) { return at.peer(rank_id{}); }
 // case 22: expect "nodiscard"
 #pragma GCC diagnostic error "-Wunused-result"
 void forget(peerbus::window<complete>& at) { at.signal(rank_id{}, signal_id{}, 1); }
+#endif
+
+#if PEERBUS_CASE == 23
+// case 23: expect "static.assert.*failed.*capabilities may throw"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] peerbus::transport_capabilities capabilities() const;
+};
+static_assert(peerbus::transport<near_miss>, "capabilities may throw");
+#endif
+
+#if PEERBUS_CASE == 24
+// case 24: expect "static.assert.*failed.*ranks_are can change"
+struct near_miss : complete_runnable {
+  using complete_runnable::complete_runnable;
+  static peerbus::rank_kind ranks_are;
+};
+static_assert(peerbus::transport<near_miss>);
+static_assert(peerbus::runnable_transport<near_miss>, "ranks_are can change");
 #endif

@@ -30,12 +30,13 @@ template <peerbus::transport Base>
 class locked {
  public:
   using window = typename Base::window;
-  static constexpr peerbus::transport_capabilities capabilities = Base::capabilities;
-  static constexpr peerbus::rank_kind ranks_are = Base::ranks_are;
 
   explicit locked(peerbus::bootstrap& boot) : base_{boot}, lock_{std::make_unique<std::mutex>()} {}
 
   [[nodiscard]] peerbus::bootstrap& boot() const noexcept { return base_.boot(); }
+  [[nodiscard]] peerbus::transport_capabilities capabilities() const noexcept {
+    return base_.capabilities();
+  }
   [[nodiscard]] window make_window(peerbus::window_shape shape, peerbus::deadline until) {
     return base_.make_window(shape, until);
   }

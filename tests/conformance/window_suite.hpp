@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -166,13 +167,12 @@ void check_ranges(std::size_t ranks) {
         expect_code(win.put_signal(peer, offset, part, good, 7), errc::out_of_range, "put_signal");
       }
       std::uint64_t before = 4711;
-      using transport = std::remove_reference_t<decltype(comm.bus())>;
-      if constexpr (transport::capabilities.fetch_add) {
+      if (comm.bus().capabilities().fetch_add) {
         for (const std::size_t offset : {bytes, bytes - 4, most - 7, most})
           expect_code(win.fetch_add(peer, offset, 1, before), errc::out_of_range, "fetch_add");
         if (exists)
           expect_code(win.fetch_add(peer, 4, 1, before), errc::invalid_argument, "fetch_add at 4");
-      } else {
+      } else if (exists) {
         expect_code(win.fetch_add(peer, 0, 1, before), errc::unsupported, "fetch_add");
       }
       expect_equal(before, 4711U, "the target of a refused fetch_add");
@@ -191,6 +191,8 @@ void check_ranges(std::size_t ranks) {
         expect_code(win.put(peer, 0, source.first(0)), errc::out_of_range, "empty put to nobody");
         expect_code(win.get(peer, 0, source.first(8)), errc::out_of_range, "get of nobody");
         expect_code(win.signal(peer, good, 7), errc::out_of_range, "signal to nobody");
+        const std::array some{comm.rank(), peer};
+        expect_code(win.signal_each(some, good, 7), errc::out_of_range, "signal to somebody too");
         expect_code(win.put_signal(peer, 0, source.first(8), good, 7), errc::out_of_range,
                     "put_signal to nobody");
       }
@@ -214,14 +216,13 @@ template <class Group>
 void check_foreign_memory(std::size_t ranks) {
   CAPTURE(ranks);
   const int worst_status = Group::run(ranks, [](auto& comm) {
-    using transport = std::remove_reference_t<decltype(comm.bus())>;
     auto win = comm.make_window(64 * comm.size(), comm.size());
     const auto id = static_cast<signal_id>(comm.rank().index());
     const std::vector<std::uint64_t> source(8, comm.rank().index() + 1);
     std::vector<std::uint64_t> target(8, 99);
     for (const rank_id peer : comm.ranks()) {
       const errc code = win.put_signal(peer, comm.rank().index() * 64, std::span{source}, id, 1);
-      if constexpr (transport::capabilities.any_local_memory) {
+      if (comm.bus().capabilities().any_local_memory) {
         expect_ok(code, "put_signal from the heap");
         expect_ok(win.wait(static_cast<signal_id>(peer.index()), 1, soon(), peer), "wait");
         expect_equal(win.template local<std::uint64_t>()[peer.index() * 8 + 7], peer.index() + 1,

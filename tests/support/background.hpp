@@ -50,13 +50,14 @@ class background {
     std::unique_ptr<typename Base::window> inner_;
   };
 
-  static constexpr peerbus::transport_capabilities capabilities{.any_local_memory = true,
-                                                                .fetch_add = true};
   static constexpr peerbus::rank_kind ranks_are = Base::ranks_are;
 
   explicit background(peerbus::bootstrap& boot) : state_{std::make_shared<state>(Base{boot})} {}
 
   [[nodiscard]] peerbus::bootstrap& boot() const noexcept { return state_->base.boot(); }
+  [[nodiscard]] peerbus::transport_capabilities capabilities() const noexcept {
+    return {.any_local_memory = true, .fetch_add = true};
+  }
   [[nodiscard]] window make_window(peerbus::window_shape shape, peerbus::deadline until) {
     return window{state_, state_->base.make_window(shape, until)};
   }

@@ -23,7 +23,7 @@ class striped_verbs : public peerbus::basic_verbs<> {
   explicit striped_verbs(peerbus::bootstrap& boot)
       : basic_verbs{boot, {.queue_pairs_per_peer = 3, .stripe_bytes = 48, .queue_depth = 5}} {}
 };
-static_assert(peerbus::transport<striped_verbs>);
+static_assert(peerbus::runnable_transport<striped_verbs>);
 
 using plain = test::processes_over<peerbus::verbs>;
 using striped = test::processes_over<striped_verbs>;

@@ -32,9 +32,6 @@ class transport_archetype {
     window() = default;
   };
 
-  static constexpr transport_capabilities capabilities{};
-  static constexpr rank_kind ranks_are = rank_kind::processes;
-
   explicit transport_archetype(bootstrap& boot) noexcept : boot_{&boot} {}
   transport_archetype(transport_archetype&&) noexcept = default;
   transport_archetype(const transport_archetype&) = delete;
@@ -43,6 +40,7 @@ class transport_archetype {
   ~transport_archetype() = default;
 
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
+  [[nodiscard]] transport_capabilities capabilities() const noexcept { return {}; }
   [[nodiscard]] window make_window(window_shape, deadline) { return window{}; }
   [[nodiscard]] std::span<std::byte> local(const window&) const noexcept { return {}; }
   [[nodiscard]] errc put(rank_id, const window&, std::size_t, std::span<const std::byte>) noexcept {
@@ -75,7 +73,8 @@ class transport_archetype {
   bootstrap* boot_;
 };
 
-static_assert(transport<transport_archetype> && !direct_transport<transport_archetype>);
+static_assert(transport<transport_archetype> && !direct_transport<transport_archetype> &&
+              !runnable_transport<transport_archetype>);
 
 /// Satisfies `direct_transport` and nothing more.
 class direct_transport_archetype : public transport_archetype {

@@ -22,7 +22,7 @@ struct window_shape {
   std::size_t signals = 0;
 };
 
-/// What a transport can do, known at compile time.
+/// The parts of the contract that a transport may leave out.
 struct transport_capabilities {
   /// `put` may read from, and `get` write to, any memory of the caller. Otherwise only to and from
   /// the local part of a window of the same transport.
@@ -31,13 +31,11 @@ struct transport_capabilities {
   bool fetch_add = false;
 };
 
-/// Whether the ranks that a transport connects are made as threads or as processes.
-enum class rank_kind { threads, processes };
-
 /// One-sided communication among the ranks of a bootstrap.
 ///
 /// Set-up
-///  1. `T{boot}` is collective. It keeps a reference to `boot`, which outlives it and its windows.
+///  1. Making one over a bootstrap is collective. It keeps a reference to that bootstrap, `boot()`,
+///     which outlives it and its windows.
 ///  2. `bus.make_window(shape, until)` is collective, with the same shape on all ranks, and throws
 ///     on all ranks or on none. The memory is zero. A window may be destroyed at any time after the
 ///     owner's last operation on it; destruction is not collective, and the transport keeps the
@@ -69,7 +67,7 @@ enum class rank_kind { threads, processes };
 ///     earlier puts to all peers are visible there.
 /// 12. `progress()` moves things along on transports that need the caller's help.
 /// 13. Optional: `signal_each(peers, window, id, value)` is 5 for each of `peers`, nothing being
-///     raised if one of them does not exist. `window::signal_each` falls back to 5.
+///     raised if one of them does not exist. `detail::signal_each` falls back to 5.
 /// 15. Optional: `describe_trouble()` says, as a string, which connections broke and why; empty if
 ///     none did. `unreachable` is what 4 to 12 return then. Where all memory is this machine's,
 ///     nothing can break.
@@ -78,15 +76,13 @@ enum class rank_kind { threads, processes };
 /// calls may come from several threads as long as they touch different bytes and signals.
 template <class T>
 concept transport =
-    std::move_constructible<T> && std::constructible_from<T, bootstrap&> &&
-    std::move_constructible<typename T::window> &&
-    std::same_as<decltype(T::capabilities), const transport_capabilities> &&
-    std::same_as<decltype(T::ranks_are), const rank_kind> &&
+    std::move_constructible<T> && std::move_constructible<typename T::window> &&
     requires(T& bus, const T& idle, const typename T::window& window, rank_id peer,
              window_shape shape, std::size_t offset, std::span<const std::byte> source,
              std::span<std::byte> target, signal_id id, std::uint64_t value, std::uint64_t& before,
              deadline until, std::optional<rank_id> awaited) {
       { idle.boot() } noexcept -> std::same_as<bootstrap&>;
+      { idle.capabilities() } noexcept -> std::same_as<transport_capabilities>;
       { bus.make_window(shape, until) } -> std::same_as<typename T::window>;
       { idle.local(window) } noexcept -> std::same_as<std::span<std::byte>>;
       { bus.put(peer, window, offset, source) } noexcept -> std::same_as<errc>;
@@ -111,13 +107,52 @@ concept direct_transport =
       { idle.peer_memory(window, peer) } noexcept -> std::same_as<std::byte*>;
     };
 
+/// Whether ranks are made as threads or as processes.
+enum class rank_kind { threads, processes };
+
+/// A transport that `run` can make, and start the ranks for, from its type alone.
+/// 16. `T{boot}` makes it, and `T::ranks_are` says what kind of ranks it connects.
+template <class T>
+concept runnable_transport = transport<T> && std::constructible_from<T, bootstrap&> &&
+                             std::same_as<decltype(T::ranks_are), const rank_kind>;
+
+namespace detail {
+
+/// Does 13 over any transport: one signal after the other where the transport has no operation for
+/// it.
+template <transport Transport>
+[[nodiscard]] errc signal_each(Transport& bus, std::span<const rank_id> peers,
+                               const typename Transport::window& at, signal_id id,
+                               std::uint64_t value) noexcept {
+  if constexpr (requires { bus.signal_each(peers, at, id, value); }) {
+    return bus.signal_each(peers, at, id, value);
+  } else {
+    // All peers have as many signals: if the first is raised, only a missing peer is out of range.
+    for (const rank_id peer : peers)
+      if (peer.index() >= bus.boot().size()) return errc::out_of_range;
+    for (const rank_id peer : peers)
+      if (const errc code = bus.signal(peer, at, id, value); code != errc::ok) return code;
+    return errc::ok;
+  }
+}
+
+/// Does 15 over any transport: returns an empty string where no connection can break.
+template <transport Transport>
+[[nodiscard]] std::string describe_trouble(const Transport& bus) {
+  if constexpr (requires { bus.describe_trouble(); })
+    return bus.describe_trouble();
+  else
+    return {};
+}
+
+}  // namespace detail
+
 /// Who is missing and what broke, for the end of an error's text; empty if nothing is known.
 template <transport Transport>
 std::string describe_absence(const Transport& bus) {
   std::string text = bus.boot().members()->describe_missing();
-  if constexpr (requires { bus.describe_trouble(); })
-    if (const std::string trouble = bus.describe_trouble(); !trouble.empty())
-      text += (text.empty() ? "" : "; ") + trouble;
+  if (const std::string trouble = detail::describe_trouble(bus); !trouble.empty())
+    text += (text.empty() ? "" : "; ") + trouble;
   return text;
 }
 

@@ -62,9 +62,11 @@ class direct_window {
 class direct_path {
  public:
   using window = direct_window;
-  static constexpr transport_capabilities capabilities{.any_local_memory = true, .fetch_add = true};
 
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
+  [[nodiscard]] transport_capabilities capabilities() const noexcept {
+    return {.any_local_memory = true, .fetch_add = true};
+  }
 
   [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept {
     return {at.data(at.mine()), at.shape().bytes};

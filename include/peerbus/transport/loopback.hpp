@@ -46,7 +46,7 @@ class basic_loopback : public direct_path {
 };
 
 using loopback = basic_loopback<>;
-static_assert(direct_transport<loopback>);
+static_assert(direct_transport<loopback> && runnable_transport<loopback>);
 
 }  // namespace peerbus
 

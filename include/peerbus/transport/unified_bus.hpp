@@ -46,7 +46,7 @@ class basic_unified_bus : public direct_path {
 };
 
 using unified_bus = basic_unified_bus<>;
-static_assert(direct_transport<unified_bus>);
+static_assert(direct_transport<unified_bus> && runnable_transport<unified_bus>);
 
 }  // namespace peerbus
 

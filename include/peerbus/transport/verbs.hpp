@@ -65,7 +65,6 @@ class basic_verbs {
     detail::rdma::window_part* part_;
   };
 
-  static constexpr transport_capabilities capabilities = detail::rdma::data_path::capabilities;
   static constexpr rank_kind ranks_are = rank_kind::processes;
 
   /// Collective. Throws, on all ranks: `error` unsupported (no device), invalid_argument (no such
@@ -81,6 +80,9 @@ class basic_verbs {
         on_memory_{std::move(on_memory)} {}
 
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
+  [[nodiscard]] transport_capabilities capabilities() const noexcept {
+    return {.any_local_memory = false, .fetch_add = path_.has_atomics()};
+  }
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     return window{network_, maker_.make(*boot_, shape, on_memory_, until)};
   }
@@ -147,6 +149,6 @@ class basic_verbs {
 };
 
 using verbs = basic_verbs<>;
-static_assert(transport<verbs> && !direct_transport<verbs>);
+static_assert(runnable_transport<verbs> && !direct_transport<verbs>);
 
 }  // namespace peerbus

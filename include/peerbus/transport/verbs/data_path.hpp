@@ -36,10 +36,12 @@ namespace peerbus::detail::rdma {
 /// docs/memory_model.md.
 class data_path {
  public:
-  static constexpr transport_capabilities capabilities{.any_local_memory = false,
-                                                       .fetch_add = true};
-
   explicit data_path(endpoint& network) noexcept : net_{&network} {}
+
+  /// Returns whether devices do `fetch_add`. All ranks' do, or none: `connector` compares them.
+  [[nodiscard]] bool has_atomics() const noexcept {
+    return net_->port().limits.atomic_cap != IBV_ATOMIC_NONE;
+  }
 
   [[nodiscard]] errc put(rank_id peer, const window_part& at, std::size_t offset,
                          std::span<const std::byte> source) noexcept {
@@ -194,10 +196,6 @@ class data_path {
   [[nodiscard]] bool has(const window_part& at, rank_id peer, signal_id id) const noexcept {
     return peer.index() < net_->size() && index(id) < at.shape.signals;
   }
-  [[nodiscard]] bool has_atomics() const noexcept {
-    return net_->port().limits.atomic_cap != IBV_ATOMIC_NONE;
-  }
-
   /// Of memory in `at`, where it usually is, or in another window.
   [[nodiscard]] std::optional<std::uint32_t> key_of(
       const window_part& at, std::span<const std::byte> memory) const noexcept {
