@@ -1,34 +1,50 @@
 // SPDX-License-Identifier: MIT
-// One program, two transports: ranks are threads with one and processes with the other.
+// One program whose transport is chosen when it runs: `02_any_transport loopback` makes ranks as
+// threads, `02_any_transport unified_bus` as processes; without an argument it does both.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <peerbus/peerbus.hpp>
 
-// Every rank tells every rank its number, and all check the sum.
-template <class Bus>
-int program(const char* name) {
-  const int status = peerbus::run<Bus>(5, [](auto& comm) {
-    auto numbers = comm.make_window(comm.size() * sizeof(std::uint64_t), 0);
-    const std::size_t me = comm.rank().index();
-    const std::vector<std::uint64_t> mine{me + 1};
-    for (const peerbus::rank_id peer : comm.ranks())
-      peerbus::check(numbers.put(peer, me * sizeof(std::uint64_t), std::span{mine}), "put");
-    comm.barrier();
+// Every rank tells every rank its number, and all check the sum. Compiled once for all transports.
+int program(peerbus::any_transport bus) {
+  peerbus::communicator comm{std::move(bus)};
+  auto numbers = comm.make_window(comm.size() * sizeof(std::uint64_t), 0);
+  const std::size_t me = comm.rank().index();
+  const std::vector<std::uint64_t> mine{me + 1};
+  for (const peerbus::rank_id peer : comm.ranks())
+    peerbus::check(numbers.put(peer, me * sizeof(std::uint64_t), std::span{mine}), "put");
+  comm.barrier();
 
-    std::uint64_t sum = 0;
-    for (const std::uint64_t number : numbers.template local<std::uint64_t>()) sum += number;
-    return sum == 1 + 2 + 3 + 4 + 5 ? 0 : 1;
-  });
-  std::printf("%-11s  %s\n", name, status == 0 ? "all 5 ranks agree" : "WRONG");
-  return status;
+  std::uint64_t sum = 0;
+  for (const std::uint64_t number : numbers.local<std::uint64_t>()) sum += number;
+  return sum == 1 + 2 + 3 + 4 + 5 ? 0 : 1;
 }
 
-int main() {
-  const int threads = program<peerbus::loopback>("loopback");
-  const int processes = program<peerbus::unified_bus>("unified_bus");
-  return threads + processes == 0 ? 0 : 1;
+int start(const std::string& transport) {
+  if (transport == "loopback")
+    return peerbus::run_threads(5, [](peerbus::bootstrap& boot) {
+      return program(peerbus::any_transport{peerbus::loopback{boot}});
+    });
+  if (transport == "unified_bus")
+    return peerbus::run_local(5, [](peerbus::bootstrap& boot) {
+      return program(peerbus::any_transport{peerbus::unified_bus{boot}});
+    });
+  std::printf("transport is '%s', expected loopback or unified_bus\n", transport.c_str());
+  return 2;
+}
+
+int main(int argc, char** argv) {
+  std::vector<std::string> chosen(argv + 1, argv + argc);
+  if (chosen.empty()) chosen = {"loopback", "unified_bus"};
+  for (const std::string& transport : chosen) {
+    if (const int status = start(transport); status != 0) return status;
+    std::printf("%-11s  all 5 ranks agree\n", transport.c_str());
+  }
+  return 0;
 }

@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include <peerbus/communicator.hpp>
 #include <peerbus/run.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/archetype.hpp>
 #include <peerbus/transport/concept.hpp>
 
@@ -41,6 +44,11 @@ void use(complete& bus, complete_direct& direct, const complete::window& at) {
 }
 int start() {
   return peerbus::run<complete_runnable>(1, [](auto&) {});
+}
+void hold(complete bus, complete_direct direct) {
+  const peerbus::any_transport puts{std::move(bus)};
+  peerbus::any_direct_transport stores{std::move(direct)};
+  const peerbus::any_transport puts_only{std::move(stores)};
 }
 #endif
 
@@ -258,4 +266,27 @@ struct near_miss : complete_runnable {
 };
 static_assert(peerbus::transport<near_miss>);
 static_assert(peerbus::runnable_transport<near_miss>, "ranks_are can change");
+#endif
+
+#if PEERBUS_CASE == 25
+// case 25: expect "constraint|no matching"
+// The type does not say which transport to make.
+int start() {
+  return peerbus::run<peerbus::any_transport>(1, [](auto&) {});
+}
+#endif
+
+#if PEERBUS_CASE == 26
+// case 26: expect "constraint|no matching"
+peerbus::any_direct_transport hold(complete bus) {
+  return peerbus::any_direct_transport{std::move(bus)};
+}
+#endif
+
+#if PEERBUS_CASE == 27
+// case 27: expect "constraint|no matching"
+// What an any_transport holds may have no peer memory.
+peerbus::any_direct_transport hold(peerbus::any_transport bus) {
+  return peerbus::any_direct_transport{std::move(bus)};
+}
 #endif

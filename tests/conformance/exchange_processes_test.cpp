@@ -7,6 +7,8 @@
 #include <peerbus/codec/archetype.hpp>
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "conformance/exchange_suite.hpp"
@@ -17,14 +19,16 @@
 namespace {
 
 using peerbus::codec::int8_per_token;
-using unified_bus_processes = test::processes_over<peerbus::unified_bus>;
-using indirect_processes = test::processes_over<test::indirect<peerbus::unified_bus>>;
+using unified_bus = test::processes_over<peerbus::unified_bus>;
+using indirect = test::processes_over<test::indirect<peerbus::unified_bus>>;
+using direct = test::any_over<peerbus::any_direct_transport, unified_bus>;
+using staged = test::any_over<peerbus::any_transport, unified_bus, indirect>;
 
 constexpr std::size_t all_sizes[] = {1, 2, 3, 4, 5, 8};
 
 }  // namespace
 
-#define PEERBUS_TEST_GROUPS unified_bus_processes, indirect_processes
+#define PEERBUS_TEST_GROUPS direct, staged
 
 TEST_CASE_TEMPLATE("bf16: dispatch and combine, all shapes", Group, PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : all_sizes) conformance::check_shapes<Group, peerbus::codec::bf16>(n);

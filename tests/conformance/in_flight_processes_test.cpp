@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/codec/bf16.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "conformance/in_flight_suite.hpp"
@@ -15,8 +17,10 @@ namespace {
 
 using peerbus::codec::bf16;
 using peerbus::moe::outputs_at;
-using direct = test::processes_over<peerbus::unified_bus>;
-using staged = test::processes_over<test::indirect<peerbus::unified_bus>>;
+using unified_bus = test::processes_over<peerbus::unified_bus>;
+using indirect = test::processes_over<test::indirect<peerbus::unified_bus>>;
+using direct = test::any_over<peerbus::any_direct_transport, unified_bus>;
+using staged = test::any_over<peerbus::any_transport, indirect>;
 
 }  // namespace
 

@@ -4,13 +4,15 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "conformance/lanes_suite.hpp"
 #include "support/ranks.hpp"
 
 TEST_CASE("several lanes of each process move the same bytes as one") {
-  using processes = test::processes_over<peerbus::unified_bus>;
+  using processes =
+      test::any_over<peerbus::any_direct_transport, test::processes_over<peerbus::unified_bus>>;
   for (const std::size_t ranks : {1U, 2U, 4U})
     for (const std::size_t lanes : {2U, 3U})
       conformance::check_lanes_all_layouts<processes>(ranks, lanes, 8);

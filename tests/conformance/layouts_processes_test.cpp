@@ -6,6 +6,8 @@
 
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "conformance/layout_suite.hpp"
@@ -13,8 +15,10 @@
 #include "support/ranks.hpp"
 
 namespace {
-using direct = test::processes_over<peerbus::unified_bus>;
-using staged = test::processes_over<test::indirect<peerbus::unified_bus>>;
+using unified_bus = test::processes_over<peerbus::unified_bus>;
+using indirect = test::processes_over<test::indirect<peerbus::unified_bus>>;
+using direct = test::any_over<peerbus::any_direct_transport, unified_bus>;
+using staged = test::any_over<peerbus::any_transport, indirect>;
 }  // namespace
 
 TEST_CASE("every layout, outputs at either end, attachments") {

@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
@@ -12,16 +14,19 @@
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
-TEST_CASE_TEMPLATE("every layout, outputs at either end, attachments", Group,
-                   test::threads_over<peerbus::unified_bus>,
-                   test::threads_over<test::indirect<peerbus::loopback>>) {
+namespace {
+using unified_bus = test::threads_over<peerbus::unified_bus>;
+using indirect = test::threads_over<test::indirect<peerbus::loopback>>;
+using direct = test::any_over<peerbus::any_direct_transport, unified_bus>;
+using staged = test::any_over<peerbus::any_transport, indirect>;
+}  // namespace
+
+TEST_CASE_TEMPLATE("every layout, outputs at either end, attachments", Group, direct, staged) {
   for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U})
     conformance::check_layouts<Group, peerbus::codec::int8_per_token>(n);
 }
 
-TEST_CASE_TEMPLATE("the same input gives the same bytes, every time", Group,
-                   test::threads_over<peerbus::unified_bus>,
-                   test::threads_over<test::indirect<peerbus::loopback>>) {
+TEST_CASE_TEMPLATE("the same input gives the same bytes, every time", Group, direct, staged) {
   for (const std::size_t n : {2U, 5U})
     conformance::check_layouts_repeatable<Group, peerbus::codec::int8_per_token>(n);
 }

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "conformance/window_suite.hpp"
@@ -14,12 +16,16 @@ namespace {
 
 using unified_bus_processes = test::processes_over<peerbus::unified_bus>;
 using indirect_processes = test::processes_over<test::indirect<peerbus::unified_bus>>;
+using any_processes =
+    test::any_over<peerbus::any_transport, unified_bus_processes, indirect_processes>;
+using any_direct_processes = test::any_over<peerbus::any_direct_transport, unified_bus_processes>;
 
 constexpr std::size_t all_sizes[] = {1, 2, 3, 4, 5, 8};
 
 }  // namespace
 
-#define PEERBUS_TEST_GROUPS unified_bus_processes, indirect_processes
+#define PEERBUS_TEST_GROUPS \
+  unified_bus_processes, indirect_processes, any_processes, any_direct_processes
 
 TEST_CASE_TEMPLATE("a fresh window is zero", Group, PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : all_sizes) conformance::check_fresh_windows<Group>(n);
@@ -67,6 +73,7 @@ TEST_CASE_TEMPLATE("windows are independent", Group, PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : all_sizes) conformance::check_many_windows<Group>(n);
 }
 
-TEST_CASE_TEMPLATE("peer memory loads and stores", Group, unified_bus_processes) {
+TEST_CASE_TEMPLATE("peer memory loads and stores", Group, unified_bus_processes,
+                   any_direct_processes) {
   for (const std::size_t n : all_sizes) conformance::check_peer_memory<Group>(n);
 }

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
@@ -16,12 +18,17 @@ namespace {
 using loopback_threads = test::threads_over<peerbus::loopback>;
 using unified_bus_threads = test::threads_over<peerbus::unified_bus>;
 using indirect_threads = test::threads_over<test::indirect<peerbus::loopback>>;
+using any_threads =
+    test::any_over<peerbus::any_transport, loopback_threads, unified_bus_threads, indirect_threads>;
+using any_direct_threads =
+    test::any_over<peerbus::any_direct_transport, loopback_threads, unified_bus_threads>;
 
 constexpr std::size_t all_sizes[] = {1, 2, 3, 4, 5, 8};
 
 }  // namespace
 
-#define PEERBUS_TEST_GROUPS loopback_threads, unified_bus_threads, indirect_threads
+#define PEERBUS_TEST_GROUPS \
+  loopback_threads, unified_bus_threads, indirect_threads, any_threads, any_direct_threads
 
 TEST_CASE_TEMPLATE("a fresh window is zero", Group, PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : all_sizes) conformance::check_fresh_windows<Group>(n);
@@ -69,6 +76,7 @@ TEST_CASE_TEMPLATE("windows are independent", Group, PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : all_sizes) conformance::check_many_windows<Group>(n);
 }
 
-TEST_CASE_TEMPLATE("peer memory loads and stores", Group, loopback_threads, unified_bus_threads) {
+TEST_CASE_TEMPLATE("peer memory loads and stores", Group, loopback_threads, unified_bus_threads,
+                   any_direct_threads) {
   for (const std::size_t n : all_sizes) conformance::check_peer_memory<Group>(n);
 }

@@ -18,6 +18,8 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/received_tokens.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
@@ -169,8 +171,10 @@ TEST_CASE("the counter counts") {
 TEST_CASE("dispatch, combine and barrier allocate nothing") {
   using peerbus::codec::int8_per_token;
   using loopback = test::threads_over<peerbus::loopback>;
-  using staged = test::threads_over<test::indirect<peerbus::loopback>>;
-  using processes = test::processes_over<peerbus::unified_bus>;
+  using indirect = test::threads_over<test::indirect<peerbus::loopback>>;
+  using staged = test::any_over<peerbus::any_transport, indirect>;
+  using unified_bus = test::processes_over<peerbus::unified_bus>;
+  using processes = test::any_over<peerbus::any_direct_transport, unified_bus>;
   for (const std::size_t n : {1U, 2U, 4U}) {
     check_no_allocation<loopback, int8_per_token>(n);
     check_no_allocation<loopback, peerbus::codec::bf16>(n);

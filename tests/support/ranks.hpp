@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
+#include <iostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
@@ -69,10 +72,11 @@ void expect_error(peerbus::errc code, std::initializer_list<std::string_view> fr
 }
 
 namespace detail {
-template <class Transport, class Body>
+/// A rank that calls `body(communicator<Transport>&)`, connected by a `Held`.
+template <class Held, class Transport, class Body>
 auto with_communicator(Body& body, peerbus::communicator_options options) {
   return [&body, options](peerbus::bootstrap& boot) {
-    peerbus::communicator<Transport> comm{Transport{boot}, options};
+    peerbus::communicator<Transport> comm{Transport{Held{boot}}, options};
     body(comm);
   };
 }
@@ -84,7 +88,11 @@ struct threads_over {
   using transport = Transport;
   template <class Body>
   static int run(std::size_t ranks, Body body, peerbus::communicator_options options = {}) {
-    return peerbus::run_threads(ranks, detail::with_communicator<Transport>(body, options));
+    return start(ranks, detail::with_communicator<Transport, Transport>(body, options));
+  }
+  template <class F>
+  static int start(std::size_t ranks, F f) {
+    return peerbus::run_threads(ranks, f);
   }
 };
 
@@ -94,7 +102,31 @@ struct processes_over {
   using transport = Transport;
   template <class Body>
   static int run(std::size_t ranks, Body body, peerbus::communicator_options options = {}) {
-    return peerbus::run_local(ranks, detail::with_communicator<Transport>(body, options));
+    return start(ranks, detail::with_communicator<Transport, Transport>(body, options));
+  }
+  template <class F>
+  static int start(std::size_t ranks, F f) {
+    return peerbus::run_local(ranks, f);
+  }
+};
+
+/// Each of `Groups` in turn, whose ranks hold their transport as an `Erased`: a body is compiled
+/// once for all of them. A group that fails is named on stderr.
+template <peerbus::transport Erased, class... Groups>
+struct any_over {
+  using transport = Erased;
+  template <class Body>
+  static int run(std::size_t ranks, Body body, peerbus::communicator_options options = {}) {
+    return std::max({run_over<Groups>(ranks, body, options)...});
+  }
+
+ private:
+  template <class Group, class Body>
+  static int run_over(std::size_t ranks, Body& body, peerbus::communicator_options options) {
+    const int status = Group::start(
+        ranks, detail::with_communicator<typename Group::transport, Erased>(body, options));
+    if (status != 0) std::cerr << typeid(Group).name() << " ended with " << status << '\n';
+    return status;
   }
 };
 

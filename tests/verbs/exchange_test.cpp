@@ -6,6 +6,7 @@
 
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 #include "conformance/exchange_suite.hpp"
 #include "verbs/support.hpp"
@@ -13,8 +14,8 @@
 namespace {
 using peerbus::codec::bf16;
 using peerbus::codec::int8_per_token;
-using verbs_test::plain;
-using verbs_test::striped;
+using plain = test::any_over<peerbus::any_transport, verbs_test::plain>;
+using striped = test::any_over<peerbus::any_transport, verbs_test::striped>;
 }  // namespace
 
 TEST_CASE("int8_per_token: dispatch and combine, all shapes") {

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus {
+
+/// A transport with peer memory, chosen at run time: `any_transport` for any `direct_transport`, so
+/// that exchanges take the direct road. `peer_memory` costs no virtual call, since a window keeps
+/// where all parts lie.
+class any_direct_transport : public any_transport {
+ public:
+  class window : public any_transport::window {
+    friend any_direct_transport;
+    window(any_transport::window made, std::vector<std::byte*> parts) noexcept
+        : any_transport::window{std::move(made)}, parts_{std::move(parts)} {}
+
+    std::vector<std::byte*> parts_;
+  };
+
+  template <class Held>
+    requires(!std::derived_from<Held, any_transport>) && direct_transport<Held>
+  explicit any_direct_transport(Held bus) : any_transport{std::move(bus)} {}
+
+  [[nodiscard]] window make_window(window_shape shape, deadline until) {
+    any_transport::window made = any_transport::make_window(shape, until);
+    std::vector<std::byte*> parts;
+    parts.reserve(boot().size());
+    for (const rank_id rank : all_ranks{boot().size()})
+      parts.push_back(find_peer_memory(made, rank));
+    return {std::move(made), std::move(parts)};
+  }
+  [[nodiscard]] std::byte* peer_memory(const window& at, rank_id peer) const noexcept {
+    return at.parts_[peer.index()];
+  }
+};
+
+static_assert(direct_transport<any_direct_transport> && !runnable_transport<any_direct_transport>);
+
+}  // namespace peerbus

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/detail/erased_transport.hpp>
+
+namespace peerbus {
+
+/// A transport chosen at run time: holds any `transport` and does what that does, so that code
+/// compiled once for `any_transport` serves all of them.
+///
+/// It moves rows by puts, also where the held transport has peer memory: `any_direct_transport`
+/// uses that. Made from an `any_direct_transport`, it takes the transport that this holds.
+///
+/// Capabilities, semantics, results, errors and threads are those of the held transport, and so are
+/// `signal_each` and `describe_trouble`, which are here for all. A call of the data path costs one
+/// virtual call; `boot` and `local` cost none. Memory is allocated with the transport and with each
+/// window only. After a move, the source may only be destroyed; windows go on with the target.
+class any_transport {
+ public:
+  class window {
+   public:
+    window(window&&) noexcept = default;
+    window(const window&) = delete;
+    window& operator=(window&&) = delete;
+    window& operator=(const window&) = delete;
+    ~window() = default;
+
+   private:
+    friend any_transport;
+    window(std::unique_ptr<detail::erased_window> held, std::span<std::byte> local) noexcept
+        : held_{std::move(held)}, local_{local} {}
+
+    std::unique_ptr<detail::erased_window> held_;
+    std::span<std::byte> local_;
+  };
+
+  template <class Held>
+    requires(!std::derived_from<Held, any_transport>) && transport<Held>
+  explicit any_transport(Held bus)
+      : boot_{&bus.boot()}, held_{std::make_unique<detail::held_transport<Held>>(std::move(bus))} {}
+  any_transport(any_transport&&) noexcept = default;
+  any_transport(const any_transport&) = delete;
+  any_transport& operator=(any_transport&&) = delete;
+  any_transport& operator=(const any_transport&) = delete;
+  ~any_transport() = default;
+
+  [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
+  [[nodiscard]] transport_capabilities capabilities() const noexcept {
+    return held_->capabilities();
+  }
+  [[nodiscard]] window make_window(window_shape shape, deadline until) {
+    auto made = held_->make_window(shape, until);
+    const auto local = held_->local(*made);
+    return window{std::move(made), local};
+  }
+  [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept { return at.local_; }
+  [[nodiscard]] errc put(rank_id peer, const window& at, std::size_t offset,
+                         std::span<const std::byte> source) noexcept {
+    return held_->put(peer, *at.held_, offset, source);
+  }
+  [[nodiscard]] errc signal(rank_id peer, const window& at, signal_id id,
+                            std::uint64_t value) noexcept {
+    return held_->signal(peer, *at.held_, id, value);
+  }
+  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window& at, signal_id id,
+                                 std::uint64_t value) noexcept {
+    return held_->signal_each(peers, *at.held_, id, value);
+  }
+  [[nodiscard]] errc put_signal(rank_id peer, const window& at, std::size_t offset,
+                                std::span<const std::byte> source, signal_id id,
+                                std::uint64_t value) noexcept {
+    return held_->put_signal(peer, *at.held_, offset, source, id, value);
+  }
+  [[nodiscard]] errc get(rank_id peer, const window& at, std::size_t offset,
+                         std::span<std::byte> target) noexcept {
+    return held_->get(peer, *at.held_, offset, target);
+  }
+  [[nodiscard]] errc fetch_add(rank_id peer, const window& at, std::size_t offset,
+                               std::uint64_t addend, std::uint64_t& before) noexcept {
+    return held_->fetch_add(peer, *at.held_, offset, addend, before);
+  }
+  [[nodiscard]] errc wait(const window& at, signal_id id, std::uint64_t value, deadline until,
+                          std::optional<rank_id> awaited) noexcept {
+    return held_->wait(*at.held_, id, value, until, awaited);
+  }
+  [[nodiscard]] std::uint64_t value(const window& at, signal_id id) const noexcept {
+    return held_->value(*at.held_, id);
+  }
+  [[nodiscard]] errc flush(rank_id peer) noexcept { return held_->flush(peer); }
+  [[nodiscard]] errc quiet() noexcept { return held_->quiet(); }
+  [[nodiscard]] errc progress() noexcept { return held_->progress(); }
+  [[nodiscard]] std::string describe_trouble() const { return held_->describe_trouble(); }
+
+ protected:
+  /// Returns the start of the peer's part, or nullptr if the held transport is not direct.
+  [[nodiscard]] std::byte* find_peer_memory(const window& at, rank_id peer) const noexcept {
+    return held_->peer_memory(*at.held_, peer);
+  }
+
+ private:
+  bootstrap* boot_;
+  std::unique_ptr<detail::erased_transport> held_;
+};
+
+static_assert(transport<any_transport> && !direct_transport<any_transport> &&
+              !runnable_transport<any_transport>);
+
+}  // namespace peerbus

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus::detail {
+
+/// A window of an `erased_transport`.
+class erased_window {
+ public:
+  erased_window() = default;
+  erased_window(const erased_window&) = delete;
+  erased_window& operator=(const erased_window&) = delete;
+  virtual ~erased_window() = default;
+};
+
+/// The calls of `transport` and all its refinements, for a transport whose type is known at run
+/// time only. Each call takes windows that the same transport made.
+class erased_transport {
+ public:
+  erased_transport() = default;
+  erased_transport(const erased_transport&) = delete;
+  erased_transport& operator=(const erased_transport&) = delete;
+  virtual ~erased_transport() = default;
+
+  [[nodiscard]] virtual transport_capabilities capabilities() const noexcept = 0;
+  [[nodiscard]] virtual std::unique_ptr<erased_window> make_window(window_shape shape,
+                                                                   deadline until) = 0;
+  [[nodiscard]] virtual std::span<std::byte> local(const erased_window& at) const noexcept = 0;
+  /// Returns nullptr if the transport is not direct.
+  [[nodiscard]] virtual std::byte* peer_memory(const erased_window& at,
+                                               rank_id peer) const noexcept = 0;
+  [[nodiscard]] virtual errc put(rank_id peer, const erased_window& at, std::size_t offset,
+                                 std::span<const std::byte> source) noexcept = 0;
+  [[nodiscard]] virtual errc signal(rank_id peer, const erased_window& at, signal_id id,
+                                    std::uint64_t value) noexcept = 0;
+  [[nodiscard]] virtual errc signal_each(std::span<const rank_id> peers, const erased_window& at,
+                                         signal_id id, std::uint64_t value) noexcept = 0;
+  [[nodiscard]] virtual errc put_signal(rank_id peer, const erased_window& at, std::size_t offset,
+                                        std::span<const std::byte> source, signal_id id,
+                                        std::uint64_t value) noexcept = 0;
+  [[nodiscard]] virtual errc get(rank_id peer, const erased_window& at, std::size_t offset,
+                                 std::span<std::byte> target) noexcept = 0;
+  [[nodiscard]] virtual errc fetch_add(rank_id peer, const erased_window& at, std::size_t offset,
+                                       std::uint64_t addend, std::uint64_t& before) noexcept = 0;
+  [[nodiscard]] virtual errc wait(const erased_window& at, signal_id id, std::uint64_t value,
+                                  deadline until, std::optional<rank_id> awaited) noexcept = 0;
+  [[nodiscard]] virtual std::uint64_t value(const erased_window& at,
+                                            signal_id id) const noexcept = 0;
+  [[nodiscard]] virtual errc flush(rank_id peer) noexcept = 0;
+  [[nodiscard]] virtual errc quiet() noexcept = 0;
+  [[nodiscard]] virtual errc progress() noexcept = 0;
+  [[nodiscard]] virtual std::string describe_trouble() const = 0;
+};
+
+/// A `Held` behind the interface. Refinements that `Held` lacks do what the callers of a `Held`
+/// would do without them.
+template <transport Held>
+class held_transport final : public erased_transport {
+ public:
+  explicit held_transport(Held bus) : bus_{std::move(bus)} {}
+
+  [[nodiscard]] transport_capabilities capabilities() const noexcept override {
+    return bus_.capabilities();
+  }
+  [[nodiscard]] std::unique_ptr<erased_window> make_window(window_shape shape,
+                                                           deadline until) override {
+    return std::make_unique<held_window>(bus_.make_window(shape, until));
+  }
+  [[nodiscard]] std::span<std::byte> local(const erased_window& at) const noexcept override {
+    return bus_.local(held(at));
+  }
+  [[nodiscard]] std::byte* peer_memory([[maybe_unused]] const erased_window& at,
+                                       [[maybe_unused]] rank_id peer) const noexcept override {
+    if constexpr (direct_transport<Held>)
+      return bus_.peer_memory(held(at), peer);
+    else
+      return nullptr;
+  }
+  [[nodiscard]] errc put(rank_id peer, const erased_window& at, std::size_t offset,
+                         std::span<const std::byte> source) noexcept override {
+    return bus_.put(peer, held(at), offset, source);
+  }
+  [[nodiscard]] errc signal(rank_id peer, const erased_window& at, signal_id id,
+                            std::uint64_t value) noexcept override {
+    return bus_.signal(peer, held(at), id, value);
+  }
+  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const erased_window& at,
+                                 signal_id id, std::uint64_t value) noexcept override {
+    return detail::signal_each(bus_, peers, held(at), id, value);
+  }
+  [[nodiscard]] errc put_signal(rank_id peer, const erased_window& at, std::size_t offset,
+                                std::span<const std::byte> source, signal_id id,
+                                std::uint64_t value) noexcept override {
+    return bus_.put_signal(peer, held(at), offset, source, id, value);
+  }
+  [[nodiscard]] errc get(rank_id peer, const erased_window& at, std::size_t offset,
+                         std::span<std::byte> target) noexcept override {
+    return bus_.get(peer, held(at), offset, target);
+  }
+  [[nodiscard]] errc fetch_add(rank_id peer, const erased_window& at, std::size_t offset,
+                               std::uint64_t addend, std::uint64_t& before) noexcept override {
+    return bus_.fetch_add(peer, held(at), offset, addend, before);
+  }
+  [[nodiscard]] errc wait(const erased_window& at, signal_id id, std::uint64_t value,
+                          deadline until, std::optional<rank_id> awaited) noexcept override {
+    return bus_.wait(held(at), id, value, until, awaited);
+  }
+  [[nodiscard]] std::uint64_t value(const erased_window& at, signal_id id) const noexcept override {
+    return bus_.value(held(at), id);
+  }
+  [[nodiscard]] errc flush(rank_id peer) noexcept override { return bus_.flush(peer); }
+  [[nodiscard]] errc quiet() noexcept override { return bus_.quiet(); }
+  [[nodiscard]] errc progress() noexcept override { return bus_.progress(); }
+  [[nodiscard]] std::string describe_trouble() const override {
+    return detail::describe_trouble(bus_);
+  }
+
+ private:
+  using window = typename Held::window;
+
+  class held_window final : public erased_window {
+   public:
+    explicit held_window(window made) : memory{std::move(made)} {}
+    window memory;
+  };
+
+  static const window& held(const erased_window& at) noexcept {
+    return static_cast<const held_window&>(at).memory;
+  }
+
+  Held bus_;
+};
+
+}  // namespace peerbus::detail
