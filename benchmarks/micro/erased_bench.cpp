@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+//
+// What a transport that is chosen at run time costs: dispatch and combine over one that holds a
+// unified_bus, in turns with the same over a unified_bus itself, by the same two ranks on the same
+// payload. Times are of rank 0, medians of single operations, each from a barrier.
+//   dispatch_ratio  dispatch over the holder, divided by dispatch over the held transport
+//   combine_ratio   the same of combine
+// direct: an any_direct_transport. staged: an any_transport, against a unified_bus without peer
+// memory, so that both move rows by puts. control: the held transport against itself, which shows
+// how far from 1 a ratio is by chance. For steady ratios: --benchmark_min_time=10.
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "common/clock.hpp"
+#include "common/statistics.hpp"
+#include "micro/group.hpp"
+
+namespace {
+
+using peerbus::bf16;
+using codec = peerbus::codec::int8_per_token;
+
+constexpr std::size_t hidden = 7168;
+constexpr std::size_t top_k = 8;
+constexpr std::size_t experts = 16;
+constexpr std::size_t ranks = 2;
+
+/// A unified_bus that gives no addresses.
+class put_only_bus : public peerbus::unified_bus {
+ public:
+  using basic_unified_bus::basic_unified_bus;
+  void peer_memory(const window&, peerbus::rank_id) const noexcept = delete;
+};
+static_assert(peerbus::transport<put_only_bus> && !peerbus::direct_transport<put_only_bus>);
+
+struct batch {
+  std::vector<bf16> tokens;
+  std::vector<std::int32_t> ids;
+  std::vector<float> weights;
+
+  batch(std::size_t count, std::size_t rank)
+      : tokens(count * hidden), ids(count * top_k), weights(count * top_k, 0.125F) {
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = bf16{static_cast<float>((i * 7 + rank) % 255) - 127.0F};
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      ids[i] = static_cast<std::int32_t>((i * 3 + i / top_k + rank) % experts);
+  }
+};
+
+/// An exchange over one of the transports, and how long its operations took.
+template <class Transport>
+class contender {
+ public:
+  contender(Transport bus, std::size_t count)
+      : comm_{std::move(bus)},
+        moe_{comm_,
+             {.experts = experts, .hidden = hidden, .top_k = top_k, .max_tokens = count},
+             codec{}},
+        out_(count * hidden) {}
+
+  void play(const batch& from) {
+    dispatch_ns_.push_back(
+        timed([&] { received_.emplace(moe_.dispatch(from.tokens, {from.ids, from.weights})); }));
+    for (const auto& expert : received_->experts()) {
+      const float sign = expert.id() % 2 == 0 ? 1.0F : 3.0F;
+      for (bf16& value : expert.outputs()) value = bf16{sign};
+    }
+    combine_ns_.push_back(timed([&] { moe_.combine(*received_, out_); }));
+  }
+
+  /// Whether the latest outputs are the sums that `from` is routed to, and the rows those that
+  /// `other` received.
+  template <class Other>
+  [[nodiscard]] bool has_right_payload(const batch& from, const contender<Other>& other) const {
+    for (std::size_t t = 0; t < from.tokens.size() / hidden; ++t) {
+      float sum = 0;
+      for (std::size_t k = 0; k < top_k; ++k)
+        sum += 0.125F * (from.ids[t * top_k + k] % 2 == 0 ? 1.0F : 3.0F);
+      for (std::size_t h = 0; h < hidden; ++h)
+        if (static_cast<float>(out_[t * hidden + h]) != sum) return false;
+    }
+    const auto mine = std::as_bytes(received_->all_rows());
+    const auto theirs = std::as_bytes(other.received().all_rows());
+    return !mine.empty() && mine.size() == theirs.size() &&
+           std::memcmp(mine.data(), theirs.data(), mine.size()) == 0;
+  }
+
+  [[nodiscard]] const auto& received() const noexcept { return *received_; }
+  [[nodiscard]] double dispatch_ns() const { return bench::median(dispatch_ns_); }
+  [[nodiscard]] double combine_ns() const { return bench::median(combine_ns_); }
+
+ private:
+  using exchange = peerbus::moe::exchange<Transport, codec>;
+
+  template <class Operation>
+  double timed(Operation&& operation) {
+    comm_.barrier();
+    const auto start = bench::clock::now();
+    operation();
+    return bench::nanoseconds(bench::clock::now() - start);
+  }
+
+  peerbus::communicator<Transport> comm_;
+  exchange moe_;
+  std::optional<typename exchange::received_type> received_;
+  std::vector<bf16> out_;
+  std::vector<double> dispatch_ns_;
+  std::vector<double> combine_ns_;
+};
+
+template <class Held, class Erased>
+void erased(benchmark::State& state, std::size_t count) {
+  const auto result = micro::run_group<Held>(
+      state, ranks,
+      [&](peerbus::communicator<Held>& comm, std::size_t operations, micro::found& shared) {
+        peerbus::bootstrap& boot = comm.bus().boot();
+        const batch mine{count, comm.rank().index()};
+        contender<Held> plain{Held{boot}, count};
+        contender<Erased> holder{Erased{Held{boot}}, count};
+        const auto start = bench::clock::now();
+        for (std::size_t i = 0; i < operations; ++i) {
+          // Whichever comes second finds the tokens in the cache.
+          if (i % 2 == 0) plain.play(mine);
+          holder.play(mine);
+          if (i % 2 != 0) plain.play(mine);
+        }
+        micro::found unused;
+        micro::found& found = comm.rank().index() == 0 ? shared : unused;
+        found.seconds = bench::nanoseconds(bench::clock::now() - start) / 1e9;
+        found.nanoseconds = {plain.dispatch_ns(), holder.dispatch_ns(), plain.combine_ns(),
+                             holder.combine_ns()};
+        if (!holder.has_right_payload(mine, plain)) shared.payload_right = false;
+      });
+  const auto [held_dispatch, dispatch, held_combine, combine] = result.nanoseconds;
+  state.counters["dispatch_ns"] = dispatch;
+  state.counters["dispatch_ratio"] = dispatch / held_dispatch;
+  state.counters["combine_ns"] = combine;
+  state.counters["combine_ratio"] = combine / held_combine;
+}
+
+template <class Held, class Erased>
+void add(const std::string& road) {
+  for (const std::size_t tokens : {8U, 32U, 128U})
+    benchmark::RegisterBenchmark(("erased/" + road + "/tokens:" + std::to_string(tokens)).c_str(),
+                                 erased<Held, Erased>, tokens)
+        ->UseManualTime();
+}
+
+[[maybe_unused]] const bool registered = [] {
+  add<peerbus::unified_bus, peerbus::any_direct_transport>("direct");
+  add<peerbus::unified_bus, peerbus::unified_bus>("direct_control");
+  add<put_only_bus, peerbus::any_transport>("staged");
+  add<put_only_bus, put_only_bus>("staged_control");
+  return true;
+}();
+
+}  // namespace
