@@ -20,6 +20,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/join.hpp>
 #include <peerbus/bootstrap/detail/rendezvous.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/membership.hpp>

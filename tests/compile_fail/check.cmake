@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: MIT
-# cmake -DCOMPILER= -DINCLUDE_DIR= -DSOURCE= -DCASE= -P check.cmake: see CMakeLists.txt.
+# cmake -DCOMPILER= -DINCLUDE_DIR= -DSOURCE= -DHEADERS= -DCASE= -P check.cmake: see CMakeLists.txt.
+# Case `headers` precompiles HEADERS, the source's includes, for the other cases.
 
 set(ENV{LC_ALL} C) # Plain quotes and English in the messages that cases match.
+set(compile "${COMPILER}" -std=c++20 -I "${INCLUDE_DIR}")
+if(CASE STREQUAL "headers")
+  execute_process(COMMAND ${compile} -x c++-header "${HEADERS}" -o "${HEADERS}.gch" COMMAND_ERROR_IS_FATAL ANY)
+  return()
+endif()
 execute_process(
-  COMMAND "${COMPILER}" -std=c++20 -fsyntax-only -I "${INCLUDE_DIR}" "-DPEERBUS_CASE=${CASE}" "${SOURCE}"
+  COMMAND ${compile} -fsyntax-only -include "${HEADERS}" "-DPEERBUS_CASE=${CASE}" "${SOURCE}"
   RESULT_VARIABLE result
   OUTPUT_VARIABLE output
   ERROR_VARIABLE output)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: timeout=300
+// ctest: timeout=300 optimised
 #include <cstddef>
 
 #include <doctest/doctest.h>

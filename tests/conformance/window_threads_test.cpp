@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: tsan timeout=400
+// ctest: tsan timeout=400 optimised
 #include <cstddef>
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: timeout=400
+// ctest: timeout=400 optimised
 #include <cstddef>
 
 #include <doctest/doctest.h>

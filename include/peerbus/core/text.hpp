@@ -45,8 +45,12 @@ std::string join(const text_part* parts, std::size_t count);
 /// Joins its arguments into one string. Control path only: it allocates.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  const text_part all[] = {parts...};
-  return join(all, sizeof...(parts));
+  if constexpr (sizeof...(parts) == 0) {
+    return {};
+  } else {
+    const text_part all[] = {parts...};
+    return join(all, sizeof...(parts));
+  }
 }
 
 }  // namespace peerbus::detail

@@ -234,10 +234,12 @@ class endpoint final : public idle_work::task {
   friend class connector;
   friend class window_maker;
 
+  static constexpr int completions_at_once = 16;
+
   void take_arrivals() noexcept {
-    std::array<ibv_wc, 16> batch;
-    for (int count = most(batch); count == most(batch);) {
-      count = ibv_poll_cq(received_.get(), most(batch), batch.data());
+    std::array<ibv_wc, completions_at_once> batch;
+    for (int count = completions_at_once; count == completions_at_once;) {
+      count = ibv_poll_cq(received_.get(), completions_at_once, batch.data());
       for (int i = 0; i < count; ++i) take_arrival(batch[static_cast<std::size_t>(i)]);
     }
   }
@@ -278,10 +280,6 @@ class endpoint final : public idle_work::task {
   /// From when a dying process's device lets go of it to when its end can be seen.
   static constexpr std::chrono::milliseconds slowest_end{300};
 
-  static int most(const std::array<ibv_wc, 16>& batch) noexcept {
-    return static_cast<int>(batch.size());
-  }
-
   /// Completions are told apart by the number of their queue: peer x queue pairs + queue pair.
   [[nodiscard]] connection& owner(std::uint64_t request) noexcept {
     return connections_[static_cast<std::size_t>(request >> 32U) / options_.queue_pairs_per_peer];
@@ -296,9 +294,9 @@ class endpoint final : public idle_work::task {
   void look_at_requests() noexcept {
     const std::unique_lock mine{reaping_, std::try_to_lock};
     if (!mine) return;
-    std::array<ibv_wc, 16> batch;
-    for (int count = most(batch); count == most(batch);) {
-      count = ibv_poll_cq(sent_.get(), most(batch), batch.data());
+    std::array<ibv_wc, completions_at_once> batch;
+    for (int count = completions_at_once; count == completions_at_once;) {
+      count = ibv_poll_cq(sent_.get(), completions_at_once, batch.data());
       for (int i = 0; i < count; ++i) {
         const ibv_wc& one = batch[static_cast<std::size_t>(i)];
         connection& to = owner(one.wr_id);
