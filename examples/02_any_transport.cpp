@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <peerbus/peerbus.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 // Every rank tells every rank its number, and all check the sum. Compiled once for all transports.
 int program(peerbus::any_transport bus) {

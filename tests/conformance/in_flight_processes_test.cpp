@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: timeout=400 optimised
+// ctest: timeout=400
 #include <cstddef>
 
 #include <doctest/doctest.h>

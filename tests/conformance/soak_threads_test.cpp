@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: timeout=600 optimised
+// ctest: timeout=600
 #include <doctest/doctest.h>
 
 #include <peerbus/transport/loopback.hpp>

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -63,30 +62,24 @@ inline promises promises_of(const peerbus::moe::rank_major&, const oracle::shape
 /// What lies where rows may come to lie before they do.
 inline constexpr std::byte junk{0xa5};
 
-inline std::uint64_t hash(std::uint64_t before, std::span<const std::byte> bytes) {
-  for (const std::byte byte : bytes)
-    before = (before ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3U;
-  return before;
-}
+std::uint64_t hash(std::uint64_t before, std::span<const std::byte> bytes);
 
 /// Compares bit by bit and names the first element that differs.
+void expect_same_bytes(std::span<const std::byte> given, std::span<const std::byte> expected,
+                       const std::string& what);
 template <class T>
 void expect_same_bytes(std::span<const T> given, std::span<const std::byte> expected,
                        const std::string& what) {
-  const auto bytes = std::as_bytes(given);
-  expect_equal(bytes.size(), expected.size(), what, ", number of bytes");
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    expect_equal(static_cast<int>(bytes[i]), static_cast<int>(expected[i]), what, ", byte ", i,
-                 " of ", bytes.size());
+  expect_same_bytes(std::as_bytes(given), expected, what);
 }
 
+/// Compares decoded values, which are equal if both are not numbers.
+void expect_same_values(std::span<const float> given, std::span<const float> expected,
+                        const std::string& what);
+
 /// The `count` entries of `bytes` each that lie behind the last row of a block.
-inline void expect_gap(const std::byte* from, std::size_t count, std::size_t bytes,
-                       std::byte expected, const std::string& what) {
-  for (std::size_t i = 0; i < count * bytes; ++i)
-    expect_equal(static_cast<int>(from[i]), static_cast<int>(expected), what, ", byte ", i,
-                 " of the gap");
-}
+void expect_gap(const std::byte* from, std::size_t count, std::size_t bytes, std::byte expected,
+                const std::string& what);
 
 /// Checks the rows of one block, and what travels with them, against `expected`.
 /// Returns: `hashed` and all of it hashed.
@@ -114,10 +107,7 @@ std::uint64_t check_block(const peerbus::moe::row_block<Codec>& block,
     expect_same_bytes(block.template scales<std::byte>().subspan(row * scale_bytes, scale_bytes),
                       wanted.scales, here + ", scales");
     block.decode(row, values);
-    for (std::size_t h = 0; h < hidden; ++h)
-      expect(oracle::round(values[h]) == oracle::round(wanted.values[h]) &&
-                 (values[h] == wanted.values[h] || values[h] != values[h]),
-             here, ", channel ", h, " to decode to ", wanted.values[h], ", not ", values[h]);
+    expect_same_values(values, wanted.values, here);
     hashed = hash(hash(hashed, std::as_bytes(block.row(row))), wanted.scales);
     for (std::size_t a = 0; a < from.attachments.size(); ++a) {
       const std::size_t bytes = from.attachments[a];
@@ -224,9 +214,7 @@ void run_experts(const peerbus::moe::received<Codec>& got) {
     values.resize(expert.hidden());
     for (std::size_t row = 0; row < expert.count(); ++row) {
       expert.decode(row, values);
-      const auto out = expert.output(row);
-      for (std::size_t h = 0; h < out.size(); ++h)
-        out[h] = oracle::apply(expert.id(), h, values[h]);
+      oracle::apply(expert.id(), values, expert.output(row));
     }
   }
 }
@@ -238,40 +226,23 @@ void run_experts(const peerbus::moe::received_tokens<Codec>& got) {
   for (std::size_t row = 0; row < got.count(); ++row) {
     got.decode(row, values);
     const auto experts = got.experts(row);
-    const auto out = got.output(row);
-    for (std::size_t h = 0; h < out.size(); ++h) {
-      float sum = 0;
-      for (std::size_t k = 0; k < experts.size(); ++k) {
-        if (experts[k] == -1) continue;
-        const std::size_t id = got.first_expert() + static_cast<std::size_t>(experts[k]);
-        sum = std::fma(got.weights(row)[k], oracle::widen(oracle::apply(id, h, values[h])), sum);
-      }
-      out[h] = oracle::round(sum);
-    }
+    const auto weights = got.weights(row);
+    std::vector<float> sums(got.hidden());
+    for (std::size_t k = 0; k < experts.size(); ++k)
+      if (experts[k] != -1)
+        oracle::add_outputs(got.first_expert() + static_cast<std::size_t>(experts[k]), weights[k],
+                            values, sums);
+    std::ranges::transform(sums, got.output(row).begin(), oracle::round);
   }
 }
 
-inline std::uint64_t check_combined(std::span<const peerbus::bf16> out,
-                                    std::span<const peerbus::bf16> expected, std::size_t hidden,
-                                    std::uint64_t hashed) {
-  expect_equal(out.size(), expected.size(), "values that combine gave");
-  for (std::size_t i = 0; i < out.size(); ++i)
-    expect_equal(out[i].bits, expected[i].bits, "combined token ", i / hidden, ", channel ",
-                 i % hidden);
-  return hash(hashed, std::as_bytes(out));
-}
+std::uint64_t check_combined(std::span<const peerbus::bf16> out,
+                             std::span<const peerbus::bf16> expected, std::size_t hidden,
+                             std::uint64_t hashed);
 
 /// The rank's attachments, as a caller would hold them: [tokens, bytes] each.
-inline std::array<std::vector<std::byte>, peerbus::moe::max_attachments> attached_by(
-    const scenario& from, std::size_t rank) {
-  std::array<std::vector<std::byte>, peerbus::moe::max_attachments> made;
-  for (std::size_t a = 0; a < made.size(); ++a)
-    for (std::size_t t = 0; t < from.inputs[rank].count && from.attachments[a] != 0; ++t) {
-      const auto one = oracle::attachment_of(rank, t, a, from.attachments[a], from.seed);
-      made[a].insert(made[a].end(), one.begin(), one.end());
-    }
-  return made;
-}
+std::array<std::vector<std::byte>, peerbus::moe::max_attachments> attached_by(const scenario& from,
+                                                                              std::size_t rank);
 
 template <peerbus::transport Transport, peerbus::token_codec Codec, peerbus::moe::row_layout Layout>
 auto dispatch(peerbus::moe::exchange<Transport, Codec, Layout>& moe, const scenario& from,

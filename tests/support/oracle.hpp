@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <bit>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
-#include <numeric>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <peerbus/codec/archetype.hpp>
@@ -51,21 +46,7 @@ inline float widen(peerbus::bf16 value) {
 
 /// To the nearer of the two neighbours of `value`, the even one if both are as near; every NaN
 /// becomes 0x7fc0.
-inline peerbus::bf16 round(float value) {
-  if (std::isnan(value)) return peerbus::bf16::from_bits(0x7fc0);
-  const auto bits = std::bit_cast<std::uint32_t>(std::fabs(value));
-  const auto below = static_cast<std::uint16_t>(bits >> 16);
-  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
-  if (std::isinf(value)) return peerbus::bf16::from_bits(static_cast<std::uint16_t>(below | sign));
-  const auto above = static_cast<std::uint16_t>(below + 1);
-  const double exact = std::fabs(static_cast<double>(value));
-  const double low = widen(peerbus::bf16::from_bits(below));
-  const double high = above == 0x7f80 ? 0x1p128 : widen(peerbus::bf16::from_bits(above));
-  const double down = exact - low;
-  const double up = high - exact;
-  const bool take_low = down < up || (down == up && below % 2 == 0);
-  return peerbus::bf16::from_bits(static_cast<std::uint16_t>((take_low ? below : above) | sign));
-}
+peerbus::bf16 round(float value);
 
 /// A token as it lies at its expert, and what it reads as there.
 struct row {
@@ -80,46 +61,22 @@ std::vector<std::byte> bytes_of(std::span<const T> values) {
   return {bytes.begin(), bytes.end()};
 }
 
+/// A codec's row for a token.
+using encode_function = row (*)(std::span<const peerbus::bf16> token);
+
 template <class Codec>
 struct codec_of;
 
 template <>
 struct codec_of<peerbus::codec::bf16> {
   static peerbus::codec::bf16 make() { return {}; }
-  static row encode(std::span<const peerbus::bf16> token) {
-    row result{bytes_of(token), {}, {}};
-    for (const peerbus::bf16 value : token) result.values.push_back(widen(value));
-    return result;
-  }
+  static row encode(std::span<const peerbus::bf16> token);
 };
 
 template <>
 struct codec_of<peerbus::codec::int8_per_token> {
   static peerbus::codec::int8_per_token make() { return {}; }
-  static row encode(std::span<const peerbus::bf16> token) {
-    float largest = 0;
-    bool finite = true;
-    for (const peerbus::bf16 value : token) {
-      finite = finite && std::isfinite(widen(value));
-      largest = std::max(largest, std::fabs(widen(value)));
-    }
-    float scale = finite ? largest / 127.0F : std::numeric_limits<float>::quiet_NaN();
-    std::vector<std::int8_t> codes;
-    row result;
-    for (const peerbus::bf16 value : token) {
-      int code = 0;
-      if (finite && largest != 0) {
-        const float inverse = 127.0F / largest;
-        code = static_cast<int>(std::nearbyint(widen(value) * inverse));
-        code = std::clamp(code, -127, 127);
-      }
-      codes.push_back(static_cast<std::int8_t>(code));
-      result.values.push_back(static_cast<float>(code) * scale);
-    }
-    result.bytes = bytes_of(std::span<const std::int8_t>{codes});
-    result.scales = bytes_of(std::span<const float>{&scale, 1});
-    return result;
-  }
+  static row encode(std::span<const peerbus::bf16> token);
 };
 
 template <class Scales>
@@ -127,48 +84,13 @@ struct codec_of<peerbus::codec::fp8_e4m3_per_128<Scales>> {
   static constexpr bool power_of_two = std::same_as<Scales, peerbus::codec::ue8m0_scales>;
 
   static peerbus::codec::fp8_e4m3_per_128<Scales> make() { return {}; }
-  static row encode(std::span<const peerbus::bf16> token) {
-    row result;
-    for (std::size_t begin = 0; begin < token.size(); begin += 128) {
-      const auto group = token.subspan(begin, 128);
-      float largest = 0;
-      bool finite = true;
-      for (const peerbus::bf16 value : group) {
-        finite = finite && std::isfinite(widen(value));
-        largest = std::max(largest, std::fabs(widen(value)));
-      }
-      constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-      const e4m3_scale scale = finite ? e4m3_scale_of(largest, power_of_two) : e4m3_scale{nan, nan};
-      for (const peerbus::bf16 value : group) {
-        const unsigned sign = value.bits >> 8 & 0x80U;
-        const unsigned code = e4m3_code(std::fabs(widen(value)) * scale.to_codes) & 0x7fU;
-        result.bytes.push_back(static_cast<std::byte>(code | sign));
-        const double magnitude = code == 0x7f ? static_cast<double>(nan) : e4m3_values()[code];
-        const auto decoded = static_cast<float>(magnitude * static_cast<double>(scale.to_values));
-        result.values.push_back(sign == 0 ? decoded : -decoded);
-      }
-      if (power_of_two) {
-        const int byte = finite ? 127 + std::ilogb(scale.to_values) : 255;
-        result.scales.push_back(static_cast<std::byte>(byte));
-      } else {
-        const auto bytes = bytes_of(std::span<const float>{&scale.to_values, 1});
-        result.scales.insert(result.scales.end(), bytes.begin(), bytes.end());
-      }
-    }
-    while (result.scales.size() % 4 != 0) result.scales.push_back(std::byte{0});
-    return result;
-  }
+  static row encode(std::span<const peerbus::bf16> token);
 };
 
 template <>
 struct codec_of<peerbus::codec::archetype> {
   static peerbus::codec::archetype make() { return peerbus::codec::archetype::make(); }
-  static row encode(std::span<const peerbus::bf16> token) {
-    row result = codec_of<peerbus::codec::bf16>::encode(token);
-    const auto count = static_cast<float>(token.size());
-    result.scales = bytes_of(std::span<const float>{&count, 1});
-    return result;
-  }
+  static row encode(std::span<const peerbus::bf16> token);
 };
 
 /// What a user might bring: elements of 16 bytes, more bytes than the token has, two scales, and a
@@ -214,24 +136,18 @@ template <>
 struct codec_of<user_codec> {
   static constexpr std::uint16_t mask = 0x2b1d;
   static user_codec make() { return user_codec{mask}; }
-  static row encode(std::span<const peerbus::bf16> token) {
-    row result = codec_of<peerbus::codec::bf16>::encode(token);
-    std::vector<std::uint16_t> words(8, 0x5a5a);
-    for (auto it = token.rbegin(); it != token.rend(); ++it)
-      words.push_back(static_cast<std::uint16_t>(it->bits ^ mask));
-    result.bytes = bytes_of(std::span<const std::uint16_t>{words});
-    const std::uint64_t size = token.size();
-    result.scales = bytes_of(std::span<const std::uint64_t>{&size, 1});
-    return result;
-  }
+  static row encode(std::span<const peerbus::bf16> token);
 };
 
 /// What expert `e` makes of one value: each expert something else, so that a row at the wrong
 /// expert, or an output read from the wrong place, cannot pass.
-inline peerbus::bf16 apply(std::size_t expert, std::size_t channel, float value) {
-  const auto e = static_cast<float>(expert);
-  return round(std::fma(1.0F + e / 64.0F, value, e / 8.0F - static_cast<float>(channel % 5)));
-}
+peerbus::bf16 apply(std::size_t expert, std::size_t channel, float value);
+
+/// Writes what the expert makes of a row.
+void apply(std::size_t expert, std::span<const float> values, std::span<peerbus::bf16> out);
+/// Adds `weight` times the output of `expert` for each of `values` to `sums`.
+void add_outputs(std::size_t expert, float weight, std::span<const float> values,
+                 std::span<float> sums);
 
 struct shape {
   std::size_t ranks;
@@ -251,72 +167,16 @@ struct input {
 enum class routes { uniform, zipf, holes, one_expert, nowhere };
 
 /// The experts of one token, all different.
-inline std::vector<std::int64_t> choose(random& numbers, const shape& of, routes kind) {
-  std::vector<std::int64_t> chosen(of.top_k, -1);
-  if (kind == routes::nowhere) return chosen;
-  if (kind == routes::one_expert) {
-    chosen[of.top_k / 2] = static_cast<std::int64_t>(of.experts - 1);
-    return chosen;
-  }
-  // Sorting by u^(1/w) draws without replacement with weights w.
-  std::vector<std::pair<double, std::int64_t>> keys;
-  for (std::size_t e = 0; e < of.experts; ++e) {
-    const double inverse_weight =
-        kind == routes::zipf ? std::pow(static_cast<double>(e + 1), 1.2) : 1.0;
-    keys.emplace_back(-std::pow(numbers.unit(), inverse_weight), static_cast<std::int64_t>(e));
-  }
-  std::sort(keys.begin(), keys.end());
-  for (std::size_t k = 0; k < of.top_k; ++k)
-    if (kind != routes::holes || numbers.below(3) != 0) chosen[k] = keys[k].second;
-  return chosen;
-}
+std::vector<std::int64_t> choose(random& numbers, const shape& of, routes kind);
 
 /// Values of a lattice that bf16 holds exactly, different for every (rank, token, channel) nearby;
 /// the first channels hold the token's identity as signs, which survive any quantisation.
-inline input make_input(const shape& of, std::size_t rank, std::size_t count, routes kind,
-                        std::uint64_t seed) {
-  random numbers{seed * 1'000'003 + rank};
-  input made{count, {}, {}, {}};
-  made.tokens.reserve(count * of.hidden);
-  for (std::size_t t = 0; t < count; ++t) {
-    const std::size_t identity = rank * 64 + t;
-    for (std::size_t h = 0; h < of.hidden; ++h) {
-      const std::size_t mixed = identity * 131 + h * 17 + seed * 19 + numbers.below(7);
-      float value = (static_cast<float>(mixed % 257) - 128.0F) / 64.0F;
-      if (h < 8) value = (identity >> h) % 2 == 0 ? 2.0F : -2.0F;
-      made.tokens.push_back(round(value));
-    }
-    // Now and then a token that is zero, huge, tiny or not a number.
-    const auto last = made.tokens.end() - 1;
-    switch (numbers.below(24)) {
-      case 0:
-        std::fill(last + 1 - static_cast<std::ptrdiff_t>(of.hidden), last + 1, round(0));
-        break;
-      case 1: *last = peerbus::bf16::from_bits(0xff7f); break;
-      case 2: *last = peerbus::bf16::from_bits(0x0001); break;
-      case 3: *last = peerbus::bf16::from_bits(0x7fc0); break;
-      default: break;
-    }
-    for (const std::int64_t expert : choose(numbers, of, kind)) {
-      made.experts.push_back(expert);
-      // The weight of an empty slot must not be read.
-      made.weights.push_back(expert == -1 ? std::numeric_limits<float>::quiet_NaN()
-                                          : static_cast<float>(2.0 * numbers.unit() - 1.0));
-    }
-  }
-  return made;
-}
+input make_input(const shape& of, std::size_t rank, std::size_t count, routes kind,
+                 std::uint64_t seed);
 
 /// Which rank holds each expert: dealt out in order, the first ranks one more if it does not
 /// divide.
-inline std::vector<std::size_t> owners(const shape& of) {
-  std::vector<std::size_t> result;
-  for (std::size_t r = 0; r < of.ranks; ++r) {
-    const std::size_t share = of.experts / of.ranks + (r < of.experts % of.ranks ? 1 : 0);
-    result.insert(result.end(), share, r);
-  }
-  return result;
-}
+std::vector<std::size_t> owners(const shape& of);
 
 struct origin {
   std::size_t rank;
@@ -324,16 +184,7 @@ struct origin {
 };
 
 /// The rows that expert `e` must receive, in order.
-inline std::vector<origin> rows_of(const shape& of, const std::vector<input>& inputs,
-                                   std::size_t expert) {
-  std::vector<origin> result;
-  for (std::size_t r = 0; r < inputs.size(); ++r)
-    for (std::size_t t = 0; t < inputs[r].count; ++t)
-      for (std::size_t k = 0; k < of.top_k; ++k)
-        if (inputs[r].experts[t * of.top_k + k] == static_cast<std::int64_t>(expert))
-          result.push_back({r, t});
-  return result;
-}
+std::vector<origin> rows_of(const shape& of, const std::vector<input>& inputs, std::size_t expert);
 
 inline std::span<const peerbus::bf16> token_of(const shape& of, const input& from,
                                                std::size_t token) {
@@ -341,23 +192,10 @@ inline std::span<const peerbus::bf16> token_of(const shape& of, const input& fro
 }
 
 /// What combine must give to the rank that put `mine` in.
+std::vector<peerbus::bf16> combined(const shape& of, const input& mine, encode_function encode);
 template <class Codec>
 std::vector<peerbus::bf16> combined(const shape& of, const input& mine) {
-  std::vector<peerbus::bf16> result;
-  for (std::size_t t = 0; t < mine.count; ++t) {
-    const row received = codec_of<Codec>::encode(token_of(of, mine, t));
-    for (std::size_t h = 0; h < of.hidden; ++h) {
-      float sum = 0;
-      for (std::size_t k = 0; k < of.top_k; ++k) {
-        const std::int64_t expert = mine.experts[t * of.top_k + k];
-        if (expert == -1) continue;
-        const auto output = apply(static_cast<std::size_t>(expert), h, received.values[h]);
-        sum = std::fma(mine.weights[t * of.top_k + k], widen(output), sum);
-      }
-      result.push_back(round(sum));
-    }
-  }
-  return result;
+  return combined(of, mine, codec_of<Codec>::encode);
 }
 
 }  // namespace oracle

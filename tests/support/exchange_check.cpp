@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#include "support/exchange_check.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/moe/config.hpp>
+
+#include "support/layout_oracle.hpp"
+#include "support/oracle.hpp"
+#include "support/ranks.hpp"
+
+namespace test {
+
+std::uint64_t hash(std::uint64_t before, std::span<const std::byte> bytes) {
+  for (const std::byte byte : bytes)
+    before = (before ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3U;
+  return before;
+}
+
+void expect_same_bytes(std::span<const std::byte> given, std::span<const std::byte> expected,
+                       const std::string& what) {
+  expect_equal(given.size(), expected.size(), what, ", number of bytes");
+  for (std::size_t i = 0; i < given.size(); ++i)
+    expect_equal(static_cast<int>(given[i]), static_cast<int>(expected[i]), what, ", byte ", i,
+                 " of ", given.size());
+}
+
+void expect_same_values(std::span<const float> given, std::span<const float> expected,
+                        const std::string& what) {
+  for (std::size_t h = 0; h < given.size(); ++h)
+    expect(oracle::round(given[h]) == oracle::round(expected[h]) &&
+               (given[h] == expected[h] || given[h] != given[h]),
+           what, ", channel ", h, " to decode to ", expected[h], ", not ", given[h]);
+}
+
+void expect_gap(const std::byte* from, std::size_t count, std::size_t bytes, std::byte expected,
+                const std::string& what) {
+  for (std::size_t i = 0; i < count * bytes; ++i)
+    expect_equal(static_cast<int>(from[i]), static_cast<int>(expected), what, ", byte ", i,
+                 " of the gap");
+}
+
+std::uint64_t check_combined(std::span<const peerbus::bf16> out,
+                             std::span<const peerbus::bf16> expected, std::size_t hidden,
+                             std::uint64_t hashed) {
+  expect_equal(out.size(), expected.size(), "values that combine gave");
+  for (std::size_t i = 0; i < out.size(); ++i)
+    expect_equal(out[i].bits, expected[i].bits, "combined token ", i / hidden, ", channel ",
+                 i % hidden);
+  return hash(hashed, std::as_bytes(out));
+}
+
+std::array<std::vector<std::byte>, peerbus::moe::max_attachments> attached_by(const scenario& from,
+                                                                              std::size_t rank) {
+  std::array<std::vector<std::byte>, peerbus::moe::max_attachments> made;
+  for (std::size_t a = 0; a < made.size(); ++a)
+    for (std::size_t t = 0; t < from.inputs[rank].count && from.attachments[a] != 0; ++t) {
+      const auto one = oracle::attachment_of(rank, t, a, from.attachments[a], from.seed);
+      made[a].insert(made[a].end(), one.begin(), one.end());
+    }
+  return made;
+}
+
+}  // namespace test
