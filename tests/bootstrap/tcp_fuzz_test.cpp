@@ -145,12 +145,15 @@ std::size_t peak_mib() {
   return 0;
 }
 
-/// What hostile bytes may cost. AddressSanitizer keeps what was freed for a while.
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::size_t most_mib = 700;
+#ifdef __clang__
+constexpr bool address_sanitizer = __has_feature(address_sanitizer);
+#elif defined(__SANITIZE_ADDRESS__)
+constexpr bool address_sanitizer = true;
 #else
-constexpr std::size_t most_mib = 48;
+constexpr bool address_sanitizer = false;
 #endif
+/// The most memory that hostile bytes may cost. AddressSanitizer keeps freed memory for a while.
+constexpr std::size_t most_mib = address_sanitizer ? 700 : 48;
 
 /// A call at `port` from an address of its own, as each leaves its port in use for a minute.
 /// Returns: an empty one if nobody takes it.

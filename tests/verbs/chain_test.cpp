@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -122,6 +123,7 @@ class narrow_device {
     ibv_qp_cap granted{};
     granted.max_send_sge = request_chain::most_pieces;
     granted.max_inline_data = most_inline;
+    std::construct_at(&queue);
     queue.open(queue_pair{&pair_}, number, 31, granted);
   }
   narrow_device(const narrow_device&) = delete;
@@ -139,7 +141,7 @@ class narrow_device {
   std::size_t room;
   std::vector<ibv_send_wr> taken;
   union {
-    send_queue queue{};
+    send_queue queue;
   };
 
  private:
