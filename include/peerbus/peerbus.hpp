@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-/// Everything that needs nothing but Linux and the threads library.
+/// What a program needs that starts its own ranks. Not here, so that nobody else parses them:
+/// ranks that a launcher starts (<peerbus/bootstrap/environment.hpp>, <peerbus/bootstrap/tcp.hpp>),
+/// transports chosen at run time (<peerbus/transport/any_transport.hpp>), the names of other
+/// libraries (<peerbus/compat/...>), and what needs a library (verbs, topology).
 
-#include <peerbus/bootstrap/environment.hpp>   // IWYU pragma: export
 #include <peerbus/bootstrap/local.hpp>         // IWYU pragma: export
 #include <peerbus/bootstrap/threads.hpp>       // IWYU pragma: export
 #include <peerbus/codec/bf16.hpp>              // IWYU pragma: export

@@ -32,6 +32,7 @@ class rank_group {
  public:
   rank_group(const rank_group&) = delete;
   rank_group& operator=(const rank_group&) = delete;
+  virtual ~rank_group() = default;
 
   [[nodiscard]] rank_id rank() const noexcept { return boot_->rank(); }
   [[nodiscard]] std::size_t size() const noexcept { return boot_->size(); }
@@ -64,7 +65,6 @@ class rank_group {
 
  protected:
   rank_group(bootstrap& boot, communicator_options options);
-  virtual ~rank_group() = default;
 
   void poison(std::string_view reason);
   /// Does `collective` and poisons the group if that leaves the ranks out of step. What all ranks

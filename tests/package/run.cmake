@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Uses peerbus as a stranger would, WAY = find_package, add_subdirectory, include_path, topology or
-# verbs (the first two, with that part): builds the consumer from scratch in WORK_DIR and runs it.
+# Uses peerbus as a stranger would, WAY = find_package, add_subdirectory, include_path, compiled (with
+# that target), topology or verbs (the first two, with that part): builds the consumer from scratch in WORK_DIR and runs it.
 # CMakeLists.txt says which variables it takes.
 
 set(consumers "${SOURCE_DIR}/tests/package")
@@ -36,6 +36,9 @@ elseif(WAY MATCHES "^(topology|verbs)$")
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
   build_and_run_consumer(part "-DPART=${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
   build_and_run_consumer(part "-DPART=${WAY}" "-DPEERBUS_SOURCE=${SOURCE_DIR}")
+elseif(WAY STREQUAL "compiled")
+  run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
+  build_and_run_consumer(compiled "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
 elseif(WAY STREQUAL "add_subdirectory")
   build_and_run_consumer("${WAY}" "-DPEERBUS_SOURCE=${SOURCE_DIR}")
 elseif(WAY STREQUAL "include_path")
@@ -46,5 +49,5 @@ elseif(WAY STREQUAL "include_path")
   run("${WORK_DIR}/consumer")
   run("${COMPILER}" -std=c++2b -fsyntax-only -I "${SOURCE_DIR}/include" ${sources})
 else()
-  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, topology or verbs")
+  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, topology or verbs")
 endif()

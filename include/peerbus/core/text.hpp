@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <peerbus/core/compiled.hpp>
 
@@ -25,15 +25,21 @@ struct text_part {
   };
   void (*append)(std::string& out, const void* object) = nullptr;
 
-  text_part(std::string_view value) noexcept : what{kind::text}, text{value} {}
-  text_part(const char* value) noexcept : what{kind::text}, text{value} {}
-  text_part(const std::string& value) noexcept : what{kind::text}, text{value} {}
-  text_part(std::unsigned_integral auto value) noexcept : what{kind::natural}, natural{value} {}
-  text_part(std::signed_integral auto value) noexcept : what{kind::integer}, integer{value} {}
-  text_part(std::floating_point auto value) noexcept : what{kind::real}, real{value} {}
+  explicit(false) text_part(std::string_view value) noexcept : what{kind::text}, text{value} {}
+  explicit(false) text_part(const char* value) noexcept : what{kind::text}, text{value} {}
+  explicit(false) text_part(const std::string& value) noexcept : what{kind::text}, text{value} {}
+  // Overloads rather than a template, which would cost every caller more time to compile.
+  explicit(false) text_part(unsigned value) noexcept : what{kind::natural}, natural{value} {}
+  explicit(false) text_part(unsigned long value) noexcept : what{kind::natural}, natural{value} {}
+  explicit(false) text_part(unsigned long long value) noexcept
+      : what{kind::natural}, natural{value} {}
+  explicit(false) text_part(int value) noexcept : what{kind::integer}, integer{value} {}
+  explicit(false) text_part(long value) noexcept : what{kind::integer}, integer{value} {}
+  explicit(false) text_part(long long value) noexcept : what{kind::integer}, integer{value} {}
+  explicit(false) text_part(double value) noexcept : what{kind::real}, real{value} {}
   template <class T>
-    requires requires(std::string& out, const T& value) { append_text(out, value); }
-  text_part(const T& value) noexcept
+    requires std::is_class_v<T>
+  explicit(false) text_part(const T& value) noexcept
       : what{kind::object}, object{&value}, append{[](std::string& out, const void* it) {
           append_text(out, *static_cast<const T*>(it));
         }} {}

@@ -108,10 +108,12 @@ class dispatch_plan {
   [[nodiscard]] const row_place& place_of(copy_number copy) const noexcept { return places_[copy]; }
 
   /// First rows of what came from each source rank to a block of this rank, and the row after the
-  /// last: [ranks + 1].
+  /// last: [ranks + 1]. The number behind them is the first row of the next block, or `end()`.
   [[nodiscard]] std::span<const std::uint32_t> arrivals(std::size_t local_block) const noexcept {
     return std::span{arrivals_}.subspan(local_block * (ranks_ + 1), ranks_ + 1);
   }
+  /// Number of rows that arrive at this rank, without gaps.
+  [[nodiscard]] std::size_t arrived() const noexcept { return arrived_; }
   /// Where the rows of this rank's last block end, gaps included.
   [[nodiscard]] std::uint32_t end() const noexcept { return end_; }
   [[nodiscard]] const expert_placement& placement() const noexcept { return experts_; }
@@ -151,6 +153,7 @@ class dispatch_plan {
   std::size_t ranks_;
   std::size_t tokens_ = 0;
   std::size_t counted_tokens_ = 0;
+  std::size_t arrived_ = 0;
   std::uint32_t end_ = 0;
   std::vector<std::uint32_t> owners_;  ///< of each expert; spares a division per slot
   std::vector<std::uint32_t> counts_;

@@ -42,11 +42,10 @@ class row_block {
     std::span<std::byte* const> homes{};  ///< the same of all ranks, if outputs lie at home
   };
 
-  /// `arrivals`: the first row from each source rank, and the row after the last; `next` the first
-  /// row of the next block.
-  row_block(Codec codec, memory at, std::span<const std::uint32_t> arrivals,
-            std::uint32_t next) noexcept
-      : codec_{codec}, at_{at}, arrivals_{arrivals}, next_{next} {}
+  /// `arrivals`: the first row from each source rank, and the row after the last. The number behind
+  /// the span is the first row of the next block.
+  row_block(Codec codec, memory at, std::span<const std::uint32_t> arrivals) noexcept
+      : codec_{codec}, at_{at}, arrivals_{arrivals} {}
 
   [[nodiscard]] std::size_t hidden() const noexcept { return at_.map->hidden; }
   /// How many rows arrived.
@@ -54,7 +53,9 @@ class row_block {
   /// The number of the first row among all rows of this rank, gaps included.
   [[nodiscard]] std::size_t first_row() const noexcept { return arrivals_.front(); }
   /// Rows up to the next block: those that arrived and the gap behind them.
-  [[nodiscard]] std::size_t padded_count() const noexcept { return next_ - first_row(); }
+  [[nodiscard]] std::size_t padded_count() const noexcept {
+    return *(arrivals_.data() + arrivals_.size()) - first_row();
+  }
 
   /// All rows as the codec's elements: [count, row_bytes(hidden) / sizeof(element)], no gaps.
   [[nodiscard]] std::span<const element> rows() const noexcept {
@@ -138,7 +139,6 @@ class row_block {
   [[no_unique_address]] Codec codec_;
   memory at_;
   std::span<const std::uint32_t> arrivals_;
-  std::uint32_t next_;
 };
 
 }  // namespace peerbus::moe

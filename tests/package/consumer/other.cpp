@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include <peerbus/peerbus.hpp>
@@ -30,4 +31,14 @@ float first_values_through_codecs(std::span<const peerbus::bf16> token) {
          first_value_through<peerbus::codec::fp8_e4m3_per_128_f32>(token) +
          first_value_through<peerbus::codec::fp8_e4m3_per_128_rounded_f32>(token) +
          first_value_through<peerbus::codec::fp8_e4m3_per_128_ue8m0>(token);
+}
+
+bool window_of_another_unit(peerbus::communicator<peerbus::loopback>& comm) {
+  auto window = comm.make_window(64, 1);
+  const std::array<std::uint64_t, 1> sent{42};
+  const auto me = comm.rank();
+  peerbus::check(window.put_signal(me, 0, sent, peerbus::signal_id{0}, 1), "putting");
+  peerbus::check(window.wait(peerbus::signal_id{0}, 1, comm.default_deadline(), me), "waiting");
+  comm.barrier();
+  return window.local<std::uint64_t>()[0] == 42;
 }

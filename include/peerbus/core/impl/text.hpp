@@ -17,7 +17,9 @@ PEERBUS_INLINE std::string join(const text_part* parts, std::size_t count) {
       case text_part::kind::natural: out += std::to_string(part->natural); break;
       case text_part::kind::integer: out += std::to_string(part->integer); break;
       case text_part::kind::real: out += std::to_string(part->real); break;
-      case text_part::kind::object: part->append(out, part->object); break;
+      case text_part::kind::object:
+        if (part->append != nullptr) part->append(out, part->object);
+        break;
     }
   }
   return out;

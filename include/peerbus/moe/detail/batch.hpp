@@ -91,14 +91,12 @@ class batch {
     number = before_.number;
   }
 
-  /// Makes the views of what arrived; zeroes gaps if the layout wants that.
+  /// Returns the views of what arrived; zeroes gaps if the layout wants that. `memory` is the same
+  /// in each call, so that views which see the plan's arrivals are made in the first.
   [[nodiscard]] received_type publish(const void* exchange, Codec codec,
                                       typename row_block<Codec>::memory memory) noexcept {
-    const auto block = [&](std::size_t b, std::uint32_t next) noexcept {
-      return row_block<Codec>{codec, memory, plan.arrivals(b), next};
-    };
     if constexpr (by_rank) {
-      const row_block<Codec> rows = block(0, plan.end());
+      const row_block<Codec> rows{codec, memory, plan.arrivals(0)};
       index_uses(rows, *memory.map, memory.local);
       return received_tokens<Codec>{ticket{number, exchange},
                                     rows,
@@ -106,19 +104,16 @@ class batch {
                                     {starts_, {uses_.get(), most_uses_}}};
     } else {
       const std::size_t local = plan.placement().count(rank_);
-      std::size_t arrived = 0;
-      views_.clear();
-      for (std::size_t e = 0; e < local; ++e) {
-        const std::uint32_t next = e + 1 < local ? plan.arrivals(e + 1).front() : plan.end();
-        views_.emplace_back(plan.placement().first(rank_) + e, block(e, next));
-        arrived += views_.back().count();
-        if (plan.geometry().zero_gaps) zero_gap(views_.back(), *memory.map, memory.local);
-      }
+      for (std::size_t e = views_.size(); e < local; ++e)
+        views_.emplace_back(plan.placement().first(rank_) + e,
+                            row_block<Codec>{codec, memory, plan.arrivals(e)});
+      if (plan.geometry().zero_gaps)
+        for (const auto& rows : views_) zero_gap(rows, *memory.map, memory.local);
       using element = typename Codec::element;
       const std::size_t bytes = plan.end() * memory.map->format.row_bytes;
       return received<Codec>{ticket{number, exchange},
                              views_,
-                             arrived,
+                             plan.arrived(),
                              {reinterpret_cast<const element*>(memory.local + memory.map->rows),
                               bytes / sizeof(element)}};
     }

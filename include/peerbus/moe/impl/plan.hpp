@@ -36,7 +36,7 @@ PEERBUS_INLINE dispatch_plan::dispatch_plan(const exchange_config& config,
       next_(counts_.size()),
       seen_block_(counts_.size()),
       seen_expert_(config.experts),
-      arrivals_(geometry.blocks.count(rank) * (ranks + 1)),
+      arrivals_(geometry.blocks.count(rank) * (ranks + 1) + 1),
       places_(config.max_tokens * geometry.copies_per_token),
       factors_(places_.size(), 1.0F),
       slots_(config.max_tokens * config.top_k),
@@ -107,38 +107,45 @@ void dispatch_plan::place_blocks(const count_table& counts) noexcept {
     for (std::size_t b = 0; b < blocks; ++b) totals[b] += theirs[b];
   }
   // Then the rows of lower blocks of the same rank.
+  const bool gapless = geometry_.block_rows == 0 && geometry_.alignment == 1;
   const block_geometry geometry = geometry_;
   std::size_t b = 0;
   for (const rank_id owner : all_ranks{ranks_}) {
     std::uint32_t begin = 0;
-    for (const std::size_t end = b + geometry.blocks.count(owner); b < end; ++b) {
+    const std::size_t end = b + geometry.blocks.count(owner);
+    if (gapless)
+      for (; b < end; begin += totals[b++]) next[b] += begin;
+    for (; b < end; ++b) {
       next[b] += begin;
       begin = geometry.next_block(begin, totals[b]);
     }
-    if (owner == rank_) end_ = begin;
   }
 }
 
 template <class Count>
 void dispatch_plan::place_arrivals(const count_table& counts) noexcept {
   const block_geometry geometry = geometry_;
-  const std::size_t first = geometry.blocks.first(rank_);
   const std::size_t local = geometry.blocks.count(rank_);
-  const std::size_t width = ranks_ + 1;
-  std::uint32_t* const arrivals = arrivals_.data();
-  for (const rank_id source : all_ranks{ranks_}) {
-    const Count* const theirs = counts_of<Count>(counts, source) + first;
-    for (std::size_t b = 0; b < local; ++b) arrivals[b * width + source.index()] = theirs[b];
-  }
+  const std::byte* const first =
+      counts.first + geometry.blocks.first(rank_) * sizeof(Count);  // of rank 0
+  const std::size_t ranks = ranks_;
+  std::uint32_t* next = arrivals_.data();
+  std::size_t arrived = 0;
   std::uint32_t begin = 0;
   for (std::size_t b = 0; b < local; ++b) {
     std::uint32_t row = begin;
-    std::uint32_t* const block = arrivals + b * width;
-    for (std::size_t source = 0; source + 1 < width; ++source)
-      row += std::exchange(block[source], row);
-    block[width - 1] = row;
+    const std::byte* of_source = first + b * sizeof(Count);
+    for (std::size_t source = 0; source < ranks; ++source, of_source += counts.stride) {
+      *next++ = row;
+      row += *reinterpret_cast<const Count*>(of_source);
+    }
+    *next++ = row;
+    arrived += row - begin;
     begin = geometry.next_block(begin, row - begin);
   }
+  *next = begin;
+  arrived_ = arrived;
+  end_ = begin;
 }
 
 template <class Count>
