@@ -12,6 +12,7 @@
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+// NOLINTBEGIN(bugprone-macro-parentheses): an argument is a keyword or nothing, the other a type.
 #define PEERBUS_INSTANCES(extern_or_empty, Transport)                                     \
   extern_or_empty template class peerbus::communicator<Transport>;                        \
   extern_or_empty template class peerbus::moe::exchange<Transport, peerbus::codec::bf16>; \
@@ -19,6 +20,7 @@
                                                         peerbus::codec::int8_per_token>;  \
   extern_or_empty template class peerbus::moe::exchange<Transport,                        \
                                                         peerbus::codec::fp8_e4m3_per_128_f32>
+// NOLINTEND(bugprone-macro-parentheses)
 
 PEERBUS_INSTANCES(extern, peerbus::loopback);
 PEERBUS_INSTANCES(extern, peerbus::unified_bus);
