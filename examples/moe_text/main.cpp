@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/peerbus.hpp>
 #if MOE_TEXT_VERBS
 #include <peerbus/bootstrap/tcp.hpp>
