@@ -19,7 +19,7 @@ struct tcp_settings {
   /// Where rank 0 listens until all have come. Groups that run at the same time need different
   /// ones.
   std::uint16_t port = 29500;
-  /// What only members of the group know, the same on all ranks: at least 16 bytes that cannot be
+  /// The secret of the group, the same on all ranks: at least 16 bytes that cannot be
   /// guessed. Without one, only a loopback address is accepted.
   std::string secret;
 };

@@ -32,7 +32,7 @@ namespace peerbus {
 
 namespace detail {
 
-/// What a rank has once it has met the others.
+/// The connections and the page of states of a rank that has met the others.
 struct met_ranks {
   state_page states;
   std::unique_ptr<star> connections;

@@ -76,8 +76,8 @@ class descriptor_room {
   std::optional<rlimit> before_;
 };
 
-/// What is the rank's own of the connections made so far. Any copy of an end that stayed open would
-/// hide that its owner has died.
+/// Returns the ends that belong to `rank` and closes the other ends of the connections made so far.
+/// A copy of an end that stayed open would hide that its owner has died.
 inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<unique_fd>& hub_ends,
                                               unique_fd& spoke_end) noexcept {
   if (rank.index() == 0) return std::make_unique<hub>(std::move(hub_ends));
@@ -85,8 +85,8 @@ inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<unique_f
   return std::make_unique<spoke>(std::move(spoke_end));
 }
 
-/// What a child does with its life. The status goes to `_exit`: nothing of the parent's that the
-/// child has a copy of is destroyed or flushed twice.
+/// Runs `body` as a rank in a child process and ends the process. The status goes to `_exit`:
+/// nothing of the parent's that the child has a copy of is destroyed or flushed twice.
 [[noreturn]] inline void live_as_rank(rank_body body, rank_id rank, std::size_t size,
                                       const run_options& options, const state_page& states,
                                       std::unique_ptr<star> connections) noexcept {
@@ -140,7 +140,7 @@ PEERBUS_INLINE int run_processes(std::size_t n, rank_body body, const run_option
   children ranks{states.words()};
   ranks.reserve(n);
   const pid_t parent = ::getpid();
-  // What is buffered here would be written by every child again.
+  // Every child would write again whatever is still buffered here.
   std::cout.flush();
   std::fflush(nullptr);
 

@@ -39,7 +39,7 @@ namespace peerbus {
 
 namespace detail {
 
-/// What a rank has once it has met the others over TCP.
+/// The connections and the news of a rank that has met the others over TCP.
 struct met_over_tcp {
   std::shared_ptr<tcp_news> news;
   std::unique_ptr<star> connections;

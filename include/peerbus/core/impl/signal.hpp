@@ -39,7 +39,7 @@ PEERBUS_INLINE errc signal_word::wait_slowly(std::uint64_t target, deadline unti
     const bool is_last_look = until.expired();
     if (is_last_look || next_check.expired()) {
       const errc found = health();
-      // What the peer raised before it died still counts.
+      // A value that the peer raised before it died still counts.
       if (found != errc::ok) return value() >= target ? errc::ok : found;
       if (is_last_look) return value() >= target ? errc::ok : errc::timed_out;
       next_check = deadline::after(thresholds.check_interval);

@@ -16,7 +16,7 @@
 
 namespace peerbus::moe::detail {
 
-/// What a codec makes of tokens of one size, in numbers.
+/// The sizes that a codec gives to tokens of one `hidden`.
 struct codec_facts {
   std::string_view name;
   std::size_t hidden_multiple;
@@ -35,7 +35,7 @@ struct codec_facts {
 /// How many rows a layout keeps room for.
 enum class block_shape : std::uint8_t { compact, padded, by_rank };
 
-/// What a layout is, without its type.
+/// A layout in numbers, without its type.
 struct layout_facts {
   std::string_view name;
   block_shape shape;
