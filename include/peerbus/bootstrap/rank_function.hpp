@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
 #include <type_traits>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -25,10 +26,10 @@ template <rank_function F>
 [[nodiscard]] auto returning_status(F& function) noexcept {
   return [&function](bootstrap& boot) -> int {
     if constexpr (std::is_void_v<std::invoke_result_t<F&, bootstrap&>>) {
-      function(boot);
+      std::invoke(function, boot);
       return 0;
     } else {
-      return function(boot);
+      return std::invoke(function, boot);
     }
   };
 }
