@@ -10,3 +10,7 @@
 #else
 #define PEERBUS_INLINE inline
 #endif
+
+/// PEERBUS_INLINE for the control path: optimised for size, as such functions run seldom, while
+/// every translation unit that uses them pays for their optimisation.
+#define PEERBUS_CONTROL_PATH [[gnu::cold]] PEERBUS_INLINE

@@ -52,7 +52,7 @@ class children {
 
   /// Waits for all. After the first that did not end in good order the others get `grace`.
   /// Returns: the worst exit status, 128 + signal for killed ones.
-  int wait(std::chrono::milliseconds grace) {
+  [[gnu::cold]] int wait(std::chrono::milliseconds grace) {
     auto until = deadline::never();
     bool all_watched = true;
     for (const child& one : all_) all_watched = all_watched && one.handle;
@@ -113,7 +113,7 @@ class children {
     judge(rank, got > 0, status);
   }
 
-  void judge(rank_id rank, bool known, int status) noexcept {
+  [[gnu::cold]] void judge(rank_id rank, bool known, int status) noexcept {
     // order: acquire; pairs with the release in `membership::announce`.
     const auto said =
         static_cast<rank_state>(states_[rank.index()].load(std::memory_order_acquire));

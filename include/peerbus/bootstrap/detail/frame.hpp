@@ -79,7 +79,7 @@ class frame_reader {
       : most_body_bytes_{most_body_bytes}, most_fds_{most_fds} {}
 
   /// Reads what is there.
-  [[nodiscard]] status step(int socket) {
+  [[gnu::cold, nodiscard]] status step(int socket) {
     for (;;) {
       if (const auto now = enter_stage(); now != status::more) return now;
       const std::span<std::byte> target = next_target();
@@ -208,7 +208,7 @@ class frame_writer {
       : bytes_{bytes}, fds_{fds} {}
 
   /// Writes what the socket takes. After `failed`, errno says why.
-  [[nodiscard]] status step(int socket) noexcept {
+  [[gnu::cold, nodiscard]] status step(int socket) noexcept {
     while (sent_ < bytes_.size() || sent_fds_ < fds_.size()) {
       if (const ssize_t put = send_some(socket); put < 0) {
         if (errno == EINTR) continue;

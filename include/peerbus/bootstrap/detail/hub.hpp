@@ -42,8 +42,10 @@ class hub final : public star {
   explicit hub(std::vector<unique_fd> spokes, carries what = carries::descriptors)
       : spokes_{std::move(spokes)}, carries_{what} {}
 
-  std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
-                                      const membership& members, idle_work& idle) override {
+  [[gnu::cold]] std::vector<contribution> allgather(contribution mine, deadline until,
+                                                    std::string_view doing,
+                                                    const membership& members,
+                                                    idle_work& idle) override {
     doing = doing.substr(0, most_text_bytes);
     if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
     broken_ = "interrupted";
@@ -65,9 +67,9 @@ class hub final : public star {
     bool here = false;
   };
 
-  std::optional<failure> try_allgather(std::vector<contribution>& given, deadline until,
-                                       std::string_view doing, const membership& members,
-                                       idle_work& idle) {
+  [[gnu::cold]] std::optional<failure> try_allgather(std::vector<contribution>& given,
+                                                     deadline until, std::string_view doing,
+                                                     const membership& members, idle_work& idle) {
     try {
       constexpr auto most = bootstrap::max_contribution_bytes;
       if (given[0].bytes.size() > most)
@@ -82,9 +84,9 @@ class hub final : public star {
     }
   }
 
-  std::optional<failure> collect(std::vector<contribution>& given, deadline until,
-                                 std::string_view doing, const membership& members,
-                                 idle_work& idle) {
+  [[gnu::cold]] std::optional<failure> collect(std::vector<contribution>& given, deadline until,
+                                               std::string_view doing, const membership& members,
+                                               idle_work& idle) {
     const auto span = until.remaining();
     std::vector<seat> seats;
     // All are watched to the end, also those that have given: they may die meanwhile.
@@ -150,8 +152,8 @@ class hub final : public star {
     return std::nullopt;
   }
 
-  std::optional<failure> take_seat(seat& from, contribution& given, std::string_view doing,
-                                   rank_id peer) const {
+  [[gnu::cold]] std::optional<failure> take_seat(seat& from, contribution& given,
+                                                 std::string_view doing, rank_id peer) const {
     frame said = from.reader.take();
     if (said.header.kind == static_cast<std::uint32_t>(frame_kind::refuse))
       return told_failure(said);
@@ -167,8 +169,9 @@ class hub final : public star {
 
   /// A rank that dies here has given its part: the others get the result all the same, and learn
   /// of the death when they next wait.
-  std::optional<failure> distribute(const std::vector<contribution>& given, deadline until,
-                                    std::string_view doing, idle_work& idle) {
+  [[gnu::cold]] std::optional<failure> distribute(const std::vector<contribution>& given,
+                                                  deadline until, std::string_view doing,
+                                                  idle_work& idle) {
     // A result that is complete is not withheld for a deadline that passed just now.
     constexpr std::chrono::seconds least{1};
     const auto patience = until.remaining() < least ? deadline::after(least) : until;

@@ -57,8 +57,10 @@ class spoke final : public star {
   explicit spoke(unique_fd hub, carries what = carries::descriptors) noexcept
       : hub_{std::move(hub)}, carries_{what} {}
 
-  std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
-                                      const membership& members, idle_work& idle) override {
+  [[gnu::cold]] std::vector<contribution> allgather(contribution mine, deadline until,
+                                                    std::string_view doing,
+                                                    const membership& members,
+                                                    idle_work& idle) override {
     doing = doing.substr(0, most_text_bytes);
     if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
     // Until it has gone well: an exception from elsewhere leaves the stream out of step too.
@@ -74,9 +76,10 @@ class spoke final : public star {
   }
 
  private:
-  std::optional<failure> try_allgather(const contribution& mine, std::vector<contribution>& given,
-                                       deadline until, std::string_view doing,
-                                       const membership& members, idle_work& idle) {
+  [[gnu::cold]] std::optional<failure> try_allgather(const contribution& mine,
+                                                     std::vector<contribution>& given,
+                                                     deadline until, std::string_view doing,
+                                                     const membership& members, idle_work& idle) {
     constexpr auto most = bootstrap::max_contribution_bytes;
     if (mine.bytes.size() > most)
       return give_up(too_many_bytes(doing, members.rank(), mine.bytes.size(), most), false);
@@ -105,9 +108,9 @@ class spoke final : public star {
 
   /// Sends and receives until there is an answer (empty), or says why there is none. Reads while
   /// it sends: rank 0 may refuse before it has read everything.
-  std::optional<failure> exchange(frame_writer& writer, frame_reader& reader, deadline until,
-                                  std::string_view doing, const membership& members,
-                                  idle_work& idle) {
+  [[gnu::cold]] std::optional<failure> exchange(frame_writer& writer, frame_reader& reader,
+                                                deadline until, std::string_view doing,
+                                                const membership& members, idle_work& idle) {
     const auto span = until.remaining();
     // Rank 0 gives up at `until` and says whom it missed; only if it is away this rank has to.
     constexpr std::chrono::seconds head_start{1};

@@ -59,25 +59,26 @@ struct met_ranks {
 
 }  // namespace detail
 
-PEERBUS_INLINE environment_bootstrap::environment_bootstrap(const launch_settings& settings,
-                                                            deadline until)
+PEERBUS_CONTROL_PATH environment_bootstrap::environment_bootstrap(const launch_settings& settings,
+                                                                  deadline until)
     : environment_bootstrap{settings, until, detail::met_ranks::at(settings, until)} {}
 
-PEERBUS_INLINE environment_bootstrap environment_bootstrap::from_environment(deadline until) {
+PEERBUS_CONTROL_PATH environment_bootstrap environment_bootstrap::from_environment(deadline until) {
   return environment_bootstrap{detail::read_launch_settings(), until};
 }
 
-PEERBUS_INLINE bool environment_bootstrap::launched() noexcept {
+PEERBUS_CONTROL_PATH bool environment_bootstrap::launched() noexcept {
   return detail::find_launcher() != nullptr;
 }
 
-PEERBUS_INLINE environment_bootstrap::~environment_bootstrap() {
+PEERBUS_CONTROL_PATH environment_bootstrap::~environment_bootstrap() {
   const bool unwinding = std::uncaught_exceptions() > exceptions_before_;
   members()->announce(unwinding ? members()->end_by_exception() : rank_state::left);
 }
 
-PEERBUS_INLINE environment_bootstrap::environment_bootstrap(const launch_settings& settings,
-                                                            deadline until, detail::met_ranks met)
+PEERBUS_CONTROL_PATH environment_bootstrap::environment_bootstrap(const launch_settings& settings,
+                                                                  deadline until,
+                                                                  detail::met_ranks met)
     : star_bootstrap{rank_id{settings.rank}, settings.size, met.states, std::move(met.connections)},
       local_rank_{settings.local_rank} {
   try {

@@ -121,7 +121,7 @@ inline void die_with_parent(pid_t parent) noexcept {
 }
 
 inline void refuse_lost_statuses() {
-  struct sigaction action{};
+  struct sigaction action {};
   if (::sigaction(SIGCHLD, nullptr, &action) == 0 &&
       ((action.sa_flags & SA_NOCLDWAIT) != 0 ||
        ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN)))
@@ -130,7 +130,7 @@ inline void refuse_lost_statuses() {
                 "expects the default action or a handler"};
 }
 
-PEERBUS_INLINE int run_processes(std::size_t n, rank_body body, const run_options& options) {
+PEERBUS_CONTROL_PATH int run_processes(std::size_t n, rank_body body, const run_options& options) {
   refuse_empty_world(n, "run_local");
   refuse_lost_statuses();
   const descriptor_room room{n};

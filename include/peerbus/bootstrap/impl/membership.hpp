@@ -28,8 +28,9 @@
 
 namespace peerbus {
 
-PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word* states,
-                                      std::shared_ptr<void> owner, std::vector<unique_fd> processes)
+PEERBUS_CONTROL_PATH membership::membership(rank_id rank, std::size_t size, state_word* states,
+                                            std::shared_ptr<void> owner,
+                                            std::vector<unique_fd> processes)
     : rank_{rank},
       size_{size},
       states_{states},
@@ -40,36 +41,36 @@ PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word
   for (const rank_id peer : all_ranks{size_}) watch(peer);
 }
 
-PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word* states,
-                                      const std::shared_ptr<membership_news>& news)
+PEERBUS_CONTROL_PATH membership::membership(rank_id rank, std::size_t size, state_word* states,
+                                            const std::shared_ptr<membership_news>& news)
     : membership{rank, size, states, news, {}} {
   news_ = news.get();
 }
 
-PEERBUS_INLINE void membership::announce(rank_state state) noexcept {
+PEERBUS_CONTROL_PATH void membership::announce(rank_state state) noexcept {
   if (announce(states_[rank_.index()], state) && news_ != nullptr) news_->tell(state);
 }
 
-PEERBUS_INLINE bool membership::announce(state_word& word, rank_state state) noexcept {
+PEERBUS_CONTROL_PATH bool membership::announce(state_word& word, rank_state state) noexcept {
   auto expected = static_cast<std::uint32_t>(rank_state::running);
   // order: release; pairs with the acquire in `said_by`: who sees `left` sees all signals before.
   return word.compare_exchange_strong(expected, static_cast<std::uint32_t>(state),
                                       std::memory_order_release, std::memory_order_relaxed);
 }
 
-PEERBUS_INLINE rank_state membership::state(rank_id peer) const noexcept {
+PEERBUS_CONTROL_PATH rank_state membership::state(rank_id peer) const noexcept {
   notice_ended();
   return noticed(peer);
 }
 
-PEERBUS_INLINE std::optional<rank_id> membership::first_failed() const noexcept {
+PEERBUS_CONTROL_PATH std::optional<rank_id> membership::first_failed() const noexcept {
   notice_ended();
   for (const rank_id peer : all_ranks{size_})
     if (peer != rank_ && noticed(peer) == rank_state::failed) return peer;
   return std::nullopt;
 }
 
-PEERBUS_INLINE errc membership::health(std::optional<rank_id> awaited) const noexcept {
+PEERBUS_CONTROL_PATH errc membership::health(std::optional<rank_id> awaited) const noexcept {
   notice_ended();
   bool anybody_left = size_ == 1;
   for (const rank_id peer : all_ranks{size_}) {
@@ -85,11 +86,11 @@ PEERBUS_INLINE errc membership::health(std::optional<rank_id> awaited) const noe
   return anybody_left || awaited == rank_ ? errc::ok : errc::peer_dead;
 }
 
-PEERBUS_INLINE rank_state membership::end_by_exception() const noexcept {
+PEERBUS_CONTROL_PATH rank_state membership::end_by_exception() const noexcept {
   return told_of_death_.load(std::memory_order_relaxed) ? rank_state::followed : rank_state::failed;
 }
 
-PEERBUS_INLINE std::string membership::fate(rank_id peer) const {
+PEERBUS_CONTROL_PATH std::string membership::fate(rank_id peer) const {
   const auto now = state(peer);
   const char* what = now == rank_state::running            ? " runs"
                      : now == rank_state::left             ? " left"
@@ -100,13 +101,13 @@ PEERBUS_INLINE std::string membership::fate(rank_id peer) const {
   return detail::concat(peer, what);
 }
 
-PEERBUS_INLINE std::string membership::describe_missing() const {
+PEERBUS_CONTROL_PATH std::string membership::describe_missing() const {
   std::string causes = describe(false);
   return causes.empty() ? describe(true) : causes;
 }
 
-PEERBUS_INLINE bool membership::ends_within(rank_id peer,
-                                            std::chrono::milliseconds patience) const noexcept {
+PEERBUS_CONTROL_PATH bool membership::ends_within(
+    rank_id peer, std::chrono::milliseconds patience) const noexcept {
   if (news_ != nullptr) return news_->ends_within(peer, patience);
   const unique_fd& process = processes_[peer.index()];
   if (!process) return false;
@@ -121,7 +122,7 @@ PEERBUS_INLINE bool membership::ends_within(rank_id peer,
   return true;
 }
 
-PEERBUS_INLINE std::string membership::describe(bool followers_too) const {
+PEERBUS_CONTROL_PATH std::string membership::describe(bool followers_too) const {
   constexpr std::size_t most = 8;
   std::string text;
   std::size_t missing = 0;
@@ -136,11 +137,11 @@ PEERBUS_INLINE std::string membership::describe(bool followers_too) const {
   return text;
 }
 
-PEERBUS_INLINE bool membership::followed(rank_id peer) const noexcept {
+PEERBUS_CONTROL_PATH bool membership::followed(rank_id peer) const noexcept {
   return said_by(peer) == rank_state::followed;
 }
 
-PEERBUS_INLINE void membership::watch(rank_id peer) {
+PEERBUS_CONTROL_PATH void membership::watch(rank_id peer) {
   const unique_fd& process = processes_[peer.index()];
   if (!process) return;
   if (!watched_) watched_.reset(::epoll_create1(EPOLL_CLOEXEC));
@@ -151,7 +152,7 @@ PEERBUS_INLINE void membership::watch(rank_id peer) {
     throw detail::system_failure(detail::concat("watching the process of ", peer), errno);
 }
 
-PEERBUS_INLINE void membership::notice_ended() const noexcept {
+PEERBUS_CONTROL_PATH void membership::notice_ended() const noexcept {
   if (news_ != nullptr) news_->look();
   if (!watched_) return;
   std::array<epoll_event, 16> events;
@@ -167,7 +168,7 @@ PEERBUS_INLINE void membership::notice_ended() const noexcept {
   }
 }
 
-PEERBUS_INLINE rank_state membership::noticed(rank_id peer) const noexcept {
+PEERBUS_CONTROL_PATH rank_state membership::noticed(rank_id peer) const noexcept {
   // order: acquire; pairs with the releases in `notice_ended` and `ends_within`.
   const bool ended = ended_[peer.index()].load(std::memory_order_acquire);
   const auto said = said_by(peer);
@@ -176,7 +177,7 @@ PEERBUS_INLINE rank_state membership::noticed(rank_id peer) const noexcept {
   return bad ? rank_state::failed : said;
 }
 
-PEERBUS_INLINE rank_state membership::said_by(rank_id peer) const noexcept {
+PEERBUS_CONTROL_PATH rank_state membership::said_by(rank_id peer) const noexcept {
   // order: acquire; pairs with the release in `announce`.
   return static_cast<rank_state>(states_[peer.index()].load(std::memory_order_acquire));
 }

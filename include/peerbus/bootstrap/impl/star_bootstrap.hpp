@@ -26,22 +26,22 @@
 
 namespace peerbus::detail {
 
-PEERBUS_INLINE star_bootstrap::star_bootstrap(rank_id rank, std::size_t size,
-                                              const state_page& states,
-                                              std::unique_ptr<star> connections)
+PEERBUS_CONTROL_PATH star_bootstrap::star_bootstrap(rank_id rank, std::size_t size,
+                                                    const state_page& states,
+                                                    std::unique_ptr<star> connections)
     : star_{std::move(connections)} {
   set_members(std::make_shared<membership>(rank, size, states.words(), states.memory(),
                                            std::vector<unique_fd>{}));
 }
 
-PEERBUS_INLINE star_bootstrap::~star_bootstrap() = default;
+PEERBUS_CONTROL_PATH star_bootstrap::~star_bootstrap() = default;
 
-PEERBUS_INLINE std::vector<bootstrap::contribution> star_bootstrap::allgather(
+PEERBUS_CONTROL_PATH std::vector<bootstrap::contribution> star_bootstrap::allgather(
     contribution mine, deadline until, std::string_view doing) {
   return star_->allgather(std::move(mine), until, doing, *members(), *idle());
 }
 
-PEERBUS_INLINE void star_bootstrap::meet(const state_page& states, deadline until) {
+PEERBUS_CONTROL_PATH void star_bootstrap::meet(const state_page& states, deadline until) {
   const auto mine = usable_core_numbers();
   const auto bytes = std::as_bytes(std::span{mine});
   // Where pidfds are not to be had, only rank 0 sees deaths at once, by closed connections.

@@ -72,25 +72,25 @@ struct met_over_tcp {
 
 }  // namespace detail
 
-PEERBUS_INLINE tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until)
+PEERBUS_CONTROL_PATH tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until)
     : tcp_bootstrap{settings, until, detail::met_over_tcp::at(settings, until)} {}
 
-PEERBUS_INLINE tcp_bootstrap tcp_bootstrap::from_environment(deadline until) {
+PEERBUS_CONTROL_PATH tcp_bootstrap tcp_bootstrap::from_environment(deadline until) {
   return tcp_bootstrap{detail::read_tcp_settings(), until};
 }
 
-PEERBUS_INLINE tcp_bootstrap::~tcp_bootstrap() {
+PEERBUS_CONTROL_PATH tcp_bootstrap::~tcp_bootstrap() {
   const bool unwinding = std::uncaught_exceptions() > exceptions_before_;
   members()->announce(unwinding ? members()->end_by_exception() : rank_state::left);
 }
 
-PEERBUS_INLINE std::vector<bootstrap::contribution> tcp_bootstrap::allgather(
+PEERBUS_CONTROL_PATH std::vector<bootstrap::contribution> tcp_bootstrap::allgather(
     contribution mine, deadline until, std::string_view doing) {
   return star_->allgather(std::move(mine), until, doing, *members(), *idle());
 }
 
-PEERBUS_INLINE tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
-                                            detail::met_over_tcp met)
+PEERBUS_CONTROL_PATH tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
+                                                  detail::met_over_tcp met)
     : star_{std::move(met.connections)} {
   auto* const states = met.news->states();
   set_members(std::make_shared<membership>(rank_id{settings.rank}, settings.size, states,
@@ -103,7 +103,8 @@ PEERBUS_INLINE tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadli
   }
 }
 
-PEERBUS_INLINE void tcp_bootstrap::count_neighbours(const tcp_settings& settings, deadline until) {
+PEERBUS_CONTROL_PATH void tcp_bootstrap::count_neighbours(const tcp_settings& settings,
+                                                          deadline until) {
   const auto here = detail::host_identity();
   std::vector<std::byte> mine(here.begin(), here.end());
   const auto my_cores = usable_core_numbers();

@@ -18,7 +18,7 @@
 
 namespace peerbus {
 
-PEERBUS_INLINE unique_fd make_memory_file(const char* name, std::size_t bytes) {
+PEERBUS_CONTROL_PATH unique_fd make_memory_file(const char* name, std::size_t bytes) {
   // Beyond this limit the kernel would answer with a signal.
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&

@@ -15,15 +15,17 @@
 namespace peerbus::detail {
 
 /// strerror_r comes in two kinds: glibc's returns the text, POSIX's fills the buffer.
-PEERBUS_INLINE const char* strerror_text(const char* text, const char*) noexcept { return text; }
-PEERBUS_INLINE const char* strerror_text(int, const char* buffer) noexcept { return buffer; }
+PEERBUS_CONTROL_PATH const char* strerror_text(const char* text, const char*) noexcept {
+  return text;
+}
+PEERBUS_CONTROL_PATH const char* strerror_text(int, const char* buffer) noexcept { return buffer; }
 
-PEERBUS_INLINE std::string describe_errno(int number) {
+PEERBUS_CONTROL_PATH std::string describe_errno(int number) {
   std::array<char, 128> buffer{};
   return strerror_text(::strerror_r(number, buffer.data(), buffer.size()), buffer.data());
 }
 
-PEERBUS_INLINE error system_failure(std::string_view doing, int number) {
+PEERBUS_CONTROL_PATH error system_failure(std::string_view doing, int number) {
   const char* hint = number == EMFILE ? " (see `ulimit -n`)" : "";
   return error{errc::system, concat(doing, ": ", describe_errno(number), hint)};
 }

@@ -20,8 +20,9 @@
 
 namespace peerbus::moe::detail {
 
-PEERBUS_INLINE home_order::home_order(const exchange_config& config, const block_geometry& geometry,
-                                      std::size_t ranks, road way)
+PEERBUS_CONTROL_PATH home_order::home_order(const exchange_config& config,
+                                            const block_geometry& geometry, std::size_t ranks,
+                                            road way)
     : copies_{geometry.copies_per_token} {
   if (way == road::direct) return;
   begins_.resize(config.max_tokens * copies_ + 1);

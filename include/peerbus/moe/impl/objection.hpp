@@ -23,8 +23,8 @@ namespace peerbus::moe::detail {
 using peerbus::detail::concat;
 
 /// Rows of the worst case, which may be more than can be counted.
-PEERBUS_INLINE double worst_rows(const exchange_config& config, std::size_t ranks,
-                                 const layout_facts& layout) {
+PEERBUS_CONTROL_PATH double worst_rows(const exchange_config& config, std::size_t ranks,
+                                       const layout_facts& layout) {
   const double arriving = static_cast<double>(ranks) * static_cast<double>(config.max_tokens);
   const double experts =
       std::ceil(static_cast<double>(config.experts) / static_cast<double>(ranks));
@@ -34,9 +34,9 @@ PEERBUS_INLINE double worst_rows(const exchange_config& config, std::size_t rank
   return layout.shape == block_shape::padded ? arriving * experts : arriving;
 }
 
-PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, std::size_t ranks,
-                                                 const codec_facts& codec,
-                                                 const layout_facts& layout) {
+PEERBUS_CONTROL_PATH std::optional<error> objection_to(const exchange_config& config,
+                                                       std::size_t ranks, const codec_facts& codec,
+                                                       const layout_facts& layout) {
   const auto wrong = [](const auto&... parts) {
     return error{errc::invalid_argument, concat("exchange: ", parts...)};
   };

@@ -23,9 +23,9 @@
 
 namespace peerbus::moe {
 
-PEERBUS_INLINE dispatch_plan::dispatch_plan(const exchange_config& config,
-                                            const block_geometry& geometry, rank_id rank,
-                                            std::size_t ranks, road way)
+PEERBUS_CONTROL_PATH dispatch_plan::dispatch_plan(const exchange_config& config,
+                                                  const block_geometry& geometry, rank_id rank,
+                                                  std::size_t ranks, road way)
     : config_{config},
       geometry_{geometry},
       experts_{config.experts, ranks},
@@ -210,8 +210,9 @@ PEERBUS_INLINE void dispatch_plan::place_by_rank(std::size_t t) noexcept {
   const auto end = std::unique(ranks.begin(), ranks.begin() + found);
   row_place* const places = &places_[t * geometry_.copies_per_token];
   std::fill_n(places, geometry_.copies_per_token, row_place{});
-  std::transform(ranks.begin(), end, places,
-                 [this](std::uint32_t rank) { return row_place{rank, next_[rank]++}; });
+  std::transform(ranks.begin(), end, places, [this](std::uint32_t rank) {
+    return row_place{rank, next_[rank]++};
+  });
 }
 
 }  // namespace peerbus::moe

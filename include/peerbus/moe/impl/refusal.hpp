@@ -9,7 +9,7 @@
 
 namespace peerbus::moe {
 
-PEERBUS_INLINE std::string describe(const refusal& r) {
+PEERBUS_CONTROL_PATH std::string describe(const refusal& r) {
   using peerbus::detail::concat;
   const std::string where = concat("token ", r.token, ", slot ", r.slot);
   switch (r.reason) {

@@ -15,9 +15,9 @@
 
 namespace peerbus::moe::detail {
 
-PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
-                             const codec_facts& codec, const layout_facts& layout,
-                             std::size_t alignment, deadline until) {
+PEERBUS_CONTROL_PATH void agree_on(rank_group& group, const exchange_config& config,
+                                   const codec_facts& codec, const layout_facts& layout,
+                                   std::size_t alignment, deadline until) {
   std::vector<declared> values{
       {"codec", codec.name},           {"layout", layout.name},
       {"experts", config.experts},     {"hidden", config.hidden},
