@@ -15,12 +15,14 @@
 #include <peerbus/core/impl/system_error.hpp>
 #include <peerbus/core/impl/text.hpp>
 #include <peerbus/impl/rank_group.hpp>
-#include <peerbus/moe/impl/home_order.hpp>
+#include <peerbus/moe/impl/arrivals.hpp>
+#include <peerbus/moe/impl/departures.hpp>
 #include <peerbus/moe/impl/lane_team.hpp>
 #include <peerbus/moe/impl/objection.hpp>
-#include <peerbus/moe/impl/plan.hpp>
 #include <peerbus/moe/impl/refusal.hpp>
 #include <peerbus/moe/impl/set_up.hpp>
+#include <peerbus/moe/road/impl/copy_order.hpp>
+#include <peerbus/moe/road/impl/home_order.hpp>
 #include <peerbus/transport/impl/direct.hpp>
 #include <peerbus/transport/impl/loopback.hpp>
 #include <peerbus/transport/impl/memory_limit.hpp>

@@ -37,7 +37,7 @@ moe::memory_map normal_map(const options& chosen) {
   const bool fp8 = c.dtype == deep_ep::element_type::fp8_e4m3;
   if (fp8) wanted.attachments[0] = (c.hidden + 127) / 128 * sizeof(float);
   const moe::row_format row{fp8 ? c.hidden : peerbus::codec::bf16::row_bytes(c.hidden), 0};
-  return {wanted, moe::rank_major{}.geometry(wanted, c.ranks), c.ranks, row, moe::road::direct};
+  return {wanted, moe::rank_major{}.geometry(wanted, c.ranks), c.ranks, row};
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ using peerbus::moe::memory_map;
 using peerbus::moe::outputs_at;
 using peerbus::moe::padded;
 using peerbus::moe::rank_major;
-using peerbus::moe::road;
+using peerbus::moe::road_memory;
 using peerbus::moe::row_format;
 
 namespace {
@@ -45,11 +45,13 @@ constexpr std::size_t sum(const memory_map& map) {
 constexpr exchange_config paper{.experts = 320, .hidden = 7168, .top_k = 8, .max_tokens = 96};
 constexpr exchange_config paper_home{
     .experts = 320, .hidden = 7168, .top_k = 8, .max_tokens = 96, .outputs = outputs_at::home};
-constexpr memory_map map_of(const exchange_config& config, std::size_t ranks, road way) {
+constexpr road_memory by_stores{.stages = false, .outputs_may_be_home = true};
+constexpr road_memory by_staged_puts{.stages = true, .outputs_may_be_home = false};
+constexpr memory_map map_of(const exchange_config& config, std::size_t ranks, road_memory way) {
   return {config, compact{}.geometry(config, ranks), ranks, int8_format(config.hidden), way};
 }
-constexpr memory_map of_paper = map_of(paper, 320, road::direct);
-constexpr memory_map at_home = map_of(paper_home, 320, road::direct);
+constexpr memory_map of_paper = map_of(paper, 320, by_stores);
+constexpr memory_map at_home = map_of(paper_home, 320, by_stores);
 // One expert here: one copy of each token at most.
 static_assert(of_paper.row_capacity == 320 * 96);
 static_assert(of_paper.message_bytes == 64 + 320);  // at most 96 of anything: one byte a count
@@ -69,8 +71,8 @@ static_assert(sum(of_paper) == of_paper.total && sum(at_home) == at_home.total);
 // same, and besides come home: 96 x 8 slots each time, however many ranks there are.
 constexpr exchange_config paper_three{
     .experts = 320, .hidden = 7168, .top_k = 8, .max_tokens = 96, .in_flight = 3};
-constexpr memory_map by_staging = map_of(paper, 320, road::staged);
-constexpr memory_map three_by_staging = map_of(paper_three, 320, road::staged);
+constexpr memory_map by_staging = map_of(paper, 320, by_staged_puts);
+constexpr memory_map three_by_staging = map_of(paper_three, 320, by_staged_puts);
 constexpr std::size_t staging_of_paper = std::size_t{96} * 7168  // rows, once per token
                                          + 96 * 4                // scales likewise
                                          + 96 * 8 * (4 + 8)      // scales and origins, packed
@@ -109,7 +111,8 @@ TEST_CASE("experts are dealt out in order, as the oracle deals them") {
 }
 
 template <class Layout>
-void check_areas(const Layout& layout, const exchange_config& config, std::size_t ranks, road way) {
+void check_areas(const Layout& layout, const exchange_config& config, std::size_t ranks,
+                 road_memory way) {
   const row_format format = int8_format(config.hidden);
   const auto geometry = layout.geometry(config, ranks);
   const memory_map map{config, geometry, ranks, format, way};
@@ -122,7 +125,7 @@ void check_areas(const Layout& layout, const exchange_config& config, std::size_
   if (std::is_same_v<Layout, padded>) rows = ranks * tokens * most;
   if constexpr (std::is_same_v<Layout, compact>) rows += most * (layout.alignment - 1);
   CHECK(map.row_capacity == rows);
-  const bool staged = way == road::staged;
+  const bool staged = way.stages;
   const bool home = config.outputs == outputs_at::home && !staged;
   const std::size_t copies = by_rank && ranks < config.top_k ? ranks : config.top_k;
   const std::size_t blocks = by_rank ? ranks : config.experts;
@@ -174,7 +177,7 @@ void check_areas(const Layout& layout, const exchange_config& config, std::size_
 }  // namespace
 
 TEST_CASE("areas are aligned, do not overlap, hold the worst case, and sum to the total") {
-  for (const road way : {road::direct, road::staged})
+  for (const road_memory way : {by_stores, by_staged_puts})
     for (const outputs_at outputs : {outputs_at::expert, outputs_at::home})
       for (const std::size_t ranks : {1U, 3U, 8U, 320U})
         for (const std::size_t experts : {1U, 7U, 64U, 257U})
@@ -198,9 +201,9 @@ TEST_CASE("areas are aligned, do not overlap, hold the worst case, and sum to th
 TEST_CASE("touched counts each page once, and only what rows and outputs reach") {
   // 8 ranks, one expert each: as many slots of tokens at home as rows may arrive.
   exchange_config config{.experts = 8, .hidden = 2048, .top_k = 8, .max_tokens = 16};
-  const memory_map there = map_of(config, 8, road::direct);
+  const memory_map there = map_of(config, 8, by_stores);
   config.outputs = outputs_at::home;
-  const memory_map home = map_of(config, 8, road::direct);
+  const memory_map home = map_of(config, 8, by_stores);
   CHECK(home.output_rows == there.output_rows);
   // An output fills a page; the first begins in the middle of one.
   CHECK(there.touched(4, 16) - there.touched(4, 0) == 0);
@@ -213,10 +216,10 @@ TEST_CASE("touched counts each page once, and only what rows and outputs reach")
   CHECK(home.touched(128, 16, std::size_t{2} << 20) == std::size_t{2} << 20);
   // Every batch has its own.
   config.in_flight = 3;
-  const memory_map three = map_of(config, 8, road::direct);
+  const memory_map three = map_of(config, 8, by_stores);
   CHECK(three.touched(4, 16) - three.touched(4, 8) >= std::size_t{3} * (8 * 8 - 1) * 4096);
   // Staging is taken by the tokens that are sent.
-  const memory_map staged = map_of(config, 8, road::staged);
+  const memory_map staged = map_of(config, 8, by_staged_puts);
   CHECK(staged.touched(4, 1) < staged.touched(4, 16) - std::size_t{3} * 14 * 8 * 4096);
   CHECK(staged.touched(128, 16) <= align_up(staged.total, 4096));
 }

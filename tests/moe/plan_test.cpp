@@ -12,10 +12,12 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/arrivals.hpp>
+#include <peerbus/moe/count_table.hpp>
+#include <peerbus/moe/departures.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/plan.hpp>
 #include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/road/copy_order.hpp>
 #include <peerbus/moe/routing.hpp>
 
 #include "support/layout_oracle.hpp"
@@ -23,18 +25,37 @@
 
 using peerbus::bf16;
 using peerbus::rank_id;
-using peerbus::moe::dispatch_plan;
+using peerbus::moe::departures;
 using peerbus::moe::exchange_config;
 using peerbus::moe::refusal;
 using peerbus::moe::refusal_reason;
-using peerbus::moe::road;
 using peerbus::moe::routing;
 
 namespace {
 
+/// What one rank plans of a dispatch.
+struct rank_plan {
+  rank_plan(const exchange_config& config, const peerbus::moe::block_geometry& geometry,
+            std::size_t rank, std::size_t ranks)
+      : leaving{config, geometry, rank_id{rank}, ranks},
+        arriving{geometry, rank_id{rank}, ranks},
+        order{config, geometry, ranks} {}
+
+  void place(const peerbus::moe::count_table& counts) {
+    leaving.place(counts);
+    arriving.place(counts);
+  }
+
+  departures leaving;
+  peerbus::moe::arrivals arriving;
+  peerbus::moe::copy_order order;
+};
+
 /// The copies in the order of their places, against the same found by comparing all places.
-void check_sorted(dispatch_plan& plan, std::size_t ranks) {
-  plan.sort_copies();
+void check_sorted(rank_plan& of, std::size_t ranks) {
+  const departures& plan = of.leaving;
+  peerbus::moe::copy_order& order = of.order;
+  order.sort(plan);
   std::vector<std::uint32_t> wanted;
   const std::size_t copies = plan.geometry().copies_per_token;
   for (std::size_t t = 0; t < plan.tokens(); ++t)
@@ -45,10 +66,10 @@ void check_sorted(dispatch_plan& plan, std::size_t ranks) {
   std::sort(wanted.begin(), wanted.end(), [&](std::uint32_t a, std::uint32_t b) {
     return std::pair{place(a).rank, place(a).row} < std::pair{place(b).rank, place(b).row};
   });
-  CHECK(std::equal(wanted.begin(), wanted.end(), plan.sorted().begin(), plan.sorted().end()));
+  CHECK(std::equal(wanted.begin(), wanted.end(), order.copies().begin(), order.copies().end()));
   std::size_t end = 0;
   for (std::size_t r = 0; r < ranks; ++r) {
-    const auto range = plan.sorted_to(rank_id{r});
+    const auto range = order.to(rank_id{r});
     CHECK(range.begin == end);
     for (; end < wanted.size() && place(wanted[end]).rank == r; ++end)
       CHECK(plan.place_of(wanted[end]).row == place(wanted[end]).row);
@@ -61,10 +82,10 @@ struct all_counts {
   std::vector<std::uint32_t> numbers;
   std::size_t blocks = 0;
 
-  explicit all_counts(const std::vector<dispatch_plan>& plans) {
-    for (const dispatch_plan& plan : plans) {
-      blocks = plan.counts().size();
-      numbers.insert(numbers.end(), plan.counts().begin(), plan.counts().end());
+  explicit all_counts(const std::vector<rank_plan>& plans) {
+    for (const rank_plan& plan : plans) {
+      blocks = plan.leaving.counts().size();
+      numbers.insert(numbers.end(), plan.leaving.counts().begin(), plan.leaving.counts().end());
     }
   }
   [[nodiscard]] peerbus::moe::count_table table() const {
@@ -76,7 +97,7 @@ struct all_counts {
 }  // namespace
 
 // All ranks of a group planned side by side, against the rows that the oracle lists.
-TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order has it") {
+TEST_CASE("a plan puts every row where (expert, source rank, token) order has it") {
   oracle::random numbers{42};
   for (int trial = 0; trial < 120; ++trial) {
     CAPTURE(trial);
@@ -86,10 +107,10 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
     const exchange_config config{
         .experts = experts, .hidden = 8, .top_k = shape.top_k, .max_tokens = 7};
     const auto kind = static_cast<oracle::routes>(numbers.below(5));
-    std::vector<dispatch_plan> plans;
+    std::vector<rank_plan> plans;
     const auto geometry = peerbus::moe::compact{}.geometry(config, shape.ranks);
     for (std::size_t r = 0; r < shape.ranks; ++r)
-      plans.emplace_back(config, geometry, rank_id{r}, shape.ranks, road::staged);
+      plans.emplace_back(config, geometry, r, shape.ranks);
 
     // Twice over: nothing of an earlier dispatch may remain.
     for (std::uint64_t round = 0; round < 2; ++round) {
@@ -97,7 +118,7 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
       for (std::size_t r = 0; r < shape.ranks; ++r) {
         inputs.push_back(oracle::make_input(shape, r, numbers.below(8), kind, numbers.next()));
         const routing route{inputs[r].experts, inputs[r].weights};
-        REQUIRE_FALSE(plans[r].count(inputs[r].tokens, route));
+        REQUIRE_FALSE(plans[r].leaving.count(inputs[r].tokens, route));
       }
       const all_counts counted{plans};
       for (std::size_t r = 0; r < shape.ranks; ++r) plans[r].place(counted.table());
@@ -110,7 +131,7 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
         for (std::size_t r = 0; r < shape.ranks; ++r) {
           const auto from_r = std::count_if(rows.begin(), rows.end(),
                                             [r](const auto& row) { return row.rank == r; });
-          CHECK(plans[r].counts()[e] == static_cast<std::uint32_t>(from_r));
+          CHECK(plans[r].leaving.counts()[e] == static_cast<std::uint32_t>(from_r));
         }
         std::size_t row = 0;
         blocks[owners[e]].emplace_back();
@@ -123,11 +144,11 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
             const auto slot = static_cast<std::size_t>(
                 std::find(slots.begin(), slots.end(), static_cast<std::int64_t>(e)) -
                 slots.begin());
-            const auto place = plans[source].places(token)[slot];
+            const auto place = plans[source].leaving.places(token)[slot];
             CHECK(place.sent());
             CHECK(place.rank == owners[e]);
             CHECK(place.row == next_row[owners[e]]++);
-            CHECK(plans[source].factors(token)[slot] ==
+            CHECK(plans[source].leaving.factors(token)[slot] ==
                   inputs[source].weights[token * shape.top_k + slot]);
           }
         }
@@ -135,16 +156,16 @@ TEST_CASE("dispatch_plan puts every row where (expert, source rank, token) order
       }
       for (std::size_t r = 0; r < shape.ranks; ++r) {
         check_sorted(plans[r], shape.ranks);
-        CHECK(plans[r].tokens() == inputs[r].count);
-        CHECK(plans[r].end() == next_row[r]);
+        CHECK(plans[r].leaving.tokens() == inputs[r].count);
+        CHECK(plans[r].arriving.end() == next_row[r]);
         for (std::size_t b = 0; b < blocks[r].size(); ++b) {
-          const auto arrivals = plans[r].arrivals(b);
+          const auto arrivals = plans[r].arriving.of(b);
           CHECK(std::equal(arrivals.begin(), arrivals.end(), blocks[r][b].begin(),
                            blocks[r][b].end()));
         }
         for (std::size_t slot = 0; slot < inputs[r].experts.size(); ++slot)
           if (inputs[r].experts[slot] == -1)
-            CHECK_FALSE(plans[r].places(slot / shape.top_k)[slot % shape.top_k].sent());
+            CHECK_FALSE(plans[r].leaving.places(slot / shape.top_k)[slot % shape.top_k].sent());
       }
     }
   }
@@ -156,7 +177,7 @@ namespace {
 struct planned_group {
   oracle::shape shape;
   std::vector<oracle::input> inputs;
-  std::vector<dispatch_plan> plans;
+  std::vector<rank_plan> plans;
 
   template <class Layout>
   planned_group(oracle::random& numbers, const oracle::shape& of, const Layout& layout)
@@ -167,12 +188,12 @@ struct planned_group {
     for (std::size_t r = 0; r < of.ranks; ++r) {
       inputs.push_back(
           oracle::make_input(of, r, numbers.below(most_tokens + 1), kind, numbers.next()));
-      plans.emplace_back(config, layout.geometry(config, of.ranks), rank_id{r}, of.ranks,
-                         road::staged);
-      REQUIRE_FALSE(plans[r].count(inputs[r].tokens, {inputs[r].experts, inputs[r].weights}));
+      plans.emplace_back(config, layout.geometry(config, of.ranks), r, of.ranks);
+      REQUIRE_FALSE(
+          plans[r].leaving.count(inputs[r].tokens, {inputs[r].experts, inputs[r].weights}));
     }
     const all_counts counted{plans};
-    for (dispatch_plan& plan : plans) {
+    for (rank_plan& plan : plans) {
       plan.place(counted.table());
       check_sorted(plan, of.ranks);
     }
@@ -182,11 +203,11 @@ struct planned_group {
     std::size_t sent = 0;
     for (std::size_t r = 0; r < plans.size(); ++r)
       for (std::size_t t = 0; t < inputs[r].count; ++t)
-        for (const auto& place : plans[r].places(t)) sent += place.sent() ? 1 : 0;
+        for (const auto& place : plans[r].leaving.places(t)) sent += place.sent() ? 1 : 0;
     return sent;
   }
   void check_place(const oracle::placed& row, std::size_t at, std::size_t expected) const {
-    const auto place = plans[row.rank].places(row.token)[row.slot];
+    const auto place = plans[row.rank].leaving.places(row.token)[row.slot];
     CHECK(place.rank == at);
     CHECK(place.row == expected);
   }
@@ -211,14 +232,14 @@ void check_expert_major(oracle::random& numbers, const Layout& layout, oracle::e
     for (const auto& block : oracle::blocks_of(shape, group.inputs, r, rule)) {
       for (std::size_t i = 0; i < block.rows.size(); ++i)
         group.check_place(block.rows[i], r, block.first_row + i);
-      const auto arrivals = group.plans[r].arrivals(local++);
+      const auto arrivals = group.plans[r].arriving.of(local++);
       CHECK(arrivals.front() == block.first_row);
       CHECK(arrivals.back() == block.first_row + block.rows.size());
       end = block.first_row + block.padded;
       rows += block.rows.size();
     }
-    CHECK(group.plans[r].end() == end);
-    CHECK(end <= group.plans[r].geometry().row_capacity);
+    CHECK(group.plans[r].arriving.end() == end);
+    CHECK(end <= group.plans[r].leaving.geometry().row_capacity);
   }
   CHECK(group.copies_sent() == rows);
 }
@@ -247,7 +268,7 @@ TEST_CASE("rank-major: a row per token and rank, with the slots of that rank") {
       for (std::size_t i = 0; i < wanted.size(); ++i) {
         const oracle::placed& from = wanted[i].from;
         group.check_place(from, r, i);
-        const dispatch_plan& plan = group.plans[from.rank];
+        const departures& plan = group.plans[from.rank].leaving;
         CHECK(plan.factors(from.token)[from.slot] == 1.0F);
         std::vector<std::int32_t> experts(shape.top_k);
         std::vector<float> weights(shape.top_k);
@@ -256,7 +277,7 @@ TEST_CASE("rank-major: a row per token and rank, with the slots of that rank") {
         CHECK(experts == wanted[i].experts);
         CHECK(weights == wanted[i].weights);
       }
-      CHECK(group.plans[r].end() == wanted.size());
+      CHECK(group.plans[r].arriving.end() == wanted.size());
       rows += wanted.size();
     }
     CHECK(group.copies_sent() == rows);

@@ -112,6 +112,11 @@ class indirect {
   }
   [[nodiscard]] peerbus::errc progress() noexcept { return state_->base.progress(); }
 
+ protected:
+  [[nodiscard]] std::byte* memory_of(const window& at, peerbus::rank_id peer) const noexcept {
+    return state_->base.peer_memory(*at.inner_, peer);
+  }
+
  private:
   struct transfer {
     peerbus::rank_id peer;

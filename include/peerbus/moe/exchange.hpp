@@ -25,11 +25,14 @@
 #include <peerbus/moe/detail/lane_team.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
-#include <peerbus/moe/detail/sum_copies.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/road/batch_input.hpp>
+#include <peerbus/moe/road/concept.hpp>
+#include <peerbus/moe/road/road_over.hpp>
+#include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
@@ -61,11 +64,10 @@ namespace peerbus::moe {
 /// different exchanges are independent.
 template <transport Transport, token_codec Codec, row_layout Layout = compact>
 class exchange {
-  using batch = detail::batch<Codec, Layout>;
-  using batches = detail::batch_ring<Codec, Layout>;
-  using rows_type = typename detail::rows_over<Transport, Codec>::type;
-  /// Whether rows and outputs pass through registered memory, which takes steps of its own.
-  static constexpr bool staged = rows_type::way == road::staged;
+  using road = typename road_over<Transport, Codec>::type;
+  static_assert(row_road<road, token_of<Codec>>);
+  using batch = detail::batch<Codec, Layout, typename road::batch_order>;
+  using batches = detail::batch_ring<Codec, Layout, typename road::batch_order>;
 
  public:
   /// `received<Codec>`, or `received_tokens<Codec>` if rank-major.
@@ -88,14 +90,14 @@ class exchange {
                                                     Layout layout = {}) noexcept {
     return {config, layout.geometry(config, ranks), ranks,
             row_format{Codec::row_bytes(config.hidden), Codec::scale_bytes(config.hidden)},
-            rows_type::way};
+            road::needs};
   }
 
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   /// Where everything lies in the window, and how large it is.
   [[nodiscard]] const memory_map& map() const noexcept { return map_; }
   [[nodiscard]] const expert_placement& placement() const noexcept {
-    return batches_.at(1).plan.placement();
+    return batches_.at(1).leaving.placement();
   }
   /// The window that everything lies in, for tools that measure or inspect it.
   [[nodiscard]] window<Transport>& memory() noexcept { return memory_; }
@@ -161,7 +163,7 @@ class exchange {
 
   // --- dispatch --------------------------------------------------------------------------------
 
-  void begin_dispatch(const detail::batch_input<token>& input, const routing& route,
+  void begin_dispatch(const batch_input<token>& input, const routing& route,
                       const call_options& with, deadline until);
 
   /// Sends the rows of all batches whose counts are complete, in order, waiting for those of
@@ -183,7 +185,7 @@ class exchange {
 
   void announce_outputs(batch& one);
 
-  void finish_combine(const received_type& rows, const detail::combine_sum& wanted,
+  void finish_combine(const received_type& rows, const combine_sum& wanted,
                       const call_options& with, deadline until);
 
   // --- lanes and failures ----------------------------------------------------------------------
@@ -192,6 +194,10 @@ class exchange {
   void serial(lane as, deadline until, Turn&& turn) {
     team_.serial(as, until, turn,
                  [this](errc code, const std::string& text) { comm_.fail(code, text); });
+  }
+  /// The meeting of lanes that a road is given.
+  [[nodiscard]] auto meeting(lane as, deadline until) {
+    return [this, as, until](auto&& work) { serial(as, until, work); };
   }
   /// Keeps a failure of this lane for the next `serial`, which reports it. order: relaxed; `serial`
   /// is where lanes see what the others wrote.
@@ -209,7 +215,7 @@ class exchange {
   window<Transport> memory_;
   batches batches_;
   post_office post_;
-  rows_type rows_;
+  road road_;
 
   // What lane 0 tells the others.
   detail::lane_team team_;

@@ -22,9 +22,11 @@ struct row_format {
   std::size_t scale_bytes = 0;
 };
 
-/// Whether rows are written where they are read (direct transports) or pass through registered
-/// staging memory of their sender (all others).
-enum class road { direct, staged };
+/// What the road of an exchange needs of each rank's window.
+struct road_memory {
+  bool stages = false;              ///< whether rows pass through registered memory of their sender
+  bool outputs_may_be_home = true;  ///< whether experts can store outputs at their home ranks
+};
 
 /// What travels beside each row: whose token it is, and in which slot its output goes home. The
 /// triple that Ascend's operators call the assist info.
@@ -46,7 +48,7 @@ constexpr std::size_t count_bytes_for(std::size_t max_tokens) noexcept {
 /// how large that is. Exact: the exchange allocates `total` and touches no more. Besides, the
 /// window has its signals, 3 x in_flight x ranks of `sizeof(signal_word)`, and each rank keeps, in
 /// ordinary memory, plans of about 28 bytes per slot of max_tokens x top_k x in_flight, and on
-/// the staged road 8 more and 8 per row. Rows are counted for the worst case, in which every rank
+/// roads that stage 4 more and 8 per row. Rows are counted for the worst case, in which every rank
 /// sends all it may to this one; memory that no row reaches is never touched. What belongs to a
 /// batch is there `in_flight` times: the offsets are those of the first, each further one begins
 /// `set_bytes` later.
@@ -77,15 +79,15 @@ struct memory_map {
   std::size_t weights;  ///< [row_capacity][top_k] float, rank-major only
   std::array<std::size_t, max_attachments> attachments;  ///< [row_capacity][attachment bytes]
   std::size_t outputs;                                   ///< [output_rows][hidden] bf16
-  staging_map staged;                                    ///< empty on the direct road
+  staging_map staged;                                    ///< empty unless the road stages
   std::size_t set_bytes;
   std::size_t total;
 
   constexpr memory_map(const exchange_config& config, const block_geometry& geometry,
-                       std::size_t ranks, row_format row, road way) noexcept
+                       std::size_t ranks, row_format row, road_memory way = {}) noexcept
       : in_flight{config.in_flight},
         row_capacity{geometry.row_capacity},
-        outputs_home{config.outputs == outputs_at::home && way == road::direct},
+        outputs_home{config.outputs == outputs_at::home && way.outputs_may_be_home},
         output_rows{outputs_home ? config.max_tokens * geometry.copies_per_token
                                  : geometry.row_capacity},
         copies{geometry.copies_per_token},
@@ -115,8 +117,8 @@ struct memory_map {
       attachments[a] = place(row_capacity * attachment_bytes[a]);
     outputs = place(output_rows * output_bytes());
     staged.begin = end;
-    staging_map::for_each_area(staged, way == road::staged ? config.max_tokens : 0, copies,
-                               format.row_bytes, extras(), output_bytes(),
+    staging_map::for_each_area(staged, way.stages ? config.max_tokens : 0, copies, format.row_bytes,
+                               extras(), output_bytes(),
                                [&](std::size_t& area, std::size_t bytes) { area = place(bytes); });
     set_bytes = end - sets;
     total = sets + in_flight * set_bytes;
@@ -156,7 +158,7 @@ struct memory_map {
   /// The memory that is really taken once dispatches have brought at most `most_rows` rows to this
   /// rank and `most_tokens` tokens were sent from it, in whole pages of `page` bytes of a window
   /// that starts on one, for layouts without gaps. Outputs are taken where the experts write them.
-  /// On the staged road, copies that stay on this rank take less.
+  /// On roads that stage, copies that stay on this rank take less.
   [[nodiscard]] constexpr std::size_t touched(std::size_t most_rows, std::size_t most_tokens,
                                               std::size_t page = 4096) const noexcept {
     std::size_t pages = 0;

@@ -38,11 +38,11 @@ class received_tokens : public row_block<Codec> {
   /// The slots of row `i`: [top_k] numbers of local experts, from 0, or -1 where the slot is empty
   /// or its expert lives elsewhere.
   [[nodiscard]] std::span<const std::int32_t> experts(std::size_t i) const noexcept {
-    return slots<std::int32_t>(this->map().experts, i);
+    return slots<std::int32_t>(this->set().experts(this->first_row() + i));
   }
   /// Their weights: [top_k], 0 where the expert is -1.
   [[nodiscard]] std::span<const float> weights(std::size_t i) const noexcept {
-    return slots<float>(this->map().weights, i);
+    return slots<float>(this->set().weights(this->first_row() + i));
   }
 
   [[nodiscard]] std::size_t local_experts() const noexcept { return index_.starts.size() - 1; }
@@ -57,9 +57,8 @@ class received_tokens : public row_block<Codec> {
 
  private:
   template <class T>
-  [[nodiscard]] std::span<const T> slots(std::size_t offset, std::size_t i) const noexcept {
-    const std::size_t bytes = this->map().slot_bytes;
-    return {reinterpret_cast<const T*>(this->part(offset, bytes) + i * bytes), bytes / sizeof(T)};
+  [[nodiscard]] std::span<const T> slots(const std::byte* of_row) const noexcept {
+    return {reinterpret_cast<const T*>(of_row), this->set().map().slot_bytes / sizeof(T)};
   }
 
   moe::ticket ticket_;

@@ -85,4 +85,15 @@ class direct_transport_archetype : public transport_archetype {
 
 static_assert(direct_transport<direct_transport_archetype>);
 
+/// Satisfies `partly_direct_transport` and nothing more.
+class partly_direct_transport_archetype : public transport_archetype {
+ public:
+  using transport_archetype::transport_archetype;
+  [[nodiscard]] std::byte* find_peer_memory(const window&, rank_id) const noexcept {
+    return nullptr;
+  }
+};
+
+static_assert(partly_direct_transport<partly_direct_transport_archetype>);
+
 }  // namespace peerbus

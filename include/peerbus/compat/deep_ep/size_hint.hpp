@@ -132,8 +132,7 @@ constexpr moe::memory_map low_latency_map(const low_latency_shape& shape) noexce
                                : shape.use_ue8m0 ? format(static_cast<fp8_ue8m0*>(nullptr))
                                                  : format(static_cast<fp8*>(nullptr));
   const moe::exchange_config wanted = exchange_for(shape);
-  return {wanted, moe::padded{}.geometry(wanted, shape.num_ranks), shape.num_ranks, rows,
-          moe::road::direct};
+  return {wanted, moe::padded{}.geometry(wanted, shape.num_ranks), shape.num_ranks, rows};
 }
 
 /// What a buffer keeps besides, in ordinary memory of a rank with the most experts: scales column

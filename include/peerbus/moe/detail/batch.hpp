@@ -12,15 +12,17 @@
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
-#include <peerbus/moe/detail/batch_input.hpp>
-#include <peerbus/moe/detail/home_order.hpp>
+#include <peerbus/moe/arrivals.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/departures.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/plan.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/received_tokens.hpp>
 #include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/road/batch_input.hpp>
+#include <peerbus/moe/road/concept.hpp>
 #include <peerbus/moe/row_block.hpp>
+#include <peerbus/moe/set_view.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -49,16 +51,20 @@ inline std::string_view describe(stage reached) noexcept {
 
 /// The local half of what a batch set holds: everything a rank knows of the dispatch that uses the
 /// set, and the views that it hands out. All memory is taken at construction.
-template <token_codec Codec, row_layout Layout>
+/// `Order` is what the exchange's road keeps of a batch.
+template <token_codec Codec, row_layout Layout, class Order>
 class batch {
  public:
   static constexpr bool by_rank = std::same_as<Layout, rank_major>;
   using received_type = std::conditional_t<by_rank, received_tokens<Codec>, received<Codec>>;
 
   batch(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-        std::size_t ranks, road way)
-      : plan{config, geometry, rank, ranks, way}, homes{config, geometry, ranks, way}, rank_{rank} {
-    const std::size_t local = plan.placement().count(rank);
+        std::size_t ranks)
+      : leaving{config, geometry, rank, ranks},
+        arriving{geometry, rank, ranks},
+        order{config, geometry, ranks},
+        rank_{rank} {
+    const std::size_t local = leaving.placement().count(rank);
     if constexpr (by_rank) {
       starts_.resize(local + 1);
       most_uses_ = geometry.row_capacity * std::min(config.top_k, local);
@@ -68,8 +74,9 @@ class batch {
     }
   }
 
-  dispatch_plan plan;
-  home_order homes;  ///< of outputs on the staged road
+  departures leaving;
+  arrivals arriving;
+  Order order;
   batch_input<token_of<Codec>> input;
   stage at = stage::idle;
   std::uint64_t number = 0;    ///< of the dispatch
@@ -91,55 +98,53 @@ class batch {
     number = before_.number;
   }
 
+  /// The batch as its road sees it; `set` is the number of its set.
+  [[nodiscard]] road_batch<token_of<Codec>, Order> on_road(std::size_t set) noexcept {
+    return {input, leaving, arriving, order, set};
+  }
+
   /// Returns the views of what arrived; zeroes gaps if the layout wants that. `memory` is the same
-  /// in each call, so that views which see the plan's arrivals are made in the first.
+  /// in each call, so that views which see the arrivals are made in the first.
   [[nodiscard]] received_type publish(const void* exchange, Codec codec,
-                                      typename row_block<Codec>::memory memory) noexcept {
+                                      row_memory memory) noexcept {
     if constexpr (by_rank) {
-      const row_block<Codec> rows{codec, memory, plan.arrivals(0)};
-      index_uses(rows, *memory.map, memory.local);
+      const row_block<Codec> rows{codec, memory, arriving.of(0)};
+      index_uses(rows, memory.set);
       return received_tokens<Codec>{ticket{number, exchange},
                                     rows,
-                                    plan.placement().first(rank_),
+                                    leaving.placement().first(rank_),
                                     {starts_, {uses_.get(), most_uses_}}};
     } else {
-      const std::size_t local = plan.placement().count(rank_);
+      const std::size_t local = leaving.placement().count(rank_);
       for (std::size_t e = views_.size(); e < local; ++e)
-        views_.emplace_back(plan.placement().first(rank_) + e,
-                            row_block<Codec>{codec, memory, plan.arrivals(e)});
-      if (plan.geometry().zero_gaps)
-        for (const auto& rows : views_) zero_gap(rows, *memory.map, memory.local);
+        views_.emplace_back(leaving.placement().first(rank_) + e,
+                            row_block<Codec>{codec, memory, arriving.of(e)});
+      if (leaving.geometry().zero_gaps)
+        for (const auto& rows : views_) zero_gap(rows, memory.set);
       using element = typename Codec::element;
-      const std::size_t bytes = plan.end() * memory.map->format.row_bytes;
-      return received<Codec>{ticket{number, exchange},
-                             views_,
-                             plan.arrived(),
-                             {reinterpret_cast<const element*>(memory.local + memory.map->rows),
-                              bytes / sizeof(element)}};
+      const std::size_t bytes = arriving.end() * memory.set.map().format.row_bytes;
+      return received<Codec>{
+          ticket{number, exchange},
+          views_,
+          arriving.rows(),
+          {reinterpret_cast<const element*>(memory.set.row(0)), bytes / sizeof(element)}};
     }
   }
 
  private:
-  static void zero(std::byte* rows, std::size_t begin, std::size_t count,
-                   std::size_t bytes_per_row) noexcept {
-    std::fill_n(rows + begin * bytes_per_row, count * bytes_per_row, std::byte{0});
-  }
-
-  static void zero_gap(const row_block<Codec>& rows, const memory_map& map,
-                       std::byte* local) noexcept {
+  static void zero_gap(const row_block<Codec>& rows, const set_view& set) noexcept {
     const std::size_t begin = rows.first_row() + rows.count();
-    const std::size_t count = rows.padded_count() - rows.count();
-    zero(local + map.rows, begin, count, map.format.row_bytes);
-    zero(local + map.scales, begin, count, map.format.scale_bytes);
+    const std::size_t end = rows.first_row() + rows.padded_count();
+    std::fill(set.row(begin), set.row(end), std::byte{0});
+    std::fill(set.scales(begin), set.scales(end), std::byte{0});
     for (std::size_t a = 0; a < max_attachments; ++a)
-      zero(local + map.attachments[a], begin, count, map.attachment_bytes[a]);
+      std::fill(set.attachment(a, begin), set.attachment(a, end), std::byte{0});
   }
 
   /// Counting sort of the rows' slots by expert.
-  void index_uses(const row_block<Codec>& rows, const memory_map& map,
-                  const std::byte* local) noexcept {
-    const auto* const experts = reinterpret_cast<const std::int32_t*>(local + map.experts);
-    const std::size_t width = map.slot_bytes / sizeof(std::int32_t);
+  void index_uses(const row_block<Codec>& rows, const set_view& set) noexcept {
+    const auto* const experts = reinterpret_cast<const std::int32_t*>(set.experts(0));
+    const std::size_t width = set.map().slot_bytes / sizeof(std::int32_t);
     const auto for_each_use = [&](auto&& visit) noexcept {
       for (std::uint32_t row = 0; row < rows.count(); ++row)
         for (std::uint32_t slot = 0; slot < width; ++slot)

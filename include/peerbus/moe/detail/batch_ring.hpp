@@ -13,7 +13,6 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/received.hpp>
 
 namespace peerbus::moe::detail {
@@ -21,17 +20,17 @@ namespace peerbus::moe::detail {
 /// The batch sets of an exchange: dispatch n uses set n mod in_flight. Finds the batch that a call
 /// means, and throws `error` invalid_argument, before anything is done, if it is not what the call
 /// expects.
-template <token_codec Codec, row_layout Layout>
+template <token_codec Codec, row_layout Layout, class Order>
 class batch_ring {
-  using batch_type = batch<Codec, Layout>;
+  using batch_type = batch<Codec, Layout, Order>;
   using received_type = typename batch_type::received_type;
 
  public:
   batch_ring(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-             std::size_t ranks, road way) {
+             std::size_t ranks) {
     sets_.reserve(config.in_flight);
     for (std::size_t set = 0; set < config.in_flight; ++set)
-      sets_.emplace_back(config, geometry, rank, ranks, way);
+      sets_.emplace_back(config, geometry, rank, ranks);
   }
 
   [[nodiscard]] std::size_t set_of(const batch_type& one) const noexcept {

@@ -7,9 +7,9 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/moe/combine_terms.hpp>
-#include <peerbus/moe/detail/sum_copies.hpp>
-#include <peerbus/moe/plan.hpp>
+#include <peerbus/moe/departures.hpp>
 #include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/road/sum_copies.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -21,37 +21,37 @@ inline refusal check_out(std::size_t expected, std::span<const bf16> out) noexce
   return {};
 }
 
-/// Whether what else a combine is to add up fits the batch of `plan`.
-inline refusal check_terms(const dispatch_plan& plan, std::size_t hidden,
+/// Whether what else a combine is to add up fits the batch that is `leaving`.
+inline refusal check_terms(const departures& leaving, std::size_t hidden,
                            const combine_terms& terms) noexcept {
   for (std::size_t b = 0; b < terms.bias.size(); ++b)
     if (const std::size_t given = terms.bias[b].size();
-        !terms.bias[b].empty() && given != plan.tokens() * hidden)
-      return refuse(refusal_reason::bias_size, given, plan.tokens() * hidden,
+        !terms.bias[b].empty() && given != leaving.tokens() * hidden)
+      return refuse(refusal_reason::bias_size, given, leaving.tokens() * hidden,
                     static_cast<std::uint32_t>(b));
   if (terms.weights.empty() && terms.local.empty()) return {};
-  const std::size_t copies = plan.geometry().copies_per_token;
-  const std::size_t slots = plan.tokens() * copies;
-  if (plan.geometry().by_rank) return refuse(refusal_reason::terms_by_rank, 0, 0);
+  const std::size_t copies = leaving.geometry().copies_per_token;
+  const std::size_t slots = leaving.tokens() * copies;
+  if (leaving.geometry().by_rank) return refuse(refusal_reason::terms_by_rank, 0, 0);
   if (terms.weights.empty() && slots != 0) return refuse(refusal_reason::local_unweighted, 0, 0);
   if (terms.weights.size() != slots)
     return refuse(refusal_reason::term_weights_size, terms.weights.size(), slots);
   if (terms.local.empty()) return {};
   if (terms.local.size() != slots)
     return refuse(refusal_reason::local_size, terms.local.size(), slots);
-  for (std::size_t t = 0; t < plan.tokens(); ++t)
+  for (std::size_t t = 0; t < leaving.tokens(); ++t)
     for (std::size_t i = 0; i < copies; ++i)
-      if (plan.places(t)[i].sent() && terms.local[t * copies + i] != nullptr)
+      if (leaving.places(t)[i].sent() && terms.local[t * copies + i] != nullptr)
         return {refusal_reason::local_of_sent, static_cast<std::uint32_t>(t),
                 static_cast<std::uint32_t>(i)};
   return {};
 }
 
 /// Whether a combine can be done as `wanted`. Returns: the first thing wrong.
-inline refusal check_sum(const dispatch_plan& plan, std::size_t hidden,
+inline refusal check_sum(const departures& leaving, std::size_t hidden,
                          const combine_sum& wanted) noexcept {
-  if (const refusal found = check_out(plan.tokens() * hidden, wanted.out)) return found;
-  return check_terms(plan, hidden, wanted.terms);
+  if (const refusal found = check_out(leaving.tokens() * hidden, wanted.out)) return found;
+  return check_terms(leaving, hidden, wanted.terms);
 }
 
 }  // namespace peerbus::moe::detail

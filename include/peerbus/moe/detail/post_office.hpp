@@ -20,8 +20,8 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/moe/count_table.hpp>
 #include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/plan.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>

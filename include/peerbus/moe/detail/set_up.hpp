@@ -7,26 +7,12 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/detail/direct_rows.hpp>
 #include <peerbus/moe/detail/made_together.hpp>
 #include <peerbus/moe/detail/objection.hpp>
-#include <peerbus/moe/detail/staged_rows.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/moe/memory_map.hpp>
 #include <peerbus/rank_group.hpp>
-#include <peerbus/transport/concept.hpp>
 
 namespace peerbus::moe::detail {
-
-/// How an exchange moves its rows over `Transport`.
-template <transport Transport, token_codec Codec>
-struct rows_over {
-  using type = staged_rows<Transport, Codec>;
-};
-template <direct_transport Transport, token_codec Codec>
-struct rows_over<Transport, Codec> {
-  using type = direct_rows<Transport, Codec>;
-};
 
 /// Compares a configuration with the other ranks'. `alignment` is that of the layout's blocks.
 /// Throws, on all ranks: `error` mismatch, or what `objection_to` says.
@@ -48,9 +34,10 @@ exchange_config agreed_config(rank_group& group, const exchange_config& config,
 /// Throws, on all ranks: `error` out_of_memory, or as `agree`.
 template <class Batches>
 Batches made_batches(rank_group& group, const exchange_config& config,
-                     const block_geometry& geometry, road way, deadline until) {
-  return made_together(group, "the plans of an exchange's batches", until,
-                       [&] { return Batches{config, geometry, group.rank(), group.size(), way}; });
+                     const block_geometry& geometry, deadline until) {
+  return made_together(group, "the plans of an exchange's batches", until, [&] {
+    return Batches{config, geometry, group.rank(), group.size()};
+  });
 }
 
 }  // namespace peerbus::moe::detail

@@ -25,13 +25,15 @@
 #include <peerbus/moe/detail/lane_team.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
-#include <peerbus/moe/detail/sum_copies.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/road/batch_input.hpp>
+#include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/routing.hpp>
+#include <peerbus/moe/set_view.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
 
@@ -60,7 +62,7 @@ void exchange<Transport, Codec, Layout>::combine(const received_type& rows, std:
   detail::require_all_ranks(with, comm_.size());
   begin_combine("combine", rows, with.as, until, [&](const batch& one) {
     if (const refusal found = detail::objection_of_caller(with)) return found;
-    return detail::check_sum(one.plan, config_.hidden, {out, with.terms});
+    return detail::check_sum(one.leaving, config_.hidden, {out, with.terms});
   });
   finish_combine(rows, {out, with.terms}, with, until);
 }
@@ -109,7 +111,7 @@ void exchange<Transport, Codec, Layout>::combine_recv(const received_type& rows,
     comm_.require_healthy("combine_recv");
     detail::require_all_ranks(with, comm_.size());
     batch& one = batches_.behind("combine_recv", this, rows, detail::stage::returning);
-    if (const refusal wrong = detail::check_sum(one.plan, config_.hidden, {out, with.terms}))
+    if (const refusal wrong = detail::check_sum(one.leaving, config_.hidden, {out, with.terms}))
       throw bad_input(step_of(one, outputs), wrong);
   });
   finish_combine(rows, {out, with.terms}, with, until);
@@ -124,24 +126,24 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
       codec_{codec},
       map_{map_for(config, comm.size(), layout)},
       memory_{comm.make_window(map_.total, post_office::signals(map_, comm.size()), until)},
-      batches_{detail::made_batches<batches>(comm, config, layout.geometry(config, comm.size()),
-                                             rows_type::way, until)},
+      batches_{
+          detail::made_batches<batches>(comm, config, layout.geometry(config, comm.size()), until)},
       post_{comm_, memory_, map_},
-      rows_{comm_, memory_, map_, config_.outputs, codec} {}
+      road_{comm_, memory_, map_, codec} {}
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-void exchange<Transport, Codec, Layout>::begin_dispatch(const detail::batch_input<token>& input,
+void exchange<Transport, Codec, Layout>::begin_dispatch(const batch_input<token>& input,
                                                         const routing& route,
                                                         const call_options& with, deadline until) {
   comm_.require_healthy("dispatch");
   batch& one = batches_.next();
   const std::uint64_t number = batches_.latest();
   refusal mine = detail::objection_of_caller(with);
-  if (!mine) mine = one.plan.count(input.tokens, route);
+  if (!mine) mine = one.leaving.count(input.tokens, route);
   if (!mine)
     mine = detail::check_attachments(config_, input.tokens.size() / config_.hidden, input.attached);
   const step now{"dispatch", number, batches_.set_of(one), counts, number};
-  post_.post_counts(now, one.plan.counts(), mine);
+  post_.post_counts(now, one.leaving.counts(), mine);
   if (mine) {
     // Not before all ranks are here, or this one could run ahead and overwrite its refusal.
     post_.await_all(now, until, "; its own input was bad: " + describe(mine));
@@ -157,12 +159,7 @@ void exchange<Transport, Codec, Layout>::advance(const batch* wanted, lane as, d
     serial(as, until, [&] { ready_ = next_ready(wanted, until, waited); });
     batch* const one = ready_;
     if (one == nullptr) return;
-    const std::size_t set = batches_.set_of(*one);
-    if constexpr (staged) {
-      rows_.stage(one->input, one->plan, set, as);
-      serial(as, until, [] {});  // A lane puts what others have staged.
-    }
-    note(rows_.send(one->input, one->plan, set, as));
+    note(road_.send(one->on_road(batches_.set_of(*one)), as, meeting(as, until)));
     serial(as, until, [&] {
       const step now = step_of(*one, rows_in);
       post_.require(now, failure_.load(std::memory_order_relaxed));
@@ -188,8 +185,8 @@ typename exchange<Transport, Codec, Layout>::batch* exchange<Transport, Codec, L
       one.refused_by = no->rank;
       continue;
     }
-    one.plan.place(post_.counts(now));
-    if constexpr (staged) one.plan.sort_copies();
+    one.leaving.place(post_.counts(now));
+    one.arriving.place(post_.counts(now));
     return &one;
   }
   return nullptr;
@@ -207,8 +204,8 @@ void exchange<Transport, Codec, Layout>::end_dispatch(batch& one, deadline until
   post_.await_all(step_of(one, rows_in), until, {}, waited);
   one.at = detail::stage::received;
   const std::size_t set = batches_.set_of(one);
-  std::byte* const local = memory_.local().data() + set * map_.set_bytes;
-  arrived_.emplace(one.publish(this, codec_, {&map_, local, rows_.homes(set)}));
+  arrived_.emplace(
+      one.publish(this, codec_, {set_view{map_, memory_.local().data(), set}, road_.homes(set)}));
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -220,16 +217,10 @@ void exchange<Transport, Codec, Layout>::begin_combine(std::string_view doing,
     comm_.require_healthy(doing);
     batch& one = batches_.behind(doing, this, rows, detail::stage::received);
     one.refused = check(one);
-    if constexpr (staged)
-      rows_.sort_outputs(one.homes, one.plan, batches_.set_of(one));
-    else
-      announce_outputs(one);
   });
-  if constexpr (staged) {
-    batch& one = batches_.at(rows.ticket().number);
-    if (!one.refused) note(rows_.push(one.homes, batches_.set_of(one), as));
-    serial(as, until, [&] { announce_outputs(one); });
-  }
+  batch& one = batches_.at(rows.ticket().number);
+  if (!one.refused) note(road_.publish(one.on_road(batches_.set_of(one)), as, meeting(as, until)));
+  serial(as, until, [&] { announce_outputs(one); });
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -245,7 +236,7 @@ void exchange<Transport, Codec, Layout>::announce_outputs(batch& one) {
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::finish_combine(const received_type& rows,
-                                                        const detail::combine_sum& wanted,
+                                                        const combine_sum& wanted,
                                                         const call_options& with, deadline until) {
   const lane as = with.as;
   advance(nullptr, as, until);
@@ -256,12 +247,12 @@ void exchange<Transport, Codec, Layout>::finish_combine(const received_type& row
     const bool mine{one.refused};
     const auto theirs = post_.refused(now);
     if (!mine && !theirs) return;
-    if constexpr (staged) post_.require(now, rows_.settle());
+    post_.require(now, road_.settle());
     one.at = detail::stage::received;
     if (mine) throw bad_input(now, one.refused);
     throw refused(now, theirs->rank, theirs->why);
   });
-  note(rows_.sum(one.plan, batches_.set_of(one), wanted, as));
+  note(road_.sum(one.on_road(batches_.set_of(one)), wanted, as));
   serial(as, until, [&] {
     post_.require(step_of(one, outputs), failure_.load(std::memory_order_relaxed));
     one.at = detail::stage::returned;

@@ -4,27 +4,23 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include <peerbus/core/compiled.hpp>
-#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/arrivals.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/detail/home_order.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/plan.hpp>
+#include <peerbus/moe/road/home_order.hpp>
 
-namespace peerbus::moe::detail {
+namespace peerbus::moe {
 
 PEERBUS_CONTROL_PATH home_order::home_order(const exchange_config& config,
-                                            const block_geometry& geometry, std::size_t ranks,
-                                            road way)
+                                            const block_geometry& geometry, std::size_t ranks)
     : copies_{geometry.copies_per_token} {
-  if (way == road::direct) return;
   begins_.resize(config.max_tokens * copies_ + 1);
   ranks_.resize(ranks + 1);
   // Taken as rows arrive.
@@ -32,29 +28,23 @@ PEERBUS_CONTROL_PATH home_order::home_order(const exchange_config& config,
   rows_ = std::make_unique_for_overwrite<std::uint32_t[]>(geometry.row_capacity);
 }
 
-PEERBUS_INLINE void home_order::sort(const dispatch_plan& plan, rank_id mine,
-                                     const std::byte* origins) noexcept {
-  const std::size_t blocks = plan.geometry().blocks.count(mine);
+PEERBUS_INLINE void home_order::sort(const arrivals& arriving, std::span<const std::uint8_t> wanted,
+                                     const wire_origin* origins) noexcept {
   const auto for_each_row = [&](auto&& visit) {
-    for (std::size_t b = 0; b < blocks; ++b) {
-      const auto starts = plan.arrivals(b);
+    for (std::size_t b = 0; b < arriving.blocks(); ++b) {
+      const auto starts = arriving.of(b);
       for (std::size_t source = 0; source + 1 < starts.size(); ++source)
-        if (rank_id{source} != mine)
+        if (wanted[source] != 0)
           for (std::uint32_t row = starts[source]; row < starts[source + 1]; ++row) visit(row);
     }
-  };
-  const auto origin_of = [origins](std::size_t row) noexcept {
-    wire_origin from;
-    std::memcpy(&from, origins + row * sizeof from, sizeof from);
-    return from;
   };
   // What origins say is a peer's word, which must not lead beyond these arrays.
   const std::size_t most = begins_.size() - 2;
   const auto home_of = [&](std::uint32_t row) {
-    return std::min<std::size_t>(origin_of(row).rank, ranks_.size() - 2);
+    return std::min<std::size_t>(origins[row].rank, ranks_.size() - 2);
   };
   const auto slot_of = [&](std::uint32_t row) {
-    const wire_origin from = origin_of(row);
+    const wire_origin& from = origins[row];
     return std::min(from.token * copies_ + from.slot, most);
   };
   // Two counting sorts: first by slot, then, keeping that order, by home rank.
@@ -76,4 +66,4 @@ PEERBUS_INLINE void home_order::sort(const dispatch_plan& plan, rank_id mine,
   ranks_[0] = 0;
 }
 
-}  // namespace peerbus::moe::detail
+}  // namespace peerbus::moe

@@ -5,7 +5,7 @@
 
 #include <peerbus/moe/call_options.hpp>
 
-namespace peerbus::moe::detail {
+namespace peerbus::moe {
 
 /// What a rank gives to a dispatch besides the routing; the caller's memory, read until
 /// `dispatch_recv` returns.
@@ -15,4 +15,4 @@ struct batch_input {
   attachments attached;           ///< each [count, configured bytes]
 };
 
-}  // namespace peerbus::moe::detail
+}  // namespace peerbus::moe

@@ -8,10 +8,10 @@
 #include <peerbus/kernel/kernel_set.hpp>
 #include <peerbus/moe/combine_terms.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/departures.hpp>
 #include <peerbus/moe/lane.hpp>
-#include <peerbus/moe/plan.hpp>
 
-namespace peerbus::moe::detail {
+namespace peerbus::moe {
 
 /// What a combine computes, and what else goes into it.
 struct combine_sum {
@@ -23,10 +23,10 @@ struct combine_sum {
 /// f32, for the lane's share of the tokens; the one definition of combine's arithmetic, whichever
 /// road the outputs took. `output_of(t, i)` points to the `hidden` values of copy i of token t.
 template <class OutputOf>
-void sum_copies(const dispatch_plan& plan, std::size_t hidden, const combine_sum& sum, lane as,
+void sum_copies(const departures& leaving, std::size_t hidden, const combine_sum& sum, lane as,
                 OutputOf&& output_of) noexcept {
   const kernel::kernel_set& kernels = kernel::best();
-  const lane::range mine = as.share(plan.tokens());
+  const lane::range mine = as.share(leaving.tokens());
   for (std::size_t t = mine.begin; t < mine.end; ++t) {
     const bf16* rows[max_top_k + 2];
     float factors[max_top_k + 2];
@@ -37,9 +37,9 @@ void sum_copies(const dispatch_plan& plan, std::size_t hidden, const combine_sum
     };
     for (const auto& bias : sum.terms.bias)
       if (!bias.empty()) add(bias.data() + t * hidden, 1.0F);
-    const auto places = plan.places(t);
+    const auto places = leaving.places(t);
     const float* const factor = sum.terms.weights.empty()
-                                    ? plan.factors(t).data()
+                                    ? leaving.factors(t).data()
                                     : sum.terms.weights.data() + t * places.size();
     for (std::size_t i = 0; i < places.size(); ++i) {
       if (places[i].sent())
@@ -51,4 +51,4 @@ void sum_copies(const dispatch_plan& plan, std::size_t hidden, const combine_sum
   }
 }
 
-}  // namespace peerbus::moe::detail
+}  // namespace peerbus::moe

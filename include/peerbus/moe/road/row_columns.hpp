@@ -9,7 +9,7 @@
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/staging_map.hpp>
 
-namespace peerbus::moe::detail {
+namespace peerbus::moe {
 
 enum class row_part : std::uint8_t { row, scales, origin, experts, weights, attachment };
 
@@ -23,7 +23,7 @@ struct row_column {
   std::size_t staged;    ///< and of the sender's
 };
 
-/// The parts that rows of an exchange on the staged road have, the row itself first.
+/// The parts that rows that are put have, the row itself first.
 class row_columns {
  public:
   explicit row_columns(const memory_map& map) noexcept {
@@ -59,4 +59,4 @@ class row_columns {
   std::size_t count_ = 0;
 };
 
-}  // namespace peerbus::moe::detail
+}  // namespace peerbus::moe

@@ -13,19 +13,18 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/count_table.hpp>
+#include <peerbus/moe/departures.hpp>
 #include <peerbus/moe/detail/check_input.hpp>
-#include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/plan.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/routing.hpp>
 
 namespace peerbus::moe {
 
-PEERBUS_CONTROL_PATH dispatch_plan::dispatch_plan(const exchange_config& config,
-                                                  const block_geometry& geometry, rank_id rank,
-                                                  std::size_t ranks, road way)
+PEERBUS_CONTROL_PATH departures::departures(const exchange_config& config,
+                                            const block_geometry& geometry, rank_id rank,
+                                            std::size_t ranks)
     : config_{config},
       geometry_{geometry},
       experts_{config.experts, ranks},
@@ -36,7 +35,6 @@ PEERBUS_CONTROL_PATH dispatch_plan::dispatch_plan(const exchange_config& config,
       next_(counts_.size()),
       seen_block_(counts_.size()),
       seen_expert_(config.experts),
-      arrivals_(geometry.blocks.count(rank) * (ranks + 1) + 1),
       places_(config.max_tokens * geometry.copies_per_token),
       factors_(places_.size(), 1.0F),
       slots_(config.max_tokens * config.top_k),
@@ -44,14 +42,10 @@ PEERBUS_CONTROL_PATH dispatch_plan::dispatch_plan(const exchange_config& config,
   owners_.reserve(config.experts);
   for (std::size_t e = 0; e < config.experts; ++e)
     owners_.push_back(static_cast<std::uint32_t>(experts_.owner(e).index()));
-  if (way == road::staged) {
-    sorted_.resize(places_.size());
-    sorted_to_.resize(ranks + 1);
-  }
 }
 
-PEERBUS_INLINE refusal dispatch_plan::count(const detail::token_values& tokens,
-                                            const routing& route) noexcept {
+PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
+                                         const routing& route) noexcept {
   std::fill(counts_.begin(), counts_.end(), 0U);
   if (const refusal found = detail::check_sizes(config_, tokens, route)) return found;
   counted_tokens_ = tokens.size / config_.hidden;
@@ -78,7 +72,7 @@ PEERBUS_INLINE refusal dispatch_plan::count(const detail::token_values& tokens,
       if (seen_expert_[e] == mark) return at(refusal_reason::expert_repeated);
       seen_expert_[e] = mark;
       counted_slots_[slot].weight = route.weights()[slot];
-      const std::size_t block = block_of(e);
+      const std::size_t block = geometry_.by_rank ? owners_[e] : e;
       counts_[block] += seen_block_[block] == mark ? 0 : 1;
       seen_block_[block] = mark;
     }
@@ -87,16 +81,14 @@ PEERBUS_INLINE refusal dispatch_plan::count(const detail::token_values& tokens,
 }
 
 template <class Count>
-const Count* dispatch_plan::counts_of(const count_table& counts, rank_id source) noexcept {
+const Count* departures::counts_of(const count_table& counts, rank_id source) noexcept {
   return reinterpret_cast<const Count*>(counts.first + source.index() * counts.stride);
 }
 
-// The loops below go through locals: counts of one byte might alias the members, which would then
-// be read again for every block.
-
 template <class Count>
-void dispatch_plan::place_blocks(const count_table& counts) noexcept {
-  // First the rows of b from lower ranks in next_, and all rows of b in totals_.
+void departures::place_blocks(const count_table& counts) noexcept {
+  // Through locals: counts of one byte might alias the members, which would then be read again for
+  // every block. First the rows of b from lower ranks in next_, and all rows of b in totals_.
   std::fill(totals_.begin(), totals_.end(), 0U);
   std::uint32_t* const totals = totals_.data();
   std::uint32_t* const next = next_.data();
@@ -123,42 +115,15 @@ void dispatch_plan::place_blocks(const count_table& counts) noexcept {
 }
 
 template <class Count>
-void dispatch_plan::place_arrivals(const count_table& counts) noexcept {
-  const block_geometry geometry = geometry_;
-  const std::size_t local = geometry.blocks.count(rank_);
-  const std::byte* const first =
-      counts.first + geometry.blocks.first(rank_) * sizeof(Count);  // of rank 0
-  const std::size_t ranks = ranks_;
-  std::uint32_t* next = arrivals_.data();
-  std::size_t arrived = 0;
-  std::uint32_t begin = 0;
-  for (std::size_t b = 0; b < local; ++b) {
-    std::uint32_t row = begin;
-    const std::byte* of_source = first + b * sizeof(Count);
-    for (std::size_t source = 0; source < ranks; ++source, of_source += counts.stride) {
-      *next++ = row;
-      row += *reinterpret_cast<const Count*>(of_source);
-    }
-    *next++ = row;
-    arrived += row - begin;
-    begin = geometry.next_block(begin, row - begin);
-  }
-  *next = begin;
-  arrived_ = arrived;
-  end_ = begin;
-}
-
-template <class Count>
-void dispatch_plan::place_as(const count_table& counts) noexcept {
+void departures::place_as(const count_table& counts) noexcept {
   place_blocks<Count>(counts);
-  place_arrivals<Count>(counts);
   tokens_ = counted_tokens_;
   slots_.swap(counted_slots_);
   for (std::size_t t = 0; t < tokens_; ++t)
     geometry_.by_rank ? place_by_rank(t) : place_by_expert(t);
 }
 
-PEERBUS_INLINE void dispatch_plan::place(const count_table& counts) noexcept {
+PEERBUS_INLINE void departures::place(const count_table& counts) noexcept {
   switch (counts.count_bytes) {
     case 1: return place_as<std::uint8_t>(counts);
     case 2: return place_as<std::uint16_t>(counts);
@@ -166,29 +131,7 @@ PEERBUS_INLINE void dispatch_plan::place(const count_table& counts) noexcept {
   }
 }
 
-PEERBUS_INLINE void dispatch_plan::sort_copies() noexcept {
-  // A counting sort: blocks are dealt out in the order of ranks, and the rows of one go by token.
-  // From here on, next_[b] is where the next copy for block b goes in the sorted order.
-  std::uint32_t before = 0;
-  std::size_t b = 0;
-  for (const rank_id owner : all_ranks{ranks_}) {
-    sorted_to_[owner.index()] = before;
-    for (const std::size_t end = b + geometry_.blocks.count(owner); b < end; ++b) {
-      next_[b] = before;
-      before += counts_[b];
-    }
-  }
-  sorted_to_[ranks_] = before;
-  for (std::size_t c = 0; c < tokens_ * geometry_.copies_per_token; ++c) {
-    const row_place& place = places_[c];
-    if (!place.sent()) continue;
-    const auto block =
-        geometry_.by_rank ? place.rank : static_cast<std::uint32_t>(slots_[c].expert);
-    sorted_[next_[block]++] = static_cast<copy_number>(c);
-  }
-}
-
-PEERBUS_INLINE void dispatch_plan::place_by_expert(std::size_t t) noexcept {
+PEERBUS_INLINE void departures::place_by_expert(std::size_t t) noexcept {
   for (std::size_t s = t * config_.top_k; s < (t + 1) * config_.top_k; ++s) {
     places_[s] = {};
     if (slots_[s].expert == -1) continue;
@@ -198,7 +141,7 @@ PEERBUS_INLINE void dispatch_plan::place_by_expert(std::size_t t) noexcept {
   }
 }
 
-PEERBUS_INLINE void dispatch_plan::place_by_rank(std::size_t t) noexcept {
+PEERBUS_INLINE void departures::place_by_rank(std::size_t t) noexcept {
   std::array<std::uint32_t, max_top_k> ranks;
   std::size_t found = 0;
   for (std::size_t s = t * config_.top_k; s < (t + 1) * config_.top_k; ++s) {

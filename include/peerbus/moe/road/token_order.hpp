@@ -6,7 +6,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/lane.hpp>
 
-namespace peerbus::moe::detail {
+namespace peerbus::moe {
 
 /// The order in which a lane sends its share of a rank's tokens. Each rank starts elsewhere among
 /// its tokens and goes round: where they are sorted by expert, not all ranks write to the same peer
@@ -27,4 +27,4 @@ class token_order {
   std::size_t start_;
 };
 
-}  // namespace peerbus::moe::detail
+}  // namespace peerbus::moe

@@ -9,24 +9,25 @@
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/arrivals.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/plan.hpp>
 
-namespace peerbus::moe::detail {
+namespace peerbus::moe {
 
-/// The rows that came from other ranks, in the order of the slots that their outputs go home to: by
+/// Rows that came from other ranks, in the order of the slots that their outputs go home to: by
 /// home rank, then by slot. They lie by expert, so that outputs for neighbouring slots do not lie
-/// together. All memory is taken at construction, none on the direct road.
+/// together. All memory is taken at construction.
 class home_order {
  public:
-  home_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks,
-             road way);
+  home_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks);
 
-  /// `origins` are those of the rows that `plan` says have arrived, from row 0 on.
-  void sort(const dispatch_plan& plan, rank_id mine, const std::byte* origins) noexcept;
+  /// Sorts the rows that came from the ranks whose entry in `wanted`, [ranks], is not 0. `origins`
+  /// are those of this rank's rows, from row 0 on.
+  void sort(const arrivals& arriving, std::span<const std::uint8_t> wanted,
+            const wire_origin* origins) noexcept;
 
   [[nodiscard]] std::span<const std::uint32_t> rows() const noexcept {
     return {rows_.get(), count_};
@@ -45,8 +46,8 @@ class home_order {
   std::unique_ptr<std::uint32_t[]> rows_;
 };
 
-}  // namespace peerbus::moe::detail
+}  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/home_order.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/road/impl/home_order.hpp>  // IWYU pragma: keep
 #endif

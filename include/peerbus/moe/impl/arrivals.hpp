@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/arrivals.hpp>
+#include <peerbus/moe/count_table.hpp>
+#include <peerbus/moe/layout.hpp>
+
+namespace peerbus::moe {
+
+PEERBUS_CONTROL_PATH arrivals::arrivals(const block_geometry& geometry, rank_id rank,
+                                        std::size_t ranks)
+    : geometry_{geometry},
+      rank_{rank},
+      ranks_{ranks},
+      starts_(geometry.blocks.count(rank) * (ranks + 1) + 1) {}
+
+template <class Count>
+void arrivals::place_as(const count_table& counts) noexcept {
+  // Through locals: counts of one byte might alias the members, which would then be read again for
+  // every block.
+  const block_geometry geometry = geometry_;
+  const std::size_t local = geometry.blocks.count(rank_);
+  const std::byte* const first =
+      counts.first + geometry.blocks.first(rank_) * sizeof(Count);  // of rank 0
+  const std::size_t ranks = ranks_;
+  std::uint32_t* next = starts_.data();
+  std::size_t arrived = 0;
+  std::uint32_t begin = 0;
+  for (std::size_t b = 0; b < local; ++b) {
+    std::uint32_t row = begin;
+    const std::byte* of_source = first + b * sizeof(Count);
+    for (std::size_t source = 0; source < ranks; ++source, of_source += counts.stride) {
+      *next++ = row;
+      row += *reinterpret_cast<const Count*>(of_source);
+    }
+    *next++ = row;
+    arrived += row - begin;
+    begin = geometry.next_block(begin, row - begin);
+  }
+  *next = begin;
+  rows_ = arrived;
+  end_ = begin;
+}
+
+PEERBUS_INLINE void arrivals::place(const count_table& counts) noexcept {
+  switch (counts.count_bytes) {
+    case 1: return place_as<std::uint8_t>(counts);
+    case 2: return place_as<std::uint16_t>(counts);
+    default: return place_as<std::uint32_t>(counts);
+  }
+}
+
+}  // namespace peerbus::moe

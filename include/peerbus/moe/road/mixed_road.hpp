@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/departures.hpp>
+#include <peerbus/moe/lane.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/road/concept.hpp>
+#include <peerbus/moe/road/direct_road.hpp>
+#include <peerbus/moe/road/staged_road.hpp>
+#include <peerbus/moe/road/sum_copies.hpp>
+#include <peerbus/moe/set_view.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::moe {
+
+/// The road chosen per peer: near peers, whose memory loads and stores, by `direct_road`, far ones
+/// by `staged_road`, in one exchange. Same bytes as either. Outputs lie at the expert; home ranks
+/// read them there if near, and have them put into their slots if far. Nearness is mutual.
+template <partly_direct_transport Transport, token_codec Codec>
+class mixed_road {
+  using far_road = staged_road<Transport, Codec>;
+
+ public:
+  static constexpr road_memory needs = far_road::needs;
+  using batch_order = typename far_road::batch_order;
+  using batch_type = typename far_road::batch_type;
+
+  mixed_road(communicator<Transport>& comm, window<Transport>& window, const memory_map& map,
+             Codec codec)
+      : map_{&map},
+        mine_{comm.rank()},
+        near_{comm.rank(), comm.size(), map, codec,
+              [&](rank_id peer) { return window.find_peer(peer).data(); }},
+        far_{comm, window, map, codec,
+             [&](rank_id peer) { return window.find_peer(peer).empty(); }} {}
+
+  [[nodiscard]] std::span<const set_view> homes(std::size_t) const noexcept { return {}; }
+
+  /// Far copies leave first, so that they travel while near ones are stored.
+  template <class Meet>
+  [[nodiscard]] errc send(const batch_type& batch, lane as, Meet&& meet) {
+    const errc sent = far_.send(batch, as, meet);
+    if (sent == errc::ok) near_.write(batch.input, batch.leaving, near_.sets(batch.set), as);
+    return sent;
+  }
+
+  template <class Meet>
+  [[nodiscard]] errc publish(const batch_type& batch, lane as, Meet&& meet) {
+    return far_.publish(batch, as, meet);
+  }
+  [[nodiscard]] errc settle() noexcept { return far_.settle(); }
+
+  [[nodiscard]] errc sum(const batch_type& batch, const combine_sum& wanted,
+                         lane as) const noexcept {
+    const auto sets = near_.sets(batch.set);
+    const set_view home = sets[mine_.index()];
+    sum_copies(batch.leaving, map_->hidden, wanted, as,
+               [&](std::size_t t, std::size_t slot) noexcept -> const bf16* {
+                 const row_place& place = batch.leaving.places(t)[slot];
+                 const set_view& expert = sets[place.rank];
+                 return expert ? expert.output(place.row) : home.returned(t, slot);
+               });
+    return errc::ok;
+  }
+
+ private:
+  const memory_map* map_;
+  rank_id mine_;
+  direct_road<Codec> near_;
+  far_road far_;
+};
+
+}  // namespace peerbus::moe

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/set_view.hpp>
+
+namespace peerbus::moe {
+
+/// The batch sets of all ranks, as far as this rank's loads and stores reach.
+class rank_sets {
+ public:
+  /// `part_of(rank)` is the start of that rank's part of the window, or nullptr. `map` outlives
+  /// the sets.
+  template <class PartOf>
+  rank_sets(const memory_map& map, std::size_t ranks, PartOf&& part_of) : ranks_{ranks} {
+    views_.reserve(map.in_flight * ranks);
+    for (std::size_t set = 0; set < map.in_flight; ++set)
+      for (const rank_id rank : all_ranks{ranks}) views_.emplace_back(map, part_of(rank), set);
+  }
+
+  /// One set at each rank: [ranks], empty views where the rank is out of reach.
+  [[nodiscard]] std::span<const set_view> of(std::size_t set) const noexcept {
+    return std::span{views_}.subspan(set * ranks_, ranks_);
+  }
+
+ private:
+  std::size_t ranks_;
+  std::vector<set_view> views_;  ///< [in_flight][ranks]
+};
+
+}  // namespace peerbus::moe

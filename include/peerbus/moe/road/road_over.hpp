@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/moe/road/concept.hpp>
+#include <peerbus/moe/road/direct_road.hpp>
+#include <peerbus/moe/road/mixed_road.hpp>
+#include <peerbus/moe/road/staged_road.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus::moe {
+
+/// The road that an exchange over `Transport` takes. `type` is a `row_road`, made of the
+/// communicator, the exchange's window, its memory map and the codec.
+template <transport Transport, token_codec Codec>
+struct road_over {
+  using type = staged_road<Transport, Codec>;
+};
+template <partly_direct_transport Transport, token_codec Codec>
+struct road_over<Transport, Codec> {
+  using type = mixed_road<Transport, Codec>;
+};
+template <direct_transport Transport, token_codec Codec>
+struct road_over<Transport, Codec> {
+  using type = direct_road<Codec>;
+};
+
+}  // namespace peerbus::moe

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/departures.hpp>
+#include <peerbus/moe/lane.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/road/concept.hpp>
+#include <peerbus/moe/road/copy_order.hpp>
+#include <peerbus/moe/road/home_order.hpp>
+#include <peerbus/moe/road/row_columns.hpp>
+#include <peerbus/moe/road/sum_copies.hpp>
+#include <peerbus/moe/set_view.hpp>
+#include <peerbus/moe/staging_map.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::moe {
+
+/// The road where peers' memory can only be put to: tokens are encoded into the sender's own window
+/// and put from there; outputs are put from where the experts wrote them into slots [token, copy]
+/// of their home rank, and summed there. Same bytes as `direct_road`.
+///
+/// Puts to one peer go in the order of their destinations, so that a transport may join those that
+/// continue each other. Nothing is flushed: what a batch's puts read is written again only after
+/// signals of the peers that prove their delivery (docs/memory_model.md).
+template <transport Transport, token_codec Codec>
+class staged_road {
+ public:
+  static constexpr road_memory needs{.stages = true, .outputs_may_be_home = false};
+
+  /// What it keeps of a batch: the order in which copies leave, and that in which outputs go home.
+  struct batch_order {
+    batch_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks)
+        : leaving{config, geometry, ranks}, homes{config, geometry, ranks} {}
+    copy_order leaving;
+    home_order homes;
+  };
+  using batch_type = road_batch<token_of<Codec>, batch_order>;
+
+  /// Serves all ranks.
+  staged_road(communicator<Transport>& comm, window<Transport>& memory, const memory_map& map,
+              Codec codec)
+      : staged_road{comm, memory, map, codec, [](rank_id) { return true; }} {}
+
+  /// Serves the ranks that `served` says: copies for others are left out, as are their outputs.
+  template <class Served>
+  staged_road(communicator<Transport>& comm, window<Transport>& memory, const memory_map& map,
+              Codec codec, Served&& served)
+      : comm_{&comm}, memory_{&memory}, map_{&map}, columns_{map}, codec_{codec} {
+    for (const rank_id rank : comm.ranks()) served_.push_back(served(rank) ? 1 : 0);
+    keeps_own_ = serves(comm.rank());
+    served_[comm.rank().index()] = 0;
+  }
+
+  /// None: there is no address to store an output at another rank.
+  [[nodiscard]] std::span<const set_view> homes(std::size_t) const noexcept { return {}; }
+
+  template <class Meet>
+  [[nodiscard]] errc send(const batch_type& batch, lane as, Meet&& meet) {
+    stage(batch, as);
+    meet([&] { batch.order.leaving.sort(batch.leaving); });  // A lane puts what others staged.
+    return share_out(
+        as, [&](rank_id to) noexcept { return batch.order.leaving.to(to); },
+        [&](rank_id to, lane::range share) noexcept {
+          if (to != comm_->rank()) return send_to(to, batch, share);
+          keep(batch, share);
+          return errc::ok;
+        });
+  }
+
+  template <class Meet>
+  [[nodiscard]] errc publish(const batch_type& batch, lane as, Meet&& meet) {
+    meet([&] { batch.order.homes.sort(batch.arriving, served_, mine(batch.set).origin(0)); });
+    return share_out(
+        as, [&](rank_id home) noexcept { return batch.order.homes.to(home); },
+        [&](rank_id home, lane::range share) noexcept {
+          for (std::size_t i = share.begin; i < share.end; ++i)
+            if (const errc code = push_row(home, batch.set, batch.order.homes.rows()[i]);
+                code != errc::ok)
+              return code;
+          return errc::ok;
+        });
+  }
+
+  [[nodiscard]] errc settle() noexcept {
+    for (const rank_id peer : comm_->peers())
+      if (const errc code = memory_->flush(peer); code != errc::ok) return code;
+    return comm_->bus().quiet();
+  }
+
+  [[nodiscard]] errc sum(const batch_type& batch, const combine_sum& wanted,
+                         lane as) const noexcept {
+    const set_view here = mine(batch.set);
+    sum_copies(batch.leaving, map_->hidden, wanted, as,
+               [&](std::size_t t, std::size_t slot) noexcept -> const bf16* {
+                 const row_place& place = batch.leaving.places(t)[slot];
+                 if (rank_id{place.rank} == comm_->rank()) return here.output(place.row);
+                 return here.returned(t, slot);
+               });
+    return errc::ok;
+  }
+
+ private:
+  [[nodiscard]] bool serves(rank_id rank) const noexcept { return served_[rank.index()] != 0; }
+  [[nodiscard]] set_view mine(std::size_t set) const noexcept {
+    return {*map_, memory_->local().data(), set};
+  }
+
+  /// Deals out items, of which `range_of(rank)` is each rank's part, to the lanes in the order in
+  /// which they leave: by peers as the communicator visits them, then this rank's own, while the
+  /// others are on their way. Calls `visit(rank, range)` for this lane's part of each.
+  template <class RangeOf, class Visit>
+  [[nodiscard]] errc share_out(lane as, RangeOf&& range_of, Visit&& visit) const noexcept {
+    const auto for_each = [&](auto&& call) noexcept {
+      for (const rank_id peer : comm_->peers())
+        if (serves(peer))
+          if (const errc code = call(peer); code != errc::ok) return code;
+      return keeps_own_ ? call(comm_->rank()) : errc::ok;
+    };
+    std::size_t all = 0;
+    static_cast<void>(for_each([&](rank_id rank) noexcept {
+      const lane::range part = range_of(rank);
+      all += part.end - part.begin;
+      return errc::ok;
+    }));
+    const lane::range mine = as.share(all);
+    std::size_t passed = 0;
+    return for_each([&](rank_id rank) noexcept {
+      const auto [begin, end] = range_of(rank);
+      const std::size_t before = passed;
+      passed += end - begin;
+      const std::size_t from = std::clamp(mine.begin, before, passed) - before;
+      const std::size_t to = std::clamp(mine.end, before, passed) - before;
+      return visit(rank, lane::range{begin + from, begin + to});
+    });
+  }
+
+  /// Encodes this lane's share of the tokens that have a copy to send.
+  void stage(const batch_type& batch, lane as) const noexcept {
+    const staging_map& at = map_->staged;
+    const set_view here = mine(batch.set);
+    const lane::range share = as.share(batch.leaving.tokens());
+    for (std::size_t t = share.begin; t < share.end; ++t) {
+      const auto places = batch.leaving.places(t);
+      if (std::none_of(places.begin(), places.end(), [&](auto& place) { return sends(place); }))
+        continue;
+      const auto entry = [&](std::size_t area, std::size_t bytes) noexcept {
+        return std::span{here.at(area, t, bytes), bytes};
+      };
+      codec_.encode(batch.input.tokens.subspan(t * map_->hidden, map_->hidden),
+                    entry(at.rows, map_->format.row_bytes),
+                    entry(at.scales, map_->format.scale_bytes));
+      for (std::size_t a = 0; a < max_attachments; ++a)
+        if (const std::size_t bytes = map_->attachment_bytes[a]; !staging_map::packs(bytes))
+          std::memcpy(entry(at.attachments[a], bytes).data(),
+                      batch.input.attached[a].data() + t * bytes, bytes);
+    }
+  }
+
+  /// Whether this road carries a copy.
+  [[nodiscard]] bool sends(const row_place& place) const noexcept {
+    if (!place.sent()) return false;
+    return serves(rank_id{place.rank}) || (keeps_own_ && rank_id{place.rank} == comm_->rank());
+  }
+
+  /// Memory of this rank, as the source of a put to another.
+  [[nodiscard]] errc put(rank_id to, std::size_t set, std::size_t offset, const std::byte* source,
+                         std::size_t bytes) noexcept {
+    return memory_->put(to, set * map_->set_bytes + offset, std::span{source, bytes});
+  }
+
+  // --- dispatch --------------------------------------------------------------------------------
+
+  /// Puts the copies of `share`, all of them for one rank.
+  [[nodiscard]] errc send_to(rank_id to, const batch_type& batch, lane::range share) noexcept {
+    const auto copies = batch.order.leaving.copies();
+    for (std::size_t i = share.begin; i < share.end;) {
+      // As far as rows continue each other there.
+      const std::uint32_t row = batch.leaving.place_of(copies[i]).row;
+      std::size_t end = i + 1;
+      while (end < share.end && batch.leaving.place_of(copies[end]).row == row + (end - i)) ++end;
+      for (const row_column& column : columns_) {
+        const errc code = column.packed ? put_packed(to, column, batch, {i, end}, row)
+                                        : put_rows(to, column, batch, {i, end}, row);
+        if (code != errc::ok) return code;
+      }
+      i = end;
+    }
+    return errc::ok;
+  }
+
+  [[nodiscard]] errc put_rows(rank_id to, const row_column& column, const batch_type& batch,
+                              lane::range run, std::size_t row) noexcept {
+    std::size_t offset = column.received + row * column.bytes;
+    for (std::size_t i = run.begin; i < run.end; ++i, offset += column.bytes) {
+      const std::size_t token = batch.order.leaving.copies()[i] / map_->copies;
+      const std::byte* const staged = mine(batch.set).at(column.staged, token, column.bytes);
+      if (const errc code = put(to, batch.set, offset, staged, column.bytes); code != errc::ok)
+        return code;
+    }
+    return errc::ok;
+  }
+
+  [[nodiscard]] errc put_packed(rank_id to, const row_column& column, const batch_type& batch,
+                                lane::range run, std::size_t row) noexcept {
+    const auto packed = [&](std::size_t i) noexcept {
+      return mine(batch.set).at(column.staged, i, column.bytes);
+    };
+    for (std::size_t i = run.begin; i < run.end; ++i)
+      write(column, batch, batch.order.leaving.copies()[i], packed(i));
+    return put(to, batch.set, column.received + row * column.bytes, packed(run.begin),
+               (run.end - run.begin) * column.bytes);
+  }
+
+  /// Copies that stay on this rank go where they are read: no signal to oneself would say when a
+  /// put has arrived.
+  void keep(const batch_type& batch, lane::range share) const noexcept {
+    for (std::size_t i = share.begin; i < share.end; ++i) {
+      const auto copy = batch.order.leaving.copies()[i];
+      const std::size_t row = batch.leaving.place_of(copy).row;
+      for (const row_column& column : columns_)
+        write(column, batch, copy, mine(batch.set).at(column.received, row, column.bytes));
+    }
+  }
+
+  /// What `column` has of a copy, `column.bytes`.
+  void write(const row_column& column, const batch_type& batch, copy_order::copy_number copy,
+             std::byte* to) const noexcept {
+    const std::size_t token = copy / map_->copies;
+    const auto staged = [&](std::size_t area) noexcept {
+      std::memcpy(to, mine(batch.set).at(area, token, column.bytes), column.bytes);
+    };
+    const auto slots = [&](auto&& value_of) noexcept {
+      const rank_id rank{batch.leaving.place_of(copy).rank};
+      batch.leaving.for_slots(token, rank, [&](std::size_t k, std::int32_t local, float weight) {
+        const auto value = value_of(local, weight);
+        std::memcpy(to + k * sizeof value, &value, sizeof value);
+      });
+    };
+    switch (column.what) {
+      case row_part::row: return staged(map_->staged.rows);
+      case row_part::scales: return staged(map_->staged.scales);
+      case row_part::origin: {
+        const wire_origin from{static_cast<std::uint32_t>(token),
+                               static_cast<std::uint16_t>(comm_->rank().index()),
+                               static_cast<std::uint16_t>(copy % map_->copies)};
+        std::memcpy(to, &from, sizeof from);
+        return;
+      }
+      case row_part::experts: return slots([](std::int32_t local, float) { return local; });
+      case row_part::weights: return slots([](std::int32_t, float weight) { return weight; });
+      case row_part::attachment:
+        std::memcpy(to, batch.input.attached[column.number].data() + token * column.bytes,
+                    column.bytes);
+        return;
+    }
+  }
+
+  // --- combine ---------------------------------------------------------------------------------
+
+  [[nodiscard]] errc push_row(rank_id home, std::size_t set, std::size_t row) noexcept {
+    const set_view here = mine(set);
+    const wire_origin& from = *here.origin(row);
+    const std::size_t bytes = map_->output_bytes();
+    const std::size_t slot = from.token * map_->copies + from.slot;
+    return put(home, set, map_->staged.returned + slot * bytes,
+               reinterpret_cast<const std::byte*>(here.output(row)), bytes);
+  }
+
+  communicator<Transport>* comm_;
+  window<Transport>* memory_;
+  const memory_map* map_;
+  row_columns columns_;
+  [[no_unique_address]] Codec codec_;
+  std::vector<std::uint8_t> served_;  ///< [ranks]: whether rows are put there; not to this one
+  bool keeps_own_;                    ///< whether copies for this rank itself are carried too
+};
+
+}  // namespace peerbus::moe

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/moe/memory_map.hpp>
+
+namespace peerbus::moe {
+
+/// One batch's memory at one rank: where each of its rows, what travels beside them, and their
+/// outputs lie. Rows are numbered as they arrive there, gaps included. A view of two pointers; a
+/// rank whose memory cannot be reached by loads and stores has an empty one.
+class set_view {
+ public:
+  set_view() = default;
+  /// `part` is that rank's part of the exchange's window, or nullptr. `map` outlives the view.
+  set_view(const memory_map& map, std::byte* part, std::size_t set) noexcept
+      : map_{&map}, base_{part == nullptr ? nullptr : part + set * map.set_bytes} {}
+
+  [[nodiscard]] explicit operator bool() const noexcept { return base_ != nullptr; }
+  [[nodiscard]] const memory_map& map() const noexcept { return *map_; }
+
+  [[nodiscard]] std::byte* row(std::size_t i) const noexcept {
+    return at(map_->rows, i, map_->format.row_bytes);
+  }
+  [[nodiscard]] std::byte* scales(std::size_t i) const noexcept {
+    return at(map_->scales, i, map_->format.scale_bytes);
+  }
+  [[nodiscard]] wire_origin* origin(std::size_t i) const noexcept {
+    return reinterpret_cast<wire_origin*>(at(map_->origins, i, sizeof(wire_origin)));
+  }
+  /// The local expert ids of row `i`'s slots; rank-major only.
+  [[nodiscard]] std::byte* experts(std::size_t i) const noexcept {
+    return at(map_->experts, i, map_->slot_bytes);
+  }
+  /// Their weights; rank-major only.
+  [[nodiscard]] std::byte* weights(std::size_t i) const noexcept {
+    return at(map_->weights, i, map_->slot_bytes);
+  }
+  /// What travels with row `i` as attachment `a`.
+  [[nodiscard]] std::byte* attachment(std::size_t a, std::size_t i) const noexcept {
+    return at(map_->attachments[a], i, map_->attachment_bytes[a]);
+  }
+  /// What becomes of row `i`, where outputs lie at the expert.
+  [[nodiscard]] bf16* output(std::size_t i) const noexcept { return values(map_->outputs, i); }
+  /// What becomes of copy `copy` of token `token` of this rank, where outputs lie at home.
+  [[nodiscard]] bf16* home_slot(std::size_t token, std::size_t copy) const noexcept {
+    return values(map_->outputs, token * map_->copies + copy);
+  }
+  /// The same where outputs are put home from the expert.
+  [[nodiscard]] bf16* returned(std::size_t token, std::size_t copy) const noexcept {
+    return values(map_->staged.returned, token * map_->copies + copy);
+  }
+
+  /// Entry `i` of the batch's array at `offset`, whose entries have `bytes` each.
+  [[nodiscard]] std::byte* at(std::size_t offset, std::size_t i, std::size_t bytes) const noexcept {
+    return base_ + offset + i * bytes;
+  }
+
+ private:
+  [[nodiscard]] bf16* values(std::size_t offset, std::size_t i) const noexcept {
+    return reinterpret_cast<bf16*>(at(offset, i, map_->output_bytes()));
+  }
+
+  const memory_map* map_ = nullptr;
+  std::byte* base_ = nullptr;
+};
+
+}  // namespace peerbus::moe

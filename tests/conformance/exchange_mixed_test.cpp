@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan timeout=400
+#include <concepts>
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/moe/road/mixed_road.hpp>
+#include <peerbus/moe/road/road_over.hpp>
+#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "conformance/exchange_suite.hpp"
+#include "conformance/in_flight_suite.hpp"
+#include "conformance/layout_suite.hpp"
+#include "support/partly_direct.hpp"
+#include "support/ranks.hpp"
+
+// Exchanges whose road is chosen per peer, against the same oracles as those with one road.
+
+namespace {
+
+using peerbus::codec::bf16;
+using peerbus::codec::int8_per_token;
+using two_planes = test::partly_direct<peerbus::loopback>;
+using threads = test::threads_over<two_planes>;
+using processes = test::processes_over<test::partly_direct<peerbus::unified_bus>>;
+
+static_assert(std::same_as<peerbus::moe::road_over<two_planes, bf16>::type,
+                           peerbus::moe::mixed_road<two_planes, bf16>>);
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("near peers by stores, far ones by puts: all shapes", Codec, bf16,
+                   int8_per_token) {
+  for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U}) conformance::check_shapes<threads, Codec>(n);
+}
+
+TEST_CASE("near peers by stores, far ones by puts: processes") {
+  for (const std::size_t n : {2U, 3U, 5U}) conformance::check_shapes<processes, int8_per_token>(n);
+}
+
+TEST_CASE("near peers by stores, far ones by puts: every layout, attachments") {
+  for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U})
+    conformance::check_layouts<threads, int8_per_token>(n);
+}
+
+TEST_CASE("near peers by stores, far ones by puts: batches in flight, in any order") {
+  for (const std::size_t n : {1U, 2U, 3U, 4U})
+    conformance::check_random_orders<threads, int8_per_token>(n, 300, 4);
+}
