@@ -87,26 +87,43 @@ const Count* departures::counts_of(const count_table& counts, rank_id source) no
 
 template <class Count>
 void departures::place_blocks(const count_table& counts) noexcept {
-  // Through locals: counts of one byte might alias the members, which would then be read again for
-  // every block. First the rows of b from lower ranks in next_, and all rows of b in totals_.
-  std::fill(totals_.begin(), totals_.end(), 0U);
+  // First the rows of b from lower ranks in next_, and all rows of b in totals_: several blocks at
+  // a time, whose sums stay in registers. Through locals: counts of one byte might alias the
+  // members, which would then be read again for every block.
+  constexpr std::size_t width = 8;
   std::uint32_t* const totals = totals_.data();
   std::uint32_t* const next = next_.data();
   const std::size_t blocks = totals_.size();
-  for (const rank_id source : all_ranks{ranks_}) {
-    const Count* const theirs = counts_of<Count>(counts, source);
-    if (source == rank_) std::copy_n(totals, blocks, next);
-    for (std::size_t b = 0; b < blocks; ++b) totals[b] += theirs[b];
-  }
-  // Then the rows of lower blocks of the same rank.
-  const bool gapless = geometry_.block_rows == 0 && geometry_.alignment == 1;
-  const block_geometry geometry = geometry_;
+  const rank_id mine = rank_;
+  const auto add_up = [&](std::size_t b, auto count) noexcept {
+    std::array<std::uint32_t, width> sums{};
+    for (const rank_id source : all_ranks{ranks_}) {
+      const Count* const theirs = counts_of<Count>(counts, source) + b;
+      if (source == mine) std::copy_n(sums.begin(), count(), next + b);
+      for (std::size_t i = 0; i < count(); ++i) sums[i] += theirs[i];
+    }
+    std::copy_n(sums.begin(), count(), totals + b);
+  };
   std::size_t b = 0;
+  for (; b + width <= blocks; b += width) add_up(b, [] { return width; });
+  add_up(b, [&] { return blocks - b; });
+
+  // Then the rows of lower blocks of the same rank. Blocks without rows need no place.
+  const block_geometry geometry = geometry_;
+  const bool gapless = geometry.block_rows == 0 && geometry.alignment == 1;
+  b = 0;
   for (const rank_id owner : all_ranks{ranks_}) {
     std::uint32_t begin = 0;
     const std::size_t end = b + geometry.blocks.count(owner);
-    if (gapless)
-      for (; b < end; begin += totals[b++]) next[b] += begin;
+    while (gapless && b < end) {
+      const bool whole = b + width <= end;
+      if (whole && std::all_of(totals + b, totals + b + width, [](auto n) { return n == 0; })) {
+        b += width;
+        continue;
+      }
+      for (const std::size_t stop = whole ? b + width : end; b < stop; begin += totals[b++])
+        next[b] += begin;
+    }
     for (; b < end; ++b) {
       next[b] += begin;
       begin = geometry.next_block(begin, totals[b]);

@@ -164,6 +164,7 @@ void exchange<Transport, Codec, Layout>::advance(const batch* wanted, lane as, d
       const step now = step_of(*one, rows_in);
       post_.require(now, failure_.load(std::memory_order_relaxed));
       post_.announce(now);
+      one->arriving.place(post_.counts(step_of(*one, counts)));  // While rows are on their way.
       one->at = detail::stage::sent;
     });
   }
@@ -186,7 +187,6 @@ typename exchange<Transport, Codec, Layout>::batch* exchange<Transport, Codec, L
       continue;
     }
     one.leaving.place(post_.counts(now));
-    one.arriving.place(post_.counts(now));
     return &one;
   }
   return nullptr;
