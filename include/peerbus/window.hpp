@@ -41,7 +41,7 @@ class window {
 
   /// This rank's part, as whole `T`s.
   template <class T = std::byte>
-  requires std::is_trivially_copyable_v<T>
+    requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<T> local() const noexcept {
     const auto bytes = bus_->local(memory_);
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
@@ -49,14 +49,15 @@ class window {
 
   /// The part of `peer`, a rank that exists, as whole `T`s, where its memory loads and stores.
   template <class T = std::byte>
-  requires std::is_trivially_copyable_v<T> && direct_transport<Transport>
+    requires std::is_trivially_copyable_v<T> && direct_transport<Transport>
   [[nodiscard]] std::span<T> peer(rank_id peer) const noexcept {
     return {reinterpret_cast<T*>(bus_->peer_memory(memory_, peer)), shape_.bytes / sizeof(T)};
   }
 
   /// The part of `peer`, a rank that exists, where its memory loads and stores; empty if it is far.
-  [[nodiscard]] std::span<std::byte> find_peer(rank_id peer) const noexcept requires
-      partly_direct_transport<Transport> {
+  [[nodiscard]] std::span<std::byte> find_peer(rank_id peer) const noexcept
+    requires partly_direct_transport<Transport>
+  {
     std::byte* const part = bus_->find_peer_memory(memory_, peer);
     return {part, part == nullptr ? 0 : shape_.bytes};
   }

@@ -88,30 +88,30 @@ TEST_CASE("a window that no memory could hold is refused on every rank") {
 }
 
 TEST_CASE("agree: equal values, different values, objections") {
-  CHECK(
-      loopback::run(4, [](auto& comm) {
-        const std::uint64_t me = comm.rank().index();
-        comm.agree("nothing", {});
-        const std::array same{declared{"a", 7}, declared{"b", ~std::uint64_t{0}}};
-        comm.agree("the same", same);
-        const std::array differ{declared{"a", 7}, declared{"b", me < 2 ? 5U : 6U + me}};
-        test::expect_error(errc::mismatch, {"differing", "b is 5 on rank 0 but 8 on rank 2"},
-                           [&] { comm.agree("differing", differ); });
-        const std::array more{declared{"a", 7}, declared{"b", ~std::uint64_t{0}}, declared{"c", 1}};
-        test::expect_error(errc::mismatch, {"counts", "2 values", "3"}, [&] {
-          if (me == 3)
-            comm.agree("counts", more);
-          else
-            comm.agree("counts", same);
-        });
-        std::optional<peerbus::error> objection;
-        if (me == 1) objection.emplace(errc::unsupported, "no such thing here");
-        if (me == 3) objection.emplace(errc::system, "disk on fire");
-        // On all ranks, also on the other objector, the lowest one's reason.
-        test::expect_error(errc::unsupported, {"no such thing here"},
-                           [&] { comm.agree("objected", same, objection); });
-        comm.barrier();
-      }) == 0);
+  CHECK(loopback::run(4, [](auto& comm) {
+          const std::uint64_t me = comm.rank().index();
+          comm.agree("nothing", {});
+          const std::array same{declared{"a", 7}, declared{"b", ~std::uint64_t{0}}};
+          comm.agree("the same", same);
+          const std::array differ{declared{"a", 7}, declared{"b", me < 2 ? 5U : 6U + me}};
+          test::expect_error(errc::mismatch, {"differing", "b is 5 on rank 0 but 8 on rank 2"},
+                             [&] { comm.agree("differing", differ); });
+          const std::array more{declared{"a", 7}, declared{"b", ~std::uint64_t{0}},
+                                declared{"c", 1}};
+          test::expect_error(errc::mismatch, {"counts", "2 values", "3"}, [&] {
+            if (me == 3)
+              comm.agree("counts", more);
+            else
+              comm.agree("counts", same);
+          });
+          std::optional<peerbus::error> objection;
+          if (me == 1) objection.emplace(errc::unsupported, "no such thing here");
+          if (me == 3) objection.emplace(errc::system, "disk on fire");
+          // On all ranks, also on the other objector, the lowest one's reason.
+          test::expect_error(errc::unsupported, {"no such thing here"},
+                             [&] { comm.agree("objected", same, objection); });
+          comm.barrier();
+        }) == 0);
 }
 
 TEST_CASE("ranks that call different collectives are told so") {

@@ -31,6 +31,11 @@ struct complete_direct : peerbus::direct_transport_archetype {
 };
 static_assert(peerbus::direct_transport<complete_direct>);
 
+struct complete_partly_direct : peerbus::partly_direct_transport_archetype {
+  using partly_direct_transport_archetype::partly_direct_transport_archetype;
+};
+static_assert(peerbus::partly_direct_transport<complete_partly_direct>);
+
 struct complete_runnable : complete {
   using complete::complete;
   static constexpr peerbus::rank_kind ranks_are = peerbus::rank_kind::threads;
@@ -289,4 +294,24 @@ peerbus::any_direct_transport hold(complete bus) {
 peerbus::any_direct_transport hold(peerbus::any_transport bus) {
   return peerbus::any_direct_transport{std::move(bus)};
 }
+#endif
+
+#if PEERBUS_CASE == 22
+// case 22: expect "static.assert.*failed.*find_peer_memory may throw"
+struct near_miss : complete_partly_direct {
+  using complete_partly_direct::complete_partly_direct;
+  [[nodiscard]] std::byte* find_peer_memory(const window&, rank_id) const;
+};
+static_assert(peerbus::transport<near_miss>);
+static_assert(peerbus::partly_direct_transport<near_miss>, "find_peer_memory may throw");
+#endif
+
+#if PEERBUS_CASE == 23
+// case 23: expect "static.assert.*failed.*all peers are near"
+struct near_miss : complete_direct {
+  using complete_direct::complete_direct;
+  [[nodiscard]] std::byte* find_peer_memory(const window&, rank_id) const noexcept;
+};
+static_assert(peerbus::direct_transport<near_miss>);
+static_assert(peerbus::partly_direct_transport<near_miss>, "all peers are near");
 #endif

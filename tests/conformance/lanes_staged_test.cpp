@@ -20,6 +20,7 @@
 
 #include "conformance/lanes_suite.hpp"
 #include "support/indirect.hpp"
+#include "support/partly_direct.hpp"
 #include "support/ranks.hpp"
 
 namespace {
@@ -86,6 +87,11 @@ class locked {
     return base_.quiet();
   }
   [[nodiscard]] peerbus::errc progress() noexcept { return base_.progress(); }
+  [[nodiscard]] std::byte* find_peer_memory(const window& at, peerbus::rank_id peer) const noexcept
+    requires peerbus::partly_direct_transport<Base>
+  {
+    return base_.find_peer_memory(at, peer);
+  }
 
  private:
   Base base_;
@@ -99,4 +105,10 @@ TEST_CASE("several lanes move the same bytes as one, by puts") {
   for (const std::size_t ranks : {1U, 2U, 3U})
     for (const std::size_t lanes : {2U, 3U, 4U})
       conformance::check_lanes_all_layouts<staged>(ranks, lanes, 8);
+}
+
+TEST_CASE("several lanes move the same bytes as one, near peers by stores and far ones by puts") {
+  using mixed = test::threads_over<locked<test::partly_direct<peerbus::loopback>>>;
+  for (const std::size_t ranks : {1U, 2U, 3U, 4U})
+    conformance::check_lanes_all_layouts<mixed>(ranks, 3, 8);
 }

@@ -173,13 +173,11 @@ void check_terms(std::size_t ranks, outputs_at outputs) {
         const auto terms = make_terms<Layout>(of, mine, pick, seed * 64 + rank);
         const auto got = dispatched(moe, mine);
         std::vector<bf16> out(count * hidden, bf16::from_bits(0xdead));
-        peerbus::moe::call_options with;
-        with.terms = terms.terms;
         if (seed % 2 == 0) {
-          moe.combine(got, out, with);
+          moe.combine(got, out, {.terms = terms.terms});
         } else {
           moe.combine_send(got);
-          moe.combine_recv(got, out, with);
+          moe.combine_recv(got, out, {.terms = terms.terms});
         }
         static_cast<void>(test::check_combined(out, terms.expected, hidden, 0));
       }
@@ -247,15 +245,15 @@ void check_refusals() {
       const std::size_t culprit = turn++ % comm.size();
       const auto got = dispatched(moe, mine);
       std::vector<bf16> out(2 * hidden);
-      peerbus::moe::call_options with;
-      if (rank == culprit) with.terms = one.terms;
+      const peerbus::moe::combine_terms terms =
+          rank == culprit ? one.terms : peerbus::moe::combine_terms{};
       test::expect_error(rank == culprit ? errc::invalid_argument : errc::refused, {one.says},
-                         [&] { moe.combine(got, out, with); });
+                         [&] { moe.combine(got, out, {.terms = terms}); });
       // By halves, on that rank alone.
       moe.combine_send(got);
       if (rank == culprit)
         test::expect_error(errc::invalid_argument, {one.says},
-                           [&] { moe.combine_recv(got, out, with); });
+                           [&] { moe.combine_recv(got, out, {.terms = terms}); });
       moe.combine_recv(got, out);
       const auto plain = make_terms<Layout>(of, mine, {}, 1);
       static_cast<void>(test::check_combined(out, plain.expected, hidden, 0));

@@ -66,7 +66,7 @@ void check_sorted(rank_plan& of, std::size_t ranks) {
   std::sort(wanted.begin(), wanted.end(), [&](std::uint32_t a, std::uint32_t b) {
     return std::pair{place(a).rank, place(a).row} < std::pair{place(b).rank, place(b).row};
   });
-  CHECK(std::equal(wanted.begin(), wanted.end(), order.copies().begin(), order.copies().end()));
+  CHECK(std::equal(wanted.begin(), wanted.end(), order.all().begin(), order.all().end()));
   std::size_t end = 0;
   for (std::size_t r = 0; r < ranks; ++r) {
     const auto range = order.to(rank_id{r});

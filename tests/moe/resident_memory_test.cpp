@@ -82,7 +82,7 @@ void check_resident(std::size_t ranks, const exchange_config& config) {
     for (std::size_t round = 0; round < 2 * config.in_flight; ++round) {
       const auto mine =
           oracle::make_input(shape, me, config.max_tokens, oracle::routes::uniform, 5 + round);
-      peerbus::moe::call_options with;
+      peerbus::moe::dispatch_options with;
       for (std::size_t a = 0; a < config.attachments.size(); ++a)
         with.attachments[a] = std::span{attached}.first(config.max_tokens * config.attachments[a]);
       const auto got = moe.dispatch(mine.tokens, {mine.experts, mine.weights}, with);

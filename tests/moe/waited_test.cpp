@@ -32,7 +32,6 @@ namespace {
 using namespace std::chrono_literals;
 using peerbus::bf16;
 using peerbus::errc;
-using peerbus::moe::call_options;
 using peerbus::moe::exchange;
 using codec = peerbus::codec::bf16;
 using direct = test::threads_over<peerbus::loopback>;
@@ -109,22 +108,14 @@ void check_late_rank() {
       std::optional<received> got;
       dispatches[rank] += only_late_one(
           rank, all, [&] { begun = moe.dispatch_send(mine.tokens, mine.route()); },
-          [&](entries& waited) {
-            call_options with;
-            with.waited = waited;
-            got.emplace(moe.dispatch_recv(begun, with));
-          });
+          [&](entries& waited) { got.emplace(moe.dispatch_recv(begun, {.waited = waited})); });
       for (const auto& expert : got->experts())
         for (std::size_t row = 0; row < expert.count(); ++row)
           std::ranges::fill(expert.output(row), bf16{2.0F});
       std::vector<bf16> out(16);
       combines[rank] += only_late_one(
           rank, all, [&] { moe.combine_send(*got); },
-          [&](entries& waited) {
-            call_options with;
-            with.waited = waited;
-            moe.combine_recv(*got, out, with);
-          });
+          [&](entries& waited) { moe.combine_recv(*got, out, {.waited = waited}); });
       test::expect(out == std::vector<bf16>(16, bf16{2.0F}), "the outputs");
     }
   });
@@ -155,10 +146,9 @@ TEST_CASE("a rank that left ends a call that measures its waits, long before the
     if (comm.rank().index() == late) return;
     const call mine{comm.rank().index()};
     entries waited{};
-    call_options with;
-    with.waited = waited;
-    test::expect_error(errc::peer_dead, {"waited for counts of", "rank 1"},
-                       [&] { static_cast<void>(moe.dispatch(mine.tokens, mine.route(), with)); });
+    test::expect_error(errc::peer_dead, {"waited for counts of", "rank 1"}, [&] {
+      static_cast<void>(moe.dispatch(mine.tokens, mine.route(), {.waited = waited}));
+    });
   };
   CHECK(test::threads_over<rare>::run(ranks, check, patient) == 0);
   CHECK(test::threads_over<test::indirect<rare>>::run(ranks, check, patient) == 0);
@@ -171,17 +161,15 @@ TEST_CASE("waits are added to what is there, by every call that waits") {
     const call mine{rank};
     entries waited{100, 200, 300};
     entries before = waited;
-    call_options with;
-    with.waited = waited;
     std::vector<bf16> out(16);
     for (int round = 0; round < 20; ++round) {
-      const auto got = moe.dispatch(mine.tokens, mine.route(), with);
+      const auto got = moe.dispatch(mine.tokens, mine.route(), {.waited = waited});
       for (int half = 0; half < 2; ++half) {
         test::expect_equal(waited[rank], before[rank], "what a rank waited for itself");
         for (std::size_t r = 0; r < ranks; ++r)
           test::expect(waited[r] >= before[r], "entry ", r, " to grow");
         before = waited;
-        if (half == 0) moe.combine(got, out, with);
+        if (half == 0) moe.combine(got, out, {.waited = waited});
       }
     }
     for (std::size_t r = 0; r < ranks; ++r)
@@ -197,25 +185,26 @@ TEST_CASE("waited of another size is refused, and the call can be made again") {
     std::vector<std::int64_t> waited(ranks + 1);
     std::vector<bf16> out(16);
     for (const std::size_t size : {ranks - 1, ranks + 1}) {
-      call_options bad;
-      bad.waited = std::span{waited}.first(size);
+      const auto bad = std::span{waited}.first(size);
       const auto refused = [&](auto&& f) {
         test::expect_error(errc::invalid_argument,
                            {size < ranks ? "waited has 2 entries" : "waited has 4 entries",
                             "expected none or one per rank, 3"},
                            f);
       };
+      refused([&] {
+        static_cast<void>(moe.dispatch_send(mine.tokens, mine.route(), {.waited = bad}));
+      });
       const auto begun = moe.dispatch_send(mine.tokens, mine.route());
-      refused([&] { static_cast<void>(moe.dispatch_recv(begun, bad)); });
+      refused([&] { static_cast<void>(moe.dispatch_recv(begun, {.waited = bad})); });
       const auto got = moe.dispatch_recv(begun);
-      refused([&] { moe.combine(got, out, bad); });
+      refused([&] { moe.combine(got, out, {.waited = bad}); });
       moe.combine_send(got);
-      refused([&] { moe.combine_recv(got, out, bad); });
+      refused([&] { moe.combine_recv(got, out, {.waited = bad}); });
       moe.combine_recv(got, out);
-      call_options good;
-      good.waited = std::span{waited}.first(ranks);
-      const auto again = moe.dispatch(mine.tokens, mine.route(), good);
-      moe.combine(again, out, good);
+      const auto good = std::span{waited}.first(ranks);
+      const auto again = moe.dispatch(mine.tokens, mine.route(), {.waited = good});
+      moe.combine(again, out, {.waited = good});
     }
     test::expect_equal(waited[ranks], 0, "the entry beyond the last");
   });

@@ -249,7 +249,7 @@ auto dispatch(peerbus::moe::exchange<Transport, Codec, Layout>& moe, const scena
               peerbus::rank_id rank) {
   const oracle::input& mine = from.inputs[rank.index()];
   const auto attached = attached_by(from, rank.index());
-  peerbus::moe::call_options with;
+  peerbus::moe::dispatch_options with;
   std::copy(attached.begin(), attached.end(), with.attachments.begin());
   if (!from.narrow_ids) return moe.dispatch(mine.tokens, {mine.experts, mine.weights}, with);
   // Gone on return: the routing is read during dispatch only.

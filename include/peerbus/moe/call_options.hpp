@@ -18,18 +18,53 @@ namespace peerbus::moe {
 /// where none is configured.
 using attachments = std::array<std::span<const std::byte>, max_attachments>;
 
-/// What a call of an exchange may say beyond its data. Each member says which calls read it.
-struct call_options {
-  std::optional<deadline> until{};  ///< none: the communicator's default, from the call on
+// What the calls of an exchange may say beyond their data. In all of them:
+//
+// - `until` is the deadline; without it the communicator's default counts, from the call on.
+// - `as` is the lane that calls.
+// - `refuse` says that the caller has found something wrong with its part itself, so that the
+//   operation is to be refused, on all ranks.
+// - `waited` is [ranks], or empty. Nanoseconds that the call waited for each rank, from when it
+//   began to wait, are added. What finds slow ranks; such waits look often and sleep little. A long
+//   wait may count a sixteenth too much.
+
+/// For `dispatch` and `dispatch_send`, which waits only if its own input is bad.
+struct dispatch_options {
+  std::optional<deadline> until{};
   lane as{};
-  moe::attachments attachments{};  ///< `dispatch` and `dispatch_send`
-  combine_terms terms{};           ///< `combine` and `combine_recv`
-  /// `dispatch`, `dispatch_send`, `combine`, `combine_send`: the caller has found something wrong
-  /// with its part itself, so the operation is to be refused, on all ranks.
+  moe::attachments attachments{};
   bool refuse = false;
-  /// All calls that wait: [ranks], or empty. Nanoseconds that the call waited for each rank, from
-  /// when it began to wait, are added. What finds slow ranks; such waits look often and sleep
-  /// little. A long wait may count a sixteenth too much.
+  std::span<std::int64_t> waited{};
+};
+
+/// For `dispatch_recv`.
+struct receive_options {
+  std::optional<deadline> until{};
+  lane as{};
+  std::span<std::int64_t> waited{};
+};
+
+/// For `combine`.
+struct combine_options {
+  std::optional<deadline> until{};
+  lane as{};
+  combine_terms terms{};
+  bool refuse = false;
+  std::span<std::int64_t> waited{};
+};
+
+/// For `combine_send`.
+struct publish_options {
+  std::optional<deadline> until{};
+  lane as{};
+  bool refuse = false;
+};
+
+/// For `combine_recv`.
+struct sum_options {
+  std::optional<deadline> until{};
+  lane as{};
+  combine_terms terms{};
   std::span<std::int64_t> waited{};
 };
 

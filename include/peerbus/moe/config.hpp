@@ -21,8 +21,9 @@ enum class outputs_at : std::uint32_t {
   expert = 0,
   /// At the token's home rank, in the slot (token, k): an expert's store goes straight to the peer,
   /// and combine reads local memory. Room for max_tokens x top_k rows, whatever the number of
-  /// ranks. On transports without peer memory, experts write at their own rank all the same, and
-  /// combine puts the outputs into such slots.
+  /// ranks. On transports without the memory of all peers, experts write at their own rank all the
+  /// same, and
+  /// combine puts those for far ranks into such slots.
   home = 1
 };
 

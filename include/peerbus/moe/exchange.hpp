@@ -109,7 +109,7 @@ class exchange {
   /// the others, nothing having been written anywhere; the exchange goes on. Or timed_out or
   /// peer_dead, which poison the communicator.
   [[nodiscard]] received_type dispatch(std::span<const token> tokens, const routing& route,
-                                       const call_options& with = {});
+                                       const dispatch_options& with = {});
 
   /// Collective. out[t] = the sum over the copies of token t, in order, of factor times output, in
   /// f32 by fused multiply-add, rounded to bf16 once. Expert-major, a copy is a slot k and its
@@ -118,7 +118,7 @@ class exchange {
   /// filled; `out` is [count, hidden] for the count of tokens given there. Returns when `out` is
   /// complete. A batch is combined once.
   /// Throws: as `dispatch`, the batch being as before if `out` is refused.
-  void combine(const received_type& rows, std::span<bf16> out, const call_options& with = {});
+  void combine(const received_type& rows, std::span<bf16> out, const combine_options& with = {});
 
   /// Begins a dispatch and returns at once: the first half of `dispatch`. `route` is free again on
   /// return; `tokens` and attachments stay as they are until `dispatch_recv` has returned. Gives up
@@ -126,18 +126,18 @@ class exchange {
   /// Throws: as `dispatch`, but on the rank whose input is bad only, once all ranks have come; the
   /// others learn it in `dispatch_recv`. invalid_argument if `in_flight` batches are on their way.
   [[nodiscard]] moe::ticket dispatch_send(std::span<const token> tokens, const routing& route,
-                                          const call_options& with = {});
+                                          const dispatch_options& with = {});
 
   /// Ends a dispatch: the second half of `dispatch`, which see.
-  [[nodiscard]] received_type dispatch_recv(moe::ticket begun, const call_options& with = {});
+  [[nodiscard]] received_type dispatch_recv(moe::ticket begun, const receive_options& with = {});
 
   /// Gives the outputs, which are filled, to the home ranks, and returns at once: the first half of
   /// `combine`. The outputs must not change any more. With several lanes: those of all of them.
-  void combine_send(const received_type& rows, const call_options& with = {});
+  void combine_send(const received_type& rows, const publish_options& with = {});
 
   /// Sums: the second half of `combine`, which see. A bad `out` throws here alone, before anything
   /// is written, and the call can be made again.
-  void combine_recv(const received_type& rows, std::span<bf16> out, const call_options& with = {});
+  void combine_recv(const received_type& rows, std::span<bf16> out, const sum_options& with = {});
 
  private:
   using post_office = detail::post_office<Transport>;
@@ -151,7 +151,8 @@ class exchange {
   exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec, Layout layout,
            deadline until, agreed);
 
-  [[nodiscard]] deadline deadline_of(const call_options& with) const noexcept {
+  template <class Options>
+  [[nodiscard]] deadline deadline_of(const Options& with) const noexcept {
     return with.until.value_or(comm_.default_deadline());
   }
 
@@ -164,7 +165,7 @@ class exchange {
   // --- dispatch --------------------------------------------------------------------------------
 
   void begin_dispatch(const batch_input<token>& input, const routing& route,
-                      const call_options& with, deadline until);
+                      const dispatch_options& with, deadline until);
 
   /// Sends the rows of all batches whose counts are complete, in order, waiting for those of
   /// `wanted` and earlier ones. All lanes come here together.
@@ -185,8 +186,8 @@ class exchange {
 
   void announce_outputs(batch& one);
 
-  void finish_combine(const received_type& rows, const combine_sum& wanted,
-                      const call_options& with, deadline until);
+  void finish_combine(const received_type& rows, const combine_sum& wanted, lane as, deadline until,
+                      std::span<std::int64_t> waited);
 
   // --- lanes and failures ----------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ constexpr std::size_t count_bytes_for(std::size_t max_tokens) noexcept {
 /// how large that is. Exact: the exchange allocates `total` and touches no more. Besides, the
 /// window has its signals, 3 x in_flight x ranks of `sizeof(signal_word)`, and each rank keeps, in
 /// ordinary memory, plans of about 28 bytes per slot of max_tokens x top_k x in_flight, and on
-/// roads that stage 4 more and 8 per row. Rows are counted for the worst case, in which every rank
+/// roads that stage 8 more and 8 per row. Rows are counted for the worst case, in which every rank
 /// sends all it may to this one; memory that no row reaches is never touched. What belongs to a
 /// batch is there `in_flight` times: the offsets are those of the first, each further one begins
 /// `set_bytes` later.
@@ -158,7 +158,7 @@ struct memory_map {
   /// The memory that is really taken once dispatches have brought at most `most_rows` rows to this
   /// rank and `most_tokens` tokens were sent from it, in whole pages of `page` bytes of a window
   /// that starts on one, for layouts without gaps. Outputs are taken where the experts write them.
-  /// On roads that stage, copies that stay on this rank take less.
+  /// On roads that stage, copies that are not put, but kept or stored, take less.
   [[nodiscard]] constexpr std::size_t touched(std::size_t most_rows, std::size_t most_tokens,
                                               std::size_t page = 4096) const noexcept {
     std::size_t pages = 0;

@@ -78,7 +78,7 @@ class row_block {
   /// What travelled with the rows as attachment `a`: [count, configured bytes / sizeof(T)]. Each
   /// row of it is aligned to the largest power of two, at most 64, that divides those bytes.
   template <class T = std::byte>
-  requires std::is_trivially_copyable_v<T>
+    requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<const T> attachment(std::size_t a) const noexcept {
     return {reinterpret_cast<const T*>(at_.set.attachment(a, first_row())),
             count() * map().attachment_bytes[a] / sizeof(T)};

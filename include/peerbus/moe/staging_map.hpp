@@ -18,8 +18,9 @@ struct row_extras {
   std::array<std::size_t, max_attachments> attachments{};
 };
 
-/// Where a batch keeps what passes through registered memory, on transports that cannot store into
-/// a peer's: what leaves for the peers, and the outputs that come back. Offsets as in `memory_map`.
+/// Where a batch keeps what passes through registered memory, for peers whose memory cannot be
+/// stored to: what leaves for the peers, and the outputs that come back. Offsets as in
+/// `memory_map`.
 ///
 /// Rows are kept once per token, however many copies go out. What is small beside them is packed:
 /// written once per copy, in the order of destinations, so that the copies whose rows continue each

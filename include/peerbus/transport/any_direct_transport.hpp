@@ -35,7 +35,7 @@ class any_direct_transport : public any_transport {
     std::vector<std::byte*> parts;
     parts.reserve(boot().size());
     for (const rank_id rank : all_ranks{boot().size()})
-      parts.push_back(find_peer_memory(made, rank));
+      parts.push_back(held_peer_memory(made, rank));
     return {std::move(made), std::move(parts)};
   }
   [[nodiscard]] std::byte* peer_memory(const window& at, rank_id peer) const noexcept {

@@ -23,8 +23,9 @@ namespace peerbus {
 /// A transport chosen at run time: holds any `transport` and does what that does, so that code
 /// compiled once for `any_transport` serves all of them.
 ///
-/// It moves rows by puts, also where the held transport has peer memory: `any_direct_transport`
-/// uses that. Made from an `any_direct_transport`, it takes the transport that this holds.
+/// It moves rows by puts, also where the held transport has memory of all or of near peers:
+/// `any_direct_transport` uses that. Made from an `any_direct_transport`, it takes the transport
+/// that this holds.
 ///
 /// Capabilities, semantics, results, errors and threads are those of the held transport, and so are
 /// `signal_each` and `describe_trouble`, which are here for all. A call of the data path costs one
@@ -108,7 +109,7 @@ class any_transport {
 
  protected:
   /// Returns the start of the peer's part, or nullptr if the held transport is not direct.
-  [[nodiscard]] std::byte* find_peer_memory(const window& at, rank_id peer) const noexcept {
+  [[nodiscard]] std::byte* held_peer_memory(const window& at, rank_id peer) const noexcept {
     return held_->peer_memory(*at.held_, peer);
   }
 
@@ -118,6 +119,6 @@ class any_transport {
 };
 
 static_assert(transport<any_transport> && !direct_transport<any_transport> &&
-              !runnable_transport<any_transport>);
+              !partly_direct_transport<any_transport> && !runnable_transport<any_transport>);
 
 }  // namespace peerbus

@@ -75,63 +75,49 @@ struct transport_capabilities {
 /// Threads: different windows may be used by different threads at once; one window's data-path
 /// calls may come from several threads as long as they touch different bytes and signals.
 template <class T>
-concept transport = std::move_constructible<T> && std::move_constructible<typename T::window> &&
+concept transport =
+    std::move_constructible<T> && std::move_constructible<typename T::window> &&
     requires(T& bus, const T& idle, const typename T::window& window, rank_id peer,
              window_shape shape, std::size_t offset, std::span<const std::byte> source,
              std::span<std::byte> target, signal_id id, std::uint64_t value, std::uint64_t& before,
              deadline until, std::optional<rank_id> awaited) {
-  { idle.boot() }
-  noexcept->std::same_as<bootstrap&>;
-  { idle.capabilities() }
-  noexcept->std::same_as<transport_capabilities>;
-  { bus.make_window(shape, until) } -> std::same_as<typename T::window>;
-  { idle.local(window) }
-  noexcept->std::same_as<std::span<std::byte>>;
-  { bus.put(peer, window, offset, source) }
-  noexcept->std::same_as<errc>;
-  { bus.signal(peer, window, id, value) }
-  noexcept->std::same_as<errc>;
-  { bus.put_signal(peer, window, offset, source, id, value) }
-  noexcept->std::same_as<errc>;
-  { bus.get(peer, window, offset, target) }
-  noexcept->std::same_as<errc>;
-  { bus.fetch_add(peer, window, offset, value, before) }
-  noexcept->std::same_as<errc>;
-  { bus.wait(window, id, value, until, awaited) }
-  noexcept->std::same_as<errc>;
-  { idle.value(window, id) }
-  noexcept->std::same_as<std::uint64_t>;
-  { bus.flush(peer) }
-  noexcept->std::same_as<errc>;
-  { bus.quiet() }
-  noexcept->std::same_as<errc>;
-  { bus.progress() }
-  noexcept->std::same_as<errc>;
-};
+      { idle.boot() } noexcept -> std::same_as<bootstrap&>;
+      { idle.capabilities() } noexcept -> std::same_as<transport_capabilities>;
+      { bus.make_window(shape, until) } -> std::same_as<typename T::window>;
+      { idle.local(window) } noexcept -> std::same_as<std::span<std::byte>>;
+      { bus.put(peer, window, offset, source) } noexcept -> std::same_as<errc>;
+      { bus.signal(peer, window, id, value) } noexcept -> std::same_as<errc>;
+      { bus.put_signal(peer, window, offset, source, id, value) } noexcept -> std::same_as<errc>;
+      { bus.get(peer, window, offset, target) } noexcept -> std::same_as<errc>;
+      { bus.fetch_add(peer, window, offset, value, before) } noexcept -> std::same_as<errc>;
+      { bus.wait(window, id, value, until, awaited) } noexcept -> std::same_as<errc>;
+      { idle.value(window, id) } noexcept -> std::same_as<std::uint64_t>;
+      { bus.flush(peer) } noexcept -> std::same_as<errc>;
+      { bus.quiet() } noexcept -> std::same_as<errc>;
+      { bus.progress() } noexcept -> std::same_as<errc>;
+    };
 
 /// A transport whose peers' memory loads and stores like one's own.
 /// 14. `peer_memory(window, peer)`, for a rank that exists, is the start of its part, `shape.bytes`
 ///     long. Plain stores through it are ordered before a later `signal` to that peer, as puts are;
 ///     plain loads after a `wait` see what its signal published.
 template <class T>
-concept direct_transport = transport<T> &&
-    requires(const T& idle, const typename T::window& window, rank_id peer) {
-  { idle.peer_memory(window, peer) }
-  noexcept->std::same_as<std::byte*>;
-};
+concept direct_transport =
+    transport<T> && requires(const T& idle, const typename T::window& window, rank_id peer) {
+      { idle.peer_memory(window, peer) } noexcept -> std::same_as<std::byte*>;
+    };
 
 /// A transport whose near peers' memory loads and stores, while far peers are reached by 4 to 8
 /// alone.
 /// 17. `find_peer_memory(window, peer)`, for a rank that exists, is what 14 says if `peer` is near
 ///     and nullptr if it is far. It says the same of every window, and for peers about each other;
-///     each rank is near to itself.
+///     a rank is not asked about itself.
 template <class T>
 concept partly_direct_transport =
     transport<T> && !direct_transport<T> &&
     requires(const T& idle, const typename T::window& window, rank_id peer) {
-  { idle.find_peer_memory(window, peer) }
-  noexcept->std::same_as<std::byte*>;
-};
+      { idle.find_peer_memory(window, peer) } noexcept -> std::same_as<std::byte*>;
+    };
 
 /// Whether ranks are made as threads or as processes.
 enum class rank_kind { threads, processes };
@@ -140,7 +126,7 @@ enum class rank_kind { threads, processes };
 /// 16. `T{boot}` makes it, and `T::ranks_are` says what kind of ranks it connects.
 template <class T>
 concept runnable_transport = transport<T> && std::constructible_from<T, bootstrap&> &&
-    std::same_as<decltype(T::ranks_are), const rank_kind>;
+                             std::same_as<decltype(T::ranks_are), const rank_kind>;
 
 namespace detail {
 

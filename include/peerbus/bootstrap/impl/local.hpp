@@ -121,7 +121,7 @@ inline void die_with_parent(pid_t parent) noexcept {
 }
 
 inline void refuse_lost_statuses() {
-  struct sigaction action {};
+  struct sigaction action{};
   if (::sigaction(SIGCHLD, nullptr, &action) == 0 &&
       ((action.sa_flags & SA_NOCLDWAIT) != 0 ||
        ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN)))

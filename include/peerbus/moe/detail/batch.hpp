@@ -105,8 +105,7 @@ class batch {
 
   /// Returns the views of what arrived; zeroes gaps if the layout wants that. `memory` is the same
   /// in each call, so that views which see the arrivals are made in the first.
-  [[nodiscard]] received_type publish(const void* exchange, Codec codec,
-                                      row_memory memory) noexcept {
+  [[nodiscard]] received_type views(const void* exchange, Codec codec, row_memory memory) noexcept {
     if constexpr (by_rank) {
       const row_block<Codec> rows{codec, memory, arriving.of(0)};
       index_uses(rows, memory.set);

@@ -35,9 +35,8 @@ exchange_config agreed_config(rank_group& group, const exchange_config& config,
 template <class Batches>
 Batches made_batches(rank_group& group, const exchange_config& config,
                      const block_geometry& geometry, deadline until) {
-  return made_together(group, "the plans of an exchange's batches", until, [&] {
-    return Batches{config, geometry, group.rank(), group.size()};
-  });
+  return made_together(group, "the plans of an exchange's batches", until,
+                       [&] { return Batches{config, geometry, group.rank(), group.size()}; });
 }
 
 }  // namespace peerbus::moe::detail

@@ -170,9 +170,8 @@ PEERBUS_INLINE void departures::place_by_rank(std::size_t t) noexcept {
   const auto end = std::unique(ranks.begin(), ranks.begin() + found);
   row_place* const places = &places_[t * geometry_.copies_per_token];
   std::fill_n(places, geometry_.copies_per_token, row_place{});
-  std::transform(ranks.begin(), end, places, [this](std::uint32_t rank) {
-    return row_place{rank, next_[rank]++};
-  });
+  std::transform(ranks.begin(), end, places,
+                 [this](std::uint32_t rank) { return row_place{rank, next_[rank]++}; });
 }
 
 }  // namespace peerbus::moe

@@ -48,29 +48,29 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
 template <transport Transport, token_codec Codec, row_layout Layout>
 typename exchange<Transport, Codec, Layout>::received_type
 exchange<Transport, Codec, Layout>::dispatch(std::span<const token> tokens, const routing& route,
-                                             const call_options& with) {
-  detail::require_all_ranks(with, comm_.size());
-  call_options both = with;
-  both.until = deadline_of(with);
-  return dispatch_recv(dispatch_send(tokens, route, both), both);
+                                             const dispatch_options& with) {
+  dispatch_options first = with;
+  first.until = deadline_of(with);
+  const moe::ticket begun = dispatch_send(tokens, route, first);
+  return dispatch_recv(begun, {.until = first.until, .as = with.as, .waited = with.waited});
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::combine(const received_type& rows, std::span<bf16> out,
-                                                 const call_options& with) {
+                                                 const combine_options& with) {
   const deadline until = deadline_of(with);
-  detail::require_all_ranks(with, comm_.size());
+  detail::require_all_ranks(with.waited, comm_.size());
   begin_combine("combine", rows, with.as, until, [&](const batch& one) {
-    if (const refusal found = detail::objection_of_caller(with)) return found;
+    if (const refusal found = detail::objection_of_caller(with.refuse)) return found;
     return detail::check_sum(one.leaving, config_.hidden, {out, with.terms});
   });
-  finish_combine(rows, {out, with.terms}, with, until);
+  finish_combine(rows, {out, with.terms}, with.as, until, with.waited);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 moe::ticket exchange<Transport, Codec, Layout>::dispatch_send(std::span<const token> tokens,
                                                               const routing& route,
-                                                              const call_options& with) {
+                                                              const dispatch_options& with) {
   const deadline until = deadline_of(with);
   serial(with.as, until, [&] { begin_dispatch({tokens, with.attachments}, route, with, until); });
   const moe::ticket begun{batches_.latest(), this};
@@ -80,11 +80,11 @@ moe::ticket exchange<Transport, Codec, Layout>::dispatch_send(std::span<const to
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 typename exchange<Transport, Codec, Layout>::received_type
-exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket begun, const call_options& with) {
+exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket begun, const receive_options& with) {
   const deadline until = deadline_of(with);
   serial(with.as, until, [&] {
     comm_.require_healthy("dispatch_recv");
-    detail::require_all_ranks(with, comm_.size());
+    detail::require_all_ranks(with.waited, comm_.size());
     wanted_ = &batches_.awaiting_rows(this, begun);
   });
   batch* const one = wanted_;
@@ -95,26 +95,26 @@ exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket begun, const call_
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::combine_send(const received_type& rows,
-                                                      const call_options& with) {
+                                                      const publish_options& with) {
   const deadline until = deadline_of(with);
   begin_combine("combine_send", rows, with.as, until,
-                [&](const batch&) { return detail::objection_of_caller(with); });
+                [&](const batch&) { return detail::objection_of_caller(with.refuse); });
   advance(nullptr, with.as, until);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::combine_recv(const received_type& rows,
                                                       std::span<bf16> out,
-                                                      const call_options& with) {
+                                                      const sum_options& with) {
   const deadline until = deadline_of(with);
   serial(with.as, until, [&] {
     comm_.require_healthy("combine_recv");
-    detail::require_all_ranks(with, comm_.size());
+    detail::require_all_ranks(with.waited, comm_.size());
     batch& one = batches_.behind("combine_recv", this, rows, detail::stage::returning);
     if (const refusal wrong = detail::check_sum(one.leaving, config_.hidden, {out, with.terms}))
       throw bad_input(step_of(one, outputs), wrong);
   });
-  finish_combine(rows, {out, with.terms}, with, until);
+  finish_combine(rows, {out, with.terms}, with.as, until, with.waited);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -134,11 +134,13 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::begin_dispatch(const batch_input<token>& input,
                                                         const routing& route,
-                                                        const call_options& with, deadline until) {
+                                                        const dispatch_options& with,
+                                                        deadline until) {
   comm_.require_healthy("dispatch");
+  detail::require_all_ranks(with.waited, comm_.size());
   batch& one = batches_.next();
   const std::uint64_t number = batches_.latest();
-  refusal mine = detail::objection_of_caller(with);
+  refusal mine = detail::objection_of_caller(with.refuse);
   if (!mine) mine = one.leaving.count(input.tokens, route);
   if (!mine)
     mine = detail::check_attachments(config_, input.tokens.size() / config_.hidden, input.attached);
@@ -146,7 +148,7 @@ void exchange<Transport, Codec, Layout>::begin_dispatch(const batch_input<token>
   post_.post_counts(now, one.leaving.counts(), mine);
   if (mine) {
     // Not before all ranks are here, or this one could run ahead and overwrite its refusal.
-    post_.await_all(now, until, "; its own input was bad: " + describe(mine));
+    post_.await_all(now, until, "; its own input was bad: " + describe(mine), with.waited);
     throw bad_input(now, mine);
   }
   one.begin(number, input);
@@ -205,7 +207,7 @@ void exchange<Transport, Codec, Layout>::end_dispatch(batch& one, deadline until
   one.at = detail::stage::received;
   const std::size_t set = batches_.set_of(one);
   arrived_.emplace(
-      one.publish(this, codec_, {set_view{map_, memory_.local().data(), set}, road_.homes(set)}));
+      one.views(this, codec_, {set_view{map_, memory_.local().data(), set}, road_.homes(set)}));
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -236,14 +238,14 @@ void exchange<Transport, Codec, Layout>::announce_outputs(batch& one) {
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::finish_combine(const received_type& rows,
-                                                        const combine_sum& wanted,
-                                                        const call_options& with, deadline until) {
-  const lane as = with.as;
+                                                        const combine_sum& wanted, lane as,
+                                                        deadline until,
+                                                        std::span<std::int64_t> waited) {
   advance(nullptr, as, until);
   batch& one = batches_.at(rows.ticket().number);
   serial(as, until, [&] {
     const step now = step_of(one, outputs);
-    post_.await_all(now, until, {}, with.waited);
+    post_.await_all(now, until, {}, waited);
     const bool mine{one.refused};
     const auto theirs = post_.refused(now);
     if (!mine && !theirs) return;

@@ -23,8 +23,8 @@ template <class Token, class Order>
 struct road_batch {
   const batch_input<Token>& input;
   const departures& leaving;
-  const arrivals& arriving;
-  Order& order;  ///< what the road keeps of the batch
+  const arrivals& arriving;  ///< found once the rows have left, thus not in `send`
+  Order& order;              ///< what the road keeps of the batch
   std::size_t set;
 };
 
@@ -34,8 +34,7 @@ struct road_batch {
 ///
 ///  1. `Road::needs` says what the road needs of each rank's window.
 ///  2. `Road::batch_order` is what the road keeps of each batch in ordinary memory, all of it taken
-///  by
-///     its constructor, which is given the configuration, the geometry and the number of ranks.
+///     by its constructor, which is given the configuration, the geometry and the number of ranks.
 ///  3. `homes(set)` are the batch sets of all ranks, in whose `home_slot`s experts then leave their
 ///     outputs; empty if they leave them in `output` of their own set.
 ///  4. `send(batch, as, meet)` writes this lane's share of the rows to their places: visible at a
@@ -44,7 +43,7 @@ struct road_batch {
 ///     their home ranks, once those have seen the next signal. All lanes call it; not called for a
 ///     combine that this rank refuses.
 ///  6. `settle()` waits until what `publish` reads may be written again. For combines that turn out
-///     refused.
+///     refused; one lane alone calls it, also where this rank has published nothing.
 ///  7. `sum(batch, wanted, as)` adds up this lane's share of the tokens, as `sum_copies` says.
 ///
 /// `meet(step)` is for roads whose lanes need each other's work: all lanes call it; once they have,
@@ -52,21 +51,19 @@ struct road_batch {
 /// A road calls the communicator's transport and nothing else that waits. Where nothing can fail,
 /// it returns `errc::ok`.
 template <class Road, class Token>
-concept row_road = std::constructible_from<typename Road::batch_order, const exchange_config&,
-                                           const block_geometry&, std::size_t> &&
+concept row_road =
+    std::constructible_from<typename Road::batch_order, const exchange_config&,
+                            const block_geometry&, std::size_t> &&
     requires(Road& road, const Road& idle,
              const road_batch<Token, typename Road::batch_order>& batch, std::size_t set, lane as,
              const combine_sum& wanted, void (&meet)(void (*step)())) {
-  { Road::needs } -> std::same_as<const road_memory&>;
-  { idle.homes(set) }
-  noexcept->std::same_as<std::span<const set_view>>;
-  { road.send(batch, as, meet) } -> std::same_as<errc>;
-  { road.publish(batch, as, meet) } -> std::same_as<errc>;
-  { road.settle() }
-  noexcept->std::same_as<errc>;
-  { idle.sum(batch, wanted, as) }
-  noexcept->std::same_as<errc>;
-};
+      { Road::needs } -> std::same_as<const road_memory&>;
+      { idle.homes(set) } noexcept -> std::same_as<std::span<const set_view>>;
+      { road.send(batch, as, meet) } -> std::same_as<errc>;
+      { road.publish(batch, as, meet) } -> std::same_as<errc>;
+      { road.settle() } noexcept -> std::same_as<errc>;
+      { idle.sum(batch, wanted, as) } noexcept -> std::same_as<errc>;
+    };
 
 /// What a road that keeps nothing of a batch has as its `batch_order`.
 struct no_order {

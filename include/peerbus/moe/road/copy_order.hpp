@@ -29,10 +29,10 @@ class copy_order {
   void sort(const departures& leaving) noexcept;
 
   /// All copies that are sent, as `sort` left them.
-  [[nodiscard]] std::span<const copy_number> copies() const noexcept {
+  [[nodiscard]] std::span<const copy_number> all() const noexcept {
     return std::span{copies_}.first(begins_.back());
   }
-  /// The part of `copies()` that goes to one rank.
+  /// The part of `all()` that goes to one rank.
   [[nodiscard]] lane::range to(rank_id rank) const noexcept {
     return {begins_[rank.index()], begins_[rank.index() + 1]};
   }

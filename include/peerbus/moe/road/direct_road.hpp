@@ -42,7 +42,8 @@ class direct_road {
       : direct_road{comm.rank(), comm.size(), map, codec,
                     [&](rank_id peer) { return window.peer(peer).data(); }} {}
 
-  /// Copies for ranks where `part_of` is nullptr are left out.
+  /// For a road that serves ranks where `part_of` is nullptr in another way: copies for them are
+  /// left out. `sum` is only for roads that serve all.
   template <class PartOf>
   direct_road(rank_id mine, std::size_t ranks, const memory_map& map, Codec codec, PartOf&& part_of)
       : map_{&map},

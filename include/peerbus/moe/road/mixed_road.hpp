@@ -39,9 +39,9 @@ class mixed_road {
       : map_{&map},
         mine_{comm.rank()},
         near_{comm.rank(), comm.size(), map, codec,
-              [&](rank_id peer) { return window.find_peer(peer).data(); }},
+              [&](rank_id peer) { return part_of(comm, window, peer); }},
         far_{comm, window, map, codec,
-             [&](rank_id peer) { return window.find_peer(peer).empty(); }} {}
+             [&](rank_id peer) { return part_of(comm, window, peer) == nullptr; }} {}
 
   [[nodiscard]] std::span<const set_view> homes(std::size_t) const noexcept { return {}; }
 
@@ -73,6 +73,12 @@ class mixed_road {
   }
 
  private:
+  /// Returns nullptr if `peer` is far.
+  [[nodiscard]] static std::byte* part_of(const communicator<Transport>& comm,
+                                          const window<Transport>& window, rank_id peer) noexcept {
+    return peer == comm.rank() ? window.local().data() : window.find_peer(peer).data();
+  }
+
   const memory_map* map_;
   rank_id mine_;
   direct_road<Codec> near_;

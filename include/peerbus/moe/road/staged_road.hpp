@@ -45,9 +45,9 @@ class staged_road {
   /// What it keeps of a batch: the order in which copies leave, and that in which outputs go home.
   struct batch_order {
     batch_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks)
-        : leaving{config, geometry, ranks}, homes{config, geometry, ranks} {}
-    copy_order leaving;
-    home_order homes;
+        : copies{config, geometry, ranks}, outputs{config, geometry, ranks} {}
+    copy_order copies;
+    home_order outputs;
   };
   using batch_type = road_batch<token_of<Codec>, batch_order>;
 
@@ -56,7 +56,8 @@ class staged_road {
               Codec codec)
       : staged_road{comm, memory, map, codec, [](rank_id) { return true; }} {}
 
-  /// Serves the ranks that `served` says: copies for others are left out, as are their outputs.
+  /// For a road that serves other ranks than those that `served` says in another way: copies for
+  /// them are left out, as are their outputs. `sum` is only for roads that serve all.
   template <class Served>
   staged_road(communicator<Transport>& comm, window<Transport>& memory, const memory_map& map,
               Codec codec, Served&& served)
@@ -72,9 +73,9 @@ class staged_road {
   template <class Meet>
   [[nodiscard]] errc send(const batch_type& batch, lane as, Meet&& meet) {
     stage(batch, as);
-    meet([&] { batch.order.leaving.sort(batch.leaving); });  // A lane puts what others staged.
+    meet([&] { batch.order.copies.sort(batch.leaving); });  // A lane puts what others staged.
     return share_out(
-        as, [&](rank_id to) noexcept { return batch.order.leaving.to(to); },
+        as, [&](rank_id to) noexcept { return batch.order.copies.to(to); },
         [&](rank_id to, lane::range share) noexcept {
           if (to != comm_->rank()) return send_to(to, batch, share);
           keep(batch, share);
@@ -84,12 +85,12 @@ class staged_road {
 
   template <class Meet>
   [[nodiscard]] errc publish(const batch_type& batch, lane as, Meet&& meet) {
-    meet([&] { batch.order.homes.sort(batch.arriving, served_, mine(batch.set).origin(0)); });
+    meet([&] { batch.order.outputs.sort(batch.arriving, served_, mine(batch.set).origin(0)); });
     return share_out(
-        as, [&](rank_id home) noexcept { return batch.order.homes.to(home); },
+        as, [&](rank_id home) noexcept { return batch.order.outputs.to(home); },
         [&](rank_id home, lane::range share) noexcept {
           for (std::size_t i = share.begin; i < share.end; ++i)
-            if (const errc code = push_row(home, batch.set, batch.order.homes.rows()[i]);
+            if (const errc code = push_row(home, batch.set, batch.order.outputs.rows()[i]);
                 code != errc::ok)
               return code;
           return errc::ok;
@@ -187,7 +188,7 @@ class staged_road {
 
   /// Puts the copies of `share`, all of them for one rank.
   [[nodiscard]] errc send_to(rank_id to, const batch_type& batch, lane::range share) noexcept {
-    const auto copies = batch.order.leaving.copies();
+    const auto copies = batch.order.copies.all();
     for (std::size_t i = share.begin; i < share.end;) {
       // As far as rows continue each other there.
       const std::uint32_t row = batch.leaving.place_of(copies[i]).row;
@@ -207,7 +208,7 @@ class staged_road {
                               lane::range run, std::size_t row) noexcept {
     std::size_t offset = column.received + row * column.bytes;
     for (std::size_t i = run.begin; i < run.end; ++i, offset += column.bytes) {
-      const std::size_t token = batch.order.leaving.copies()[i] / map_->copies;
+      const std::size_t token = batch.order.copies.all()[i] / map_->copies;
       const std::byte* const staged = mine(batch.set).at(column.staged, token, column.bytes);
       if (const errc code = put(to, batch.set, offset, staged, column.bytes); code != errc::ok)
         return code;
@@ -221,7 +222,7 @@ class staged_road {
       return mine(batch.set).at(column.staged, i, column.bytes);
     };
     for (std::size_t i = run.begin; i < run.end; ++i)
-      write(column, batch, batch.order.leaving.copies()[i], packed(i));
+      write(column, batch, batch.order.copies.all()[i], packed(i));
     return put(to, batch.set, column.received + row * column.bytes, packed(run.begin),
                (run.end - run.begin) * column.bytes);
   }
@@ -230,7 +231,7 @@ class staged_road {
   /// put has arrived.
   void keep(const batch_type& batch, lane::range share) const noexcept {
     for (std::size_t i = share.begin; i < share.end; ++i) {
-      const auto copy = batch.order.leaving.copies()[i];
+      const auto copy = batch.order.copies.all()[i];
       const std::size_t row = batch.leaving.place_of(copy).row;
       for (const row_column& column : columns_)
         write(column, batch, copy, mine(batch.set).at(column.received, row, column.bytes));

@@ -36,7 +36,7 @@ PEERBUS_CONTROL_PATH std::size_t file_bytes(window_shape shape) noexcept {
 
 PEERBUS_CONTROL_PATH std::shared_ptr<const mapping> map_file(int fd, std::size_t bytes,
                                                              rank_id owner) {
-  struct stat status {};
+  struct stat status{};
   if (fd < 0 || ::fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes)
     throw error{errc::mismatch, detail::concat("the memory file of ", owner, " has ",
                                                status.st_size, " bytes, expected ", bytes)};

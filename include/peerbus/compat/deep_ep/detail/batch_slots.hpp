@@ -31,10 +31,12 @@ struct batch_state {
 };
 
 /// What a batch's call tells its exchange.
-inline moe::call_options options_of(const batch_state& one) {
-  moe::call_options with;
+template <class Options>
+Options options_of(const batch_state& one) {
+  Options with;
   with.until = one.until;
-  if (one.waited) with.waited = one.waited.values<std::int64_t>();
+  if constexpr (requires { with.waited; })
+    if (one.waited) with.waited = one.waited.values<std::int64_t>();
   return with;
 }
 

@@ -79,7 +79,7 @@ class expanded_exchange final : public expanded_channel {
     const std::size_t slots = std::min(tokens * shape().top_k, one.ids.size());
     for_each_id(args.topk_idx, slots, [&](std::size_t i, std::int64_t id) { one.ids[i] = id; });
     slots_.begin(one, tokens, args.until);
-    moe::call_options with = options_of(one);
+    auto with = options_of<moe::dispatch_options>(one);
     if (args.x_scales)
       with.attachments[0] = {static_cast<const std::byte*>(args.x_scales.data()),
                              tokens * shape().scale_bytes};
@@ -109,7 +109,7 @@ class expanded_exchange final : public expanded_channel {
     one.weighted = static_cast<bool>(args.topk_weights);
     send_outputs(one, args);
     one.at = stage::returning;
-    moe_.combine_send(*one.rows, options_of(one));
+    moe_.combine_send(*one.rows, options_of<moe::publish_options>(one));
     elastic_combine_result made;
     made.combined_x = {one.combined.get(), dtype::bfloat16, {one.tokens, shape().hidden}};
     if (one.weighted)
@@ -232,7 +232,7 @@ class expanded_exchange final : public expanded_channel {
   }
 
   void receive_outputs(batch& one) {
-    moe::call_options with = options_of(one);
+    auto with = options_of<moe::sum_options>(one);
     for (std::size_t b = 0; b < one.bias.size(); ++b)
       if (one.bias[b]) with.terms.bias[b] = one.bias[b].template values<bf16>();
     one.at = stage::idle;  // Whatever comes of it.

@@ -72,7 +72,8 @@ class low_latency_exchange final : public low_latency_channel {
     slots_.begin(one, tokens, args.until);
     one.received = args.cumulative_local_expert_recv_stats;
     one.waited = args.dispatch_wait_recv_cost_stats;
-    one.ticket = moe_.dispatch_send(args.x.values<bf16>(), {routed, weights}, options_of(one));
+    one.ticket = moe_.dispatch_send(args.x.values<bf16>(), {routed, weights},
+                                    options_of<moe::dispatch_options>(one));
     one.at = stage::sent;
     if (!args.return_recv_hook && !args.async_finish) receive_rows(one);
     return result(one, args);
@@ -94,7 +95,7 @@ class low_latency_exchange final : public low_latency_channel {
     one.waited = args.combine_wait_recv_cost_stats;
     place_outputs(one, args);
     one.at = stage::returning;
-    moe_.combine_send(*one.rows, options_of(one));
+    moe_.combine_send(*one.rows, options_of<moe::publish_options>(one));
     const pending_operation rest{this, 2 * one.number + 1};
     if (args.return_recv_hook) return {one.out, {}, recv_hook{rest}};
     if (args.async_finish) return {one.out, event_overlap{rest}, {}};
@@ -168,7 +169,7 @@ class low_latency_exchange final : public low_latency_channel {
 
   void receive_rows(batch& one) {
     one.at = stage::idle;  // Should it fail.
-    one.rows.emplace(moe_.dispatch_recv(one.ticket, options_of(one)));
+    one.rows.emplace(moe_.dispatch_recv(one.ticket, options_of<moe::receive_options>(one)));
     low_latency_arrays& arrays = one.arrays;
     const std::size_t ranks = comm_.size();
     for (std::size_t e = 0; e < local_experts_; ++e) {
@@ -253,7 +254,7 @@ class low_latency_exchange final : public low_latency_channel {
   }
 
   void receive_outputs(batch& one) {
-    moe::call_options with = options_of(one);
+    auto with = options_of<moe::sum_options>(one);
     with.terms.weights = one.weights.template values<float>();
     one.at = stage::idle;  // Whatever comes of it.
     moe_.combine_recv(*one.rows, one.out.template values<bf16>(), with);

@@ -74,7 +74,7 @@ class normal_exchange final : public normal_channel {
                            const std::shared_ptr<normal_routing>& routing, bool fresh) override {
     batch& one = slots_.next();
     slots_.begin(one, args.x.size(0), args.until);
-    moe::call_options with = options_of(one);
+    auto with = options_of<moe::dispatch_options>(one);
     if (shape().scale_bytes != 0) with.attachments[0] = side_by_side(args.x_scales, one);
     if (counts_ && fresh)
       require(counts_->post(one.number, args.num_tokens_per_expert.values<std::int32_t>()));
@@ -89,7 +89,7 @@ class normal_exchange final : public normal_channel {
     // What is in there is not read: it only says how many tokens there are.
     const std::span<const token> tokens{reinterpret_cast<const token*>(one.arrays.combined.get()),
                                         std::min(routing.tokens, max_tokens_) * shape().hidden};
-    receive_rows(one, tokens, routing, options_of(one));
+    receive_rows(one, tokens, routing, options_of<moe::dispatch_options>(one));
   }
 
   combine_result combine(const combine_args& args, normal_routing& routing) override {
@@ -106,7 +106,7 @@ class normal_exchange final : public normal_channel {
     if (one.weighted) send_weights(one, args.topk_weights.values<float>());
     one.at = stage::returning;
     routing.latest = {};
-    moe_.combine_send(*one.rows, options_of(one));
+    moe_.combine_send(*one.rows, options_of<moe::publish_options>(one));
     combine_result made;
     made.combined_x = {
         one.arrays.combined.get(), dtype::bfloat16, {routing.tokens, shape().hidden}};
@@ -151,7 +151,7 @@ class normal_exchange final : public normal_channel {
   // --- dispatch ----------------------------------------------------------------------------------
 
   void receive_rows(batch& one, std::span<const token> tokens, normal_routing& routing,
-                    const moe::call_options& with) {
+                    const moe::dispatch_options& with) {
     one.rows.emplace(
         moe_.dispatch(tokens, {std::span<const std::int64_t>{routing.ids}, routing.weights}, with));
     for (std::size_t t = 0; t < routing.tokens; ++t)
@@ -256,7 +256,7 @@ class normal_exchange final : public normal_channel {
 
   void receive_outputs(batch& one) {
     const std::size_t tokens = one.tokens;
-    moe::call_options with = options_of(one);
+    auto with = options_of<moe::sum_options>(one);
     for (std::size_t b = 0; b < one.bias.size(); ++b)
       if (one.bias[b]) with.terms.bias[b] = one.bias[b].template values<bf16>();
     one.at = stage::idle;  // Whatever comes of it.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
@@ -22,20 +24,21 @@ PEERBUS_CONTROL_PATH copy_order::copy_order(const exchange_config& config,
 PEERBUS_INLINE void copy_order::sort(const departures& leaving) noexcept {
   // A counting sort: blocks are dealt out in the order of ranks, and the rows of one go by token.
   const block_geometry& geometry = leaving.geometry();
-  const std::size_t ranks = begins_.size() - 1;
+  const auto for_each_sent = [&](auto&& visit) noexcept {
+    for (std::size_t c = 0; c < leaving.tokens() * geometry.copies_per_token; ++c)
+      if (leaving.place_of(c).sent()) visit(static_cast<copy_number>(c), leaving.block_of(c));
+  };
+  std::fill(next_.begin(), next_.end(), 0U);
+  for_each_sent([&](copy_number, std::size_t block) { ++next_[block]; });
   std::uint32_t before = 0;
   std::size_t b = 0;
-  for (const rank_id owner : all_ranks{ranks}) {
-    begins_[owner.index()] = before;
-    for (const std::size_t end = b + geometry.blocks.count(owner); b < end; ++b) {
-      next_[b] = before;
-      before += leaving.counts()[b];
-    }
+  for (std::size_t owner = 0; owner + 1 < begins_.size(); ++owner) {
+    begins_[owner] = before;
+    for (const std::size_t end = b + geometry.blocks.count(rank_id{owner}); b < end; ++b)
+      before += std::exchange(next_[b], before);
   }
-  begins_[ranks] = before;
-  for (std::size_t c = 0; c < leaving.tokens() * geometry.copies_per_token; ++c)
-    if (leaving.place_of(c).sent())
-      copies_[next_[leaving.block_of(c)]++] = static_cast<copy_number>(c);
+  begins_.back() = before;
+  for_each_sent([&](copy_number copy, std::size_t block) { copies_[next_[block]++] = copy; });
 }
 
 }  // namespace peerbus::moe
