@@ -296,8 +296,8 @@ peerbus::any_direct_transport hold(peerbus::any_transport bus) {
 }
 #endif
 
-#if PEERBUS_CASE == 22
-// case 22: expect "static.assert.*failed.*find_peer_memory may throw"
+#if PEERBUS_CASE == 28
+// case 28: expect "static.assert.*failed.*find_peer_memory may throw"
 struct near_miss : complete_partly_direct {
   using complete_partly_direct::complete_partly_direct;
   [[nodiscard]] std::byte* find_peer_memory(const window&, rank_id) const;
@@ -306,8 +306,8 @@ static_assert(peerbus::transport<near_miss>);
 static_assert(peerbus::partly_direct_transport<near_miss>, "find_peer_memory may throw");
 #endif
 
-#if PEERBUS_CASE == 23
-// case 23: expect "static.assert.*failed.*all peers are near"
+#if PEERBUS_CASE == 29
+// case 29: expect "static.assert.*failed.*all peers are near"
 struct near_miss : complete_direct {
   using complete_direct::complete_direct;
   [[nodiscard]] std::byte* find_peer_memory(const window&, rank_id) const noexcept;
