@@ -65,8 +65,7 @@ class expert_work {
       for (std::size_t k = 0; k < received.experts(i).size(); ++k) {
         const std::int32_t local = received.experts(i)[k];
         if (local < 0) continue;
-        const transform apply{received.first_expert() + static_cast<std::size_t>(local),
-                              row_.size()};
+        const transform apply{received.expert_id(static_cast<std::size_t>(local)), row_.size()};
         for (std::size_t j = 0; j < row_.size(); ++j) row_[j] = scaled_[j] * apply.factor;
         peerbus::bf16* const result = results_.data() + count * row_.size();
         rotate(apply, result);

@@ -17,6 +17,7 @@
 #include <peerbus/impl/rank_group.hpp>
 #include <peerbus/moe/impl/arrivals.hpp>
 #include <peerbus/moe/impl/departures.hpp>
+#include <peerbus/moe/impl/expert_map.hpp>
 #include <peerbus/moe/impl/lane_team.hpp>
 #include <peerbus/moe/impl/objection.hpp>
 #include <peerbus/moe/impl/refusal.hpp>

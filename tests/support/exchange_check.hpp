@@ -188,7 +188,7 @@ std::uint64_t check_received(const peerbus::moe::received_tokens<Codec>& got, co
   expect_equal(got.padded_count(), rows.size(), "rows and gap");
   expect_equal(got.local_experts(), local, "number of local experts");
   if (local != 0)
-    expect_equal(got.first_expert(),
+    expect_equal(got.expert_id(0),
                  static_cast<std::size_t>(std::find(owners.begin(), owners.end(), rank.index()) -
                                           owners.begin()),
                  "number of local expert 0");
@@ -230,8 +230,8 @@ void run_experts(const peerbus::moe::received_tokens<Codec>& got) {
     std::vector<float> sums(got.hidden());
     for (std::size_t k = 0; k < experts.size(); ++k)
       if (experts[k] != -1)
-        oracle::add_outputs(got.first_expert() + static_cast<std::size_t>(experts[k]), weights[k],
-                            values, sums);
+        oracle::add_outputs(got.expert_id(static_cast<std::size_t>(experts[k])), weights[k], values,
+                            sums);
     std::ranges::transform(sums, got.output(row).begin(), oracle::round);
   }
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <peerbus/core/rank.hpp>
 
@@ -38,9 +39,13 @@ struct exchange_config {
   /// Bytes per token of further tensors that travel with the tokens as they are (scales of tokens
   /// that are quantised already, positions), each a multiple of 4. 0: none.
   std::array<std::size_t, max_attachments> attachments{};
+  /// Which expert each physical one is: [experts], each expert once, physical experts being
+  /// numbered through the ranks as `expert_placement` deals them out. Empty: expert e is physical
+  /// expert e. The caller's memory, read by the constructor of the exchange only (`expert_map`).
+  std::span<const std::uint32_t> physical_to_logical{};
 };
 
-/// Which rank holds which experts: consecutive ones, the first `experts % ranks` ranks one more
+/// How experts are dealt out to ranks: consecutive ones, the first `experts % ranks` ranks one more
 /// than the others. With fewer experts than ranks, the last ranks hold none.
 class expert_placement {
  public:

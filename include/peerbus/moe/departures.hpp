@@ -12,6 +12,7 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/count_table.hpp>
 #include <peerbus/moe/detail/check_input.hpp>
+#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/routing.hpp>
@@ -85,12 +86,12 @@ class departures {
   [[nodiscard]] std::size_t block_of(std::size_t copy) const noexcept {
     return geometry_.by_rank ? places_[copy].rank : static_cast<std::size_t>(slots_[copy].expert);
   }
-  [[nodiscard]] const expert_placement& placement() const noexcept { return experts_; }
+  [[nodiscard]] const expert_map& placement() const noexcept { return experts_; }
   [[nodiscard]] const block_geometry& geometry() const noexcept { return geometry_; }
 
  private:
   struct choice {
-    std::int32_t expert = -1;
+    std::int32_t expert = -1;  ///< physical
     float weight = 0;
   };
 
@@ -110,12 +111,12 @@ class departures {
 
   exchange_config config_;
   block_geometry geometry_;
-  expert_placement experts_;
+  expert_map experts_;
   rank_id rank_;
   std::size_t ranks_;
   std::size_t tokens_ = 0;
   std::size_t counted_tokens_ = 0;
-  std::vector<std::uint32_t> owners_;  ///< of each expert; spares a division per slot
+  std::vector<std::uint32_t> owners_;  ///< of each physical expert; spares a division per slot
   std::vector<std::uint32_t> counts_;
   std::vector<std::uint32_t> totals_;
   std::vector<std::uint32_t> next_;

@@ -25,6 +25,7 @@
 #include <peerbus/moe/detail/lane_team.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
+#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/received.hpp>
@@ -93,10 +94,12 @@ class exchange {
             road::needs};
   }
 
+  /// Without `physical_to_logical`, which is the caller's; `placement` has it.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   /// Where everything lies in the window, and how large it is.
   [[nodiscard]] const memory_map& map() const noexcept { return map_; }
-  [[nodiscard]] const expert_placement& placement() const noexcept {
+  /// Which rank holds which experts.
+  [[nodiscard]] const expert_map& placement() const noexcept {
     return batches_.at(1).leaving.placement();
   }
   /// The window that everything lies in, for tools that measure or inspect it.

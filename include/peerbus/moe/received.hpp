@@ -24,7 +24,7 @@ class expert_rows : public row_block<Codec> {
   expert_rows(std::size_t id, const row_block<Codec>& rows) noexcept
       : row_block<Codec>{rows}, id_{id} {}
 
-  /// Number of the expert within the whole group.
+  /// Number of the expert within the whole group, as routing names it.
   [[nodiscard]] std::size_t id() const noexcept { return id_; }
 
  private:

@@ -31,9 +31,9 @@ struct expert_index {
 template <token_codec Codec>
 class received_tokens : public row_block<Codec> {
  public:
-  received_tokens(moe::ticket from, const row_block<Codec>& rows, std::size_t first_expert,
-                  expert_index index) noexcept
-      : row_block<Codec>{rows}, ticket_{from}, first_expert_{first_expert}, index_{index} {}
+  received_tokens(moe::ticket from, const row_block<Codec>& rows,
+                  std::span<const std::uint32_t> experts, expert_index index) noexcept
+      : row_block<Codec>{rows}, ticket_{from}, experts_{experts}, index_{index} {}
 
   /// The slots of row `i`: [top_k] numbers of local experts, from 0, or -1 where the slot is empty
   /// or its expert lives elsewhere.
@@ -46,8 +46,8 @@ class received_tokens : public row_block<Codec> {
   }
 
   [[nodiscard]] std::size_t local_experts() const noexcept { return index_.starts.size() - 1; }
-  /// Number, within the whole group, of local expert 0.
-  [[nodiscard]] std::size_t first_expert() const noexcept { return first_expert_; }
+  /// Number, within the whole group, of local expert `e`, as routing names it.
+  [[nodiscard]] std::size_t expert_id(std::size_t e) const noexcept { return experts_[e]; }
   /// The rows of local expert `e`, in order, each with the slot that names it.
   [[nodiscard]] std::span<const row_use> uses_of(std::size_t e) const noexcept {
     return index_.uses.subspan(index_.starts[e], index_.starts[e + 1] - index_.starts[e]);
@@ -62,7 +62,7 @@ class received_tokens : public row_block<Codec> {
   }
 
   moe::ticket ticket_;
-  std::size_t first_expert_;
+  std::span<const std::uint32_t> experts_;
   expert_index index_;
 };
 

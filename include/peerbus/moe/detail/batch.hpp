@@ -111,12 +111,12 @@ class batch {
       index_uses(rows, memory.set);
       return received_tokens<Codec>{ticket{number, exchange},
                                     rows,
-                                    leaving.placement().first(rank_),
+                                    leaving.placement().held_by(rank_),
                                     {starts_, {uses_.get(), most_uses_}}};
     } else {
       const std::size_t local = leaving.placement().count(rank_);
       for (std::size_t e = views_.size(); e < local; ++e)
-        views_.emplace_back(leaving.placement().first(rank_) + e,
+        views_.emplace_back(leaving.placement().held_by(rank_)[e],
                             row_block<Codec>{codec, memory, arriving.of(e)});
       if (leaving.geometry().zero_gaps)
         for (const auto& rows : views_) zero_gap(rows, memory.set);

@@ -27,7 +27,7 @@ PEERBUS_CONTROL_PATH departures::departures(const exchange_config& config,
                                             std::size_t ranks)
     : config_{config},
       geometry_{geometry},
-      experts_{config.experts, ranks},
+      experts_{config, ranks},
       rank_{rank},
       ranks_{ranks},
       counts_(geometry.blocks.experts()),
@@ -39,9 +39,10 @@ PEERBUS_CONTROL_PATH departures::departures(const exchange_config& config,
       factors_(places_.size(), 1.0F),
       slots_(config.max_tokens * config.top_k),
       counted_slots_(slots_.size()) {
+  config_.physical_to_logical = {};  // The caller's, for a moment.
   owners_.reserve(config.experts);
-  for (std::size_t e = 0; e < config.experts; ++e)
-    owners_.push_back(static_cast<std::uint32_t>(experts_.owner(e).index()));
+  for (const rank_id owner : all_ranks{ranks})
+    owners_.insert(owners_.end(), experts_.count(owner), static_cast<std::uint32_t>(owner.index()));
 }
 
 PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
@@ -56,7 +57,7 @@ PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
     for (std::size_t k = 0; k < config_.top_k; ++k) {
       const std::size_t slot = t * config_.top_k + k;
       const std::int64_t expert = route.expert(slot);
-      counted_slots_[slot] = {static_cast<std::int32_t>(expert), 0.0F};
+      counted_slots_[slot] = {};
       if (expert == -1) continue;
       const auto at = [&](refusal_reason reason) noexcept {
         return refusal{reason,
@@ -71,8 +72,9 @@ PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
       const auto e = static_cast<std::size_t>(expert);
       if (seen_expert_[e] == mark) return at(refusal_reason::expert_repeated);
       seen_expert_[e] = mark;
-      counted_slots_[slot].weight = route.weights()[slot];
-      const std::size_t block = geometry_.by_rank ? owners_[e] : e;
+      const std::uint32_t physical = experts_.physical(e);
+      counted_slots_[slot] = {static_cast<std::int32_t>(physical), route.weights()[slot]};
+      const std::size_t block = geometry_.by_rank ? owners_[physical] : physical;
       counts_[block] += seen_block_[block] == mark ? 0 : 1;
       seen_block_[block] = mark;
     }

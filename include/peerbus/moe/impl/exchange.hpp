@@ -129,7 +129,9 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
       batches_{
           detail::made_batches<batches>(comm, config, layout.geometry(config, comm.size()), until)},
       post_{comm_, memory_, map_},
-      road_{comm_, memory_, map_, codec} {}
+      road_{comm_, memory_, map_, codec} {
+  config_.physical_to_logical = {};
+}
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::begin_dispatch(const batch_input<token>& input,

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/bf16.hpp>
@@ -34,6 +35,26 @@ PEERBUS_CONTROL_PATH double worst_rows(const exchange_config& config, std::size_
   return layout.shape == block_shape::padded ? arriving * experts : arriving;
 }
 
+/// Whether each expert has one place.
+inline std::optional<error> objection_to_map(const exchange_config& config) {
+  const auto wrong = [](const auto&... parts) {
+    return error{errc::invalid_argument, concat("exchange: physical_to_logical", parts...)};
+  };
+  const auto given = config.physical_to_logical;
+  if (given.empty()) return std::nullopt;
+  if (given.size() != config.experts)
+    return wrong(" has ", given.size(), " entries, expected none or experts, ", config.experts);
+  std::vector<bool> seen(config.experts);
+  for (std::size_t p = 0; p < given.size(); ++p) {
+    if (given[p] >= config.experts)
+      return wrong("[", p, "] is ", given[p], ", expected 0 to ", config.experts - 1);
+    if (seen[given[p]])
+      return wrong("[", p, "] is ", given[p], " again, expected each expert once");
+    seen[given[p]] = true;
+  }
+  return std::nullopt;
+}
+
 PEERBUS_CONTROL_PATH std::optional<error> objection_to(const exchange_config& config,
                                                        std::size_t ranks, const codec_facts& codec,
                                                        const layout_facts& layout) {
@@ -44,6 +65,7 @@ PEERBUS_CONTROL_PATH std::optional<error> objection_to(const exchange_config& co
   if (config.experts == 0) return wrong("experts is 0, expected at least 1");
   if (config.experts > most)
     return wrong("experts is ", config.experts, ", expected at most ", most);
+  if (auto why = objection_to_map(config)) return why;
   if (config.top_k == 0 || config.top_k > max_top_k)
     return wrong("top_k is ", config.top_k, ", expected 1 to ", max_top_k);
   if (config.top_k > config.experts)

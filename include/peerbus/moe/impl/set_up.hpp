@@ -15,6 +15,16 @@
 
 namespace peerbus::moe::detail {
 
+/// FNV-1a, by whole numbers, of which expert each physical one is, whether that is given or left out.
+inline std::uint64_t hash_of_map(const exchange_config& config) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (std::size_t p = 0; p < config.experts; ++p) {
+    const bool given = p < config.physical_to_logical.size();
+    hash = (hash ^ (given ? config.physical_to_logical[p] : p)) * 0x100000001b3U;
+  }
+  return hash;
+}
+
 PEERBUS_CONTROL_PATH void agree_on(rank_group& group, const exchange_config& config,
                                    const codec_facts& codec, const layout_facts& layout,
                                    std::size_t alignment, deadline until) {
@@ -24,6 +34,7 @@ PEERBUS_CONTROL_PATH void agree_on(rank_group& group, const exchange_config& con
       {"top_k", config.top_k},         {"max_tokens", config.max_tokens},
       {"in_flight", config.in_flight}, {"outputs", static_cast<std::uint64_t>(config.outputs)}};
   for (const std::size_t bytes : config.attachments) values.push_back({"attachment", bytes});
+  values.push_back({"hash of physical_to_logical", hash_of_map(config)});
   // Of every layout, so that ranks which differ in theirs declare as many values.
   values.push_back({"alignment", alignment});
   group.agree("exchange", values, until, objection_to(config, group.size(), codec, layout));

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
+
+namespace peerbus::moe {
+
+/// Which rank holds which experts. Ranks hold *physical* experts, numbered through the ranks as
+/// `expert_placement` deals them out; each is one *logical* expert, which is what routing names.
+/// The names are those of DeepSeek's load balancer, EPLB.
+class expert_map {
+ public:
+  /// As `config.physical_to_logical` says, which has been checked.
+  expert_map(const exchange_config& config, std::size_t ranks);
+
+  /// How many experts rank `rank` holds.
+  [[nodiscard]] std::size_t count(rank_id rank) const noexcept { return dealt_.count(rank); }
+  /// The first physical expert of a rank, even if it holds none.
+  [[nodiscard]] std::size_t first(rank_id rank) const noexcept { return dealt_.first(rank); }
+  /// The rank that holds logical expert `expert`.
+  [[nodiscard]] rank_id owner(std::size_t expert) const noexcept {
+    return dealt_.owner(physical(expert));
+  }
+  /// The physical expert that is logical expert `expert`.
+  [[nodiscard]] std::uint32_t physical(std::size_t expert) const noexcept {
+    return physical_[expert];
+  }
+  /// The logical experts of a rank, in the order in which it holds them: [count(rank)].
+  [[nodiscard]] std::span<const std::uint32_t> held_by(rank_id rank) const noexcept {
+    return std::span{logical_}.subspan(first(rank), count(rank));
+  }
+
+ private:
+  expert_placement dealt_;
+  std::vector<std::uint32_t> logical_;   ///< of each physical expert
+  std::vector<std::uint32_t> physical_;  ///< of each logical expert
+};
+
+}  // namespace peerbus::moe
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/impl/expert_map.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/expert_map.hpp>
+
+namespace peerbus::moe {
+
+PEERBUS_CONTROL_PATH expert_map::expert_map(const exchange_config& config, std::size_t ranks)
+    : dealt_{config.experts, ranks},
+      logical_{config.physical_to_logical.begin(), config.physical_to_logical.end()},
+      physical_(config.experts) {
+  if (logical_.empty()) {
+    logical_.resize(config.experts);
+    std::iota(logical_.begin(), logical_.end(), 0U);
+  }
+  for (std::uint32_t p = 0; p < config.experts; ++p) physical_[logical_[p]] = p;
+}
+
+}  // namespace peerbus::moe
