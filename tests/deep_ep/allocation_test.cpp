@@ -8,13 +8,12 @@
 
 #include <peerbus/compat/deep_ep.hpp>
 #include <peerbus/core/bf16.hpp>
-#include <peerbus/transport/loopback.hpp>
-#include <peerbus/transport/unified_bus.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
 
 #include "deep_ep/low_latency_oracle.hpp"
 #include "deep_ep/low_latency_suite.hpp"
 #include "support/counted_new.hpp"
-#include "support/indirect.hpp"
+#include "support/groups.hpp"
 #include "support/ranks.hpp"
 
 // Once a shape has been used, its calls allocate nothing: every operator new of this program
@@ -78,17 +77,18 @@ TEST_CASE("low latency: the counter counts") {
 TEST_CASE("low latency: dispatch and combine allocate nothing") {
   for (const std::size_t ranks : {1U, 2U, 4U})
     for (const bool zero_copy : {false, true}) {
-      check_no_allocation<test::threads_over<peerbus::loopback>>(ranks, zero_copy);
-      check_no_allocation<test::threads_over<test::indirect<peerbus::loopback>>>(ranks, zero_copy);
-      check_no_allocation<test::processes_over<peerbus::unified_bus>>(ranks, zero_copy);
+      check_no_allocation<test::direct_threads>(ranks, zero_copy);
+      check_no_allocation<test::staged_threads>(ranks, zero_copy);
+      check_no_allocation<test::direct_processes>(ranks, zero_copy);
     }
 }
 
 namespace {
 
 /// Layout, dispatch, combine, the same by handle, and combine once more.
-void call_normally(deep_ep::buffer<peerbus::loopback>& buffer, const std::vector<bf16>& x,
-                   const std::vector<std::int64_t>& ids, const std::vector<float>& weights) {
+void call_normally(deep_ep::buffer<peerbus::any_direct_transport>& buffer,
+                   const std::vector<bf16>& x, const std::vector<std::int64_t>& ids,
+                   const std::vector<float>& weights) {
   const deep_ep::const_tensor tokens = deep_ep::view(x, {4, 128});
   const auto layout = buffer.get_dispatch_layout(deep_ep::view(ids, {4, 2}), 4);
   const auto got = buffer.dispatch({.x = tokens,
@@ -110,8 +110,8 @@ void call_normally(deep_ep::buffer<peerbus::loopback>& buffer, const std::vector
 }  // namespace
 
 TEST_CASE("normal calls of a known shape allocate nothing") {
-  const int status = test::threads_over<peerbus::loopback>::run(2, [](auto& comm) {
-    deep_ep::buffer<peerbus::loopback> buffer{comm, {.num_max_tokens_per_rank = 4}};
+  const int status = test::direct_threads::run(2, [](auto& comm) {
+    deep_ep::buffer<peerbus::any_direct_transport> buffer{comm, {.num_max_tokens_per_rank = 4}};
     const std::vector<bf16> x(4 * 128, bf16{1.0F});
     const std::vector<std::int64_t> ids{0, 1, 2, 3, -1, 2, 1, 3};
     const std::vector<float> weights(8, 0.5F);

@@ -2,24 +2,25 @@
 // ctest: tsan timeout=300
 #include <doctest/doctest.h>
 
-#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
 
 #include "deep_ep/ascend_suite.hpp"
+#include "support/groups.hpp"
 #include "support/ranks.hpp"
 
 namespace {
-using loopback_ranks = test::threads_over<peerbus::loopback>;
+using group = test::direct_threads;
 using ascend::deep_ep::ascend_buffer;
 namespace deep_ep = peerbus::deep_ep;
 using peerbus::bf16;
 using peerbus::errc;
 }  // namespace
 
-TEST_CASE("the Ascend layout, threads") { ascend::run_all<loopback_ranks>(); }
+TEST_CASE("the Ascend layout, threads") { ascend::run_all<group>(); }
 
 TEST_CASE("what the Ascend layout refuses") {
-  const int status = loopback_ranks::run(2, [](auto& comm) {
-    using buffer = ascend_buffer<peerbus::loopback>;
+  const int status = group::run(2, [](auto& comm) {
+    using buffer = ascend_buffer<peerbus::any_direct_transport>;
     test::expect_error(errc::invalid_argument, {"target is deepep_v1", "ascend_a2 or ascend_a3"},
                        [&] { buffer made(comm, {.target = deep_ep::profile::deepep_v1}); });
     buffer one{comm};

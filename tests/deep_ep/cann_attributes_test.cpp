@@ -13,9 +13,9 @@
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/compat/cann.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/transport/loopback.hpp>
 
 #include "deep_ep/cann_suite.hpp"
+#include "support/groups.hpp"
 #include "support/ranks.hpp"
 
 // What a pair of CANN's operators can be made for, and that all ranks learn if it cannot be made.
@@ -27,7 +27,7 @@ using oracle::cann::world;
 using peerbus::errc;
 using peerbus::codec::int8_per_token;
 using verbatim = peerbus::codec::bf16;
-using direct = test::threads_over<peerbus::loopback>;
+using direct = test::direct_threads;
 using fragments = std::initializer_list<std::string_view>;
 
 constexpr std::size_t max_tokens = 4;

@@ -7,10 +7,9 @@
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/compat/cann.hpp>
-#include <peerbus/transport/unified_bus.hpp>
 
 #include "deep_ep/cann_suite.hpp"
-#include "support/ranks.hpp"
+#include "support/groups.hpp"
 
 // CANN's operators between processes.
 
@@ -20,7 +19,7 @@ using cann_suite::check;
 using oracle::cann::world;
 using peerbus::codec::int8_per_token;
 using verbatim = peerbus::codec::bf16;
-using processes = test::processes_over<peerbus::unified_bus>;
+using processes = test::direct_processes;
 
 }  // namespace
 

@@ -15,10 +15,9 @@
 #include <peerbus/compat/cann.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/transport/loopback.hpp>
 
 #include "deep_ep/cann_suite.hpp"
-#include "support/indirect.hpp"
+#include "support/groups.hpp"
 #include "support/ranks.hpp"
 
 // What CANN's operators are given wrongly: every rank is told, nothing has happened, and the next
@@ -31,8 +30,8 @@ using oracle::cann::world;
 using peerbus::bf16;
 using peerbus::errc;
 using peerbus::codec::int8_per_token;
-using direct = test::threads_over<peerbus::loopback>;
-using staged = test::threads_over<test::indirect<peerbus::loopback>>;
+using direct = test::direct_threads;
+using staged = test::staged_threads;
 using fragments = std::initializer_list<std::string_view>;
 
 constexpr std::size_t max_tokens = 4;

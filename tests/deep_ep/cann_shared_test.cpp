@@ -10,10 +10,9 @@
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/compat/cann.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/transport/loopback.hpp>
 
 #include "deep_ep/cann_suite.hpp"
-#include "support/indirect.hpp"
+#include "support/groups.hpp"
 #include "support/ranks.hpp"
 
 // Shared experts, which have ranks of their own.
@@ -26,8 +25,8 @@ using peerbus::rank_id;
 using peerbus::cann::deployment;
 using peerbus::codec::int8_per_token;
 using verbatim = peerbus::codec::bf16;
-using direct = test::threads_over<peerbus::loopback>;
-using staged = test::threads_over<test::indirect<peerbus::loopback>>;
+using direct = test::direct_threads;
+using staged = test::staged_threads;
 
 }  // namespace
 

@@ -9,11 +9,9 @@
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/compat/cann.hpp>
-#include <peerbus/transport/loopback.hpp>
 
 #include "deep_ep/cann_suite.hpp"
-#include "support/indirect.hpp"
-#include "support/ranks.hpp"
+#include "support/groups.hpp"
 
 // CANN's operators with MoE and special experts, masks, uneven and empty batches.
 
@@ -23,8 +21,8 @@ using cann_suite::check;
 using oracle::cann::world;
 using peerbus::codec::int8_per_token;
 using verbatim = peerbus::codec::bf16;
-using direct = test::threads_over<peerbus::loopback>;
-using staged = test::threads_over<test::indirect<peerbus::loopback>>;
+using direct = test::direct_threads;
+using staged = test::staged_threads;
 
 constexpr std::size_t group_sizes[] = {1, 2, 3, 4, 5, 8};
 

@@ -2,24 +2,25 @@
 // ctest: tsan timeout=300
 #include <doctest/doctest.h>
 
-#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
 
 #include "deep_ep/expanded_suite.hpp"
+#include "support/groups.hpp"
 #include "support/ranks.hpp"
 
 namespace {
-using loopback_ranks = test::threads_over<peerbus::loopback>;
+using group = test::direct_threads;
 using expanded::deep_ep::elastic_buffer;
 namespace deep_ep = peerbus::deep_ep;
 using peerbus::bf16;
 using peerbus::errc;
 }  // namespace
 
-TEST_CASE("the expanded form, threads") { expanded::run_all<loopback_ranks>(); }
+TEST_CASE("the expanded form, threads") { expanded::run_all<group>(); }
 
 TEST_CASE("what the expanded form refuses") {
-  const int status = loopback_ranks::run(2, [](auto& comm) {
-    using buffer = elastic_buffer<peerbus::loopback>;
+  const int status = group::run(2, [](auto& comm) {
+    using buffer = elastic_buffer<peerbus::any_direct_transport>;
     test::expect_error(errc::unsupported, {"allow_multiple_reduction", "expected false"},
                        [&] { buffer made(comm, {.allow_multiple_reduction = true}); });
     test::expect_error(errc::invalid_argument, {"in_flight is 0"},

@@ -12,17 +12,17 @@
 #include <peerbus/compat/deep_ep/buffer.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/transport/loopback.hpp>
 
 #include "deep_ep/deep_ep_oracle.hpp"
 #include "deep_ep/normal_form.hpp"
 #include "deep_ep/normal_round.hpp"
+#include "support/groups.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
 namespace {
 
-using group = test::threads_over<peerbus::loopback>;
+using group = test::direct_threads;
 using oracle::deep_ep::batch;
 using oracle::deep_ep::pattern;
 using peerbus::errc;

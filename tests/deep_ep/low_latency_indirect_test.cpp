@@ -4,16 +4,13 @@
 
 #include <doctest/doctest.h>
 
-#include <peerbus/transport/loopback.hpp>
-
 #include "deep_ep/low_latency_cases.hpp"
-#include "support/indirect.hpp"
-#include "support/ranks.hpp"
+#include "support/groups.hpp"
 
 // A transport without peer memory, which does everything as late as it may.
 
 namespace {
-using group = test::threads_over<test::indirect<peerbus::loopback>>;
+using group = test::staged_threads;
 }
 
 TEST_CASE("low latency: every format, contents, counts and routing") {

@@ -11,10 +11,11 @@
 #include <peerbus/compat/deep_ep.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/fp8.hpp>
-#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
 
 #include "deep_ep/low_latency_oracle.hpp"
 #include "deep_ep/low_latency_suite.hpp"
+#include "support/groups.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
@@ -24,7 +25,7 @@
 namespace {
 
 using namespace low_latency_suite;
-using group = test::threads_over<peerbus::loopback>;
+using group = test::direct_threads;
 
 void check(const world& of, std::uint64_t seed) {
   check_worlds<group>(std::vector<world>{of, of}, seed);
@@ -158,7 +159,7 @@ TEST_CASE("low latency: the scales and codes of DeepEP's kernels, to the bit") {
 }
 
 TEST_CASE("low latency: DeepEP's buffer size, to the byte") {
-  using buffer = deep_ep::buffer<peerbus::loopback>;
+  using buffer = deep_ep::buffer<peerbus::any_direct_transport>;
   struct golden {
     std::size_t tokens, hidden, ranks, experts, bytes;
   };

@@ -4,15 +4,13 @@
 
 #include <doctest/doctest.h>
 
-#include <peerbus/transport/loopback.hpp>
-
 #include "deep_ep/low_latency_cases.hpp"
-#include "support/ranks.hpp"
+#include "support/groups.hpp"
 
 // Ranks that are threads with each other's memory.
 
 namespace {
-using group = test::threads_over<peerbus::loopback>;
+using group = test::direct_threads;
 }
 
 TEST_CASE("low latency: every format, contents, counts and routing") {

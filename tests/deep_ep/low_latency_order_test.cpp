@@ -15,9 +15,10 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
 
 #include "deep_ep/low_latency_suite.hpp"
+#include "support/groups.hpp"
 #include "support/ranks.hpp"
 
 // Hooks, events and handles: what may come when. Whatever is refused, the buffer goes on as if it
@@ -26,9 +27,9 @@
 namespace {
 
 using namespace low_latency_suite;
-using group = test::threads_over<peerbus::loopback>;
-using buffer_type = deep_ep::buffer<peerbus::loopback>;
-using flight_type = flight<peerbus::loopback>;
+using group = test::direct_threads;
+using buffer_type = deep_ep::buffer<peerbus::any_direct_transport>;
+using flight_type = flight<peerbus::any_direct_transport>;
 constexpr auto invalid = peerbus::errc::invalid_argument;
 
 constexpr manner hooks{.dispatch = ending::hook, .combine = ending::hook};

@@ -4,15 +4,13 @@
 
 #include <doctest/doctest.h>
 
-#include <peerbus/transport/unified_bus.hpp>
-
 #include "deep_ep/low_latency_cases.hpp"
-#include "support/ranks.hpp"
+#include "support/groups.hpp"
 
 // Ranks that are processes.
 
 namespace {
-using group = test::processes_over<peerbus::unified_bus>;
+using group = test::direct_processes;
 }
 
 TEST_CASE("low latency: every format, contents, counts and routing") {

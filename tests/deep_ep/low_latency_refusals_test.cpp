@@ -13,9 +13,10 @@
 #include <peerbus/compat/deep_ep.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
 
 #include "deep_ep/low_latency_suite.hpp"
+#include "support/groups.hpp"
 #include "support/ranks.hpp"
 
 // What low-latency calls refuse, and that the buffer goes on as if it had not been asked.
@@ -27,9 +28,9 @@ using deep_ep::const_tensor;
 using deep_ep::dtype;
 using deep_ep::tensor;
 using peerbus::errc;
-using group = test::threads_over<peerbus::loopback>;
-using buffer_type = deep_ep::buffer<peerbus::loopback>;
-using flight_type = flight<peerbus::loopback>;
+using group = test::direct_threads;
+using buffer_type = deep_ep::buffer<peerbus::any_direct_transport>;
+using flight_type = flight<peerbus::any_direct_transport>;
 using fragments = std::initializer_list<std::string_view>;
 
 batch small_batch(std::size_t ranks, format rows = format::fp8) {

@@ -4,15 +4,13 @@
 
 #include <doctest/doctest.h>
 
-#include <peerbus/transport/unified_bus.hpp>
-
 #include "deep_ep/normal_refusals_suite.hpp"
 #include "deep_ep/normal_sequences.hpp"
 #include "deep_ep/normal_suite.hpp"
-#include "support/ranks.hpp"
+#include "support/groups.hpp"
 
 namespace {
-using group = test::processes_over<peerbus::unified_bus>;
+using group = test::direct_processes;
 }  // namespace
 
 TEST_CASE("deep_ep normal: every form of call") {

@@ -4,13 +4,11 @@
 
 #include <doctest/doctest.h>
 
-#include <peerbus/transport/loopback.hpp>
-
 #include "deep_ep/normal_refusals_suite.hpp"
-#include "support/ranks.hpp"
+#include "support/groups.hpp"
 
 namespace {
-using group = test::threads_over<peerbus::loopback>;
+using group = test::direct_threads;
 }  // namespace
 
 TEST_CASE("deep_ep normal: arguments of dispatch") { normal::check_refused_dispatches<group>(); }

@@ -4,16 +4,13 @@
 
 #include <doctest/doctest.h>
 
-#include <peerbus/transport/loopback.hpp>
-
 #include "deep_ep/normal_refusals_suite.hpp"
 #include "deep_ep/normal_sequences.hpp"
 #include "deep_ep/normal_suite.hpp"
-#include "support/indirect.hpp"
-#include "support/ranks.hpp"
+#include "support/groups.hpp"
 
 namespace {
-using group = test::threads_over<test::indirect<peerbus::loopback>>;
+using group = test::staged_threads;
 }  // namespace
 
 TEST_CASE("deep_ep normal: every form of call") {

@@ -9,8 +9,9 @@
 
 #include <peerbus/compat/deep_ep.hpp>
 #include <peerbus/core/bf16.hpp>
-#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
 
+#include "support/groups.hpp"
 #include "support/ranks.hpp"
 
 /// That every call of a buffer is checked against its target, with what the call was given. The
@@ -21,7 +22,7 @@ namespace deep_ep = peerbus::deep_ep;
 using deep_ep::view;
 using peerbus::bf16;
 using peerbus::errc;
-using buffer = deep_ep::buffer<peerbus::loopback>;
+using buffer = deep_ep::buffer<peerbus::any_direct_transport>;
 using texts = std::initializer_list<std::string_view>;
 
 constexpr std::size_t tokens = 2, hidden = 2048, experts = 4;
@@ -44,7 +45,7 @@ void refused(texts what, auto&& call) { test::expect_error(errc::invalid_argumen
 }  // namespace
 
 TEST_CASE("a buffer for DeepEP itself") {
-  const int status = test::threads_over<peerbus::loopback>::run(2, [](auto& comm) {
+  const int status = test::direct_threads::run(2, [](auto& comm) {
     buffer one{comm, {.num_max_tokens_per_rank = 4, .target = deep_ep::profile::deepep_v1}};
     const data of;
     const auto got = one.low_latency_dispatch(low_latency(of));  // Fits.
@@ -69,7 +70,7 @@ TEST_CASE("a buffer for DeepEP itself") {
 }
 
 TEST_CASE("a buffer for an Ascend A3") {
-  const int status = test::threads_over<peerbus::loopback>::run(2, [](auto& comm) {
+  const int status = test::direct_threads::run(2, [](auto& comm) {
     buffer one{comm, {.num_max_tokens_per_rank = 4, .target = deep_ep::profile::ascend_a3}};
     const data of;
     auto hooked = low_latency(of);

@@ -20,10 +20,9 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/transport/loopback.hpp>
 
 #include "support/exchange_check.hpp"
-#include "support/indirect.hpp"
+#include "support/groups.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
@@ -39,8 +38,8 @@ using peerbus::moe::outputs_at;
 using peerbus::moe::padded;
 using peerbus::moe::rank_major;
 using codec = peerbus::codec::bf16;
-using direct = test::threads_over<peerbus::loopback>;
-using staged = test::threads_over<test::indirect<peerbus::loopback>>;
+using direct = test::direct_threads;
+using staged = test::staged_threads;
 
 constexpr std::size_t hidden = 40;
 constexpr std::size_t top_k = 3;

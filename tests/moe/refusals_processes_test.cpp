@@ -6,13 +6,12 @@
 
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/transport/unified_bus.hpp>
 
 #include "moe/layout_refusals.hpp"
 #include "moe/refusals.hpp"
-#include "support/ranks.hpp"
+#include "support/groups.hpp"
 
-#define PEERBUS_TEST_GROUPS test::processes_over<peerbus::unified_bus>
+#define PEERBUS_TEST_GROUPS test::direct_processes
 
 TEST_CASE_TEMPLATE("a bad dispatch is refused on all ranks, and nothing is written", Group,
                    PEERBUS_TEST_GROUPS) {

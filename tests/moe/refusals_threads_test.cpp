@@ -8,15 +8,13 @@
 
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/transport/loopback.hpp>
 
 #include "moe/layout_refusals.hpp"
 #include "moe/refusals.hpp"
-#include "support/indirect.hpp"
+#include "support/groups.hpp"
 #include "support/ranks.hpp"
 
-#define PEERBUS_TEST_GROUPS \
-  test::threads_over<peerbus::loopback>, test::threads_over<test::indirect<peerbus::loopback>>
+#define PEERBUS_TEST_GROUPS test::direct_threads, test::staged_threads
 
 TEST_CASE_TEMPLATE("a bad dispatch is refused on all ranks, and nothing is written", Group,
                    PEERBUS_TEST_GROUPS) {
@@ -88,7 +86,7 @@ struct grouped_codec : endless_codec {
 
 TEST_CASE_TEMPLATE("hidden that does not fit the codec's groups", Layout, peerbus::moe::compact,
                    peerbus::moe::padded, peerbus::moe::rank_major) {
-  const int worst_status = test::threads_over<peerbus::loopback>::run(2, [](auto& comm) {
+  const int worst_status = test::direct_threads::run(2, [](auto& comm) {
     const auto make = [&](std::size_t hidden) {
       peerbus::moe::exchange moe{comm,
                                  {.experts = 2, .hidden = hidden, .top_k = 1, .max_tokens = 8},
@@ -104,7 +102,7 @@ TEST_CASE_TEMPLATE("hidden that does not fit the codec's groups", Layout, peerbu
 }
 
 TEST_CASE("a size that wraps around 64 bits is too large, not small") {
-  const int worst_status = test::threads_over<peerbus::loopback>::run(2, [](auto& comm) {
+  const int worst_status = test::direct_threads::run(2, [](auto& comm) {
     // 2 ranks x 8 tokens x 2^60 bytes = 2^64.
     test::expect_error(peerbus::errc::out_of_memory, {}, [&] {
       peerbus::moe::exchange moe{

@@ -22,8 +22,8 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/routing.hpp>
-#include <peerbus/transport/loopback.hpp>
 
+#include "support/groups.hpp"
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
@@ -34,8 +34,8 @@ using peerbus::bf16;
 using peerbus::errc;
 using peerbus::moe::exchange;
 using codec = peerbus::codec::bf16;
-using direct = test::threads_over<peerbus::loopback>;
-using staged = test::threads_over<test::indirect<peerbus::loopback>>;
+using direct = test::direct_threads;
+using staged = test::staged_threads;
 
 constexpr std::size_t ranks = 3;
 constexpr std::size_t late = 1;

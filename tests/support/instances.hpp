@@ -11,6 +11,8 @@
 #include <peerbus/compat/deep_ep.hpp>
 #include <peerbus/impl/instantiations.hpp>
 #include <peerbus/peerbus.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 #include "support/indirect.hpp"
 
@@ -52,9 +54,13 @@ TEST_COMMON_INSTANCES(extern, test::indirect_loopback);
 TEST_LAYOUT_INSTANCES(extern, peerbus::loopback);
 TEST_LAYOUT_INSTANCES(extern, peerbus::unified_bus);
 TEST_LAYOUT_INSTANCES(extern, test::indirect_loopback);
-TEST_DEEP_EP_INSTANCES(extern, peerbus::loopback);
-TEST_DEEP_EP_INSTANCES(extern, peerbus::unified_bus);
-TEST_DEEP_EP_INSTANCES(extern, test::indirect_loopback);
-TEST_CANN_INSTANCES(extern, peerbus::loopback);
-TEST_CANN_INSTANCES(extern, peerbus::unified_bus);
-TEST_CANN_INSTANCES(extern, test::indirect_loopback);
+// Over any transport: one instance per road serves all suites that do not test compile-time
+// dispatch.
+TEST_COMMON_INSTANCES(extern, peerbus::any_direct_transport);
+TEST_COMMON_INSTANCES(extern, peerbus::any_transport);
+TEST_LAYOUT_INSTANCES(extern, peerbus::any_direct_transport);
+TEST_LAYOUT_INSTANCES(extern, peerbus::any_transport);
+TEST_DEEP_EP_INSTANCES(extern, peerbus::any_direct_transport);
+TEST_DEEP_EP_INSTANCES(extern, peerbus::any_transport);
+TEST_CANN_INSTANCES(extern, peerbus::any_direct_transport);
+TEST_CANN_INSTANCES(extern, peerbus::any_transport);

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT
+#include "support/instances.hpp"
+
+TEST_COMMON_INSTANCES(, peerbus::any_direct_transport);
+TEST_LAYOUT_INSTANCES(, peerbus::any_direct_transport);
