@@ -15,7 +15,8 @@
 
 namespace peerbus::moe::detail {
 
-/// FNV-1a, by whole numbers, of which expert each physical one is, whether that is given or left out.
+/// FNV-1a, by whole numbers, of which expert each physical one is, whether that is given or left
+/// out.
 inline std::uint64_t hash_of_map(const exchange_config& config) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (std::size_t p = 0; p < config.experts; ++p) {
