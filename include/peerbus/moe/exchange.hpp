@@ -201,7 +201,7 @@ class exchange {
   }
   /// The meeting of lanes that a road is given.
   [[nodiscard]] auto meeting(lane as, deadline until) {
-    return [this, as, until](auto&& work) { serial(as, until, work); };
+    return [this, as, until](auto&& work) { this->serial(as, until, work); };
   }
   /// Keeps a failure of this lane for the next `serial`, which reports it. order: relaxed; `serial`
   /// is where lanes see what the others wrote.

@@ -92,7 +92,7 @@ void departures::place_blocks(const count_table& counts) noexcept {
   // First the rows of b from lower ranks in next_, and all rows of b in totals_: several blocks at
   // a time, whose sums stay in registers. Through locals: counts of one byte might alias the
   // members, which would then be read again for every block.
-  constexpr std::size_t width = 8;
+  static constexpr std::size_t width = 8;
   std::uint32_t* const totals = totals_.data();
   std::uint32_t* const next = next_.data();
   const std::size_t blocks = totals_.size();
