@@ -54,12 +54,13 @@ class window {
     return {reinterpret_cast<T*>(bus_->peer_memory(memory_, peer)), shape_.bytes / sizeof(T)};
   }
 
-  /// The part of `peer`, a rank that exists, where its memory loads and stores; empty if it is far.
-  [[nodiscard]] std::span<std::byte> find_peer(rank_id peer) const noexcept
-    requires partly_direct_transport<Transport>
-  {
+  /// The part of `peer`, a rank that exists, as whole `T`s, where its memory loads and stores;
+  /// empty if it is far.
+  template <class T = std::byte>
+    requires std::is_trivially_copyable_v<T> && partly_direct_transport<Transport>
+  [[nodiscard]] std::span<T> find_peer(rank_id peer) const noexcept {
     std::byte* const part = bus_->find_peer_memory(memory_, peer);
-    return {part, part == nullptr ? 0 : shape_.bytes};
+    return {reinterpret_cast<T*>(part), part == nullptr ? 0 : shape_.bytes / sizeof(T)};
   }
 
   /// Writes `source` (anything that a span is made of) at byte `offset` of the peer's part. Visible
