@@ -18,7 +18,7 @@ namespace peerbus::moe {
 /// where none is configured.
 using attachments = std::array<std::span<const std::byte>, max_attachments>;
 
-// What the calls of an exchange may say beyond their data. In all of them:
+// Options of the calls of an exchange. Members of the same name mean the same in all of them:
 //
 // - `until` is the deadline; without it the communicator's default counts, from the call on.
 // - `as` is the lane that calls.
@@ -28,7 +28,7 @@ using attachments = std::array<std::span<const std::byte>, max_attachments>;
 //   began to wait, are added. What finds slow ranks; such waits look often and sleep little. A long
 //   wait may count a sixteenth too much.
 
-/// For `dispatch` and `dispatch_send`, which waits only if its own input is bad.
+/// Options of `dispatch` and `dispatch_send`, which waits only if its own input is bad.
 struct dispatch_options {
   std::optional<deadline> until{};
   lane as{};
@@ -37,14 +37,14 @@ struct dispatch_options {
   std::span<std::int64_t> waited{};
 };
 
-/// For `dispatch_recv`.
+/// Options of `dispatch_recv`.
 struct receive_options {
   std::optional<deadline> until{};
   lane as{};
   std::span<std::int64_t> waited{};
 };
 
-/// For `combine`.
+/// Options of `combine`.
 struct combine_options {
   std::optional<deadline> until{};
   lane as{};
@@ -53,14 +53,14 @@ struct combine_options {
   std::span<std::int64_t> waited{};
 };
 
-/// For `combine_send`.
+/// Options of `combine_send`.
 struct publish_options {
   std::optional<deadline> until{};
   lane as{};
   bool refuse = false;
 };
 
-/// For `combine_recv`.
+/// Options of `combine_recv`.
 struct sum_options {
   std::optional<deadline> until{};
   lane as{};

@@ -23,8 +23,7 @@ enum class outputs_at : std::uint32_t {
   /// At the token's home rank, in the slot (token, k): an expert's store goes straight to the peer,
   /// and combine reads local memory. Room for max_tokens x top_k rows, whatever the number of
   /// ranks. On transports without the memory of all peers, experts write at their own rank all the
-  /// same, and
-  /// combine puts those for far ranks into such slots.
+  /// same, and combine puts those for far ranks into such slots.
   home = 1
 };
 
@@ -39,13 +38,13 @@ struct exchange_config {
   /// Bytes per token of further tensors that travel with the tokens as they are (scales of tokens
   /// that are quantised already, positions), each a multiple of 4. 0: none.
   std::array<std::size_t, max_attachments> attachments{};
-  /// Which expert each physical one is: [experts], each expert once, physical experts being
+  /// Logical expert of each physical one: [experts], each expert once, physical experts being
   /// numbered through the ranks as `expert_placement` deals them out. Empty: expert e is physical
   /// expert e. The caller's memory, read by the constructor of the exchange only (`expert_map`).
   std::span<const std::uint32_t> physical_to_logical{};
 };
 
-/// How experts are dealt out to ranks: consecutive ones, the first `experts % ranks` ranks one more
+/// Deals out experts to ranks: consecutive ones, the first `experts % ranks` ranks one more
 /// than the others. With fewer experts than ranks, the last ranks hold none.
 class expert_placement {
  public:

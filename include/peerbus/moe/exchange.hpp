@@ -98,7 +98,7 @@ class exchange {
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   /// Where everything lies in the window, and how large it is.
   [[nodiscard]] const memory_map& map() const noexcept { return map_; }
-  /// Which rank holds which experts.
+  /// The experts that each rank holds.
   [[nodiscard]] const expert_map& placement() const noexcept {
     return batches_.at(1).leaving.placement();
   }

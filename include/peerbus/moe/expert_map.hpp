@@ -12,7 +12,7 @@
 
 namespace peerbus::moe {
 
-/// Which rank holds which experts. Ranks hold *physical* experts, numbered through the ranks as
+/// The experts that each rank holds. Ranks hold *physical* experts, numbered through the ranks as
 /// `expert_placement` deals them out; each is one *logical* expert, which is what routing names.
 /// The names are those of DeepSeek's load balancer, EPLB.
 class expert_map {

@@ -22,7 +22,7 @@ struct row_format {
   std::size_t scale_bytes = 0;
 };
 
-/// What the road of an exchange needs of each rank's window.
+/// Needs of a road towards each rank's window.
 struct road_memory {
   bool stages = false;              ///< whether rows pass through registered memory of their sender
   bool outputs_may_be_home = true;  ///< whether experts can store outputs at their home ranks

@@ -65,7 +65,7 @@ concept row_road =
       { idle.sum(batch, wanted, as) } noexcept -> std::same_as<errc>;
     };
 
-/// What a road that keeps nothing of a batch has as its `batch_order`.
+/// The `batch_order` of a road that keeps nothing of a batch.
 struct no_order {
   no_order(const exchange_config& /*config*/, const block_geometry& /*geometry*/,
            std::size_t /*ranks*/) noexcept {}

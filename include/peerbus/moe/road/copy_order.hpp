@@ -15,9 +15,9 @@
 
 namespace peerbus::moe {
 
-/// The copies that leave this rank, in the order of their places: by rank, then by row. What roads
-/// want that put rows, so that puts which continue each other follow each other. All its memory is
-/// taken at construction.
+/// The copies that leave this rank, in the order of their places: by rank, then by row. For roads
+/// that put rows, so that puts which continue each other follow each other. All its memory is taken
+/// at construction.
 class copy_order {
  public:
   /// A copy of a token, as its number among all places: token x copies per token + slot.

@@ -42,7 +42,7 @@ class staged_road {
  public:
   static constexpr road_memory needs{.stages = true, .outputs_may_be_home = false};
 
-  /// What it keeps of a batch: the order in which copies leave, and that in which outputs go home.
+  /// Order in which the copies of a batch leave, and that in which its outputs go home.
   struct batch_order {
     batch_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks)
         : copies{config, geometry, ranks}, outputs{config, geometry, ranks} {}
@@ -238,7 +238,7 @@ class staged_road {
     }
   }
 
-  /// What `column` has of a copy, `column.bytes`.
+  /// Writes the `column.bytes` that `column` has of a copy.
   void write(const row_column& column, const batch_type& batch, copy_order::copy_number copy,
              std::byte* to) const noexcept {
     const std::size_t token = copy / map_->copies;
