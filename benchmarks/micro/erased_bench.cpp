@@ -48,6 +48,8 @@ constexpr std::size_t ranks = 2;
 /// A unified_bus that gives no addresses.
 class put_only_bus : public peerbus::unified_bus {
  public:
+  static constexpr peerbus::transport_refinements refines{.signal_each = true};
+
   using basic_unified_bus::basic_unified_bus;
   void peer_memory(const window&, peerbus::rank_id) const noexcept = delete;
 };

@@ -35,7 +35,8 @@ namespace peerbus {
 template <transport Transport>
 class communicator : public rank_group {
  public:
-  /// Throws: `error`, on all ranks.
+  /// Throws, on all ranks: `error` unsupported if the transport lacks what `options` need, or as
+  /// `make_window`.
   explicit communicator(Transport bus, communicator_options options = {});
   communicator(const communicator&) = delete;
   communicator& operator=(const communicator&) = delete;
@@ -63,6 +64,7 @@ class communicator : public rank_group {
     return static_cast<std::size_t>(std::bit_width(ranks - 1));
   }
 
+  window<Transport> make_control_window(bool needs_fetch_add);
   void require(errc code);
 
   window<Transport> make_agreed_window(window_shape shape, deadline until);

@@ -24,6 +24,9 @@ namespace peerbus {
 struct communicator_options {
   /// What blocking calls take as their time limit when given none.
   std::chrono::milliseconds timeout{30'000};
+  /// The caller will use `fetch_add`: a communicator over a transport without it, such as an RDMA
+  /// device without atomics, is refused with `unsupported` when it is made. Alike on all ranks.
+  bool needs_fetch_add = false;
 };
 
 /// The part of a communicator that is the same for all transports: who its ranks are, what they

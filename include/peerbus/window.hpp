@@ -13,6 +13,8 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/optional_calls.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus {
 
@@ -69,6 +71,11 @@ class window {
   template <spannable Source>
   [[nodiscard]] errc put(rank_id peer, std::size_t offset, const Source& source) noexcept {
     return bus_->put(peer, memory_, offset, std::as_bytes(std::span{source}));
+  }
+  /// `put` for each of `pieces`, in their order, as one operation where the transport has one.
+  /// Returns: out_of_range, nothing written, if one of them does not lie within the part.
+  [[nodiscard]] errc put_run(rank_id peer, std::span<const put_piece> pieces) noexcept {
+    return detail::put_run(*bus_, peer, memory_, pieces);
   }
   /// `put`, then `signal`.
   template <spannable Source>

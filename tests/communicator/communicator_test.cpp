@@ -76,6 +76,26 @@ TEST_CASE_TEMPLATE("windows of different shapes are a mismatch on every rank", G
           }) == 0);
 }
 
+namespace {
+
+/// A loopback whose device has no atomics.
+struct without_atomics : peerbus::loopback {
+  using basic_loopback::basic_loopback;
+  [[nodiscard]] peerbus::transport_capabilities capabilities() const noexcept { return {}; }
+};
+
+}  // namespace
+
+TEST_CASE("a communicator that needs fetch_add is refused where the transport has none") {
+  CHECK(peerbus::run_threads(3, [](peerbus::bootstrap& boot) {
+          test::expect_error(errc::unsupported, {"communicator", "fetch_add"}, [&] {
+            peerbus::communicator refused{without_atomics{boot}, {.needs_fetch_add = true}};
+          });
+          peerbus::communicator comm{peerbus::loopback{boot}, {.needs_fetch_add = true}};
+          comm.barrier();
+        }) == 0);
+}
+
 TEST_CASE("a window that no memory could hold is refused on every rank") {
   for (const std::size_t bytes : {std::size_t{1} << 50, ~std::size_t{0}, ~std::size_t{0} - 63})
     CHECK(loopback::run(3, [bytes](auto& comm) {

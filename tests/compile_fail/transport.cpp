@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <peerbus/communicator.hpp>
@@ -12,6 +13,7 @@
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/archetype.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 using peerbus::bootstrap;
 using peerbus::deadline;
@@ -213,8 +215,7 @@ struct near_miss : complete_direct {
   using complete_direct::complete_direct;
   [[nodiscard]] std::byte* peer_memory(const window&, rank_id) const;
 };
-static_assert(peerbus::transport<near_miss>);
-static_assert(peerbus::direct_transport<near_miss>, "peer_memory may throw");
+static_assert(peerbus::transport<near_miss>, "peer_memory may throw");
 #endif
 
 #if PEERBUS_CASE == 18
@@ -223,8 +224,7 @@ struct near_miss : complete_direct {
   using complete_direct::complete_direct;
   [[nodiscard]] std::byte* peer_memory(const window&, rank_id) noexcept;
 };
-static_assert(peerbus::transport<near_miss>);
-static_assert(peerbus::direct_transport<near_miss>, "peer_memory needs a mutable transport");
+static_assert(peerbus::transport<near_miss>, "peer_memory needs a mutable transport");
 #endif
 
 #if PEERBUS_CASE == 19
@@ -233,8 +233,7 @@ struct near_miss : complete_direct {
   using complete_direct::complete_direct;
   [[nodiscard]] const std::byte* peer_memory(const window&, rank_id) const noexcept;
 };
-static_assert(peerbus::transport<near_miss>);
-static_assert(peerbus::direct_transport<near_miss>, "peer_memory is read only");
+static_assert(peerbus::transport<near_miss>, "peer_memory is read only");
 #endif
 
 #if PEERBUS_CASE == 20
@@ -302,16 +301,103 @@ struct near_miss : complete_partly_direct {
   using complete_partly_direct::complete_partly_direct;
   [[nodiscard]] std::byte* find_peer_memory(const window&, rank_id) const;
 };
-static_assert(peerbus::transport<near_miss>);
-static_assert(peerbus::partly_direct_transport<near_miss>, "find_peer_memory may throw");
+static_assert(peerbus::transport<near_miss>, "find_peer_memory may throw");
 #endif
 
 #if PEERBUS_CASE == 29
 // case 29: expect "static.assert.*failed.*all peers are near"
 struct near_miss : complete_direct {
+  static constexpr peerbus::transport_refinements refines{.peer_memory = true,
+                                                          .find_peer_memory = true};
   using complete_direct::complete_direct;
   [[nodiscard]] std::byte* find_peer_memory(const window&, rank_id) const noexcept;
 };
-static_assert(peerbus::direct_transport<near_miss>);
-static_assert(peerbus::partly_direct_transport<near_miss>, "all peers are near");
+static_assert(peerbus::transport<near_miss>, "all peers are near");
+#endif
+
+#if PEERBUS_CASE == 30
+// case 30: expect "static.assert.*failed.*peer_memory is not named"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] std::byte* peer_memory(const window&, rank_id) const noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "peer_memory is not named");
+#endif
+
+#if PEERBUS_CASE == 31
+// case 31: expect "static.assert.*failed.*find_peer_memory is not named"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] std::byte* find_peer_memory(const window&, rank_id) const noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "find_peer_memory is not named");
+#endif
+
+#if PEERBUS_CASE == 32
+// case 32: expect "static.assert.*failed.*put_run takes offsets and sources apart"
+struct near_miss : complete {
+  static constexpr peerbus::transport_refinements refines{.put_run = true};
+  using complete::complete;
+  [[nodiscard]] errc put_run(rank_id, const window&, std::span<const std::size_t>,
+                             std::span<const std::byte>) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "put_run takes offsets and sources apart");
+#endif
+
+#if PEERBUS_CASE == 33
+// case 33: expect "static.assert.*failed.*put_run is not named"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] errc put_run(rank_id, const window&, std::span<const peerbus::put_piece>) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "put_run is not named");
+#endif
+
+#if PEERBUS_CASE == 34
+// case 34: expect "static.assert.*failed.*signal_each takes a mutable window"
+struct near_miss : complete {
+  static constexpr peerbus::transport_refinements refines{.signal_each = true};
+  using complete::complete;
+  [[nodiscard]] errc signal_each(std::span<const rank_id>, window&, signal_id,
+                                 std::uint64_t) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "signal_each takes a mutable window");
+#endif
+
+#if PEERBUS_CASE == 35
+// case 35: expect "static.assert.*failed.*signal_each is not named"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] errc signal_each(std::span<const rank_id>, const window&, signal_id,
+                                 std::uint64_t) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "signal_each is not named");
+#endif
+
+#if PEERBUS_CASE == 36
+// case 36: expect "static.assert.*failed.*describe_trouble needs a mutable transport"
+struct near_miss : complete {
+  static constexpr peerbus::transport_refinements refines{.describe_trouble = true};
+  using complete::complete;
+  [[nodiscard]] std::string describe_trouble();
+};
+static_assert(peerbus::transport<near_miss>, "describe_trouble needs a mutable transport");
+#endif
+
+#if PEERBUS_CASE == 37
+// case 37: expect "static.assert.*failed.*describe_trouble is not named"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] std::string describe_trouble() const;
+};
+static_assert(peerbus::transport<near_miss>, "describe_trouble is not named");
+#endif
+
+#if PEERBUS_CASE == 38
+// case 38: expect "static.assert.*failed.*refines can change"
+struct near_miss : complete {
+  static peerbus::transport_refinements refines;
+  using complete::complete;
+};
+static_assert(peerbus::transport<near_miss>, "refines can change");
 #endif

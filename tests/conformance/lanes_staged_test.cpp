@@ -32,6 +32,9 @@ class locked {
  public:
   using window = typename Base::window;
 
+  static constexpr peerbus::transport_refinements refines{
+      .find_peer_memory = peerbus::partly_direct_transport<Base>};
+
   explicit locked(peerbus::bootstrap& boot) : base_{boot}, lock_{std::make_unique<std::mutex>()} {}
 
   [[nodiscard]] peerbus::bootstrap& boot() const noexcept { return base_.boot(); }

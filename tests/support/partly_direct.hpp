@@ -5,6 +5,7 @@
 
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 #include "support/indirect.hpp"
 
@@ -17,6 +18,9 @@ template <peerbus::direct_transport Base>
 class partly_direct : public indirect<Base> {
  public:
   using typename indirect<Base>::window;
+
+  static constexpr peerbus::transport_refinements refines{.find_peer_memory = true};
+
   using indirect<Base>::indirect;
 
   [[nodiscard]] std::byte* find_peer_memory(const window& at,

@@ -28,6 +28,8 @@
 #include <peerbus/transport/archetype.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/optional_calls.hpp>
+#include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "support/indirect.hpp"
@@ -38,6 +40,7 @@ using peerbus::any_transport;
 using peerbus::bootstrap;
 using peerbus::deadline;
 using peerbus::errc;
+using peerbus::put_piece;
 using peerbus::rank_id;
 using peerbus::signal_id;
 
@@ -127,10 +130,18 @@ static_assert(peerbus::transport<noting>);
 /// Adds every refinement that there is.
 class refined : public noting {
  public:
+  static constexpr peerbus::transport_refinements refines{
+      .peer_memory = true, .put_run = true, .signal_each = true, .describe_trouble = true};
+
   using noting::noting;
   [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window&, signal_id id,
                                  std::uint64_t value) noexcept {
     return note("signal_each", peers.size(), peers.back(), index(id), value), errc::timed_out;
+  }
+  [[nodiscard]] errc put_run(rank_id peer, const window&,
+                             std::span<const peerbus::put_piece> pieces) noexcept {
+    return note("put_run", peer, pieces.size(), pieces.back().offset, pieces.back().source.size()),
+           errc::out_of_memory;
   }
   [[nodiscard]] std::string describe_trouble() const { return "a broken string"; }
   [[nodiscard]] std::byte* peer_memory(const window&, rank_id peer) const noexcept {
@@ -205,6 +216,11 @@ TEST_CASE_TEMPLATE("refinements are those of the held transport", Erased, any_tr
           test::expect_code(bus.signal_each(both, at, signal_id{3}, 8), errc::timed_out,
                             "signal_each");
           expect_same(calls, {"signal_each 2 rank 0 3 8"});
+          calls.clear();
+          const std::array pieces{put_piece{1, bus.local(at).first(2)},
+                                  put_piece{3, bus.local(at).first(4)}};
+          test::expect_code(bus.put_run(rank_id{1}, at, pieces), errc::out_of_memory, "put_run");
+          expect_same(calls, {"put_run rank 1 2 3 4"});
           test::expect_equal(bus.describe_trouble(), "a broken string", "trouble");
           test::expect(peerbus::describe_absence(bus).ends_with("a broken string"), "absence");
           if constexpr (peerbus::direct_transport<Erased>)
@@ -232,6 +248,15 @@ TEST_CASE("without a refinement, calls do what its users would do without it") {
           test::expect_code(bus.signal_each(one_too_far, at, signal_id{3}, 8), errc::out_of_range,
                             "signal_each to nobody");
           expect_same(calls, {});
+          std::array pieces{put_piece{47, bus.local(at).first(1)},
+                            put_piece{48, bus.local(at).first(1)}};
+          test::expect_code(bus.put_run(rank_id{1}, at, pieces), errc::out_of_range,
+                            "a run that ends outside");
+          expect_same(calls, {});
+          pieces[1].offset = 46;
+          test::expect_code(bus.put_run(rank_id{1}, at, pieces), errc::timed_out,
+                            "a run whose first put fails");
+          expect_same(calls, {"put rank 1 47 0 1"});
           test::expect(bus.describe_trouble().empty(), "no trouble");
         }) == 0);
 }

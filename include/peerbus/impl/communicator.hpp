@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/optional_calls.hpp>
 #include <peerbus/window.hpp>
 
 namespace peerbus {
@@ -21,8 +23,7 @@ template <transport Transport>
 communicator<Transport>::communicator(Transport bus, communicator_options options)
     : rank_group{bus.boot(), options},
       bus_{std::move(bus)},
-      control_{make_agreed_window({.bytes = 0, .signals = barrier_rounds(size())},
-                                  default_deadline())} {}
+      control_{make_control_window(options.needs_fetch_add)} {}
 
 template <transport Transport>
 communicator<Transport>::~communicator() = default;
@@ -71,6 +72,18 @@ void communicator<Transport>::barrier(deadline until) {
 template <transport Transport>
 window<Transport> communicator<Transport>::make_agreed_window(window_shape shape, deadline until) {
   return {bus_, shape, guarded([&] { return bus_.make_window(shape, until); })};
+}
+
+template <transport Transport>
+window<Transport> communicator<Transport>::make_control_window(bool needs_fetch_add) {
+  if (needs_fetch_add) {
+    std::optional<error> objection;
+    if (!bus_.capabilities().fetch_add)
+      objection = error{errc::unsupported,
+                        "communicator: fetch_add is needed, but this transport has none"};
+    agree("communicator", {}, objection);
+  }
+  return make_agreed_window({.bytes = 0, .signals = barrier_rounds(size())}, default_deadline());
 }
 
 template <transport Transport>

@@ -10,6 +10,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus {
 
@@ -25,6 +26,12 @@ class any_direct_transport : public any_transport {
 
     std::vector<std::byte*> parts_;
   };
+
+  static constexpr transport_refinements refines = [] {
+    transport_refinements all = any_transport::refines;
+    all.peer_memory = true;
+    return all;
+  }();
 
   template <class Held>
     requires(!std::derived_from<Held, any_transport>) && direct_transport<Held>

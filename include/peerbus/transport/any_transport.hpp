@@ -17,6 +17,7 @@
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/detail/erased_transport.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus {
 
@@ -27,8 +28,9 @@ namespace peerbus {
 /// `any_direct_transport` uses that. Made from an `any_direct_transport`, it takes the transport
 /// that this holds.
 ///
-/// Capabilities, semantics, results, errors and threads are those of the held transport, and so are
-/// `signal_each` and `describe_trouble`, which are here for all. A call of the data path costs one
+/// Capabilities, semantics, results, errors and threads are those of the held transport.
+/// `put_run`, `signal_each` and `describe_trouble` are here for all: where the held transport has
+/// none, they do what its callers would do instead. A call of the data path costs one
 /// virtual call; `boot` and `local` cost none. Memory is allocated with the transport and with each
 /// window only. After a move, the source may only be destroyed; windows go on with the target.
 class any_transport {
@@ -49,6 +51,9 @@ class any_transport {
     std::unique_ptr<detail::erased_window> held_;
     std::span<std::byte> local_;
   };
+
+  static constexpr transport_refinements refines{
+      .put_run = true, .signal_each = true, .describe_trouble = true};
 
   template <class Held>
     requires(!std::derived_from<Held, any_transport>) && transport<Held>
@@ -73,6 +78,10 @@ class any_transport {
   [[nodiscard]] errc put(rank_id peer, const window& at, std::size_t offset,
                          std::span<const std::byte> source) noexcept {
     return held_->put(peer, *at.held_, offset, source);
+  }
+  [[nodiscard]] errc put_run(rank_id peer, const window& at,
+                             std::span<const put_piece> pieces) noexcept {
+    return held_->put_run(peer, *at.held_, pieces);
   }
   [[nodiscard]] errc signal(rank_id peer, const window& at, signal_id id,
                             std::uint64_t value) noexcept {

@@ -12,6 +12,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus {
 
@@ -79,6 +80,8 @@ static_assert(transport<transport_archetype> && !direct_transport<transport_arch
 /// Satisfies `direct_transport` and nothing more.
 class direct_transport_archetype : public transport_archetype {
  public:
+  static constexpr transport_refinements refines{.peer_memory = true};
+
   using transport_archetype::transport_archetype;
   [[nodiscard]] std::byte* peer_memory(const window&, rank_id) const noexcept { return nullptr; }
 };
@@ -88,6 +91,8 @@ static_assert(direct_transport<direct_transport_archetype>);
 /// Satisfies `partly_direct_transport` and nothing more.
 class partly_direct_transport_archetype : public transport_archetype {
  public:
+  static constexpr transport_refinements refines{.find_peer_memory = true};
+
   using transport_archetype::transport_archetype;
   [[nodiscard]] std::byte* find_peer_memory(const window&, rank_id) const noexcept {
     return nullptr;

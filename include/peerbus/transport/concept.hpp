@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus {
 
@@ -42,10 +42,10 @@ struct transport_capabilities {
 ///     memory for peers that still reach for it.
 ///  3. `bus.local(window)` is the caller's own part: `shape.bytes` long, aligned to a cache line.
 ///
-/// Data path. Every function is noexcept, allocates nothing, takes no lock but for a turn at a
-/// device's queue, makes no system call but to ring a device, or to yield, park and wake, and look
-/// after its peers in a long wait, and returns `errc::ok` or why it did nothing: a peer or range
-/// that does not exist gives `out_of_range` before any byte is written.
+/// Data path. Every function is noexcept, allocates nothing, takes no lock except for a turn at a
+/// device's queue, makes no system call except to ring a device, or to yield, park and wake, and
+/// look after its peers in a long wait. It returns `errc::ok` or why it did nothing: a peer or
+/// range that does not exist gives `out_of_range` before any byte is written.
 ///  4. `put(peer, window, offset, source)` writes `source` at byte `offset` of the peer's part.
 ///     Unordered with other puts. `source` stays unchanged until `flush(peer)` or a later completed
 ///     `wait` that proves delivery.
@@ -58,19 +58,29 @@ struct transport_capabilities {
 ///     multiple of 8) atomically with respect to other `fetch_add`s. `before` is filled on return.
 ///  9. `wait(window, id, value, until, awaited)` returns ok once signal `id` of the caller's own
 ///     part is at least `value`; then everything before the matching `signal` is visible (acquire).
-///     `timed_out` after `until`; `peer_dead` within milliseconds of the death of any rank, or of
-///     the departure of `awaited` or of everybody else. A `wait` looks after its peers before it
+///     Returns `timed_out` after `until`; `peer_dead` within milliseconds if any rank dies, if
+///     `awaited` leaves, or if all other ranks leave. A `wait` looks after its peers before it
 ///     returns `timed_out`, so short waits in a loop, even with a deadline in the past, end with
 ///     `peer_dead` as soon as one long wait does. 10 looks at the signal alone.
 /// 10. `value(window, id)` is the present value of the caller's own signal (acquire).
 /// 11. `flush(peer)`: sources and targets of earlier calls to `peer` are reusable. `quiet()`:
 ///     earlier puts to all peers are visible there.
 /// 12. `progress()` moves things along on transports that need the caller's help.
-/// 13. Optional: `signal_each(peers, window, id, value)` is 5 for each of `peers`, nothing being
-///     raised if one of them does not exist. `detail::signal_each` falls back to 5.
-/// 15. Optional: `describe_trouble()` says, as a string, which connections broke and why; empty if
-///     none did. `unreachable` is what 4 to 12 return then. Where all memory is this machine's,
-///     nothing can break.
+///
+/// Refinements. A transport names those that it has in `refines`; see `transport_refinements`.
+/// 13. `peer_memory(window, peer)`, for a rank that exists, is the start of its part, `shape.bytes`
+///     long. Plain stores through it are ordered before a later `signal` to that peer, as puts are;
+///     plain loads after a `wait` see what its signal published.
+/// 14. `find_peer_memory(window, peer)`, for a rank that exists, is what 13 says if `peer` is near
+///     and nullptr if it is far. It says the same of every window, and for peers about each other;
+///     a rank is not asked about itself.
+/// 15. `put_run(peer, window, pieces)` is 4 for each of `pieces`, in their order, as one operation.
+///     If one is out of range, none is written.
+/// 16. `signal_each(peers, window, id, value)` is 5 for each of `peers`. If one of them does not
+///     exist, no signal is raised.
+/// 17. `describe_trouble()` says, as a string, which connections broke and why; empty if none did.
+///     4 to 12 return `unreachable` then. A transport without it cannot break: all its memory is
+///     this machine's.
 ///
 /// Threads: different windows may be used by different threads at once; one window's data-path
 /// calls may come from several threads as long as they touch different bytes and signals.
@@ -95,77 +105,25 @@ concept transport =
       { bus.flush(peer) } noexcept -> std::same_as<errc>;
       { bus.quiet() } noexcept -> std::same_as<errc>;
       { bus.progress() } noexcept -> std::same_as<errc>;
-    };
+    } &&
+    detail::has_what_it_refines<T>;
 
-/// A transport whose peers' memory loads and stores like one's own.
-/// 14. `peer_memory(window, peer)`, for a rank that exists, is the start of its part, `shape.bytes`
-///     long. Plain stores through it are ordered before a later `signal` to that peer, as puts are;
-///     plain loads after a `wait` see what its signal published.
+/// A transport whose peers' memory loads and stores like the caller's own: requirement 13.
 template <class T>
-concept direct_transport =
-    transport<T> && requires(const T& idle, const typename T::window& window, rank_id peer) {
-      { idle.peer_memory(window, peer) } noexcept -> std::same_as<std::byte*>;
-    };
+concept direct_transport = transport<T> && detail::refinements_of<T>().peer_memory;
 
 /// A transport whose near peers' memory loads and stores, while far peers are reached by 4 to 8
-/// alone.
-/// 17. `find_peer_memory(window, peer)`, for a rank that exists, is what 14 says if `peer` is near
-///     and nullptr if it is far. It says the same of every window, and for peers about each other;
-///     a rank is not asked about itself.
+/// alone: requirement 14.
 template <class T>
-concept partly_direct_transport =
-    transport<T> && !direct_transport<T> &&
-    requires(const T& idle, const typename T::window& window, rank_id peer) {
-      { idle.find_peer_memory(window, peer) } noexcept -> std::same_as<std::byte*>;
-    };
+concept partly_direct_transport = transport<T> && detail::refinements_of<T>().find_peer_memory;
 
 /// Whether ranks are made as threads or as processes.
 enum class rank_kind { threads, processes };
 
-/// A transport that `run` can make, and start the ranks for, from its type alone.
-/// 16. `T{boot}` makes it, and `T::ranks_are` says what kind of ranks it connects.
+/// A transport that `run` can make, and start the ranks for, from its type alone: `T{boot}` makes
+/// it, and `T::ranks_are` says what kind of ranks it connects.
 template <class T>
 concept runnable_transport = transport<T> && std::constructible_from<T, bootstrap&> &&
                              std::same_as<decltype(T::ranks_are), const rank_kind>;
-
-namespace detail {
-
-/// Does 13 over any transport: one signal after the other where the transport has no operation for
-/// it.
-template <transport Transport>
-[[nodiscard]] errc signal_each(Transport& bus, std::span<const rank_id> peers,
-                               const typename Transport::window& at, signal_id id,
-                               std::uint64_t value) noexcept {
-  if constexpr (requires { bus.signal_each(peers, at, id, value); }) {
-    return bus.signal_each(peers, at, id, value);
-  } else {
-    // All peers have as many signals: if the first is raised, only a missing peer is out of range.
-    for (const rank_id peer : peers)
-      if (peer.index() >= bus.boot().size()) return errc::out_of_range;
-    for (const rank_id peer : peers)
-      if (const errc code = bus.signal(peer, at, id, value); code != errc::ok) return code;
-    return errc::ok;
-  }
-}
-
-/// Does 15 over any transport: returns an empty string where no connection can break.
-template <transport Transport>
-[[nodiscard]] std::string describe_trouble(const Transport& bus) {
-  if constexpr (requires { bus.describe_trouble(); })
-    return bus.describe_trouble();
-  else
-    return {};
-}
-
-}  // namespace detail
-
-/// Who is missing and what broke, for the end of an error's text; empty if nothing is known.
-template <transport Transport>
-std::string describe_absence(const Transport& bus) {
-  std::string text = bus.boot().members()->describe_missing();
-  if (const std::string trouble = detail::describe_trouble(bus); !trouble.empty())
-    text += (text.empty() ? "" : "; ") + trouble;
-  return text;
-}
 
 }  // namespace peerbus

@@ -20,6 +20,7 @@
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus {
 
@@ -63,6 +64,8 @@ class direct_path {
  public:
   using window = direct_window;
 
+  static constexpr transport_refinements refines{.peer_memory = true, .signal_each = true};
+
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
     return {.any_local_memory = true, .fetch_add = true};
@@ -89,7 +92,6 @@ class direct_path {
     return errc::ok;
   }
 
-  /// `signal` to several peers at once.
   [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window& at, signal_id id,
                                  std::uint64_t value) noexcept {
     for (const rank_id peer : peers)

@@ -17,6 +17,7 @@
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/memory_hook.hpp>
+#include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/verbs/connect.hpp>
 #include <peerbus/transport/verbs/data_path.hpp>
 #include <peerbus/transport/verbs/endpoint.hpp>
@@ -66,6 +67,7 @@ class basic_verbs {
   };
 
   static constexpr rank_kind ranks_are = rank_kind::processes;
+  static constexpr transport_refinements refines{.describe_trouble = true};
 
   /// Collective. Throws, on all ranks: `error` unsupported (no device), invalid_argument (no such
   /// device, port or address, or an impossible option), mismatch (options or versions that differ),

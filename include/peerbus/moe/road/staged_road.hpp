@@ -21,6 +21,7 @@
 #include <peerbus/moe/road/concept.hpp>
 #include <peerbus/moe/road/copy_order.hpp>
 #include <peerbus/moe/road/home_order.hpp>
+#include <peerbus/moe/road/put_list.hpp>
 #include <peerbus/moe/road/row_columns.hpp>
 #include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/set_view.hpp>
@@ -89,11 +90,12 @@ class staged_road {
     return share_out(
         as, [&](rank_id home) noexcept { return batch.order.outputs.to(home); },
         [&](rank_id home, lane::range share) noexcept {
+          put_list<Transport> puts = puts_to(home, batch.set);
           for (std::size_t i = share.begin; i < share.end; ++i)
-            if (const errc code = push_row(home, batch.set, batch.order.outputs.rows()[i]);
+            if (const errc code = return_row(puts, batch.set, batch.order.outputs.rows()[i]);
                 code != errc::ok)
               return code;
-          return errc::ok;
+          return puts.leave();
         });
   }
 
@@ -178,10 +180,8 @@ class staged_road {
     return serves(rank_id{place.rank}) || (keeps_own_ && rank_id{place.rank} == comm_->rank());
   }
 
-  /// Memory of this rank, as the source of a put to another.
-  [[nodiscard]] errc put(rank_id to, std::size_t set, std::size_t offset, const std::byte* source,
-                         std::size_t bytes) noexcept {
-    return memory_->put(to, set * map_->set_bytes + offset, std::span{source, bytes});
+  [[nodiscard]] put_list<Transport> puts_to(rank_id peer, std::size_t set) noexcept {
+    return {*memory_, peer, set * map_->set_bytes};
   }
 
   // --- dispatch --------------------------------------------------------------------------------
@@ -189,42 +189,44 @@ class staged_road {
   /// Puts the copies of `share`, all of them for one rank.
   [[nodiscard]] errc send_to(rank_id to, const batch_type& batch, lane::range share) noexcept {
     const auto copies = batch.order.copies.all();
+    put_list<Transport> puts = puts_to(to, batch.set);
     for (std::size_t i = share.begin; i < share.end;) {
       // As far as rows continue each other there.
       const std::uint32_t row = batch.leaving.place_of(copies[i]).row;
       std::size_t end = i + 1;
       while (end < share.end && batch.leaving.place_of(copies[end]).row == row + (end - i)) ++end;
       for (const row_column& column : columns_) {
-        const errc code = column.packed ? put_packed(to, column, batch, {i, end}, row)
-                                        : put_rows(to, column, batch, {i, end}, row);
+        const errc code = column.packed ? put_packed(puts, column, batch, {i, end}, row)
+                                        : put_rows(puts, column, batch, {i, end}, row);
         if (code != errc::ok) return code;
       }
       i = end;
     }
-    return errc::ok;
+    return puts.leave();
   }
 
-  [[nodiscard]] errc put_rows(rank_id to, const row_column& column, const batch_type& batch,
-                              lane::range run, std::size_t row) noexcept {
+  [[nodiscard]] errc put_rows(put_list<Transport>& puts, const row_column& column,
+                              const batch_type& batch, lane::range run,
+                              std::size_t row) const noexcept {
     std::size_t offset = column.received + row * column.bytes;
     for (std::size_t i = run.begin; i < run.end; ++i, offset += column.bytes) {
       const std::size_t token = batch.order.copies.all()[i] / map_->copies;
       const std::byte* const staged = mine(batch.set).at(column.staged, token, column.bytes);
-      if (const errc code = put(to, batch.set, offset, staged, column.bytes); code != errc::ok)
-        return code;
+      if (const errc code = puts.add(offset, staged, column.bytes); code != errc::ok) return code;
     }
     return errc::ok;
   }
 
-  [[nodiscard]] errc put_packed(rank_id to, const row_column& column, const batch_type& batch,
-                                lane::range run, std::size_t row) noexcept {
+  [[nodiscard]] errc put_packed(put_list<Transport>& puts, const row_column& column,
+                                const batch_type& batch, lane::range run,
+                                std::size_t row) const noexcept {
     const auto packed = [&](std::size_t i) noexcept {
       return mine(batch.set).at(column.staged, i, column.bytes);
     };
     for (std::size_t i = run.begin; i < run.end; ++i)
       write(column, batch, batch.order.copies.all()[i], packed(i));
-    return put(to, batch.set, column.received + row * column.bytes, packed(run.begin),
-               (run.end - run.begin) * column.bytes);
+    return puts.add(column.received + row * column.bytes, packed(run.begin),
+                    (run.end - run.begin) * column.bytes);
   }
 
   /// Copies that stay on this rank go where they are read: no signal to oneself would say when a
@@ -273,13 +275,15 @@ class staged_road {
 
   // --- combine ---------------------------------------------------------------------------------
 
-  [[nodiscard]] errc push_row(rank_id home, std::size_t set, std::size_t row) noexcept {
+  /// Puts the output of `row` into its slot at its home rank.
+  [[nodiscard]] errc return_row(put_list<Transport>& puts, std::size_t set,
+                                std::size_t row) const noexcept {
     const set_view here = mine(set);
     const wire_origin& from = *here.origin(row);
     const std::size_t bytes = map_->output_bytes();
     const std::size_t slot = from.token * map_->copies + from.slot;
-    return put(home, set, map_->staged.returned + slot * bytes,
-               reinterpret_cast<const std::byte*>(here.output(row)), bytes);
+    return puts.add(map_->staged.returned + slot * bytes,
+                    reinterpret_cast<const std::byte*>(here.output(row)), bytes);
   }
 
   communicator<Transport>* comm_;

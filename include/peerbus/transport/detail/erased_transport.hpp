@@ -14,6 +14,8 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/optional_calls.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus::detail {
 
@@ -44,6 +46,8 @@ class erased_transport {
                                                rank_id peer) const noexcept = 0;
   [[nodiscard]] virtual errc put(rank_id peer, const erased_window& at, std::size_t offset,
                                  std::span<const std::byte> source) noexcept = 0;
+  [[nodiscard]] virtual errc put_run(rank_id peer, const erased_window& at,
+                                     std::span<const put_piece> pieces) noexcept = 0;
   [[nodiscard]] virtual errc signal(rank_id peer, const erased_window& at, signal_id id,
                                     std::uint64_t value) noexcept = 0;
   [[nodiscard]] virtual errc signal_each(std::span<const rank_id> peers, const erased_window& at,
@@ -92,6 +96,10 @@ class held_transport final : public erased_transport {
   [[nodiscard]] errc put(rank_id peer, const erased_window& at, std::size_t offset,
                          std::span<const std::byte> source) noexcept override {
     return bus_.put(peer, held(at), offset, source);
+  }
+  [[nodiscard]] errc put_run(rank_id peer, const erased_window& at,
+                             std::span<const put_piece> pieces) noexcept override {
+    return detail::put_run(bus_, peer, held(at), pieces);
   }
   [[nodiscard]] errc signal(rank_id peer, const erased_window& at, signal_id id,
                             std::uint64_t value) noexcept override {

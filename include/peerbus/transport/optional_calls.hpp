@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
+
+/// The calls of the refinements over any transport: a transport's own where it has one, otherwise
+/// what the contract gives without it.
+namespace peerbus::detail {
+
+/// Requirement 15 over any transport.
+template <transport Transport>
+[[nodiscard]] errc put_run(Transport& bus, rank_id peer, const typename Transport::window& window,
+                           std::span<const put_piece> pieces) noexcept {
+  if constexpr (refinements_of<Transport>().put_run) {
+    return bus.put_run(peer, window, pieces);
+  } else {
+    const std::size_t bytes = bus.local(window).size();  // The parts of all ranks are equally long.
+    for (const put_piece& piece : pieces)
+      if (piece.offset > bytes || piece.source.size() > bytes - piece.offset)
+        return errc::out_of_range;
+    for (const put_piece& piece : pieces)
+      if (const errc code = bus.put(peer, window, piece.offset, piece.source); code != errc::ok)
+        return code;
+    return errc::ok;
+  }
+}
+
+/// Requirement 16 over any transport.
+template <transport Transport>
+[[nodiscard]] errc signal_each(Transport& bus, std::span<const rank_id> peers,
+                               const typename Transport::window& window, signal_id id,
+                               std::uint64_t value) noexcept {
+  if constexpr (refinements_of<Transport>().signal_each) {
+    return bus.signal_each(peers, window, id, value);
+  } else {
+    // All peers have as many signals: if the first is raised, only a missing peer is out of range.
+    for (const rank_id peer : peers)
+      if (peer.index() >= bus.boot().size()) return errc::out_of_range;
+    for (const rank_id peer : peers)
+      if (const errc code = bus.signal(peer, window, id, value); code != errc::ok) return code;
+    return errc::ok;
+  }
+}
+
+/// Requirement 17 over any transport: returns an empty string where no connection can break.
+template <transport Transport>
+[[nodiscard]] std::string describe_trouble(const Transport& bus) {
+  if constexpr (refinements_of<Transport>().describe_trouble)
+    return bus.describe_trouble();
+  else
+    return {};
+}
+
+}  // namespace peerbus::detail
+
+namespace peerbus {
+
+/// Says which ranks are missing and which connections broke, for the end of an error's text. Empty
+/// if nothing is known.
+template <transport Transport>
+std::string describe_absence(const Transport& bus) {
+  std::string text = bus.boot().members()->describe_missing();
+  if (const std::string trouble = detail::describe_trouble(bus); !trouble.empty())
+    text += (text.empty() ? "" : "; ") + trouble;
+  return text;
+}
+
+}  // namespace peerbus

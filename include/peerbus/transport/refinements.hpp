@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+
+namespace peerbus {
+
+/// The optional calls that a transport has. A transport that has any names them:
+///
+///     static constexpr transport_refinements refines{.peer_memory = true, .signal_each = true};
+///
+/// A transport whose calls are not exactly those that it names does not satisfy `transport`. So a
+/// call with a wrong signature, or without its name here, is an error of the compiler; it is never
+/// passed over in favour of a slower way.
+struct transport_refinements {
+  bool peer_memory = false;       ///< requirement 13: `direct_transport`
+  bool find_peer_memory = false;  ///< requirement 14: `partly_direct_transport`
+  bool put_run = false;           ///< requirement 15
+  bool signal_each = false;       ///< requirement 16
+  bool describe_trouble = false;  ///< requirement 17
+};
+
+/// One write of a `put_run`: `source` goes to byte `offset` of the peer's part.
+struct put_piece {
+  std::size_t offset = 0;
+  std::span<const std::byte> source;
+};
+
+namespace detail {
+
+/// `T::refines` is not there, or a constant of the right type.
+template <class T>
+concept has_sound_refines =
+    !requires { T::refines; } || std::same_as<decltype(T::refines), const transport_refinements>;
+
+/// Returns the refinements that a transport names.
+template <class T>
+consteval transport_refinements refinements_of() {
+  if constexpr (requires { T::refines; } && has_sound_refines<T>)
+    return T::refines;
+  else
+    return {};
+}
+
+template <class T>
+concept has_peer_memory = requires(const T& idle, const typename T::window& window, rank_id peer) {
+  { idle.peer_memory(window, peer) } noexcept -> std::same_as<std::byte*>;
+};
+
+template <class T>
+concept has_find_peer_memory =
+    requires(const T& idle, const typename T::window& window, rank_id peer) {
+      { idle.find_peer_memory(window, peer) } noexcept -> std::same_as<std::byte*>;
+    };
+
+template <class T>
+concept has_put_run = requires(T& bus, const typename T::window& window, rank_id peer,
+                               std::span<const put_piece> pieces) {
+  { bus.put_run(peer, window, pieces) } noexcept -> std::same_as<errc>;
+};
+
+template <class T>
+concept has_signal_each =
+    requires(T& bus, const typename T::window& window, std::span<const rank_id> peers, signal_id id,
+             std::uint64_t value) {
+      { bus.signal_each(peers, window, id, value) } noexcept -> std::same_as<errc>;
+    };
+
+template <class T>
+concept has_describe_trouble = requires(const T& idle) {
+  { idle.describe_trouble() } -> std::same_as<std::string>;
+};
+
+/// The refinements that `T` names are those that it has.
+template <class T>
+concept has_what_it_refines =
+    has_sound_refines<T> && (refinements_of<T>().peer_memory == has_peer_memory<T>) &&
+    (refinements_of<T>().find_peer_memory == has_find_peer_memory<T>) &&
+    (refinements_of<T>().put_run == has_put_run<T>) &&
+    (refinements_of<T>().signal_each == has_signal_each<T>) &&
+    (refinements_of<T>().describe_trouble == has_describe_trouble<T>) &&
+    // A transport with the memory of all peers has that of the near ones.
+    !(refinements_of<T>().peer_memory && refinements_of<T>().find_peer_memory);
+
+}  // namespace detail
+
+}  // namespace peerbus
