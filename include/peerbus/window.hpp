@@ -25,9 +25,9 @@ concept spannable = requires(R&& range) {
   requires std::is_trivially_copyable_v<typename decltype(std::span{range})::element_type>;
 };
 
-/// Memory that every rank of a communicator contributes alike and all may write: made by
-/// `communicator::make_window`, released by the destructor, which is not collective. It must not
-/// outlive its communicator. Offsets are bytes from the start of a rank's part.
+/// Memory of a communicator's ranks that all of them may write: one part of the same size on each.
+/// `communicator::make_window` makes it. The destructor releases it and is not collective. A window
+/// must not outlive its communicator. Offsets are bytes from the start of a rank's part.
 ///
 /// The functions that return `errc` are the data path: noexcept, no allocation, no lock; see the
 /// numbered semantics at `transport`.
@@ -38,10 +38,10 @@ class window {
       : bus_{&bus}, shape_{shape}, memory_{std::move(memory)} {}
 
   [[nodiscard]] window_shape shape() const noexcept { return shape_; }
-  /// What the transport calls this window; for code that drives the transport itself.
+  /// Returns the transport's own window, for code that drives the transport itself.
   [[nodiscard]] const typename Transport::window& memory() const noexcept { return memory_; }
 
-  /// This rank's part, as whole `T`s.
+  /// Returns this rank's part, as whole `T`s.
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<T> local() const noexcept {
@@ -49,15 +49,15 @@ class window {
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
-  /// The part of `peer`, a rank that exists, as whole `T`s, where its memory loads and stores.
+  /// Returns the part of `peer`, a rank that exists, as whole `T`s: memory that loads and stores.
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T> && direct_transport<Transport>
   [[nodiscard]] std::span<T> peer(rank_id peer) const noexcept {
     return {reinterpret_cast<T*>(bus_->peer_memory(memory_, peer)), shape_.bytes / sizeof(T)};
   }
 
-  /// The part of `peer`, a rank that exists, as whole `T`s, where its memory loads and stores;
-  /// empty if it is far.
+  /// Returns the part of `peer`, a rank that exists, as whole `T`s: memory that loads and stores.
+  /// Empty if `peer` is far.
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T> && partly_direct_transport<Transport>
   [[nodiscard]] std::span<T> find_peer(rank_id peer) const noexcept {
@@ -72,12 +72,12 @@ class window {
   [[nodiscard]] errc put(rank_id peer, std::size_t offset, const Source& source) noexcept {
     return bus_->put(peer, memory_, offset, std::as_bytes(std::span{source}));
   }
-  /// `put` for each of `pieces`, in their order, as one operation where the transport has one.
-  /// Returns: out_of_range, nothing written, if one of them does not lie within the part.
+  /// Does a `put` for each of `pieces`, in their order, as one operation where the transport has
+  /// one. Returns: out_of_range, nothing written, if one of them does not lie within the part.
   [[nodiscard]] errc put_run(rank_id peer, std::span<const put_piece> pieces) noexcept {
     return detail::put_run(*bus_, peer, memory_, pieces);
   }
-  /// `put`, then `signal`.
+  /// Does a `put`, then a `signal`, as one operation where the hardware has one.
   template <spannable Source>
   [[nodiscard]] errc put_signal(rank_id peer, std::size_t offset, const Source& source,
                                 signal_id id, std::uint64_t value) noexcept {
@@ -93,7 +93,7 @@ class window {
   [[nodiscard]] errc signal(rank_id peer, signal_id id, std::uint64_t value) noexcept {
     return bus_->signal(peer, memory_, id, value);
   }
-  /// `signal` to each of `peers`, as one operation where the transport has one.
+  /// Raises signal `id` of each of `peers`, as one operation where the transport has one.
   [[nodiscard]] errc signal_each(std::span<const rank_id> peers, signal_id id,
                                  std::uint64_t value) noexcept {
     return detail::signal_each(*bus_, peers, memory_, id, value);
@@ -103,24 +103,24 @@ class window {
                                std::uint64_t& before) noexcept {
     return bus_->fetch_add(peer, memory_, offset, addend, before);
   }
-  /// Sources and targets of earlier calls to `peer` are reusable on return.
+  /// Waits until sources and targets of earlier calls to `peer` are reusable.
   [[nodiscard]] errc flush(rank_id peer) noexcept { return bus_->flush(peer); }
 
-  /// Until this rank's own signal `id` is at least `value`. `awaited` is the rank that is to raise
-  /// it, if known: its departure then ends the wait. The death of any rank does, or the departure
-  /// of all others. A wait that returns `timed_out` has looked for these ends too, which takes a
-  /// system call. `value` looks at the signal alone.
-  /// Returns: ok, timed_out, peer_dead, unreachable.
+  /// Waits until this rank's own signal `id` is at least `value`. The wait ends early if any rank
+  /// dies, if all others leave, or if `awaited` leaves, the rank that is to raise the signal. A
+  /// wait that returns `timed_out` has looked for these ends too, which takes a system call;
+  /// `value` looks at the signal alone. Returns: ok, timed_out, peer_dead, unreachable.
   [[nodiscard]] errc wait(signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited = std::nullopt) noexcept {
     return bus_->wait(memory_, id, value, until, awaited);
   }
-  /// The present value of this rank's own signal; what was put before it was raised is visible.
+  /// Returns the present value of this rank's own signal. What was put before it was raised is
+  /// visible.
   [[nodiscard]] std::uint64_t value(signal_id id) const noexcept {
     return bus_->value(memory_, id);
   }
 
-  /// As `wait`, for callers who would only turn a failure into an exception.
+  /// Waits as `wait` does, and throws where that returns a failure.
   /// Throws: `error` with the expected and the present value and who is missing.
   void await(signal_id id, std::uint64_t value, deadline until,
              std::optional<rank_id> awaited = std::nullopt) {

@@ -21,6 +21,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
 #include <peerbus/window.hpp>
 
 #include "support/ranks.hpp"
@@ -32,6 +33,7 @@ namespace conformance {
 
 using peerbus::deadline;
 using peerbus::errc;
+using peerbus::put_piece;
 using peerbus::rank_id;
 using peerbus::signal_id;
 using test::expect;
@@ -81,17 +83,25 @@ void check_all_to_all(std::size_t ranks) {
     const auto local = win.template local<std::uint64_t>();
     const rank_id me = comm.rank();
     const auto mine = static_cast<signal_id>(me.index());
-    for (std::uint64_t round = 1; round <= 5; ++round) {
+    for (std::uint64_t round = 1; round <= 6; ++round) {
       for (const rank_id peer : comm.ranks()) {
         const auto source = local.subspan((comm.size() + peer.index()) * words, words);
         for (std::size_t w = 0; w < words; ++w) source[w] = pattern(me, peer, w) + round;
-        // In two pieces and a signal, or at one go.
-        if (round % 2 == 0) {
-          expect_ok(win.put(peer, me.index() * block, source.first(7)), "put");
-          expect_ok(win.put(peer, me.index() * block + 7 * 8, source.subspan(7)), "put");
+        // In two puts and a signal, as a run and a signal, or at one go.
+        const std::size_t offset = me.index() * block;
+        if (round % 3 == 0) {
+          expect_ok(win.put(peer, offset, source.first(7)), "put");
+          expect_ok(win.put(peer, offset + 7 * 8, source.subspan(7)), "put");
+          expect_ok(win.signal(peer, mine, round), "signal");
+        } else if (round % 3 == 1) {
+          const auto bytes = std::as_bytes(source);
+          const std::array pieces{
+              put_piece{offset + 9 * 8, bytes.subspan(9 * 8)}, put_piece{offset, bytes.first(0)},
+              put_piece{offset + 8, bytes.subspan(8, 8 * 8)}, put_piece{offset, bytes.first(8)}};
+          expect_ok(win.put_run(peer, pieces), "put_run");
           expect_ok(win.signal(peer, mine, round), "signal");
         } else {
-          expect_ok(win.put_signal(peer, me.index() * block, source, mine, round), "put_signal");
+          expect_ok(win.put_signal(peer, offset, source, mine, round), "put_signal");
         }
       }
       for (const rank_id peer : comm.ranks()) {
@@ -165,6 +175,8 @@ void check_ranges(std::size_t ranks) {
         expect_code(win.put(peer, offset, part), errc::out_of_range, "put");
         expect_code(win.get(peer, offset, part), errc::out_of_range, "get");
         expect_code(win.put_signal(peer, offset, part, good, 7), errc::out_of_range, "put_signal");
+        const std::array pieces{put_piece{0, source.first(8)}, put_piece{offset, part}};
+        expect_code(win.put_run(peer, pieces), errc::out_of_range, "put_run");
       }
       std::uint64_t before = 4711;
       if (comm.bus().capabilities().fetch_add) {

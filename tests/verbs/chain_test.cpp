@@ -4,20 +4,21 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include <doctest/doctest.h>
 
-#include <peerbus/transport/verbs/handle.hpp>
 #include <peerbus/transport/verbs/request_chain.hpp>
+#include <peerbus/transport/verbs/request_count.hpp>
+#include <peerbus/transport/verbs/request_id.hpp>
 #include <peerbus/transport/verbs/send_queue.hpp>
 
 // Which writes become one request, and what becomes of a chain that the device takes in parts.
 
 namespace {
-using peerbus::detail::rdma::queue_pair;
 using peerbus::detail::rdma::request_chain;
+using peerbus::detail::rdma::request_count;
+using peerbus::detail::rdma::request_id;
 using peerbus::detail::rdma::send_queue;
 
 void write(request_chain& chain, std::uint64_t from, std::uint32_t length, std::uint64_t to,
@@ -123,26 +124,23 @@ class narrow_device {
     ibv_qp_cap granted{};
     granted.max_send_sge = request_chain::most_pieces;
     granted.max_inline_data = most_inline;
-    std::construct_at(&queue);
-    queue.open(queue_pair{&pair_}, number, 31, granted);
+    queue.open(pair_, count, number, 31, granted);
   }
   narrow_device(const narrow_device&) = delete;
   narrow_device& operator=(const narrow_device&) = delete;
-  ~narrow_device() {}  // Not of `queue`, whose end would give the pair back to libibverbs.
 
   /// Completes what has been taken, and has room for `next`.
   void complete(std::size_t next) {
     for (const ibv_send_wr& one : taken)
       if ((one.send_flags & IBV_SEND_SIGNALED) != 0)
-        queue.complete(static_cast<std::uint32_t>(one.wr_id));
+        count.complete(request_id::decode(one.wr_id).number);
     room = next;
   }
 
   std::size_t room;
   std::vector<ibv_send_wr> taken;
-  union {
-    send_queue queue;
-  };
+  request_count count;
+  send_queue queue;
 
  private:
   static int post_send(ibv_qp* pair, ibv_send_wr* chain, ibv_send_wr** refused) {
@@ -163,14 +161,14 @@ class narrow_device {
 };
 
 /// Every request was taken once and in order, and the last one asked for a completion.
-void check_taken(const narrow_device& device, std::size_t count) {
+void check_taken(const narrow_device& device, std::uint32_t count) {
   REQUIRE(device.taken.size() == count);
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::uint32_t i = 0; i < count; ++i) {
     CHECK(device.taken[i].wr.rdma.remote_addr == 200 * i);
-    CHECK(device.taken[i].wr_id == (std::uint64_t{narrow_device::number} << 32U | (i + 1)));
+    CHECK(device.taken[i].wr_id == request_id{narrow_device::number, i + 1}.encode());
   }
   CHECK((device.taken.back().send_flags & IBV_SEND_SIGNALED) != 0);
-  CHECK(device.queue.posted() == count);
+  CHECK(device.count.posted() == count);
 }
 }  // namespace
 
@@ -180,7 +178,7 @@ TEST_CASE("requests may be added to a chain of which the device took the beginni
   const std::uint32_t place = queue.next_place();
   for (std::uint64_t i = 0; i < 6; ++i) write(queue.chain(), 100 * i, 8, 200 * i);
   CHECK(queue.post() == EAGAIN);
-  CHECK(queue.posted() == 4);
+  CHECK(device.count.posted() == 4);
   CHECK(queue.chain().count() == 2);
   CHECK(queue.chain().bytes() == 16);
   CHECK(queue.next_place() == place + 6);
@@ -191,9 +189,9 @@ TEST_CASE("requests may be added to a chain of which the device took the beginni
   CHECK(queue.post() == 0);
   CHECK(queue.chain().empty());
   check_taken(device, 9);
-  CHECK_FALSE(queue.completed_up_to(queue.posted()));
+  CHECK_FALSE(queue.is_idle());
   device.complete(0);
-  CHECK(queue.completed_up_to(queue.posted()));
+  CHECK(queue.is_idle());
 }
 
 TEST_CASE("a device that holds fewer requests than a chain has takes them in turn") {
@@ -238,5 +236,5 @@ TEST_CASE("a device that takes nothing though nothing is on its way is broken") 
   narrow_device device{0};
   write(device.queue.chain(), 0, 8, 0);
   CHECK(device.queue.post() == ENOMEM);
-  CHECK_FALSE(device.queue.completed_up_to(device.queue.posted()));
+  CHECK_FALSE(device.queue.is_idle());
 }

@@ -14,9 +14,9 @@
 
 namespace peerbus {
 
-/// A transport with peer memory, chosen at run time: `any_transport` for any `direct_transport`, so
-/// that exchanges take the direct road. `peer_memory` costs no virtual call, since a window keeps
-/// where all parts lie.
+/// A transport with peer memory, chosen at run time: holds any `direct_transport`, so that
+/// exchanges take the direct road. `peer_memory` costs no virtual call, because a window keeps the
+/// addresses of all parts.
 class any_direct_transport : public any_transport {
  public:
   class window : public any_transport::window {

@@ -32,7 +32,7 @@ class direct_window {
   direct_window(window_shape shape, rank_id mine,
                 std::vector<std::shared_ptr<const mapping>> parts);
 
-  /// Memory that one part of a window takes.
+  /// Returns the memory that one part of a window takes, in bytes.
   [[nodiscard]] static constexpr std::size_t mapped_bytes(window_shape shape) noexcept {
     return signals_at(shape) + shape.signals * sizeof(signal_word);
   }
@@ -58,8 +58,8 @@ class direct_window {
   std::vector<std::byte*> bases_;
 };
 
-/// The data path of every transport whose peers' memory loads and stores. What is left to such a
-/// transport is where the memory comes from. Semantics: the numbered list at `transport`.
+/// The data path of every transport whose peers' memory loads and stores. Such a transport adds
+/// only where the memory comes from. Semantics: the numbered list at `transport`.
 class direct_path {
  public:
   using window = direct_window;

@@ -10,13 +10,13 @@
 
 namespace peerbus::detail {
 
-/// The memory that this process could have at the very most: the machine's, or its container's
-/// limit if that is lower (cgroup v2, then v1, as a container sees its own).
+/// Returns the most memory that this process could have, in bytes: the machine's, or its
+/// container's limit if that is lower (cgroup v2, then v1, as a container sees its own).
 std::size_t memory_limit();
 
-/// Why a window of this shape cannot be had by anybody on this machine, if so. A window that fits
-/// may still meet a full machine: memory is taken page by page as it is touched, so that a buffer
-/// sized for the worst case costs what is used.
+/// Returns the error of a window that is larger than this machine's memory, if it is. A window that
+/// fits may still meet a full machine: memory is taken page by page as it is touched, so that a
+/// buffer sized for the worst case costs what is used.
 std::optional<error> objection_to(window_shape shape);
 
 }  // namespace peerbus::detail

@@ -8,13 +8,13 @@
 
 namespace peerbus::detail::rdma {
 
-/// Appends the bytes of `value` to what a rank tells the others.
+/// Appends the bytes of `value` to a message for the other ranks.
 template <class Value>
   requires std::is_trivially_copyable_v<Value>
-void append_bytes(std::vector<std::byte>& said, const Value& value) {
-  const std::size_t at = said.size();
-  said.resize(at + sizeof value);
-  std::memcpy(said.data() + at, &value, sizeof value);
+void append_bytes(std::vector<std::byte>& message, const Value& value) {
+  const std::size_t offset = message.size();
+  message.resize(offset + sizeof value);
+  std::memcpy(message.data() + offset, &value, sizeof value);
 }
 
 }  // namespace peerbus::detail::rdma

@@ -10,9 +10,9 @@
 
 namespace peerbus::detail::rdma {
 
-/// The signals that arrive from one peer. They come in order on the first queue pair; one that
-/// follows puts on others too is held until each of those has brought its own notice, and those
-/// that come after it wait with it.
+/// Orders the signals that arrive from one peer. Signals come in order on the first queue pair. A
+/// signal that follows puts on other queue pairs is held until each of those has brought its own
+/// notice; later signals wait behind it.
 ///
 /// Threads: one at a time.
 class arrivals {
@@ -23,7 +23,7 @@ class arrivals {
   };
 
  public:
-  /// `most_held`: of receive requests, each of which holds one notice.
+  /// `most_held` is the number of receive requests, each of which holds one notice.
   void open(std::size_t most_held) { held_.resize(most_held); }
 
   /// Memory that `open` takes.
@@ -31,15 +31,16 @@ class arrivals {
     return most_held * sizeof(held_signal);
   }
 
-  /// A notice on the first queue pair, in receive request `slot`. Calls `raise(what, slot)` for
-  /// each signal whose time has come, after which its slot may receive again.
+  /// Takes a notice of the first queue pair, in receive request `slot`. Calls `raise(signal, slot)`
+  /// for each signal that waits for nothing any more, after which its slot may receive again.
   template <class Notice, class Raise>
-  void signal_came(const Notice& said, std::uint32_t slot, Raise&& raise) noexcept {
-    held_[(first_ + count_++) % held_.size()] = {names_.resolve(said), said.after, slot};
+  void signal_came(const Notice& came, std::uint32_t slot, Raise&& raise) noexcept {
+    held_[(first_ + count_++) % held_.size()] = {names_.resolve(came), came.after, slot};
     release(raise);
   }
 
-  /// What a notice on queue pair `number`, 1 or more, says: all its puts so far are there.
+  /// Takes a notice of queue pair `number`, 1 or more: all its puts so far have arrived. Calls
+  /// `raise` as above.
   template <class Raise>
   void fence_came(std::size_t number, Raise&& raise) noexcept {
     ++fences_[number - 1];
@@ -50,9 +51,9 @@ class arrivals {
   template <class Raise>
   void release(Raise& raise) noexcept {
     for (; count_ != 0 && all_came(held_[first_].after); --count_) {
-      const held_signal& one = held_[first_];
-      for (std::size_t q = 0; q < fences_.size(); ++q) fences_[q] -= (one.after >> q) & 1U;
-      raise(one.what, one.slot);
+      const held_signal& next = held_[first_];
+      for (std::size_t q = 0; q < fences_.size(); ++q) fences_[q] -= (next.after >> q) & 1U;
+      raise(next.what, next.slot);
       first_ = (first_ + 1) % held_.size();
     }
   }
@@ -63,7 +64,8 @@ class arrivals {
   }
 
   signal_names names_;
-  std::array<std::uint32_t, most_queue_pairs - 1> fences_{};  ///< that came and were not waited for
+  std::array<std::uint32_t, most_queue_pairs - 1>
+      fences_{};  ///< notices that no signal has used up
   std::vector<held_signal> held_;
   std::size_t first_ = 0;
   std::size_t count_ = 0;

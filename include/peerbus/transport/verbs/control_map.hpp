@@ -6,18 +6,20 @@
 
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/transport/verbs/connection.hpp>
+#include <peerbus/transport/verbs/notice.hpp>
+#include <peerbus/transport/verbs/result_entries.hpp>
 #include <peerbus/transport/verbs/send_queue.hpp>
 
 namespace peerbus::detail::rdma {
 
-/// Receive requests on each queue pair: how many signals of one peer the device holds while this
-/// rank does not look. Beyond that the peer's device tries again until there is room.
+/// The number of receive requests on each queue pair, and so of the signals of one peer that the
+/// device holds while this rank does not look. The peer's device retries further ones until there
+/// is room.
 inline constexpr std::uint32_t receive_depth = 31;
 
-/// Where everything lies in the registered memory that an endpoint has besides windows, in bytes
-/// from its start: a word for each rank that its `quiet` adds to; then, per rank, receive buffers,
-/// and scratch memory: notices on their way, results of atomics, and a place that nobody reads.
+/// Divides the registered memory that a rank has besides windows, in bytes from its start: a word
+/// for each rank that its `quiet` adds to; then, per rank, receive buffers, and scratch memory:
+/// notices in flight, results of atomics, and a place that nobody reads.
 struct control_map {
   static constexpr std::size_t entry_bytes = sizeof(rdma::notice);  ///< the longest there is
 

@@ -76,7 +76,7 @@ class port_search {
     return text;
   }
 
-  /// Notes for the error what is wrong with each port that will not do.
+  /// Opens the first usable port. Records why each other port was rejected, for the error message.
   std::optional<open_port> open(ibv_device* device) {
     open_port found;
     found.device.reset(ibv_open_device(device));
@@ -108,17 +108,18 @@ class port_search {
   }
 
   bool choose_gid(open_port& found) {
-    // Of all ports of the device.
+    // The table has the addresses of all ports of the device.
     std::vector<ibv_gid_entry> table(
         static_cast<std::size_t>(std::max(found.attributes.gid_tbl_len, 1)) *
         found.limits.phys_port_cnt);
     const ssize_t entries = ibv_query_gid_table(found.device.get(), table.data(), table.size(), 0);
     table.resize(entries > 0 ? static_cast<std::size_t>(entries) : 0);
     const ibv_gid_entry* best = nullptr;
-    for (const ibv_gid_entry& one : table) {
-      if (one.port_num != found.number || one.gid_index > 255) continue;
-      const bool asked = static_cast<int>(one.gid_index) == wanted_.gid_index;
-      if (wanted_.gid_index >= 0 ? asked : best == nullptr || rank(one) > rank(*best)) best = &one;
+    for (const ibv_gid_entry& entry : table) {
+      if (entry.port_num != found.number || entry.gid_index > 255) continue;
+      const bool is_asked = static_cast<int>(entry.gid_index) == wanted_.gid_index;
+      if (wanted_.gid_index >= 0 ? is_asked : best == nullptr || rank(entry) > rank(*best))
+        best = &entry;
     }
     if (best == nullptr) {
       seen_ += concat(" (port ", unsigned{found.number},
@@ -131,14 +132,14 @@ class port_search {
     return true;
   }
 
-  /// RoCE v2 before anything else, as it is routed and what switches expect; then IPv4 addresses,
-  /// which name a network, before link-local ones.
-  static int rank(const ibv_gid_entry& one) noexcept {
-    const std::uint8_t* const raw = one.gid.raw;
+  /// Ranks addresses. RoCE v2 comes first, because it is routed and switches expect it. Then come
+  /// IPv4 addresses, which name a network, before link-local ones.
+  static int rank(const ibv_gid_entry& entry) noexcept {
+    const std::uint8_t* const raw = entry.gid.raw;
     bool mapped_ipv4 = raw[10] == 0xff && raw[11] == 0xff;
     for (int i = 0; i < 10; ++i) mapped_ipv4 = mapped_ipv4 && raw[i] == 0;
     const bool link_local = raw[0] == 0xfe && (raw[1] & 0xc0U) == 0x80;
-    return (one.gid_type == IBV_GID_TYPE_ROCE_V2 ? 4 : 0) + (mapped_ipv4 ? 2 : 0) +
+    return (entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? 4 : 0) + (mapped_ipv4 ? 2 : 0) +
            (link_local ? 0 : 1);
   }
 

@@ -7,8 +7,8 @@
 
 namespace peerbus::detail::rdma {
 
-/// Gives a verbs object back. What the library says then is of no use to anybody: an object goes
-/// with its process at the latest.
+/// Gives a verbs object back. Its result is ignored: nobody could act on it, and the object ends
+/// with the process at the latest.
 template <auto Release>
 struct releaser {
   template <class Object>

@@ -12,15 +12,14 @@
 
 namespace peerbus::detail::rdma {
 
-/// A signal that is to be raised: which, in the window that was made as number `window`, and how
-/// far.
+/// A signal that is to be raised to `value`, in the window of number `window`.
 struct raised_signal {
   std::uint32_t window = 0;
   signal_id id{};
   std::uint64_t value = 0;
 };
 
-/// Which of the queue pairs other than the first a signal has to wait for, a bit each.
+/// The queue pairs other than the first that a signal has to wait for, a bit each.
 using queue_set = std::uint8_t;
 inline constexpr std::size_t most_queue_pairs = 9;
 
@@ -33,8 +32,8 @@ struct notice {
 };
 static_assert(sizeof(notice) == 24);
 
-/// A signal in short, as the 32 bits of immediate data that come with an RDMA WRITE: by how much
-/// the signal rises that both ends have given the name `name`.
+/// A signal in short, as the 32 bits of immediate data that come with an RDMA WRITE. `name` is a
+/// number that both ends have given to the signal; `growth` is by how much it rises.
 struct short_notice {
   static constexpr std::uint64_t most_growth = std::numeric_limits<std::uint16_t>::max();
 
@@ -51,15 +50,15 @@ struct short_notice {
   }
 };
 
-/// The names that two connected ranks have given to signals, and how far each was raised. The
-/// raiser and the raised keep one each; since notices arrive in order, both hold the same when the
-/// same notice is looked at. That is what lets 32 bits stand for 64 and the rest.
+/// The names that two connected ranks have given to signals, and how far each was raised. Each end
+/// keeps such a table. Notices arrive in order, so both tables are equal when the same notice is
+/// looked at. Therefore 32 bits can stand for a window, a signal and a 64-bit value.
 class signal_names {
  public:
   static constexpr std::size_t count = 128;
 
-  /// The raiser's side. Returns: the growth to send under `name_of(what)`, or nothing if the
-  /// signal must be sent in full. Either way the table now holds `what`.
+  /// Notes a signal that this rank raises. Returns: the growth to send under `name_of(what)`, or
+  /// nothing if the signal must be sent in full. Either way the table now holds `what`.
   [[nodiscard]] std::optional<std::uint16_t> update(const raised_signal& what) noexcept {
     raised_signal& known = known_[name_of(what)];
     const bool same = known.window == what.window && known.id == what.id && named_[name_of(what)];
@@ -74,14 +73,14 @@ class signal_names {
     return static_cast<std::uint16_t>(growth);
   }
 
-  /// The raised side: what each kind of notice says.
-  [[nodiscard]] raised_signal resolve(const short_notice& said) noexcept {
-    raised_signal& known = known_[said.name % count];
-    known.value += said.growth;
+  /// Returns the signal that a notice from the other end raises.
+  [[nodiscard]] raised_signal resolve(const short_notice& came) noexcept {
+    raised_signal& known = known_[came.name % count];
+    known.value += came.growth;
     return known;
   }
-  [[nodiscard]] raised_signal resolve(const notice& said) noexcept {
-    return known_[said.name % count] = said.what;
+  [[nodiscard]] raised_signal resolve(const notice& came) noexcept {
+    return known_[came.name % count] = came.what;
   }
 
   [[nodiscard]] static std::uint8_t name_of(const raised_signal& what) noexcept {

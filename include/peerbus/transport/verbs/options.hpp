@@ -8,31 +8,32 @@
 
 namespace peerbus {
 
-/// How `verbs` uses the network. The defaults find a device, a port and a GID; what they mean and
-/// when to change them: docs/transports.md.
+/// Options of the `verbs` transport. The defaults find a device, a port and a GID. When to change
+/// them: docs/transports.md.
 struct verbs_options {
   /// Name of the device, as `ibv_devices` lists them; empty: the first with an active port.
   std::string device{};
   /// Number of the port, from 1; 0: the first that is active.
   std::uint8_t port = 0;
-  /// Which of the port's addresses to use; -1: for RoCE, the first RoCE v2 address, an IPv4 one if
-  /// there is any; for InfiniBand, 0.
+  /// Index of the port's address to use. -1 takes, for RoCE, the first RoCE v2 address, an IPv4 one
+  /// if there is any; for InfiniBand, 0.
   int gid_index = -1;
 
-  /// Queue pairs to each peer, 1 to 9, alike on all ranks. More than one spread large puts.
+  /// Queue pairs to each peer, 1 to 9, the same number on all ranks. If there are several, large
+  /// puts are spread over them.
   std::uint32_t queue_pairs_per_peer = 1;
   /// Puts of this many bytes or more are spread over the queue pairs.
   std::size_t stripe_bytes = std::size_t{256} << 10;
-  /// Requests that may be on their way on one queue pair, 2 to 16384; a call that finds it full
-  /// waits for room. One below a power of two, as drivers round up.
+  /// Requests that may be in flight on one queue pair, 2 to 16384. A call that finds it full waits
+  /// for room. One below a power of two, because drivers round up.
   std::uint32_t queue_depth = 31;
-  /// How long such a call waits at most before it returns `timed_out`.
+  /// The longest time that such a call waits before it returns `timed_out`.
   std::chrono::milliseconds stall_timeout{30'000};
 
-  /// A rank that waits for a peer asks its device this often whether it can still be reached, so
-  /// that a broken link is noticed by those too who have nothing to send.
+  /// A rank that waits for a peer asks its device this often whether the peer can still be reached,
+  /// so that a rank with nothing to send notices a broken link too.
   std::chrono::milliseconds probe_interval{1'000};
-  /// How long the ranks may take to connect.
+  /// The time limit for connecting all ranks.
   std::chrono::milliseconds setup_timeout{30'000};
 
   /// A packet is sent again if no acknowledgement comes within 4.096 us x 2^ack_timeout (0 to 31,

@@ -18,7 +18,7 @@
 
 namespace peerbus::detail::rdma {
 
-/// What registering runs into: memory that a device may reach is locked.
+/// Describes the limit of locked memory, which registering runs into.
 inline std::string describe_lock_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return {};

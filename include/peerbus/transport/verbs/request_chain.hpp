@@ -23,16 +23,16 @@ struct remote_place {
   std::uint32_t key = 0;
 };
 
-/// Requests for one queue pair that were not posted yet, linked so that one doorbell rings for all.
-/// A write whose target continues that of the write before becomes part of it, as one more piece to
-/// gather.
+/// The requests of one queue pair that are not posted yet, linked so that one doorbell rings for
+/// all. A write whose target continues that of the write before joins its request, as one more
+/// piece to gather.
 ///
 /// Threads: one at a time.
 class request_chain {
  public:
   static constexpr std::size_t most_requests = 16;
   static constexpr std::size_t most_pieces = 16;  ///< that one request gathers
-  /// Beyond this a request is long enough, and a further write begins another.
+  /// A request of this length is long enough: a further write begins another.
   static constexpr std::uint32_t most_merged_bytes = 1U << 20U;
 
   request_chain() noexcept {
@@ -42,14 +42,14 @@ class request_chain {
   request_chain& operator=(const request_chain&) = delete;
   ~request_chain() = default;
 
-  /// For a device that gathers fewer.
+  /// Sets the number of pieces that the device gathers.
   void limit_pieces(std::size_t most) noexcept { pieces_limit_ = std::min(most, most_pieces); }
 
   [[nodiscard]] bool empty() const noexcept { return begin_ == end_; }
   /// Whether nothing can be appended until `clear`.
   [[nodiscard]] bool full() const noexcept { return end_ == most_requests; }
   [[nodiscard]] std::uint32_t count() const noexcept { return end_ - begin_; }
-  /// Of all data in the chain.
+  /// Returns how many bytes all requests carry.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// Returns how many bytes `request` carries.
   [[nodiscard]] static std::size_t bytes_of(const ibv_send_wr& request) noexcept {
@@ -58,7 +58,7 @@ class request_chain {
     return sum;
   }
 
-  /// Makes `from` part of the last request, if that is a write which ends where `to` begins.
+  /// Adds `from` to the last request, if that is a write which ends where `to` begins.
   [[nodiscard]] bool extend_write(const local_bytes& from, const remote_place& to) noexcept {
     if (empty()) return false;
     ibv_send_wr& last = this->last();
@@ -78,7 +78,7 @@ class request_chain {
     return true;
   }
 
-  /// Not while `full`. `length` may be 0: then nothing is read or written.
+  /// Appends a request. Not while `full`. A length of 0 reads and writes nothing.
   ibv_send_wr& append(ibv_wr_opcode opcode, const local_bytes& local,
                       const remote_place& remote) noexcept {
     // Only what may have changed since its last use; the constructor has zeroed the rest.
@@ -100,7 +100,7 @@ class request_chain {
     return request;
   }
 
-  /// The last request, if it is a write that can still be given immediate data; else null.
+  /// Returns the last request if it is a write that can still be given immediate data, else null.
   [[nodiscard]] ibv_send_wr* last_plain_write() noexcept {
     if (empty() || last().opcode != IBV_WR_RDMA_WRITE) return nullptr;
     return &last();

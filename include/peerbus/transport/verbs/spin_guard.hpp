@@ -9,9 +9,9 @@
 
 namespace peerbus::detail::rdma {
 
-/// Keeps the threads of a rank from using one queue at the same time: held while requests are noted
-/// or posted, or completions looked at; over a wait only where a queue is full, when others could
-/// not use it either. For std::lock_guard.
+/// A lock that keeps the threads of a rank from using one queue at the same time. It is held while
+/// requests are noted or posted, or completions taken. It is held during a wait only if the queue
+/// is full, when no other thread could use it either. For std::lock_guard.
 class spin_guard {
  public:
   void lock() noexcept {
@@ -23,8 +23,8 @@ class spin_guard {
       ::sched_yield();  // The holder may need this very core.
     }
   }
-  /// order: acquire; pairs with the release in `unlock`.
   [[nodiscard]] bool try_lock() noexcept {
+    // order: acquire; pairs with the release in `unlock`.
     return !taken_.load(std::memory_order_relaxed) &&
            !taken_.exchange(true, std::memory_order_acquire);
   }

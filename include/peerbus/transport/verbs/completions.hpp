@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/verbs/arrivals.hpp>
+#include <peerbus/transport/verbs/control_map.hpp>
+#include <peerbus/transport/verbs/link.hpp>
+#include <peerbus/transport/verbs/link_failure.hpp>
+#include <peerbus/transport/verbs/notice.hpp>
+#include <peerbus/transport/verbs/request_id.hpp>
+#include <peerbus/transport/verbs/resources.hpp>
+#include <peerbus/transport/verbs/spin_guard.hpp>
+#include <peerbus/transport/verbs/window_table.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// Takes the completions of a rank's device: raises the signals that arrive, counts the requests
+/// that are done, and breaks links whose requests fail.
+///
+/// Threads: any.
+class completions {
+ public:
+  /// Of the links of `own`, by peer. `windows` are where signals are raised.
+  completions(const resources& own, std::span<link> links, const window_table& windows)
+      : own_{&own}, links_{links}, windows_{&windows}, arrivals_(links.size()) {
+    for (arrivals& from_peer : arrivals_) from_peer.open(receive_depth);
+  }
+  completions(const completions&) = delete;
+  completions& operator=(const completions&) = delete;
+  ~completions() {
+    if (events_ != 0) ibv_ack_cq_events(&own_->received(), events_);
+  }
+
+  /// Takes what has completed. What another thread is taking at the moment is left to it.
+  void look() noexcept {
+    look_at_arrivals();
+    look_at_requests();
+  }
+  void look_at_arrivals() noexcept {
+    const std::unique_lock turn{looking_, std::try_to_lock};
+    if (turn) take_arrivals();
+  }
+  /// Takes what has arrived, after any other thread that takes arrivals. All of it is raised on
+  /// return.
+  void look_at_all_arrivals() noexcept {
+    const std::lock_guard turn{looking_};
+    take_arrivals();
+  }
+  /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
+  template <class Change>
+  void exclude_arrivals(Change&& change) noexcept {
+    const std::lock_guard turn{looking_};
+    change();
+  }
+
+  /// Sleeps until something arrives or `until`, unless `word` is `value` already. One thread at a
+  /// time may sleep.
+  /// Returns: false, at once, to any other thread.
+  [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
+    const std::unique_lock turn{parking_, std::try_to_lock};
+    if (!turn) return false;
+    if (ibv_req_notify_cq(&own_->received(), 0) != 0) return false;
+    // What came before the request rings no bell, and another thread may have taken it.
+    look_at_all_arrivals();
+    if (word.value() < value) {
+      const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until.remaining());
+      const timespec span{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+      pollfd entry{own_->channel().fd, POLLIN, 0};
+      static_cast<void>(::ppoll(&entry, 1, &span, nullptr));
+    }
+    ibv_cq* queue = nullptr;
+    void* nothing = nullptr;
+    while (ibv_get_cq_event(&own_->channel(), &queue, &nothing) == 0) ++events_;
+    return true;
+  }
+
+  /// Ends a link for the reason `code`, unless it is broken already. Nothing arrives over it later,
+  /// and the peer's device notices.
+  void break_link(link& broken, std::uint32_t code) noexcept {
+    if (!broken.failure().set(code)) return;
+    broken_.fetch_add(1, std::memory_order_relaxed);
+    ibv_qp_attr state{};
+    state.qp_state = IBV_QPS_ERR;
+    for (const queue_pair& pair : broken.pairs())
+      static_cast<void>(ibv_modify_qp(pair.get(), &state, IBV_QP_STATE));
+  }
+  /// Whether any link is broken.
+  [[nodiscard]] bool any_broken() const noexcept {
+    return broken_.load(std::memory_order_relaxed) != 0;  // order: none; `link_failure` says which.
+  }
+
+ private:
+  static constexpr int completions_at_once = 16;
+
+  template <class Take>
+  static void take_all(ibv_cq& queue, Take&& take) noexcept {
+    std::array<ibv_wc, completions_at_once> batch;
+    for (int count = completions_at_once; count == completions_at_once;) {
+      count = ibv_poll_cq(&queue, completions_at_once, batch.data());
+      for (int i = 0; i < count; ++i) take(batch[static_cast<std::size_t>(i)]);
+    }
+  }
+
+  void look_at_requests() noexcept {
+    const std::unique_lock turn{reaping_, std::try_to_lock};
+    if (!turn) return;
+    take_all(own_->sent(), [this](const ibv_wc& completion) noexcept {
+      const request_id id = request_id::decode(completion.wr_id);
+      link& to = owner(id);
+      if (completion.status != IBV_WC_SUCCESS)
+        break_link(to, link_failure::code_of(completion.status));
+      else
+        to.counts()[queue_of(id)].complete(id.number);
+    });
+  }
+
+  void take_arrivals() noexcept {
+    take_all(own_->received(),
+             [this](const ibv_wc& completion) noexcept { take_arrival(completion); });
+  }
+
+  void take_arrival(const ibv_wc& completion) noexcept {
+    const request_id id = request_id::decode(completion.wr_id);
+    link& from = owner(id);
+    if (completion.status != IBV_WC_SUCCESS)
+      return break_link(from, link_failure::code_of(completion.status));
+    arrivals& coming = arrivals_[from.peer().index()];
+    const auto raise = [&](const raised_signal& what, std::uint32_t held) noexcept {
+      raise_signal(what);
+      receive_again(from, 0, held);
+    };
+    if (const std::size_t queue = queue_of(id); queue != 0) {
+      receive_again(from, queue, id.number);
+      coming.fence_came(queue, raise);
+    } else if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+      coming.signal_came(short_notice::decode(ntohl(completion.imm_data)), id.number, raise);
+    } else {
+      notice full;
+      std::memcpy(&full, own_->memory(own_->map().receive_buffer(from.peer(), id.number)),
+                  sizeof full);
+      coming.signal_came(full, id.number, raise);
+    }
+  }
+
+  void raise_signal(const raised_signal& what) noexcept {
+    const window_part* const part = windows_->find(what.window);
+    if (part == nullptr || index(what.id) >= part->shape.signals) return;  // Released meanwhile.
+    signal_word& word = part->signal(what.id);
+    if (word.value() < what.value) word.raise(what.value);
+  }
+
+  void receive_again(link& from, std::size_t queue, std::uint32_t slot) noexcept {
+    if (const int failed = from.post_receive(queue, slot); failed != 0)
+      break_link(from, link_failure::code_of_errno(failed));
+  }
+
+  [[nodiscard]] link& owner(request_id id) const noexcept {
+    return links_[id.pair / own_->options().queue_pairs_per_peer];
+  }
+  [[nodiscard]] std::size_t queue_of(request_id id) const noexcept {
+    return id.pair % own_->options().queue_pairs_per_peer;
+  }
+
+  const resources* own_;
+  std::span<link> links_;
+  const window_table* windows_;
+  std::vector<arrivals> arrivals_;  ///< [ranks]; under `looking_`
+
+  spin_guard looking_;
+  spin_guard reaping_;  ///< held while completions of requests are taken
+  spin_guard parking_;
+  std::atomic<std::uint32_t> broken_{0};
+  unsigned events_ = 0;  ///< to be acknowledged; under `parking_`
+};
+
+}  // namespace peerbus::detail::rdma

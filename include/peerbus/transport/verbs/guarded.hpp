@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <peerbus/transport/verbs/spin_guard.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// A value that one thread at a time can reach, through a lock of its own.
+template <class Value>
+class guarded {
+ public:
+  /// Holds the lock, and reaches the value, until it is destroyed.
+  class access {
+   public:
+    [[nodiscard]] Value& operator*() const noexcept { return *value_; }
+    [[nodiscard]] Value* operator->() const noexcept { return value_; }
+
+   private:
+    friend guarded;
+    access(std::unique_lock<spin_guard> held, Value& value) noexcept
+        : held_{std::move(held)}, value_{&value} {}
+    std::unique_lock<spin_guard> held_;
+    Value* value_;
+  };
+
+  [[nodiscard]] access lock() noexcept { return {std::unique_lock{guard_}, value_}; }
+  /// Empty if another thread has access.
+  [[nodiscard]] std::optional<access> try_lock() noexcept {
+    std::unique_lock held{guard_, std::try_to_lock};
+    if (!held) return std::nullopt;
+    return access{std::move(held), value_};
+  }
+
+ private:
+  spin_guard guard_;
+  Value value_;
+};
+
+}  // namespace peerbus::detail::rdma

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/transport/verbs/control_map.hpp>
+#include <peerbus/transport/verbs/guarded.hpp>
+#include <peerbus/transport/verbs/handle.hpp>
+#include <peerbus/transport/verbs/link_failure.hpp>
+#include <peerbus/transport/verbs/notice.hpp>
+#include <peerbus/transport/verbs/request_chain.hpp>
+#include <peerbus/transport/verbs/request_count.hpp>
+#include <peerbus/transport/verbs/request_id.hpp>
+#include <peerbus/transport/verbs/resources.hpp>
+#include <peerbus/transport/verbs/result_entries.hpp>
+#include <peerbus/transport/verbs/send_queue.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// What sending to one peer changes.
+struct outgoing {
+  std::unique_ptr<send_queue[]> queues;  ///< [queue pairs per peer]
+  signal_names names;
+  /// The queue pairs except the first that have puts since the last signal.
+  queue_set unsignalled = 0;
+  /// All queue pairs that have puts since the last `quiet`, a bit each.
+  std::uint32_t unproven = 0;
+  remote_place quiet_word;  ///< at the peer, for this rank alone
+  /// When a wait may next ask the device whether the peer can be reached. It is kept here and not
+  /// in the wait, so that many short waits ask as often as a long one.
+  deadline next_probe = deadline::never();
+};
+
+/// A connection to one peer.
+///
+/// Threads: `open` before all else, the rest from any.
+class link {
+ public:
+  link() = default;
+  link(const link&) = delete;
+  link& operator=(const link&) = delete;
+  ~link() = default;
+
+  /// Makes the queue pairs, which can receive from then on.
+  /// Throws: `error` out_of_memory, system; std::bad_alloc.
+  void open(const resources& own, rank_id peer) {
+    own_ = &own;
+    peer_ = peer;
+    const std::uint32_t queues = own.options().queue_pairs_per_peer;
+    counts_ = std::make_unique<request_count[]>(queues);
+    const auto out = out_.lock();
+    out->queues = std::make_unique<send_queue[]>(queues);
+    out->next_probe = deadline::after(own.options().probe_interval);
+    for (std::uint32_t q = 0; q < queues; ++q) {
+      ibv_qp_cap granted{};
+      ibv_qp& pair = *pairs_.emplace_back(own.make_queue_pair(granted));
+      out->queues[q].open(pair, counts_[q], request_id::pair_of(peer, q, queues),
+                          own.options().queue_depth, granted);
+      for (std::uint32_t slot = 0; slot < receive_depth; ++slot)
+        if (const int failed = post_receive(q, slot); failed != 0)
+          throw system_failure(
+              concat("verbs: posting a receive request with ", own.port().describe()), failed);
+    }
+  }
+
+  [[nodiscard]] rank_id peer() const noexcept { return peer_; }
+  [[nodiscard]] std::span<const queue_pair> pairs() const noexcept { return pairs_; }
+  [[nodiscard]] std::span<request_count> counts() const noexcept {
+    return {counts_.get(), pairs_.size()};
+  }
+  [[nodiscard]] guarded<outgoing>& out() noexcept { return out_; }
+  [[nodiscard]] result_entries& results() noexcept { return results_; }
+  [[nodiscard]] link_failure& failure() noexcept { return failure_; }
+  [[nodiscard]] const link_failure& failure() const noexcept { return failure_; }
+
+  /// Lets the device receive one more notice, into buffer `slot` of the peer's.
+  /// Returns: 0, or why the device takes no receive request.
+  [[nodiscard]] int post_receive(std::size_t queue, std::uint32_t slot) const noexcept {
+    const local_bytes buffer =
+        own_->registered(own_->map().receive_buffer(peer_, slot), sizeof(notice));
+    ibv_sge piece{buffer.address, buffer.length, buffer.key};
+    ibv_recv_wr request{};
+    const std::uint32_t queues = own_->options().queue_pairs_per_peer;
+    request.wr_id = request_id{request_id::pair_of(peer_, queue, queues), slot}.encode();
+    if (queue == 0) {  // Notices on the others are immediate data alone.
+      request.sg_list = &piece;
+      request.num_sge = 1;
+    }
+    ibv_recv_wr* refused = nullptr;
+    return ibv_post_recv(pairs_[queue].get(), &request, &refused);
+  }
+
+  /// Requests that are complete, and those that are posted and not complete, on all queue pairs.
+  [[nodiscard]] std::uint32_t completed() const noexcept {
+    std::uint32_t sum = 0;
+    for (const request_count& count : counts()) sum += count.completed();
+    return sum;
+  }
+  [[nodiscard]] std::uint32_t in_flight() const noexcept {
+    std::uint32_t sum = 0;
+    for (const request_count& count : counts()) {
+      // Below 0 for a moment if another thread counts.
+      const auto open = static_cast<std::int32_t>(count.in_flight());
+      if (open > 0) sum += static_cast<std::uint32_t>(open);
+    }
+    return sum;
+  }
+
+ private:
+  const resources* own_ = nullptr;
+  rank_id peer_;
+  std::vector<queue_pair> pairs_;
+  std::unique_ptr<request_count[]> counts_;
+  guarded<outgoing> out_;
+  result_entries results_;
+  link_failure failure_;
+};
+
+}  // namespace peerbus::detail::rdma

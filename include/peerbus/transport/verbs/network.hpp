@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <sched.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/idle_work.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/transport/verbs/arrivals.hpp>
+#include <peerbus/transport/verbs/completions.hpp>
+#include <peerbus/transport/verbs/control_map.hpp>
+#include <peerbus/transport/verbs/device.hpp>
+#include <peerbus/transport/verbs/handle.hpp>
+#include <peerbus/transport/verbs/link.hpp>
+#include <peerbus/transport/verbs/link_failure.hpp>
+#include <peerbus/transport/verbs/options.hpp>
+#include <peerbus/transport/verbs/request_count.hpp>
+#include <peerbus/transport/verbs/resources.hpp>
+#include <peerbus/transport/verbs/send_queue.hpp>
+#include <peerbus/transport/verbs/window_table.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// A rank's end of the network: its device, a link to each rank, and its windows. Completions are
+/// also taken while the rank waits in its bootstrap, as idle work.
+class network final : public idle_work::task {
+ public:
+  /// Opens links that can receive, and takes completions from then on.
+  /// Throws: `error` invalid_argument, unsupported, out_of_memory, system; std::bad_alloc.
+  network(const bootstrap& boot, open_port port, const verbs_options& options,
+          wait_thresholds waiting)
+      : members_{boot.members()},
+        idle_{boot.idle()},
+        own_{std::move(port), options, members_->size()},
+        waiting_{waiting},
+        links_{std::make_unique<link[]>(size())},
+        completions_{own_, {links_.get(), size()}, windows_} {
+    for (const rank_id peer : all_ranks{size()}) to(peer).open(own_, peer);
+    idle_->add(*this);
+  }
+  network(const network&) = delete;
+  network& operator=(const network&) = delete;
+
+  /// Waits until the peers have what was posted to them, because a queue pair that is destroyed
+  /// takes its requests along. Waits up to 5 s. Does not wait for peers that have exited.
+  ~network() {
+    idle_->remove(*this);
+    static_cast<void>(settle(deadline::after(std::chrono::seconds{5})));
+  }
+
+  [[nodiscard]] rank_id rank() const noexcept { return members_->rank(); }
+  [[nodiscard]] std::size_t size() const noexcept { return members_->size(); }
+  [[nodiscard]] const resources& own() const noexcept { return own_; }
+  [[nodiscard]] const wait_thresholds& waiting() const noexcept { return waiting_; }
+  [[nodiscard]] link& to(rank_id peer) noexcept { return links_[peer.index()]; }
+  [[nodiscard]] const link& to(rank_id peer) const noexcept { return links_[peer.index()]; }
+  [[nodiscard]] window_table& windows() noexcept { return windows_; }
+  [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
+  [[nodiscard]] completions& arriving() noexcept { return completions_; }
+
+  void advance() noexcept override { completions_.look(); }
+
+  /// Memory kept for each peer besides windows, except what the device's driver keeps.
+  [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
+    return sizeof(link) + sizeof(arrivals) + arrivals::bytes_held(receive_depth) +
+           own_.options().queue_pairs_per_peer *
+               (sizeof(send_queue) + sizeof(request_count) + sizeof(queue_pair)) +
+           own_.map().bytes_per_peer();
+  }
+
+  /// Posts as much of the chain of `queue`, one of the link's, as the device takes now. If the
+  /// device refuses a request for good, breaks the link. Returns: as `send_queue::post`.
+  [[nodiscard]] int post(link& to, send_queue& queue) noexcept {
+    const int failed = queue.post();
+    if (failed == 0 || failed == EAGAIN) return failed;
+    completions_.look();  // If the queue pair has failed, its completions say why.
+    if (!to.failure().is_set()) completions_.break_link(to, link_failure::code_of_errno(failed));
+    return failed;
+  }
+
+  /// Takes completions until `done()`. If a link completes nothing for `stall_timeout`, breaks it.
+  /// Returns: ok, unreachable, peer_dead, timed_out.
+  template <class Done>
+  [[nodiscard]] errc stall(link& to, Done&& done) noexcept {
+    auto until = deadline::after(own_.options().stall_timeout);
+    auto next_check = deadline::after(waiting_.check_interval);
+    std::uint32_t completed = to.completed();
+    for (std::uint32_t i = 0;; ++i) {
+      if (done()) return errc::ok;
+      if (to.failure().is_set()) return why_broken(to);
+      completions_.look();
+      if (i < waiting_.tight + waiting_.paused) {
+        pause_core();
+        continue;
+      }
+      if (next_check.expired()) {
+        if (const errc found = members_->health(to.peer()); found != errc::ok)
+          return done() ? errc::ok : found;
+        next_check = deadline::after(waiting_.check_interval);
+        if (to.completed() != completed) {
+          completed = to.completed();
+          until = deadline::after(own_.options().stall_timeout);
+        }
+      }
+      if (until.expired()) {
+        completions_.break_link(to, link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
+        return errc::timed_out;
+      }
+      ::sched_yield();
+    }
+  }
+
+  /// Posts all chains, and waits until every peer that runs has what was posted to it.
+  /// Returns: whether this is so.
+  [[nodiscard]] bool settle(deadline until) noexcept {
+    while (!all_delivered()) {
+      if (until.expired()) return false;
+      completions_.look();
+      ::sched_yield();
+    }
+    return true;
+  }
+
+  /// Returns peer_dead if a broken link is the end of its peer, else unreachable. Waits for a
+  /// moment, because a dying process loses its queue pairs and registrations before its exit is
+  /// visible.
+  [[nodiscard]] errc why_broken(const link& broken) const noexcept {
+    // The longest delay that was observed between the two.
+    constexpr std::chrono::milliseconds slowest_end{300};
+    const rank_id peer = broken.peer();
+    if (members_->state(peer) == rank_state::running && !members_->ends_within(peer, slowest_end))
+      return errc::unreachable;
+    return members_->health(peer);
+  }
+
+  /// Returns why nothing can come any more from `awaited`, or from some rank if it is empty.
+  [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept {
+    if (const errc found = members_->health(awaited); found != errc::ok) return found;
+    if (!completions_.any_broken()) return errc::ok;
+    for (const rank_id peer : all_ranks{size()})
+      if ((!awaited || *awaited == peer) && to(peer).failure().is_set() &&
+          members_->state(peer) == rank_state::running)
+        return why_broken(to(peer));
+    return errc::ok;
+  }
+
+  /// "no connection to rank 3 any more: transport retry counter exceeded: …", and the peers that
+  /// have not acknowledged requests. Empty if there are none.
+  [[nodiscard]] std::string describe_trouble() const {
+    std::string text;
+    for (const rank_id peer : all_ranks{size()}) {
+      const link_failure& failure = to(peer).failure();
+      const std::uint32_t open = to(peer).in_flight();
+      if (!failure.is_set() && open == 0) continue;
+      text += text.empty() ? "" : "; ";
+      text += failure.is_set()
+                  ? concat("no connection to ", peer, " any more: ", failure.describe())
+                  : concat(peer, " has not acknowledged ", open,
+                           " requests yet (its link may be down, or it is busy)");
+    }
+    return text;
+  }
+
+ private:
+  [[nodiscard]] bool all_delivered() noexcept {
+    bool all = true;
+    for (const rank_id peer : all_ranks{size()}) {
+      link& to = links_[peer.index()];
+      const auto out = to.out().lock();
+      for (std::size_t q = 0; q < to.pairs().size(); ++q) {
+        send_queue& queue = out->queues[q];
+        if (to.failure().is_set()) continue;
+        if (post(to, queue) == EAGAIN || !queue.is_idle())
+          all = all && members_->state(peer) != rank_state::running;
+      }
+    }
+    return all;
+  }
+
+  std::shared_ptr<membership> members_;
+  std::shared_ptr<idle_work> idle_;
+  resources own_;
+  wait_thresholds waiting_;
+  window_table windows_;
+  std::unique_ptr<link[]> links_;
+  completions completions_;
+};
+
+}  // namespace peerbus::detail::rdma

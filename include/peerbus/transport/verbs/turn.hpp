@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/transport/verbs/control_map.hpp>
+#include <peerbus/transport/verbs/guarded.hpp>
+#include <peerbus/transport/verbs/link.hpp>
+#include <peerbus/transport/verbs/network.hpp>
+#include <peerbus/transport/verbs/notice.hpp>
+#include <peerbus/transport/verbs/options.hpp>
+#include <peerbus/transport/verbs/request_chain.hpp>
+#include <peerbus/transport/verbs/resources.hpp>
+#include <peerbus/transport/verbs/send_queue.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// A thread's turn at sending over one link: it notes requests in the chains of the link's queue
+/// pairs and posts them. Other threads wait for their turn meanwhile, also while this one waits
+/// for room in a full queue.
+///
+/// Each call returns ok, timed_out if a queue stayed full, unreachable, or peer_dead.
+class turn {
+ public:
+  turn(network& net, link& to) noexcept : turn{net, to, to.out().lock()} {}
+  /// Empty if another thread has its turn.
+  [[nodiscard]] static std::optional<turn> take_free(network& net, link& to) noexcept {
+    auto out = to.out().try_lock();
+    if (!out) return std::nullopt;
+    return turn{net, to, std::move(*out)};
+  }
+
+  /// Notes a write of `source`, registered under `key`, to `target`, and posts a chain that is long
+  /// enough. Long writes are spread over the queue pairs.
+  [[nodiscard]] errc write(std::span<const std::byte> source, std::uint32_t key,
+                           const remote_place& target) noexcept {
+    const std::size_t queues = link_->pairs().size();
+    if (queues == 1 || source.size() < options().stripe_bytes)
+      return write_on(0, source, key, target);
+    // Whole pages to each, so that devices copy them well.
+    constexpr std::size_t page = 4096;
+    const std::size_t round = page * queues;
+    const std::size_t stripe = (source.size() + round - 1) / round * page;
+    for (std::size_t q = 0; q < queues && q * stripe < source.size(); ++q) {
+      const std::size_t begin = q * stripe;
+      const auto part = source.subspan(begin, std::min(stripe, source.size() - begin));
+      if (const errc code = write_on(q, part, key, {target.address + begin, target.key});
+          code != errc::ok)
+        return code;
+    }
+    return errc::ok;
+  }
+
+  /// Notes a read of `source` into `target`, registered under `key`.
+  [[nodiscard]] errc read(std::span<std::byte> target, std::uint32_t key,
+                          const remote_place& source) noexcept {
+    return in_messages(target, key, source,
+                       [this](const local_bytes& part, const remote_place& from) {
+                         return append(first(), IBV_WR_RDMA_READ, part, from);
+                       });
+  }
+
+  /// Notes and posts an atomic addition to `word`; `result` receives the value before.
+  [[nodiscard]] errc add(const local_bytes& result, const remote_place& word,
+                         std::uint64_t addend) noexcept {
+    if (const errc code = make_room(first()); code != errc::ok) return code;
+    append_add(first(), result, word, addend);
+    return post(first());
+  }
+
+  /// Sends the notice of a signal behind everything that was put, as part of the last write if that
+  /// is not posted yet.
+  [[nodiscard]] errc notify(const raised_signal& raised) noexcept {
+    if (link_->failure().is_set()) return net_->why_broken(*link_);
+    // First, as the peer must hear of every fence, and of whatever the table of names learns.
+    if (const errc code = make_room(first()); code != errc::ok) return code;
+    for (std::size_t q = 1; out_->unsignalled >> (q - 1) != 0; ++q) {
+      if ((out_->unsignalled >> (q - 1) & 1U) == 0) continue;
+      if (const errc code = send_immediate(out_->queues[q], 0); code != errc::ok) return code;
+    }
+    const queue_set after = std::exchange(out_->unsignalled, queue_set{0});
+    const std::uint8_t name = signal_names::name_of(raised);
+    if (const auto growth = out_->names.update(raised))
+      return send_immediate(first(), short_notice{name, after, *growth}.encode());
+    const notice full{raised, name, after};
+    const std::size_t offset = scratch() + control_map::notice(first().next_place());
+    std::memcpy(net_->own().memory(offset), &full, sizeof full);
+    first().chain().append(IBV_WR_SEND, net_->own().registered(offset, sizeof full), {});
+    return post(first());
+  }
+
+  /// Puts a request whose completion proves that the peer can see all earlier writes behind those
+  /// that lack such a proof: an atomic, or a read where the device has none. A write's own
+  /// completion says only that the peer's device has it.
+  [[nodiscard]] errc prove_writes() noexcept {
+    const local_bytes unread =
+        net_->own().registered(scratch() + net_->own().map().unread(), sizeof(std::uint64_t));
+    for (std::size_t q = 0; out_->unproven >> q != 0; ++q) {
+      if ((out_->unproven >> q & 1U) == 0) continue;
+      send_queue& queue = out_->queues[q];
+      if (const errc code = make_room(queue); code != errc::ok) return code;
+      if (net_->own().has_atomics())
+        append_add(queue, unread, out_->quiet_word, 1);
+      else
+        queue.chain().append(IBV_WR_RDMA_READ, unread, out_->quiet_word);
+    }
+    out_->unproven = 0;
+    return errc::ok;
+  }
+
+  /// Writes nothing to the peer, once every `probe_interval` however often it is called: its device
+  /// acknowledges that, or the link breaks. Does nothing while other requests are in flight, which
+  /// tell as much.
+  void probe() noexcept {
+    if (!out_->next_probe.expired()) return;
+    out_->next_probe = deadline::after(options().probe_interval);
+    if (link_->failure().is_set() || !first().is_idle()) return;
+    first().chain().append(IBV_WR_RDMA_WRITE, {}, {});
+    static_cast<void>(post(first()));
+  }
+
+  /// Rings the doorbell for what was noted on queue pair `number`.
+  [[nodiscard]] errc post(std::size_t number) noexcept { return post(out_->queues[number]); }
+
+ private:
+  /// Bytes in a chain that are worth a doorbell of their own.
+  static constexpr std::size_t long_chain_bytes = std::size_t{64} << 10U;
+
+  turn(network& net, link& to, guarded<outgoing>::access out) noexcept
+      : net_{&net}, link_{&to}, out_{std::move(out)} {}
+
+  [[nodiscard]] const verbs_options& options() const noexcept { return net_->own().options(); }
+  [[nodiscard]] send_queue& first() const noexcept { return out_->queues[0]; }
+  [[nodiscard]] std::size_t scratch() const noexcept {
+    return net_->own().map().scratch(link_->peer());
+  }
+
+  [[nodiscard]] errc write_on(std::size_t number, std::span<const std::byte> source,
+                              std::uint32_t key, const remote_place& target) noexcept {
+    send_queue& queue = out_->queues[number];
+    out_->unproven |= 1U << number;
+    if (number != 0) out_->unsignalled |= static_cast<queue_set>(1U << (number - 1));
+    const errc code =
+        in_messages(source, key, target, [&](const local_bytes& part, const remote_place& to) {
+          if (queue.chain().extend_write(part, to)) return errc::ok;
+          return append(queue, IBV_WR_RDMA_WRITE, part, to);
+        });
+    if (code != errc::ok || queue.chain().bytes() < long_chain_bytes) return code;
+    return post(queue);
+  }
+
+  /// Calls `note(local, remote)` for parts that a message can hold.
+  template <class Byte, class Note>
+  [[nodiscard]] errc in_messages(std::span<Byte> local, std::uint32_t key,
+                                 const remote_place& remote, Note&& note) noexcept {
+    const std::size_t most = net_->own().port().attributes.max_msg_sz;
+    for (std::size_t begin = 0; begin < local.size(); begin += most) {
+      const auto length = static_cast<std::uint32_t>(std::min(most, local.size() - begin));
+      const local_bytes part{reinterpret_cast<std::uintptr_t>(local.data()) + begin, length, key};
+      if (const errc code = note(part, remote_place{remote.address + begin, remote.key});
+          code != errc::ok)
+        return code;
+    }
+    return errc::ok;
+  }
+
+  [[nodiscard]] errc append(send_queue& queue, ibv_wr_opcode opcode, const local_bytes& local,
+                            const remote_place& remote) noexcept {
+    if (link_->failure().is_set()) return net_->why_broken(*link_);
+    if (const errc code = make_room(queue); code != errc::ok) return code;
+    queue.chain().append(opcode, local, remote);
+    return errc::ok;
+  }
+
+  static void append_add(send_queue& queue, const local_bytes& result, const remote_place& word,
+                         std::uint64_t addend) noexcept {
+    ibv_send_wr& request = queue.chain().append(IBV_WR_ATOMIC_FETCH_AND_ADD, result, {});
+    request.wr.atomic.remote_addr = word.address;
+    request.wr.atomic.rkey = word.key;
+    request.wr.atomic.compare_add = addend;
+  }
+
+  /// Sends 32 bits with the last write, if that is not posted yet, or with an empty one.
+  [[nodiscard]] errc send_immediate(send_queue& queue, std::uint32_t bits) noexcept {
+    ibv_send_wr* carrier = queue.chain().last_plain_write();
+    if (carrier == nullptr) {
+      if (const errc code = make_room(queue); code != errc::ok) return code;
+      carrier = &queue.chain().append(IBV_WR_RDMA_WRITE, {}, {});
+    }
+    carrier->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    carrier->imm_data = htonl(bits);
+    return post(queue);
+  }
+
+  /// Makes room for one more request in the queue's chain.
+  [[nodiscard]] errc make_room(send_queue& queue) noexcept {
+    if (queue.has_room()) return errc::ok;
+    if (const errc code = post(queue); code != errc::ok) return code;
+    return net_->stall(*link_, [&]() noexcept { return queue.has_room(); });
+  }
+
+  [[nodiscard]] errc post(send_queue& queue) noexcept {
+    int failed = net_->post(*link_, queue);
+    if (failed == EAGAIN) {
+      const errc code = net_->stall(*link_, [&]() noexcept {
+        failed = net_->post(*link_, queue);
+        return failed != EAGAIN;
+      });
+      if (code != errc::ok) return code;
+    }
+    return failed == 0 ? errc::ok : net_->why_broken(*link_);
+  }
+
+  network* net_;
+  link* link_;
+  guarded<outgoing>::access out_;
+};
+
+}  // namespace peerbus::detail::rdma
