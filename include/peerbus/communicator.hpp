@@ -21,17 +21,17 @@
 namespace peerbus {
 
 /// A group of ranks that share windows. Its constructor, `make_window`, `agree` and `barrier` are
-/// collective: all ranks call them in the same order. Ranks that call different ones are told so,
-/// or time out where one of them is `barrier`.
+/// collective: all ranks call them in the same order. Ranks that call different ones get an error
+/// that says so, or time out if one of them is `barrier`.
 ///
-/// After a failure that leaves the ranks out of step (a time-out or a dead peer in the middle of a
-/// collective) the communicator is poisoned: every later collective on it throws `poisoned`. Build
-/// a new one on a new bootstrap; if the failure was in `barrier` or an exchange and all ranks are
-/// alive, the same bootstrap serves again.
+/// A failure that leaves the ranks out of step (a time-out or a dead peer in the middle of a
+/// collective) poisons the communicator: every later collective on it throws `poisoned`. Build a
+/// new one on a new bootstrap. If the failure was in `barrier` or an exchange and all ranks are
+/// alive, the same bootstrap can be used again.
 ///
 /// Threads: collectives of the communicator from one thread at a time; windows as `transport` says;
-/// exchanges each from a thread of its own, if need be. Neither copied nor moved, since windows
-/// refer to it.
+/// each exchange may have a thread of its own. A communicator is neither copied nor moved, because
+/// windows refer to it.
 template <transport Transport>
 class communicator : public rank_group {
  public:
@@ -45,16 +45,16 @@ class communicator : public rank_group {
   [[nodiscard]] Transport& bus() noexcept { return bus_; }
   [[nodiscard]] std::string missing() const override;
 
-  /// Collective. Zeroed memory of `bytes` and `signals` zero signals on every rank; windows are
-  /// independent of each other.
+  /// Makes a window with `bytes` of zeroed memory and `signals` zero signals on every rank.
+  /// Collective. Windows are independent of each other.
   /// Throws, on all ranks: `error` mismatch if they ask for different shapes, out_of_memory if one
   /// cannot have it, timed_out or peer_dead if one does not come.
   [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals);
   [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals,
                                               deadline until);
 
-  /// Collective: returns after all ranks have called it. What a rank wrote before is visible to
-  /// all after. Cost: ceil(log2 size) signals, one after the other.
+  /// Returns after all ranks have called it. Collective. Everything that a rank wrote before is
+  /// visible to all ranks after. Cost: ceil(log2 size) signals, one after the other.
   /// Throws: `error` timed_out or peer_dead, and the communicator is poisoned.
   void barrier();
   void barrier(deadline until);

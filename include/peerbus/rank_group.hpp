@@ -22,15 +22,16 @@
 namespace peerbus {
 
 struct communicator_options {
-  /// What blocking calls take as their time limit when given none.
+  /// The time limit of blocking calls that are given none.
   std::chrono::milliseconds timeout{30'000};
-  /// The caller will use `fetch_add`: a communicator over a transport without it, such as an RDMA
-  /// device without atomics, is refused with `unsupported` when it is made. Alike on all ranks.
+  /// Says that the caller will use `fetch_add`. A communicator over a transport without it, such as
+  /// an RDMA device without atomics, is then refused with `unsupported` when it is made. The same
+  /// on all ranks.
   bool needs_fetch_add = false;
 };
 
-/// The part of a communicator that is the same for all transports: who its ranks are, what they
-/// agree on, and whether they are still in step.
+/// The part of a communicator that is the same for all transports: its ranks, their agreements, and
+/// whether they are still in step.
 class rank_group {
  public:
   rank_group(const rank_group&) = delete;
@@ -40,38 +41,39 @@ class rank_group {
   [[nodiscard]] rank_id rank() const noexcept { return boot_->rank(); }
   [[nodiscard]] std::size_t size() const noexcept { return boot_->size(); }
   [[nodiscard]] all_ranks ranks() const noexcept { return all_ranks{size()}; }
-  /// The other ranks in the order in which operations visit them: from the next rank round, so that
-  /// not all ranks visit the same one at once, unless `order_peers` said otherwise.
+  /// Returns the other ranks in the order in which operations visit them. Unless `order_peers` has
+  /// set another order, each rank begins with the next one, so that not all visit the same at once.
   [[nodiscard]] std::span<const rank_id> peers() const noexcept { return peers_; }
-  /// Another order, such as nearest first; of this rank alone. Not while an operation runs.
-  /// Throws: `error` invalid_argument unless it names every other rank once.
+  /// Sets the order of `peers` on this rank alone, such as nearest first. Not while an operation
+  /// runs. Throws: `error` invalid_argument unless `order` names every other rank once.
   void order_peers(std::vector<rank_id> order);
   [[nodiscard]] deadline default_deadline() const noexcept {
     return deadline::after(options_.timeout);
   }
 
-  /// Collective: returns if all ranks pass the same values and none an objection. For set-up that
-  /// must be alike everywhere, such as the sizes of a model.
+  /// Returns if all ranks pass the same values and no rank passes an objection. Collective. For
+  /// set-up that must be the same everywhere, such as the sizes of a model.
   /// Throws, on all ranks: `error` that names the value, the ranks and what they have.
   void agree(std::string_view doing, std::span<const declared> values,
              const std::optional<error>& objection = std::nullopt);
   void agree(std::string_view doing, std::span<const declared> values, deadline until,
              const std::optional<error>& objection = std::nullopt);
 
-  /// Marks the communicator unusable, as the ranks are out of step, and throws. The first reason
-  /// stands. For operations built on windows, from any thread.
+  /// Marks the communicator unusable, because its ranks are out of step, and throws. The first
+  /// reason is kept. For operations built on windows. Threads: any.
   [[noreturn]] void fail(errc code, std::string_view reason);
-  /// Throws: `error` poisoned, with the first reason. From any thread.
+  /// Throws `error` poisoned, with the first reason, if the communicator is unusable. Threads: any.
   void require_healthy(std::string_view doing) const;
-  /// "rank 3 died", for messages; empty if all ranks are there and can be reached.
+  /// Returns "rank 3 died" or the like, for messages. Empty if all ranks are there and can be
+  /// reached.
   [[nodiscard]] virtual std::string missing() const = 0;
 
  protected:
   rank_group(bootstrap& boot, communicator_options options);
 
   void poison(std::string_view reason);
-  /// Does `collective` and poisons the group if that leaves the ranks out of step. What all ranks
-  /// throw together does not.
+  /// Calls `collective`, and poisons the group if it throws and leaves the ranks out of step. An
+  /// `agreed_error`, which all ranks throw together, leaves them in step.
   template <class Collective>
   auto guarded(Collective&& collective) {
     try {

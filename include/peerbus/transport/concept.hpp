@@ -16,13 +16,13 @@
 
 namespace peerbus {
 
-/// What every rank contributes to a window: `bytes` of memory and `signals` signal words.
+/// The part of a window that each rank contributes: `bytes` of memory and `signals` signal words.
 struct window_shape {
   std::size_t bytes = 0;
   std::size_t signals = 0;
 };
 
-/// The parts of the contract that a transport may leave out.
+/// The parts of the contract that a transport may leave out, depending on its device.
 struct transport_capabilities {
   /// `put` may read from, and `get` write to, any memory of the caller. Otherwise only to and from
   /// the local part of a window of the same transport.
@@ -117,7 +117,7 @@ concept direct_transport = transport<T> && detail::refinements_of<T>().peer_memo
 template <class T>
 concept partly_direct_transport = transport<T> && detail::refinements_of<T>().find_peer_memory;
 
-/// Whether ranks are made as threads or as processes.
+/// The form in which ranks are made.
 enum class rank_kind { threads, processes };
 
 /// A transport that `run` can make, and start the ranks for, from its type alone: `T{boot}` makes

@@ -101,7 +101,7 @@ class completions {
     for (const queue_pair& pair : broken.pairs())
       static_cast<void>(ibv_modify_qp(pair.get(), &state, IBV_QP_STATE));
   }
-  /// Whether any link is broken.
+  /// Returns whether any link is broken.
   [[nodiscard]] bool any_broken() const noexcept {
     return broken_.load(std::memory_order_relaxed) != 0;  // order: none; `link_failure` says which.
   }

@@ -28,7 +28,7 @@
 
 namespace peerbus::detail::rdma {
 
-/// What sending to one peer changes.
+/// Everything that sending to one peer changes.
 struct outgoing {
   std::unique_ptr<send_queue[]> queues;  ///< [queue pairs per peer]
   signal_names names;

@@ -46,7 +46,7 @@ class request_chain {
   void limit_pieces(std::size_t most) noexcept { pieces_limit_ = std::min(most, most_pieces); }
 
   [[nodiscard]] bool empty() const noexcept { return begin_ == end_; }
-  /// Whether nothing can be appended until `clear`.
+  /// Returns whether nothing can be appended until `clear`.
   [[nodiscard]] bool full() const noexcept { return end_ == most_requests; }
   [[nodiscard]] std::uint32_t count() const noexcept { return end_ - begin_; }
   /// Returns how many bytes all requests carry.

@@ -24,8 +24,8 @@
 
 namespace peerbus::detail::rdma {
 
-/// What a rank opens on its device before it knows any peer: completion queues, and registered
-/// memory that belongs to no window. Nothing of it changes afterwards.
+/// The objects that a rank opens on its device before it knows any peer: completion queues, and
+/// registered memory that belongs to no window. Nothing of it changes afterwards.
 class resources {
  public:
   static constexpr std::uint32_t most_inline_bytes = 48;

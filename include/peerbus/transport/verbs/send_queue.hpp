@@ -37,11 +37,11 @@ class send_queue {
   [[nodiscard]] request_chain& chain() noexcept { return chain_; }
   [[nodiscard]] const request_count& count() const noexcept { return *count_; }
 
-  /// Whether one more request may join the chain.
+  /// Returns whether one more request may join the chain.
   [[nodiscard]] bool has_room() const noexcept {
     return !chain_.full() && count_->in_flight() + chain_.count() < depth_;
   }
-  /// Whether all requests are posted and complete.
+  /// Returns whether all requests are posted and complete.
   [[nodiscard]] bool is_idle() const noexcept {
     return chain_.empty() && count_->completed_up_to(count_->posted());
   }
