@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-/// The part without transports: errors, time, ranks, bf16, signals and how they are waited for.
+/// The headers that need no transport: errors, deadlines, ranks, bf16, signals and wait policies.
 
 #include <peerbus/core/align.hpp>     // IWYU pragma: export
 #include <peerbus/core/bf16.hpp>      // IWYU pragma: export

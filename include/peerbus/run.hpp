@@ -13,11 +13,12 @@
 
 namespace peerbus {
 
-/// Starts `ranks` ranks on this host, as threads or processes, whichever `Transport` connects;
-/// each calls `body` with a communicator of all of them; threads call the same `body` at the same
-/// time. `body` returns an exit status or nothing. `options` are for processes.
-/// Returns: the worst exit status. What a rank throws is printed and counts as 1.
+/// Starts `ranks` ranks on this host and calls `body` in each with a communicator of all ranks. The
+/// ranks are threads or processes, depending on what `Transport` connects. `body` returns an exit
+/// status or nothing. `options` apply to processes only.
+/// Returns: the worst exit status. An exception that `body` throws is printed and counts as 1.
 /// Throws: `error` as `run_threads` or `run_local`.
+/// Threads: ranks that are threads call the same `body` object at the same time.
 template <runnable_transport Transport, class Body>
 [[nodiscard]] int run(std::size_t ranks, Body body, run_options options = {}) {
   auto with_communicator = [&body](bootstrap& boot) -> int {

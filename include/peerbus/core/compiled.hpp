@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-/// PEERBUS_COMPILED says where the bodies of functions that are no templates come from: from the
-/// library of the target peerbus::compiled, which alone defines it, or, without it, from the
-/// headers. It changes no type and no layout, so that translation units with and without it may
-/// meet in one program.
+/// PEERBUS_COMPILED selects where the bodies of non-template functions come from. If it is defined,
+/// they come from the library of the target peerbus::compiled. If not, they come from the headers.
+/// Only that target defines it. It changes no type and no layout, so that one program may contain
+/// translation units with and without it.
 #ifdef PEERBUS_COMPILED
 #define PEERBUS_INLINE
 #else
 #define PEERBUS_INLINE inline
 #endif
 
-/// PEERBUS_INLINE for the control path: optimised for size, as such functions run seldom, while
-/// every translation unit that uses them pays for their optimisation.
+/// PEERBUS_INLINE for functions of the control path. They are optimised for size, because they run
+/// seldom and every translation unit that uses them would pay for more optimisation.
 #define PEERBUS_CONTROL_PATH [[gnu::cold]] PEERBUS_INLINE

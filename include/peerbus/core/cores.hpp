@@ -9,12 +9,16 @@
 
 namespace peerbus {
 
-/// The numbers of the cores that this thread may run on, ascending. Empty if the kernel does not
-/// tell. A set of any size: cpu_set_t ends at 1024 cores, the kernel does not.
+/// Returns the numbers of the cores that this thread may run on, in ascending order. Empty if the
+/// kernel does not report them. Machines with more than the 1024 cores of a `cpu_set_t` are
+/// supported.
+/// Cost: an allocation and a system call, and more of both above 1024 cores.
 std::vector<std::uint32_t> usable_core_numbers();
 
-/// How many those are, at least 1. Reads the affinity mask, so a pinned thread sees one. A quota of
-/// processor time, as containers may have, is no core less and is not seen.
+/// Returns the number of cores that this thread may run on, at least 1. It counts the cores in the
+/// affinity mask, so that a pinned thread gets 1. It does not see a quota of processor time, which
+/// containers may have.
+/// Cost: as `usable_core_numbers`.
 std::size_t usable_cores();
 
 }  // namespace peerbus

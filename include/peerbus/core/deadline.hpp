@@ -5,24 +5,28 @@
 
 namespace peerbus {
 
-/// A point on the steady clock after which a blocking call gives up. A point, not a duration, so
-/// that a call made of several waits spends one budget. On Linux the steady clock is
-/// CLOCK_MONOTONIC, the clock that futexes take absolute times of.
+/// A point on the steady clock after which a blocking call gives up. It is a point and not a
+/// duration, so that a call that consists of several waits spends one budget. On Linux the steady
+/// clock is CLOCK_MONOTONIC, which futexes also use for absolute times.
 class deadline {
  public:
   using clock = std::chrono::steady_clock;
 
   constexpr explicit deadline(clock::time_point when) noexcept : when_{when} {}
 
-  /// Returns the point `span` from now. A span that ends beyond the clock's range means never.
+  /// Returns the point `span` from now. If that lies beyond the range of the clock, the deadline
+  /// never expires.
+  /// Cost: reads the clock once.
   [[nodiscard]] static deadline after(clock::duration span) noexcept {
-    const auto now = clock::now();
-    return deadline{span > clock::time_point::max() - now ? clock::time_point::max() : now + span};
+    const auto current_time = clock::now();
+    return deadline{span > clock::time_point::max() - current_time ? clock::time_point::max()
+                                                                   : current_time + span};
   }
   template <class Rep, class Period>
   [[nodiscard]] static deadline after(std::chrono::duration<Rep, Period> span) noexcept {
     return after(saturated(span));
   }
+  /// Returns a deadline that never expires.
   [[nodiscard]] static constexpr deadline never() noexcept {
     return deadline{clock::time_point::max()};
   }
@@ -39,14 +43,16 @@ class deadline {
     return std::chrono::duration_cast<clock::duration>(wide);
   }
 
+  /// Returns whether the deadline has passed. Reads the clock unless the deadline never expires.
   [[nodiscard]] bool expired() const noexcept {
     return when_ != clock::time_point::max() && clock::now() >= when_;
   }
-  /// Time left, never negative.
+  /// Returns the time that is left, never negative. Reads the clock unless the deadline never
+  /// expires.
   [[nodiscard]] clock::duration remaining() const noexcept {
     if (when_ == clock::time_point::max()) return clock::duration::max();
-    const auto now = clock::now();
-    return when_ > now ? when_ - now : clock::duration::zero();
+    const auto current_time = clock::now();
+    return when_ > current_time ? when_ - current_time : clock::duration::zero();
   }
   [[nodiscard]] constexpr clock::time_point when() const noexcept { return when_; }
 

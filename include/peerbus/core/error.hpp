@@ -10,23 +10,25 @@
 
 namespace peerbus {
 
-/// What a data-path call returns, and what an `error` carries. The numbers cross process
-/// boundaries (a refusing rank tells its peers why), so they are fixed.
+/// The result of a data-path call, and the reason that an `error` carries. The numbers never
+/// change, because processes exchange them: a rank that refuses its input sends the reason to its
+/// peers.
 enum class errc : std::uint32_t {
   ok = 0,
   invalid_argument = 1,  ///< a value outside what the function accepts
   out_of_range = 2,      ///< bytes outside a window, a rank outside the group
   mismatch = 3,          ///< ranks were configured differently
-  out_of_memory = 4,     ///< the memory asked for is not there
+  out_of_memory = 4,     ///< the requested memory is not available
   timed_out = 5,         ///< the deadline passed first
-  peer_dead = 6,         ///< a peer died or left before it did its part
+  peer_dead = 6,         ///< a peer died or left before it had done its part
   poisoned = 7,          ///< an earlier failure left the ranks out of step; build a new one
   refused = 8,           ///< another rank refused its input, so the operation did not happen
   unsupported = 9,       ///< this transport or machine cannot do it
-  system = 10,           ///< the operating system said no; the text has its reason
+  system = 10,           ///< a system call failed; the text has the reason
   unreachable = 11,      ///< the connection to a peer broke, though the peer may be alive
 };
 
+/// Returns the meaning of `code` in a few words, for messages.
 constexpr std::string_view to_string(errc code) noexcept {
   switch (code) {
     case errc::ok: return "ok";
@@ -45,14 +47,16 @@ constexpr std::string_view to_string(errc code) noexcept {
   return "unknown error code";
 }
 
-/// The one exception type of the control path. `what()` says what was given and what was
-/// expected; `code()` is for programs.
+/// The only exception type of the control path. `what()` states the given and the expected values,
+/// for people. `code()` is for programs.
 class error : public std::runtime_error {
  public:
+  /// Makes an error whose `what()` is "peerbus: ", then `text`, then the code in brackets.
   error(errc code, std::string_view text);
 
   [[nodiscard]] errc code() const noexcept { return code_; }
-  /// `what()` without the library's name and the code: for errors that quote this one.
+  /// Returns `what()` without the library's name and the code, for errors that quote this one.
+  /// Valid as long as the error.
   [[nodiscard]] std::string_view text() const noexcept;
 
  private:
@@ -60,8 +64,9 @@ class error : public std::runtime_error {
   std::size_t text_bytes_;
 };
 
-/// Turns the code of a data-path call into an `error` that says what was being done.
-/// Throws: `error` with `code` unless it is `errc::ok`.
+/// Throws an `error` with `code` unless it is `errc::ok`. `doing` names the activity that failed,
+/// such as "sending the letter".
+/// Throws: `error` with `code`.
 inline void check(errc code, std::string_view doing) {
   if (code != errc::ok) throw error{code, doing};
 }

@@ -10,8 +10,9 @@ namespace peerbus::detail {
 template <class Signature>
 class function_ref;
 
-/// A reference to a callable whose type is forgotten, so that who takes it is compiled once. It is
-/// valid as long as the callable.
+/// A reference to a callable of any type that `Signature` fits, so that a function which takes it
+/// is compiled only once. It does not own the callable, which must outlive it.
+/// Cost: a call goes through a pointer. No allocation.
 template <class Result, class... Args>
 class function_ref<Result(Args...)> {
  public:

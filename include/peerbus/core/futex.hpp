@@ -12,11 +12,13 @@ namespace peerbus::detail {
 static_assert(sizeof(std::atomic<std::uint32_t>) == 4 &&
               std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// Sleeps while `word` holds `expected`, until woken or `until`. May return at any time without a
-/// reason: callers look again. Not FUTEX_PRIVATE: the word may lie in memory shared by processes.
+/// Sleeps while `word` holds `expected`, until a wake-up or until the deadline. It may return at
+/// any time without a reason, so that callers check their condition again. It does not use
+/// FUTEX_PRIVATE, because processes may share the memory of the word.
+/// Cost: one system call.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, deadline until) noexcept;
 
-/// Wakes everybody who sleeps on `word`, in whichever process.
+/// Wakes every thread that sleeps on `word`, in all processes. Cost: one system call.
 void futex_wake_all(std::atomic<std::uint32_t>& word) noexcept;
 
 }  // namespace peerbus::detail

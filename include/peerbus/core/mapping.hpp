@@ -8,10 +8,13 @@
 
 namespace peerbus {
 
+/// The size of the huge pages that large mappings ask for.
 inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
-/// Owns a range of mapped memory. Large mappings begin at a huge-page boundary and ask for huge
-/// pages; whether the kernel gives them changes speed only. Sizes are rounded up to whole pages.
+/// Owns a range of mapped memory, which it unmaps when it is destroyed. A mapping of at least
+/// `huge_page_bytes` begins at a huge-page boundary and asks for huge pages. Whether the kernel
+/// grants them affects speed only. `size()` is rounded up to whole huge pages for such a mapping,
+/// and to whole pages for a smaller one.
 class mapping {
  public:
   mapping() = default;
@@ -26,12 +29,13 @@ class mapping {
   mapping& operator=(const mapping&) = delete;
   ~mapping();
 
-  /// Zeroed memory of this process. Pages are taken at first touch.
+  /// Maps zeroed memory of this process. The kernel commits its pages at the first touch.
   /// Throws: `error` out_of_memory.
   [[nodiscard]] static mapping anonymous(std::size_t bytes);
 
-  /// The first `bytes` of the file `fd`, shared with whoever else maps it; `fd` may be closed
-  /// afterwards.
+  /// Maps the first `bytes` of the file `fd`, shared with every other process that maps it. The
+  /// caller may close `fd` afterwards. Pages beyond the end of the file must not be touched: they
+  /// raise SIGBUS.
   /// Throws: `error` out_of_memory.
   [[nodiscard]] static mapping shared_file(int fd, std::size_t bytes);
 

@@ -8,9 +8,10 @@
 
 namespace peerbus {
 
-/// A file of `bytes` zero bytes that has no name and lies in memory, gone with the last process
-/// that holds or maps it. Its size is sealed: no other holder can shorten it, which would kill
-/// readers. Throws: `error` out_of_memory, system.
+/// Makes a file of `bytes` zero bytes that lies in memory and has no path. It disappears with the
+/// last process that holds or maps it. `name` appears in /proc for debugging only. The size is
+/// sealed, because a process that shortens the file would kill the processes that read it.
+/// Throws: `error` out_of_memory, system.
 unique_fd make_memory_file(const char* name, std::size_t bytes);
 
 }  // namespace peerbus

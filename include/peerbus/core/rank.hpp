@@ -8,20 +8,21 @@
 
 namespace peerbus {
 
-/// One member of a communicator, numbered from 0. A type of its own, so that a rank cannot be
-/// passed where a count or an offset is meant.
+/// A member of a communicator, numbered from 0. It is a distinct type, so that a rank cannot be
+/// passed where a count or an offset is expected.
 class rank_id {
  public:
   constexpr rank_id() = default;
+  /// Makes the rank with number `index`, which must be below 2^32.
   constexpr explicit rank_id(std::size_t index) noexcept
       : index_{static_cast<std::uint32_t>(index)} {}
 
-  /// Position in arrays with one element per rank.
+  /// Returns the rank's position in arrays with one element per rank.
   [[nodiscard]] constexpr std::size_t index() const noexcept { return index_; }
 
   friend constexpr auto operator<=>(rank_id, rank_id) = default;
 
-  /// "rank 3", for messages.
+  /// Appends "rank 3", for messages.
   friend void append_text(std::string& out, rank_id rank) {
     out += "rank ";
     out += std::to_string(rank.index_);
@@ -31,7 +32,7 @@ class rank_id {
   std::uint32_t index_ = 0;
 };
 
-/// All ranks of a group of `size`, as a range for loops: `for (rank_id peer : all_ranks{n})`.
+/// A range over the ranks of a group of `size`, for loops: `for (rank_id peer : all_ranks{n})`.
 class all_ranks {
  public:
   constexpr explicit all_ranks(std::size_t size) noexcept : size_{size} {}

@@ -15,45 +15,49 @@
 
 namespace peerbus {
 
-/// Number of a signal within a window; a type of its own, so that it cannot be mistaken for the
-/// value or an offset.
+/// The number of a signal within a window. It is a distinct type, so that a signal cannot be passed
+/// where a value or an offset is expected.
 enum class signal_id : std::uint32_t {};
 
+/// Returns the signal's position in arrays with one element per signal.
 constexpr std::size_t index(signal_id id) noexcept { return static_cast<std::size_t>(id); }
 
-/// A 64-bit epoch that one rank raises and the owner of the memory waits for, alone in its cache
-/// line; in the next one, the note of a waiter that it is about to sleep. Zero at first, never
-/// lowered, never cleared. All-zero bytes are a valid signal, and it holds no pointer, so it may
-/// lie in memory that several processes map.
+/// A 64-bit epoch that one rank raises and the owner of the memory waits for. It starts at zero and
+/// is never lowered or cleared. It fills two cache lines: the value is alone in the first, and the
+/// second holds the state that waiters and raisers use for parking. All-zero bytes are a valid
+/// signal and it holds no pointer, so that it may lie in memory that several processes map.
 ///
 /// Threads: one raiser at a time, any number of waiters.
 ///
-/// Parking loses no wake-up. A waiter announces itself in `parked_` and then reads `value_`; a
-/// raiser writes `value_` and then reads `parked_`; both have sequentially consistent order in
-/// between, so at least one of them sees the other. Bit 0 of `parked_` says that somebody has
-/// announced himself, the rest counts wake-ups. The raiser moves `parked_` on before it wakes, and
-/// a waiter sleeps only while it is what it was at the announcement, so a wake-up that comes before
-/// the sleep is not lost either, not even if another waiter sets the bit again meanwhile.
-/// tests/core/signal_model_test.cpp checks all interleavings.
+/// Parking loses no wake-up. A waiter sets bit 0 of `parked_` to announce that it is about to
+/// sleep, and then reads `value_`. A raiser writes `value_` and then reads `parked_`. Both put a
+/// sequentially consistent operation between the two steps, so that at least one of them sees the
+/// write of the other. The other bits of `parked_` count wake-ups. A raiser increments the count
+/// before it wakes the sleepers, and a waiter only falls asleep while `parked_` is unchanged since
+/// its announcement. A wake-up that comes before the sleep is therefore not lost either, even if
+/// another waiter has set bit 0 again meanwhile. tests/core/signal_model_test.cpp checks all
+/// interleavings.
 class alignas(cache_line_bytes) signal_word {
  public:
-  /// The greatest value raised so far.
-  /// order: acquire; pairs with the release in `raise`: whoever sees the value sees everything
-  /// that the raiser wrote before.
+  /// Returns the greatest value raised so far.
+  /// order: acquire; pairs with the release in `set`. A thread that sees a value also sees
+  /// everything that the raiser wrote before it raised that value.
   [[nodiscard]] std::uint64_t value() const noexcept {
     return value_.load(std::memory_order_acquire);
   }
 
-  /// Makes the word `value`, which is not below its present one, after all earlier writes of this
-  /// thread are visible, and wakes a parked waiter. One system call if one is parked, else none.
+  /// Makes the word `value`, which must not be below its present one, and wakes parked waiters. All
+  /// earlier writes of this thread are visible to a waiter that sees `value`.
+  /// Cost: one system call if a waiter is parked, otherwise none.
   void raise(std::uint64_t value) noexcept {
     set(value);
     fence();
     wake_parked();
   }
 
-  /// Raises `count` words, `word_of(i)`, to one value. One fence serves all, so that their cache
-  /// lines are fetched at the same time rather than one after the other.
+  /// Raises `count` words, `word_of(i)`, to the same value. A single fence serves all words, so
+  /// that their cache lines are fetched concurrently and not one after the other.
+  /// Cost: one system call for each word that has a parked waiter.
   template <class WordOf>
   static void raise_each(std::size_t count, WordOf&& word_of, std::uint64_t value) noexcept {
     for (std::size_t i = 0; i < count; ++i) word_of(i).set(value);
@@ -61,11 +65,13 @@ class alignas(cache_line_bytes) signal_word {
     for (std::size_t i = 0; i < count; ++i) word_of(i).wake_parked();
   }
 
-  /// Returns once the word is at least `target`. `health` is asked every `check_interval` while
-  /// nothing arrives, and once more at the deadline. It ends the wait with its code unless it says
-  /// `errc::ok`. A caller that waits again and again, each time for less than `check_interval`,
-  /// therefore learns of a dead peer too. `value` looks without asking.
-  /// Returns: ok, timed_out, or what `health` said.
+  /// Returns once the word is at least `target`. While it is not, `health` is called every
+  /// `check_interval`, and once more at the deadline. If it returns another code than `errc::ok`,
+  /// the wait ends with that code. The call at the deadline means that a caller which waits
+  /// repeatedly, each time for less than `check_interval`, also learns of a dead peer. `value`
+  /// reads the word without calling `health`.
+  /// Returns: ok, timed_out, or the code of `health`.
+  /// Cost: no system call while the thresholds `tight` and `paused` last.
   template <std::invocable Health>
   [[nodiscard]] errc wait_at_least(std::uint64_t target, deadline until,
                                    const wait_thresholds& thresholds, Health&& health) noexcept {
@@ -80,25 +86,30 @@ class alignas(cache_line_bytes) signal_word {
 
  private:
   void set(std::uint64_t value) noexcept {
-    // A plain store and a fence after it, rather than one exchange: the store's request for the
-    // cache line then overlaps with those of the payload before it.
-    value_.store(value, std::memory_order_release);  // order: pairs with the acquire in `value`.
+    // With a plain store and a fence, the request for the cache line overlaps with those of the
+    // payload's stores. A single exchange would wait for them.
+    // order: release; pairs with the acquire in `value`.
+    value_.store(value, std::memory_order_release);
   }
 
   static void fence() noexcept {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpragmas"
-#pragma GCC diagnostic ignored "-Wtsan"  // Fences only order `parked_`, which TSan need not see.
+#pragma GCC diagnostic ignored "-Wtsan"  // The fence orders `parked_` only; TSan may ignore it.
 #endif
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // order: pairs with the one in `park`.
+    // order: seq_cst, between the store of `value_` and the load of `parked_`; pairs with the
+    // seq_cst operations in `park`.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop
 #endif
   }
 
-  /// After a `fence` that follows the write of the value.
+  /// Wakes the waiters that have announced themselves. Requires a `fence` after the write of the
+  /// value.
   void wake_parked() noexcept {
+    // order: relaxed; `fence` orders it after the store of `value_`.
     const std::uint32_t seen = parked_.load(std::memory_order_relaxed);
     if ((seen & 1U) != 0) wake_sleepers(seen);
   }
@@ -110,7 +121,8 @@ class alignas(cache_line_bytes) signal_word {
                    detail::function_ref<errc()> health) noexcept;
 
   std::atomic<std::uint64_t> value_{0};
-  // On a line of its own: the raiser reads it just when the waiter pulls over the line of `value_`.
+  // On its own cache line, because the raiser reads it while the waiter fetches the line of
+  // `value_`.
   alignas(cache_line_bytes) std::atomic<std::uint32_t> parked_{0};
 };
 

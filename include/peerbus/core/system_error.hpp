@@ -9,11 +9,11 @@
 
 namespace peerbus::detail {
 
-/// What errno `number` means. Unlike strerror it may be called by several threads.
+/// Returns the meaning of errno `number`. Several threads may call it at once, unlike strerror.
 std::string describe_errno(int number);
 
-/// An `error` for a system call that said no, with its reason and, where people can do something
-/// about it, what.
+/// Makes an `error` for a system call that failed while `doing` something. Its text has the reason
+/// and, if a user can remedy it, a hint.
 error system_failure(std::string_view doing, int number);
 
 }  // namespace peerbus::detail

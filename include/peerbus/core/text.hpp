@@ -10,8 +10,8 @@
 
 namespace peerbus::detail {
 
-/// One argument of `concat`: text, a number, or an object of a type with a friend
-/// `append_text(std::string&, const T&)`. It refers to what it was made of.
+/// An argument of `concat`: text, a number, or an object whose type has a friend
+/// `append_text(std::string&, const T&)`. It refers to the argument, which must outlive it.
 struct text_part {
   enum class kind { text, natural, integer, real, object };
 
@@ -28,7 +28,7 @@ struct text_part {
   explicit(false) text_part(std::string_view value) noexcept : what{kind::text}, text{value} {}
   explicit(false) text_part(const char* value) noexcept : what{kind::text}, text{value} {}
   explicit(false) text_part(const std::string& value) noexcept : what{kind::text}, text{value} {}
-  // Overloads rather than a template, which would cost every caller more time to compile.
+  // These are overloads because a template would take longer to compile for every caller.
   explicit(false) text_part(unsigned value) noexcept : what{kind::natural}, natural{value} {}
   explicit(false) text_part(unsigned long value) noexcept : what{kind::natural}, natural{value} {}
   explicit(false) text_part(unsigned long long value) noexcept
@@ -40,15 +40,15 @@ struct text_part {
   template <class T>
     requires std::is_class_v<T>
   explicit(false) text_part(const T& value) noexcept
-      : what{kind::object}, object{&value}, append{[](std::string& out, const void* it) {
-          append_text(out, *static_cast<const T*>(it));
+      : what{kind::object}, object{&value}, append{[](std::string& out, const void* erased) {
+          append_text(out, *static_cast<const T*>(erased));
         }} {}
 };
 
 /// Joins `count` parts into one string.
 std::string join(const text_part* parts, std::size_t count);
 
-/// Joins its arguments into one string. Control path only: it allocates.
+/// Joins its arguments into one string. It allocates, so that only the control path may call it.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   if constexpr (sizeof...(parts) == 0) {

@@ -7,7 +7,7 @@
 
 namespace peerbus {
 
-/// Owns a file descriptor. Empty (-1) by default.
+/// Owns a file descriptor, which it closes when it is destroyed. Empty (-1) by default.
 class unique_fd {
  public:
   unique_fd() = default;
@@ -23,6 +23,7 @@ class unique_fd {
 
   [[nodiscard]] int get() const noexcept { return fd_; }
   [[nodiscard]] explicit operator bool() const noexcept { return fd_ >= 0; }
+  /// Closes the descriptor, if there is one, and takes over `fd`.
   void reset(int fd = -1) noexcept {
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;

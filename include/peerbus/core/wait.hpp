@@ -13,14 +13,14 @@ inline void pause_core() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");  // Longer than `yield`, which most cores treat as a no-op.
+  asm volatile("isb" ::: "memory");  // Pauses, unlike `yield`, which is a no-op on most cores.
 #endif
 }
 
-/// How long a waiter looks at its word before it asks the kernel for help. The three phases, in
-/// order: `tight` loads back to back (lowest latency), `paused` loads with a pause between them,
-/// `yields` loads with a sched_yield between them; then the waiter parks on a futex and wakes at
-/// least every `check_interval` to look after its peers' health.
+/// Limits for the phases of a wait. In this order, a waiter does `tight` loads of its word back to
+/// back (for the lowest latency), `paused` loads with a pause between them, and `yields` loads with
+/// a sched_yield between them. Then it parks on a futex and wakes at least every `check_interval`
+/// to check the health of its peers.
 struct wait_thresholds {
   std::uint32_t tight;
   std::uint32_t paused;
@@ -28,7 +28,8 @@ struct wait_thresholds {
   std::chrono::nanoseconds check_interval;
 };
 
-/// A wait policy says, for a group of ranks on this host, which thresholds to use.
+/// A policy that chooses the thresholds for a host. `ranks_here` ranks of the group run on it, and
+/// `cores` cores are available to all of them together.
 template <class P>
 concept wait_policy = std::default_initializable<P> && std::copyable<P> &&
                       requires(const P policy, std::size_t ranks_here, std::size_t cores) {
@@ -37,8 +38,9 @@ concept wait_policy = std::default_initializable<P> && std::copyable<P> &&
                         } noexcept -> std::same_as<wait_thresholds>;
                       };
 
-/// Spins only while every rank can have a core of its own; otherwise a spinning rank holds the
-/// very core that its peer needs, so it yields a few times (about 1 us each) and parks.
+/// Spins for long only if every rank can have its own core. Otherwise a spinning rank would hold
+/// the core that its peer needs, so that a waiter loads its word a few times, yields a few times
+/// (about 1 us each) and parks.
 struct adaptive_wait {
   [[nodiscard]] constexpr wait_thresholds thresholds(std::size_t ranks_here,
                                                      std::size_t cores) const noexcept {

@@ -29,7 +29,7 @@ PEERBUS_INLINE void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t e
         std::chrono::duration_cast<std::chrono::nanoseconds>(since_boot - seconds).count());
     timeout = &when;
   }
-  // WAIT_BITSET is the form that takes an absolute CLOCK_MONOTONIC time.
+  // FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC time; FUTEX_WAIT takes a relative one.
   ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, expected, timeout, nullptr,
             FUTEX_BITSET_MATCH_ANY);
 }

@@ -45,7 +45,8 @@ PEERBUS_CONTROL_PATH mapping mapping::shared_file(int fd, std::size_t bytes) {
 PEERBUS_CONTROL_PATH mapping mapping::map(std::size_t wanted, int flags, int fd) {
   const bool large = wanted >= huge_page_bytes;
   const std::size_t bytes = align_up(wanted, large ? huge_page_bytes : detail::page_bytes());
-  // Reserving more than needed leaves room to start at a boundary; the surplus is given back.
+  // Reserves more than needed, so that the mapping can start at a boundary. The surplus is unmapped
+  // below.
   const std::size_t slack = large ? huge_page_bytes : 0;
   void* reserved =
       ::mmap(nullptr, bytes + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

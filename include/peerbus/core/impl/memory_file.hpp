@@ -19,7 +19,7 @@
 namespace peerbus {
 
 PEERBUS_CONTROL_PATH unique_fd make_memory_file(const char* name, std::size_t bytes) {
-  // Beyond this limit the kernel would answer with a signal.
+  // Sizing a file beyond this limit would raise SIGXFSZ.
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       bytes > limit.rlim_cur)

@@ -17,14 +17,16 @@
 namespace peerbus {
 
 PEERBUS_INLINE void signal_word::wake_sleepers(std::uint32_t seen) noexcept {
-  // One more wake-up, nobody announced. Whoever announces himself in between does not sleep, as
-  // this changes the word. order: the futex call below is a full barrier.
+  // Counts the wake-up and clears bit 0. A waiter that has announced itself since the load does not
+  // fall asleep, because this store changes the word that the waiter compares.
+  // order: relaxed; the futex call below is a full barrier.
   parked_.store(seen + 1, std::memory_order_relaxed);
   detail::futex_wake_all(parked_);
 }
 
 PEERBUS_INLINE void signal_word::park(std::uint64_t target, deadline until) noexcept {
-  // order: seq_cst, so that the load of `value_` cannot move before it; pairs with `fence`.
+  // order: seq_cst for both, so that the load of `value_` cannot move before the announcement; they
+  // pair with `fence`.
   const std::uint32_t announced = parked_.fetch_or(1, std::memory_order_seq_cst) | 1U;
   if (value_.load(std::memory_order_seq_cst) >= target) return;
   detail::futex_wait(parked_, announced, until);

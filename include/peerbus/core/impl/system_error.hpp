@@ -14,7 +14,7 @@
 
 namespace peerbus::detail {
 
-/// strerror_r comes in two kinds: glibc's returns the text, POSIX's fills the buffer.
+/// Returns the text of either kind of strerror_r: glibc's returns it, POSIX's fills the buffer.
 PEERBUS_CONTROL_PATH const char* strerror_text(const char* text, const char*) noexcept {
   return text;
 }
