@@ -11,10 +11,11 @@
 
 namespace peerbus::codec {
 
-/// Satisfies `token_codec` and nothing more: whatever compiles with it asks no more of a codec than
-/// the concept says. It has no default constructor, assignment or comparison; use `make()`.
+/// A codec that satisfies `token_codec` and nothing more. Code that compiles with it asks no more
+/// of a codec than the concept states. It has no default constructor, assignment or comparison; use
+/// `make()`.
 ///
-/// It works: the row is the token, and the one scale is the number of its elements.
+/// Its row is the token itself, and its only scale is the number of elements of the token.
 class archetype {
  public:
   class element {

@@ -11,8 +11,10 @@
 
 namespace peerbus::codec {
 
-/// Tokens that the caller has quantised to E4M3: rows are their codes, unchanged. Whatever scales
-/// belong to them travel as an attachment; `decode` knows none and gives the values of the codes.
+/// A codec for tokens that the caller has already quantised to E4M3: a row holds their codes
+/// unchanged. If scales belong to the tokens, they travel as an attachment. `decode` does not know
+/// them and returns the values of the codes.
+/// Cost: `encode` copies the row once.
 class fp8_e4m3_as_given {
  public:
   using token = fp8_e4m3;
@@ -28,7 +30,7 @@ class fp8_e4m3_as_given {
 
   void encode(std::span<const token> codes, std::span<std::byte> row,
               std::span<std::byte>) const noexcept {
-    // memcpy takes no null pointer, which an empty span may hold.
+    // An empty span may hold a null pointer, which memcpy does not accept.
     if (!codes.empty()) std::memcpy(row.data(), codes.data(), codes.size_bytes());
   }
 

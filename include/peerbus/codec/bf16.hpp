@@ -12,7 +12,9 @@
 
 namespace peerbus::codec {
 
-/// The token's own bytes: 2 * hidden bytes, no scales, exact in both directions.
+/// A codec that sends the bytes of the token unchanged: 2 * hidden bytes, without scales, exact in
+/// both directions.
+/// Cost: `encode` copies the row once.
 class bf16 {
  public:
   using element = ::peerbus::bf16;
@@ -27,12 +29,13 @@ class bf16 {
 
   bf16() noexcept = default;
 
-  /// With other kernels than the best ones; `kernels` must outlive the codec and its copies.
+  /// Makes a codec that uses `kernels` instead of the fastest ones. `kernels` must outlive the
+  /// codec and its copies.
   explicit bf16(const kernel::kernel_set& kernels) noexcept : kernels_{&kernels} {}
 
   void encode(std::span<const element> token, std::span<std::byte> row,
               std::span<std::byte>) const noexcept {
-    // memcpy takes no null pointer, which an empty span may hold.
+    // An empty span may hold a null pointer, which memcpy does not accept.
     if (!token.empty()) std::memcpy(row.data(), token.data(), token.size_bytes());
   }
 

@@ -19,9 +19,10 @@
 
 namespace peerbus::codec {
 
-/// One byte of E4M3 per channel, and one scale for each 128 channels: the format of DeepEP's fp8
-/// dispatch, with `f32_scales` as by default, with `rounded_f32_scales` as with `round_scale`, with
-/// `ue8m0_scales` as with `round_scale` and `use_ue8m0`. Scales lie in the order of their groups.
+/// A codec with one byte of E4M3 per channel and one scale for each 128 channels: the format of
+/// DeepEP's fp8 dispatch. `f32_scales` gives its default format, `rounded_f32_scales` the format of
+/// `round_scale`, and `ue8m0_scales` the format of `round_scale` with `use_ue8m0`. Scales lie in
+/// the order of their groups.
 ///
 /// With a the largest magnitude of a group, but at least 1e-4, all arithmetic in f32:
 ///
@@ -31,12 +32,15 @@ namespace peerbus::codec {
 /// | finite, the other two    | 2^ceil(log2(a * (1 / 448))) | e4m3(x / s)                   |
 /// | has a NaN or an infinity | NaN                         | 0x7f, or 0xff if x has a sign |
 ///
-/// A value is its code times s. The scale is that of DeepEP's kernels; its Python helper divides
-/// by 448, which may differ in the last bit. |x - decoded x| <= max(|x| / 16, s / 1024), but for
-/// the rounding of f32: 2^-21 of x. With rounded scales, magnitudes from 2^128 - 2^123 on decode to
-/// infinity.
+/// A value is its code times s. The scale is that of DeepEP's kernels; DeepEP's Python helper
+/// divides by 448, which may give another last bit. |x - decoded x| <= max(|x| / 16, s / 1024),
+/// except for the rounding of f32: 2^-21 of x. With rounded scales, magnitudes of at least 2^128 -
+/// 2^123 decode to infinity.
 ///
 /// `hidden` is a multiple of 128.
+///
+/// Cost: `encode` reads the token twice, the second time from the first-level cache, and writes
+/// each copy once.
 template <class Scales>
 class fp8_e4m3_per_128 {
  public:
@@ -54,7 +58,8 @@ class fp8_e4m3_per_128 {
 
   fp8_e4m3_per_128() noexcept = default;
 
-  /// With other kernels than the best ones; `kernels` must outlive the codec and its copies.
+  /// Makes a codec that uses `kernels` instead of the fastest ones. `kernels` must outlive the
+  /// codec and its copies.
   explicit fp8_e4m3_per_128(const kernel::kernel_set& kernels) noexcept : kernels_{&kernels} {}
 
   void encode(std::span<const ::peerbus::bf16> token, std::span<std::byte> row,
@@ -103,9 +108,10 @@ class fp8_e4m3_per_128 {
   }
 
  private:
-  /// Groups from their magnitudes to their codes before the next: 4 KiB of the token, which are
-  /// still in the first-level cache when they are read again. A multiple of 4, so that the scales
-  /// of each batch begin where those of the one before end.
+  /// The number of groups that are taken from their magnitudes to their codes before the next
+  /// groups are begun: 4 KiB of the token, which are still in the first-level cache when they are
+  /// read again. It is a multiple of 4, so that the scales of each batch begin where the scales of
+  /// the batch before end.
   static constexpr std::size_t batch = 16;
 
   static constexpr std::uint16_t infinity_bits = 0x7f80;
@@ -118,14 +124,16 @@ class fp8_e4m3_per_128 {
     return std::min(columns / hidden_multiple, scales.size() / sizeof(typename Scales::stored));
   }
 
-  /// Begins to load the batch at `column`, if there is one: while the codes of one are computed,
-  /// the hardware prefetcher would stand still.
+  /// Begins to load the batch at `column`, if there is one. Otherwise nothing would be loaded
+  /// while the codes of the batch before are computed, because the hardware prefetcher stops then.
   static void fetch(std::span<const ::peerbus::bf16> token, std::size_t column) noexcept {
     constexpr std::size_t line = cache_line_bytes / sizeof(::peerbus::bf16);
     const std::size_t end = std::min(token.size(), column + batch * hidden_multiple);
     for (; column < end; column += line) __builtin_prefetch(token.data() + column);
   }
 
+  /// Returns the factors of a group whose largest magnitude has the representation
+  /// `magnitude_bits`.
   [[nodiscard]] static detail::group_scale scale_of(std::uint16_t magnitude_bits) noexcept {
     if (magnitude_bits >= infinity_bits) return detail::no_scale;
     const auto magnitude = static_cast<float>(::peerbus::bf16::from_bits(magnitude_bits));

@@ -14,36 +14,40 @@ namespace peerbus::codec {
 
 namespace detail {
 
-/// For one group: what its values are multiplied by to give codes, and its codes to give values.
+/// The factors of a group: its values times `to_codes` give codes, and its codes times `to_values`
+/// give values.
 struct group_scale {
   float to_codes;
   float to_values;
 };
 
+/// The factors of a group that has a NaN or an infinity.
 inline constexpr group_scale no_scale{std::numeric_limits<float>::quiet_NaN(),
                                       std::numeric_limits<float>::quiet_NaN()};
 
-/// Below this a group is scaled as if this were its largest magnitude.
+/// The smallest magnitude that a scale is computed from. A group with only smaller magnitudes gets
+/// the scale of this one.
 inline constexpr float smallest_magnitude = 1e-4F;
 
-/// 1 / 448, the way the largest magnitude becomes a scale. Dividing by 448 instead gives another
-/// last bit for some magnitudes.
+/// The factor that turns the largest magnitude of a group into its scale. Dividing by 448 instead
+/// would give another last bit for some magnitudes.
 inline constexpr float per_largest_code = 1.0F / 448.0F;
 
 }  // namespace detail
 
-/// One f32 a group: the largest magnitude times 1 / 448.
+/// Scales of one f32 per group: the largest magnitude times 1 / 448.
 struct f32_scales {
   static constexpr std::string_view codec_name = "fp8_e4m3_per_128_f32";
 
-  /// As it lies among the scales of a row.
+  /// The type of a scale in the scales of a row.
   using stored = float;
 
   [[nodiscard]] static constexpr std::size_t bytes(std::size_t groups) noexcept {
     return groups * sizeof(stored);
   }
 
-  /// `magnitude` is finite and at least `smallest_magnitude`.
+  /// Returns the factors of a group whose largest magnitude is `magnitude`, which is finite and at
+  /// least `smallest_magnitude`.
   [[nodiscard]] static constexpr detail::group_scale of(float magnitude) noexcept {
     return {448.0F / magnitude, magnitude * detail::per_largest_code};
   }
@@ -54,19 +58,20 @@ struct f32_scales {
 
 namespace detail {
 
-/// The exponent, biased by 127, of the smallest power of two that is no less than the scale which
-/// `f32_scales` would send.
+/// Returns the exponent, biased by 127, of the smallest power of two that is not below the scale of
+/// `f32_scales`.
 [[nodiscard]] constexpr std::uint32_t rounded_exponent(float magnitude) noexcept {
   const auto exact = std::bit_cast<std::uint32_t>(magnitude * per_largest_code);
   return (exact + 0x007f'ffffU) >> 23;
 }
+/// Returns the factors for a scale of 2^(exponent - 127).
 [[nodiscard]] constexpr group_scale power_of_two(std::uint32_t exponent) noexcept {
   return {std::bit_cast<float>((254U - exponent) << 23), std::bit_cast<float>(exponent << 23)};
 }
 
 }  // namespace detail
 
-/// One f32 a group, rounded up to a power of two.
+/// Scales of one f32 per group, rounded up to a power of two.
 struct rounded_f32_scales : f32_scales {
   static constexpr std::string_view codec_name = "fp8_e4m3_per_128_rounded_f32";
 
@@ -75,8 +80,9 @@ struct rounded_f32_scales : f32_scales {
   }
 };
 
-/// One byte a group, UE8M0: the biased exponent of what `rounded_f32_scales` would send; 255 is
-/// NaN. Four bytes fill a word, the first group in its lowest byte, and zero bytes the last word.
+/// Scales of one byte per group in the UE8M0 format: the biased exponent of the scale of
+/// `rounded_f32_scales`. The byte 255 is NaN. Four bytes form a word, with the first group in its
+/// lowest byte. Zero bytes fill the last word.
 struct ue8m0_scales {
   static constexpr std::string_view codec_name = "fp8_e4m3_per_128_ue8m0";
 

@@ -16,9 +16,9 @@
 
 namespace peerbus::codec {
 
-/// One signed byte per element and one f32 scale per token: the per-token dynamic int8 of the
-/// Ascend dispatch operator (quantisation mode 2), where scale = rowmax / 127, and a value is
-/// its code times the scale.
+/// A codec with one signed byte per element and one f32 scale per token: the per-token dynamic int8
+/// of the Ascend dispatch operator (quantisation mode 2). There scale = rowmax / 127, and a value
+/// is its code times the scale.
 ///
 /// With m the largest magnitude of the token, all arithmetic in f32:
 ///
@@ -28,12 +28,14 @@ namespace peerbus::codec {
 /// | all zero, or empty       | 0         | 0                                                 |
 /// | has a NaN or an infinity | quiet NaN | 0, so that every value decodes to NaN             |
 ///
-/// -128 is never used. |x - decoded x| <= scale / 2 but for the rounding of f32: 2^-21 of m, and
-/// 2^-142 where m is so small that the scale is denormal. Where 127 / m would overflow
-/// (taken as m < 2^-121), the token is first multiplied by 2^64, which is exact, so such tokens are
-/// as precise as others.
+/// The code -128 is never used. |x - decoded x| <= scale / 2, except for the rounding of f32: 2^-21
+/// of m, and 2^-142 if m is so small that the scale is denormal. If 127 / m would overflow (taken
+/// as m < 2^-121), the token is first multiplied by 2^64. That is exact, so that such tokens are as
+/// precise as others.
 ///
 /// The operator stores 1 / (127 / m), which may differ from m / 127 in the last place.
+///
+/// Cost: `encode` reads the token twice (once for m) and writes each copy once.
 class int8_per_token {
  public:
   using element = std::int8_t;
@@ -49,7 +51,8 @@ class int8_per_token {
 
   int8_per_token() noexcept = default;
 
-  /// With other kernels than the best ones; `kernels` must outlive the codec and its copies.
+  /// Makes a codec that uses `kernels` instead of the fastest ones. `kernels` must outlive the
+  /// codec and its copies.
   explicit int8_per_token(const kernel::kernel_set& kernels) noexcept : kernels_{&kernels} {}
 
   void encode(std::span<const ::peerbus::bf16> token, std::span<std::byte> row,
@@ -88,9 +91,12 @@ class int8_per_token {
  private:
   static constexpr std::uint16_t infinity_bits = 0x7f80;
 
-  /// 127 divided by this or anything larger is finite.
+  /// The smallest magnitude that is quantised directly: 127 divided by it, or by a larger one, is
+  /// finite.
   static constexpr float smallest_invertible = 0x1p-121F;
 
+  /// Quantises a token whose `magnitude` is below `smallest_invertible`, in blocks that it first
+  /// multiplies by 2^64.
   void quantise_tiny(std::span<const ::peerbus::bf16> token, float magnitude,
                      std::span<std::byte* const> rows) const noexcept {
     constexpr float enlarge = 0x1p64F;

@@ -11,9 +11,9 @@
 
 namespace peerbus::codec {
 
-/// Rows of no bytes: only what travels beside them arrives (whose token it is, its experts, its
-/// attachments). For dispatches that only prepare a combine. Tokens are not read; their span only
-/// says how many there are. Rows decode to zeros.
+/// A codec whose rows have no bytes, for dispatches that only prepare a combine. Only the data
+/// beside a row arrives: the identity of its token, its experts and its attachments. `encode` does
+/// not read the tokens; their span only states their number. Rows decode to zeros.
 class nothing {
  public:
   using element = std::byte;
