@@ -12,17 +12,19 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/scalar.hpp>
 
-/// AVX2 with FMA, whatever the compiler's flags are: only to be called where the CPU has both.
+/// Kernels for AVX2 with FMA. They use these extensions whatever the compiler's flags are, and must
+/// only be called on a CPU that has both.
 ///
-/// A 32-bit lane loaded from a row holds two neighbours. The odd one is a float once the lower half
-/// is cleared, the even one once it is shifted up; working on them apart needs no shuffle, and the
-/// two results go back into one lane the same way.
+/// A 32-bit lane loaded from a row holds two neighbouring columns. Clearing the lower half turns
+/// the odd column into a float, and shifting the lane up does so for the even column. Both are
+/// computed separately, which needs no shuffle. The two results are put back into one lane in the
+/// same manner.
 namespace peerbus::kernel::avx2 {
 
 namespace detail {
 
-[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i load(const void* from) noexcept {
-  return _mm256_loadu_si256(static_cast<const __m256i*>(from));
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i load(const void* address) noexcept {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(address));
 }
 
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256 even(__m256i pairs) noexcept {
@@ -34,8 +36,8 @@ namespace detail {
   return _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
 }
 
-/// The upper half of each lane is the rounded value; the lower half is rubbish. `nan` is what NaN
-/// lanes become.
+/// Rounds each lane to bf16 in its upper half; the lower half is meaningless. NaN lanes become the
+/// lanes of `nan`.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i rounded(__m256 value,
                                                                        __m256i nan) noexcept {
   const __m256i bits = _mm256_castps_si256(value);
@@ -46,14 +48,15 @@ namespace detail {
                                               _mm256_castsi256_ps(nan), unordered));
 }
 
-/// The same with each NaN made quiet, as `bf16` does it.
+/// Rounds each lane to bf16 in its upper half and makes each NaN quiet, as `bf16` does.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i rounded(__m256 value) noexcept {
   const __m256i quiet = _mm256_set1_epi32(0x0040'0000);
   return rounded(value, _mm256_or_si256(_mm256_castps_si256(value), quiet));
 }
 
-/// Integers of -127 to 127; the low byte is 0 where the product is NaN, as the conversion then
-/// gives 0x80000000. Relies on `min` and `max` giving their second operand if one is NaN.
+/// Returns the products, rounded to integers and clamped to [-127, 127]. If a product is NaN, the
+/// low byte is 0: `min` and `max` return their second operand if one is NaN, so that the NaN
+/// reaches the conversion, which gives 0x80000000.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i quantised(__m256 value,
                                                                          __m256 inverse) noexcept {
   const __m256 scaled = _mm256_mul_ps(value, inverse);
@@ -63,7 +66,7 @@ namespace detail {
       _mm256_round_ps(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/// 16 codes, each in its 16-bit half lane with the upper byte clear.
+/// Returns 16 codes, each in 16 bits with the upper byte clear.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i quantised_pairs(
     const bf16* row, __m256 inverse) noexcept {
   const __m256i pairs = load(row);
@@ -72,9 +75,9 @@ namespace detail {
   return _mm256_or_si256(low, _mm256_slli_epi32(high, 16));
 }
 
-/// `Lanes` registers of 16 columns, from `column` on: one pass over the rows with the sums in
-/// registers. Meanwhile the same number of columns is fetched from `ahead` on, as the rows are more
-/// streams than the hardware prefetcher follows and each ends after a few pages.
+/// Sums `Lanes` registers of 16 columns, beginning at `column`, in one pass over the rows with the
+/// sums in registers. It also prefetches as many columns beginning at `ahead`, because the rows are
+/// more streams than the hardware prefetcher follows and each stream ends after a few pages.
 template <std::size_t Lanes>
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline void sum_block(
     const bf16* const* rows, const float* weights, std::size_t row_count, std::size_t column,
@@ -148,10 +151,11 @@ template <std::size_t Lanes>
     __m256i codes[block / 32];
 #pragma GCC unroll 4
     for (std::size_t lane = 0; lane < block / 32; ++lane) {
-      const bf16* const from = row + i + lane * 32;
-      // The pack works on each half of the registers apart; the permutation undoes that.
-      const __m256i packed = _mm256_packus_epi16(detail::quantised_pairs(from, inverse),
-                                                 detail::quantised_pairs(from + 16, inverse));
+      const bf16* const columns = row + i + lane * 32;
+      // The pack works on each half of the registers separately. The permutation restores the
+      // order.
+      const __m256i packed = _mm256_packus_epi16(detail::quantised_pairs(columns, inverse),
+                                                 detail::quantised_pairs(columns + 16, inverse));
       codes[lane] = _mm256_permute4x64_epi64(packed, 0b11011000);
     }
     for (std::size_t copy = 0; copy < copies; ++copy)
@@ -174,28 +178,28 @@ template <std::size_t Lanes>
   scalar::dequantise_int8(row + i, hidden - i, scale, out + i);
 }
 
-[[gnu::target("avx2,fma")]] inline void widen(const bf16* from, std::size_t count,
+[[gnu::target("avx2,fma")]] inline void widen(const bf16* source, std::size_t count,
                                               float* out) noexcept {
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+    const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i));
     const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), bits);
   }
-  scalar::widen(from + i, count - i, out + i);
+  scalar::widen(source + i, count - i, out + i);
 }
 
-[[gnu::target("avx2,fma")]] inline void narrow(const float* from, std::size_t count,
+[[gnu::target("avx2,fma")]] inline void narrow(const float* source, std::size_t count,
                                                bf16* out) noexcept {
   std::size_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    const __m256i low = _mm256_srli_epi32(detail::rounded(_mm256_loadu_ps(from + i)), 16);
-    const __m256i high = _mm256_srli_epi32(detail::rounded(_mm256_loadu_ps(from + i + 8)), 16);
+    const __m256i low = _mm256_srli_epi32(detail::rounded(_mm256_loadu_ps(source + i)), 16);
+    const __m256i high = _mm256_srli_epi32(detail::rounded(_mm256_loadu_ps(source + i + 8)), 16);
     const __m256i packed = _mm256_packus_epi32(low, high);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
                         _mm256_permute4x64_epi64(packed, 0b11011000));
   }
-  scalar::narrow(from + i, count - i, out + i);
+  scalar::narrow(source + i, count - i, out + i);
 }
 
 }  // namespace peerbus::kernel::avx2

@@ -13,7 +13,7 @@
 #include <peerbus/kernel/avx2.hpp>
 #include <peerbus/kernel/scalar.hpp>
 
-/// The kernels of fp8 with AVX2, as those of avx2.hpp.
+/// The fp8 kernels for AVX2 with FMA. The conditions of avx2.hpp apply.
 namespace peerbus::kernel::avx2 {
 
 namespace detail {
@@ -23,12 +23,12 @@ namespace detail {
   return _mm256_set1_epi32(static_cast<int>(bits));
 }
 
-/// 16 times what the code of `value` times `scale` is above -1128, and more beyond the largest
-/// code; see the constructor of `fp8_e4m3`.
+/// Returns 16 * (1128 + the code of `value` times `scale`). The result is larger than that of the
+/// largest code if the product lies beyond it. The constructor of `fp8_e4m3` explains the method.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i e4m3_sixteenths(
     __m256i value, __m256 scale) noexcept {
   namespace e4m3 = peerbus::detail::e4m3;
-  // The sign is cleared only now, so that no compiler can fuse the product and the sum.
+  // The sign is cleared here, between the product and the sum, so that no compiler can fuse them.
   const __m256 scaled = _mm256_and_ps(_mm256_mul_ps(_mm256_castsi256_ps(value), scale),
                                       _mm256_castsi256_ps(all_lanes(0x7fff'ffff)));
   const __m256 at_least = _mm256_max_ps(_mm256_set1_ps(e4m3::smallest_normal), scaled);
@@ -39,7 +39,8 @@ namespace detail {
                            all_lanes(0x0001'0010));
 }
 
-/// 16 codes without their signs, each in 16 bits. Elements above `infinity` are NaN.
+/// Returns 16 codes without their signs, each in 16 bits. Elements whose magnitude bits are above
+/// `infinity` give NaN.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i e4m3_magnitudes(
     __m256i pairs, __m256 scale, __m256i infinity) noexcept {
   namespace e4m3 = peerbus::detail::e4m3;
@@ -55,17 +56,17 @@ namespace detail {
                             _mm256_cmpgt_epi16(magnitudes, infinity));
 }
 
-/// 32 codes from 32 columns.
+/// Returns 32 codes from 32 columns.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i e4m3_codes(
-    const bf16* from, float group_scale) noexcept {
+    const bf16* columns, float group_scale) noexcept {
   const __m256 scale = _mm256_set1_ps(group_scale);
   const __m256i infinity = _mm256_set1_epi16(scalar::largest_ordered(group_scale));
-  const __m256i first = load(from);
-  const __m256i second = load(from + 16);
+  const __m256i first = load(columns);
+  const __m256i second = load(columns + 16);
   const __m256i magnitudes = _mm256_packus_epi16(e4m3_magnitudes(first, scale, infinity),
                                                  e4m3_magnitudes(second, scale, infinity));
   const __m256i signs = _mm256_and_si256(_mm256_packs_epi16(first, second), _mm256_set1_epi8(-128));
-  // The packs work on each half of the registers apart; the permutation undoes that.
+  // The packs work on each half of the registers separately. The permutation restores the order.
   return _mm256_permute4x64_epi64(_mm256_or_si256(magnitudes, signs), 0b11011000);
 }
 
@@ -75,14 +76,14 @@ namespace detail {
                                                              std::uint16_t* out) noexcept {
   const __m256i mask = _mm256_set1_epi16(0x7fff);
   for (std::size_t group = 0; group < groups; ++group) {
-    const bf16* const from = row + group * group_columns;
+    const bf16* const columns = row + group * group_columns;
     __m256i largest = _mm256_setzero_si256();
 #pragma GCC unroll 8
     for (std::size_t i = 0; i < group_columns; i += 16)
-      largest = _mm256_max_epi16(largest, _mm256_and_si256(detail::load(from + i), mask));
+      largest = _mm256_max_epi16(largest, _mm256_and_si256(detail::load(columns + i), mask));
     const __m128i half =
         _mm_max_epi16(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
-    // There is an instruction for the smallest of eight.
+    // An instruction exists for the smallest of eight values, so the bits are inverted around it.
     const __m128i smallest = _mm_minpos_epu16(_mm_xor_si128(half, _mm_set1_epi16(-1)));
     out[group] = static_cast<std::uint16_t>(~_mm_cvtsi128_si32(smallest));
   }

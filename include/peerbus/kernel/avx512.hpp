@@ -12,28 +12,30 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/scalar.hpp>
 
-/// AVX-512 F, BW and VL, whatever the compiler's flags are: only to be called where the CPU has
-/// them. Neighbours are worked on apart, as in avx2.hpp. What a full register leaves over is done
-/// under a mask, which also keeps the CPU from touching the memory behind.
+/// Kernels for AVX-512 F, BW and VL. They use these extensions whatever the compiler's flags are,
+/// and must only be called on a CPU that has them. Neighbouring columns are computed separately, as
+/// in avx2.hpp. Columns that do not fill a register are processed under a mask, which also keeps
+/// the CPU from touching the memory behind them.
 ///
-/// bf16 is rounded in integers, as the conversion instruction of avx512_bf16 flushes denormals.
+/// bf16 is rounded with integer instructions, because the conversion instruction of avx512_bf16
+/// flushes denormals.
 namespace peerbus::kernel::avx512 {
 
 namespace detail {
 
-/// gcc 12 warns of an undefined register within the unmasked form of many intrinsics. A mask known
-/// to be full leaves no trace in the code.
+/// Masks of all lanes, and of the odd lanes. gcc 12 warns of an undefined register in the unmasked
+/// form of many intrinsics. A mask that is known to be full costs no instruction.
 inline constexpr std::uint8_t all8 = 0xff;
 inline constexpr std::uint16_t all16 = 0xffff;
 inline constexpr std::uint32_t all32 = 0xffff'ffff;
 inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
 
-/// The first `count` of 32 lanes; `count` is 1 to 32.
+/// Returns the mask of the first `count` of 32 lanes. `count` is 1 to 32.
 [[nodiscard]] inline std::uint32_t first32(std::size_t count) noexcept {
   return ~std::uint32_t{0} >> (32U - count);
 }
 
-/// The first `count` of 16 lanes; `count` is 1 to 16.
+/// Returns the mask of the first `count` of 16 lanes. `count` is 1 to 16.
 [[nodiscard]] inline std::uint16_t first16(std::size_t count) noexcept {
   return static_cast<std::uint16_t>(0xffffU >> (16U - count));
 }
@@ -49,8 +51,8 @@ inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
   return _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));
 }
 
-/// The upper half of each lane is the rounded value; the lower half is rubbish. `nan` is what NaN
-/// lanes become.
+/// Rounds each lane to bf16 in its upper half; the lower half is meaningless. NaN lanes become the
+/// lanes of `nan`.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i rounded(
     __m512 value, __m512i nan) noexcept {
   const __m512i bits = _mm512_castps_si512(value);
@@ -61,15 +63,16 @@ inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
   return _mm512_mask_mov_epi32(_mm512_add_epi32(bits, half), unordered, nan);
 }
 
-/// The same with each NaN made quiet, as `bf16` does it.
+/// Rounds each lane to bf16 in its upper half and makes each NaN quiet, as `bf16` does.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i rounded(
     __m512 value) noexcept {
   const __m512i quiet = _mm512_set1_epi32(0x0040'0000);
   return rounded(value, _mm512_or_si512(_mm512_castps_si512(value), quiet));
 }
 
-/// Integers of -127 to 127; the low byte is 0 where the product is NaN, as the conversion then
-/// gives 0x80000000. Relies on `min` and `max` giving their second operand if one is NaN.
+/// Returns the products, rounded to integers and clamped to [-127, 127]. If a product is NaN, the
+/// low byte is 0: `min` and `max` return their second operand if one is NaN, so that the NaN
+/// reaches the conversion, which gives 0x80000000.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i quantised(
     __m512 value, __m512 inverse) noexcept {
   const __m512 scaled = _mm512_mul_ps(value, inverse);
@@ -79,7 +82,7 @@ inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-/// 32 codes from 32 columns.
+/// Returns 32 codes from 32 columns.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m256i quantised_pairs(
     __m512i pairs, __m512 inverse) noexcept {
   const __m512i low = quantised(even(pairs), inverse);
@@ -87,7 +90,7 @@ inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
   return _mm512_maskz_cvtepi16_epi8(all32, _mm512_mask_mov_epi16(low, odd32, high));
 }
 
-/// Two registers of sums back to 32 columns.
+/// Rounds two registers of sums and joins them to 32 columns.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i joined(
     __m512 even_sums, __m512 odd_sums) noexcept {
   const __m512i nan = _mm512_set1_epi32(scalar::canonical_nan.bits << 16);
@@ -95,9 +98,9 @@ inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
   return _mm512_mask_mov_epi16(low, odd32, rounded(odd_sums, nan));
 }
 
-/// `Lanes` registers of 32 columns, from `column` on: one pass over the rows with the sums in
-/// registers. Meanwhile the same number of columns is fetched from `ahead` on, as the rows are more
-/// streams than the hardware prefetcher follows and each ends after a few pages.
+/// Sums `Lanes` registers of 32 columns, beginning at `column`, in one pass over the rows with the
+/// sums in registers. It also prefetches as many columns beginning at `ahead`, because the rows are
+/// more streams than the hardware prefetcher follows and each stream ends after a few pages.
 template <std::size_t Lanes>
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline void sum_block(
     const bf16* const* rows, const float* weights, std::size_t row_count, std::size_t column,
@@ -122,7 +125,7 @@ template <std::size_t Lanes>
     _mm512_storeu_si512(out + column + lane * 32, joined(even_sums[lane], odd_sums[lane]));
 }
 
-/// At most 32 columns.
+/// Sums the columns of `mask`, which are at most 32 beginning at `column`.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline void sum_part(
     const bf16* const* rows, const float* weights, std::size_t row_count, std::size_t column,
     std::uint32_t mask, bf16* out) noexcept {
@@ -185,14 +188,14 @@ template <std::size_t Lanes>
   const __m512 inverse = _mm512_set1_ps(inverse_scale);
   std::size_t i = 0;
   for (; i + block <= hidden; i += block) {
-    // Whole cache lines per store, and several per place before the next: the fewer the changes
-    // between places, the better the store buffer fills lines.
+    // Each store fills a whole cache line, and each place gets several lines before the next place
+    // does. The store buffer fills lines better if the place changes less often.
     __m512i codes[block / 64];
 #pragma GCC unroll 4
     for (std::size_t lane = 0; lane < block / 64; ++lane) {
-      const bf16* const from = row + i + lane * 64;
-      const __m256i lower = detail::quantised_pairs(_mm512_loadu_si512(from), inverse);
-      const __m256i upper = detail::quantised_pairs(_mm512_loadu_si512(from + 32), inverse);
+      const bf16* const columns = row + i + lane * 64;
+      const __m256i lower = detail::quantised_pairs(_mm512_loadu_si512(columns), inverse);
+      const __m256i upper = detail::quantised_pairs(_mm512_loadu_si512(columns + 32), inverse);
       codes[lane] = _mm512_maskz_inserti64x4(detail::all8, _mm512_castsi256_si512(lower), upper, 1);
     }
     for (std::size_t copy = 0; copy < copies; ++copy)
@@ -229,18 +232,19 @@ template <std::size_t Lanes>
   }
 }
 
-[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void widen(const bf16* from, std::size_t count,
+[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void widen(const bf16* source,
+                                                               std::size_t count,
                                                                float* out) noexcept {
   std::size_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + i));
     _mm512_storeu_si512(
         out + i, _mm512_maskz_slli_epi32(detail::all16,
                                          _mm512_maskz_cvtepu16_epi32(detail::all16, narrow), 16));
   }
   if (i < count) {
     const std::uint16_t mask = detail::first16(count - i);
-    const __m256i narrow = _mm256_maskz_loadu_epi16(mask, from + i);
+    const __m256i narrow = _mm256_maskz_loadu_epi16(mask, source + i);
     _mm512_mask_storeu_epi32(
         out + i, mask,
         _mm512_maskz_slli_epi32(detail::all16, _mm512_maskz_cvtepu16_epi32(detail::all16, narrow),
@@ -248,19 +252,19 @@ template <std::size_t Lanes>
   }
 }
 
-[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void narrow(const float* from,
+[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void narrow(const float* source,
                                                                 std::size_t count,
                                                                 bf16* out) noexcept {
   std::size_t i = 0;
   for (; i + 16 <= count; i += 16) {
     const __m512i upper =
-        _mm512_maskz_srli_epi32(detail::all16, detail::rounded(_mm512_loadu_ps(from + i)), 16);
+        _mm512_maskz_srli_epi32(detail::all16, detail::rounded(_mm512_loadu_ps(source + i)), 16);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
                         _mm512_maskz_cvtepi32_epi16(detail::all16, upper));
   }
   if (i < count) {
     const std::uint16_t mask = detail::first16(count - i);
-    const __m512 values = _mm512_maskz_loadu_ps(mask, from + i);
+    const __m512 values = _mm512_maskz_loadu_ps(mask, source + i);
     const __m512i upper = _mm512_maskz_srli_epi32(detail::all16, detail::rounded(values), 16);
     _mm256_mask_storeu_epi16(out + i, mask, _mm512_maskz_cvtepi32_epi16(detail::all16, upper));
   }

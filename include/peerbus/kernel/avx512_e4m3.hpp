@@ -13,7 +13,7 @@
 #include <peerbus/kernel/avx512.hpp>
 #include <peerbus/kernel/scalar.hpp>
 
-/// The kernels of fp8 with AVX-512, as those of avx512.hpp.
+/// The fp8 kernels for AVX-512. The conditions of avx512.hpp apply.
 namespace peerbus::kernel::avx512 {
 
 namespace detail {
@@ -23,8 +23,9 @@ namespace detail {
   return _mm512_set1_epi32(static_cast<int>(bits));
 }
 
-/// 16 times what the code of `magnitude` times `scale` is above -1128, and more beyond the largest
-/// code; see the constructor of `fp8_e4m3`.
+/// Returns 16 * (1128 + the code of `magnitude` times `scale`). The result is larger than that of
+/// the largest code if the product lies beyond it. The constructor of `fp8_e4m3` explains the
+/// method.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i e4m3_sixteenths(
     __m512 magnitude, __m512 scale) noexcept {
   namespace e4m3 = peerbus::detail::e4m3;
@@ -33,14 +34,15 @@ namespace detail {
   const __m512i shift = _mm512_and_si512(
       _mm512_castps_si512(_mm512_mul_ps(at_least, _mm512_set1_ps(e4m3::power_to_shift))),
       all_lanes(e4m3::exponent_mask));
-  // With the rounding named, no compiler fuses this with the product.
+  // This form names the rounding mode, so that no compiler fuses the sum with the product.
   const __m512 sum = _mm512_maskz_add_round_ps(all16, scaled, _mm512_castsi512_ps(shift),
                                                _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   // The lower half is the mantissa, the upper half 16 times the exponent in steps of 8.
   return _mm512_madd_epi16(_mm512_castps_si512(sum), all_lanes(0x0001'0010));
 }
 
-/// 32 codes without their signs, each in 16 bits. Elements above `infinity` are NaN.
+/// Returns 32 codes without their signs, each in 16 bits. Elements whose magnitude bits are above
+/// `infinity` give NaN.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i e4m3_magnitudes(
     __m512i pairs, __m512 scale, __m512i infinity) noexcept {
   namespace e4m3 = peerbus::detail::e4m3;
@@ -57,24 +59,25 @@ namespace detail {
       _mm512_min_epi16(sixteenths, _mm512_set1_epi16(16 * e4m3::largest_code)), 4);
 }
 
-/// 64 codes from 64 columns.
+/// Returns 64 codes from 64 columns.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i e4m3_codes(
-    const bf16* from, float group_scale) noexcept {
+    const bf16* columns, float group_scale) noexcept {
   const __m512 scale = _mm512_set1_ps(group_scale);
   const __m512i infinity = _mm512_set1_epi16(scalar::largest_ordered(group_scale));
-  const __m512i first = _mm512_loadu_si512(from);
-  const __m512i second = _mm512_loadu_si512(from + 32);
+  const __m512i first = _mm512_loadu_si512(columns);
+  const __m512i second = _mm512_loadu_si512(columns + 32);
   const __m512i magnitudes = _mm512_packus_epi16(e4m3_magnitudes(first, scale, infinity),
                                                  e4m3_magnitudes(second, scale, infinity));
   const __m512i signs = _mm512_packs_epi16(first, second);
-  constexpr int choose = 0xca;  // The second operand where the first has a 1, else the third.
+  constexpr int choose = 0xca;  // A 1 in the first operand selects the second, a 0 the third.
   const __m512i codes =
       _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x7f), magnitudes, signs, choose);
-  // The packs work on each quarter of the registers apart; the permutation undoes that.
+  // The packs work on each quarter of the registers separately. The permutation restores the order.
   return _mm512_maskz_permutexvar_epi64(all8, _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0), codes);
 }
 
-/// `Groups` groups from `column` on, as in `quantise_int8`.
+/// Quantises `Groups` groups beginning at `column`. Each place gets all of them before the next
+/// place does, as in `quantise_int8`.
 template <std::size_t Groups>
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline void e4m3_block(
     const bf16* row, const float* scales, std::size_t column, std::byte* const* outs,
@@ -97,17 +100,17 @@ template <std::size_t Groups>
     const bf16* row, std::size_t groups, std::uint16_t* out) noexcept {
   const __m512i mask = _mm512_set1_epi16(0x7fff);
   for (std::size_t group = 0; group < groups; ++group) {
-    const bf16* const from = row + group * group_columns;
+    const bf16* const columns = row + group * group_columns;
     __m512i largest = _mm512_setzero_si512();
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < group_columns; i += 32)
-      largest = _mm512_max_epi16(largest, _mm512_and_si512(_mm512_loadu_si512(from + i), mask));
+      largest = _mm512_max_epi16(largest, _mm512_and_si512(_mm512_loadu_si512(columns + i), mask));
     const __m256i half =
         _mm256_max_epi16(_mm512_maskz_extracti64x4_epi64(detail::all8, largest, 0),
                          _mm512_maskz_extracti64x4_epi64(detail::all8, largest, 1));
     const __m128i quarter =
         _mm_max_epi16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    // There is an instruction for the smallest of eight.
+    // An instruction exists for the smallest of eight values, so the bits are inverted around it.
     const __m128i ones = _mm_set1_epi16(-1);
     const __m128i smallest = _mm_minpos_epu16(_mm_xor_si128(quarter, ones));
     out[group] = static_cast<std::uint16_t>(~_mm_cvtsi128_si32(smallest));

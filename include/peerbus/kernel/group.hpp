@@ -5,7 +5,7 @@
 
 namespace peerbus::kernel {
 
-/// Columns that share a scale in the kernels of fp8.
+/// The number of columns that share a scale in the fp8 kernels.
 inline constexpr std::size_t group_columns = 128;
 
 }  // namespace peerbus::kernel

@@ -13,27 +13,29 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/scalar.hpp>
 
-/// The vector instructions that every AArch64 has (Kunpeng included); no extension is needed.
+/// Kernels for the vector instructions that every AArch64 CPU has (Kunpeng included). They need no
+/// extension.
 ///
-/// A compiler may fuse the product and the sum of two intrinsics, as they are plain operators to
-/// it; as in scalar.hpp, something stands between any two that must be rounded apart.
+/// A compiler may fuse a product and a sum of two intrinsics, because it treats them as plain
+/// operators. As in scalar.hpp, another operation stands between any two that must be rounded
+/// separately.
 namespace peerbus::kernel::neon {
 
 namespace detail {
 
-/// Both vectors are four columns as f32.
+/// Eight columns as f32, four in each vector.
 struct eight {
   float32x4_t low;
   float32x4_t high;
 };
 
-[[nodiscard, gnu::always_inline]] inline uint16x8_t load(const bf16* from) noexcept {
-  // bf16 is its bits, and vector loads may alias nothing else.
-  return vreinterpretq_u16_u8(vld1q_u8(reinterpret_cast<const std::uint8_t*>(from)));
+[[nodiscard, gnu::always_inline]] inline uint16x8_t load(const bf16* address) noexcept {
+  // A bf16 is its bits. The load is one of bytes, because only bytes may alias another type.
+  return vreinterpretq_u16_u8(vld1q_u8(reinterpret_cast<const std::uint8_t*>(address)));
 }
 
-[[gnu::always_inline]] inline void store(bf16* to, uint16x8_t values) noexcept {
-  vst1q_u8(reinterpret_cast<std::uint8_t*>(to), vreinterpretq_u8_u16(values));
+[[gnu::always_inline]] inline void store(bf16* address, uint16x8_t values) noexcept {
+  vst1q_u8(reinterpret_cast<std::uint8_t*>(address), vreinterpretq_u8_u16(values));
 }
 
 [[nodiscard, gnu::always_inline]] inline eight widened(uint16x8_t values) noexcept {
@@ -41,8 +43,8 @@ struct eight {
           vreinterpretq_f32_u32(vshll_high_n_u16(values, 16))};
 }
 
-/// The upper half of each lane is the rounded value; the lower half is rubbish. `nan` is what NaN
-/// lanes become.
+/// Rounds each lane to bf16 in its upper half; the lower half is meaningless. NaN lanes become the
+/// lanes of `nan`.
 [[nodiscard, gnu::always_inline]] inline uint32x4_t rounded(float32x4_t value,
                                                             uint32x4_t nan) noexcept {
   const uint32x4_t bits = vreinterpretq_u32_f32(value);
@@ -51,7 +53,7 @@ struct eight {
   return vbslq_u32(vceqq_f32(value, value), vaddq_u32(bits, half), nan);
 }
 
-/// The same with each NaN made quiet, as `bf16` does it.
+/// Rounds each lane to bf16 in its upper half and makes each NaN quiet, as `bf16` does.
 [[nodiscard, gnu::always_inline]] inline uint32x4_t rounded(float32x4_t value) noexcept {
   return rounded(value, vorrq_u32(vreinterpretq_u32_f32(value), vdupq_n_u32(0x0040'0000)));
 }
@@ -61,7 +63,8 @@ struct eight {
   return vuzp2q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high));
 }
 
-/// Integers of -127 to 127; a NaN passes `min` and `max` and is converted to 0.
+/// Returns the products, rounded to integers and clamped to [-127, 127]. A NaN passes `min` and
+/// `max` and is converted to 0.
 [[nodiscard, gnu::always_inline]] inline int32x4_t quantised(float32x4_t value,
                                                              float32x4_t inverse) noexcept {
   const float32x4_t scaled = vmulq_f32(value, inverse);
@@ -69,17 +72,17 @@ struct eight {
   return vcvtnq_s32_f32(vminq_f32(lower, vdupq_n_f32(127.0F)));
 }
 
-/// 8 codes, each in 16 bits.
-[[nodiscard, gnu::always_inline]] inline int16x8_t quantised(const bf16* from,
+/// Returns 8 codes, each in 16 bits.
+[[nodiscard, gnu::always_inline]] inline int16x8_t quantised(const bf16* columns,
                                                              float32x4_t inverse) noexcept {
-  const eight values = widened(load(from));
+  const eight values = widened(load(columns));
   return vcombine_s16(vmovn_s32(quantised(values.low, inverse)),
                       vmovn_s32(quantised(values.high, inverse)));
 }
 
-/// `Lanes` registers of 8 columns, from `column` on: one pass over the rows with the sums in
-/// registers. Meanwhile the same number of columns is fetched from `ahead` on, as the rows are more
-/// streams than the hardware prefetcher follows and each ends after a few pages.
+/// Sums `Lanes` registers of 8 columns, beginning at `column`, in one pass over the rows with the
+/// sums in registers. It also prefetches as many columns beginning at `ahead`, because the rows are
+/// more streams than the hardware prefetcher follows and each stream ends after a few pages.
 template <std::size_t Lanes>
 [[gnu::always_inline]] inline void sum_block(const bf16* const* rows, const float* weights,
                                              std::size_t row_count, std::size_t column,
@@ -143,9 +146,9 @@ inline void quantise_int8(const bf16* row, std::size_t hidden, float inverse_sca
     int8x16_t codes[block / 16];
 #pragma GCC unroll 4
     for (std::size_t lane = 0; lane < block / 16; ++lane) {
-      const bf16* const from = row + i + lane * 16;
-      codes[lane] = vcombine_s8(vmovn_s16(detail::quantised(from, inverse)),
-                                vmovn_s16(detail::quantised(from + 8, inverse)));
+      const bf16* const columns = row + i + lane * 16;
+      codes[lane] = vcombine_s8(vmovn_s16(detail::quantised(columns, inverse)),
+                                vmovn_s16(detail::quantised(columns + 8, inverse)));
     }
     for (std::size_t copy = 0; copy < copies; ++copy)
 #pragma GCC unroll 4
@@ -167,22 +170,22 @@ inline void dequantise_int8(const std::int8_t* row, std::size_t hidden, float sc
   scalar::dequantise_int8(row + i, hidden - i, scale, out + i);
 }
 
-inline void widen(const bf16* from, std::size_t count, float* out) noexcept {
+inline void widen(const bf16* source, std::size_t count, float* out) noexcept {
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    const detail::eight values = detail::widened(detail::load(from + i));
+    const detail::eight values = detail::widened(detail::load(source + i));
     vst1q_f32(out + i, values.low);
     vst1q_f32(out + i + 4, values.high);
   }
-  scalar::widen(from + i, count - i, out + i);
+  scalar::widen(source + i, count - i, out + i);
 }
 
-inline void narrow(const float* from, std::size_t count, bf16* out) noexcept {
+inline void narrow(const float* source, std::size_t count, bf16* out) noexcept {
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8)
-    detail::store(out + i, detail::upper_halves(detail::rounded(vld1q_f32(from + i)),
-                                                detail::rounded(vld1q_f32(from + i + 4))));
-  scalar::narrow(from + i, count - i, out + i);
+    detail::store(out + i, detail::upper_halves(detail::rounded(vld1q_f32(source + i)),
+                                                detail::rounded(vld1q_f32(source + i + 4))));
+  scalar::narrow(source + i, count - i, out + i);
 }
 
 }  // namespace peerbus::kernel::neon

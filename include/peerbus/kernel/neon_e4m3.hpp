@@ -13,13 +13,14 @@
 #include <peerbus/kernel/neon.hpp>
 #include <peerbus/kernel/scalar.hpp>
 
-/// The kernels of fp8 with NEON, as those of neon.hpp.
+/// The fp8 kernels for NEON. The conditions of neon.hpp apply.
 namespace peerbus::kernel::neon {
 
 namespace detail {
 
-/// In the lower half, what the code of `value` times `scale` is above -1128, and more beyond the
-/// largest code; the upper half is rubbish. See the constructor of `fp8_e4m3`.
+/// Returns 1128 + the code of `value` times `scale` in the lower half of each lane. The result is
+/// larger than that of the largest code if the product lies beyond it. The upper half is
+/// meaningless. The constructor of `fp8_e4m3` explains the method.
 [[nodiscard, gnu::always_inline]] inline uint16x8_t e4m3_sums(float32x4_t value,
                                                               float32x4_t scale) noexcept {
   namespace e4m3 = peerbus::detail::e4m3;
@@ -32,12 +33,12 @@ namespace detail {
   return vreinterpretq_u16_u32(vsraq_n_u32(sum, sum, 20));
 }
 
-/// 8 codes, each in the low byte of 16 bits; the upper byte is rubbish.
-[[nodiscard, gnu::always_inline]] inline uint16x8_t e4m3_codes(const bf16* from,
+/// Returns 8 codes, each in the low byte of 16 bits; the upper byte is meaningless.
+[[nodiscard, gnu::always_inline]] inline uint16x8_t e4m3_codes(const bf16* columns,
                                                                float group_scale) noexcept {
   namespace e4m3 = peerbus::detail::e4m3;
   const float32x4_t scale = vdupq_n_f32(group_scale);
-  const uint16x8_t bits = load(from);
+  const uint16x8_t bits = load(columns);
   const eight values = widened(bits);
   const uint16x8_t sums = vuzp1q_u16(e4m3_sums(values.low, scale), e4m3_sums(values.high, scale));
   const uint16x8_t codes =
@@ -50,7 +51,8 @@ namespace detail {
                    vshrq_n_u16(bits, 8));
 }
 
-/// Four elements times `scale`; `codes` has them in the low bytes, with the rest clear.
+/// Returns four elements times `scale`. `codes` has the elements in the low bytes of its lanes; the
+/// other bytes are clear.
 [[nodiscard, gnu::always_inline]] inline float32x4_t e4m3_values(uint32x4_t codes,
                                                                  float32x4_t scale) noexcept {
   const uint32x4_t magnitude = vandq_u32(codes, vdupq_n_u32(0x7f));
@@ -81,9 +83,9 @@ inline void quantise_e4m3(const bf16* row, const float* scales, std::size_t firs
     uint8x16_t codes[group_columns / 16];
 #pragma GCC unroll 8
     for (std::size_t lane = 0; lane < group_columns / 16; ++lane) {
-      const bf16* const from = row + column + lane * 16;
-      codes[lane] = vuzp1q_u8(vreinterpretq_u8_u16(detail::e4m3_codes(from, scales[group])),
-                              vreinterpretq_u8_u16(detail::e4m3_codes(from + 8, scales[group])));
+      const bf16* const columns = row + column + lane * 16;
+      codes[lane] = vuzp1q_u8(vreinterpretq_u8_u16(detail::e4m3_codes(columns, scales[group])),
+                              vreinterpretq_u8_u16(detail::e4m3_codes(columns + 8, scales[group])));
     }
     for (std::size_t copy = 0; copy < copies; ++copy)
 #pragma GCC unroll 8

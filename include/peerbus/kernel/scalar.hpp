@@ -12,18 +12,19 @@
 #include <peerbus/core/fp8.hpp>
 #include <peerbus/kernel/group.hpp>
 
-/// The reference: every other set gives the same bits as these loops. The contracts are those of
-/// the members of `kernel_set`.
+/// The reference kernels: every other set gives the same bits as these loops. The members of
+/// `kernel_set` state their contracts.
 ///
-/// Nothing here multiplies and then adds, except through `std::fma`: a compiler may fuse `a * b +
-/// c` where the target has the instruction, and the bits would depend on its flags.
+/// Nothing here multiplies and then adds, except through `std::fma`. A compiler may fuse `a * b +
+/// c` if the target has the instruction, so that the bits would depend on the compiler's flags.
 namespace peerbus::kernel::scalar {
 
-/// Which operand's sign and payload a NaN result inherits is the compiler's choice of operand order
-/// and the CPU's, so `weighted_sum` and `dequantise_e4m3` give this one.
+/// The NaN that `weighted_sum` and `dequantise_e4m3` give. Otherwise the sign and payload of a NaN
+/// result would depend on the order of the operands, which the compiler chooses, and on the CPU.
 inline constexpr bf16 canonical_nan = bf16::from_bits(0x7fc0);
 
-/// The columns [begin, end) of `weighted_sum`, for what other sets leave over.
+/// Computes the columns [begin, end) of `weighted_sum`. Other sets call it for the columns that do
+/// not fill a register.
 inline void weighted_sum_columns(const bf16* const* rows, const float* weights,
                                  std::size_t row_count, std::size_t begin, std::size_t end,
                                  bf16* out) noexcept {
@@ -57,13 +58,14 @@ inline void weighted_sum(const bf16* const* rows, const float* weights, std::siz
   return largest;
 }
 
-/// The columns [begin, end) of `quantise_int8`, for what other sets leave over.
+/// Computes the columns [begin, end) of `quantise_int8`. Other sets call it for the columns that do
+/// not fill a register.
 inline void quantise_int8_columns(const bf16* row, float inverse_scale, std::size_t begin,
                                   std::size_t end, std::byte* const* outs,
                                   std::size_t copies) noexcept {
-  // A number of magnitude below 2^22 added to 1.5 * 2^23 is rounded by that addition to an integer,
-  // ties to even, which then is the low part of the representation. The clamp lies between the
-  // product and the sum, so that they cannot be fused.
+  // Adding 1.5 * 2^23 to a number of magnitude below 2^22 rounds it to an integer, ties to even.
+  // The integer is then the low part of the representation. The clamp lies between the product and
+  // the sum, so that they cannot be fused.
   constexpr float shift = 0x1.8p23F;
   constexpr std::size_t block = 64;
   for (; begin < end; begin += block) {
@@ -97,7 +99,8 @@ inline void group_magnitude_bits(const bf16* row, std::size_t groups, std::uint1
     out[group] = max_magnitude_bits(row + group * group_columns, group_columns);
 }
 
-/// For sets that look for NaN among the elements: magnitudes above this give NaN with `scale`.
+/// Returns the largest magnitude bits of an element that gives a number with `scale`: greater ones
+/// give NaN. The sets that detect NaN in the elements use it.
 [[nodiscard]] inline std::int16_t largest_ordered(float scale) noexcept {
   return std::isnan(scale) ? std::int16_t{-1} : std::int16_t{0x7f80};
 }
@@ -126,12 +129,12 @@ inline void dequantise_e4m3(const fp8_e4m3* row, const float* scales, std::size_
   }
 }
 
-inline void widen(const bf16* from, std::size_t count, float* out) noexcept {
-  for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<float>(from[i]);
+inline void widen(const bf16* source, std::size_t count, float* out) noexcept {
+  for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<float>(source[i]);
 }
 
-inline void narrow(const float* from, std::size_t count, bf16* out) noexcept {
-  for (std::size_t i = 0; i < count; ++i) out[i] = bf16{from[i]};
+inline void narrow(const float* source, std::size_t count, bf16* out) noexcept {
+  for (std::size_t i = 0; i < count; ++i) out[i] = bf16{source[i]};
 }
 
 }  // namespace peerbus::kernel::scalar

@@ -74,8 +74,8 @@ struct available_sets {
 
   void add(const kernel_set& set) noexcept { sets[count++] = &set; }
 
-  /// A set for another architecture joins here, after `scalar_set`, under that architecture's
-  /// `#if`.
+  /// Finds the sets that this CPU can run. A set for another architecture is added here, after
+  /// `scalar_set`, under that architecture's `#if`.
   available_sets() noexcept {
     add(scalar_set);
 #if defined(__x86_64__)
@@ -85,7 +85,7 @@ struct available_sets {
         __builtin_cpu_supports("avx512vl"))
       add(avx512_set);
 #elif defined(__aarch64__)
-    add(neon_set);  // Part of every AArch64.
+    add(neon_set);  // Every AArch64 CPU has it.
 #endif
   }
 };
