@@ -17,8 +17,8 @@
 
 namespace peerbus::topology {
 
-/// Keeps the calling thread, and those that it starts from now on, on one logical processor.
-/// Returns: nothing, or why that could not be.
+/// Pins the calling thread, and the threads that it starts later, to one logical processor.
+/// Returns: nothing, or the reason for a failure in words.
 [[nodiscard]] inline std::optional<std::string> pin_this_thread(const machine& where,
                                                                 std::uint32_t cpu) {
   if (where.handle() == nullptr) return "hwloc does not work here";
@@ -28,18 +28,20 @@ namespace peerbus::topology {
   return peerbus::detail::concat("cpu ", cpu, ": ", peerbus::detail::describe_errno(errno));
 }
 
-/// Asks for the pages of `part`, whole pages that nobody has touched yet, to come from `node`,
-/// whoever touches them first, and from another node if that one is full. Of memory that processes
-/// share through a file in memory (memfd, tmpfs) the file keeps the wish, so that it is enough if
-/// one of them says it (see mbind(2), MAP_SHARED). Takes no memory.
-/// Returns: nothing, or why that could not be.
+/// Asks the kernel to take the pages of `part` from `node`, whichever thread touches them first. If
+/// `node` is full, they come from another node. `part` consists of whole pages that no thread has
+/// touched yet. If processes share `part` through a file in memory (memfd, tmpfs), the file keeps
+/// the request, so that a single process need make it (see mbind(2), MAP_SHARED). The call commits
+/// no memory.
+/// Returns: nothing, or the reason for a failure in words.
 [[nodiscard]] inline std::optional<std::string> bind_memory(const machine& where,
                                                             std::span<std::byte> part,
                                                             std::uint32_t node) {
   if (where.handle() == nullptr) return "hwloc does not work here";
   if (!where.is_this_one()) return "hwloc was given another machine";
   const auto set = only(node);
-  // Without HWLOC_MEMBIND_STRICT it is a preference: a full node must not end the process.
+  // Without HWLOC_MEMBIND_STRICT the node is a preference, so that a full node does not end the
+  // process.
   if (hwloc_set_area_membind(where.handle(), part.data(), part.size(), set.get(),
                              HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET) == 0)
     return std::nullopt;

@@ -14,8 +14,8 @@
 namespace peerbus::topology {
 namespace detail {
 
-/// Deals `total` among bins as evenly as their `room` allows, what does not divide to the first.
-/// `total` is at most the sum of the room.
+/// Deals `total` among bins as evenly as their `room` allows. A remainder goes to the first bins.
+/// `total` is at most the sum of `room`.
 inline std::vector<std::size_t> deal(std::size_t total, std::span<const std::size_t> room) {
   std::vector<std::size_t> dealt(room.size(), 0);
   while (total != 0)
@@ -27,13 +27,13 @@ inline std::vector<std::size_t> deal(std::size_t total, std::span<const std::siz
   return dealt;
 }
 
-/// Splits a sorted range into the runs of equal `key`.
+/// Splits a sorted range into runs of equal `key`.
 template <class Key>
 std::vector<std::span<const cpu_place>> runs(std::span<const cpu_place> sorted, Key key) {
   std::vector<std::span<const cpu_place>> result;
   while (!sorted.empty()) {
-    const auto end = std::find_if(sorted.begin(), sorted.end(), [&](const cpu_place& one) {
-      return one.*key != sorted.front().*key;
+    const auto end = std::find_if(sorted.begin(), sorted.end(), [&](const cpu_place& place) {
+      return place.*key != sorted.front().*key;
     });
     const auto count = static_cast<std::size_t>(end - sorted.begin());
     result.push_back(sorted.first(count));
@@ -42,8 +42,8 @@ std::vector<std::span<const cpu_place>> runs(std::span<const cpu_place> sorted, 
   return result;
 }
 
-/// Takes `count` of `sorted`, dealt evenly among the runs of the first key, there among those of
-/// the next.
+/// Takes `count` places from `sorted`. They are dealt evenly among the runs of the first key, and
+/// within a run among the runs of the next key.
 template <class... Keys>
 void take(std::span<const cpu_place> sorted, std::size_t count, std::vector<cpu_place>& taken) {
   taken.insert(taken.end(), sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(count));
@@ -61,24 +61,27 @@ void take(std::span<const cpu_place> sorted, std::size_t count, std::vector<cpu_
 
 }  // namespace detail
 
-/// A logical processor for each of `ranks` ranks, by rank; empty if there are fewer than ranks,
-/// since ranks that take turns on a processor are better moved about by the system.
+/// Returns a logical processor for each of `ranks` ranks, by rank. If there are fewer processors
+/// than ranks, the result is empty: ranks that take turns on a processor are better placed by the
+/// system.
 ///
-/// No two ranks share a core while a core is free; then second hardware threads are used, and so
-/// on. The ranks are dealt evenly among NUMA nodes, and within a node among L3 caches, as each adds
-/// memory and cache bandwidth, of which an exchange wants most. Neighbouring ranks are kept
-/// together, since launchers and parallel plans group by neighbours. The result depends on the set
-/// of `cpus` only, not on its order, so that ranks that know the set need no talk.
+/// No two ranks share a core while a core is free. After that second hardware threads are used,
+/// then third ones. The ranks are dealt evenly among NUMA nodes, and within a node among L3 caches,
+/// because each adds memory and cache bandwidth, which limits an exchange most. Neighbouring ranks
+/// are kept together, because launchers and parallel plans group neighbours.
+///
+/// The result depends on the set of `cpus` only, not on its order. Ranks that know the set
+/// therefore need no communication.
 [[nodiscard]] inline std::vector<cpu_place> choose_cpus(std::vector<cpu_place> cpus,
                                                         std::size_t ranks) {
   if (ranks > cpus.size()) return {};
-  const auto position = [](const cpu_place& one) {
-    return std::tuple{one.package, one.node, one.l3, one.core, one.cpu};
+  const auto position_of = [](const cpu_place& place) {
+    return std::tuple{place.package, place.node, place.l3, place.core, place.cpu};
   };
-  const auto before = [&](const cpu_place& a, const cpu_place& b) {
-    return position(a) < position(b);
+  const auto is_before = [&](const cpu_place& a, const cpu_place& b) {
+    return position_of(a) < position_of(b);
   };
-  std::sort(cpus.begin(), cpus.end(), before);
+  std::sort(cpus.begin(), cpus.end(), is_before);
 
   // Layer k holds the k-th hardware thread of each core.
   std::vector<std::vector<cpu_place>> layers;
@@ -93,7 +96,7 @@ void take(std::span<const cpu_place> sorted, std::size_t count, std::vector<cpu_
   for (const auto& layer : layers)
     detail::take(std::span{layer}, std::min(ranks - chosen.size(), layer.size()), chosen,
                  &cpu_place::node, &cpu_place::l3);
-  std::sort(chosen.begin(), chosen.end(), before);
+  std::sort(chosen.begin(), chosen.end(), is_before);
   return chosen;
 }
 

@@ -10,12 +10,13 @@
 
 namespace peerbus::topology {
 
-/// What `cpu_place` holds where the machine does not tell, or where a rank may be in several.
+/// The value of a member of `cpu_place` that the machine does not report, or that differs among the
+/// cpus that a rank may use.
 inline constexpr std::uint32_t unknown = 0xFFFF'FFFF;
 
-/// Where one logical processor lies. Cores, caches and packages go by the lowest cpu in them and
-/// nodes by the system's number, so that processes that may use different parts of one machine
-/// mean the same by the same number.
+/// The location of a logical processor. A core, cache or package has the number of the lowest cpu
+/// in it, and a node has the system's number. Processes that may use different parts of one machine
+/// therefore agree about the numbers.
 struct cpu_place {
   std::uint32_t cpu = unknown;
   std::uint32_t core = unknown;
@@ -27,12 +28,12 @@ struct cpu_place {
 };
 static_assert(std::is_trivially_copyable_v<cpu_place>);  // It travels as bytes.
 
-/// The same number in both, and a known one.
+/// Returns whether `a` and `b` are equal and known.
 [[nodiscard]] constexpr bool same_known(std::uint32_t a, std::uint32_t b) noexcept {
   return a == b && a != unknown;
 }
 
-/// "cpu 3, core 2, L3 0, node 1, package 0", what is unknown left out.
+/// Returns text such as "cpu 3, core 2, L3 0, node 1, package 0", without the unknown members.
 [[nodiscard]] inline std::string to_string(const cpu_place& place) {
   std::string text;
   const auto add = [&text](const char* name, std::uint32_t number) {

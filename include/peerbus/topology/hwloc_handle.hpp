@@ -18,15 +18,16 @@ namespace peerbus::topology {
 struct destroy_topology {
   void operator()(hwloc_topology_t owned) const noexcept { hwloc_topology_destroy(owned); }
 };
-/// Owns a topology of hwloc. Threads: those that only read one may share it.
+/// Owns an hwloc topology. Threads: several threads may read one topology at once.
 using hwloc_handle = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, destroy_topology>;
 
 struct free_bitmap {
   void operator()(hwloc_bitmap_t owned) const noexcept { hwloc_bitmap_free(owned); }
 };
+/// Owns an hwloc set of processors or nodes.
 using bitmap_handle = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, free_bitmap>;
 
-/// The set of `number` alone. Throws: `error` out_of_memory.
+/// Returns a set that contains only `number`. Throws: `error` out_of_memory.
 [[nodiscard]] inline bitmap_handle only(unsigned number) {
   bitmap_handle set{hwloc_bitmap_alloc()};
   if (!set || hwloc_bitmap_only(set.get(), number) != 0)
@@ -34,8 +35,9 @@ using bitmap_handle = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, fre
   return set;
 }
 
-/// What hwloc makes of what `configure(topology)` set up; that returns 0, or -1 with errno set.
-/// Throws: `error` system or, if `configure` refuses, invalid_argument; `what` names it.
+/// Loads the topology that `configure(topology)` sets up. `configure` returns 0, or -1 if hwloc
+/// refuses. `what` names the topology in errors.
+/// Throws: `error` system, or invalid_argument if `configure` fails.
 template <class Configure>
 [[nodiscard]] hwloc_handle load_topology(const std::string& what, Configure configure) {
   hwloc_topology_t made = nullptr;

@@ -21,14 +21,14 @@
 
 namespace peerbus::topology {
 
-/// What hwloc says about a machine, as far as placing ranks needs it. Reading this machine takes
-/// milliseconds; it is a snapshot.
+/// A snapshot of the parts of a machine that matter for placing ranks, read by hwloc.
 class machine {
  public:
-  /// This machine, without what the system (cgroups, that is) denies this process. Where hwloc
-  /// finds nothing, it is taken for one node of plain cores, and `describe` says so. hwloc obeys
-  /// its environment variables HWLOC_XMLFILE and HWLOC_SYNTHETIC: the result then stands for
-  /// another machine, unless HWLOC_THISSYSTEM=1 says otherwise.
+  /// Reads this machine, without the parts that cgroups deny to this process. If hwloc finds
+  /// nothing, the machine is taken for one node of separate cores, and `describe` reports that.
+  /// hwloc obeys its environment variables HWLOC_XMLFILE and HWLOC_SYNTHETIC. The result then
+  /// describes another machine, unless HWLOC_THISSYSTEM=1 is set.
+  /// Cost: milliseconds.
   [[nodiscard]] static machine here() {
     try {
       machine found{load_topology("this machine", [](hwloc_topology_t) { return 0; })};
@@ -45,8 +45,8 @@ class machine {
     }
   }
 
-  /// A machine that is not there, in hwloc's notation, such as
-  /// "package:2 numa:2 l3:1 core:4 pu:2". Throws: `error` invalid_argument.
+  /// Makes a fictitious machine from hwloc's notation, such as "package:2 numa:2 l3:1 core:4 pu:2".
+  /// Throws: `error` invalid_argument.
   [[nodiscard]] static machine synthetic(const std::string& description) {
     return machine{
         load_topology("the synthetic topology '" + description + "'", [&](hwloc_topology_t made) {
@@ -54,46 +54,52 @@ class machine {
         })};
   }
 
-  /// A machine that `lstopo --of xml` has described. Throws: `error` invalid_argument, system.
+  /// Makes the machine that the output of `lstopo --of xml` describes.
+  /// Throws: `error` invalid_argument, system.
   [[nodiscard]] static machine from_xml(const std::string& text) {
     return machine{load_topology("the XML text of a topology", [&](hwloc_topology_t made) {
       return hwloc_topology_set_xmlbuffer(made, text.c_str(), static_cast<int>(text.size() + 1));
     })};
   }
 
-  /// Whether threads and memory can be bound to what this says.
+  /// Returns whether this describes the machine that the process runs on. Only then can threads and
+  /// memory be bound to its parts.
   [[nodiscard]] bool is_this_one() const noexcept {
     return topology_ == nullptr || hwloc_topology_is_thissystem(topology_.get()) != 0;
   }
-  /// Null where hwloc finds nothing.
+  /// Returns hwloc's topology, or null if hwloc found nothing.
   [[nodiscard]] hwloc_topology_t handle() const noexcept { return topology_.get(); }
 
-  /// All logical processors, in hwloc's order, which keeps neighbours together.
+  /// Returns the places of all logical processors, in hwloc's order, which keeps neighbours
+  /// together.
   [[nodiscard]] const std::vector<cpu_place>& cpus() const noexcept { return cpus_; }
 
-  /// Those of them with one of `numbers`, such as an affinity mask. Numbers that hwloc does not
-  /// know count as a core each, of no known node.
+  /// Returns the places of the logical processors `numbers`, such as those of an affinity mask.
+  /// Processors that hwloc does not know count as separate cores without a NUMA node.
   [[nodiscard]] std::vector<cpu_place> cpus_of(const std::vector<std::uint32_t>& numbers) const {
     std::vector<cpu_place> result;
     for (const std::uint32_t number : numbers) {
       const auto known = std::find_if(cpus_.begin(), cpus_.end(),
-                                      [&](const cpu_place& one) { return one.cpu == number; });
+                                      [&](const cpu_place& place) { return place.cpu == number; });
       result.push_back(known != cpus_.end() ? *known : cpu_place{.cpu = number, .core = number});
     }
     return result;
   }
 
-  /// NUMA nodes that this process may take memory from; 1 where the machine does not tell.
+  /// Returns the number of NUMA nodes from which this process may take memory, or 1 if the machine
+  /// does not report them.
   [[nodiscard]] std::size_t nodes() const noexcept {
     return std::max<std::size_t>(count(HWLOC_OBJ_NUMANODE), 1);
   }
+  /// Returns the distances between the NUMA nodes, which are empty if the firmware does not report
+  /// them.
   [[nodiscard]] const node_distances& distances() const noexcept { return distances_; }
 
-  /// What there is, in words, a line each.
+  /// Describes the machine in words, one line per fact.
   [[nodiscard]] std::vector<std::string> describe() const {
     using peerbus::detail::concat;
     std::set<std::uint32_t> cores;
-    for (const cpu_place& one : cpus_) cores.insert(one.core);
+    for (const cpu_place& place : cpus_) cores.insert(place.core);
     std::vector<std::string> lines = notes_;
     lines.push_back(
         concat(is_this_one() ? "machine: " : "machine (not this one: hwloc was given another): ",
@@ -111,8 +117,8 @@ class machine {
               : "flat: one node and one L3 cache, so that all cpus are equally near");
     for (std::size_t i = 0; i < distances_.nodes.size(); ++i) {
       std::string line = concat("distance from node ", distances_.nodes[i], ":");
-      for (const std::uint32_t to : distances_.nodes)
-        line += concat(" ", distances_.between(distances_.nodes[i], to));
+      for (const std::uint32_t destination : distances_.nodes)
+        line += concat(" ", distances_.between(distances_.nodes[i], destination));
       lines.push_back(std::move(line));
     }
     return lines;
@@ -135,15 +141,17 @@ class machine {
     return found > 0 ? static_cast<std::size_t>(found) : 0;
   }
 
-  /// The number that all processes call `object` by, whichever cpus of it they may use.
+  /// Returns a number for `object` that is the same in every process, regardless of its affinity
+  /// mask.
   [[nodiscard]] static std::uint32_t lowest_cpu(const hwloc_obj* object) noexcept {
     return object == nullptr
                ? unknown
                : static_cast<std::uint32_t>(hwloc_bitmap_first(object->complete_cpuset));
   }
 
-  /// The node next to `cpu`: where memory of several kinds is, the one of fewest cpus, which hwloc
-  /// lists with plain memory first.
+  /// Returns the NUMA node next to `cpu`. If several nodes contain it, because there are several
+  /// kinds of memory, that is the node with the fewest cpus. Among equal nodes it is the first,
+  /// because hwloc lists plain memory first.
   [[nodiscard]] std::uint32_t node_of(unsigned cpu) const noexcept {
     const hwloc_obj* nearest = nullptr;
     for (hwloc_obj_t node = nullptr;
@@ -158,19 +166,19 @@ class machine {
   void read_cpus() {
     for (hwloc_obj_t pu = nullptr;
          (pu = hwloc_get_next_obj_by_type(topology_.get(), HWLOC_OBJ_PU, pu)) != nullptr;) {
-      const auto around = [&](hwloc_obj_type_t type) {
+      const auto enclosing = [&](hwloc_obj_type_t type) {
         return lowest_cpu(hwloc_get_ancestor_obj_by_type(topology_.get(), type, pu));
       };
-      const std::uint32_t core = around(HWLOC_OBJ_CORE);
+      const std::uint32_t core = enclosing(HWLOC_OBJ_CORE);
       cpus_.push_back({.cpu = pu->os_index,
                        .core = core == unknown ? pu->os_index : core,
-                       .l3 = around(HWLOC_OBJ_L3CACHE),
+                       .l3 = enclosing(HWLOC_OBJ_L3CACHE),
                        .node = node_of(pu->os_index),
-                       .package = around(HWLOC_OBJ_PACKAGE)});
+                       .package = enclosing(HWLOC_OBJ_PACKAGE)});
     }
-    const int all = hwloc_bitmap_weight(hwloc_topology_get_complete_cpuset(topology_.get()));
-    if (all > 0 && static_cast<std::size_t>(all) > cpus_.size())
-      denied_ = static_cast<std::size_t>(all) - cpus_.size();
+    const int existing = hwloc_bitmap_weight(hwloc_topology_get_complete_cpuset(topology_.get()));
+    if (existing > 0 && static_cast<std::size_t>(existing) > cpus_.size())
+      denied_ = static_cast<std::size_t>(existing) - cpus_.size();
   }
 
   void read_distances() {
@@ -187,7 +195,8 @@ class machine {
     hwloc_distances_release(topology_.get(), found);
   }
 
-  /// hwloc then asks the processor, which does not know of nodes.
+  /// Adds a note for each folder of the system that is hidden. Without it hwloc asks the processor,
+  /// which does not know about NUMA nodes.
   void note_what_is_hidden() {
     for (const char* path : {"/sys/devices/system/cpu", "/sys/devices/system/node"})
       if (::access(path, F_OK) != 0)
@@ -197,11 +206,12 @@ class machine {
             "that are not seen"));
   }
 
-  /// Adds cpus that this process may use, and so exist, whatever hwloc sees of them.
+  /// Adds the cpus in `usable` that hwloc does not show. They exist, because this process may use
+  /// them.
   void take_in(const std::vector<std::uint32_t>& usable) {
     const std::size_t seen = cpus_.size();
-    for (const cpu_place& one : cpus_of(usable))
-      if (std::find(cpus_.begin(), cpus_.end(), one) == cpus_.end()) cpus_.push_back(one);
+    for (const cpu_place& place : cpus_of(usable))
+      if (std::find(cpus_.begin(), cpus_.end(), place) == cpus_.end()) cpus_.push_back(place);
     if (cpus_.size() != seen)
       notes_.push_back(peerbus::detail::concat(
           "hwloc does not show ", several(cpus_.size() - seen, "cpu"),

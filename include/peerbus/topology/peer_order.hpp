@@ -13,23 +13,23 @@
 
 namespace peerbus::topology {
 
-/// How far NUMA nodes are from each other, in the firmware's units (10 is local). Empty where it
-/// does not say.
+/// The distances between NUMA nodes in the firmware's units (10 is local). Empty if the firmware
+/// does not report them.
 struct node_distances {
   std::vector<std::uint32_t> nodes;
-  std::vector<std::uint64_t> values;  ///< [from][to], in the order of `nodes`
+  std::vector<std::uint64_t> values;  ///< [source][destination], in the order of `nodes`
 
-  /// 0 if not known.
-  [[nodiscard]] std::uint64_t between(std::uint32_t from, std::uint32_t to) const {
-    const auto row = std::find(nodes.begin(), nodes.end(), from);
-    const auto column = std::find(nodes.begin(), nodes.end(), to);
+  /// Returns the distance from one node to another, or 0 if it is not known.
+  [[nodiscard]] std::uint64_t between(std::uint32_t source, std::uint32_t destination) const {
+    const auto row = std::find(nodes.begin(), nodes.end(), source);
+    const auto column = std::find(nodes.begin(), nodes.end(), destination);
     if (row == nodes.end() || column == nodes.end()) return 0;
     return values[static_cast<std::size_t>(row - nodes.begin()) * nodes.size() +
                   static_cast<std::size_t>(column - nodes.begin())];
   }
 };
 
-/// Sorts peers by how far they are; members in the order of weight.
+/// The distance of a peer. Distances compare by their members, of which the first weighs most.
 struct peer_distance {
   enum class shared : std::uint8_t { l3, node, nothing };
   shared common = shared::nothing;
@@ -39,23 +39,25 @@ struct peer_distance {
   friend auto operator<=>(const peer_distance&, const peer_distance&) = default;
 };
 
-[[nodiscard]] inline peer_distance distance(const cpu_place& from, const cpu_place& to,
+/// Returns the distance from one place to another. Members that are unknown count as not shared.
+[[nodiscard]] inline peer_distance distance(const cpu_place& source, const cpu_place& destination,
                                             const node_distances& nodes) {
-  if (same_known(from.l3, to.l3)) return {.common = peer_distance::shared::l3};
-  if (same_known(from.node, to.node)) return {.common = peer_distance::shared::node};
+  if (same_known(source.l3, destination.l3)) return {.common = peer_distance::shared::l3};
+  if (same_known(source.node, destination.node)) return {.common = peer_distance::shared::node};
   return {.common = peer_distance::shared::nothing,
-          .nodes_apart = nodes.between(from.node, to.node),
-          .other_package = !same_known(from.package, to.package)};
+          .nodes_apart = nodes.between(source.node, destination.node),
+          .other_package = !same_known(source.package, destination.package)};
 }
 
-/// The other ranks in the order in which `self` should visit them, given the place of each rank:
-/// those that share an L3 cache first, then those of the same NUMA node, then the others by the
-/// distance of their nodes, where it is known, and those of the same package first.
+/// Returns the other ranks in the order in which `self` should visit them. `places` has the place
+/// of each rank. Peers that share an L3 cache come first, then those of the same NUMA node, then
+/// the others by the distance of their nodes, if it is known. At equal distance, peers of
+/// the same package come first.
 ///
-/// Those at one distance come in the order self + 1, self + 2, … round. The ranks of one group
-/// would then all begin with the same rank of another group; so each begins as many ranks further
-/// on as its group has ranks below it. For groups of equal size every rank is then visited by one
-/// other at a time, if all go at one pace.
+/// Peers at the same distance come in the order self + 1, self + 2, … and wrap around. All ranks of
+/// one group would then begin with the same rank of another group. Therefore each rank begins
+/// further on, by as many ranks as its own group has ranks with lower numbers. If groups have equal
+/// sizes and all ranks proceed at one pace, every rank is then visited by a single rank at a time.
 [[nodiscard]] inline std::vector<rank_id> order_peers(rank_id self,
                                                       std::span<const cpu_place> places,
                                                       const node_distances& nodes) {
@@ -71,21 +73,21 @@ struct peer_distance {
   std::stable_sort(peers.begin(), peers.end(),
                    [](const peer& a, const peer& b) { return a.away < b.away; });
 
-  std::size_t below = 0;  // Nearer ranks with a lower number than `self`.
+  std::size_t below = 0;  // The number of nearer ranks with a lower number than `self`.
   for (auto begin = peers.begin(); begin != peers.end();) {
-    const auto end =
-        std::find_if(begin, peers.end(), [&](const peer& one) { return one.away != begin->away; });
-    const auto nearer_below = static_cast<std::size_t>(
-        std::count_if(begin, end, [&](const peer& one) { return one.rank < self; }));
+    const auto end = std::find_if(
+        begin, peers.end(), [&](const peer& candidate) { return candidate.away != begin->away; });
+    const auto group_below = static_cast<std::size_t>(
+        std::count_if(begin, end, [&](const peer& candidate) { return candidate.rank < self; }));
     const auto turn = below % static_cast<std::size_t>(end - begin);
     std::rotate(begin, begin + static_cast<std::ptrdiff_t>(turn), end);
-    below += nearer_below;
+    below += group_below;
     begin = end;
   }
 
   std::vector<rank_id> order;
   order.reserve(peers.size());
-  for (const peer& one : peers) order.push_back(one.rank);
+  for (const peer& next : peers) order.push_back(next.rank);
   return order;
 }
 

@@ -28,110 +28,125 @@
 
 namespace peerbus::topology {
 
+/// The parts of a placement that a program may turn off.
 struct placement_options {
-  /// Pin each rank's thread, unless somebody has done so already or there are more ranks than cpus.
+  /// Pins each rank's thread, unless a launcher has chosen the cpus of the ranks, the ranks are on
+  /// several hosts, or there are more ranks than cpus.
   bool pin = true;
-  /// Bind each rank's part of windows to the rank's NUMA node.
+  /// Binds each rank's part of windows to the rank's NUMA node.
   bool bind = true;
-  /// How long the other ranks may take to come.
+  /// The time that the other ranks may take to arrive.
   std::chrono::milliseconds timeout{30'000};
 };
 
-/// Places a group of ranks on one host. Make it first of all, before the transport:
+/// The placement of a group of ranks on one host. Create it before the transport:
 ///
 ///     topology::placement here{boot};
 ///     communicator comm{unified_bus{boot, {}, here.on_memory()}};
 ///     comm.order_peers(here.peer_order());
 ///
-/// Its constructor and `report` are collective. Whatever cannot be done is left out and told in
-/// words: a badly placed program is slow, not wrong. Threads: those of one rank may share it.
+/// The constructor and `report` are collective. A step that fails is left out and reported in
+/// words, because a badly placed program is slow, not wrong.
+/// Threads: the threads of a rank may share a placement.
 class placement {
  public:
-  /// Collective: reads the machine and pins the calling thread of each rank. If the ranks may all
-  /// use the same cpus, they get those of `choose_cpus`; if not, a launcher has chosen, and they
-  /// stay. Throws: `error` as `bootstrap::allgather`.
+  /// Reads the machine and pins the calling thread of each rank. Collective. If all ranks may use
+  /// the same cpus, each rank gets its cpu of `choose_cpus`. If their cpus differ, a launcher has
+  /// chosen them, and the ranks stay there. `placement_options::pin` lists when else a rank is not
+  /// pinned.
+  /// Cost: two calls of `bootstrap::allgather`, and reading the machine.
+  /// Throws: `error` as `bootstrap::allgather`.
   explicit placement(bootstrap& boot, placement_options options = {})
       : placement{boot, machine::here(), options} {}
 
-  /// The same on `where`. If that is another machine, nothing is pinned or bound; the choices and
-  /// the order are those that the ranks would have there.
+  /// Places the ranks on `where`. Collective. If that is another machine, nothing is pinned or
+  /// bound. The choices and the order are then those that the ranks would have there.
   placement(bootstrap& boot, machine where, placement_options options = {})
       : rank_{boot.rank()}, state_{std::make_shared<state>(std::move(where), options.bind)} {
     const deadline until = deadline::after(options.timeout);
-    const cpu_place mine = settle(boot, options.pin, until);
-    state_->mine = mine;
-    const auto all = boot.allgather(as_contribution(std::span{&mine, 1}), until, "places of ranks");
-    for (const auto& from : all) {
+    const cpu_place own_place = settle(boot, options.pin, until);
+    state_->place = own_place;
+    const auto contributions =
+        boot.allgather(as_contribution(std::span{&own_place, 1}), until, "places of ranks");
+    for (const auto& received : contributions) {
       cpu_place place;
-      if (from.bytes.size() == sizeof place) std::memcpy(&place, from.bytes.data(), sizeof place);
+      if (received.bytes.size() == sizeof place)
+        std::memcpy(&place, received.bytes.data(), sizeof place);
       places_.push_back(place);
     }
   }
 
+  /// Returns the machine that the ranks are placed on.
   [[nodiscard]] const machine& where() const noexcept { return state_->where; }
-  /// Where each rank runs, by rank. Unknown is what differs among the cpus that it may use.
+  /// Returns the place of each rank, by rank. Members that differ among the cpus which the rank may
+  /// use are unknown.
   [[nodiscard]] const std::vector<cpu_place>& places() const noexcept { return places_; }
-  [[nodiscard]] bool pinned() const noexcept { return pinned_; }
+  /// Returns whether this rank's thread was pinned.
+  [[nodiscard]] bool pinned() const noexcept { return is_pinned_; }
 
-  /// For `communicator::order_peers`: see `topology::order_peers`.
+  /// Returns the order of `topology::order_peers` for this rank, for `communicator::order_peers`.
   [[nodiscard]] std::vector<rank_id> peer_order() const {
     return order_peers(rank_, places_, where().distances());
   }
 
-  /// For a transport: binds this rank's part of each window to the rank's node, as its first touch
-  /// comes from peers, on theirs. May outlive the placement, and be used by several transports.
+  /// Returns a hook for a transport that binds this rank's part of each window to the rank's node.
+  /// Without it the pages would lie on the nodes of the peers, which touch them first. The hook may
+  /// outlive the placement, and several transports may use it.
   [[nodiscard]] memory_hook on_memory() const {
     return [shared = state_](std::span<std::byte> part) { shared->place_memory(part); };
   }
 
-  /// What became of the memory of this rank's windows so far, in words.
+  /// Describes the memory of this rank's windows so far: its size, and whether it is bound or why
+  /// not.
   [[nodiscard]] std::string memory() const { return state_->describe_memory(); }
 
-  /// This rank in words: where it runs, its memory, the order of its peers.
+  /// Describes this rank in words: where it runs, its memory, and the order of its peers.
   [[nodiscard]] std::string describe() const {
     using peerbus::detail::concat;
     std::string line = concat(rank_, ": ", to_string(places_[rank_.index()]), "; ", pin_text_, "; ",
                               memory(), "; visits");
-    constexpr std::size_t most = 16;  // A line should stay a line.
+    constexpr std::size_t max_listed = 16;  // Keeps the text on one line.
     const auto order = peer_order();
-    for (std::size_t i = 0; i < std::min(order.size(), most); ++i)
+    for (std::size_t i = 0; i < std::min(order.size(), max_listed); ++i)
       line += concat(" ", order[i].index());
     if (order.empty()) line += " nobody";
-    if (order.size() > most) line += concat(" and ", order.size() - most, " more");
+    if (order.size() > max_listed) line += concat(" and ", order.size() - max_listed, " more");
     return line;
   }
 
-  /// Collective: the machine, then every rank's `describe()`, a line each, alike on all ranks that
-  /// see the same machine. Throws: `error` as `bootstrap::allgather`.
+  /// Returns a description of the machine, then one line for each rank with its `describe()`.
+  /// Collective. The result is the same on all ranks that see the same machine.
+  /// Throws: `error` as `bootstrap::allgather`.
   [[nodiscard]] std::vector<std::string> report(bootstrap& boot, deadline until) const {
     std::vector<std::string> lines = where().describe();
-    const std::string mine = describe();
-    for (const auto& from :
-         boot.allgather(as_contribution(std::span{mine}), until, "report of placement"))
-      lines.emplace_back(reinterpret_cast<const char*>(from.bytes.data()), from.bytes.size());
+    const std::string own_line = describe();
+    for (const auto& received :
+         boot.allgather(as_contribution(std::span{own_line}), until, "report of placement"))
+      lines.emplace_back(reinterpret_cast<const char*>(received.bytes.data()),
+                         received.bytes.size());
     return lines;
   }
 
  private:
-  /// What the hooks share with the placement.
+  /// The state that the memory hooks share with the placement.
   struct state {
-    state(machine read, bool may_bind) : where{std::move(read)}, bind{may_bind} {}
+    state(machine chosen, bool may_bind) : where{std::move(chosen)}, is_binding{may_bind} {}
 
     void place_memory(std::span<std::byte> part) {
       auto obstacle = obstacle_to_binding();
       if (!obstacle)
-        if (const auto problem = bind_memory(where, part, mine.node))
+        if (const auto problem = bind_memory(where, part, place.node))
           obstacle = "not bound: " + *problem;
       const std::lock_guard lock{mutex};
       ++parts;
       bytes += part.size();
-      if (obstacle && !left_out) left_out = std::move(obstacle);
+      if (obstacle && !first_obstacle) first_obstacle = std::move(obstacle);
     }
 
     [[nodiscard]] std::optional<std::string> obstacle_to_binding() const {
-      if (!bind) return "not bound, as the program wants it";
+      if (!is_binding) return "not bound, as the program wants it";
       if (where.nodes() == 1) return "not bound: only one NUMA node is seen";
-      if (mine.node == unknown) return "not bound: the rank may run on several NUMA nodes";
+      if (place.node == unknown) return "not bound: the rank may run on several NUMA nodes";
       return std::nullopt;
     }
 
@@ -139,56 +154,60 @@ class placement {
       using peerbus::detail::concat;
       const std::lock_guard lock{mutex};
       if (parts == 0) return "no window's memory was seen";
-      return concat("memory of ", parts, parts == 1 ? " window, " : " windows, ", bytes >> 10U,
-                    " KiB: ", left_out ? *left_out : concat("bound to node ", mine.node));
+      return concat(
+          "memory of ", parts, parts == 1 ? " window, " : " windows, ", bytes >> 10U,
+          " KiB: ", first_obstacle ? *first_obstacle : concat("bound to node ", place.node));
     }
 
     const machine where;
-    const bool bind;
-    cpu_place mine;
+    const bool is_binding;
+    cpu_place place;
 
     std::mutex mutex;
     std::size_t parts = 0;
     std::size_t bytes = 0;
-    std::optional<std::string> left_out;  ///< the first reason
+    std::optional<std::string> first_obstacle;  ///< why a part was not bound
   };
 
   template <class T, std::size_t Extent>
   [[nodiscard]] static bootstrap::contribution as_contribution(std::span<T, Extent> values) {
     const auto bytes = std::as_bytes(values);
-    bootstrap::contribution made;
-    made.bytes.assign(bytes.begin(), bytes.end());
-    return made;
+    bootstrap::contribution result;
+    result.bytes.assign(bytes.begin(), bytes.end());
+    return result;
   }
 
-  /// What all `cpus` have in common.
+  /// Returns the members that all `cpus` have in common; the others are unknown.
   [[nodiscard]] static cpu_place common(const std::vector<cpu_place>& cpus) {
     if (cpus.empty()) return {};
     cpu_place shared = cpus.front();
-    for (const cpu_place& one : cpus)
+    for (const cpu_place& place : cpus)
       for (const auto member : {&cpu_place::cpu, &cpu_place::core, &cpu_place::l3, &cpu_place::node,
                                 &cpu_place::package})
-        if (one.*member != shared.*member) shared.*member = unknown;
+        if (place.*member != shared.*member) shared.*member = unknown;
     return shared;
   }
 
-  /// Collective: pins this rank if that is to be. Returns: where it runs.
+  /// Pins this rank if it should be pinned. Collective.
+  /// Returns: the place where the rank runs.
   cpu_place settle(bootstrap& boot, bool pin, deadline until) {
     using peerbus::detail::concat;
-    // Of another machine the ranks may use all.
+    // On another machine the ranks may use every cpu.
     std::vector<std::uint32_t> usable;
     if (where().is_this_one())
       usable = usable_core_numbers();
     else
-      for (const cpu_place& one : where().cpus()) usable.push_back(one.cpu);
+      for (const cpu_place& place : where().cpus()) usable.push_back(place.cpu);
     const auto cpus = where().cpus_of(usable);
     const std::span<const std::uint32_t> list{usable};
-    const auto all = boot.allgather(as_contribution(list), until, "cpus that ranks may use");
+    const auto cpus_of_ranks =
+        boot.allgather(as_contribution(list), until, "cpus that ranks may use");
 
     if (!pin) {
       pin_text_ = "not pinned, as the program wants it";
-    } else if (std::any_of(all.begin(), all.end(),
-                           [&](const auto& from) { return from.bytes != all.front().bytes; })) {
+    } else if (std::any_of(cpus_of_ranks.begin(), cpus_of_ranks.end(), [&](const auto& received) {
+                 return received.bytes != cpus_of_ranks.front().bytes;
+               })) {
       pin_text_ = "left on the cpus that its launcher chose";
     } else if (boot.ranks_here() != boot.size()) {
       pin_text_ = concat("not pinned: only ", boot.ranks_here(), " of ", boot.size(),
@@ -203,7 +222,7 @@ class placement {
 
   cpu_place move_to(const cpu_place& target, const std::vector<cpu_place>& cpus) {
     const auto problem = pin_this_thread(where(), target.cpu);
-    pinned_ = !problem;
+    is_pinned_ = !problem;
     pin_text_ = problem ? "not pinned: " + *problem : "pinned";
     return problem && where().is_this_one() ? common(cpus) : target;
   }
@@ -211,7 +230,7 @@ class placement {
   rank_id rank_;
   std::shared_ptr<state> state_;
   std::vector<cpu_place> places_;
-  bool pinned_ = false;
+  bool is_pinned_ = false;
   std::string pin_text_;
 };
 
