@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Eight processes send 128 tokens each to 256 experts and sum up what comes back.
+// Eight processes send 128 tokens each to 256 experts and sum the outputs that come back.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -16,16 +16,17 @@ struct batch {
 };
 
 batch make_batch(peerbus::rank_id rank) {
-  batch made{std::vector<peerbus::bf16>(count * hidden), std::vector<std::int32_t>(count * top_k),
-             std::vector<float>(count * top_k, 0.125F)};
-  for (std::size_t i = 0; i < made.tokens.size(); ++i)
-    made.tokens[i] = peerbus::bf16{static_cast<float>(i % 255) - 127};
-  for (std::size_t i = 0; i < made.experts.size(); ++i)  // 8 different experts per token
-    made.experts[i] = static_cast<std::int32_t>((i / 8 * 37 + i % 8 * 32 + rank.index()) % 256);
-  return made;
+  batch result{std::vector<peerbus::bf16>(count * hidden), std::vector<std::int32_t>(count * top_k),
+               std::vector<float>(count * top_k, 0.125F)};
+  for (std::size_t i = 0; i < result.tokens.size(); ++i)
+    result.tokens[i] = peerbus::bf16{static_cast<float>(i % 255) - 127};
+  for (std::size_t i = 0; i < result.experts.size(); ++i)  // 8 different experts per token
+    result.experts[i] = static_cast<std::int32_t>((i / 8 * 37 + i % 8 * 32 + rank.index()) % 256);
+  return result;
 }
 
-// What expert e makes of channel c: the same, or its negative if bit c % 8 of e is set.
+// Returns the factor that an expert multiplies a channel by: -1 if bit `channel % 8` of the
+// expert's number is set, otherwise 1.
 float sign(std::size_t expert, std::size_t channel) {
   return (expert >> channel % 8 & 1) == 0 ? 1.0F : -1.0F;
 }
@@ -39,12 +40,12 @@ void run_expert(const auto& expert) {
   }
 }
 
-int compare(const batch& mine, const std::vector<peerbus::bf16>& out) {
+int compare(const batch& input, const std::vector<peerbus::bf16>& out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     float signs = 0;
     for (std::size_t k = 0; k < top_k; ++k)
-      signs += sign(static_cast<std::size_t>(mine.experts[i / hidden * top_k + k]), i % hidden);
-    const float expected = static_cast<float>(mine.tokens[i]) * signs / 8;
+      signs += sign(static_cast<std::size_t>(input.experts[i / hidden * top_k + k]), i % hidden);
+    const float expected = static_cast<float>(input.tokens[i]) * signs / 8;
     if (!(std::abs(static_cast<float>(out[i]) - expected) <= 0.01F * 127)) return 1;
   }
   return 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One program whose transport is chosen when it runs: `02_any_transport loopback` makes ranks as
-// threads, `02_any_transport unified_bus` as processes; without an argument it does both.
+// A program whose transport is chosen when it runs. `02_any_transport loopback` makes the ranks
+// threads, and `02_any_transport unified_bus` makes them processes. Without an argument the program
+// runs both.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -12,14 +13,15 @@
 #include <peerbus/peerbus.hpp>
 #include <peerbus/transport/any_transport.hpp>
 
-// Every rank tells every rank its number, and all check the sum. Compiled once for all transports.
+// Puts the number of every rank to every rank and checks the sum on each. The function is compiled
+// only once for all transports.
 int program(peerbus::any_transport bus) {
   peerbus::communicator comm{std::move(bus)};
   auto numbers = comm.make_window(comm.size() * sizeof(std::uint64_t), 0);
-  const std::size_t me = comm.rank().index();
-  const std::vector<std::uint64_t> mine{me + 1};
+  const std::size_t rank = comm.rank().index();
+  const std::vector<std::uint64_t> own_number{rank + 1};
   for (const peerbus::rank_id peer : comm.ranks())
-    peerbus::check(numbers.put(peer, me * sizeof(std::uint64_t), std::span{mine}), "put");
+    peerbus::check(numbers.put(peer, rank * sizeof(std::uint64_t), std::span{own_number}), "put");
   comm.barrier();
 
   std::uint64_t sum = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A token codec of one's own: a bit of sign per channel, and the mean magnitude as the scale.
+// A token codec of your own: a sign bit per channel, and the mean magnitude as the scale.
 #include <cmath>
 #include <cstring>
 
@@ -9,15 +9,15 @@ using peerbus::bf16;
 
 class one_bit {
  public:
-  using element = std::uint8_t;  // What a row is an array of.
+  using element = std::uint8_t;  // A row is an array of elements.
   static constexpr std::string_view name = "one_bit";
-  static constexpr std::size_t hidden_multiple = 128;  // A row has whole 16 bytes.
+  static constexpr std::size_t hidden_multiple = 128;  // Makes a row a multiple of 16 bytes.
   static constexpr std::size_t row_bytes(std::size_t hidden) noexcept { return hidden / 8; }
   static constexpr std::size_t scale_bytes(std::size_t) noexcept { return sizeof(float); }
 
   void encode(std::span<const bf16> token, std::span<std::byte> row,
               std::span<std::byte> scale) const noexcept {
-    float mean = 0;  // A NaN or an infinity reaches it, and through it every channel.
+    float mean = 0;  // A NaN or an infinity makes the mean, and so every channel, NaN or infinite.
     for (const bf16 x : token) mean += std::abs(float{x}) / static_cast<float>(token.size());
     std::memcpy(scale.data(), &mean, sizeof(mean));
     for (std::size_t i = 0; i < row.size(); ++i) {
@@ -33,8 +33,8 @@ class one_bit {
     float mean = 0;
     std::memcpy(&mean, scale.data(), sizeof(mean));
     for (std::size_t i = 0; i < out.size(); ++i) {
-      const bool negative = (row[i / 8] >> (i % 8) & std::byte{1}) != std::byte{0};
-      out[i] = negative ? -mean : mean;
+      const bool is_negative = (row[i / 8] >> (i % 8) & std::byte{1}) != std::byte{0};
+      out[i] = is_negative ? -mean : mean;
     }
   }
 };
@@ -46,10 +46,10 @@ int main() {
     peerbus::moe::exchange moe{
         comm, {.experts = 4, .hidden = hidden, .top_k = 1, .max_tokens = 1}, one_bit{}};
     const std::vector<bf16> token(hidden, bf16{-2.0F});
-    const std::vector<std::int32_t> to{static_cast<std::int32_t>(comm.rank().index() + 1) % 4};
+    const std::vector<std::int32_t> next{static_cast<std::int32_t>(comm.rank().index() + 1) % 4};
     const std::vector<float> weight{0.5F};
 
-    auto received = moe.dispatch(token, {to, weight});  // One row, to the next rank's expert.
+    auto received = moe.dispatch(token, {next, weight});  // Sends one row to the next expert.
     auto& expert = received.experts()[0];
     std::vector<float> row(hidden);
     expert.decode(0, row);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// A layer loop over two microbatches: while one's tokens are on their way, the other's are computed
-// on. Prints the time with and without, and checks that both give the same bytes.
+// A loop over layers with two microbatches: while the tokens of one microbatch travel, the rank
+// computes the other microbatch. Prints the time with and without overlap, and checks that both
+// give the same bytes.
 //   04_overlap [RANKS]
 //
-// The library has no thread of its own: on a CPU it is the rank's own core that copies rows, and
-// overlap hides nothing of that. What it hides is waiting. Attention takes longer on the rank whose
-// sequences are longer just now, and whoever needs its rows waits; with a second microbatch at hand
-// there is something to do meanwhile, and only the sum of both has to be even. So it gains most
-// where ranks are uneven and have a core each, and nothing where they are even or share a core.
+// The library has no thread of its own. On a CPU the rank's own core copies rows, and overlap does
+// not hide that work. It hides waiting. Attention takes longer on a rank whose current sequences
+// are longer, and the ranks that need its rows wait. With a second microbatch they have work
+// meanwhile, and only the sum of both microbatches must take equally long on all ranks. The gain is
+// largest if ranks are uneven and each has a core, and zero if they are even or share a core.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -32,7 +33,7 @@ constexpr std::size_t hidden = 256, experts = 8, top_k = 2, count = 48, layers =
 constexpr std::size_t repetitions = 9;
 using row = std::array<float, hidden>;
 
-// The same numbers everywhere, in [0, 1).
+// Returns number `i` of a fixed sequence in [0, 1).
 float noise(std::size_t i) {
   std::uint64_t z = (i + 1) * 0x9e3779b97f4a7c15U;
   z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
@@ -49,7 +50,7 @@ struct microbatch {
   std::vector<bf16> tokens, sums;    // [count, hidden]
   std::vector<std::int32_t> chosen;  // [count, top_k]
   std::vector<float> weights;        // [count, top_k]
-  peerbus::moe::ticket begun{};      // of the dispatch on its way
+  peerbus::moe::ticket dispatch{};   // of the dispatch in flight
   std::optional<exchange::received_type> rows{};
 };
 
@@ -63,38 +64,39 @@ class model {
   }
 
   [[nodiscard]] microbatch make(std::size_t number) const {
-    microbatch made{number, std::vector<bf16>(count * hidden), std::vector<bf16>(count * hidden),
-                    std::vector<std::int32_t>(count * top_k),
-                    std::vector<float>(count * top_k, 0.5F)};
-    for (std::size_t i = 0; i < made.tokens.size(); ++i)
-      made.tokens[i] = bf16{noise(i + 7777 * (2 * rank_ + number)) - 0.5F};
-    return made;
+    microbatch result{number, std::vector<bf16>(count * hidden), std::vector<bf16>(count * hidden),
+                      std::vector<std::int32_t>(count * top_k),
+                      std::vector<float>(count * top_k, 0.5F)};
+    for (std::size_t i = 0; i < result.tokens.size(); ++i)
+      result.tokens[i] = bf16{noise(i + 7777 * (2 * rank_ + number)) - 0.5F};
+    return result;
   }
 
-  // A stand-in for attention: each token over as many keys as its context is long, 1 to 12 blocks,
-  // different for every rank, microbatch and layer. Then the router's choice.
-  void attend(microbatch& of, std::size_t layer) const {
-    const std::size_t which = (layer * 2 + of.number) * 64 + rank_;
-    const auto blocks = 1 + static_cast<std::size_t>(12 * noise(31 * which));
+  // Stands in for attention and for the router. Each token attends to as many keys as its context
+  // is long: 1 to 12 blocks, different for every rank, microbatch and layer.
+  void attend(microbatch& current, std::size_t layer) const {
+    const std::size_t context = (layer * 2 + current.number) * 64 + rank_;
+    const auto blocks = 1 + static_cast<std::size_t>(12 * noise(31 * context));
     for (std::size_t t = 0; t < count; ++t) {
       row x, sum{};
       for (std::size_t h = 0; h < hidden; ++h)
-        x[h] = static_cast<float>(of.tokens[t * hidden + h]) +
-               static_cast<float>(of.sums[t * hidden + h]);
+        x[h] = static_cast<float>(current.tokens[t * hidden + h]) +
+               static_cast<float>(current.sums[t * hidden + h]);
       for (std::size_t j = 0; j < blocks * keys_.size(); ++j)
         add(sum, x[j % hidden], keys_[j % keys_.size()]);
       for (std::size_t h = 0; h < hidden; ++h)
-        of.tokens[t * hidden + h] = bf16{0.5F * x[h] + sum[h] / static_cast<float>(8 * blocks)};
-      const auto first = static_cast<std::int32_t>(noise(which * count + t) * experts);
-      of.chosen[t * top_k] = first;
-      of.chosen[t * top_k + 1] = (first + 3) % static_cast<std::int32_t>(experts);
+        current.tokens[t * hidden + h] =
+            bf16{0.5F * x[h] + sum[h] / static_cast<float>(8 * blocks)};
+      const auto first = static_cast<std::int32_t>(noise(context * count + t) * experts);
+      current.chosen[t * top_k] = first;
+      current.chosen[t * top_k + 1] = (first + 3) % static_cast<std::int32_t>(experts);
     }
   }
 
   // Each expert is a matrix.
-  void run_experts(const microbatch& of) const {
+  void run_experts(const microbatch& current) const {
     row x, y;
-    for (const auto& expert : of.rows->experts())
+    for (const auto& expert : current.rows->experts())
       for (std::size_t i = 0; i < expert.count(); ++i) {
         expert.decode(i, x);
         y = {};
@@ -104,30 +106,30 @@ class model {
       }
   }
 
-  void one_after_the_other(std::span<microbatch> batches) {
+  void run_in_sequence(std::span<microbatch> batches) {
     for (std::size_t layer = 0; layer < layers; ++layer)
-      for (microbatch& one : batches) {
-        attend(one, layer);
-        one.rows = moe_.dispatch(one.tokens, {one.chosen, one.weights});
-        run_experts(one);
-        moe_.combine(*one.rows, one.sums);
+      for (microbatch& current : batches) {
+        attend(current, layer);
+        current.rows = moe_.dispatch(current.tokens, {current.chosen, current.weights});
+        run_experts(current);
+        moe_.combine(*current.rows, current.sums);
       }
   }
 
-  void overlapped(std::span<microbatch> batches) {
+  void run_overlapped(std::span<microbatch> batches) {
     for (std::size_t layer = 0; layer < layers; ++layer) {
-      for (microbatch& one : batches) {
-        if (layer > 0) moe_.combine_recv(*one.rows, one.sums);
-        attend(one, layer);  // meanwhile the other microbatch is on its way
-        one.begun = moe_.dispatch_send(one.tokens, {one.chosen, one.weights});
+      for (microbatch& current : batches) {
+        if (layer > 0) moe_.combine_recv(*current.rows, current.sums);
+        attend(current, layer);  // The other microbatch travels meanwhile.
+        current.dispatch = moe_.dispatch_send(current.tokens, {current.chosen, current.weights});
       }
-      for (microbatch& one : batches) {
-        one.rows = moe_.dispatch_recv(one.begun);
-        run_experts(one);
-        moe_.combine_send(*one.rows);
+      for (microbatch& current : batches) {
+        current.rows = moe_.dispatch_recv(current.dispatch);
+        run_experts(current);
+        moe_.combine_send(*current.rows);
       }
     }
-    for (microbatch& one : batches) moe_.combine_recv(*one.rows, one.sums);
+    for (microbatch& current : batches) moe_.combine_recv(*current.rows, current.sums);
   }
 
  private:
@@ -141,23 +143,25 @@ class model {
   std::vector<row> weights_;  // [experts, hidden]
 };
 
-double median(std::vector<double> of) {
-  std::nth_element(of.begin(), of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2), of.end());
-  return of[of.size() / 2];
+double median(std::vector<double> samples) {
+  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+  std::nth_element(samples.begin(), middle, samples.end());
+  return *middle;
 }
 
 int work(peerbus::communicator<peerbus::unified_bus>& comm) {
   exchange moe{
       comm,
       {.experts = experts, .hidden = hidden, .top_k = top_k, .max_tokens = count, .in_flight = 2}};
-  model mine{comm.rank().index(), moe};
+  model share{comm.rank().index(), moe};
 
-  std::vector<double> apart, together;  // ms, from when all ranks begin to when all have ended
-  bool same = true;
+  // In ms, from the moment when all ranks begin to the moment when all have ended.
+  std::vector<double> sequential_times, overlapped_times;
+  bool is_equal = true;
   for (std::size_t i = 0; i < repetitions + 1; ++i) {
-    std::array batches{mine.make(0), mine.make(1)};
-    std::array again{mine.make(0), mine.make(1)};
-    const auto timed = [&](auto&& pass) {
+    std::array sequential{share.make(0), share.make(1)};
+    std::array overlapped{share.make(0), share.make(1)};
+    const auto measure = [&](auto&& pass) {
       comm.barrier();
       const auto start = std::chrono::steady_clock::now();
       pass();
@@ -165,23 +169,24 @@ int work(peerbus::communicator<peerbus::unified_bus>& comm) {
       return std::chrono::duration<double, std::milli>{std::chrono::steady_clock::now() - start}
           .count();
     };
-    const double first = timed([&] { mine.one_after_the_other(batches); });
-    const double second = timed([&] { mine.overlapped(again); });
-    for (std::size_t b = 0; b < batches.size(); ++b)
-      same = same && batches[b].tokens == again[b].tokens && batches[b].sums == again[b].sums;
-    if (i == 0) continue;  // It touched the memory.
-    apart.push_back(first);
-    together.push_back(second);
+    const double sequential_ms = measure([&] { share.run_in_sequence(sequential); });
+    const double overlapped_ms = measure([&] { share.run_overlapped(overlapped); });
+    for (std::size_t b = 0; b < sequential.size(); ++b)
+      is_equal = is_equal && sequential[b].tokens == overlapped[b].tokens &&
+                 sequential[b].sums == overlapped[b].sums;
+    if (i == 0) continue;  // The first repetition only touches the memory.
+    sequential_times.push_back(sequential_ms);
+    overlapped_times.push_back(overlapped_ms);
   }
   if (comm.rank() == peerbus::rank_id{0}) {
-    const double before = median(apart), after = median(together);
+    const double sequential = median(sequential_times), overlapped = median(overlapped_times);
     std::printf("%zu ranks on %u cores, 2 microbatches of %zu tokens, %zu layers, medians of %zu\n",
                 comm.size(), std::thread::hardware_concurrency(), count, layers, repetitions);
-    std::printf("one after the other  %8.2f ms\noverlapped           %8.2f ms  %+.1f %%\n", before,
-                after, 100 * (after / before - 1));
+    std::printf("one after the other  %8.2f ms\noverlapped           %8.2f ms  %+.1f %%\n",
+                sequential, overlapped, 100 * (overlapped / sequential - 1));
   }
-  if (!same) std::printf("rank %zu: the bytes differ\n", comm.rank().index());
-  return same ? 0 : 1;
+  if (!is_equal) std::printf("rank %zu: the bytes differ\n", comm.rank().index());
+  return is_equal ? 0 : 1;
 }
 
 }  // namespace

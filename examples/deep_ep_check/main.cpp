@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which platforms with DeepEP's API take a configuration, and what it needs there: known before
-// one has such a platform.
+// Reports which platforms with DeepEP's API accept a configuration, and what it needs there. The
+// user does not need such a platform for that.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -27,7 +27,7 @@ int run(int argc, char** argv) {
     return 2;
   }
   const bool all_fit = std::ranges::all_of(verdicts, [](const verdict& v) { return v.fits; });
-  return chosen.selected && !all_fit ? 1 : 0;
+  return chosen.has_named_profiles && !all_fit ? 1 : 0;
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 
 namespace deep_ep = peerbus::deep_ep;
 
-/// Leaves the number in its plain form: CLI11 would read 010 as octal.
+/// Checks a whole number and rewrites it in its plain form, because CLI11 would read 010 as octal.
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
   const std::string range = std::to_string(least) + " to " + std::to_string(most);
   return {[=](std::string& given) {
@@ -33,7 +33,8 @@ CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
           range, "whole number"};
 }
 
-/// The enumerator of that name among `all`; `what` says which names there are.
+/// Returns the enumerator in `all` with the given `name`.
+/// Throws: `CLI::ValidationError` that lists the possible names.
 template <class Enumeration, std::size_t Count>
 Enumeration named(const std::string& option, const std::string& name,
                   const Enumeration (&all)[Count]) {
@@ -55,7 +56,7 @@ constexpr deep_ep::profile platforms[] = {deep_ep::profile::unrestricted,
                                           deep_ep::profile::deepep_v1, deep_ep::profile::ascend_a2,
                                           deep_ep::profile::ascend_a3};
 
-// Beyond anything real, and small enough that no number of bytes needs more than 64 bits.
+// Larger than any real configuration, and small enough that every number of bytes fits 64 bits.
 constexpr std::uint64_t most_ranks = 1 << 16;
 constexpr std::uint64_t most_experts = 1 << 16;
 constexpr std::uint64_t most_tokens = 1 << 20;
@@ -64,7 +65,7 @@ constexpr std::uint64_t most_hidden = 1 << 17;
 constexpr const char* low_latency_group = "Options of the low-latency mode";
 constexpr const char* normal_group = "Options of the normal mode";
 
-/// Texts of the command line that become other values after it is parsed.
+/// Texts of the command line that are converted to other values after parsing.
 struct words {
   std::string mode = "low-latency";
   std::string dtype = "bf16";
@@ -143,6 +144,7 @@ void add_environment(CLI::App& app, deep_ep::target_environment& set) {
   number("--qp-depth", set.nvshmem_qp_depth, "NVSHMEM_QP_DEPTH");
 }
 
+/// Checks that no option of the other mode was given.
 /// Throws: `CLI::ValidationError` for an option of the other mode.
 void check_mode(const CLI::App& app, bool low_latency) {
   const std::string_view wrong = low_latency ? normal_group : low_latency_group;
@@ -169,8 +171,9 @@ void finish(const CLI::App& app, const words& texts, options& chosen) {
     if (std::ranges::find(chosen.profiles, platform) == chosen.profiles.end())
       chosen.profiles.push_back(platform);
   }
-  chosen.selected = !chosen.profiles.empty();
-  if (!chosen.selected) chosen.profiles.assign(std::begin(platforms), std::end(platforms));
+  chosen.has_named_profiles = !chosen.profiles.empty();
+  if (!chosen.has_named_profiles)
+    chosen.profiles.assign(std::begin(platforms), std::end(platforms));
 }
 
 }  // namespace

@@ -12,17 +12,17 @@ namespace deep_ep_check {
 
 struct options {
   bool low_latency = true;
-  /// Its `what` is not set: dispatch and combine of the mode are both checked.
+  /// The call without its member `what`: dispatch and combine of the mode are both checked.
   peerbus::deep_ep::call call;
   std::size_t in_flight = 2;
-  std::vector<peerbus::deep_ep::profile> profiles;  ///< those to report
-  bool selected = false;                            ///< whether the user named them
+  std::vector<peerbus::deep_ep::profile> profiles;  ///< the platforms to report
+  bool has_named_profiles = false;                  ///< the user named the platforms
   bool json = false;
-  std::vector<std::string> arguments;  ///< as given
+  std::vector<std::string> arguments;  ///< the command line as it was given
 };
 
-/// Reads the command line. Ends the process with status 0 after --help, and 2, after an error text,
-/// if something is wrong.
+/// Reads the command line. After --help, ends the process with status 0. If something is wrong,
+/// prints an error and ends the process with status 2.
 options parse(int argc, char** argv);
 
 }  // namespace deep_ep_check

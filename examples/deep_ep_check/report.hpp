@@ -10,11 +10,11 @@
 
 namespace deep_ep_check {
 
-/// For people.
+/// Returns the report as text for people.
 std::string report_text(const options& chosen, const std::vector<verdict>& verdicts,
                         const std::optional<memory>& needed);
 
-/// For programs: docs/profiles.md has the keys.
+/// Returns the report as JSON for programs. docs/profiles.md has the keys.
 std::string report_json(const options& chosen, const std::vector<verdict>& verdicts,
                         const std::optional<memory>& needed);
 

@@ -21,11 +21,11 @@ std::array<deep_ep::call, 2> calls_of(const options& chosen) {
   dispatch.what = chosen.low_latency ? operation::low_latency_dispatch : operation::normal_dispatch;
   deep_ep::call combine = dispatch;
   combine.what = chosen.low_latency ? operation::low_latency_combine : operation::normal_combine;
-  combine.dtype = deep_ep::element_type::bf16;  // Experts' outputs, whatever they were given.
+  combine.dtype = deep_ep::element_type::bf16;  // Experts return bf16 for any type of dispatch.
   return {dispatch, combine};
 }
 
-/// Normal mode has one row per (token, rank); fp8 comes with its scales beside.
+/// Returns the memory of the normal mode: one row per (token, rank), and scales beside it for fp8.
 moe::memory_map normal_map(const options& chosen) {
   const deep_ep::call& c = chosen.call;
   moe::exchange_config wanted{.experts = c.experts,

@@ -22,12 +22,12 @@ struct operation_finding {
   peerbus::deep_ep::finding found;
 };
 
-/// What one platform says of the configuration, its variables set.
+/// The judgement of one platform about the configuration, if its environment variables are set.
 struct verdict {
   peerbus::deep_ep::profile platform;
   bool fits = true;
-  std::vector<operation_finding> findings;            ///< of dispatch, and of combine what is new
-  std::vector<peerbus::deep_ep::variable> variables;  ///< to set, likewise
+  std::vector<operation_finding> findings;            ///< of dispatch, then the new ones of combine
+  std::vector<peerbus::deep_ep::variable> variables;  ///< to set for both operations
 };
 
 struct hccl_window {
@@ -35,18 +35,19 @@ struct hccl_window {
   std::size_t bytes;
 };
 
-/// Memory per rank.
+/// The memory that the configuration needs per rank.
 struct memory {
-  std::string_view deep_ep_function;   ///< DeepEP's function that says what it needs
-  std::optional<std::size_t> deep_ep;  ///< what it says, if anything for so many ranks
+  std::string_view deep_ep_function;   ///< DeepEP's function that returns the bytes it needs
+  std::optional<std::size_t> deep_ep;  ///< its result, if it supports this number of ranks
   std::vector<hccl_window> hccl;       ///< of each published rule
-  peerbus::moe::memory_map peerbus;    ///< its window
-  std::size_t arrays = 0;              ///< what it keeps beside that, low latency only
+  peerbus::moe::memory_map peerbus;    ///< peerbus's window
+  std::size_t arrays = 0;              ///< peerbus's arrays beside the window, low latency only
 };
 
+/// Returns the judgement of `platform` about `chosen`.
 verdict judge(const options& chosen, peerbus::deep_ep::profile platform);
 
-/// Empty if peerbus itself refuses the configuration.
+/// Returns the memory that `chosen` needs, or nothing if peerbus itself refuses the configuration.
 std::optional<memory> memory_of(const options& chosen);
 
 }  // namespace deep_ep_check

@@ -46,11 +46,11 @@ std::vector<bar> bars_of(std::span<const std::uint64_t> rows_of_expert, std::siz
   return bars;
 }
 
-/// The line's part of a bar that is `rows` of `top` high.
+/// Returns the character of `line` in a bar of height `rows`, where `top` fills all lines.
 std::string_view part_of(double rows, double top, std::size_t line) {
   const double full = std::ceil(rows / top * static_cast<double>(8 * height));
-  const double here = full - static_cast<double>(8 * (height - 1 - line));
-  return eighths[static_cast<std::size_t>(std::clamp(here, 0.0, 8.0))];
+  const double in_line = full - static_cast<double>(8 * (height - 1 - line));
+  return eighths[static_cast<std::size_t>(std::clamp(in_line, 0.0, 8.0))];
 }
 
 }  // namespace
@@ -59,11 +59,11 @@ std::string load_chart(std::span<const std::uint64_t> rows_of_expert, std::size_
                        std::size_t width) {
   const std::size_t experts = rows_of_expert.size();
   const std::size_t room = std::max<std::size_t>(width, axis + 32) - axis;
-  const bool gaps = experts + std::min(ranks, experts) <= room;
-  const std::size_t per_bar = gaps ? 1 : (experts + room - 1) / room;
+  const bool has_gaps = experts + std::min(ranks, experts) <= room;
+  const std::size_t per_bar = has_gaps ? 1 : (experts + room - 1) / room;
   const std::vector<bar> bars = bars_of(rows_of_expert, ranks, per_bar);
   const std::size_t bar_width =
-      gaps ? std::clamp<std::size_t>((room - ranks) / bars.size(), 1, 4) : 1;
+      has_gaps ? std::clamp<std::size_t>((room - ranks) / bars.size(), 1, 4) : 1;
 
   double top = 1;
   for (const bar& each : bars) top = std::max(top, each.rows);
@@ -76,16 +76,16 @@ std::string load_chart(std::span<const std::uint64_t> rows_of_expert, std::size_
     chart.append(axis - 2 - std::min(axis - 2, text.size()), ' ').append(text);
     chart += (line == 0 || line == height / 2) ? " ┤" : " │";
     for (std::size_t i = 0; i < bars.size(); ++i) {
-      if (gaps && i != 0 && bars[i].starts_rank) chart += ' ';
+      if (has_gaps && i != 0 && bars[i].starts_rank) chart += ' ';
       for (std::size_t column = 0; column < bar_width; ++column)
         chart += part_of(bars[i].rows, top, line);
     }
     chart += '\n';
   }
-  // A mark under the first expert of each rank.
+  // The axis has a mark under the first expert of each rank.
   chart.append(axis - 2, ' ').append(" └");
   for (std::size_t i = 0; i < bars.size(); ++i) {
-    if (gaps && i != 0 && bars[i].starts_rank) chart += "─";
+    if (has_gaps && i != 0 && bars[i].starts_rank) chart += "─";
     for (std::size_t column = 0; column < bar_width; ++column)
       chart += column == 0 && bars[i].starts_rank ? "┴" : "─";
   }
@@ -97,8 +97,8 @@ std::string load_chart(std::span<const std::uint64_t> rows_of_expert, std::size_
 
 std::size_t terminal_width() {
   winsize size{};
-  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0;
-  return known ? size.ws_col : 80;
+  const bool is_known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0;
+  return is_known ? size.ws_col : 80;
 }
 
 }  // namespace moe_text

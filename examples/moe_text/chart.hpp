@@ -8,12 +8,13 @@
 
 namespace moe_text {
 
-/// A bar per expert, the experts of one rank side by side; several experts share a bar, which then
-/// shows their mean, where they are more than fit into `width` columns.
+/// Returns a bar chart of the rows of each expert, with the experts of a rank side by side. If the
+/// experts do not fit into `width` columns, several experts share a bar, which then shows their
+/// mean.
 std::string load_chart(std::span<const std::uint64_t> rows_of_expert, std::size_t ranks,
                        std::size_t width);
 
-/// Columns of the terminal that stdout is, or 80.
+/// Returns the number of columns of the terminal on stdout, or 80 if stdout is no terminal.
 std::size_t terminal_width();
 
 }  // namespace moe_text

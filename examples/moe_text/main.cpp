@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Real text through a mixture of experts that is spread over processes; what comes back is compared
-// with a plain computation. worker.hpp shows the library at work.
+// Sends real text through a mixture of experts that is spread over processes, and compares the
+// result with a plain computation. worker.hpp shows the use of the library.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -31,38 +31,40 @@ namespace {
 template <class Codec, class Transport>
 int work(peerbus::communicator<Transport>& comm, const model& m, const options& given,
          const std::vector<std::string>& words) {
-  // Rank 0 hears from everybody by this: first the ranks' statistics, then the experts' rows. A
-  // rank writes what it has to its own part, from where it puts it to the same place of rank 0's.
+  // Rank 0 collects the results in this window: first the statistics of each rank, then the rows of
+  // each expert. A rank writes its results to its own part of the window. From there it puts them
+  // to the same offsets of rank 0's part.
   const std::size_t ranks = comm.size();
-  const std::size_t rows_at = ranks * sizeof(rank_statistics);
-  auto board = comm.make_window(rows_at + given.experts * sizeof(std::uint64_t), 0);
-  const auto of_rank = board.template local<rank_statistics>().first(ranks);
-  const auto rows =
-      board.template local<std::uint64_t>().subspan(rows_at / sizeof(std::uint64_t), given.experts);
+  const std::size_t rows_offset = ranks * sizeof(rank_statistics);
+  auto board = comm.make_window(rows_offset + given.experts * sizeof(std::uint64_t), 0);
+  const auto statistics = board.template local<rank_statistics>().first(ranks);
+  const auto rows = board.template local<std::uint64_t>().subspan(
+      rows_offset / sizeof(std::uint64_t), given.experts);
 
-  worker<Transport, Codec> mine{comm, m, given, words};
-  mine.work();
+  worker<Transport, Codec> own_worker{comm, m, given, words};
+  own_worker.work();
 
   const peerbus::moe::expert_placement placement{given.experts, ranks};
   const std::size_t first = placement.first(comm.rank());
   const std::size_t count = placement.count(comm.rank());
-  const std::size_t me = comm.rank().index();
-  of_rank[me] = mine.statistics();
-  std::ranges::copy(mine.rows_of_expert().subspan(first, count), rows.subspan(first).begin());
+  const std::size_t rank = comm.rank().index();
+  statistics[rank] = own_worker.statistics();
+  std::ranges::copy(own_worker.rows_of_expert().subspan(first, count), rows.subspan(first).begin());
   const peerbus::rank_id reporter{0};
   if (comm.rank() != reporter) {
-    peerbus::check(board.put(reporter, me * sizeof(rank_statistics), of_rank.subspan(me, 1)),
+    peerbus::check(board.put(reporter, rank * sizeof(rank_statistics), statistics.subspan(rank, 1)),
                    "sending the statistics");
-    peerbus::check(
-        board.put(reporter, rows_at + first * sizeof(std::uint64_t), rows.subspan(first, count)),
-        "sending the rows per expert");
+    peerbus::check(board.put(reporter, rows_offset + first * sizeof(std::uint64_t),
+                             rows.subspan(first, count)),
+                   "sending the rows per expert");
   }
   comm.barrier();
   if (comm.rank() != reporter) return 0;
-  return print_report(given, words.size(), of_rank, rows) ? 0 : 1;
+  return print_report(given, words.size(), statistics, rows) ? 0 : 1;
 }
 
-/// Over a transport whose ranks a launcher's variables bring together by `Launched`.
+/// Runs the program over `Transport`. If a launcher has started this process, its ranks meet
+/// through `Launched`, which reads the launcher's variables.
 template <class Transport, class Launched>
 int run_over(options given) {
   const std::vector<std::string> words = split_words(read_text(given.file));
@@ -80,8 +82,8 @@ int run_over(options given) {
     return body(comm, m);
   }
   print_introduction(given, words);
-  const model m{given.experts,
-                given.hidden};  // The ranks share it: they are forks of this process.
+  // The ranks share the model, because they are forks of this process.
+  const model m{given.experts, given.hidden};
   return peerbus::run<Transport>(given.ranks, [&](auto& comm) { return body(comm, m); });
 }
 

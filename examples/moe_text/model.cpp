@@ -19,9 +19,10 @@ namespace {
 
 constexpr std::uint64_t seed = 20240607;
 
-/// Number `index` of stream `stream`: uniform, with mean 0 and variance 1.
+/// Returns number `index` of stream `stream`: uniform, with mean 0 and variance 1.
 float random_at(std::uint64_t stream, std::uint64_t index) {
-  // splitmix64: a counter through a mixing function, so that any number is had without the others.
+  // splitmix64 passes a counter through a mixing function, so that any number can be computed
+  // without the others.
   std::uint64_t z = stream + (index + 1) * 0x9e3779b97f4a7c15U;
   z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
   z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;

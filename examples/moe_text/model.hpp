@@ -11,19 +11,20 @@
 
 namespace moe_text {
 
-/// A small mixture of experts whose every number follows from a seed. Expert e turns x into
-/// down[e] * silu(up[e] * x).
+/// A small mixture of experts whose numbers all follow from a seed. Expert e turns x into down[e] *
+/// silu(up[e] * x).
 struct model {
   static constexpr std::size_t inner = 32;
 
   model(std::size_t experts, std::size_t hidden);
 
-  /// The vector of a word at its position in the text: mostly the word, so that a frequent word
-  /// loads the same experts again and again, and a little of the position, so that no two vectors
-  /// are alike and a row in the wrong place is seen.
+  /// Writes the vector of a word at its position in the text. Most of it depends on the word, so
+  /// that a frequent word loads the same experts again and again. A small part depends on the
+  /// position, so that all vectors differ and a row in a wrong place is detected.
   void embed(std::string_view word, std::size_t position, std::span<peerbus::bf16> token) const;
 
-  /// The `ids.size()` experts that the gate likes best, best first, and their softmax.
+  /// Writes the `ids.size()` experts with the largest logits of the gate, best first, and the
+  /// softmax of their logits.
   void route(std::span<const peerbus::bf16> token, std::span<std::int32_t> ids,
              std::span<float> weights) const;
 
@@ -41,7 +42,7 @@ struct model {
   std::vector<float> down;  ///< [experts][inner][hidden]
 };
 
-/// One row through one expert, in f32, rounded to bf16 at the end.
+/// Computes the output of an expert for one row in f32, and rounds it to bf16 at the end.
 void apply_expert(const model& m, std::size_t expert, std::span<const float> row,
                   std::span<peerbus::bf16> output);
 

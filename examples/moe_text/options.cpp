@@ -79,7 +79,8 @@ void check_together(const options& given) {
            ", expected at most " + std::to_string(most));
 }
 
-/// Where the sources of this build lie; whoever runs it elsewhere names a file.
+/// Returns the README beside the sources of this build. A user who runs the program elsewhere names
+/// a file.
 std::string readme_of_the_project() {
   const auto here = std::filesystem::path{__FILE__}.parent_path();
   return (here / ".." / ".." / "README.md").lexically_normal().string();

@@ -20,8 +20,9 @@ struct options {
   transport bus = transport::ub;
 };
 
-/// What the command line asks for; empty if it asked for help only, which is then printed.
-/// Throws: `std::invalid_argument` with what was given and what was expected.
+/// Returns the options that the command line asks for. If it asks for help only, prints the help
+/// and returns nothing.
+/// Throws: `std::invalid_argument` with the given and the expected value.
 std::optional<options> parse(int argc, const char* const* argv);
 
 }  // namespace moe_text

@@ -20,7 +20,7 @@ float value_of(peerbus::bf16 number) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(number.bits) << 16U);
 }
 
-/// The token as its experts should see it.
+/// Returns the token as its experts should see it.
 std::vector<double> after_the_wire(wire_codec codec, std::span<const peerbus::bf16> token) {
   float largest = 0;
   for (const peerbus::bf16 x : token) largest = std::max(largest, std::abs(value_of(x)));
@@ -52,8 +52,9 @@ std::vector<double> expert_output(const model& m, std::size_t expert,
 expected_row expect(const model& m, wire_codec codec, std::span<const peerbus::bf16> token,
                     std::span<const std::int32_t> ids, std::span<const float> weights) {
   constexpr double bf16_rounding = 0x1p-8;
-  // Sums of up to 16384 terms in f32: typically the root of their number times 2^-24 of the largest
-  // values, 2^-17 of them; and still far below what a wrong row would be off by.
+  // A bound for f32 sums of up to 16384 terms. Their error is typically the root of the number of
+  // terms times 2^-24 of the largest value, which is 2^-17. The bound is larger than that, and
+  // still far below the error of a wrong row.
   constexpr double f32_sums = 0x1p-14;
 
   const std::vector<double> x = after_the_wire(codec, token);
@@ -83,7 +84,7 @@ verdict judge(std::span<const double> row, const expected_row& expected) {
     double error = std::abs(row[i] - expected.values[i]);
     if (!std::isfinite(error)) error = infinity;
     result.error = std::max(result.error, error);
-    // A bound of 0 comes with a value of exactly 0, such as that of a token of zeros.
+    // A bound of 0 only occurs with a value of exactly 0, for example for a token of zeros.
     const double bound = expected.bounds[i];
     const double share = bound > 0 ? error / bound : (error > 0 ? infinity : 0);
     result.share_of_bound = std::max(result.share_of_bound, share);

@@ -20,26 +20,26 @@ namespace moe_text {
 
 namespace {
 
-void print_rank_table(std::size_t experts, std::span<const rank_statistics> of_rank,
+void print_rank_table(std::size_t experts, std::span<const rank_statistics> statistics,
                       std::span<const std::uint64_t> rows_of_expert) {
   std::puts("");
   std::puts("                                          dispatch, us        combine, us");
   std::puts("rank   tokens     rows   hottest expert   median   slowest    median   slowest");
-  const peerbus::moe::expert_placement placement{experts, of_rank.size()};
-  for (const peerbus::rank_id rank : peerbus::all_ranks{of_rank.size()}) {
-    const rank_statistics& its = of_rank[rank.index()];
+  const peerbus::moe::expert_placement placement{experts, statistics.size()};
+  for (const peerbus::rank_id rank : peerbus::all_ranks{statistics.size()}) {
+    const rank_statistics& entry = statistics[rank.index()];
     const std::size_t first = placement.first(rank);
     const auto own = rows_of_expert.subspan(first, placement.count(rank));
     std::string hottest = "-";
-    if (its.rows != 0) {
+    if (entry.rows != 0) {
       const auto most = std::max_element(own.begin(), own.end());
       hottest = std::to_string(first + static_cast<std::size_t>(most - own.begin()));
       hottest.insert(0, 1, '#').append(": ").append(std::to_string(*most));
     }
     std::printf("%4zu %8zu %8zu %16s %8.0f %9.0f %9.0f %9.0f\n", rank.index(),
-                static_cast<std::size_t>(its.tokens), static_cast<std::size_t>(its.rows),
-                hottest.c_str(), its.dispatch.median, its.dispatch.slowest, its.combine.median,
-                its.combine.slowest);
+                static_cast<std::size_t>(entry.tokens), static_cast<std::size_t>(entry.rows),
+                hottest.c_str(), entry.dispatch.median, entry.dispatch.slowest,
+                entry.combine.median, entry.combine.slowest);
   }
 }
 
@@ -55,7 +55,7 @@ void print_load(std::size_t ranks, std::span<const std::uint64_t> rows_of_expert
   std::printf("\n%s", load_chart(rows_of_expert, ranks, terminal_width()).c_str());
 }
 
-/// Returns whether `given` is `expected`, and says so if not.
+/// Returns whether `given` equals `expected`, and prints both if not.
 bool require_equal(const char* what, std::uint64_t given, std::uint64_t expected) {
   if (given == expected) return true;
   std::printf("WRONG: %s: %zu, expected %zu\n", what, static_cast<std::size_t>(given),
@@ -80,20 +80,21 @@ void print_introduction(const options& given, const std::vector<std::string>& wo
               given.codec == wire_codec::int8 ? "int8 per token" : "bf16");
 }
 
-bool print_report(const options& given, std::size_t words, std::span<const rank_statistics> of_rank,
+bool print_report(const options& given, std::size_t words,
+                  std::span<const rank_statistics> statistics,
                   std::span<const std::uint64_t> rows_of_expert) {
-  print_rank_table(given.experts, of_rank, rows_of_expert);
+  print_rank_table(given.experts, statistics, rows_of_expert);
   print_load(given.ranks, rows_of_expert);
 
   rank_statistics all;
-  for (const rank_statistics& its : of_rank) {
-    all.tokens += its.tokens;
-    all.rows += its.rows;
-    all.missed_faults += its.missed_faults;
-    all.wrong_rows += its.wrong_rows;
-    all.largest_error = std::max(all.largest_error, its.largest_error);
-    all.largest_relative_error = std::max(all.largest_relative_error, its.largest_relative_error);
-    all.largest_share_of_bound = std::max(all.largest_share_of_bound, its.largest_share_of_bound);
+  for (const rank_statistics& entry : statistics) {
+    all.tokens += entry.tokens;
+    all.rows += entry.rows;
+    all.missed_faults += entry.missed_faults;
+    all.wrong_rows += entry.wrong_rows;
+    all.largest_error = std::max(all.largest_error, entry.largest_error);
+    all.largest_relative_error = std::max(all.largest_relative_error, entry.largest_relative_error);
+    all.largest_share_of_bound = std::max(all.largest_share_of_bound, entry.largest_share_of_bound);
   }
   std::printf(
       "\nlargest error against one plain process: %.2g, or %.2g of the row's largest value\n",
@@ -101,18 +102,19 @@ bool print_report(const options& given, std::size_t words, std::span<const rank_
   std::printf("bound, channel by channel: what rounding to bf16 twice may do; %.0f %% of it used\n",
               100 * all.largest_share_of_bound);
 
-  bool right = require_equal("tokens", all.tokens, words);
-  right = require_equal("rows that the ranks received", all.rows, words * given.top_k) && right;
-  right = require_equal("wrong output rows", all.wrong_rows, 0) && right;
-  right =
-      require_equal("rows that pass without their heaviest expert", all.missed_faults, 0) && right;
-  for (std::size_t rank = 0; rank < of_rank.size(); ++rank)
-    if (of_rank[rank].wrong_rows != 0)
+  bool is_right = require_equal("tokens", all.tokens, words);
+  is_right =
+      require_equal("rows that the ranks received", all.rows, words * given.top_k) && is_right;
+  is_right = require_equal("wrong output rows", all.wrong_rows, 0) && is_right;
+  is_right = require_equal("rows that pass without their heaviest expert", all.missed_faults, 0) &&
+             is_right;
+  for (std::size_t rank = 0; rank < statistics.size(); ++rank)
+    if (statistics[rank].wrong_rows != 0)
       std::printf("WRONG: rank %zu: %zu rows, the first of them of word %zu\n", rank,
-                  static_cast<std::size_t>(of_rank[rank].wrong_rows),
-                  static_cast<std::size_t>(of_rank[rank].first_wrong_word));
-  std::printf("%s\n", right ? "all rows match" : "NOT all rows match");
-  return right;
+                  static_cast<std::size_t>(statistics[rank].wrong_rows),
+                  static_cast<std::size_t>(statistics[rank].first_wrong_word));
+  std::printf("%s\n", is_right ? "all rows match" : "NOT all rows match");
+  return is_right;
 }
 
 }  // namespace moe_text

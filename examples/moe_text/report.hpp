@@ -12,12 +12,13 @@
 
 namespace moe_text {
 
-/// What is about to be done, and which words are the most frequent.
+/// Prints the configuration and the most frequent words.
 void print_introduction(const options& given, const std::vector<std::string>& words);
 
-/// Everything that the ranks found. `rows_of_expert` is [experts].
-/// Returns: whether all of it is right.
-bool print_report(const options& given, std::size_t words, std::span<const rank_statistics> of_rank,
+/// Prints the results of all ranks. `statistics` is [ranks] and `rows_of_expert` is [experts].
+/// Returns: whether all results are right.
+bool print_report(const options& given, std::size_t words,
+                  std::span<const rank_statistics> statistics,
                   std::span<const std::uint64_t> rows_of_expert);
 
 }  // namespace moe_text

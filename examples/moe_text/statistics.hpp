@@ -7,7 +7,7 @@
 
 namespace moe_text {
 
-/// Microseconds over all rounds.
+/// A summary of the durations of all rounds, in microseconds.
 struct duration_summary {
   double median = 0;
   double slowest = 0;
@@ -19,12 +19,13 @@ struct duration_summary {
   }
 };
 
-/// What a rank tells rank 0 at the end; it crosses between processes as bytes.
+/// The results that a rank sends to rank 0 at the end. They cross between processes as bytes.
 struct rank_statistics {
   std::uint64_t tokens = 0;
   std::uint64_t rows = 0;
   std::uint64_t wrong_rows = 0;
-  /// Rows that passed although their heaviest expert was left out: a comparison that cannot fail.
+  /// The number of rows that passed although their heaviest expert was left out. Such a comparison
+  /// could not fail.
   std::uint64_t missed_faults = 0;
   std::uint64_t first_wrong_word = 0;
   double largest_error = 0;

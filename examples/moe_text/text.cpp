@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t most_bytes = std::size_t{64} << 20;
 
 struct character {
-  std::uint32_t code;  ///< 0 for what is not UTF-8
+  std::uint32_t code;  ///< 0 for a byte that is not UTF-8
   std::size_t bytes;
 };
 
@@ -45,13 +45,13 @@ bool in_word(std::uint32_t code) {
   if (code < 0x80)
     return (code >= '0' && code <= '9') || (code >= 'a' && code <= 'z') ||
            (code >= 'A' && code <= 'Z');
-  // Blocks of punctuation, arrows, box drawing and other symbols.
+  // The excluded blocks hold punctuation, arrows, box drawing and other symbols.
   return code >= 0xc0 && code != 0xd7 && code != 0xf7 && !(code >= 0x2000 && code <= 0x2bff) &&
          !(code >= 0x3000 && code <= 0x303f);
 }
 
-/// ASCII, Latin-1, Greek and Cyrillic, where a capital's place tells that of the small letter;
-/// other scripts stay as they are.
+/// Returns the small letter of a capital in ASCII, Latin-1, Greek and Cyrillic, where the code of a
+/// capital determines that of the small letter. Other characters stay as they are.
 std::uint32_t lower(std::uint32_t code) {
   if ((code >= 'A' && code <= 'Z') || (code >= 0xc0 && code <= 0xde) ||
       (code >= 0x391 && code <= 0x3a9) || (code >= 0x410 && code <= 0x42f))
@@ -96,7 +96,7 @@ std::vector<std::string> split_words(std::string_view text) {
       word += text.substr(0, next.bytes);
     } else if (code < 0x80) {
       word += static_cast<char>(code);
-    } else {  // Those that have another case take two bytes in both.
+    } else {  // Such a letter takes two bytes in either case.
       word += static_cast<char>(0xc0U | code >> 6U);
       word += static_cast<char>(0x80U | (code & 0x3fU));
     }

@@ -21,10 +21,10 @@
 
 namespace moe_text {
 
-/// Words are dealt out like cards, this many at a time.
+/// The number of words that a rank takes in each round. Rounds deal the text to the ranks in turn.
 inline constexpr std::size_t words_per_dispatch = 16;
 
-/// One rank's part of the work: its share of the words, its share of the experts.
+/// One rank's part of the work: its share of the words and its share of the experts.
 template <class Transport, class Codec>
 class worker {
  public:
@@ -43,7 +43,7 @@ class worker {
         rows_of_expert_(given.experts),
         decoded_(given.hidden) {}
 
-  /// All rounds. Every rank takes part in each of them, at the end without any tokens.
+  /// Runs all rounds. Every rank takes part in each round, at the end without any tokens.
   void work() {
     const std::size_t words_per_round = words_per_dispatch * comm_.size();
     const std::size_t rounds =
@@ -63,7 +63,7 @@ class worker {
     result.combine = duration_summary::of(combine_us_);
     return result;
   }
-  /// [experts], of which only this rank's own are not 0.
+  /// Returns the rows of each expert, [experts]. Only the experts of this rank are not 0.
   [[nodiscard]] std::span<const std::uint64_t> rows_of_expert() const { return rows_of_expert_; }
 
  private:
@@ -81,7 +81,7 @@ class worker {
   }
 
   void travel() {
-    comm_.barrier();  // So that what is timed is the operation, not who comes late to it.
+    comm_.barrier();  // Excludes from the measured time the wait for ranks that come late.
     const auto start = clock::now();
     auto received = moe_.dispatch(tokens_, {ids_, weights_});
     dispatch_us_.push_back(microseconds_since(start));
@@ -110,8 +110,8 @@ class worker {
       for (const peerbus::bf16 x : row(outputs_, t)) output.push_back(static_cast<float>(x));
       const verdict found = judge(output, expected);
       auto& all = statistics_;
-      if (!found.right() && all.wrong_rows++ == 0) all.first_wrong_word = first_ + t;
-      if (judge(expected.without_heaviest, expected).right()) ++all.missed_faults;
+      if (!found.is_right() && all.wrong_rows++ == 0) all.first_wrong_word = first_ + t;
+      if (judge(expected.without_heaviest, expected).is_right()) ++all.missed_faults;
       all.largest_error = std::max(all.largest_error, found.error);
       all.largest_relative_error = std::max(all.largest_relative_error, found.relative_error);
       all.largest_share_of_bound = std::max(all.largest_share_of_bound, found.share_of_bound);
