@@ -30,12 +30,14 @@ class mapping {
   ~mapping();
 
   /// Maps zeroed memory of this process. The kernel commits its pages at the first touch.
+  /// Cost: two system calls, and up to three more for a large mapping.
   /// Throws: `error` out_of_memory.
   [[nodiscard]] static mapping anonymous(std::size_t bytes);
 
   /// Maps the first `bytes` of the file `fd`, shared with every other process that maps it. The
   /// caller may close `fd` afterwards. Pages beyond the end of the file must not be touched: they
   /// raise SIGBUS.
+  /// Cost: as `anonymous`.
   /// Throws: `error` out_of_memory.
   [[nodiscard]] static mapping shared_file(int fd, std::size_t bytes);
 

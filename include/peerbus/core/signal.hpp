@@ -48,7 +48,7 @@ class alignas(cache_line_bytes) signal_word {
 
   /// Makes the word `value`, which must not be below its present one, and wakes parked waiters. All
   /// earlier writes of this thread are visible to a waiter that sees `value`.
-  /// Cost: one system call if a waiter is parked, otherwise none.
+  /// Cost: a store and a fence, and one system call if a waiter is parked.
   void raise(std::uint64_t value) noexcept {
     set(value);
     fence();
@@ -57,7 +57,7 @@ class alignas(cache_line_bytes) signal_word {
 
   /// Raises `count` words, `word_of(i)`, to the same value. A single fence serves all words, so
   /// that their cache lines are fetched concurrently and not one after the other.
-  /// Cost: one system call for each word that has a parked waiter.
+  /// Cost: a store for each word, a fence, and one system call for each word with a parked waiter.
   template <class WordOf>
   static void raise_each(std::size_t count, WordOf&& word_of, std::uint64_t value) noexcept {
     for (std::size_t i = 0; i < count; ++i) word_of(i).set(value);

@@ -43,17 +43,17 @@ PEERBUS_CONTROL_PATH mapping mapping::shared_file(int fd, std::size_t bytes) {
 }
 
 PEERBUS_CONTROL_PATH mapping mapping::map(std::size_t wanted, int flags, int fd) {
-  const bool large = wanted >= huge_page_bytes;
-  const std::size_t bytes = align_up(wanted, large ? huge_page_bytes : detail::page_bytes());
+  const bool is_large = wanted >= huge_page_bytes;
+  const std::size_t bytes = align_up(wanted, is_large ? huge_page_bytes : detail::page_bytes());
   // Reserves more than needed, so that the mapping can start at a boundary. The surplus is unmapped
   // below.
-  const std::size_t slack = large ? huge_page_bytes : 0;
+  const std::size_t slack = is_large ? huge_page_bytes : 0;
   void* reserved =
       ::mmap(nullptr, bytes + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) throw detail::cannot_map(bytes, errno);
   auto* const start = static_cast<std::byte*>(reserved);
   const auto address = reinterpret_cast<std::uintptr_t>(start);
-  const std::size_t lead = large ? align_up(address, huge_page_bytes) - address : 0;
+  const std::size_t lead = is_large ? align_up(address, huge_page_bytes) - address : 0;
   void* placed = ::mmap(start + lead, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
   if (placed == MAP_FAILED) {
     const int reason = errno;
@@ -62,7 +62,7 @@ PEERBUS_CONTROL_PATH mapping mapping::map(std::size_t wanted, int flags, int fd)
   }
   if (lead != 0) ::munmap(start, lead);
   if (lead != slack) ::munmap(start + lead + bytes, slack - lead);
-  if (large) ::madvise(placed, bytes, MADV_HUGEPAGE);
+  if (is_large) ::madvise(placed, bytes, MADV_HUGEPAGE);
   mapping result;
   result.base_ = static_cast<std::byte*>(placed);
   result.bytes_ = bytes;
