@@ -50,9 +50,9 @@ struct peer_distance {
 }
 
 /// Returns the other ranks in the order in which `self` should visit them. `places` has the place
-/// of each rank. Peers that share an L3 cache come first, then those of the same NUMA node, then
-/// the others by the distance of their nodes, if it is known. At equal distance, peers of
-/// the same package come first.
+/// of each rank. Peers that share an L3 cache come first, then peers of the same NUMA node. The
+/// remaining peers follow by the distance of their nodes, if it is known. At equal distance, peers
+/// of the same package come first.
 ///
 /// Peers at the same distance come in the order self + 1, self + 2, … and wrap around. All ranks of
 /// one group would then begin with the same rank of another group. Therefore each rank begins

@@ -116,6 +116,7 @@ class placement {
 
   /// Returns a description of the machine, then one line for each rank with its `describe()`.
   /// Collective. The result is the same on all ranks that see the same machine.
+  /// Cost: one call of `bootstrap::allgather`.
   /// Throws: `error` as `bootstrap::allgather`.
   [[nodiscard]] std::vector<std::string> report(bootstrap& boot, deadline until) const {
     std::vector<std::string> lines = where().describe();
@@ -190,7 +191,7 @@ class placement {
 
   /// Pins this rank if it should be pinned. Collective.
   /// Returns: the place where the rank runs.
-  cpu_place settle(bootstrap& boot, bool pin, deadline until) {
+  cpu_place settle(bootstrap& boot, bool should_pin, deadline until) {
     using peerbus::detail::concat;
     // On another machine the ranks may use every cpu.
     std::vector<std::uint32_t> usable;
@@ -203,7 +204,7 @@ class placement {
     const auto cpus_of_ranks =
         boot.allgather(as_contribution(list), until, "cpus that ranks may use");
 
-    if (!pin) {
+    if (!should_pin) {
       pin_text_ = "not pinned, as the program wants it";
     } else if (std::any_of(cpus_of_ranks.begin(), cpus_of_ranks.end(), [&](const auto& received) {
                  return received.bytes != cpus_of_ranks.front().bytes;
