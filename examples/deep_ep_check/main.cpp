@@ -20,8 +20,8 @@ int run(int argc, char** argv) {
   verdicts.reserve(chosen.profiles.size());
   for (const auto platform : chosen.profiles) verdicts.push_back(judge(chosen, platform));
   const auto needed = memory_of(chosen);
-  const std::string text =
-      chosen.json ? report_json(chosen, verdicts, needed) : report_text(chosen, verdicts, needed);
+  const std::string text = chosen.wants_json ? report_json(chosen, verdicts, needed)
+                                             : report_text(chosen, verdicts, needed);
   if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
     std::fputs("deep_ep_check: cannot write the report\n", stderr);
     return 2;

@@ -146,26 +146,26 @@ void add_environment(CLI::App& app, deep_ep::target_environment& set) {
 
 /// Checks that no option of the other mode was given.
 /// Throws: `CLI::ValidationError` for an option of the other mode.
-void check_mode(const CLI::App& app, bool low_latency) {
-  const std::string_view wrong = low_latency ? normal_group : low_latency_group;
+void check_mode(const CLI::App& app, bool is_low_latency) {
+  const std::string_view wrong = is_low_latency ? normal_group : low_latency_group;
   for (const CLI::Option* option : app.get_options())
     if (option->count() != 0 && option->get_group() == wrong)
-      throw CLI::ValidationError{option->get_name(), std::string{"given with --mode "} +
-                                                         (low_latency ? "low-latency" : "normal") +
-                                                         ", expected --mode " +
-                                                         (low_latency ? "normal" : "low-latency")};
+      throw CLI::ValidationError{
+          option->get_name(),
+          std::string{"given with --mode "} + (is_low_latency ? "low-latency" : "normal") +
+              ", expected --mode " + (is_low_latency ? "normal" : "low-latency")};
 }
 
 void finish(const CLI::App& app, const words& texts, options& chosen) {
   if (texts.mode != "low-latency" && texts.mode != "normal")
     throw CLI::ValidationError{"--mode",
                                "'" + texts.mode + "' given, expected low-latency or normal"};
-  chosen.low_latency = texts.mode == "low-latency";
-  check_mode(app, chosen.low_latency);
+  chosen.is_low_latency = texts.mode == "low-latency";
+  check_mode(app, chosen.is_low_latency);
   deep_ep::call& c = chosen.call;
   c.dtype = named("--dtype", texts.dtype, types);
   c.algorithm = named("--comm-alg", texts.algorithm, algorithms);
-  if (chosen.low_latency && c.max_tokens == 0) c.max_tokens = c.tokens;
+  if (chosen.is_low_latency && c.max_tokens == 0) c.max_tokens = c.tokens;
   for (const std::string& name : texts.profiles) {
     const deep_ep::profile platform = named("--profile", name, platforms);
     if (std::ranges::find(chosen.profiles, platform) == chosen.profiles.end())
@@ -194,7 +194,7 @@ options parse(int argc, char** argv) {
                  "unrestricted, deepep_v1, ascend_a2 or ascend_a3; may be repeated (default: all, "
                  "as a report)")
       ->allow_extra_args(false);
-  app.add_flag("--json", chosen.json, "Print JSON");
+  app.add_flag("--json", chosen.wants_json, "Print JSON");
   try {
     app.parse(argc, argv);
     finish(app, texts, chosen);

@@ -11,13 +11,13 @@
 namespace deep_ep_check {
 
 struct options {
-  bool low_latency = true;
+  bool is_low_latency = true;
   /// The call without its member `what`: dispatch and combine of the mode are both checked.
   peerbus::deep_ep::call call;
   std::size_t in_flight = 2;
   std::vector<peerbus::deep_ep::profile> profiles;  ///< the platforms to report
   bool has_named_profiles = false;                  ///< the user named the platforms
-  bool json = false;
+  bool wants_json = false;
   std::vector<std::string> arguments;  ///< the command line as it was given
 };
 

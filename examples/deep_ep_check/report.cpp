@@ -23,7 +23,7 @@ std::string mib(std::size_t bytes) {
 }
 
 std::string_view mode_of(const options& chosen) {
-  return chosen.low_latency ? "low-latency" : "normal";
+  return chosen.is_low_latency ? "low-latency" : "normal";
 }
 
 std::string platform_text(const verdict& v) {
@@ -44,66 +44,66 @@ std::string memory_text(const options& chosen, const memory& needed) {
   for (const hccl_window& window : needed.hccl)
     text += concat("  HCCL, rule ", to_string(window.rule), ": ", mib(window.bytes),
                    ", HCCL_BUFFSIZE=", deep_ep::hccl_buffsize_mb(window.bytes), "\n");
-  if (!chosen.low_latency) text += "  HCCL: no rule is published for the normal mode\n";
+  if (!chosen.is_low_latency) text += "  HCCL: no rule is published for the normal mode\n";
   text += concat("  peerbus, ", needed.peerbus.in_flight,
                  " batches in flight: ", mib(needed.peerbus.total), "\n");
   for (const auto& part : needed.peerbus.components())
     text += concat("    ", part.name, ": ", mib(part.bytes), "\n");
-  if (chosen.low_latency)
+  if (chosen.is_low_latency)
     text += concat("  peerbus, arrays beside that: ", mib(needed.arrays), "\n");
   return text;
 }
 
 json call_json(const options& chosen) {
   const deep_ep::call& c = chosen.call;
-  json all{{"mode", mode_of(chosen)},
-           {"ranks", c.ranks},
-           {"ranks_per_node", c.ranks_per_node},
-           {"tokens", c.tokens},
-           {"hidden", c.hidden},
-           {"top_k", c.top_k},
-           {"experts", c.experts},
-           {"dtype", to_string(c.dtype)},
-           {"dropped", c.dropped},
-           {"async_finish", c.async_finish},
-           {"in_flight", chosen.in_flight}};
-  if (chosen.low_latency)
-    all.update({{"max_tokens", c.max_tokens},
-                {"use_fp8", c.use_fp8},
-                {"round_scale", c.round_scale},
-                {"use_ue8m0", c.use_ue8m0},
-                {"use_logfmt", c.use_logfmt},
-                {"return_recv_hook", c.return_recv_hook},
-                {"zero_copy", c.zero_copy},
-                {"out", c.out_given},
-                {"statistics", c.cumulative_statistics_given},
-                {"wait_statistics", c.wait_statistics_given},
-                {"comm_alg", to_string(c.algorithm)}});
+  json result{{"mode", mode_of(chosen)},
+              {"ranks", c.ranks},
+              {"ranks_per_node", c.ranks_per_node},
+              {"tokens", c.tokens},
+              {"hidden", c.hidden},
+              {"top_k", c.top_k},
+              {"experts", c.experts},
+              {"dtype", to_string(c.dtype)},
+              {"dropped", c.dropped},
+              {"async_finish", c.async_finish},
+              {"in_flight", chosen.in_flight}};
+  if (chosen.is_low_latency)
+    result.update({{"max_tokens", c.max_tokens},
+                   {"use_fp8", c.use_fp8},
+                   {"round_scale", c.round_scale},
+                   {"use_ue8m0", c.use_ue8m0},
+                   {"use_logfmt", c.use_logfmt},
+                   {"return_recv_hook", c.return_recv_hook},
+                   {"zero_copy", c.zero_copy},
+                   {"out", c.out_given},
+                   {"statistics", c.cumulative_statistics_given},
+                   {"wait_statistics", c.wait_statistics_given},
+                   {"comm_alg", to_string(c.algorithm)}});
   else
-    all.update({{"cached_handle", c.cached_handle},
-                {"config", c.config_given},
-                {"bias", c.bias_given},
-                {"previous_event", c.previous_event_given},
-                {"allocate_on_comm_stream", c.allocate_on_comm_stream},
-                {"num_worst_tokens", c.num_worst_tokens},
-                {"expert_alignment", c.expert_alignment}});
-  all["hccl_buffsize"] = c.environment.hccl_buffsize_mb;
-  all["qp_depth"] = c.environment.nvshmem_qp_depth;
-  return all;
+    result.update({{"cached_handle", c.cached_handle},
+                   {"config", c.config_given},
+                   {"bias", c.bias_given},
+                   {"previous_event", c.previous_event_given},
+                   {"allocate_on_comm_stream", c.allocate_on_comm_stream},
+                   {"num_worst_tokens", c.num_worst_tokens},
+                   {"expert_alignment", c.expert_alignment}});
+  result["hccl_buffsize"] = c.environment.hccl_buffsize_mb;
+  result["qp_depth"] = c.environment.nvshmem_qp_depth;
+  return result;
 }
 
 json finding_json(const operation_finding& each) {
   const deep_ep::finding& f = each.found;
-  json all{{"operation", to_string(each.what)}, {"kind", to_string(f.kind)}, {"what", f.what}};
+  json result{{"operation", to_string(each.what)}, {"kind", to_string(f.kind)}, {"what", f.what}};
   if (deep_ep::refuses(f)) {
     if (f.given_text.empty())
-      all["given"] = f.given;
+      result["given"] = f.given;
     else
-      all["given"] = f.given_text;
-    all["expected"] = concat(f.expected);
+      result["given"] = f.given_text;
+    result["expected"] = concat(f.expected);
   }
-  all["advice"] = advice_of(f);
-  return all;
+  result["advice"] = advice_of(f);
+  return result;
 }
 
 json platform_json(const verdict& v) {
@@ -125,19 +125,19 @@ json platform_json(const verdict& v) {
 }
 
 json memory_json(const memory& needed) {
-  json all{{"deep_ep", {{"function", needed.deep_ep_function}, {"bytes", nullptr}}},
-           {"hccl", json::object()}};
-  if (needed.deep_ep) all["deep_ep"]["bytes"] = *needed.deep_ep;
+  json result{{"deep_ep", {{"function", needed.deep_ep_function}, {"bytes", nullptr}}},
+              {"hccl", json::object()}};
+  if (needed.deep_ep) result["deep_ep"]["bytes"] = *needed.deep_ep;
   for (const hccl_window& window : needed.hccl)
-    all["hccl"][std::string{to_string(window.rule)}] = {
+    result["hccl"][std::string{to_string(window.rule)}] = {
         {"bytes", window.bytes}, {"buffsize_mb", deep_ep::hccl_buffsize_mb(window.bytes)}};
   json parts = json::object();
   for (const auto& part : needed.peerbus.components()) parts[std::string{part.name}] = part.bytes;
-  all["peerbus"] = {{"bytes", needed.peerbus.total},
-                    {"in_flight", needed.peerbus.in_flight},
-                    {"components", parts},
-                    {"arrays", needed.arrays}};
-  return all;
+  result["peerbus"] = {{"bytes", needed.peerbus.total},
+                       {"in_flight", needed.peerbus.in_flight},
+                       {"components", parts},
+                       {"arrays", needed.arrays}};
+  return result;
 }
 
 }  // namespace
@@ -146,7 +146,7 @@ std::string report_text(const options& chosen, const std::vector<verdict>& verdi
                         const std::optional<memory>& needed) {
   const deep_ep::call& c = chosen.call;
   std::string text = concat(mode_of(chosen), ": ", c.ranks, " ranks, ", c.tokens, " tokens");
-  if (chosen.low_latency) text += concat(" of at most ", c.max_tokens);
+  if (chosen.is_low_latency) text += concat(" of at most ", c.max_tokens);
   text += concat(", hidden ", c.hidden, ", top_k ", c.top_k, ", ", c.experts, " experts, ",
                  to_string(c.dtype), "\n\n");
   for (const verdict& each : verdicts) text += platform_text(each) + "\n";
@@ -158,11 +158,11 @@ std::string report_json(const options& chosen, const std::vector<verdict>& verdi
                         const std::optional<memory>& needed) {
   json profiles = json::array();
   for (const verdict& each : verdicts) profiles.push_back(platform_json(each));
-  const json all{{"arguments", chosen.arguments},
-                 {"call", call_json(chosen)},
-                 {"profiles", profiles},
-                 {"memory", needed ? memory_json(*needed) : json(nullptr)}};
-  return all.dump(2) + "\n";
+  const json result{{"arguments", chosen.arguments},
+                    {"call", call_json(chosen)},
+                    {"profiles", profiles},
+                    {"memory", needed ? memory_json(*needed) : json(nullptr)}};
+  return result.dump(2) + "\n";
 }
 
 }  // namespace deep_ep_check

@@ -18,9 +18,10 @@ namespace moe = peerbus::moe;
 std::array<deep_ep::call, 2> calls_of(const options& chosen) {
   using deep_ep::operation;
   deep_ep::call dispatch = chosen.call;
-  dispatch.what = chosen.low_latency ? operation::low_latency_dispatch : operation::normal_dispatch;
+  dispatch.what =
+      chosen.is_low_latency ? operation::low_latency_dispatch : operation::normal_dispatch;
   deep_ep::call combine = dispatch;
-  combine.what = chosen.low_latency ? operation::low_latency_combine : operation::normal_combine;
+  combine.what = chosen.is_low_latency ? operation::low_latency_combine : operation::normal_combine;
   combine.dtype = deep_ep::element_type::bf16;  // Experts return bf16 for any type of dispatch.
   return {dispatch, combine};
 }
@@ -65,7 +66,7 @@ std::optional<memory> memory_of(const options& chosen) {
   for (const deep_ep::call& c : calls_of(chosen))
     if (!deep_ep::fits(deep_ep::profile::unrestricted, c)) return std::nullopt;
   const deep_ep::call& c = chosen.call;
-  if (!chosen.low_latency) {
+  if (!chosen.is_low_latency) {
     memory result{.deep_ep_function = "Config().get_nvl_buffer_size_hint",
                   .deep_ep = {},
                   .hccl = {},

@@ -86,28 +86,31 @@ bool print_report(const options& given, std::size_t words,
   print_rank_table(given.experts, statistics, rows_of_expert);
   print_load(given.ranks, rows_of_expert);
 
-  rank_statistics all;
+  rank_statistics total;
   for (const rank_statistics& entry : statistics) {
-    all.tokens += entry.tokens;
-    all.rows += entry.rows;
-    all.missed_faults += entry.missed_faults;
-    all.wrong_rows += entry.wrong_rows;
-    all.largest_error = std::max(all.largest_error, entry.largest_error);
-    all.largest_relative_error = std::max(all.largest_relative_error, entry.largest_relative_error);
-    all.largest_share_of_bound = std::max(all.largest_share_of_bound, entry.largest_share_of_bound);
+    total.tokens += entry.tokens;
+    total.rows += entry.rows;
+    total.missed_faults += entry.missed_faults;
+    total.wrong_rows += entry.wrong_rows;
+    total.largest_error = std::max(total.largest_error, entry.largest_error);
+    total.largest_relative_error =
+        std::max(total.largest_relative_error, entry.largest_relative_error);
+    total.largest_share_of_bound =
+        std::max(total.largest_share_of_bound, entry.largest_share_of_bound);
   }
   std::printf(
       "\nlargest error against one plain process: %.2g, or %.2g of the row's largest value\n",
-      all.largest_error, all.largest_relative_error);
+      total.largest_error, total.largest_relative_error);
   std::printf("bound, channel by channel: what rounding to bf16 twice may do; %.0f %% of it used\n",
-              100 * all.largest_share_of_bound);
+              100 * total.largest_share_of_bound);
 
-  bool is_right = require_equal("tokens", all.tokens, words);
+  bool is_right = require_equal("tokens", total.tokens, words);
   is_right =
-      require_equal("rows that the ranks received", all.rows, words * given.top_k) && is_right;
-  is_right = require_equal("wrong output rows", all.wrong_rows, 0) && is_right;
-  is_right = require_equal("rows that pass without their heaviest expert", all.missed_faults, 0) &&
-             is_right;
+      require_equal("rows that the ranks received", total.rows, words * given.top_k) && is_right;
+  is_right = require_equal("wrong output rows", total.wrong_rows, 0) && is_right;
+  is_right =
+      require_equal("rows that pass without their heaviest expert", total.missed_faults, 0) &&
+      is_right;
   for (std::size_t rank = 0; rank < statistics.size(); ++rank)
     if (statistics[rank].wrong_rows != 0)
       std::printf("WRONG: rank %zu: %zu rows, the first of them of word %zu\n", rank,

@@ -41,7 +41,7 @@ character decode(std::string_view rest) {
   return {code, length};
 }
 
-bool in_word(std::uint32_t code) {
+bool is_in_word(std::uint32_t code) {
   if (code < 0x80)
     return (code >= '0' && code <= '9') || (code >= 'a' && code <= 'z') ||
            (code >= 'A' && code <= 'Z');
@@ -90,7 +90,7 @@ std::vector<std::string> split_words(std::string_view text) {
   while (!text.empty()) {
     const character next = decode(text);
     const std::uint32_t code = lower(next.code);
-    if (!in_word(next.code)) {
+    if (!is_in_word(next.code)) {
       finish();
     } else if (code == next.code) {
       word += text.substr(0, next.bytes);

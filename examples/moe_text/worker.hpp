@@ -109,12 +109,14 @@ class worker {
       std::vector<double> output;
       for (const peerbus::bf16 x : row(outputs_, t)) output.push_back(static_cast<float>(x));
       const verdict found = judge(output, expected);
-      auto& all = statistics_;
-      if (!found.is_right() && all.wrong_rows++ == 0) all.first_wrong_word = first_ + t;
-      if (judge(expected.without_heaviest, expected).is_right()) ++all.missed_faults;
-      all.largest_error = std::max(all.largest_error, found.error);
-      all.largest_relative_error = std::max(all.largest_relative_error, found.relative_error);
-      all.largest_share_of_bound = std::max(all.largest_share_of_bound, found.share_of_bound);
+      if (!found.is_right() && statistics_.wrong_rows++ == 0)
+        statistics_.first_wrong_word = first_ + t;
+      if (judge(expected.without_heaviest, expected).is_right()) ++statistics_.missed_faults;
+      statistics_.largest_error = std::max(statistics_.largest_error, found.error);
+      statistics_.largest_relative_error =
+          std::max(statistics_.largest_relative_error, found.relative_error);
+      statistics_.largest_share_of_bound =
+          std::max(statistics_.largest_share_of_bound, found.share_of_bound);
     }
   }
 
