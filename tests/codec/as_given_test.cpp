@@ -48,7 +48,7 @@ using peerbus::codec::fp8_e4m3_per_128_rounded_f32;
 using peerbus::codec::fp8_e4m3_per_128_ue8m0;
 using peerbus::codec::nothing;
 
-// What tokens are made of.
+// The types of the elements of tokens.
 static_assert(std::is_same_v<token_of<peerbus::codec::bf16>, bf16>);
 static_assert(std::is_same_v<token_of<peerbus::codec::int8_per_token>, bf16>);
 static_assert(std::is_same_v<token_of<fp8_e4m3_per_128_rounded_f32>, bf16>);
@@ -58,7 +58,7 @@ static_assert(std::is_same_v<token_of<fp8_e4m3_as_given>, fp8_e4m3>);
 static_assert(verbatim_codec<fp8_e4m3_as_given>);
 static_assert(token_codec<nothing> && !verbatim_codec<nothing>);
 
-/// Right in every part; each near miss below replaces one of them.
+/// A codec that is right in every part. Each near miss below replaces one part.
 struct of_words {
   using token = std::uint32_t;
   using element = std::uint32_t;
@@ -98,7 +98,7 @@ static_assert(fp8_e4m3_as_given::scale_bytes(7168) == 0);
 static_assert(nothing::row_bytes(7168) == 0 && nothing::scale_bytes(7168) == 0);
 static_assert(fp8_e4m3_per_128_rounded_f32::row_bytes(7168) == 7168);
 static_assert(fp8_e4m3_per_128_rounded_f32::scale_bytes(7168) == 224);
-// Ranks that differ in the format must not pass for alike.
+// Different formats must have different names.
 static_assert(fp8_e4m3_per_128_rounded_f32::name != fp8_e4m3_per_128_f32::name &&
               fp8_e4m3_per_128_rounded_f32::name != fp8_e4m3_per_128_ue8m0::name &&
               fp8_e4m3_as_given::name != nothing::name);
@@ -123,7 +123,7 @@ encoded encode(const Codec& codec, const std::vector<bf16>& token) {
   return made;
 }
 
-/// A group whose largest magnitude is `largest`.
+/// Returns a group whose largest magnitude is `largest`.
 std::vector<bf16> group_of(float largest) {
   std::vector<bf16> token(128, bf16{0.0F});
   token[77] = bf16{-largest};
@@ -185,7 +185,7 @@ TEST_CASE("fp8_e4m3_per_128_rounded_f32: golden scales") {
     CHECK(std::bit_cast<float>(made.scale_bits(0)) == std::ldexp(1.0F, row.exponent));
     CHECK(made.scale_bits(0) == row.ue8m0 << 23U);
   }
-  // What bf16 cannot hold.
+  // Magnitudes that bf16 cannot hold.
   constexpr auto tenth = peerbus::codec::rounded_f32_scales::of(0.1F);
   CHECK(tenth.to_values == 0x1p-12F);
   CHECK(tenth.to_codes == 0x1p12F);
@@ -218,7 +218,7 @@ TEST_CASE("fp8_e4m3_per_128_rounded_f32: any numbers, from every set of kernels,
   for (const std::size_t groups : {1U, 2U, 17U, 56U}) {
     std::vector<bf16> token;
     for (std::size_t i = 0; i < groups * 128; ++i) {
-      // Groups from tiny to huge; a few that are no numbers.
+      // The groups range from tiny to huge, and a few values are not numbers.
       const auto exponent = static_cast<unsigned>(i / 128 * 37 % 240) + random() % 8;
       const auto bits = (random() & 0x807fU) | exponent << 7U;
       token.push_back(bf16::from_bits(static_cast<std::uint16_t>(bits)));
@@ -228,14 +228,14 @@ TEST_CASE("fp8_e4m3_per_128_rounded_f32: any numbers, from every set of kernels,
     std::vector<float> values;
     for (std::size_t g = 0; g < groups; ++g) {
       float largest = 0;
-      bool finite = true;
+      bool is_finite = true;
       for (std::size_t i = g * 128; i < (g + 1) * 128; ++i) {
-        finite = finite && std::isfinite(static_cast<float>(token[i]));
+        is_finite = is_finite && std::isfinite(static_cast<float>(token[i]));
         largest = std::max(largest, std::fabs(static_cast<float>(token[i])));
       }
       constexpr float nan = std::numeric_limits<float>::quiet_NaN();
       const auto scale =
-          finite ? oracle::e4m3_scale_of(largest, true) : oracle::e4m3_scale{nan, nan};
+          is_finite ? oracle::e4m3_scale_of(largest, true) : oracle::e4m3_scale{nan, nan};
       for (std::size_t i = g * 128; i < (g + 1) * 128; ++i) {
         const auto value = static_cast<float>(token[i]);
         unsigned code = oracle::e4m3_code(std::fabs(value) * scale.to_codes) & 0x7fU;
@@ -261,7 +261,7 @@ TEST_CASE("fp8_e4m3_per_128_rounded_f32: any numbers, from every set of kernels,
       for (std::size_t i = 0; i < back.size(); ++i)
         wrong += back[i] != values[i] && !(std::isnan(back[i]) && std::isnan(values[i]));
       CHECK(wrong == 0);
-      // The same codes as with scales of one byte.
+      // The codes do not depend on the format of the scales.
       CHECK(made.row == encode(fp8_e4m3_per_128_ue8m0{*set}, token).row);
     }
   }
@@ -269,7 +269,7 @@ TEST_CASE("fp8_e4m3_per_128_rounded_f32: any numbers, from every set of kernels,
 
 namespace {
 
-/// Two ranks exchange a token each way, and it comes home with what the experts made of it.
+/// Runs two ranks that exchange tokens. Checks the outputs of the experts that come home.
 template <class Transport, class Codec, class Layout, class Check>
 void check_exchange(Check check) {
   const int worst_status = test::threads_over<Transport>::run(2, [check](auto& comm) {
@@ -296,7 +296,8 @@ void check_exchange(Check check) {
   CHECK(worst_status == 0);
 }
 
-/// Fills the outputs with 1 for expert 0 and 2 for expert 1; checks rows with `check_row`.
+/// Checks the rows of an expert with `check_row` and fills its outputs: 1 for expert 0, 2 for
+/// expert 1.
 template <class Rows, class CheckRow>
 std::size_t visit(const Rows& rows, std::size_t expert, CheckRow check_row) {
   for (std::size_t i = 0; i < rows.count(); ++i) {

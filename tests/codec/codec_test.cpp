@@ -24,7 +24,7 @@ namespace {
 using peerbus::bf16;
 using peerbus::codec::int8_per_token;
 
-/// `encode` promises to write every byte, so what was there before must not matter.
+/// A row and its scales as `encode` wrote them.
 struct encoded {
   std::vector<std::byte> row;
   std::vector<std::byte> scales;
@@ -44,6 +44,8 @@ struct encoded {
   }
 };
 
+/// Encodes into memory that is full of `before`. The result must not depend on it, because `encode`
+/// promises to write every byte.
 template <peerbus::token_codec Codec>
 encoded encode(const Codec& codec, const std::vector<bf16>& token,
                std::byte before = std::byte{0xa5}) {
@@ -54,9 +56,9 @@ encoded encode(const Codec& codec, const std::vector<bf16>& token,
 }
 
 template <peerbus::token_codec Codec>
-std::vector<float> decode(const Codec& codec, const encoded& from, std::size_t hidden) {
+std::vector<float> decode(const Codec& codec, const encoded& code, std::size_t hidden) {
   std::vector<float> out(hidden, -1.0F);
-  codec.decode(from.row, from.scales, out);
+  codec.decode(code.row, code.scales, out);
   return out;
 }
 
@@ -66,7 +68,8 @@ std::vector<bf16> token_of(std::initializer_list<float> values) {
   return token;
 }
 
-/// The largest excess of |x - decoded| over half a scale, in the units that the codec allows.
+/// Returns the largest excess of |x - decoded| over half a scale, in the units that the codec
+/// allows.
 double excess(const std::vector<bf16>& token, const encoded& code,
               const std::vector<float>& decoded) {
   double largest = 0;
@@ -112,9 +115,9 @@ TEST_CASE("int8_per_token: golden rows") {
   CHECK(doubled.codes() == std::vector<int>{-127, 1, 2, -2, 64});
   CHECK(decode(codec, doubled, 5) == std::vector<float>{-254, 2, 4, -4, 128});
 
-  const encoded one = encode(codec, token_of({1, 0.5F, -0.25F, 0.01F}));
-  CHECK(std::bit_cast<std::uint32_t>(one.scale()) == 0x3c010204U);  // 1 / 127
-  CHECK(one.codes() == std::vector<int>{127, 64, -32, 1});
+  const encoded small = encode(codec, token_of({1, 0.5F, -0.25F, 0.01F}));
+  CHECK(std::bit_cast<std::uint32_t>(small.scale()) == 0x3c010204U);  // 1 / 127
+  CHECK(small.codes() == std::vector<int>{127, 64, -32, 1});
 
   const encoded tiny = encode(codec, {bf16::from_bits(0x0002), bf16::from_bits(0x8001)});
   CHECK(tiny.scale() == 0x1p-132F / 127.0F);

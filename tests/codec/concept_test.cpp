@@ -19,7 +19,7 @@ using peerbus::bf16;
 using peerbus::token_codec;
 using peerbus::verbatim_codec;
 
-/// Right in every part; each near miss below replaces one of them.
+/// A codec that is right in every part. Each near miss below replaces one part.
 struct sound {
   using element = bf16;
   static constexpr std::string_view name = "sound";
@@ -127,7 +127,8 @@ static_assert(token_codec<not_verbatim> && !verbatim_codec<not_verbatim>);
 static_assert(token_codec<verbatim_with_scales> && !verbatim_codec<verbatim_with_scales>);
 static_assert(token_codec<verbatim_of_bytes> && !verbatim_codec<verbatim_of_bytes>);
 
-/// Its sizes are those of whole groups, so what the concept checks must be too.
+/// A codec whose sizes are right only for whole groups, so that the concept must check whole
+/// groups.
 struct of_groups : sound {
   using element = std::byte;
   static constexpr std::size_t hidden_multiple = 96;

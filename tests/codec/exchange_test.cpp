@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ctest: tsan
 //
-// Each codec that is shipped, once through dispatch and combine; tests/conformance has the shapes.
+// Sends each shipped codec once through dispatch and combine. tests/conformance varies the shapes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +34,7 @@ TEST_CASE_TEMPLATE("dispatch and combine on three ranks", Codec, peerbus::codec:
 
 namespace {
 
-/// As docs/codecs.md has it.
+/// The codec that docs/codecs.md describes for tokens that are already quantised.
 struct codes_travel_apart {
   using element = std::byte;
   static constexpr std::string_view name = "codes_travel_apart";
@@ -65,29 +65,30 @@ TEST_CASE("tokens that are quantised already travel as attachments") {
                                 .max_tokens = 1,
                                 .attachments = {hidden, hidden / 128 * sizeof(float)}},
                                codes_travel_apart{}};
-    // One token to the next rank's expert; its codes and scales say where it comes from.
-    const std::size_t me = comm.rank().index();
+    // Each rank sends a token to the next rank's expert. Codes and scales identify the sender.
+    const std::size_t rank = comm.rank().index();
     const std::vector<peerbus::bf16> tokens(hidden);
-    const std::vector<std::int32_t> expert{static_cast<std::int32_t>((me + 1) % size)};
+    const std::vector<std::int32_t> expert{static_cast<std::int32_t>((rank + 1) % size)};
     const std::vector<float> weight{1.0F};
-    const peerbus::fp8_e4m3 own_code{static_cast<float>(me + 1)};
+    const peerbus::fp8_e4m3 own_code{static_cast<float>(rank + 1)};
     const std::vector<peerbus::fp8_e4m3> codes(hidden, own_code);
-    const std::vector<float> scales{0.5F, static_cast<float>(me)};
+    const std::vector<float> scales{0.5F, static_cast<float>(rank)};
     auto received = moe.dispatch(
         tokens, {expert, weight},
         {.attachments = {std::as_bytes(std::span{codes}), std::as_bytes(std::span{scales})}});
 
-    const std::size_t from = (me + size - 1) % size;
-    const peerbus::fp8_e4m3 their_code{static_cast<float>(from + 1)};
-    const auto& mine = received.experts()[0];
-    test::expect_equal(mine.count(), 1U, "rows");
-    const auto got_codes = mine.template attachment<peerbus::fp8_e4m3>(0);
-    const auto got_scales = mine.template attachment<float>(1);
-    test::expect(std::ranges::equal(got_codes, std::vector(hidden, their_code)), "codes of ", from);
-    test::expect(std::ranges::equal(got_scales, std::vector{0.5F, static_cast<float>(from)}),
-                 "scales of ", from);
+    const std::size_t sender = (rank + size - 1) % size;
+    const peerbus::fp8_e4m3 sender_code{static_cast<float>(sender + 1)};
+    const auto& own_expert = received.experts()[0];
+    test::expect_equal(own_expert.count(), 1U, "rows");
+    const auto got_codes = own_expert.template attachment<peerbus::fp8_e4m3>(0);
+    const auto got_scales = own_expert.template attachment<float>(1);
+    test::expect(std::ranges::equal(got_codes, std::vector(hidden, sender_code)), "codes of ",
+                 sender);
+    test::expect(std::ranges::equal(got_scales, std::vector{0.5F, static_cast<float>(sender)}),
+                 "scales of ", sender);
 
-    std::ranges::fill(mine.output(0), peerbus::bf16{static_cast<float>(me)});
+    std::ranges::fill(own_expert.output(0), peerbus::bf16{static_cast<float>(rank)});
     std::vector<peerbus::bf16> out(hidden);
     moe.combine(received, out);
     const peerbus::bf16 expected{static_cast<float>(expert[0])};

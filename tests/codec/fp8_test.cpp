@@ -46,7 +46,7 @@ struct encoded {
   friend bool operator==(const encoded&, const encoded&) = default;
 
   [[nodiscard]] unsigned code(std::size_t i) const { return static_cast<unsigned>(row[i]); }
-  /// Of `f32_scales`.
+  /// Returns the scale of a group for a codec with `f32_scales`.
   [[nodiscard]] std::uint32_t scale_bits(std::size_t group) const {
     std::uint32_t bits = 0;
     std::memcpy(&bits, scales.data() + 4 * group, sizeof(bits));
@@ -64,9 +64,9 @@ encoded encode(const Codec& codec, const std::vector<bf16>& token,
 }
 
 template <class Codec>
-std::vector<float> decode(const Codec& codec, const encoded& from) {
-  std::vector<float> out(from.row.size(), -1.0F);
-  codec.decode(from.row, from.scales, out);
+std::vector<float> decode(const Codec& codec, const encoded& code) {
+  std::vector<float> out(code.row.size(), -1.0F);
+  codec.decode(code.row, code.scales, out);
   return out;
 }
 
@@ -74,20 +74,20 @@ std::vector<bf16> constant(float value, std::size_t hidden = 128) {
   return std::vector<bf16>(hidden, bf16{value});
 }
 
-/// What the format says, group by group, apart from the code under test.
+/// Encodes group by group as the format prescribes, independently of the code under test.
 template <class Codec>
 encoded expected(const std::vector<bf16>& token) {
   encoded result{{}, std::vector<std::byte>(Codec::scale_bytes(token.size()))};
   for (std::size_t begin = 0; begin < token.size(); begin += 128) {
     float largest = 0;
-    bool finite = true;
+    bool is_finite = true;
     for (std::size_t i = begin; i < begin + 128; ++i) {
-      finite = finite && std::isfinite(static_cast<float>(token[i]));
+      is_finite = is_finite && std::isfinite(static_cast<float>(token[i]));
       largest = std::max(largest, std::fabs(static_cast<float>(token[i])));
     }
     oracle::e4m3_scale scale{std::numeric_limits<float>::quiet_NaN(),
                              std::numeric_limits<float>::quiet_NaN()};
-    if (finite) scale = oracle::e4m3_scale_of(largest, powers_of_two<Codec>);
+    if (is_finite) scale = oracle::e4m3_scale_of(largest, powers_of_two<Codec>);
     for (std::size_t i = begin; i < begin + 128; ++i) {
       const auto value = static_cast<float>(token[i]);
       unsigned code = oracle::e4m3_code(std::fabs(value) * scale.to_codes) & 0x7fU;
@@ -97,7 +97,7 @@ encoded expected(const std::vector<bf16>& token) {
     const std::size_t group = begin / 128;
     if (powers_of_two<Codec>)
       result.scales[group] =
-          static_cast<std::byte>(finite ? 127 + std::ilogb(scale.to_values) : 255);
+          static_cast<std::byte>(is_finite ? 127 + std::ilogb(scale.to_values) : 255);
     else
       std::memcpy(result.scales.data() + 4 * group, &scale.to_values, 4);
   }
@@ -124,7 +124,7 @@ TEST_CASE("fp8: golden scales") {
           std::vector{static_cast<std::byte>(row.exponent), std::byte{0}, std::byte{0},
                       std::byte{0}});
   }
-  // What bf16 cannot hold.
+  // Magnitudes that bf16 cannot hold.
   constexpr auto tenth = peerbus::codec::f32_scales::of(0.1F);
   CHECK(std::bit_cast<std::uint32_t>(tenth.to_codes) == 0x458c0000);
   CHECK(std::bit_cast<std::uint32_t>(tenth.to_values) == 0x396a0ea2);
@@ -144,7 +144,7 @@ TEST_CASE("fp8: golden rows of constants") {
     const encoded result = encode(fp8_e4m3_per_128_f32{}, token);
     const unsigned code = value == 0 ? 0x00 : value > 0 ? 0x7e : 0xfe;
     CHECK(result.row == std::vector<std::byte>(128, static_cast<std::byte>(code)));
-    // Back in bf16 they are exact.
+    // Rounding the decoded values to bf16 restores the token exactly.
     for (const float decoded : decode(fp8_e4m3_per_128_f32{}, result))
       CHECK(bf16{decoded} == token[0]);
   }
@@ -166,7 +166,7 @@ TEST_CASE_TEMPLATE("fp8: every magnitude as the largest of its group, every valu
   for (std::uint32_t largest = 0; largest < 0x7f80; ++largest) {
     std::vector<bf16> token;
     for (std::size_t i = 0; i < 128; ++i) {
-      // Half of them near the largest, so that they are not all 0.
+      // Half of the values are near the largest, so that not all codes are 0.
       const std::uint32_t below = std::min<std::uint32_t>(largest, i % 2 == 0 ? 0x900 : 0x8000);
       const std::uint32_t bits = largest - static_cast<std::uint32_t>(random()) % (below + 1);
       token.push_back(bf16::from_bits(static_cast<std::uint16_t>(bits | (random() & 0x8000U))));
@@ -207,7 +207,7 @@ TEST_CASE_TEMPLATE("fp8: any bits and every length give the bytes of the definit
   for (std::size_t hidden = 0; hidden <= 7168; hidden += hidden < 2560 ? 128 : 512) {
     std::vector<bf16> token;
     for (std::size_t i = 0; i < hidden; ++i) {
-      // A group in four has values of any kind.
+      // Every fourth group has values of any kind.
       auto bits = static_cast<std::uint16_t>(random());
       if (i / 128 % 4 != 3) bits = static_cast<std::uint16_t>((bits & 0x87ffU) | 0x3800U);
       token.push_back(bf16::from_bits(bits));

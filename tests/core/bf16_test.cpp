@@ -15,21 +15,21 @@ namespace {
 
 float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
-/// The value of a finite magnitude, with what lies above the greatest finite one counted as if the
-/// exponents went on: that is where rounding to infinity begins.
+/// Returns the value of a magnitude. The representation of infinity counts as 2^128, as if the
+/// exponents went on, because rounding to infinity begins there.
 double magnitude(std::uint32_t bits) {
   return bits == 0x7f80U ? std::ldexp(1.0, 128) : static_cast<double>(float_of(bits << 16));
 }
 
-/// By distance to the two neighbours in double, where both differences are exact.
+/// Rounds by the distances to the two neighbours in double, where both differences are exact.
 std::uint16_t rounded_by_distance(std::uint32_t wide) {
   const std::uint32_t sign = wide & 0x8000'0000U;
   const std::uint32_t below = (wide & 0x7fff'ffffU) >> 16;
   const double value = static_cast<double>(float_of(wide & 0x7fff'ffffU));
   const double down = value - magnitude(below);
   const double up = magnitude(below + 1) - value;
-  const bool go_up = up < down || (up == down && below % 2 == 1);
-  return static_cast<std::uint16_t>((sign >> 16) | (below + (go_up ? 1 : 0)));
+  const bool rounds_up = up < down || (up == down && below % 2 == 1);
+  return static_cast<std::uint16_t>((sign >> 16) | (below + (rounds_up ? 1 : 0)));
 }
 
 }  // namespace

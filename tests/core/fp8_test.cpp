@@ -45,11 +45,11 @@ TEST_CASE("golden fp8 codes") {
   CHECK(fp8_e4m3{0x1p-10F}.bits == 0x00);  // A tie, to the even 0.
   CHECK(fp8_e4m3{0x1.000002p-10F}.bits == 0x01);
   CHECK(fp8_e4m3{0x1.8p-9F}.bits == 0x02);  // A tie, to the even 2.
-  CHECK(fp8_e4m3{0x1p-6F}.bits == 0x08);    // The smallest that is normal,
-  CHECK(fp8_e4m3{0x1.ep-7F}.bits == 0x08);  // which a denormal may round to.
+  CHECK(fp8_e4m3{0x1p-6F}.bits == 0x08);    // The smallest normal number.
+  CHECK(fp8_e4m3{0x1.ep-7F}.bits == 0x08);  // A denormal that rounds to it.
   CHECK(fp8_e4m3{100.0F}.bits == 0x6c);
   CHECK(fp8_e4m3{448.0F}.bits == 0x7e);
-  CHECK(fp8_e4m3{464.0F}.bits == 0x7e);  // 480 would be as near.
+  CHECK(fp8_e4m3{464.0F}.bits == 0x7e);  // As near to 480, which the format lacks.
   CHECK(fp8_e4m3{1e30F}.bits == 0x7e);
   CHECK(fp8_e4m3{3.4e38F}.bits == 0x7e);
   CHECK(fp8_e4m3{-infinity}.bits == 0xfe);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// All interleavings of the parking protocol of core/signal.hpp, on a machine with store buffers
-// (x86-TSO): a store becomes visible at any later time, in the order of its thread's stores; an
-// atomic exchange, a sequentially consistent fence and a futex call wait until the thread's buffer
-// is empty. Sequential consistency alone could not tell whether the fence is needed.
+// Explores all interleavings of the parking protocol of core/signal.hpp on a machine with store
+// buffers (x86-TSO). A store becomes visible at any later time, in the order of its thread's
+// stores. An atomic exchange, a sequentially consistent fence and a futex call wait until the
+// thread's buffer is empty. A sequentially consistent machine could not show whether the fence is
+// needed.
 #include <array>
 #include <compare>
 #include <cstddef>
@@ -17,7 +18,7 @@
 
 namespace {
 
-/// The protocol, and each step that could be wrong.
+/// The protocol. Each member is a step that a test can break.
 struct protocol {
   bool raiser_looks_before_storing = false;
   bool raiser_fences = true;
@@ -58,10 +59,10 @@ enum class step : std::uint8_t {
 };
 
 struct thread {
-  step at = step::done;
+  step next = step::done;
   std::uint8_t goal = 0;  ///< the value that it raises or waits for
   std::uint8_t last_goal = 0;
-  std::uint8_t saw_parked = 0;  ///< `parked` as the raiser saw it, or as the waiter left it
+  std::uint8_t saw_parked = 0;  ///< the `parked` that the raiser read or the waiter wrote
   std::vector<store> buffer;
   auto operator<=>(const thread&) const = default;
 };
@@ -75,7 +76,7 @@ struct machine {
 
 struct findings {
   std::size_t states = 0;
-  std::size_t slept = 0;  ///< states with a sleeper: parking did happen
+  std::size_t slept = 0;  ///< states with a sleeper, so that parking is known to occur
   std::size_t ended = 0;  ///< states in which all threads are done
   std::size_t lost_wake_ups = 0;
 };
@@ -122,21 +123,22 @@ class explorer {
   void judge(const machine& m) {
     ++found_.states;
     bool all_done = true;
-    bool sleeper = false;
-    bool drained = true;
+    bool has_sleeper = false;
+    bool is_drained = true;
     for (const thread& t : m.threads) {
-      all_done = all_done && t.at == step::done;
-      sleeper = sleeper || t.at == step::asleep;
-      drained = drained && t.buffer.empty();
+      all_done = all_done && t.next == step::done;
+      has_sleeper = has_sleeper || t.next == step::asleep;
+      is_drained = is_drained && t.buffer.empty();
     }
     found_.ended += all_done ? 1 : 0;
-    found_.slept += sleeper ? 1 : 0;
-    // The raiser is through, so every goal is reached, and nobody will wake the sleeper any more.
-    // (In the library it would wake at its next health check; the protocol must not need that.)
-    if (m.threads[0].at == step::done && drained && sleeper) ++found_.lost_wake_ups;
+    found_.slept += has_sleeper ? 1 : 0;
+    // The raiser has finished, so every goal is reached and no thread will wake the sleeper. (In
+    // the library it would wake at its next health check, but the protocol must not depend on
+    // that.)
+    if (m.threads[0].next == step::done && is_drained && has_sleeper) ++found_.lost_wake_ups;
   }
 
-  /// The oldest store of a thread reaches memory.
+  /// Lets the oldest store of a thread reach memory.
   void drain(const machine& m, std::size_t i) {
     if (m.threads[i].buffer.empty()) return;
     machine next = m;
@@ -154,55 +156,55 @@ class explorer {
 
   void next_raise(thread& t) const {
     if (t.goal == t.last_goal) {
-      t.at = step::done;
+      t.next = step::done;
       return;
     }
     ++t.goal;
-    t.at = p_.raiser_looks_before_storing ? step::look_at_parked : step::store_value;
+    t.next = p_.raiser_looks_before_storing ? step::look_at_parked : step::store_value;
   }
 
-  /// What follows once it is known whether somebody is parked.
+  /// Chooses the raiser's next step after it has read whether a waiter is parked.
   void wake_or_not(thread& t) const {
     if (t.saw_parked % 2 == 0)
       next_raise(t);
     else if (p_.raiser_clears && p_.raiser_clears_before_waking)
-      t.at = step::clear;
+      t.next = step::clear;
     else
-      t.at = step::wake;
+      t.next = step::wake;
   }
 
   [[nodiscard]] std::uint8_t after_wake_up(const thread& t) const {
     return p_.counts_wake_ups ? static_cast<std::uint8_t>(t.saw_parked + 1) : std::uint8_t{0};
   }
 
-  /// Returns: whether the thread can take its step now.
+  /// Takes the next step of the raiser. Returns: whether the thread can take it now.
   bool raise(machine& m, thread& t) const {
-    switch (t.at) {
+    switch (t.next) {
       case step::store_value:
         t.buffer.push_back({cell::value, t.goal});
         if (p_.raiser_looks_before_storing)
           wake_or_not(t);
         else
-          t.at = p_.raiser_fences ? step::fence : step::look_at_parked;
+          t.next = p_.raiser_fences ? step::fence : step::look_at_parked;
         return true;
-      case step::fence: t.at = step::look_at_parked; return t.buffer.empty();
+      case step::fence: t.next = step::look_at_parked; return t.buffer.empty();
       case step::look_at_parked:
         t.saw_parked = load(m, t, cell::parked);
         if (p_.raiser_looks_before_storing)
-          t.at = step::store_value;
+          t.next = step::store_value;
         else
           wake_or_not(t);
         return true;
       case step::clear:
         t.buffer.push_back({cell::parked, after_wake_up(t)});
-        t.at = step::wake;
+        t.next = step::wake;
         return true;
       case step::wake:
         if (p_.wake_is_a_barrier && !t.buffer.empty()) return false;
         for (thread& other : m.threads)
-          if (other.at == step::asleep) other.at = step::look;
+          if (other.next == step::asleep) other.next = step::look;
         if (p_.raiser_clears && !p_.raiser_clears_before_waking)
-          t.at = step::clear_late;
+          t.next = step::clear_late;
         else
           next_raise(t);
         return true;
@@ -215,12 +217,12 @@ class explorer {
   }
 
   bool wait(machine& m, thread& t) const {
-    switch (t.at) {
+    switch (t.next) {
       case step::look:
         if (load(m, t, cell::value) >= t.goal)
           reached(t);
         else
-          t.at = p_.waiter_announces ? step::announce : step::look_again;
+          t.next = p_.waiter_announces ? step::announce : step::look_again;
         return true;
       case step::announce:
         t.saw_parked = load(m, t, cell::parked) | 1;
@@ -228,22 +230,22 @@ class explorer {
           m.memory[static_cast<std::size_t>(cell::parked)] = t.saw_parked;
         else
           t.buffer.push_back({cell::parked, t.saw_parked});
-        t.at = p_.waiter_looks_again ? step::look_again : step::sleep;
+        t.next = p_.waiter_looks_again ? step::look_again : step::sleep;
         return true;
       case step::look_again:
         if (load(m, t, cell::value) >= t.goal)
           reached(t);
         else
-          t.at = step::sleep;
+          t.next = step::sleep;
         return true;
       case step::sleep: {
         if (!t.buffer.empty()) return false;
-        const bool stays = !p_.sleep_compares || load(m, t, cell::parked) == t.saw_parked;
-        t.at = stays ? step::asleep : step::look;
+        const bool falls_asleep = !p_.sleep_compares || load(m, t, cell::parked) == t.saw_parked;
+        t.next = falls_asleep ? step::asleep : step::look;
         return true;
       }
       case step::asleep:
-        t.at = step::look;  // A futex may return for no reason, or for its timeout.
+        t.next = step::look;  // A futex may return without a reason or because of its timeout.
         return true;
       default: return false;
     }
@@ -251,7 +253,7 @@ class explorer {
 
   static void reached(thread& t) {
     t.saw_parked = 0;
-    t.at = t.goal == t.last_goal ? step::done : step::look;
+    t.next = t.goal == t.last_goal ? step::done : step::look;
     if (t.goal != t.last_goal) ++t.goal;
   }
 
@@ -280,7 +282,7 @@ TEST_CASE("signal model: no interleaving loses a wake-up") {
         CHECK(found.ended > 0);
         CHECK(found.slept > 0);
       }
-  // Three waiters on one word, once.
+  // Three waiters on one word, and a single raise.
   CHECK(explore({}, 3, 1).lost_wake_ups == 0);
 }
 
@@ -298,7 +300,8 @@ TEST_CASE("signal model: every broken protocol is caught") {
   CHECK(caught([](protocol& p) { p.announcement_is_a_barrier = false; }));
   CHECK(caught([](protocol& p) { p.waiter_looks_again = false; }));
   CHECK(caught([](protocol& p) { p.sleep_compares = false; }));
-  // With a mere flag a second waiter can set it again for a first that has missed its wake-up.
+  // If `parked` is a flag only, a second waiter can set it again, and a first waiter that has
+  // missed its wake-up then falls asleep.
   CHECK(caught([](protocol& p) { p.counts_wake_ups = false; }, 2));
   CHECK_FALSE(caught([](protocol& p) { p.counts_wake_ups = false; }, 1));
   CHECK(caught([](protocol& p) { p.waiter_announces = false; }));

@@ -32,42 +32,42 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Long enough that no health check can stand in for a wake-up that got lost.
+/// The health check comes so late that it cannot replace a lost wake-up.
 constexpr wait_thresholds park_at_once{0, 0, 0, 1h};
 constexpr wait_thresholds mixed{16, 16, 4, 1h};
 
 deadline patience() { return deadline::after(60s); }
 errc healthy() { return errc::ok; }
 
-/// Zeroed memory that children made by fork share.
 struct shared_signals {
   std::array<signal_word, 8> words;
 };
+/// Zeroed memory that is shared with children made by fork.
 class shared_memory {
  public:
   shared_memory()
-      : at_{::mmap(nullptr, sizeof(shared_signals), PROT_READ | PROT_WRITE,
-                   MAP_SHARED | MAP_ANONYMOUS, -1, 0)} {
-    REQUIRE(at_ != MAP_FAILED);
-    signals_ = new (at_) shared_signals{};
+      : address_{::mmap(nullptr, sizeof(shared_signals), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0)} {
+    REQUIRE(address_ != MAP_FAILED);
+    signals_ = new (address_) shared_signals{};
   }
   shared_memory(const shared_memory&) = delete;
   shared_memory& operator=(const shared_memory&) = delete;
-  ~shared_memory() { ::munmap(at_, sizeof(shared_signals)); }
+  ~shared_memory() { ::munmap(address_, sizeof(shared_signals)); }
   signal_word& operator[](std::size_t i) { return signals_->words[i]; }
 
  private:
-  void* at_;
+  void* address_;
   shared_signals* signals_ = nullptr;
 };
 
-/// Returns: whether all rounds of a ping-pong went through, as seen by one side.
-bool play(signal_word& mine, signal_word& theirs, bool begins, std::uint64_t rounds,
+/// Plays one side of a ping-pong. Returns: whether all rounds succeeded.
+bool play(signal_word& own_word, signal_word& peer_word, bool begins, std::uint64_t rounds,
           const wait_thresholds& thresholds) {
   for (std::uint64_t i = 1; i <= rounds; ++i) {
-    if (begins) theirs.raise(i);
-    if (mine.wait_at_least(i, patience(), thresholds, healthy) != errc::ok) return false;
-    if (!begins) theirs.raise(i);
+    if (begins) peer_word.raise(i);
+    if (own_word.wait_at_least(i, patience(), thresholds, healthy) != errc::ok) return false;
+    if (!begins) peer_word.raise(i);
   }
   return true;
 }
@@ -187,17 +187,17 @@ TEST_CASE("signal_word: one raise wakes all waiters") {
   std::atomic<int> failures{0};
   std::vector<std::thread> waiters;
   waiters.reserve(arrived.size());
-  for (auto& mine : arrived)
+  for (auto& answer : arrived)
     waiters.emplace_back([&] {
       for (std::uint64_t i = 1; i <= rounds; ++i) {
         if (start.wait_at_least(i, patience(), park_at_once, healthy) != errc::ok) ++failures;
-        mine.raise(i);
+        answer.raise(i);
       }
     });
   for (std::uint64_t i = 1; i <= rounds; ++i) {
     start.raise(i);
-    for (auto& one : arrived)
-      if (one.wait_at_least(i, patience(), park_at_once, healthy) != errc::ok) ++failures;
+    for (auto& answer : arrived)
+      if (answer.wait_at_least(i, patience(), park_at_once, healthy) != errc::ok) ++failures;
   }
   for (auto& waiter : waiters) waiter.join();
   CHECK(failures == 0);

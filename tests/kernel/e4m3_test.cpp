@@ -16,6 +16,7 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/fp8.hpp>
+#include <peerbus/kernel/group.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 
 #include "guarded.hpp"
@@ -62,7 +63,7 @@ TEST_CASE("quantise_e4m3 follows its definition for every value") {
     std::vector<std::uint8_t> expected;
     for (const bf16 value : values) {
       const auto magnitude = bf16::from_bits(static_cast<std::uint16_t>(value.bits & 0x7fffU));
-      // The product of the definition is in f32, so this one is too.
+      // The definition computes the product in f32, and so does this test.
       const float product = static_cast<float>(magnitude) * scale;
       const unsigned code = oracle::e4m3_code(product) & 0x7fU;
       expected.push_back(static_cast<std::uint8_t>(code | (value.bits >> 8 & 0x80U)));
@@ -137,9 +138,9 @@ TEST_CASE("each group has its own scale, wherever in the row the call begins") {
         set->quantise_e4m3(row.data(), scales.data(), first, count, &place, 1);
         std::size_t wrong = 0;
         for (std::size_t i = 0; i < row.size(); ++i) {
-          const std::size_t at = i / group;
-          const bool inside = at >= first && at < first + count;
-          wrong += codes[i] != (inside ? oracle::e4m3_code(scales[at - first]) : 0xa5);
+          const std::size_t index = i / group;
+          const bool is_inside = index >= first && index < first + count;
+          wrong += codes[i] != (is_inside ? oracle::e4m3_code(scales[index - first]) : 0xa5);
         }
         CAPTURE(set->name);
         CAPTURE(first);

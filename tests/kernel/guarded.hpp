@@ -11,11 +11,11 @@
 
 namespace peerbus::test {
 
-/// Where in its pages a guarded array lies: an access outside faults at once on that side, and on
-/// the other side is seen by `untouched()` if it wrote.
+/// The side of its pages at which a guarded array lies. An access outside the array faults at once
+/// on that side. On the other side `untouched()` detects a write.
 enum class edge { front, back };
 
-/// An array with an unmapped page on either side.
+/// An array with an unmapped page on each side.
 template <class T>
 class guarded {
  public:

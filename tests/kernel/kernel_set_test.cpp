@@ -29,7 +29,7 @@ using peerbus::test::guarded;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-/// Past two of the longest strides (256 columns) and their leftovers.
+/// A length beyond two of the longest strides (256 columns) and their leftovers.
 constexpr std::size_t longest = 560;
 
 std::vector<bf16> every_value() {
@@ -45,7 +45,7 @@ bool same_bytes(std::span<T> a, std::span<T> b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
-/// All of `outs` at once, each as long as `row`.
+/// Quantises `row` to all of `outs` at once. Each of them is as long as `row`.
 template <class... Outs>
 void quantise(const kernel_set& set, std::span<const bf16> row, float inverse_scale,
               Outs&&... outs) {
@@ -53,19 +53,19 @@ void quantise(const kernel_set& set, std::span<const bf16> row, float inverse_sc
   set.quantise_int8(row.data(), row.size(), inverse_scale, places, sizeof...(outs));
 }
 
-/// The plain definition, apart from the code under test.
+/// Quantises by the plain definition, independently of the code under test.
 std::int8_t quantised(bf16 value, float inverse_scale) {
   const float product = static_cast<float>(value) * inverse_scale;
   if (std::isnan(product)) return 0;
   if (product >= 127) return 127;
   if (product <= -127) return -127;
   const float below = std::floor(product);
-  const float rest = product - below;  // exact, as both are of magnitude below 128
-  const bool up = rest > 0.5F || (rest == 0.5F && static_cast<int>(below) % 2 != 0);
-  return static_cast<std::int8_t>(static_cast<int>(below) + (up ? 1 : 0));
+  const float rest = product - below;  // exact, because both magnitudes are below 128
+  const bool rounds_up = rest > 0.5F || (rest == 0.5F && static_cast<int>(below) % 2 != 0);
+  return static_cast<std::int8_t>(static_cast<int>(below) + (rounds_up ? 1 : 0));
 }
 
-/// The plain definition, one column at a time.
+/// Sums by the plain definition, one column at a time.
 bf16 summed(const std::vector<const bf16*>& rows, const std::vector<float>& weights,
             std::size_t column) {
   float sum = 0;
@@ -74,7 +74,7 @@ bf16 summed(const std::vector<const bf16*>& rows, const std::vector<float>& weig
   return std::isnan(sum) ? bf16::from_bits(0x7fc0) : bf16{sum};
 }
 
-/// Mostly moderate numbers, and some of every kind.
+/// Random values: mostly moderate numbers, and some of every kind.
 class random_rows {
  public:
   bf16 any() { return bf16::from_bits(static_cast<std::uint16_t>(random_())); }
@@ -219,8 +219,8 @@ TEST_CASE("dequantise_int8 multiplies every code") {
 }
 
 TEST_CASE("weighted_sum fuses each product with its sum") {
-  // The product is 1 + 2^-7 + 2^-23 + 2^-30; its last bit is lost once it is a sum, and comes back
-  // only if the second product is not rounded.
+  // The product is 1 + 2^-7 + 2^-23 + 2^-30. Rounding the first sum loses its last bit. The bit
+  // reappears in the result only if the second product is not rounded.
   const float weight = 1.0F + 0x1p-23F;
   const std::vector<bf16> row(67, bf16{1.0F + 0x1p-7F});
   const bf16* const rows[] = {row.data(), row.data()};
@@ -260,11 +260,11 @@ TEST_CASE("weighted_sum of no rows is +0, of NaN is one NaN") {
 TEST_CASE("weighted_sum keeps denormals") {
   const std::vector<bf16> row(77, bf16::from_bits(0x0003));
   const bf16* const rows[] = {row.data()};
-  const float one = 1.0F;
+  const float weight = 1.0F;
   for (const kernel_set* set : peerbus::kernel::available()) {
     CAPTURE(set->name);
     std::vector<bf16> out(row.size());
-    set->weighted_sum(rows, &one, 1, row.size(), out.data());
+    set->weighted_sum(rows, &weight, 1, row.size(), out.data());
     CHECK(out == row);
   }
 }
@@ -280,7 +280,7 @@ TEST_CASE("weighted_sum follows its definition for every value, row count and le
       std::vector<const bf16*> rows;
       std::vector<float> weights;
       for (std::size_t row = 0; row < row_count; ++row) {
-        // Rows begin at unlike places within a cache line.
+        // The rows begin at different offsets within a cache line.
         const std::size_t offset = random.below(32);
         storage[row].resize(offset + hidden);
         for (std::size_t i = 0; i < hidden; ++i)

@@ -22,7 +22,7 @@ using numbers = std::vector<std::uint32_t>;
 
 numbers of(const std::vector<cpu_place>& places, std::uint32_t cpu_place::* member) {
   numbers result;
-  for (const cpu_place& one : places) result.push_back(one.*member);
+  for (const cpu_place& place : places) result.push_back(place.*member);
   return result;
 }
 
@@ -48,7 +48,7 @@ TEST_CASE("ranks are dealt evenly among NUMA nodes, neighbours together") {
   CHECK(chosen(two_by_two, 2) == numbers{0, 8});
   CHECK(chosen(two_by_two, 4) == numbers{0, 8, 16, 24});
   CHECK(chosen(two_by_two, 8) == numbers{0, 2, 8, 10, 16, 18, 24, 26});
-  // What does not divide goes to the first nodes.
+  // The remainder goes to the first nodes.
   CHECK(chosen(two_by_two, 6) == numbers{0, 2, 8, 10, 16, 24});
 }
 

@@ -123,7 +123,7 @@ TEST_CASE("this machine has all cpus that this process may use") {
   CHECK(where.is_this_one());
   for (const std::uint32_t number : peerbus::usable_core_numbers())
     CHECK(std::count_if(where.cpus().begin(), where.cpus().end(),
-                        [&](const cpu_place& one) { return one.cpu == number; }) == 1);
+                        [&](const cpu_place& place) { return place.cpu == number; }) == 1);
   CHECK_FALSE(where.describe().empty());
   MESSAGE(text_of(where));
 }

@@ -85,7 +85,7 @@ TEST_CASE("in equal groups no two ranks visit the same peer in the same step") {
       orders.push_back(order(self, places, where.distances()));
     for (std::size_t step = 0; step + 1 < ranks; ++step) {
       std::set<std::size_t> visited;
-      for (const indices& one : orders) visited.insert(one[step]);
+      for (const indices& peers : orders) visited.insert(peers[step]);
       CHECK_MESSAGE(visited.size() == ranks, ranks, " ranks, step ", step);
     }
   }

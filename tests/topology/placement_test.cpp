@@ -51,7 +51,8 @@ struct policy {
   std::vector<unsigned long> nodes = std::vector<unsigned long>(64);
 };
 
-/// The kernel's own word on the memory at `address`; nothing if it may not be asked.
+/// Returns the kernel's policy for the memory at `address`, or nothing if the kernel does not
+/// report it.
 std::optional<policy> policy_at(void* address) {
   policy found;
   if (::syscall(SYS_get_mempolicy, &found.mode, found.nodes.data(),
@@ -61,14 +62,14 @@ std::optional<policy> policy_at(void* address) {
 }
 
 bool prefers(const policy& found, std::uint32_t node) {
-  constexpr int preferred_many = 5;  // Newer than some systems' headers.
+  constexpr int preferred_many = 5;  // Some systems' headers are too old to define it.
   const auto bit = found.nodes[node / (8 * sizeof(unsigned long))] >> (node % 64) & 1U;
   return (found.mode == MPOL_PREFERRED || found.mode == MPOL_BIND ||
           found.mode == preferred_many) &&
          bit == 1;
 }
 
-/// Ranks that hwloc shows two nodes of a cpu each, as if that were this machine.
+/// Makes hwloc report two nodes of one cpu each, as if that were this machine.
 void pretend_two_nodes() {
   ::setenv("HWLOC_SYNTHETIC", "numa:2 core:1 pu:1", 1);
   ::setenv("HWLOC_THISSYSTEM", "1", 1);
@@ -119,12 +120,12 @@ TEST_CASE("ranks get a core each, or are told that there are too few") {
             test::expect(has(here.describe(), "not pinned: cpu "), here.describe());
             return;
           }
-          const auto mine = here.places()[boot.rank().index()].cpu;
-          const auto now = peerbus::usable_core_numbers();
-          test::expect_equal(now.size(), std::size_t{1}, "cpus of a pinned rank");
-          test::expect_equal(now[0], mine, "the cpu of a pinned rank");
+          const auto own_cpu = here.places()[boot.rank().index()].cpu;
+          const auto usable = peerbus::usable_core_numbers();
+          test::expect_equal(usable.size(), std::size_t{1}, "cpus of a pinned rank");
+          test::expect_equal(usable[0], own_cpu, "the cpu of a pinned rank");
           for (std::size_t r = 0; r < boot.size(); ++r)
-            test::expect((here.places()[r].cpu == mine) == (r == boot.rank().index()),
+            test::expect((here.places()[r].cpu == own_cpu) == (r == boot.rank().index()),
                          "a cpu for each rank");
         }) == 0);
   CHECK(peerbus::run_local(cpus + 1, [&](bootstrap& boot) {
@@ -143,7 +144,7 @@ TEST_CASE("ranks that a launcher has placed stay there") {
     return;
   }
   CHECK(peerbus::run_local(2, [&](bootstrap& boot) {
-          // Crosswise, which placement would not do.
+          // Pins the ranks crosswise, because placement would never do so.
           peerbus::detail::pin_to_core(usable[1 - boot.rank().index()]);
           const placement here{boot};
           test::expect(!here.pinned(), "no rank to be pinned anew");
@@ -186,20 +187,20 @@ TEST_CASE("windows lie on their rank's node, and where that fails they work all 
           test::expect_equal(here.places()[node].node, node, "the node of the rank");
           peerbus::communicator comm{peerbus::unified_bus{boot, {}, here.on_memory()}};
           auto window = comm.make_window(std::size_t{4} << 20, 1);
-          // Of what the peer touches first.
+          // This write is the first touch of the peer's page.
           window.template peer<std::byte>(peerbus::rank_id{1U - node})[5000] = std::byte{7};
           comm.barrier();
           test::expect(window.local()[5000] == std::byte{7}, "the peer's byte");
 
-          const std::string said = here.memory();
-          test::expect(has(said, "memory of 2 windows, "), said);
+          const std::string description = here.memory();
+          test::expect(has(description, "memory of 2 windows, "), description);
           const auto kept = policy_at(window.local().data() + 5000);
-          if (has(said, "bound to node"))
+          if (has(description, "bound to node"))
             test::expect(kept && prefers(*kept, node), "the kernel to know of node ", node);
           else  // This machine may have one node only, and containers may forbid it.
-            test::expect(has(said, "not bound: node " + std::to_string(node) + ": ") &&
-                             (node == 1 || has(said, "permitted")),
-                         said);
+            test::expect(has(description, "not bound: node " + std::to_string(node) + ": ") &&
+                             (node == 1 || has(description, "permitted")),
+                         description);
         }) == 0);
 }
 
@@ -217,12 +218,12 @@ TEST_CASE("on several nodes, pages that a peer touches first lie on their owner'
           comm.barrier();
           if (!has(here.memory(), "bound to node")) return;
           const auto node = static_cast<int>(here.places()[boot.rank().index()].node);
-          for (std::size_t at = 0; at < window.local().size(); at += 65536) {
-            void* page = window.local().data() + at;
-            test::expect(window.local()[at] == std::byte{1}, "what the peer wrote");
+          for (std::size_t offset = 0; offset < window.local().size(); offset += 65536) {
+            void* page = window.local().data() + offset;
+            test::expect(window.local()[offset] == std::byte{1}, "what the peer wrote");
             int lies_on = -1;
             if (::syscall(SYS_move_pages, 0, 1UL, &page, nullptr, &lies_on, 0) == 0)
-              test::expect_equal(lies_on, node, "the node of the page at ", at);
+              test::expect_equal(lies_on, node, "the node of the page at ", offset);
           }
         }) == 0);
 }
