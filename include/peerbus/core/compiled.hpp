@@ -11,6 +11,7 @@
 #define PEERBUS_INLINE inline
 #endif
 
-/// PEERBUS_INLINE for functions of the control path. They are optimised for size, because they run
-/// seldom and every translation unit that uses them would pay for more optimisation.
+/// PEERBUS_CONTROL_PATH is PEERBUS_INLINE for functions of the control path. They are optimised for
+/// size, because they run seldom and every translation unit that uses them would pay for more
+/// optimisation.
 #define PEERBUS_CONTROL_PATH [[gnu::cold]] PEERBUS_INLINE

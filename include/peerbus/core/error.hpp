@@ -56,7 +56,7 @@ class error : public std::runtime_error {
 
   [[nodiscard]] errc code() const noexcept { return code_; }
   /// Returns `what()` without the library's name and the code, for errors that quote this one.
-  /// Valid as long as the error.
+  /// The view is valid as long as the error.
   [[nodiscard]] std::string_view text() const noexcept;
 
  private:
