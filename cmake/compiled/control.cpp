@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <peerbus/bootstrap/impl/agreement.hpp>
+#include <peerbus/bootstrap/impl/bootstrap.hpp>
 #include <peerbus/bootstrap/impl/environment.hpp>
 #include <peerbus/bootstrap/impl/local.hpp>
 #include <peerbus/bootstrap/impl/membership.hpp>

@@ -52,4 +52,5 @@ void agree(bootstrap& boot, std::string_view doing, std::span<const declared> va
 
 #ifndef PEERBUS_COMPILED
 #include <peerbus/bootstrap/impl/agreement.hpp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/impl/bootstrap.hpp>  // IWYU pragma: keep
 #endif

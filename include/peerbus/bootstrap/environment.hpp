@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <exception>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/star_bootstrap.hpp>
@@ -29,7 +28,7 @@ struct met_ranks;
 ///
 /// The destructor tells the others that this rank has left, or has failed if an exception is what
 /// destroys it.
-class environment_bootstrap final : public detail::star_bootstrap {
+class environment_bootstrap final : public detail::joined_star {
  public:
   /// Collective: meets the other ranks at the place that `settings` name.
   /// Throws: `error` invalid_argument, timed_out (naming who did not come), mismatch (a rank twice,
@@ -45,10 +44,6 @@ class environment_bootstrap final : public detail::star_bootstrap {
   /// Whether a launcher has started this process: some of the variables are there.
   [[nodiscard]] static bool launched() noexcept;
 
-  environment_bootstrap(const environment_bootstrap&) = delete;
-  environment_bootstrap& operator=(const environment_bootstrap&) = delete;
-  ~environment_bootstrap() override;
-
   /// Position among the ranks of this host.
   [[nodiscard]] std::size_t local_rank() const noexcept { return local_rank_; }
 
@@ -56,7 +51,6 @@ class environment_bootstrap final : public detail::star_bootstrap {
   environment_bootstrap(const launch_settings& settings, deadline until, detail::met_ranks met);
 
   std::size_t local_rank_;
-  int exceptions_before_ = std::uncaught_exceptions();
 };
 
 }  // namespace peerbus

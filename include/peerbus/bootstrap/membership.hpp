@@ -94,6 +94,10 @@ class membership {
   /// How this rank ends if an exception ends it: of its own, or after `health` told it of another.
   [[nodiscard]] rank_state end_by_exception() const noexcept;
 
+  /// Announces that this rank has left or, if more exceptions are in flight than
+  /// `exceptions_before`, how an exception ends it. For destructors.
+  void announce_end(int exceptions_before) noexcept;
+
   /// "rank 3 died", "rank 2 failed", "rank 1 left", or "rank 0 runs".
   [[nodiscard]] std::string fate(rank_id peer) const;
 

@@ -12,6 +12,7 @@
 #include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/rank.hpp>
 
 namespace peerbus {
 
@@ -61,8 +62,6 @@ class tcp_bootstrap final : public bootstrap {
   tcp_bootstrap& operator=(const tcp_bootstrap&) = delete;
   ~tcp_bootstrap() override;
 
-  [[nodiscard]] std::size_t ranks_here() const noexcept override { return ranks_here_; }
-  [[nodiscard]] std::size_t cores_here() const noexcept override { return cores_here_; }
   [[nodiscard]] address_space addresses() const noexcept override {
     return address_space::separate;
   }
@@ -76,11 +75,13 @@ class tcp_bootstrap final : public bootstrap {
   tcp_bootstrap(const tcp_settings& settings, deadline until, detail::met_over_tcp met);
 
   /// Collective: finds out who shares this host, and which cores they may use.
-  void count_neighbours(const tcp_settings& settings, deadline until);
+  void count_neighbours(deadline until);
+
+  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
+                                                         rank_id member, deadline until) override;
 
   std::unique_ptr<detail::star> star_;
-  std::size_t ranks_here_ = 1;
-  std::size_t cores_here_ = 1;
+  tcp_settings settings_;  ///< the address is one by which other ranks reach this host
   std::size_t local_rank_ = 0;
   int exceptions_before_ = std::uncaught_exceptions();
 };

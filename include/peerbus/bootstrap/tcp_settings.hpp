@@ -19,6 +19,9 @@ struct tcp_settings {
   /// Where rank 0 listens until all have come. Groups that run at the same time need different
   /// ones.
   std::uint16_t port = 29500;
+  /// Names the host that this rank is on, in up to 63 bytes. Ranks with equal names count as ranks
+  /// of one host. Empty: the running kernel tells. Tests name hosts to act as several on one.
+  std::string host;
   /// The secret of the group, the same on all ranks: at least 16 bytes that cannot be
   /// guessed. Without one, only a loopback address is accepted.
   std::string secret;

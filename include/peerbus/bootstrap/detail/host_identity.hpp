@@ -2,25 +2,54 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
 
 #include <peerbus/core/unique_fd.hpp>
 
 namespace peerbus::detail {
 
-/// What tells running kernels apart, and so hosts as far as they matter here: ranks under one
-/// kernel share its cores, in however many containers they are. Its boot id; the host's name where
-/// /proc is not to be seen.
-inline std::array<std::byte, 64> host_identity() noexcept {
-  std::array<std::byte, 64> identity{};
-  const unique_fd file{::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)};
-  if (file && ::read(file.get(), identity.data(), 36) == 36) return identity;
-  identity = {};
-  (void)::gethostname(reinterpret_cast<char*>(identity.data()), identity.size() - 1);
-  return identity;
-}
+/// What tells hosts apart, as far as they matter here. Ranks of equal identities are near each
+/// other: they can meet at an abstract Unix socket and pass descriptors there.
+struct host_identity {
+  /// Ranks of equal kernels share cores, in however many containers they are. It is the name that
+  /// the settings give the host, or else the kernel's boot id, or the host's name where /proc is
+  /// not to be seen.
+  std::array<std::byte, 64> kernel{};
+  /// The network namespace, to which the names of abstract sockets belong. Zero if unknown.
+  std::uint64_t network_device = 0;
+  std::uint64_t network = 0;
+  /// Ranks of different users do not pass descriptors to each other.
+  std::uint64_t user = ::geteuid();
+
+  static constexpr std::size_t most_name_bytes = 63;
+
+  /// `name` is empty or has up to `most_name_bytes`.
+  explicit host_identity(std::string_view name) noexcept {
+    struct stat found{};
+    if (::stat("/proc/self/ns/net", &found) == 0) {
+      network_device = found.st_dev;
+      network = found.st_ino;
+    }
+    if (!name.empty()) {
+      const auto bytes = std::as_bytes(std::span{name});
+      std::copy(bytes.begin(), bytes.end(), kernel.begin());
+      return;
+    }
+    const unique_fd file{::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)};
+    if (file && ::read(file.get(), kernel.data(), 36) == 36) return;
+    kernel = {};
+    (void)::gethostname(reinterpret_cast<char*>(kernel.data()), most_name_bytes);
+  }
+
+  friend bool operator==(const host_identity&, const host_identity&) = default;
+};
 
 }  // namespace peerbus::detail

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <peerbus/core/deadline.hpp>
@@ -34,6 +36,14 @@ inline unique_fd open_pidfd(pid_t pid) noexcept {
   (void)pid;
   return {};
 #endif
+}
+
+/// Returns both ends of a Unix stream connection. Throws: `error` system.
+inline std::pair<unique_fd, unique_fd> connected_pair() {
+  int ends[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    throw system_failure("connecting two ranks", errno);
+  return {unique_fd{ends[0]}, unique_fd{ends[1]}};
 }
 
 /// Throws: `error` system.
@@ -67,7 +77,7 @@ inline std::string describe_span(deadline::clock::duration span) {
   return tenths % 10 == 0 ? concat(tenths / 10, " s") : concat(tenths / 10, ".", tenths % 10, " s");
 }
 
-/// "rank 3", "ranks 1, 3-9". `ranks` ascends.
+/// "rank 3", "ranks 1, 3-9", in the order of `ranks`.
 inline std::string describe_ranks(const std::vector<rank_id>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size();) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,6 @@ class star_bootstrap : public bootstrap {
   star_bootstrap& operator=(const star_bootstrap&) = delete;
   ~star_bootstrap() override;
 
-  [[nodiscard]] std::size_t cores_here() const noexcept override { return cores_here_; }
   [[nodiscard]] address_space addresses() const noexcept override {
     return address_space::separate;
   }
@@ -41,8 +41,25 @@ class star_bootstrap : public bootstrap {
   void meet(const state_page& states, deadline until);
 
  private:
+  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
+                                                         rank_id member, deadline until) override;
+
   std::unique_ptr<star> star_;
-  std::size_t cores_here_ = 1;
+};
+
+/// A rank whose constructor meets the others, and whose destructor tells them how it ended: that it
+/// has left, or has failed if an exception is what destroys it.
+class joined_star : public star_bootstrap {
+ public:
+  /// Collective. Throws: `error` as `allgather`.
+  joined_star(rank_id rank, std::size_t size, const state_page& states,
+              std::unique_ptr<star> connections, deadline until);
+  joined_star(const joined_star&) = delete;
+  joined_star& operator=(const joined_star&) = delete;
+  ~joined_star() override;
+
+ private:
+  int exceptions_before_ = std::uncaught_exceptions();
 };
 
 }  // namespace peerbus::detail

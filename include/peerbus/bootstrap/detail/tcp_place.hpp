@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/detail/host_identity.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
 #include <peerbus/bootstrap/detail/tcp_socket.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
@@ -40,6 +41,10 @@ inline void check_settings(const tcp_settings& given) {
                                                " was given, expected a rank below the size")};
   if (given.size > 1 && given.port == 0)
     throw error{errc::invalid_argument, "port 0 was given to meet at, expected 1 to 65535"};
+  if (given.host.size() > host_identity::most_name_bytes)
+    throw error{errc::invalid_argument,
+                concat("the host's name '", given.host, "' has ", given.host.size(),
+                       " bytes, expected at most ", host_identity::most_name_bytes)};
   if (!given.secret.empty() && given.secret.size() < least_secret_bytes)
     throw error{
         errc::invalid_argument,

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,7 +18,6 @@
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
-#include <peerbus/core/cores.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -30,9 +30,6 @@ class thread_world {
   using contribution = bootstrap::contribution;
 
   explicit thread_world(std::size_t size) : states_(size), told_(size, false), open_{fresh()} {}
-
-  /// Counted before any rank may pin itself.
-  [[nodiscard]] std::size_t cores() const noexcept { return cores_; }
 
   [[nodiscard]] std::size_t size() const noexcept { return states_.size(); }
   [[nodiscard]] membership::state_word* states() noexcept { return states_.data(); }
@@ -140,7 +137,6 @@ class thread_world {
     throw error{why.code, why.text};
   }
 
-  std::size_t cores_ = usable_cores();
   std::vector<membership::state_word> states_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -150,23 +146,59 @@ class thread_world {
 };
 
 /// A rank that is a thread of this process.
-class thread_bootstrap final : public bootstrap {
+class thread_bootstrap : public bootstrap {
  public:
-  thread_bootstrap(std::shared_ptr<thread_world> world, rank_id rank) : world_{std::move(world)} {
+  thread_bootstrap(std::shared_ptr<thread_world> world, rank_id rank, std::size_t cores)
+      : world_{std::move(world)} {
     set_members(std::make_shared<membership>(rank, world_->size(), world_->states(), world_,
                                              std::vector<unique_fd>{}));
+    set_one_host(cores);
   }
 
-  [[nodiscard]] address_space addresses() const noexcept override { return address_space::shared; }
-  [[nodiscard]] std::size_t cores_here() const noexcept override { return world_->cores(); }
+  [[nodiscard]] address_space addresses() const noexcept final { return address_space::shared; }
 
   [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
-                                                    std::string_view doing) override {
+                                                    std::string_view doing) final {
     return world_->allgather(*members(), std::move(mine), until, doing, *idle());
   }
 
+ protected:
+  [[nodiscard]] thread_world& world() noexcept { return *world_; }
+
  private:
+  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
+                                                         rank_id member, deadline until) final;
+
   std::shared_ptr<thread_world> world_;
 };
+
+/// A rank of a subgroup of threads.
+class thread_subgroup final : public thread_bootstrap {
+ public:
+  using thread_bootstrap::thread_bootstrap;
+  thread_subgroup(const thread_subgroup&) = delete;
+  thread_subgroup& operator=(const thread_subgroup&) = delete;
+  ~thread_subgroup() override {
+    members()->announce_end(exceptions_before_);
+    world().wake();
+  }
+
+ private:
+  int exceptions_before_ = std::uncaught_exceptions();
+};
+
+inline std::unique_ptr<bootstrap> thread_bootstrap::make_subgroup(const std::vector<rank_id>& ranks,
+                                                                  rank_id member, deadline until) {
+  // The world of a subgroup is not const; contributions only pass objects as such.
+  struct offer {
+    std::shared_ptr<thread_world> world;
+  };
+  contribution mine;
+  if (member.index() == 0)
+    mine.object = std::make_shared<offer>(offer{std::make_shared<thread_world>(ranks.size())});
+  const auto all = allgather(std::move(mine), until, "subgroup");
+  const auto* const made = static_cast<const offer*>(all[ranks.front().index()].object.get());
+  return std::make_unique<thread_subgroup>(made->world, member, cores_here());
+}
 
 }  // namespace peerbus::detail

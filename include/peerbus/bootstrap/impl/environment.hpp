@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -71,22 +70,11 @@ PEERBUS_CONTROL_PATH bool environment_bootstrap::launched() noexcept {
   return detail::find_launcher() != nullptr;
 }
 
-PEERBUS_CONTROL_PATH environment_bootstrap::~environment_bootstrap() {
-  const bool unwinding = std::uncaught_exceptions() > exceptions_before_;
-  members()->announce(unwinding ? members()->end_by_exception() : rank_state::left);
-}
-
 PEERBUS_CONTROL_PATH environment_bootstrap::environment_bootstrap(const launch_settings& settings,
                                                                   deadline until,
                                                                   detail::met_ranks met)
-    : star_bootstrap{rank_id{settings.rank}, settings.size, met.states, std::move(met.connections)},
-      local_rank_{settings.local_rank} {
-  try {
-    meet(met.states, until);
-  } catch (...) {
-    members()->announce(rank_state::failed);
-    throw;
-  }
-}
+    : joined_star{rank_id{settings.rank}, settings.size, met.states, std::move(met.connections),
+                  until},
+      local_rank_{settings.local_rank} {}
 
 }  // namespace peerbus

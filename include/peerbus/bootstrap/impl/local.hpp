@@ -3,7 +3,6 @@
 
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -148,13 +148,7 @@ PEERBUS_CONTROL_PATH int run_processes(std::size_t n, rank_body body, const run_
   for (std::size_t i = 1; i <= n; ++i) {
     const rank_id rank{i % n};
     unique_fd spoke_end;
-    if (rank.index() != 0) {
-      int pair[2] = {-1, -1};
-      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-        throw system_failure(concat("connecting rank 0 and ", rank), errno);
-      hub_ends[rank.index()].reset(pair[0]);
-      spoke_end.reset(pair[1]);
-    }
+    if (rank.index() != 0) std::tie(hub_ends[rank.index()], spoke_end) = connected_pair();
     const pid_t pid = ::fork();
     if (pid < 0) throw system_failure(concat("starting the process of ", rank, " of ", n), errno);
     if (pid == 0) {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -88,6 +89,11 @@ PEERBUS_CONTROL_PATH errc membership::health(std::optional<rank_id> awaited) con
 
 PEERBUS_CONTROL_PATH rank_state membership::end_by_exception() const noexcept {
   return told_of_death_.load(std::memory_order_relaxed) ? rank_state::followed : rank_state::failed;
+}
+
+PEERBUS_CONTROL_PATH void membership::announce_end(int exceptions_before) noexcept {
+  const bool is_unwinding = std::uncaught_exceptions() > exceptions_before;
+  announce(is_unwinding ? end_by_exception() : rank_state::left);
 }
 
 PEERBUS_CONTROL_PATH std::string membership::fate(rank_id peer) const {

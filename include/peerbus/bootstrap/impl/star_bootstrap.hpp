@@ -7,13 +7,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/detail/hub.hpp>
+#include <peerbus/bootstrap/detail/meet_as_subgroup.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
 #include <peerbus/bootstrap/detail/star_bootstrap.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
@@ -21,6 +28,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
@@ -59,9 +67,59 @@ PEERBUS_CONTROL_PATH void star_bootstrap::meet(const state_page& states, deadlin
   processes[rank().index()].reset();
   std::sort(cores.begin(), cores.end());
   cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
-  cores_here_ = std::max<std::size_t>(cores.size(), 1);
+  set_one_host(cores.size());
   set_members(std::make_shared<membership>(rank(), size(), states.words(), states.memory(),
                                            std::move(processes)));
 }
+
+/// Rank 0 of the subgroup gives the page of states, each other member an end of a connection of
+/// which it keeps the other end. So the subgroup needs no meeting place: its connections stand once
+/// this allgather is over.
+PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
+    const std::vector<rank_id>& ranks, rank_id member, deadline until) {
+  const bool is_first = member.index() == 0;
+  contribution mine;
+  unique_fd spoke_end;
+  std::optional<error> objection;
+  try {
+    if (is_first)
+      mine.fd = state_page::make_file(ranks.size());
+    else
+      std::tie(mine.fd, spoke_end) = connected_pair();
+  } catch (const error& problem) {
+    objection = problem;
+  }
+  auto given = gather_or_refuse(*this, "subgroup", std::move(mine), objection, until);
+  const unique_fd states = std::move(given[ranks.front().index()].fd);
+  std::vector<unique_fd> hub_ends(ranks.size());
+  for (std::size_t i = 1; is_first && i < ranks.size(); ++i)
+    hub_ends[i] = std::move(given[ranks[i].index()].fd);
+  // A copy of an end that stayed open would hide that its owner has died.
+  given.clear();
+  return meet_as_subgroup(ranks, [&] {
+    std::unique_ptr<star> connections;
+    if (is_first)
+      connections = std::make_unique<hub>(std::move(hub_ends));
+    else
+      connections = std::make_unique<spoke>(std::move(spoke_end));
+    return std::make_unique<joined_star>(member, ranks.size(),
+                                         state_page::open(ranks.size(), states),
+                                         std::move(connections), until);
+  });
+}
+
+PEERBUS_CONTROL_PATH joined_star::joined_star(rank_id rank, std::size_t size,
+                                              const state_page& states,
+                                              std::unique_ptr<star> connections, deadline until)
+    : star_bootstrap{rank, size, states, std::move(connections)} {
+  try {
+    meet(states, until);
+  } catch (...) {
+    members()->announce(rank_state::failed);
+    throw;
+  }
+}
+
+PEERBUS_CONTROL_PATH joined_star::~joined_star() { members()->announce_end(exceptions_before_); }
 
 }  // namespace peerbus::detail

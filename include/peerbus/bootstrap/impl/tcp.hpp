@@ -8,23 +8,29 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/host_identity.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
+#include <peerbus/bootstrap/detail/meet_as_subgroup.hpp>
 #include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
-#include <peerbus/bootstrap/detail/star_bootstrap.hpp>
+#include <peerbus/bootstrap/detail/subgroup_place.hpp>
 #include <peerbus/bootstrap/detail/tcp_environment.hpp>
 #include <peerbus/bootstrap/detail/tcp_host.hpp>
 #include <peerbus/bootstrap/detail/tcp_join.hpp>
 #include <peerbus/bootstrap/detail/tcp_news.hpp>
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
+#include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
@@ -43,6 +49,7 @@ namespace detail {
 struct met_over_tcp {
   std::shared_ptr<tcp_news> news;
   std::unique_ptr<star> connections;
+  std::string address;  ///< by which other ranks reach this host
 
   /// Throws: `error` as the constructor of `tcp_bootstrap`.
   static met_over_tcp at(const tcp_settings& settings, deadline until) {
@@ -65,8 +72,11 @@ struct met_over_tcp {
     }
     auto news = std::make_shared<tcp_news>(me, std::move(watches));
     if (settings.rank == 0)
-      return {std::move(news), std::make_unique<hub>(std::move(collectives), carries::bytes)};
-    return {std::move(news), std::make_unique<spoke>(std::move(collectives[0]), carries::bytes)};
+      return {std::move(news), std::make_unique<hub>(std::move(collectives), carries::bytes),
+              settings.address};
+    std::string address = address_for_others(settings, collectives[0]);
+    return {std::move(news), std::make_unique<spoke>(std::move(collectives[0]), carries::bytes),
+            std::move(address)};
   }
 };
 
@@ -80,8 +90,7 @@ PEERBUS_CONTROL_PATH tcp_bootstrap tcp_bootstrap::from_environment(deadline unti
 }
 
 PEERBUS_CONTROL_PATH tcp_bootstrap::~tcp_bootstrap() {
-  const bool unwinding = std::uncaught_exceptions() > exceptions_before_;
-  members()->announce(unwinding ? members()->end_by_exception() : rank_state::left);
+  members()->announce_end(exceptions_before_);
 }
 
 PEERBUS_CONTROL_PATH std::vector<bootstrap::contribution> tcp_bootstrap::allgather(
@@ -91,45 +100,86 @@ PEERBUS_CONTROL_PATH std::vector<bootstrap::contribution> tcp_bootstrap::allgath
 
 PEERBUS_CONTROL_PATH tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
                                                   detail::met_over_tcp met)
-    : star_{std::move(met.connections)} {
+    : star_{std::move(met.connections)}, settings_{settings} {
+  settings_.address = std::move(met.address);
   auto* const states = met.news->states();
   set_members(std::make_shared<membership>(rank_id{settings.rank}, settings.size, states,
                                            std::move(met.news)));
   try {
-    count_neighbours(settings, until);
+    count_neighbours(until);
   } catch (...) {
     members()->announce(rank_state::failed);
     throw;
   }
 }
 
-PEERBUS_CONTROL_PATH void tcp_bootstrap::count_neighbours(const tcp_settings& settings,
-                                                          deadline until) {
-  const auto here = detail::host_identity();
-  std::vector<std::byte> mine(here.begin(), here.end());
+PEERBUS_CONTROL_PATH void tcp_bootstrap::count_neighbours(deadline until) {
+  const detail::host_identity here{settings_.host};
+  const auto identity = std::as_bytes(std::span{&here, 1});
+  std::vector<std::byte> mine{identity.begin(), identity.end()};
   const auto my_cores = usable_core_numbers();
   const auto numbers = std::as_bytes(std::span{my_cores});
   mine.insert(mine.end(), numbers.begin(), numbers.end());
   const auto given = allgather({std::move(mine), {}}, until, "meeting of the ranks");
   std::vector<std::uint32_t> cores;
+  std::vector<rank_id> near_ranks;
   std::size_t before_me = 0;
-  ranks_here_ = 0;
+  std::size_t ranks_here = 0;
   for (const rank_id peer : all_ranks{size()}) {
     const std::span<const std::byte> bytes{given[peer.index()].bytes};
-    if (bytes.size() < here.size() || !std::equal(here.begin(), here.end(), bytes.begin()))
-      continue;
-    ++ranks_here_;
+    if (bytes.size() < sizeof here) continue;
+    detail::host_identity of_peer{here};
+    std::memcpy(&of_peer, bytes.data(), sizeof of_peer);
+    if (of_peer.kernel != here.kernel) continue;
+    if (of_peer == here) near_ranks.push_back(peer);
+    ++ranks_here;
     if (peer < rank()) ++before_me;
-    const auto of_peer = bytes.subspan(here.size());
-    const std::size_t count = of_peer.size() / sizeof(std::uint32_t);
+    const auto cores_of_peer = bytes.subspan(sizeof here);
+    const std::size_t count = cores_of_peer.size() / sizeof(std::uint32_t);
     const std::size_t known = cores.size();
     cores.resize(known + count);
-    if (count != 0) std::memcpy(&cores[known], of_peer.data(), count * sizeof(std::uint32_t));
+    if (count != 0) std::memcpy(&cores[known], cores_of_peer.data(), count * sizeof(std::uint32_t));
   }
   std::sort(cores.begin(), cores.end());
   cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
-  cores_here_ = std::max<std::size_t>(cores.size(), 1);
-  local_rank_ = settings.local_rank.value_or(before_me);
+  set_neighbours(std::move(near_ranks), ranks_here, cores.size());
+  local_rank_ = settings_.local_rank.value_or(before_me);
+}
+
+/// The first member offers a place, at which the members meet as the ranks of any group do: on this
+/// host if all are near, else over TCP, by the secret that they have.
+PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(
+    const std::vector<rank_id>& ranks, rank_id member, deadline until) {
+  const bool all_near =
+      std::all_of(ranks.begin(), ranks.end(), [this](rank_id one) { return is_near(one); });
+  detail::subgroup_place offer;  // Until all have met, as it keeps the port.
+  std::optional<error> objection;
+  try {
+    if (member.index() == 0)
+      offer = all_near ? detail::subgroup_place::on_this_host()
+                       : detail::subgroup_place::of_network(settings_.address);
+  } catch (const error& problem) {
+    objection = problem;
+  }
+  const auto given = gather_or_refuse(*this, "subgroup", {offer.encode(), {}}, objection, until);
+  const auto place = detail::subgroup_place::decode(given[ranks.front().index()].bytes);
+  return detail::meet_as_subgroup(ranks, [&]() -> std::unique_ptr<bootstrap> {
+    if (all_near) {
+      launch_settings settings;
+      settings.rank = settings.local_rank = member.index();
+      settings.size = ranks.size();
+      settings.address = place.address;
+      settings.port = place.port;
+      return std::make_unique<environment_bootstrap>(settings, until);
+    }
+    tcp_settings settings = settings_;
+    settings.rank = member.index();
+    settings.local_rank.reset();
+    settings.size = ranks.size();
+    settings.address = place.address;
+    settings.port = place.port;
+    return std::make_unique<tcp_bootstrap>(settings, until);
+  });
 }
 
 }  // namespace peerbus

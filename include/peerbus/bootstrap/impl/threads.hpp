@@ -16,6 +16,7 @@
 #include <peerbus/bootstrap/rank_function.hpp>
 #include <peerbus/bootstrap/threads.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
@@ -25,9 +26,10 @@ namespace peerbus::detail {
 PEERBUS_CONTROL_PATH int run_as_threads(std::size_t n, rank_body body) {
   refuse_empty_world(n, "run_threads");
   const auto world = std::make_shared<thread_world>(n);
+  const std::size_t cores = usable_cores();  // Counted before any rank may pin itself.
   std::vector<std::unique_ptr<thread_bootstrap>> boots;
   for (const rank_id rank : all_ranks{n})
-    boots.push_back(std::make_unique<thread_bootstrap>(world, rank));
+    boots.push_back(std::make_unique<thread_bootstrap>(world, rank, cores));
 
   std::vector<int> statuses(n, 0);
   std::vector<std::thread> threads;

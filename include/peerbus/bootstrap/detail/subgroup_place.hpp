@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/tcp_socket.hpp>
+#include <peerbus/bootstrap/tcp_settings.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// The place at which the members of a subgroup meet, offered by the first of them: an address and
+/// a port of the network, or the name of an abstract socket of one host.
+struct subgroup_place {
+  std::string address;
+  std::uint16_t port = 0;
+  /// Keeps the port until the first member listens there.
+  unique_fd keeper;
+
+  /// A name that no other group has. Throws: `error` system.
+  static subgroup_place on_this_host() {
+    std::array<unsigned char, 16> random{};
+    if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+      throw system_failure("drawing a name for a subgroup", errno);
+    subgroup_place made;
+    constexpr std::string_view digits = "0123456789abcdef";
+    for (const unsigned value : random) {
+      made.address += digits[value / 16];
+      made.address += digits[value % 16];
+    }
+    return made;
+  }
+
+  /// A free port of this host, which others reach at `address`. A socket that is bound there and
+  /// does not listen keeps the system from giving the port away, but another socket may listen
+  /// there if both have SO_REUSEADDR, as those of `listen_at` do. Throws: `error` system.
+  static subgroup_place of_network(const std::string& address) {
+    for (const int family : {AF_INET6, AF_INET}) {
+      unique_fd socket = tcp_socket(family);
+      if (!socket) continue;
+      set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+      if (family == AF_INET6) set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+      tcp_address found = any_address(family, 0);
+      if (::bind(socket.get(), found.get(), found.size) != 0 ||
+          ::getsockname(socket.get(), found.get(), &found.size) != 0)
+        continue;
+      sockaddr_in start{};  // Both families have the port at the same place.
+      static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+      std::memcpy(&start, &found.bytes, sizeof start);
+      return {address, ntohs(start.sin_port), std::move(socket)};
+    }
+    throw system_failure("finding a free TCP port for a subgroup", errno);
+  }
+
+  /// Wire form: the port, 2 bytes, then the address.
+  [[nodiscard]] std::vector<std::byte> encode() const {
+    const auto number = std::as_bytes(std::span{&port, 1});
+    const auto text = std::as_bytes(std::span{address});
+    std::vector<std::byte> bytes{number.begin(), number.end()};
+    bytes.insert(bytes.end(), text.begin(), text.end());
+    return bytes;
+  }
+  /// Throws: `error` system if `bytes` are no place.
+  static subgroup_place decode(std::span<const std::byte> bytes) {
+    subgroup_place read;
+    if (bytes.size() <= sizeof read.port)
+      throw error{errc::system, concat("the place of a subgroup came in ", bytes.size(),
+                                       " bytes, expected more than ", sizeof read.port)};
+    std::memcpy(&read.port, bytes.data(), sizeof read.port);
+    const auto text = bytes.subspan(sizeof read.port);
+    read.address.assign(reinterpret_cast<const char*>(text.data()), text.size());
+    return read;
+  }
+};
+
+/// Returns an address by which other ranks reach this host, whose connection to rank 0 is `socket`:
+/// its own end of that connection. If that is a loopback address, rank 0 is on this host, so that
+/// others reach it as they reach rank 0.
+inline std::string address_for_others(const tcp_settings& settings, const unique_fd& socket) {
+  tcp_address own;
+  std::array<char, 64> host{};
+  if (::getsockname(socket.get(), own.get(), &own.size) != 0 || own.is_loopback() ||
+      ::getnameinfo(own.get(), own.size, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+    return settings.address;
+  return host.data();
+}
+
+}  // namespace peerbus::detail

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus {
+
+namespace detail {
+
+/// What is wrong with a list of members by itself, whatever the other ranks have.
+PEERBUS_CONTROL_PATH std::optional<error> objection_to(const std::vector<rank_id>& ranks,
+                                                       rank_id caller, std::size_t size) {
+  const auto bad = [&](const auto&... reason) {
+    return error{errc::invalid_argument, concat("subgroup of ", describe_ranks(ranks),
+                                                " was asked for by ", caller, ", ", reason...)};
+  };
+  if (ranks.empty())
+    return error{errc::invalid_argument, concat("a subgroup of no ranks was asked for by ", caller,
+                                                ", expected at least the caller")};
+  std::vector<bool> listed(size);
+  for (const rank_id member : ranks) {
+    if (member.index() >= size) return bad("expected ranks below ", size);
+    if (listed[member.index()]) return bad("which names ", member, " twice, expected each once");
+    listed[member.index()] = true;
+  }
+  if (!listed[caller.index()]) return bad("expected the caller among them");
+  return std::nullopt;
+}
+
+/// Throws: `agreed_error` mismatch unless all members of each rank's list have the same list.
+PEERBUS_CONTROL_PATH void require_equal_lists(const std::vector<std::vector<rank_id>>& lists) {
+  const auto require_equal = [&](rank_id one, rank_id other) {
+    if (lists[one.index()] == lists[other.index()]) return;
+    throw agreed_error{errc::mismatch,
+                       concat("subgroup: ", one, " asked for ", describe_ranks(lists[one.index()]),
+                              ", but ", other, " for ", describe_ranks(lists[other.index()]),
+                              "; expected the same list, in the same order, on all its members")};
+  };
+  // Every list equals that of its first rank, which equals those of all its members.
+  for (const rank_id rank : all_ranks{lists.size()}) {
+    const auto& list = lists[rank.index()];
+    require_equal(list.front(), rank);
+    if (list.front() == rank)
+      for (const rank_id member : list) require_equal(rank, member);
+  }
+}
+
+}  // namespace detail
+
+PEERBUS_CONTROL_PATH void bootstrap::set_neighbours(std::vector<rank_id> near_ranks,
+                                                    std::size_t ranks_here,
+                                                    std::size_t cores_here) noexcept {
+  near_ranks_ = std::move(near_ranks);
+  ranks_here_ = ranks_here;
+  cores_here_ = std::max<std::size_t>(cores_here, 1);
+}
+
+PEERBUS_CONTROL_PATH void bootstrap::set_one_host(std::size_t cores_here) {
+  std::vector<rank_id> everybody;
+  for (const rank_id peer : all_ranks{size()}) everybody.push_back(peer);
+  set_neighbours(std::move(everybody), size(), cores_here);
+}
+
+PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> bootstrap::subgroup(
+    const std::vector<rank_id>& ranks, deadline until) {
+  const auto bytes = std::as_bytes(std::span{ranks});
+  const auto all = gather_or_refuse(*this, "subgroup", {{bytes.begin(), bytes.end()}, {}},
+                                    detail::objection_to(ranks, rank(), size()), until);
+  std::vector<std::vector<rank_id>> lists;
+  for (const contribution& given : all) {
+    auto& list = lists.emplace_back(given.bytes.size() / sizeof(rank_id));
+    std::memcpy(list.data(), given.bytes.data(), list.size() * sizeof(rank_id));
+  }
+  detail::require_equal_lists(lists);
+
+  const auto place = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
+  auto group = make_subgroup(ranks, rank_id{static_cast<std::size_t>(place)}, until);
+  std::vector<rank_id> near_members;
+  for (const rank_id member : all_ranks{ranks.size()})
+    if (is_near(ranks[member.index()])) near_members.push_back(member);
+  group->set_neighbours(std::move(near_members), ranks_here_, cores_here_);
+  group->idle_ = idle_;
+  group->parent_ranks_ = ranks;
+  return group;
+}
+
+}  // namespace peerbus
