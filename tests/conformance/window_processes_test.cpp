@@ -18,7 +18,8 @@ using unified_bus_processes = test::processes_over<peerbus::unified_bus>;
 using indirect_processes = test::processes_over<test::indirect<peerbus::unified_bus>>;
 using any_processes =
     test::any_over<peerbus::any_transport, unified_bus_processes, indirect_processes>;
-using any_direct_processes = test::any_over<peerbus::any_direct_transport, unified_bus_processes>;
+using any_direct_processes = test::any_over<peerbus::any_direct_transport, unified_bus_processes,
+                                            test::subgroup_of<unified_bus_processes>>;
 
 constexpr std::size_t all_sizes[] = {1, 2, 3, 4, 5, 8};
 

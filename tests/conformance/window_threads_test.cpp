@@ -19,7 +19,8 @@ using loopback_threads = test::threads_over<peerbus::loopback>;
 using unified_bus_threads = test::threads_over<peerbus::unified_bus>;
 using indirect_threads = test::threads_over<test::indirect<peerbus::loopback>>;
 using any_threads = test::any_over<peerbus::any_transport, unified_bus_threads, indirect_threads>;
-using any_direct_threads = test::any_over<peerbus::any_direct_transport, loopback_threads>;
+using any_direct_threads = test::any_over<peerbus::any_direct_transport, loopback_threads,
+                                          test::subgroup_of<loopback_threads>>;
 
 constexpr std::size_t all_sizes[] = {1, 2, 3, 4, 5, 8};
 

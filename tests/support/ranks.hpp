@@ -10,12 +10,14 @@
 #include <string>
 #include <string_view>
 #include <typeinfo>
+#include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/bootstrap/threads.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/transport/concept.hpp>
 
 /// What the bodies of ranks check with. A rank may be a forked process, where doctest's own
@@ -107,6 +109,25 @@ struct processes_over {
   template <class F>
   static int start(std::size_t ranks, F f) {
     return peerbus::run_local(ranks, f);
+  }
+};
+
+/// Ranks that are a subgroup of `Group`: those of even number among twice as many, the last first.
+/// The others leave at once.
+template <class Group>
+struct subgroup_of {
+  using transport = typename Group::transport;
+  template <class F>
+  static int start(std::size_t ranks, F f) {
+    return Group::start(2 * ranks, [ranks, f](peerbus::bootstrap& boot) {
+      std::vector<peerbus::rank_id> members{boot.rank()};
+      if (boot.rank().index() % 2 == 0) {
+        members.clear();
+        for (std::size_t i = ranks; i-- != 0;) members.emplace_back(2 * i);
+      }
+      const auto group = boot.subgroup(members);
+      if (boot.rank().index() % 2 == 0) f(*group);
+    });
   }
 };
 
