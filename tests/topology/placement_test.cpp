@@ -135,6 +135,12 @@ TEST_CASE("ranks get a core each, or are told that there are too few") {
           test::expect(has(here.describe(), "not pinned: " + std::to_string(cpus + 1) + " ranks"),
                        here.describe());
         }) == 0);
+  CHECK(peerbus::run_local(2, [](bootstrap& boot) {
+          const auto alone = boot.subgroup({boot.rank()});
+          const placement here{*alone};
+          test::expect(has(here.describe(), "not pinned: 2 ranks share this host"),
+                       here.describe());
+        }) == 0);
 }
 
 TEST_CASE("ranks that a launcher has placed stay there") {

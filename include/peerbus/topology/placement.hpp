@@ -210,6 +210,10 @@ class placement {
                  return received.bytes != cpus_of_ranks.front().bytes;
                })) {
       pin_text_ = "left on the cpus that its launcher chose";
+    } else if (boot.ranks_here() > boot.size()) {
+      pin_text_ =
+          concat("not pinned: ", boot.ranks_here(), " ranks share this host, expected only ",
+                 "the ", boot.size(), " of the subgroup");
     } else if (boot.ranks_here() != boot.size()) {
       pin_text_ = concat("not pinned: only ", boot.ranks_here(), " of ", boot.size(),
                          " ranks are on this host");
