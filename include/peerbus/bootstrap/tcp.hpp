@@ -29,10 +29,10 @@ struct met_over_tcp;
 /// meeting. It is for joining only: what ranks exchange later is neither encrypted nor signed, so
 /// whoever can change the packets between the hosts must be kept out by other means.
 ///
-/// Contributions carry bytes only. `members()` learns of another rank's end from rank 0, which has
-/// to be in a call of its own to pass it on (a wait, an allgather): at once, or after 15 s if a
-/// whole host is out of reach. After rank 0 has left, the others learn nothing more of each other
-/// and their waits end with the deadline.
+/// Contributions carry bytes only, except in subgroups of near ranks. `members()` learns of another
+/// rank's end from rank 0, which has to be in a call of its own to pass it on (a wait, an
+/// allgather): at once, or after 15 s if a whole host is out of reach. After rank 0 has left, the
+/// others learn nothing more of each other and their waits end with the deadline.
 ///
 /// The destructor tells the others that this rank has left, or has failed if an exception is what
 /// destroys it.

@@ -56,8 +56,8 @@ inline failure cannot_carry_fd(std::string_view doing, rank_id rank) {
   return {errc::unsupported,
           concat("allgather for '", doing, "': ", rank, " gave a file descriptor, which cannot ",
                  "travel to another host; expected a transport across hosts (verbs) in place of ",
-                 "unified_bus, or a bootstrap of one host (environment_bootstrap) in place of ",
-                 "tcp_bootstrap")};
+                 "unified_bus, a bootstrap of one host (environment_bootstrap) in place of ",
+                 "tcp_bootstrap, or a subgroup of its near ranks")};
 }
 
 inline failure poisoned_by(std::string_view doing, std::string_view earlier) {

@@ -38,11 +38,12 @@ inline unique_fd open_pidfd(pid_t pid) noexcept {
 #endif
 }
 
-/// Returns both ends of a Unix stream connection. Throws: `error` system.
-inline std::pair<unique_fd, unique_fd> connected_pair() {
+/// Returns both ends of a Unix stream connection between rank 0 and `spoke`, in this order.
+/// Throws: `error` system.
+inline std::pair<unique_fd, unique_fd> connected_pair(rank_id spoke) {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    throw system_failure("connecting two ranks", errno);
+    throw system_failure(concat("connecting rank 0 and ", spoke), errno);
   return {unique_fd{ends[0]}, unique_fd{ends[1]}};
 }
 

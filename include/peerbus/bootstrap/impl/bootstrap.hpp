@@ -23,9 +23,9 @@ namespace peerbus {
 
 namespace detail {
 
-/// What is wrong with a list of members by itself, whatever the other ranks have.
-PEERBUS_CONTROL_PATH std::optional<error> objection_to(const std::vector<rank_id>& ranks,
-                                                       rank_id caller, std::size_t size) {
+/// Returns what is wrong with a list of members by itself, whatever the other ranks have.
+PEERBUS_CONTROL_PATH std::optional<error> objection_to_list(const std::vector<rank_id>& ranks,
+                                                            rank_id caller, std::size_t size) {
   const auto bad = [&](const auto&... reason) {
     return error{errc::invalid_argument, concat("subgroup of ", describe_ranks(ranks),
                                                 " was asked for by ", caller, ", ", reason...)};
@@ -81,7 +81,7 @@ PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> bootstrap::subgroup(
     const std::vector<rank_id>& ranks, deadline until) {
   const auto bytes = std::as_bytes(std::span{ranks});
   const auto all = gather_or_refuse(*this, "subgroup", {{bytes.begin(), bytes.end()}, {}},
-                                    detail::objection_to(ranks, rank(), size()), until);
+                                    detail::objection_to_list(ranks, rank(), size()), until);
   std::vector<std::vector<rank_id>> lists;
   for (const contribution& given : all) {
     auto& list = lists.emplace_back(given.bytes.size() / sizeof(rank_id));

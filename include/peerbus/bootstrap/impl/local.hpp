@@ -148,7 +148,7 @@ PEERBUS_CONTROL_PATH int run_processes(std::size_t n, rank_body body, const run_
   for (std::size_t i = 1; i <= n; ++i) {
     const rank_id rank{i % n};
     unique_fd spoke_end;
-    if (rank.index() != 0) std::tie(hub_ends[rank.index()], spoke_end) = connected_pair();
+    if (rank.index() != 0) std::tie(hub_ends[rank.index()], spoke_end) = connected_pair(rank);
     const pid_t pid = ::fork();
     if (pid < 0) throw system_failure(concat("starting the process of ", rank, " of ", n), errno);
     if (pid == 0) {

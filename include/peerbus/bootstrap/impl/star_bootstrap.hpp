@@ -85,7 +85,7 @@ PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
     if (is_first)
       mine.fd = state_page::make_file(ranks.size());
     else
-      std::tie(mine.fd, spoke_end) = connected_pair();
+      std::tie(mine.fd, spoke_end) = connected_pair(member);
   } catch (const error& problem) {
     objection = problem;
   }
