@@ -69,7 +69,7 @@ fi
 
 how_to_build="cmake --preset release && cmake --build --preset release --target"
 programs=$build/benchmarks
-source benchmarks/common/turns.sh || exit 1
+source benchmarks/support/turns.sh || exit 1
 need compare_peers "build it with: $how_to_build compare_peers" || exit 1
 wants() { printf '%s\n' "${configurations[@]}" | grep -q "^$1:"; }
 declare -A have=([ep]=no [deep_ep]=no [put]=no)

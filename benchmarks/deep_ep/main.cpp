@@ -4,34 +4,32 @@
 // tokens, routing and layout. Its JSON has the names of ep_bench's and mpi_ep's, so that
 // benchmarks/compare.sh can set deep_ep against MPI.
 #include <cstdio>
-#include <fstream>
 #include <string>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>
 #include <peerbus/communicator.hpp>
-#include <peerbus/core/error.hpp>
 
-#include "common/pin.hpp"
-#include "common/statistics.hpp"
 #include "deep_ep/low_latency.hpp"
 #include "deep_ep/normal.hpp"
 #include "deep_ep/options.hpp"
 #include "deep_ep/pair.hpp"
+#include "support/json.hpp"
+#include "support/pin.hpp"
+#include "support/statistics.hpp"
 
 namespace deep_ep_bench {
 namespace {
 
-using json = nlohmann::ordered_json;
+constexpr const char* what_is_checked =
+    "bitwise against a plain reference, before and after timing: every combined element";
 
-json summary(const std::vector<double>& times) {
-  const bench::statistics time = bench::summarise(times);
-  return {{"p10", time.p10}, {"p50", time.p50}, {"p90", time.p90}, {"p99", time.p99}};
+bench::json times_json(const std::vector<double>& times) {
+  return bench::statistics_json(bench::summarise(times));
 }
 
 void print_line(const char* what, const std::array<std::vector<double>, 2>& times) {
@@ -63,19 +61,16 @@ void report(const options& chosen, const outcome& result) {
         "on\n");
   }
   if (chosen.json.empty()) return;
-  json all{{"check", {{"passed", result.wrong.empty()}, {"wrong", result.wrong}}}};
+  bench::json all{{"check", bench::check_json(result.wrong, what_is_checked)}};
   if (result.wrong.empty() && !chosen.alone) {
-    all["native_dispatch_us"] = summary(result.dispatch[0]);
-    all["native_combine_us"] = summary(result.combine[0]);
+    all["native_dispatch_us"] = times_json(result.dispatch[0]);
+    all["native_combine_us"] = times_json(result.combine[0]);
   }
   if (result.wrong.empty()) {
-    all["dispatch_us"] = summary(result.dispatch[1]);
-    all["combine_us"] = summary(result.combine[1]);
+    all["dispatch_us"] = times_json(result.dispatch[1]);
+    all["combine_us"] = times_json(result.combine[1]);
   }
-  std::ofstream file{chosen.json};
-  file << all.dump(2) << '\n';
-  if (!file.flush())
-    throw peerbus::error{peerbus::errc::system, "the results cannot be written to " + chosen.json};
+  bench::write_json(chosen.json, all);
 }
 
 template <class Subject>

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "common/statistics.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/outcome.hpp"
+#include "support/statistics.hpp"
 
 namespace ep_bench {
 

@@ -11,7 +11,7 @@
 
 #include <peerbus/moe/lane.hpp>
 
-#include "common/pin.hpp"
+#include "support/pin.hpp"
 
 namespace ep_bench {
 

@@ -11,23 +11,24 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 
-#include "common/join_group.hpp"
-#include "ep_bench/html/page.hpp"
 #include "ep_bench/launch.hpp"
-#include "ep_bench/machine.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/rank.hpp"
 #include "ep_bench/report.hpp"
+#include "ep_bench/report/write_report.hpp"
+#include "ep_bench/result_json.hpp"
 #include "ep_bench/topology.hpp"
+#include "support/join_group.hpp"
+#include "support/machine.hpp"
 
 namespace {
 
 using ep_bench::options;
 
 void show(const options& chosen, const ep_bench::group& who, const ep_bench::outcome& result) {
-  const auto where = ep_bench::machine::here();
+  const auto where = bench::machine::here();
   print(chosen, who, where, result);
-  if (!chosen.json.empty()) write_json(chosen, who, where, result);
+  if (!chosen.json.empty()) bench::write_json(chosen.json, result_json(chosen, who, where, result));
 }
 
 int refuse(const char* option, const std::string& text) {
@@ -62,7 +63,7 @@ int join_launched(const options& chosen) {
     return refuse("--transport",
                   "loopback given, whose ranks are threads of one process, but a launcher has "
                   "started processes; expected ub or verbs");
-  if (!chosen.report.empty())
+  if (!chosen.report.empty() && !chosen.ablation)
     return refuse("--report",
                   "given, which starts groups of several sizes itself, but a launcher has started "
                   "processes; expected to be started once, without a launcher");
@@ -80,8 +81,8 @@ int main(int argc, char** argv) {
   try {
     if (peerbus::environment_bootstrap::launched()) return join_launched(chosen);
     if (chosen.topology) return ep_bench::print_topology(chosen);
-    if (!chosen.report.empty())
-      return ep_bench::write_page(chosen, std::vector<std::string>(argv, argv + argc));
+    if (!chosen.report.empty() && !chosen.ablation)
+      return write_report(chosen, std::vector<std::string>(argv, argv + argc));
     return start_group(chosen, show);
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "ep_bench: %s\n", problem.what());

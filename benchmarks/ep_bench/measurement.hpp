@@ -16,7 +16,6 @@
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/transport/concept.hpp>
 
-#include "common/clock.hpp"
 #include "ep_bench/check.hpp"
 #include "ep_bench/experts.hpp"
 #include "ep_bench/findings.hpp"
@@ -32,6 +31,7 @@
 #include "ep_bench/samples.hpp"
 #include "ep_bench/signal_floor.hpp"
 #include "ep_bench/timed.hpp"
+#include "support/clock.hpp"
 
 namespace ep_bench {
 

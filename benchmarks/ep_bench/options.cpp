@@ -196,19 +196,18 @@ void check_transport(const options& chosen) {
 
 void check_together(const options& chosen) {
   const bool report = !chosen.report.empty();
-  if (int{chosen.topology} + int{chosen.ablation} + int{report} > 1)
-    throw CLI::ValidationError{"--topology, --ablation, --report",
-                               "more than one given, expected at most one"};
-  if (!chosen.json.empty() && (chosen.topology || report))
+  if (chosen.topology && (chosen.ablation || report))
     throw CLI::ValidationError{
-        "--json",
-        std::string{"given with "} + (report ? "--report" : "--topology") + ", which writes none"};
+        "--topology",
+        std::string{"given with "} + (report ? "--report" : "--ablation") + ", expected alone"};
+  if (!chosen.json.empty() && chosen.topology)
+    throw CLI::ValidationError{"--json", "given with --topology, which writes none"};
   if (chosen.ablation) check_ablation(chosen);
   check_transport(chosen);
-  if (!chosen.svg.empty() && !chosen.ablation)
-    throw CLI::ValidationError{"--svg", "given without --ablation, whose chart it is"};
-  if (!chosen.peers.empty() && chosen.report.empty())
-    throw CLI::ValidationError{"--peers", "given without --report, which shows them"};
+  if (!chosen.peers.empty() && (!report || chosen.ablation))
+    throw CLI::ValidationError{"--peers",
+                               "given without a report over many sizes, expected --report and no "
+                               "--ablation"};
 
   if (chosen.top_k > chosen.experts)
     throw CLI::ValidationError{"--top-k", std::to_string(chosen.top_k) +
@@ -295,10 +294,9 @@ std::variant<options, int> parse(int argc, char** argv) {
   app.add_flag("--ablation", chosen.ablation,
                "instead: from a basic flow of three collectives to the fused operation, step by "
                "step");
-  app.add_option("--svg", chosen.svg, "also draw the ablation there")->check(writable_file());
   app.add_option("--report", chosen.report,
                  "instead: measure over many sizes, into one HTML page; --ranks for the sizes of "
-                 "batches, --tokens for the sizes of groups")
+                 "batches, --tokens for the sizes of groups; with --ablation: its page")
       ->check(writable_file());
   app.add_option("--peers", chosen.peers,
                  "results of another library for the report, as its benchmark wrote them with "

@@ -38,9 +38,8 @@ struct options {
 
   bool topology = false;
   bool ablation = false;
-  std::string svg;  ///< of the ablation; empty: none
 
-  std::string report;              ///< empty: none
+  std::string report;              ///< the page; empty: none
   std::vector<std::string> peers;  ///< results of other libraries for the report
   std::vector<std::size_t> report_tokens{1,   2,   4,   8,    16,   32,   64,
                                          128, 256, 512, 1024, 2048, 4096, 8192};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "ep_bench/figures.hpp"
 #include "ep_bench/report.hpp"
@@ -27,17 +28,27 @@ void print_comparison(std::size_t bytes, const bench::statistics& time,
 
 }  // namespace
 
-void print(const options& chosen, const group& who, const machine& where, const outcome& result) {
+void print_machine(const bench::machine& where, std::size_t cores) {
+  std::printf("machine   %s, %zu cores, %zu usable; %s; %s; huge pages %s; kernels %s\n\n",
+              where.cpu.c_str(), where.cores, cores, where.kernel.c_str(), where.compiler.c_str(),
+              where.huge_pages.c_str(), where.kernel_set.c_str());
+}
+
+void print_check(const std::string& wrong, std::string_view checked) {
+  const std::string_view text = wrong.empty() ? checked : wrong;
+  std::printf("check     %s: %.*s\n", wrong.empty() ? "passed" : "FAILED",
+              static_cast<int>(text.size()), text.data());
+}
+
+void print(const options& chosen, const group& who, const bench::machine& where,
+           const outcome& result) {
   std::printf(
       "ep_bench  %zu ranks over %s, %s; %zu tokens a rank, hidden %zu, top-%zu of %zu "
       "experts, %s, %s, %s, %zu iterations\n",
       who.ranks, chosen.transport.c_str(), who.placement.c_str(), chosen.tokens, chosen.hidden,
       chosen.top_k, chosen.experts, chosen.codec.c_str(), words_for_layout(chosen).c_str(),
       chosen.routing.c_str(), result.iterations());
-  std::printf("machine   %s, %zu cores, %zu usable; %s; %s; huge pages %s; kernels %s\n\n",
-              where.cpu.c_str(), where.cores, result.cores, where.kernel.c_str(),
-              where.compiler.c_str(), where.huge_pages.c_str(), where.kernel_set.c_str());
-
+  print_machine(where, result.cores);
   if (const auto found = figures::of_run(result)) {
     std::printf("%-10s%10s%10s%10s%10s%10s%12s%8s%10s%8s\n", "us", "min", "p50", "p90", "p99",
                 "max", "bytes/rank", "GB/s", "floor", "ratio");
@@ -69,11 +80,7 @@ void print(const options& chosen, const group& who, const machine& where, const 
           found->plain_dispatch.p50, found->plain_combine.p50);
     std::printf("bytes     %s; GB/s of 10^9 at p50\n", bytes_formula(chosen).c_str());
   }
-  if (result.wrong.empty())
-    std::printf("check     passed: %.*s\n", static_cast<int>(what_is_checked.size()),
-                what_is_checked.data());
-  else
-    std::printf("check     FAILED: %s\n", result.wrong.c_str());
+  print_check(result.wrong, what_is_checked);
 }
 
 }  // namespace ep_bench

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdio>
 
-#include "common/clock.hpp"
+#include "support/clock.hpp"
 
 namespace ep_bench {
 

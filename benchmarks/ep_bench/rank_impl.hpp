@@ -11,10 +11,10 @@
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
-#include "common/pin.hpp"
 #include "ep_bench/lane_crew.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/rank.hpp"
+#include "support/pin.hpp"
 
 namespace ep_bench {
 

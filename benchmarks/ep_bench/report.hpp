@@ -3,10 +3,11 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
-#include "ep_bench/machine.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/outcome.hpp"
+#include "support/machine.hpp"
 
 namespace ep_bench {
 
@@ -19,20 +20,15 @@ struct group {
 };
 
 /// A table for people, on stdout.
-void print(const options& chosen, const group& who, const machine& where, const outcome& result);
+void print(const options& chosen, const group& who, const bench::machine& where,
+           const outcome& result);
 
-/// The same for programs, into the file `chosen.json`.
-/// Throws: `peerbus::error` system if it cannot be written.
-void write_json(const options& chosen, const group& who, const machine& where,
-                const outcome& result);
-
-/// The same for an ablation; the file `chosen.svg` gets a chart. `cores`: usable ones.
-/// Throws: as `write_json`.
-void print_ablation(const options& chosen, const group& who, const machine& where,
+/// The same for an ablation. `cores`: usable ones.
+void print_ablation(const options& chosen, const group& who, const bench::machine& where,
                     std::size_t cores, const ablation_outcome& result);
-void write_ablation_json(const options& chosen, const group& who, const machine& where,
-                         std::size_t cores, const ablation_outcome& result);
-void write_ablation_chart(const options& chosen, const group& who, const machine& where,
-                          const ablation_outcome& result);
+
+/// Parts of both tables.
+void print_machine(const bench::machine& where, std::size_t cores);
+void print_check(const std::string& wrong, std::string_view checked);
 
 }  // namespace ep_bench

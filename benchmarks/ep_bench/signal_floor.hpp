@@ -12,8 +12,8 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
 
-#include "common/clock.hpp"
-#include "common/raw_ping_pong.hpp"
+#include "support/clock.hpp"
+#include "support/raw_ping_pong.hpp"
 
 namespace ep_bench {
 

@@ -3,7 +3,7 @@
 
 #include <peerbus/communicator.hpp>
 
-#include "common/clock.hpp"
+#include "support/clock.hpp"
 
 namespace ep_bench {
 

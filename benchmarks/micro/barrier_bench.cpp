@@ -11,8 +11,8 @@
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
-#include "common/clock.hpp"
 #include "micro/group.hpp"
+#include "support/clock.hpp"
 
 namespace {
 

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "common/clock.hpp"
-#include "common/statistics.hpp"
 #include "micro/group.hpp"
+#include "support/clock.hpp"
+#include "support/statistics.hpp"
 
 namespace micro {
 

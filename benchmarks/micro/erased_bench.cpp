@@ -31,9 +31,9 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
-#include "common/clock.hpp"
-#include "common/statistics.hpp"
 #include "micro/group.hpp"
+#include "support/clock.hpp"
+#include "support/statistics.hpp"
 
 namespace {
 

@@ -18,7 +18,7 @@
 #include <peerbus/run.hpp>
 #include <peerbus/transport/concept.hpp>
 
-#include "common/pin.hpp"
+#include "support/pin.hpp"
 
 namespace micro {
 

@@ -27,10 +27,10 @@
 #include <peerbus/transport/unified_bus.hpp>
 #include <peerbus/window.hpp>
 
-#include "common/numbered_message.hpp"
-#include "common/raw_ping_pong.hpp"
 #include "micro/blocks.hpp"
 #include "micro/group.hpp"
+#include "support/numbered_message.hpp"
+#include "support/raw_ping_pong.hpp"
 
 namespace {
 

@@ -66,7 +66,7 @@ wants() { printf '%s\n' "${parts[@]}" | grep -qx "$1"; }
 
 how_to_build="cmake --preset release && cmake --build --preset release --target"
 programs=$build/benchmarks
-source benchmarks/common/turns.sh || exit 1
+source benchmarks/support/turns.sh || exit 1
 need compare_peers "build it with: $how_to_build compare_peers" || exit 1
 need verbs_put "build it with: $how_to_build verbs_put (Debian: libibverbs-dev)" || exit 1
 

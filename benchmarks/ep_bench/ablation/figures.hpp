@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-#include "common/statistics.hpp"
 #include "ep_bench/ablation/steps.hpp"
+#include "support/statistics.hpp"
 
 namespace ep_bench {
 

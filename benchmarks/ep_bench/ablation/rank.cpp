@@ -8,9 +8,11 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "ep_bench/ablation/ablation.hpp"
-#include "ep_bench/machine.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/report.hpp"
+#include "ep_bench/result_json.hpp"
+#include "page/page.hpp"
+#include "support/machine.hpp"
 
 namespace ep_bench {
 
@@ -32,11 +34,11 @@ int run_ablation(peerbus::bootstrap& boot, const options& chosen, placement how)
   }
   if (first) {
     const group who{comm.size(), words_for(how)};
-    const machine where = machine::here();
+    const auto where = bench::machine::here();
     print_ablation(chosen, who, where, cores, result);
-    if (!chosen.json.empty()) write_ablation_json(chosen, who, where, cores, result);
-    if (!chosen.svg.empty() && result.wrong.empty())
-      write_ablation_chart(chosen, who, where, result);
+    const json found = ablation_json(chosen, who, where, cores, result);
+    if (!chosen.json.empty()) bench::write_json(chosen.json, found);
+    if (!chosen.report.empty()) bench::write_page(chosen.report, found.dump());
   }
   return result.wrong.empty() ? 0 : 1;
 }

@@ -7,7 +7,7 @@
 
 #include "ep_bench/ablation/figures.hpp"
 #include "ep_bench/ablation/steps.hpp"
-#include "ep_bench/json_parts.hpp"
+#include "ep_bench/result_json.hpp"
 
 namespace ep_bench {
 namespace {
@@ -25,7 +25,7 @@ json ratios(const step_figures& than, const step_figures& step) {
 
 }  // namespace
 
-void print_ablation(const options& chosen, const group& who, const machine& where,
+void print_ablation(const options& chosen, const group& who, const bench::machine& where,
                     std::size_t cores, const ablation_outcome& result) {
   const std::size_t iterations = result.samples.empty() ? 0 : result.samples.front().size();
   std::printf(
@@ -33,9 +33,7 @@ void print_ablation(const options& chosen, const group& who, const machine& wher
       "experts, %s, %zu rounds\n",
       who.ranks, chosen.transport.c_str(), who.placement.c_str(), chosen.tokens, chosen.hidden,
       chosen.top_k, chosen.experts, chosen.routing.c_str(), iterations);
-  std::printf("machine   %s, %zu cores, %zu usable; %s; %s; huge pages %s; kernels %s\n\n",
-              where.cpu.c_str(), where.cores, cores, where.kernel.c_str(), where.compiler.c_str(),
-              where.huge_pages.c_str(), where.kernel_set.c_str());
+  print_machine(where, cores);
   if (iterations != 0) {
     std::printf("%-24s%-25s%-25s%-25s%s\n%-24s", "", "  dispatch", "  combine", "  sum",
                 "  sum: times faster", "us");
@@ -63,14 +61,11 @@ void print_ablation(const options& chosen, const group& who, const machine& wher
         "kept out  the experts' work and its outputs, for which memory is allocated once in all "
         "steps\n");
   }
-  if (result.wrong.empty())
-    std::printf("check     passed: %s\n", what_ablation_checks);
-  else
-    std::printf("check     FAILED: %s\n", result.wrong.c_str());
+  print_check(result.wrong, what_ablation_checks);
 }
 
-void write_ablation_json(const options& chosen, const group& who, const machine& where,
-                         std::size_t cores, const ablation_outcome& result) {
+json ablation_json(const options& chosen, const group& who, const bench::machine& where,
+                   std::size_t cores, const ablation_outcome& result) {
   json all;
   const std::size_t rounds = result.samples.empty() ? 0 : result.samples.front().size();
   all["config"] = config_json(chosen, who, rounds);
@@ -83,17 +78,16 @@ void write_ablation_json(const options& chosen, const group& who, const machine&
       const step_figures step = step_figures::of(result, s);
       all["steps"].push_back({{"name", ablation_steps[s].name},
                               {"what", ablation_steps[s].what},
-                              {"dispatch_us", statistics_json(step.dispatch)},
-                              {"combine_us", statistics_json(step.combine)},
-                              {"sum_us", statistics_json(step.sum)},
+                              {"dispatch_us", bench::statistics_json(step.dispatch)},
+                              {"combine_us", bench::statistics_json(step.combine)},
+                              {"sum_us", bench::statistics_json(step.sum)},
                               {"times_faster_than_basic", ratios(basic, step)},
                               {"times_faster_than_before", ratios(before, step)}});
       before = step;
     }
   }
-  all["check"] = {{"passed", result.wrong.empty()},
-                  {"what", result.wrong.empty() ? what_ablation_checks : result.wrong}};
-  write_text(chosen.json, all.dump(2) + "\n");
+  all["check"] = bench::check_json(result.wrong, what_ablation_checks);
+  return all;
 }
 
 }  // namespace ep_bench

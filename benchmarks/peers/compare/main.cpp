@@ -15,16 +15,15 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include <peerbus/core/error.hpp>
 
-#include "common/statistics.hpp"
-#include "peers/common/json.hpp"
+#include "support/json.hpp"
+#include "support/statistics.hpp"
 
 namespace {
 
-using nlohmann::ordered_json;
+using bench::json;
 
 /// One line of the table: where the figures of both sides are in their files, as JSON pointers.
 struct line {
@@ -42,9 +41,9 @@ struct figures {
   std::vector<double> ratios;
 };
 
-ordered_json read(const std::filesystem::path& path) {
+json read(const std::filesystem::path& path) {
   std::ifstream file{path};
-  return ordered_json::parse(file, nullptr, false);
+  return json::parse(file, nullptr, false);
 }
 
 /// Tab-separated, one line of the table each, in the file `lines` of the folder.
@@ -72,9 +71,9 @@ std::vector<line> read_lines(const std::filesystem::path& folder) {
 figures figures_of(const std::filesystem::path& folder, const line& which) {
   const auto one = [&](const std::string& side, std::size_t round, const std::string& where) {
     const auto all = read(folder / (which.files + "." + side + "." + std::to_string(round)));
-    const ordered_json::json_pointer at{where};
+    const json::json_pointer at{where};
     if (all.is_discarded() || !all.contains(at) || !all[at].is_number()) return 0.0;
-    const ordered_json::json_pointer passed{"/check/passed"};
+    const json::json_pointer passed{"/check/passed"};
     return all.value(passed, true) ? all[at].get<double>() : 0.0;
   };
   figures found;
@@ -91,8 +90,8 @@ figures figures_of(const std::filesystem::path& folder, const line& which) {
   return found;
 }
 
-int table(const std::filesystem::path& folder, const std::string& json) {
-  ordered_json all = ordered_json::array();
+int table(const std::filesystem::path& folder, const std::string& output) {
+  json all = json::array();
   std::printf("%-64s%12s%12s%8s   %-18s%s\n", "", "ours", "theirs", "ratio", "spread",
               "rounds, theirs by");
   bool complete = true;
@@ -124,7 +123,7 @@ int table(const std::filesystem::path& folder, const std::string& json) {
                    {"theirs_by", each.note},
                    {"wanted_ratio", each.target}});
   }
-  if (!json.empty()) peers::write_json(json, all);
+  if (!output.empty()) bench::write_json(output, all);
   return complete ? 0 : 1;
 }
 
@@ -134,9 +133,9 @@ int best(const std::vector<std::string>& files) {
   std::string which;
   for (const std::string& file : files) {
     const auto all = read(file);
-    const ordered_json::json_pointer at{"/pair_us/p50"};
+    const json::json_pointer at{"/pair_us/p50"};
     if (all.is_discarded() || !all.contains(at) || !all[at].is_number()) continue;
-    if (!all.value(ordered_json::json_pointer{"/check/passed"}, false)) continue;
+    if (!all.value(json::json_pointer{"/check/passed"}, false)) continue;
     if (all[at].get<double>() >= least) continue;
     least = all[at].get<double>();
     which = file;
@@ -151,16 +150,16 @@ int main(int argc, char** argv) {
   CLI::App app{"The arithmetic of benchmarks/compare.sh.", "compare_peers"};
   app.require_subcommand(1);
   std::string folder;
-  std::string json;
+  std::string output;
   auto* const make_table = app.add_subcommand("table", "prints ratios of the results in a folder");
   make_table->add_option("folder", folder)->required()->check(CLI::ExistingDirectory);
-  make_table->add_option("--json", json);
+  make_table->add_option("--json", output);
   std::vector<std::string> files;
   auto* const find_best = app.add_subcommand("best", "names the fastest of some results");
   find_best->add_option("files", files)->required();
   CLI11_PARSE(app, argc, argv);
   try {
-    return make_table->parsed() ? table(folder, json) : best(files);
+    return make_table->parsed() ? table(folder, output) : best(files);
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "compare_peers: %s\n", problem.what());
     return 1;

@@ -10,12 +10,12 @@
 
 #include <peerbus/core/bf16.hpp>
 
-#include "common/clock.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
 #include "ep_bench/pages.hpp"
 #include "ep_bench/payload.hpp"
 #include "peers/mpi_ep/mpi.hpp"
+#include "support/clock.hpp"
 
 namespace mpi_ep {
 

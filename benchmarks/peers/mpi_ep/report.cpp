@@ -8,11 +8,9 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
-#include "common/statistics.hpp"
-#include "ep_bench/machine.hpp"
-#include "peers/common/json.hpp"
+#include "support/json.hpp"
+#include "support/machine.hpp"
+#include "support/statistics.hpp"
 
 namespace mpi_ep {
 namespace {
@@ -39,8 +37,7 @@ void print(const char* name, const std::vector<double>& times) {
 
 void write(const arguments& chosen, std::size_t ranks, const outcome& result) {
   const ep_bench::options& payload = chosen.payload;
-  const auto where = ep_bench::machine::here();
-  nlohmann::ordered_json all;
+  bench::json all;
   all["config"] = {{"transport", library_version()},
                    {"ranks", ranks},
                    {"tokens", payload.tokens},
@@ -54,21 +51,16 @@ void write(const arguments& chosen, std::size_t ranks, const outcome& result) {
                    {"warmup", payload.warmup},
                    {"seed", payload.seed},
                    {"placement", "placed by the launcher"}};
-  all["machine"] = {{"cpu", where.cpu},
-                    {"cores", where.cores},
-                    {"kernel", where.kernel},
-                    {"compiler", where.compiler},
-                    {"kernel_set", where.kernel_set}};
+  all["machine"] = bench::machine_json(bench::machine::here());
   for (const char* name : {"dispatch_us", "combine_us", "pair_us"}) all[name] = nullptr;
   if (!result.dispatch.empty()) {
-    all["dispatch_us"] = peers::as_json(bench::summarise(result.dispatch));
-    all["combine_us"] = peers::as_json(bench::summarise(result.combine));
-    all["pair_us"] = peers::as_json(bench::summarise(result.pair));
+    all["dispatch_us"] = bench::statistics_json(bench::summarise(result.dispatch));
+    all["combine_us"] = bench::statistics_json(bench::summarise(result.combine));
+    all["pair_us"] = bench::statistics_json(bench::summarise(result.pair));
   }
   all["bytes"] = {{"dispatch", result.dispatch_bytes}, {"combine", result.combine_bytes}};
-  all["check"] = {{"passed", result.wrong.empty()},
-                  {"what", result.wrong.empty() ? what_is_checked : result.wrong}};
-  peers::write_json(payload.json, all);
+  all["check"] = bench::check_json(result.wrong, what_is_checked);
+  bench::write_json(payload.json, all);
 }
 
 }  // namespace

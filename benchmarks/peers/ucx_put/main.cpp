@@ -10,16 +10,15 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/core/cores.hpp>
 
-#include "common/statistics.hpp"
-#include "peers/common/json.hpp"
 #include "peers/ucx_put/endpoint.hpp"
 #include "peers/ucx_put/ping_pong.hpp"
+#include "support/json.hpp"
+#include "support/statistics.hpp"
 
 namespace {
 
@@ -41,7 +40,7 @@ int run(peerbus::bootstrap& boot, const options& chosen) {
   const bool first = boot.rank().index() == 0;
   const std::size_t most = std::ranges::max(chosen.bytes);
   ucx_put::endpoint here{boot, chosen.transports, ucx_put::ping_pong::memory_bytes(most)};
-  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  bench::json results = bench::json::array();
   bool right = true;
   if (first)
     std::printf(
@@ -65,11 +64,11 @@ int run(peerbus::bootstrap& boot, const options& chosen) {
                   found.p99);
       results.push_back({{"bytes", bytes},
                          {"arrival", how == arrival::by_flag ? "flag" : "payload"},
-                         {"one_way_ns", peers::as_json(found)}});
+                         {"one_way_ns", bench::statistics_json(found)}});
     }
   if (!right) std::fprintf(stderr, "ucx_put: rank %zu got a wrong payload\n", boot.rank().index());
   if (first && !chosen.json.empty())
-    peers::write_json(chosen.json, {{"config",
+    bench::write_json(chosen.json, {{"config",
                                      {{"ucx", ::ucp_get_version_string()},
                                       {"transports", chosen.transports},
                                       {"rounds", chosen.rounds},

@@ -9,9 +9,9 @@
 
 #include <peerbus/core/align.hpp>
 
-#include "common/clock.hpp"
-#include "common/numbered_message.hpp"
 #include "peers/ucx_put/endpoint.hpp"
+#include "support/clock.hpp"
+#include "support/numbered_message.hpp"
 
 namespace ucx_put {
 

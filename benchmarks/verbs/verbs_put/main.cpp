@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/environment.hpp>
@@ -21,16 +20,16 @@
 #include <peerbus/core/cores.hpp>
 #include <peerbus/transport/verbs.hpp>
 
-#include "common/join_group.hpp"
-#include "common/statistics.hpp"
-#include "peers/common/json.hpp"
+#include "support/join_group.hpp"
+#include "support/json.hpp"
+#include "support/statistics.hpp"
 #include "verbs/verbs_put/memory.hpp"
 #include "verbs/verbs_put/ping_pong.hpp"
 #include "verbs/verbs_put/stream.hpp"
 
 namespace {
 
-using json = nlohmann::ordered_json;
+using bench::json;
 
 struct options {
   std::vector<std::string> parts{"latency", "bandwidth", "rows"};
@@ -72,7 +71,7 @@ class session {
       right_ = right_ && game.right();
       if (!first_) continue;
       std::printf("%-42s%10zu%10.2f%10.2f%10.2f\n", "", bytes, found.min, found.p50, found.p99);
-      all.push_back({{"bytes", bytes}, {"one_way_us", peers::as_json(found)}});
+      all.push_back({{"bytes", bytes}, {"one_way_us", bench::statistics_json(found)}});
     }
     if (first_)
       std::puts("one way = half of the time from put_signal until the answer's wait has returned");
@@ -126,7 +125,7 @@ class session {
     return {{"bytes", shape.bytes},
             {"messages", shape.messages},
             {"gap", shape.gap},
-            {"us_per_message", peers::as_json(found)},
+            {"us_per_message", bench::statistics_json(found)},
             {"megabytes_per_second", rate(found.p50)}};
   }
 
@@ -160,7 +159,7 @@ int run(peerbus::bootstrap& boot, const options& chosen) {
     std::fprintf(stderr, "verbs_put: rank %zu has a wrong payload\n", boot.rank().index());
   if (!here.first()) return here.right() ? 0 : 1;
   std::printf("check    %s\n", here.right() ? "passed: every payload, byte by byte" : "FAILED");
-  if (!chosen.json.empty()) peers::write_json(chosen.json, all);
+  if (!chosen.json.empty()) bench::write_json(chosen.json, all);
   return here.right() ? 0 : 1;
 }
 

@@ -15,7 +15,7 @@
 #include <peerbus/transport/verbs.hpp>
 #include <peerbus/window.hpp>
 
-#include "common/clock.hpp"
+#include "support/clock.hpp"
 
 namespace verbs_put {
 

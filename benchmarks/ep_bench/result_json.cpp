@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT
+#include "ep_bench/result_json.hpp"
+
 #include <string>
 
 #include "ep_bench/figures.hpp"
-#include "ep_bench/json_parts.hpp"
-#include "ep_bench/report.hpp"
 
 namespace ep_bench {
 
-void write_json(const options& chosen, const group& who, const machine& where,
-                const outcome& result) {
+using bench::statistics_json;
+
+json result_json(const options& chosen, const group& who, const bench::machine& where,
+                 const outcome& result) {
   json all;
   all["config"] = config_json(chosen, who, result.iterations());
   all["machine"] = machine_json(where, result.cores);
   all["machine"]["ranks_share_cores"] = result.crowded;
   const auto found = figures::of_run(result);
-  // Null, not absent, where nothing could be measured, so that readers need no special case.
   for (const char* name : {"dispatch_us", "combine_us", "pair_us"}) all[name] = nullptr;
   all["bytes"] = {{"dispatch", result.dispatch_bytes},
                   {"combine", result.combine_bytes},
@@ -43,10 +44,8 @@ void write_json(const options& chosen, const group& who, const machine& where,
                            : result.crowded ? "all ranks' bytes copied by one rank per core"
                                             : "plain copy"}};
   }
-  all["check"] = {{"passed", result.wrong.empty()},
-                  {"what", result.wrong.empty() ? std::string{what_is_checked} : result.wrong}};
-
-  write_text(chosen.json, all.dump(2) + "\n");
+  all["check"] = bench::check_json(result.wrong, what_is_checked);
+  return all;
 }
 
 }  // namespace ep_bench

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-namespace ep_bench {
+namespace bench {
 
 /// What figures depend on besides the program.
 struct machine {
@@ -18,4 +18,4 @@ struct machine {
   [[nodiscard]] static machine here();
 };
 
-}  // namespace ep_bench
+}  // namespace bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ep_bench/html/memory.hpp"
+#include "ep_bench/report/memory.hpp"
 
 #include <algorithm>
 #include <cstdint>

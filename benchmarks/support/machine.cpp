@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ep_bench/machine.hpp"
+#include "support/machine.hpp"
 
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include <peerbus/kernel/kernel_set.hpp>
 
-namespace ep_bench {
+namespace bench {
 namespace {
 
 std::string cpu_model() {
@@ -59,4 +59,4 @@ machine machine::here() {
           peerbus::kernel::best().name};
 }
 
-}  // namespace ep_bench
+}  // namespace bench

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstddef>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -11,36 +10,30 @@
 
 #include <peerbus/core/error.hpp>
 
-#include "common/statistics.hpp"
-#include "ep_bench/machine.hpp"
-#include "ep_bench/options.hpp"
-#include "ep_bench/report.hpp"
+#include "support/machine.hpp"
+#include "support/statistics.hpp"
 
-namespace ep_bench {
+namespace bench {
 
 using json = nlohmann::ordered_json;
 
-/// More digits than three would only pretend.
+/// Rounds to three digits after the point. More would only pretend.
 inline double rounded(double value) { return std::round(value * 1000) / 1000; }
 
-inline json statistics_json(const bench::statistics& time) {
+inline json statistics_json(const statistics& time) {
   return {{"min", rounded(time.min)}, {"p10", rounded(time.p10)}, {"p50", rounded(time.p50)},
           {"p90", rounded(time.p90)}, {"p99", rounded(time.p99)}, {"max", rounded(time.max)}};
 }
 
-inline json config_json(const options& chosen, const group& who, std::size_t iterations) {
-  return {
-      {"transport", chosen.transport}, {"ranks", who.ranks},        {"tokens", chosen.tokens},
-      {"hidden", chosen.hidden},       {"top_k", chosen.top_k},     {"experts", chosen.experts},
-      {"codec", chosen.codec},         {"layout", chosen.layout},   {"outputs", chosen.outputs},
-      {"lanes", chosen.lanes},         {"routing", chosen.routing}, {"iters", iterations},
-      {"warmup", chosen.warmup},       {"seed", chosen.seed},       {"placement", who.placement}};
+/// The outcome of a program's own check. `wrong`: what it found, empty if all was right; `checked`:
+/// what it compared.
+inline json check_json(const std::string& wrong, std::string_view checked) {
+  return {{"passed", wrong.empty()}, {"what", wrong.empty() ? std::string{checked} : wrong}};
 }
 
-inline json machine_json(const machine& where, std::size_t usable_cores) {
+inline json machine_json(const machine& where) {
   return {{"cpu", where.cpu},
           {"cores", where.cores},
-          {"usable_cores", usable_cores},
           {"kernel", where.kernel},
           {"compiler", where.compiler},
           {"huge_pages", where.huge_pages},
@@ -57,4 +50,9 @@ inline void write_text(const std::string& path, std::string_view text) {
     throw peerbus::error{peerbus::errc::system, "the results cannot be written to " + path};
 }
 
-}  // namespace ep_bench
+/// As `write_text`, of the JSON on lines of its own.
+inline void write_json(const std::string& path, const json& value) {
+  write_text(path, value.dump(2) + "\n");
+}
+
+}  // namespace bench

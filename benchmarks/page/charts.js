@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: MIT
+// Draws benchmark results as SVG. The page and draw.mjs load it after d3, Plot and results.js.
+"use strict";
+
+const charts = (() => {
+  /** The colours of the page and of all pictures, for light and dark. */
+  const style = `
+    :root { color-scheme: light dark; --page: #fff; --text: #222; --faint: #5c5c5c; --grid: #8885; --shade: #8882;
+      --series-0: #1f5fa8; --series-1: #d9731a; --series-2: #2f8f4e; --series-3: #a8326e; --series-4: #7a5ac2; }
+    @media (prefers-color-scheme: dark) { :root { --page: #16191d; --text: #e6e6e6; --faint: #a5a9ae;
+      --series-0: #6cb2ff; --series-1: #ff9f57; --series-2: #63d089; --series-3: #f287bb; --series-4: #b9a3ff; } }
+    svg { background: var(--page); color: var(--text); --plot-background: var(--page); }`;
+
+  const colour = (index) => `var(--series-${index % 5})`;
+  const faint = "var(--faint)";
+
+  /** Formats microseconds with at least three digits. */
+  const time = (value) => d3.format(value < 10 ? ".2f" : value < 100 ? ".1f" : ",.0f")(value);
+  const ratio = (value) => d3.format(value < 10 ? ".2f" : ".1f")(value);
+  const number = (value) => (Math.abs(value) < 1 ? String(+value.toPrecision(3)) : d3.format(",")(value));
+
+  /** A place in pixels from the top left corner of the picture. */
+  const at = (frame, x, y) => ({
+    frameAnchor: "top-left",
+    lineAnchor: "middle",
+    dx: x - frame.marginLeft,
+    dy: y - frame.marginTop,
+  });
+
+  /** A picture of some size with a title. `entries`: {name, colour, dashes} of the legend. */
+  function picture(title, frame, entries, {marks, ...options}) {
+    const line = {
+      draw: (context) => {
+        context.moveTo(-13, 0);
+        context.lineTo(13, 0);
+      },
+    };
+    return Plot.plot({
+      ...frame,
+      style: {fontFamily: "Helvetica, Arial, sans-serif", fontSize: 12},
+      ariaLabel: title,
+      ...options,
+      marks: [
+        marks,
+        Plot.text([title], {...at(frame, 8, 16), fontSize: 15, fontWeight: "bold", textAnchor: "start"}),
+        entries.map(({name, colour: stroke, dashes, x = 10, y}) => [
+          Plot.dot([0], {
+            ...at(frame, x + 13, y),
+            symbol: line,
+            stroke,
+            strokeWidth: 2.4,
+            strokeDasharray: dashes,
+          }),
+          Plot.text([name], {...at(frame, x + 34, y), textAnchor: "start"}),
+        ]),
+      ],
+    });
+  }
+
+  const stacked = (entries) => entries.map((entry, index) => ({...entry, y: 38 + 18 * index}));
+
+  /** Returns those of the sorted `values` whose labels do not touch on a logarithmic axis. */
+  function spaced(values, domain, pixels) {
+    const scale = d3.scaleLog(domain, [0, pixels]);
+    let free_from = -Infinity;
+    return values.filter((value) => {
+      const half = 3.6 * number(value).length + 3;
+      if (scale(value) - half < free_from) return false;
+      free_from = scale(value) + half;
+      return true;
+    });
+  }
+
+  // Axes are given `text`, as Plot leaves out some labels of a logarithmic axis with `tickFormat`.
+
+  /** Returns 1, 2 and 5 times powers of ten within a range; powers alone where there are many. */
+  function decades([low, high]) {
+    const factors = high / low < 2000 ? [1, 2, 5] : [1];
+    return d3
+      .range(Math.floor(Math.log10(low)), Math.ceil(Math.log10(high)) + 1)
+      .flatMap((power) => factors.map((factor) => +`${factor}e${power}`))
+      .filter((value) => value >= low && value <= high);
+  }
+
+  /** The lines of a sweep: {name, colour, dashes, values: [{x, y, low, high}]}. */
+  function lines_of({axis, points, others}, operation) {
+    const value = (result) => ({x: result.config[axis], y: result[`${operation}_us`].p50});
+    const own = points.map((result) => ({
+      ...value(result),
+      low: result[`${operation}_us`].p10,
+      high: result[`${operation}_us`].p90,
+    }));
+    const least = points.map((result) => ({...value(result), y: results.floor(result, operation)}));
+    return [
+      {name: "peerbus, median and p10 to p90", colour: colour(0), values: own},
+      {
+        name: "floor: plain copy of the same bytes",
+        colour: faint,
+        dashes: "6 4",
+        values: least.filter(({y}) => y > 0),
+      },
+      ...others.map(([name, list], index) => ({name, colour: colour(index + 1), values: list.map(value)})),
+    ].filter(({values}) => values.length > 0);
+  }
+
+  /** Times of one operation over tokens or ranks, on logarithmic axes, beside the floor and other libraries. */
+  function sweep(section, operation, tip) {
+    const {axis, points} = section;
+    const title = `${operation === "dispatch" ? "Dispatch" : "Combine"}, ${section.about}`;
+    const lines = lines_of(section, operation);
+    const marginTop = 52 + 18 * Math.max(lines.length, 1);
+    const frame = {
+      width: 620,
+      height: lines.length === 0 ? 150 : marginTop + 334,
+      marginTop,
+      marginLeft: 62,
+      marginRight: 20,
+      marginBottom: 44,
+    };
+    if (lines.length === 0)
+      return picture(title, frame, [], {
+        x: {axis: null},
+        y: {axis: null},
+        marks: [Plot.text(["nothing was measured"], {frameAnchor: "middle", fontSize: 13, fill: faint})],
+      });
+
+    const values = lines.flatMap((line) => line.values);
+    const xs = d3.sort(new Set(values.map(({x}) => x)));
+    const margin = Math.max((xs.at(-1) / xs[0]) ** 0.04, 1.1);
+    const domain = [xs[0] / margin, xs.at(-1) * margin];
+    const range = [
+      d3.min(values, ({y, low = y}) => low) / 1.25,
+      d3.max(values, ({y, high = y}) => high) * 1.25,
+    ];
+    const cores = d3.max(points, ({machine}) => machine.usable_cores);
+    const crowded = axis === "ranks" ? xs.findIndex((x) => x > cores) : -1;
+    const edge = crowded > 0 ? Math.sqrt(xs[crowded - 1] * xs[crowded]) : domain[0];
+    const hint =
+      ({name}) =>
+      ({x, y, low, high}) =>
+        `${name}\n${number(x)} ${axis === "tokens" ? "tokens a rank" : "ranks"}: ${time(y)} µs` +
+        (high === undefined ? "" : ` (${time(low)} to ${time(high)})`);
+    return picture(title, frame, stacked(lines), {
+      x: {type: "log", domain},
+      y: {type: "log", domain: range},
+      marks: [
+        crowded < 0
+          ? null
+          : [
+              Plot.rect([0], {x1: edge, x2: domain[1], y1: range[0], y2: range[1], fill: "var(--shade)"}),
+              Plot.text(["more ranks than cores"], {
+                frameAnchor: "bottom-right",
+                dx: -6,
+                dy: -6,
+                fill: faint,
+              }),
+            ],
+        Plot.gridY(decades(range), {stroke: "var(--grid)", strokeOpacity: 1}),
+        Plot.axisY({ticks: decades(range), text: number, tickSize: 0, label: null}),
+        Plot.text(["µs"], {...at(frame, frame.marginLeft - 6, marginTop - 10), textAnchor: "end"}),
+        Plot.axisX({
+          ticks: spaced(xs, domain, frame.width - frame.marginLeft - frame.marginRight),
+          text: number,
+          label: axis === "tokens" ? "tokens a rank" : "ranks",
+          labelAnchor: "center",
+          labelArrow: "none",
+        }),
+        Plot.ruleY([range[0]], {stroke: faint}),
+        lines.map((line) =>
+          line.values[0].high === undefined
+            ? null
+            : line.values.length > 1
+              ? Plot.areaY(line.values, {x: "x", y1: "low", y2: "high", fill: line.colour, fillOpacity: 0.18})
+              : Plot.ruleX(line.values, {x: "x", y1: "low", y2: "high", stroke: line.colour, strokeWidth: 2}),
+        ),
+        lines.map((line) =>
+          Plot.lineY(line.values, {
+            x: "x",
+            y: "y",
+            stroke: line.colour,
+            strokeWidth: line.dashes ? 1.6 : 2.2,
+            strokeDasharray: line.dashes,
+          }),
+        ),
+        lines.map((line) =>
+          Plot.dot(line.values, {
+            x: "x",
+            y: "y",
+            r: line.dashes && line.values.length > 1 ? 2 : 3.2,
+            fill: line.colour,
+            title: hint(line),
+            tip,
+          }),
+        ),
+      ],
+    });
+  }
+
+  /** The time of each step of an ablation, dispatch and combine as one bar, and the ratios beside it. */
+  function ablation({steps, config, machine}, tip) {
+    const title = "From a basic MoE flow to one fused operation";
+    const frame = {
+      width: 860,
+      height: 176 + 46 * steps.length,
+      marginTop: 100,
+      marginLeft: 190,
+      marginRight: 230,
+      marginBottom: 76,
+    };
+    const parts = steps.flatMap(({name, dispatch_us, combine_us}) => [
+      {name, part: "dispatch", from: 0, to: dispatch_us.p50},
+      {name, part: "combine", from: dispatch_us.p50, to: dispatch_us.p50 + combine_us.p50},
+    ]);
+    const spread = ({sum_us, dispatch_us, combine_us}) =>
+      Math.max(sum_us.p90, dispatch_us.p50 + combine_us.p50);
+    const beside = (pixels, heading, text, options) => [
+      Plot.text([heading], {...at(frame, frame.width - pixels, 82), textAnchor: "middle", ...options}),
+      Plot.text(steps, {
+        y: "name",
+        frameAnchor: "right",
+        dx: 230 - pixels,
+        fontSize: 13,
+        text,
+        textAnchor: "middle",
+        ...options,
+      }),
+    ];
+    const about =
+      `${config.ranks} ranks, ${config.placement}, ${config.tokens} tokens a rank, hidden ${config.hidden}, ` +
+      `top-${config.top_k} of ${config.experts} experts; ${machine.cpu}, ${machine.cores} cores`;
+    return picture(
+      title,
+      frame,
+      [
+        {name: "dispatch", colour: colour(0), x: 190, y: 64},
+        {name: "combine", colour: colour(1), x: 290, y: 64},
+        {name: "p10 to p90 of the sum", colour: "currentColor", x: 390, y: 64},
+      ],
+      {
+        x: {domain: [0, d3.max(steps, spread)], nice: true},
+        y: {type: "band", domain: steps.map(({name}) => name), padding: 0.4},
+        marks: [
+          Plot.gridX({stroke: "var(--grid)", strokeOpacity: 1, ticks: 5}),
+          Plot.axisX({
+            ticks: 5,
+            tickFormat: number,
+            tickSize: 0,
+            label: "µs, median of the slowest rank",
+            labelOffset: 36,
+            labelAnchor: "center",
+            labelArrow: "none",
+          }),
+          Plot.axisY({tickSize: 0, fontSize: 13, label: null}),
+          Plot.barX(parts, {
+            y: "name",
+            x1: "from",
+            x2: "to",
+            tip,
+            fill: ({part}) => colour(part === "dispatch" ? 0 : 1),
+            title: ({name, part, from, to}) => `${name}\n${part}: ${time(to - from)} µs`,
+          }),
+          Plot.ruleY(steps, {
+            y: "name",
+            x1: ({sum_us}) => sum_us.p10,
+            x2: ({sum_us}) => sum_us.p90,
+            strokeWidth: 1.5,
+            marker: "tick",
+          }),
+          Plot.text(steps, {
+            y: "name",
+            x: spread,
+            dx: 9,
+            textAnchor: "start",
+            fontSize: 13,
+            fontWeight: "bold",
+            text: ({sum_us}) => time(sum_us.p50),
+          }),
+          Plot.text(["times faster than"], {
+            ...at(frame, frame.width - 110, 62),
+            textAnchor: "middle",
+            fontWeight: "bold",
+          }),
+          beside(160, "basic", (step) => ratio(step.times_faster_than_basic.sum) + "×", {fontWeight: "bold"}),
+          beside(60, "the step before", (step) => ratio(step.times_faster_than_before.sum) + "×"),
+          Plot.text([about], {...at(frame, 8, frame.height - 14), textAnchor: "start", fill: faint}),
+        ],
+      },
+    );
+  }
+
+  /** The spread of every time of one run: p10 to p90 thick, least to most thin, the median a dot. */
+  function times({times: rows, ratio: ratios_to}, tip) {
+    const marginTop = 64;
+    const longest = d3.max(rows, ({name}) => name.length);
+    const frame = {
+      width: 860,
+      height: marginTop + 40 * rows.length + 48,
+      marginTop,
+      marginLeft: 24 + 7 * longest,
+      marginRight: 70,
+      marginBottom: 44,
+    };
+    const low = ({time: {min, p10}}) => min ?? p10;
+    const high = ({time: {max, p99}}) => max ?? p99;
+    const ends = [d3.min(rows, (row) => Math.min(low(row), row.floor ?? Infinity)), d3.max(rows, high)];
+    const domain = [ends[0] / 1.1, ends[1] * 1.1];
+    const hint = ({name, time: all}) =>
+      `${name}\n` +
+      Object.entries(all)
+        .map(([key, value]) => `${key} ${time(value)} µs`)
+        .join("\n");
+    const ticks = spaced(decades(domain), domain, frame.width - frame.marginLeft - frame.marginRight);
+    return picture(
+      "Time of the slowest rank",
+      frame,
+      [
+        {name: "least to most, p10 to p90 and median", colour: colour(0), y: 40},
+        ...(rows.some(({floor}) => floor)
+          ? [{name: `floor: ${ratios_to.of}`, colour: colour(1), x: 290, y: 40}]
+          : []),
+      ],
+      {
+        x: {type: "log", domain},
+        y: {type: "band", domain: rows.map(({name}) => name)},
+        marks: [
+          Plot.gridX(ticks, {stroke: "var(--grid)", strokeOpacity: 1}),
+          Plot.axisX({
+            ticks,
+            text: number,
+            tickSize: 0,
+            label: "µs",
+            labelAnchor: "center",
+            labelArrow: "none",
+          }),
+          Plot.axisY({tickSize: 0, fontSize: 13, label: null}),
+          Plot.ruleY(rows, {y: "name", x1: low, x2: high, stroke: colour(0)}),
+          Plot.ruleY(rows, {
+            y: "name",
+            x1: (row) => row.time.p10,
+            x2: (row) => row.time.p90,
+            stroke: colour(0),
+            strokeWidth: 8,
+            strokeOpacity: 0.4,
+          }),
+          Plot.tickX(
+            rows.filter(({floor}) => floor),
+            {y: "name", x: "floor", stroke: colour(1), strokeWidth: 2.4, inset: 8},
+          ),
+          Plot.dot(rows, {y: "name", x: (row) => row.time.p50, r: 4.5, fill: colour(0), title: hint, tip}),
+          Plot.text(rows, {
+            y: "name",
+            x: high,
+            dx: 9,
+            textAnchor: "start",
+            fontWeight: "bold",
+            text: (row) => time(row.time.p50),
+          }),
+        ],
+      },
+    );
+  }
+
+  /** Ratios of compare.sh: the median and the range of the rounds; right of 1 ours is faster. */
+  function ratios({rows}, tip) {
+    const marginTop = 64;
+    const frame = {
+      width: 860,
+      height: marginTop + 30 * rows.length + 48,
+      marginTop,
+      marginLeft: 380,
+      marginRight: 50,
+      marginBottom: 44,
+    };
+    const domain = [
+      Math.min(0.8, d3.min(rows, (row) => row.ratio.min) / 1.1),
+      Math.max(1.25, d3.max(rows, (row) => row.ratio.max) * 1.1),
+    ];
+    const ticks = decades(domain);
+    const hint = ({what, ours, theirs, theirs_by}) =>
+      `${what}\nours ${number(ours)}, theirs ${number(theirs)} (${theirs_by})`;
+    return picture(
+      "Times faster than the other program",
+      frame,
+      [{name: "median and range of the rounds", colour: colour(0), y: 40}],
+      {
+        x: {type: "log", domain},
+        y: {type: "band", domain: rows.map(({what}) => what)},
+        marks: [
+          Plot.gridX(ticks, {stroke: "var(--grid)", strokeOpacity: 1}),
+          Plot.axisX({
+            ticks,
+            text: number,
+            tickSize: 0,
+            label: "theirs / ours",
+            labelAnchor: "center",
+            labelArrow: "none",
+          }),
+          Plot.axisY({tickSize: 0, label: null, lineWidth: 30, textOverflow: "ellipsis"}),
+          Plot.ruleX([1], {stroke: faint, strokeWidth: 1.6}),
+          Plot.ruleY(rows, {
+            y: "what",
+            x1: (row) => row.ratio.min,
+            x2: (row) => row.ratio.max,
+            stroke: colour(0),
+            strokeWidth: 6,
+            strokeOpacity: 0.4,
+          }),
+          Plot.dot(rows, {
+            y: "what",
+            x: (row) => row.ratio.median,
+            r: 4.5,
+            fill: colour(0),
+            title: hint,
+            tip,
+          }),
+          Plot.text(rows, {
+            y: "what",
+            x: (row) => row.ratio.max,
+            dx: 9,
+            textAnchor: "start",
+            fontWeight: "bold",
+            text: (row) => ratio(row.ratio.median),
+          }),
+        ],
+      },
+    );
+  }
+
+  /** Returns the pictures of what `results.read` returned, by name. `tip`: show figures under the pointer. */
+  function draw(view, tip = false) {
+    if (view.kind === "report")
+      return new Map(
+        view.sections.flatMap((section) =>
+          ["dispatch", "combine"].map((operation) => [
+            `${operation}_over_${section.axis}`,
+            sweep(section, operation, tip),
+          ]),
+        ),
+      );
+    const rows = {ablation: view.steps, times: view.times, ratios: view.rows}[view.kind];
+    return new Map(rows.length === 0 ? [] : [[view.kind, {ablation, times, ratios}[view.kind](view, tip)]]);
+  }
+
+  return {style, time, ratio, draw};
+})();

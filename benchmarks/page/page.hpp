@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace bench {
+
+/// Creates or replaces `path` with a page that shows `results`, the JSON of a benchmark. The page
+/// is one file that needs no network: index.html with the scripts, their licences and the JSON in
+/// it. Throws: `peerbus::error` system if it cannot be written.
+void write_page(const std::string& path, std::string_view results);
+
+}  // namespace bench

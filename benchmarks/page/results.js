@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+// Reads the JSON that the benchmark programs write, and says which pictures and tables it fills.
+"use strict";
+
+const results = (() => {
+  const own_transports = new Set(["ub", "loopback"]);
+
+  /** Returns every object with a `config` that has times of dispatch and combine, at any depth. */
+  function timed(value) {
+    if (value === null || typeof value !== "object") return [];
+    const here = value.config && value.dispatch_us?.p50 > 0 && value.combine_us?.p50 > 0;
+    return [...(here ? [value] : []), ...Object.values(value).flatMap(timed)];
+  }
+
+  /** Returns whether another library's result has the payload of `base`, so that times compare. */
+  function comparable(result, base) {
+    const {config} = result;
+    if (own_transports.has(config.transport)) return false;
+    if (["hidden", "top_k", "experts", "codec"].some((name) => config[name] !== base[name])) return false;
+    return !config.rows || (config.rows === "rank") === (base.layout === "rank");
+  }
+
+  function library({config}) {
+    return (
+      (config.transport || "another library") + (config.rows ? `, a row per (token, ${config.rows})` : "")
+    );
+  }
+
+  /** Returns the floor of an operation in us: of all ranks' bytes where ranks share cores. */
+  function floor(result, operation) {
+    return result.floor?.[`all_ranks_${operation}_us`] ?? result.floor?.[`${operation}_us`];
+  }
+
+  /**
+   * A sweep over `axis`, "tokens" or "ranks": the measured results in order, and for each other
+   * library its comparable results.
+   */
+  function section(report, axis) {
+    const base = report.config;
+    const other = axis === "tokens" ? "ranks" : "tokens";
+    const wanted = new Set(report.sweep[axis]);
+    const belongs = ({config}) => config[other] === base[other] && wanted.has(config[axis]);
+    const sorted = (list) => list.filter(belongs).sort((a, b) => a.config[axis] - b.config[axis]);
+    const peers = timed(report.peers).filter((result) => comparable(result, base));
+    return {
+      axis,
+      title: `Over ${axis}`,
+      about:
+        axis === "ranks"
+          ? `${base.tokens} tokens a rank`
+          : base.ranks === 1
+            ? "1 rank"
+            : `${base.ranks} ranks`,
+      points: sorted(report.results.filter((result) => !result.left_out)),
+      others: [...d3.group(sorted(peers), library)],
+    };
+  }
+
+  /**
+   * Returns {kind, ...} of what a program wrote: "report" (ep_bench --report), "ablation"
+   * (ep_bench --ablation), "ratios" (compare.sh) or "times" (one run of any program).
+   */
+  function read(data) {
+    if (Array.isArray(data) && data.every((row) => row.what && row.ratio))
+      return {kind: "ratios", rows: data};
+    if (data.results)
+      return {kind: "report", ...data, sections: ["tokens", "ranks"].map((axis) => section(data, axis))};
+    if (data.steps) return {kind: "ablation", ...data};
+    const times = Object.entries(data)
+      .filter(([name, time]) => name.endsWith("_us") && time?.p50 > 0)
+      .map(([name, time]) => ({name: name.slice(0, -3).replaceAll("_", " "), time}));
+    if (times.length === 0 && !("dispatch_us" in data) && data.check?.passed !== false)
+      throw new Error("no results in it, expected what a benchmark of peerbus wrote with --json");
+    for (const operation of ["dispatch", "combine"]) {
+      const bytes = data.bytes?.[operation];
+      const least = floor(data, operation);
+      const row = times.find(({name}) => name === operation);
+      if (row) Object.assign(row, {bytes, floor: least});
+    }
+    return {kind: "times", ...data, times};
+  }
+
+  return {read, floor};
+})();

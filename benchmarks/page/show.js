@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT
+// Fills the page with the results in the element "data", or asks for a file if there are none.
+"use strict";
+
+(() => {
+  const page = document.querySelector("main");
+
+  /** Creates an element. Attributes that are undefined are left out; children may be nested lists. */
+  function element(name, attributes = {}, ...children) {
+    const result = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes))
+      if (key.startsWith("on")) result[key] = value;
+      else if (value !== undefined) result.setAttribute(key, value);
+    result.append(...children.flat(Infinity).filter((child) => child !== undefined && child !== ""));
+    return result;
+  }
+
+  const heading = (text) => element("h2", {}, text);
+  const words = (rows) =>
+    element(
+      "table",
+      {class: "words"},
+      rows
+        .filter(([, text]) => text)
+        .map(([name, text]) => element("tr", {}, element("th", {}, name), element("td", {}, text))),
+    );
+
+  /** A table of numbers. `heads`: rows of cells, each a text, an element, or {text, columns}. */
+  function table(heads, rows, style) {
+    const head = ({text, columns}) => element("th", {colspan: columns}, text);
+    const cells = (row, make) => element("tr", {}, row.map(make));
+    return element(
+      "div",
+      {class: "scroll"},
+      element(
+        "table",
+        {class: style},
+        element(
+          "thead",
+          {},
+          heads.map((row) => cells(row, (cell) => head(cell.columns ? cell : {text: cell}))),
+        ),
+        element(
+          "tbody",
+          {},
+          rows.map((row) => cells(row, (cell) => element("td", {}, cell))),
+        ),
+      ),
+    );
+  }
+
+  const count = (value) => value.toLocaleString("en");
+  const {time, ratio} = charts;
+  const rate = (bytes, spent) => time(bytes / spent.p50 / 1e3);
+
+  /** Cells of one operation: its times, the floor, and what they say of the bytes. */
+  function operation_cells(result, operation, libraries) {
+    const spent = result[`${operation}_us`];
+    const floor = results.floor(result, operation);
+    const bytes = result.bytes[operation];
+    return [
+      time(spent.p10),
+      element("b", {}, time(spent.p50)),
+      time(spent.p90),
+      time(floor),
+      ratio(spent.p50 / floor),
+      count(bytes),
+      rate(bytes, spent),
+      ...libraries.map((other) => {
+        const theirs = other?.[`${operation}_us`].p50;
+        return theirs ? `${time(theirs)} (${(theirs / spent.p50).toFixed(1)})` : "";
+      }),
+    ];
+  }
+
+  function section_table({axis, points, others}) {
+    if (points.length === 0) return [];
+    const columns = [
+      "p10",
+      "p50",
+      "p90",
+      "floor",
+      "ratio",
+      "bytes a rank",
+      "GB/s",
+      ...others.map(([name]) => `${name} (times slower)`),
+    ];
+    return table(
+      [
+        ["", "", ...["dispatch, µs", "combine, µs"].map((text) => ({text, columns: columns.length}))],
+        [axis, "iterations", ...columns, ...columns],
+      ],
+      points.map((result) => {
+        const libraries = others.map(([, list]) =>
+          list.find(({config}) => config[axis] === result.config[axis]),
+        );
+        return [
+          count(result.config[axis]),
+          count(result.config.iters),
+          ...["dispatch", "combine"].flatMap((operation) => operation_cells(result, operation, libraries)),
+        ];
+      }),
+    );
+  }
+
+  /** Says how ranks were placed, such as "pinned with 1, 2 ranks; not pinned with 4 ranks". */
+  function placements(points) {
+    const sizes = d3.rollups(
+      points,
+      (list) => d3.sort(new Set(list.map(({config}) => config.ranks))),
+      ({config}) => config.placement,
+    );
+    return sizes
+      .map(
+        ([placement, ranks]) =>
+          `${placement} with ${ranks.join(", ")} rank${ranks.join() === "1" ? "" : "s"}`,
+      )
+      .join("; ");
+  }
+
+  function machine_table({machine, config, results: points = []}, extra) {
+    const ranks =
+      {ub: "processes", verbs: "processes over RDMA", loopback: "threads"}[config?.transport] ??
+      config?.transport;
+    const measured = points.filter(({left_out}) => !left_out);
+    const placed = measured.length ? placements(measured) : config?.placement;
+    return words([
+      [
+        "processor",
+        machine &&
+          `${machine.cpu}, ${machine.cores} cores` +
+            (machine.usable_cores ? `, ${machine.usable_cores} usable` : ""),
+      ],
+      ["system", machine?.kernel],
+      ["compiler", machine?.compiler],
+      ["huge pages", machine?.huge_pages],
+      ["row arithmetic", machine?.kernel_set],
+      ["ranks", ranks && [ranks, placed].filter(Boolean).join(", ")],
+      ...extra,
+    ]);
+  }
+
+  const checked = (check) =>
+    check && (check.passed ? check.what : element("span", {class: "bad"}, `FAILED: ${check.what}`));
+  const formula = (result) => result?.bytes?.formula && `${result.bytes.formula}; GB/s of 10^9 bytes at p50`;
+
+  /** Says what was measured, such as "hidden 7168, top-8 of 256 experts, int8, compact". */
+  function payload(config) {
+    if (!config?.hidden) return "";
+    return [
+      `hidden ${config.hidden}`,
+      `top-${config.top_k} of ${config.experts} experts`,
+      config.codec,
+      config.layout === "rank" ? "rank-major" : config.layout,
+      config.outputs === "home" && "outputs at home",
+      config.lanes > 1 && `${config.lanes} lanes`,
+      config.rows && `a row per (token, ${config.rows})`,
+      config.routing && `routing ${config.routing}`,
+    ]
+      .filter(Boolean)
+      .join(", ");
+  }
+
+  /** The words as a shell takes them. */
+  const quoted = (command) =>
+    command
+      .map((word) => (/^[\w./:=,+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`))
+      .join(" ");
+
+  const show = {
+    report(view) {
+      const left_out = view.results.filter((point) => point.left_out);
+      const measured = view.results.find((point) => !point.left_out);
+      const has_peers = view.sections.some(({others}) => others.length);
+      return [
+        element("p", {class: "faint"}, `${payload(view.config)}; peerbus ${view.peerbus}, ${view.time}`),
+        element(
+          "p",
+          {},
+          "Solid: median time of the slowest rank, from a barrier that lets all ranks start together; the band " +
+            "reaches from p10 to p90. Dashed, the floor: the median time of plainly copying (dispatch) or reading (combine) the " +
+            "same bytes to and from the same places, in turns with the operations. Where ranks share cores, the floor is the " +
+            "bytes of all ranks copied by one rank per core." +
+            (has_peers ? " Other libraries: medians of runs of their own, as given." : ""),
+        ),
+        view.sections.map((section) => [
+          heading(section.title),
+          element(
+            "div",
+            {class: "charts"},
+            ["dispatch", "combine"].map((operation) =>
+              view.pictures.get(`${operation}_over_${section.axis}`),
+            ),
+          ),
+          section_table(section),
+        ]),
+        left_out.length
+          ? [
+              heading("Left out"),
+              element(
+                "ul",
+                {},
+                left_out.map(({config, left_out: why, failed}) =>
+                  element(
+                    "li",
+                    {class: failed ? "bad" : undefined},
+                    `${config.ranks} ranks, ${config.tokens} tokens: ${why}`,
+                  ),
+                ),
+              ),
+            ]
+          : [],
+        heading("The machine and the run"),
+        machine_table(view, [
+          ["bytes", formula(measured)],
+          ["checked", checked(measured?.check)],
+        ]),
+        element("p", {}, "Made by ", element("code", {}, quoted(view.command))),
+      ];
+    },
+
+    ablation(view) {
+      const columns = ["p10", "p50", "p90"];
+      return [
+        element(
+          "p",
+          {class: "faint"},
+          `${payload(view.config)}; ${view.config.ranks} ranks, ${view.config.tokens} tokens a rank, ${view.config.iters} rounds`,
+        ),
+        element("div", {class: "charts"}, [...view.pictures.values()]),
+        table(
+          [
+            [
+              "",
+              ...["dispatch, µs", "combine, µs", "sum, µs"].map((text) => ({text, columns: 3})),
+              {text: "sum, times faster than", columns: 2},
+            ],
+            ["step", ...columns, ...columns, ...columns, "basic", "the step before"],
+          ],
+          view.steps.map((step, index) => [
+            `${index} ${step.name}`,
+            ...["dispatch_us", "combine_us", "sum_us"].flatMap((part) =>
+              columns.map((key) =>
+                key === "p50" ? element("b", {}, time(step[part][key])) : time(step[part][key]),
+              ),
+            ),
+            ratio(step.times_faster_than_basic.sum),
+            ratio(step.times_faster_than_before.sum),
+          ]),
+          "named",
+        ),
+        heading("The steps"),
+        words(view.steps.map(({name, what}) => [name, what])),
+        heading("The machine and the run"),
+        machine_table(view, [
+          [
+            "times",
+            "of the slowest rank of each round, each from a barrier on; every round times all steps, " +
+              "beginning with another one each time; the experts' work is kept out",
+          ],
+          ["checked", checked(view.check)],
+        ]),
+      ];
+    },
+
+    times(view) {
+      const columns = ["min", "p10", "p50", "p90", "p99", "max"];
+      const {config} = view;
+      const size =
+        config?.ranks && `${config.ranks} ranks, ${config.tokens} tokens a rank, ${config.iters} iterations`;
+      return [
+        element("p", {class: "faint"}, [payload(config), size].filter(Boolean).join("; ")),
+        element("div", {class: "charts"}, [...view.pictures.values()]),
+        view.times.length === 0
+          ? element("p", {}, "nothing was measured")
+          : table(
+              [["µs", ...columns, "floor", "ratio", "bytes a rank", "GB/s"]],
+              view.times.map(({name, time: spent, floor, bytes}) => [
+                name,
+                ...columns.map((key) =>
+                  spent[key] === undefined
+                    ? ""
+                    : key === "p50"
+                      ? element("b", {}, time(spent.p50))
+                      : time(spent[key]),
+                ),
+                floor ? time(floor) : "",
+                floor ? ratio(spent.p50 / floor) : "",
+                bytes ? count(bytes) : "",
+                bytes ? rate(bytes, spent) : "",
+              ]),
+              "named",
+            ),
+        heading("The machine and the run"),
+        machine_table(view, [
+          [
+            "signal",
+            view.floor?.signal_one_way_ns &&
+              `${time(view.floor.signal_one_way_ns)} ns one way between ranks 0 and 1`,
+          ],
+          ["floor", view.ratio?.of],
+          ["bytes", formula(view)],
+          ["checked", checked(view.check)],
+        ]),
+      ];
+    },
+
+    ratios(view) {
+      return [
+        element("div", {class: "charts"}, [...view.pictures.values()]),
+        table(
+          [["what", "ours", "theirs", "ratio", "least", "most", "rounds", "theirs by"]],
+          view.rows.map((row) => [
+            row.what,
+            d3.format(",.2f")(row.ours),
+            d3.format(",.2f")(row.theirs),
+            element("b", {}, ratio(row.ratio.median)),
+            ratio(row.ratio.min),
+            ratio(row.ratio.max),
+            count(row.rounds.length),
+            row.theirs_by,
+          ]),
+          "named",
+        ),
+      ];
+    },
+  };
+  const titles = {
+    report: "dispatch and combine",
+    ablation: "from a basic flow to the fused operation",
+    times: "one run",
+    ratios: "beside other programs",
+  };
+
+  function open(text) {
+    let title = "results of a benchmark";
+    let content;
+    try {
+      const view = results.read(JSON.parse(text));
+      view.pictures = charts.draw(view, true);
+      content = show[view.kind](view);
+      title = titles[view.kind];
+    } catch (problem) {
+      content = [element("p", {class: "bad"}, `This file cannot be shown: ${problem.message}`), chooser()];
+    }
+    document.title = `peerbus: ${title}`;
+    page.replaceChildren(element("h1", {}, document.title), ...[content].flat(Infinity));
+  }
+
+  const chooser = () =>
+    element(
+      "p",
+      {},
+      "Results to show, as a benchmark wrote them with ",
+      element("code", {}, "--json"),
+      ": ",
+      element("input", {
+        type: "file",
+        accept: ".json",
+        onchange: async ({target}) => open(await target.files[0].text()),
+      }),
+    );
+
+  document.head.append(element("style", {}, charts.style));
+  const data = document.getElementById("data").textContent.trim();
+  if (data) open(data);
+  else page.replaceChildren(element("h1", {}, "peerbus: results of a benchmark"), chooser());
+})();
