@@ -44,13 +44,7 @@ const charts = (() => {
         marks,
         Plot.text([title], {...at(frame, 8, 16), fontSize: 15, fontWeight: "bold", textAnchor: "start"}),
         entries.map(({name, colour: stroke, dashes, x = 10, y}) => [
-          Plot.dot([0], {
-            ...at(frame, x + 13, y),
-            symbol: line,
-            stroke,
-            strokeWidth: 2.4,
-            strokeDasharray: dashes,
-          }),
+          Plot.dot([0], {...at(frame, x + 13, y), symbol: line, stroke, strokeWidth: 2.4, strokeDasharray: dashes}),
           Plot.text([name], {...at(frame, x + 34, y), textAnchor: "start"}),
         ]),
       ],
@@ -71,7 +65,8 @@ const charts = (() => {
     });
   }
 
-  // Axes are given `text`, as Plot leaves out some labels of a logarithmic axis with `tickFormat`.
+  /** The axis below a picture. Give it `text`: with `tickFormat`, Plot leaves out labels of a logarithmic axis. */
+  const below = (options) => Plot.axisX({labelAnchor: "center", labelArrow: "none", ...options});
 
   /** Returns 1, 2 and 5 times powers of ten within a range; powers alone where there are many. */
   function decades([low, high]) {
@@ -93,12 +88,7 @@ const charts = (() => {
     const least = points.map((result) => ({...value(result), y: results.floor(result, operation)}));
     return [
       {name: "peerbus, median and p10 to p90", colour: colour(0), values: own},
-      {
-        name: "floor: plain copy of the same bytes",
-        colour: faint,
-        dashes: "6 4",
-        values: least.filter(({y}) => y > 0),
-      },
+      {name: "floor: plain copy of the same bytes", colour: faint, dashes: "6 4", values: least.filter(({y}) => y > 0)},
       ...others.map(([name, list], index) => ({name, colour: colour(index + 1), values: list.map(value)})),
     ].filter(({values}) => values.length > 0);
   }
@@ -128,10 +118,7 @@ const charts = (() => {
     const xs = d3.sort(new Set(values.map(({x}) => x)));
     const margin = Math.max((xs.at(-1) / xs[0]) ** 0.04, 1.1);
     const domain = [xs[0] / margin, xs.at(-1) * margin];
-    const range = [
-      d3.min(values, ({y, low = y}) => low) / 1.25,
-      d3.max(values, ({y, high = y}) => high) * 1.25,
-    ];
+    const range = [d3.min(values, ({y, low = y}) => low) / 1.25, d3.max(values, ({y, high = y}) => high) * 1.25];
     const cores = d3.max(points, ({machine}) => machine.usable_cores);
     const crowded = axis === "ranks" ? xs.findIndex((x) => x > cores) : -1;
     const edge = crowded > 0 ? Math.sqrt(xs[crowded - 1] * xs[crowded]) : domain[0];
@@ -148,22 +135,15 @@ const charts = (() => {
           ? null
           : [
               Plot.rect([0], {x1: edge, x2: domain[1], y1: range[0], y2: range[1], fill: "var(--shade)"}),
-              Plot.text(["more ranks than cores"], {
-                frameAnchor: "bottom-right",
-                dx: -6,
-                dy: -6,
-                fill: faint,
-              }),
+              Plot.text(["more ranks than cores"], {frameAnchor: "bottom-right", dx: -6, dy: -6, fill: faint}),
             ],
         Plot.gridY(decades(range), {stroke: "var(--grid)", strokeOpacity: 1}),
         Plot.axisY({ticks: decades(range), text: number, tickSize: 0, label: null}),
         Plot.text(["µs"], {...at(frame, frame.marginLeft - 6, marginTop - 10), textAnchor: "end"}),
-        Plot.axisX({
+        below({
           ticks: spaced(xs, domain, frame.width - frame.marginLeft - frame.marginRight),
           text: number,
           label: axis === "tokens" ? "tokens a rank" : "ranks",
-          labelAnchor: "center",
-          labelArrow: "none",
         }),
         Plot.ruleY([range[0]], {stroke: faint}),
         lines.map((line) =>
@@ -211,8 +191,7 @@ const charts = (() => {
       {name, part: "dispatch", from: 0, to: dispatch_us.p50},
       {name, part: "combine", from: dispatch_us.p50, to: dispatch_us.p50 + combine_us.p50},
     ]);
-    const spread = ({sum_us, dispatch_us, combine_us}) =>
-      Math.max(sum_us.p90, dispatch_us.p50 + combine_us.p50);
+    const spread = ({sum_us, dispatch_us, combine_us}) => Math.max(sum_us.p90, dispatch_us.p50 + combine_us.p50);
     const beside = (pixels, heading, text, options) => [
       Plot.text([heading], {...at(frame, frame.width - pixels, 82), textAnchor: "middle", ...options}),
       Plot.text(steps, {
@@ -241,15 +220,7 @@ const charts = (() => {
         y: {type: "band", domain: steps.map(({name}) => name), padding: 0.4},
         marks: [
           Plot.gridX({stroke: "var(--grid)", strokeOpacity: 1, ticks: 5}),
-          Plot.axisX({
-            ticks: 5,
-            tickFormat: number,
-            tickSize: 0,
-            label: "µs, median of the slowest rank",
-            labelOffset: 36,
-            labelAnchor: "center",
-            labelArrow: "none",
-          }),
+          below({ticks: 5, text: number, tickSize: 0, label: "µs, median of the slowest rank", labelOffset: 36}),
           Plot.axisY({tickSize: 0, fontSize: 13, label: null}),
           Plot.barX(parts, {
             y: "name",
@@ -288,142 +259,91 @@ const charts = (() => {
     );
   }
 
-  /** The spread of every time of one run: p10 to p90 thick, least to most thin, the median a dot. */
-  function times({times: rows, ratio: ratios_to}, tip) {
-    const marginTop = 64;
-    const longest = d3.max(rows, ({name}) => name.length);
+  /**
+   * Rows of {name, thin: [low, high], thick: [low, high], middle, floor, hint} on one logarithmic axis.
+   * `least` is a range that the axis has at least.
+   */
+  function ranges(title, label, legend, rows, {left, format, least = [], marks = [], tip}) {
     const frame = {
       width: 860,
-      height: marginTop + 40 * rows.length + 48,
-      marginTop,
-      marginLeft: 24 + 7 * longest,
+      height: 112 + 34 * rows.length,
+      marginTop: 64,
+      marginLeft: left,
       marginRight: 70,
       marginBottom: 44,
     };
-    const low = ({time: {min, p10}}) => min ?? p10;
-    const high = ({time: {max, p99}}) => max ?? p99;
-    const ends = [d3.min(rows, (row) => Math.min(low(row), row.floor ?? Infinity)), d3.max(rows, high)];
+    const ends = d3.extent([...rows.flatMap(({thin, floor}) => [...thin, floor]), ...least]);
     const domain = [ends[0] / 1.1, ends[1] * 1.1];
-    const hint = ({name, time: all}) =>
-      `${name}\n` +
-      Object.entries(all)
-        .map(([key, value]) => `${key} ${time(value)} µs`)
-        .join("\n");
     const ticks = spaced(decades(domain), domain, frame.width - frame.marginLeft - frame.marginRight);
-    return picture(
-      "Time of the slowest rank",
-      frame,
-      [
-        {name: "least to most, p10 to p90 and median", colour: colour(0), y: 40},
-        ...(rows.some(({floor}) => floor)
-          ? [{name: `floor: ${ratios_to.of}`, colour: colour(1), x: 290, y: 40}]
-          : []),
+    const [main, second] = [colour(0), colour(1)];
+    return picture(title, frame, legend, {
+      x: {type: "log", domain},
+      y: {type: "band", domain: rows.map(({name}) => name)},
+      marks: [
+        Plot.gridX(ticks, {stroke: "var(--grid)", strokeOpacity: 1}),
+        below({ticks, text: number, tickSize: 0, label}),
+        Plot.axisY({tickSize: 0, label: null, lineWidth: 30, textOverflow: "ellipsis"}),
+        marks,
+        Plot.ruleY(rows, {y: "name", x1: ({thin}) => thin[0], x2: ({thin}) => thin[1], stroke: main}),
+        Plot.ruleY(rows, {
+          y: "name",
+          x1: ({thick}) => thick[0],
+          x2: ({thick}) => thick[1],
+          stroke: main,
+          strokeWidth: 7,
+          strokeOpacity: 0.4,
+        }),
+        Plot.tickX(
+          rows.filter(({floor}) => floor),
+          {y: "name", x: "floor", stroke: second, strokeWidth: 2.4, inset: 6},
+        ),
+        Plot.dot(rows, {y: "name", x: "middle", r: 4.5, fill: main, title: "hint", tip}),
+        Plot.text(rows, {
+          y: "name",
+          x: ({thin}) => thin[1],
+          dx: 9,
+          textAnchor: "start",
+          fontWeight: "bold",
+          text: ({middle}) => format(middle),
+        }),
       ],
-      {
-        x: {type: "log", domain},
-        y: {type: "band", domain: rows.map(({name}) => name)},
-        marks: [
-          Plot.gridX(ticks, {stroke: "var(--grid)", strokeOpacity: 1}),
-          Plot.axisX({
-            ticks,
-            text: number,
-            tickSize: 0,
-            label: "µs",
-            labelAnchor: "center",
-            labelArrow: "none",
-          }),
-          Plot.axisY({tickSize: 0, fontSize: 13, label: null}),
-          Plot.ruleY(rows, {y: "name", x1: low, x2: high, stroke: colour(0)}),
-          Plot.ruleY(rows, {
-            y: "name",
-            x1: (row) => row.time.p10,
-            x2: (row) => row.time.p90,
-            stroke: colour(0),
-            strokeWidth: 8,
-            strokeOpacity: 0.4,
-          }),
-          Plot.tickX(
-            rows.filter(({floor}) => floor),
-            {y: "name", x: "floor", stroke: colour(1), strokeWidth: 2.4, inset: 8},
-          ),
-          Plot.dot(rows, {y: "name", x: (row) => row.time.p50, r: 4.5, fill: colour(0), title: hint, tip}),
-          Plot.text(rows, {
-            y: "name",
-            x: high,
-            dx: 9,
-            textAnchor: "start",
-            fontWeight: "bold",
-            text: (row) => time(row.time.p50),
-          }),
-        ],
-      },
-    );
+    });
+  }
+
+  /** The spread of every time of one run. */
+  function times(view, tip) {
+    const rows = view.times.map(({name, floor, time: all}) => ({
+      name,
+      floor,
+      thin: [all.min ?? all.p10, all.max ?? all.p99],
+      thick: [all.p10 ?? all.p50, all.p90],
+      middle: all.p50,
+      hint: [name, ...Object.entries(all).map(([key, value]) => `${key} ${time(value)} µs`)].join("\n"),
+    }));
+    const legend = [{name: "least to most, p10 to p90 and median", colour: colour(0), y: 40}];
+    if (rows.some(({floor}) => floor)) legend.push({name: `floor: ${view.ratio.of}`, colour: colour(1), x: 290, y: 40});
+    const left = 24 + 7 * d3.max(rows, ({name}) => name.length);
+    return ranges("Time of the slowest rank", "µs", legend, rows, {left, format: time, tip});
   }
 
   /** Ratios of compare.sh: the median and the range of the rounds; right of 1 ours is faster. */
-  function ratios({rows}, tip) {
-    const marginTop = 64;
-    const frame = {
-      width: 860,
-      height: marginTop + 30 * rows.length + 48,
-      marginTop,
-      marginLeft: 380,
-      marginRight: 50,
-      marginBottom: 44,
-    };
-    const domain = [
-      Math.min(0.8, d3.min(rows, (row) => row.ratio.min) / 1.1),
-      Math.max(1.25, d3.max(rows, (row) => row.ratio.max) * 1.1),
-    ];
-    const ticks = decades(domain);
-    const hint = ({what, ours, theirs, theirs_by}) =>
-      `${what}\nours ${number(ours)}, theirs ${number(theirs)} (${theirs_by})`;
-    return picture(
-      "Times faster than the other program",
-      frame,
-      [{name: "median and range of the rounds", colour: colour(0), y: 40}],
-      {
-        x: {type: "log", domain},
-        y: {type: "band", domain: rows.map(({what}) => what)},
-        marks: [
-          Plot.gridX(ticks, {stroke: "var(--grid)", strokeOpacity: 1}),
-          Plot.axisX({
-            ticks,
-            text: number,
-            tickSize: 0,
-            label: "theirs / ours",
-            labelAnchor: "center",
-            labelArrow: "none",
-          }),
-          Plot.axisY({tickSize: 0, label: null, lineWidth: 30, textOverflow: "ellipsis"}),
-          Plot.ruleX([1], {stroke: faint, strokeWidth: 1.6}),
-          Plot.ruleY(rows, {
-            y: "what",
-            x1: (row) => row.ratio.min,
-            x2: (row) => row.ratio.max,
-            stroke: colour(0),
-            strokeWidth: 6,
-            strokeOpacity: 0.4,
-          }),
-          Plot.dot(rows, {
-            y: "what",
-            x: (row) => row.ratio.median,
-            r: 4.5,
-            fill: colour(0),
-            title: hint,
-            tip,
-          }),
-          Plot.text(rows, {
-            y: "what",
-            x: (row) => row.ratio.max,
-            dx: 9,
-            textAnchor: "start",
-            fontWeight: "bold",
-            text: (row) => ratio(row.ratio.median),
-          }),
-        ],
-      },
-    );
+  function ratios(view, tip) {
+    const rows = view.rows.map(({what, ours, theirs, theirs_by, ratio: {median, min, max}}) => ({
+      name: what,
+      thin: [min, max],
+      thick: [min, max],
+      middle: median,
+      hint: `${what}\nours ${number(ours)}, theirs ${number(theirs)} (${theirs_by})`,
+    }));
+    const legend = [{name: "median and range of the rounds", colour: colour(0), y: 40}];
+    const marks = [Plot.ruleX([1], {stroke: faint, strokeWidth: 1.6})];
+    return ranges("Times faster than the other program", "theirs / ours", legend, rows, {
+      left: 390,
+      format: ratio,
+      least: [0.8, 1.25],
+      marks,
+      tip,
+    });
   }
 
   /** Returns the pictures of what `results.read` returned, by name. `tip`: show figures under the pointer. */

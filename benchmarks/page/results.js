@@ -21,9 +21,7 @@ const results = (() => {
   }
 
   function library({config}) {
-    return (
-      (config.transport || "another library") + (config.rows ? `, a row per (token, ${config.rows})` : "")
-    );
+    return (config.transport || "another library") + (config.rows ? `, a row per (token, ${config.rows})` : "");
   }
 
   /** Returns the floor of an operation in us: of all ranks' bytes where ranks share cores. */
@@ -45,12 +43,7 @@ const results = (() => {
     return {
       axis,
       title: `Over ${axis}`,
-      about:
-        axis === "ranks"
-          ? `${base.tokens} tokens a rank`
-          : base.ranks === 1
-            ? "1 rank"
-            : `${base.ranks} ranks`,
+      about: axis === "ranks" ? `${base.tokens} tokens a rank` : base.ranks === 1 ? "1 rank" : `${base.ranks} ranks`,
       points: sorted(report.results.filter((result) => !result.left_out)),
       others: [...d3.group(sorted(peers), library)],
     };
@@ -61,8 +54,7 @@ const results = (() => {
    * (ep_bench --ablation), "ratios" (compare.sh) or "times" (one run of any program).
    */
   function read(data) {
-    if (Array.isArray(data) && data.every((row) => row.what && row.ratio))
-      return {kind: "ratios", rows: data};
+    if (Array.isArray(data) && data.every((row) => row.what && row.ratio)) return {kind: "ratios", rows: data};
     if (data.results)
       return {kind: "report", ...data, sections: ["tokens", "ranks"].map((axis) => section(data, axis))};
     if (data.steps) return {kind: "ablation", ...data};

@@ -91,9 +91,7 @@
         [axis, "iterations", ...columns, ...columns],
       ],
       points.map((result) => {
-        const libraries = others.map(([, list]) =>
-          list.find(({config}) => config[axis] === result.config[axis]),
-        );
+        const libraries = others.map(([, list]) => list.find(({config}) => config[axis] === result.config[axis]));
         return [
           count(result.config[axis]),
           count(result.config.iters),
@@ -111,25 +109,20 @@
       ({config}) => config.placement,
     );
     return sizes
-      .map(
-        ([placement, ranks]) =>
-          `${placement} with ${ranks.join(", ")} rank${ranks.join() === "1" ? "" : "s"}`,
-      )
+      .map(([placement, ranks]) => `${placement} with ${ranks.join(", ")} rank${ranks.join() === "1" ? "" : "s"}`)
       .join("; ");
   }
 
   function machine_table({machine, config, results: points = []}, extra) {
     const ranks =
-      {ub: "processes", verbs: "processes over RDMA", loopback: "threads"}[config?.transport] ??
-      config?.transport;
+      {ub: "processes", verbs: "processes over RDMA", loopback: "threads"}[config?.transport] ?? config?.transport;
     const measured = points.filter(({left_out}) => !left_out);
     const placed = measured.length ? placements(measured) : config?.placement;
     return words([
       [
         "processor",
         machine &&
-          `${machine.cpu}, ${machine.cores} cores` +
-            (machine.usable_cores ? `, ${machine.usable_cores} usable` : ""),
+          `${machine.cpu}, ${machine.cores} cores` + (machine.usable_cores ? `, ${machine.usable_cores} usable` : ""),
       ],
       ["system", machine?.kernel],
       ["compiler", machine?.compiler],
@@ -163,9 +156,7 @@
 
   /** The words as a shell takes them. */
   const quoted = (command) =>
-    command
-      .map((word) => (/^[\w./:=,+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`))
-      .join(" ");
+    command.map((word) => (/^[\w./:=,+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
 
   const show = {
     report(view) {
@@ -188,9 +179,7 @@
           element(
             "div",
             {class: "charts"},
-            ["dispatch", "combine"].map((operation) =>
-              view.pictures.get(`${operation}_over_${section.axis}`),
-            ),
+            ["dispatch", "combine"].map((operation) => view.pictures.get(`${operation}_over_${section.axis}`)),
           ),
           section_table(section),
         ]),
@@ -240,9 +229,7 @@
           view.steps.map((step, index) => [
             `${index} ${step.name}`,
             ...["dispatch_us", "combine_us", "sum_us"].flatMap((part) =>
-              columns.map((key) =>
-                key === "p50" ? element("b", {}, time(step[part][key])) : time(step[part][key]),
-              ),
+              columns.map((key) => (key === "p50" ? element("b", {}, time(step[part][key])) : time(step[part][key]))),
             ),
             ratio(step.times_faster_than_basic.sum),
             ratio(step.times_faster_than_before.sum),
@@ -266,8 +253,7 @@
     times(view) {
       const columns = ["min", "p10", "p50", "p90", "p99", "max"];
       const {config} = view;
-      const size =
-        config?.ranks && `${config.ranks} ranks, ${config.tokens} tokens a rank, ${config.iters} iterations`;
+      const size = config?.ranks && `${config.ranks} ranks, ${config.tokens} tokens a rank, ${config.iters} iterations`;
       return [
         element("p", {class: "faint"}, [payload(config), size].filter(Boolean).join("; ")),
         element("div", {class: "charts"}, [...view.pictures.values()]),
@@ -278,11 +264,7 @@
               view.times.map(({name, time: spent, floor, bytes}) => [
                 name,
                 ...columns.map((key) =>
-                  spent[key] === undefined
-                    ? ""
-                    : key === "p50"
-                      ? element("b", {}, time(spent.p50))
-                      : time(spent[key]),
+                  spent[key] === undefined ? "" : key === "p50" ? element("b", {}, time(spent.p50)) : time(spent[key]),
                 ),
                 floor ? time(floor) : "",
                 floor ? ratio(spent.p50 / floor) : "",
@@ -295,8 +277,7 @@
         machine_table(view, [
           [
             "signal",
-            view.floor?.signal_one_way_ns &&
-              `${time(view.floor.signal_one_way_ns)} ns one way between ranks 0 and 1`,
+            view.floor?.signal_one_way_ns && `${time(view.floor.signal_one_way_ns)} ns one way between ranks 0 and 1`,
           ],
           ["floor", view.ratio?.of],
           ["bytes", formula(view)],
