@@ -11,7 +11,6 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -31,6 +30,7 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "micro/batch.hpp"
 #include "micro/group.hpp"
 #include "support/clock.hpp"
 #include "support/statistics.hpp"
@@ -39,9 +39,10 @@ namespace {
 
 using peerbus::bf16;
 using codec = peerbus::codec::int8_per_token;
+using micro::batch;
+using micro::hidden;
+using micro::top_k;
 
-constexpr std::size_t hidden = 7168;
-constexpr std::size_t top_k = 8;
 constexpr std::size_t experts = 16;
 constexpr std::size_t ranks = 2;
 
@@ -54,20 +55,6 @@ class put_only_bus : public peerbus::unified_bus {
   void peer_memory(const window&, peerbus::rank_id) const noexcept = delete;
 };
 static_assert(peerbus::transport<put_only_bus> && !peerbus::direct_transport<put_only_bus>);
-
-struct batch {
-  std::vector<bf16> tokens;
-  std::vector<std::int32_t> ids;
-  std::vector<float> weights;
-
-  batch(std::size_t count, std::size_t rank)
-      : tokens(count * hidden), ids(count * top_k), weights(count * top_k, 0.125F) {
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      tokens[i] = bf16{static_cast<float>((i * 7 + rank) % 255) - 127.0F};
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      ids[i] = static_cast<std::int32_t>((i * 3 + i / top_k + rank) % experts);
-  }
-};
 
 /// An exchange over one of the transports, and how long its operations took.
 template <class Transport>
@@ -134,9 +121,9 @@ template <class Held, class Erased>
 void erased(benchmark::State& state, std::size_t count) {
   const auto result = micro::run_group<Held>(
       state, ranks,
-      [&](peerbus::communicator<Held>& comm, std::size_t operations, micro::found& shared) {
+      [&](peerbus::communicator<Held>& comm, std::size_t operations, micro::found& found) {
         peerbus::bootstrap& boot = comm.bus().boot();
-        const batch mine{count, comm.rank().index()};
+        const batch mine{count, comm.rank().index(), experts};
         contender<Held> plain{Held{boot}, count};
         contender<Erased> holder{Erased{Held{boot}}, count};
         const auto start = bench::clock::now();
@@ -146,12 +133,10 @@ void erased(benchmark::State& state, std::size_t count) {
           holder.play(mine);
           if (i % 2 != 0) plain.play(mine);
         }
-        micro::found unused;
-        micro::found& found = comm.rank().index() == 0 ? shared : unused;
         found.seconds = bench::nanoseconds(bench::clock::now() - start) / 1e9;
         found.nanoseconds = {plain.dispatch_ns(), holder.dispatch_ns(), plain.combine_ns(),
                              holder.combine_ns()};
-        if (!holder.has_right_payload(mine, plain)) shared.payload_right = false;
+        found.payload_right = holder.has_right_payload(mine, plain);
       });
   const auto [held_dispatch, dispatch, held_combine, combine] = result.nanoseconds;
   state.counters["dispatch_ns"] = dispatch;

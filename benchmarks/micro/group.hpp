@@ -46,6 +46,16 @@ class shared_found {
   shared_found& operator=(const shared_found&) = delete;
   ~shared_found() { ::munmap(page_, sizeof(found)); }
 
+  /// What counts of a rank's `own`: a wrong payload of any, the rest of rank 0 alone.
+  void add(const found& own, bool first) const noexcept {
+    found& all = get();
+    if (first) {
+      all.seconds = own.seconds;
+      all.nanoseconds = own.nanoseconds;
+      all.refusal = own.refusal;
+    }
+    if (!own.payload_right) all.payload_right = false;
+  }
   [[nodiscard]] found& get() const noexcept { return *static_cast<found*>(page_); }
 
  private:
@@ -54,10 +64,10 @@ class shared_found {
 
 inline bool crowded(std::size_t ranks) noexcept { return ranks > peerbus::usable_cores(); }
 
-/// Starts `ranks` ranks, each on a core of its own if there are enough. Rank 0 runs the
-/// operations of `state` and says in `found` how long they took: the start of the group is not
-/// counted. `body` is called with the communicator, the number of operations and the `found`.
-/// Returns: what rank 0 found.
+/// Starts `ranks` ranks, each on a core of its own if there are enough. `body` is called with the
+/// communicator, the number of operations of `state` and a `found` of the rank, in which it says
+/// how long they took: the start of the group is not counted. Returns: what rank 0 found, and
+/// whether the payload was right on all.
 template <peerbus::runnable_transport Transport, class Body>
 found run_group(benchmark::State& state, std::size_t ranks, Body body) {
   const shared_found shared;
@@ -68,7 +78,9 @@ found run_group(benchmark::State& state, std::size_t ranks, Body body) {
                               [&](peerbus::communicator<Transport>& comm) {
                                 if (pin && Transport::ranks_are == peerbus::rank_kind::threads)
                                   bench::pin_this_thread(comm.rank().index());
-                                body(comm, operations, shared.get());
+                                found own;
+                                body(comm, operations, own);
+                                shared.add(own, comm.rank().index() == 0);
                               },
                               {.pin = pin, .grace = std::chrono::seconds{1}});
   const found result = shared.get();

@@ -16,43 +16,28 @@
 
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/communicator.hpp>
-#include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "micro/batch.hpp"
 #include "micro/blocks.hpp"
 #include "micro/group.hpp"
 
 namespace {
 
-using peerbus::bf16;
 using peerbus::rank_id;
 using peerbus::signal_id;
 using codec = peerbus::codec::int8_per_token;
+using micro::batch;
+using micro::hidden;
+using micro::top_k;
 
-constexpr std::size_t hidden = 7168;
-constexpr std::size_t top_k = 8;
 constexpr std::size_t experts = 256;
 constexpr std::size_t ranks = 2;
 constexpr std::size_t local_experts = experts / ranks;
-
-struct batch {
-  std::vector<bf16> tokens;
-  std::vector<std::int32_t> ids;
-  std::vector<float> weights;
-
-  batch(std::size_t count, std::size_t rank)
-      : tokens(count * hidden), ids(count * top_k), weights(count * top_k, 0.125F) {
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      tokens[i] = bf16{static_cast<float>((i * 7 + rank) % 255) - 127.0F};
-    // Steps that share no divisor with the number of experts: distinct within a token, even.
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      ids[i] = static_cast<std::int32_t>((i * 37 + rank * 101) % experts);
-  }
-};
 
 /// Fixed slots on windows of two halves that take turns, so that a half is written again only after
 /// its reader has signalled in the one between.
@@ -135,7 +120,7 @@ class fixed_slots {
 void dispatch(benchmark::State& state, std::size_t tokens) {
   const auto result = micro::run_group<peerbus::unified_bus>(
       state, ranks, [&](auto& comm, std::size_t operations, micro::found& found) {
-        const batch mine{tokens, comm.rank().index()};
+        const batch mine{tokens, comm.rank().index(), experts};
         peerbus::moe::exchange moe{
             comm,
             {.experts = experts, .hidden = hidden, .top_k = top_k, .max_tokens = tokens},
@@ -148,14 +133,12 @@ void dispatch(benchmark::State& state, std::size_t tokens) {
         };
         // Touches all memory before it is timed.
         for (int i = 0; i < 2; ++i) fixed.dispatch(mine, true);
-        const bool right = fixed.same(moe.dispatch(mine.tokens, {mine.ids, mine.weights}));
+        found.payload_right = fixed.same(moe.dispatch(mine.tokens, {mine.ids, mine.weights}));
         comm.barrier();
-        micro::found own;
-        micro::alternate(
-            operations, 1, comm.rank().index() == 0 ? found : own,
-            times([&] { fixed.dispatch(mine, false); }), times([&] { fixed.dispatch(mine, true); }),
-            times([&] { static_cast<void>(moe.dispatch(mine.tokens, {mine.ids, mine.weights})); }));
-        if (comm.rank().index() == 0) found.payload_right = right;
+        micro::alternate(operations, 1, found, times([&] { fixed.dispatch(mine, false); }),
+                         times([&] { fixed.dispatch(mine, true); }), times([&] {
+                           static_cast<void>(moe.dispatch(mine.tokens, {mine.ids, mine.weights}));
+                         }));
       });
   state.counters["fixed_ns"] = result.nanoseconds[0];
   state.counters["fixed_packed_ns"] = result.nanoseconds[1];
