@@ -157,8 +157,8 @@ class low_latency_subject {
   deep_ep::buffer<transport> buffer_;
   std::size_t rows_per_expert_;
   std::size_t local_experts_;
-  ep_bench::pages<bf16> y_;
-  ep_bench::pages<bf16> out_;
+  bench::pages<bf16> y_;
+  bench::pages<bf16> out_;
   std::vector<float> values_;
   std::optional<typename exchange::received_type> rows_;
   deep_ep::low_latency_dispatch_result got_;

@@ -116,8 +116,8 @@ class normal_subject {
   deep_ep::buffer<transport> buffer_;
   deep_ep::dispatch_layout layout_;
   std::size_t ranks_;
-  ep_bench::pages<bf16> y_;
-  ep_bench::pages<bf16> out_;
+  bench::pages<bf16> y_;
+  bench::pages<bf16> out_;
   std::optional<exchange::received_type> rows_;
   deep_ep::dispatch_result got_;
   deep_ep::tensor combined_;

@@ -16,11 +16,11 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "deep_ep/options.hpp"
-#include "ep_bench/findings.hpp"
 #include "ep_bench/gate.hpp"
-#include "ep_bench/pages.hpp"
-#include "ep_bench/samples.hpp"
-#include "ep_bench/timed.hpp"
+#include "support/findings.hpp"
+#include "support/pages.hpp"
+#include "support/samples.hpp"
+#include "support/timed.hpp"
 
 namespace deep_ep_bench {
 
@@ -48,7 +48,7 @@ struct rank_input {
   std::size_t count;
   std::size_t hidden;
   std::size_t top_k;
-  ep_bench::pages<bf16> tokens;       ///< [count, hidden]
+  bench::pages<bf16> tokens;          ///< [count, hidden]
   std::vector<std::int64_t> experts;  ///< [count, top_k]
   std::vector<float> weights;         ///< [count, top_k]
 };
@@ -73,13 +73,13 @@ template <class Subject>
 outcome measure(peerbus::communicator<transport>& comm, const options& chosen, Subject& subject,
                 const rank_input& input) {
   const std::size_t iterations = chosen.payload.iterations;
-  ep_bench::sample_store<transport> samples{comm, 4, iterations};
-  ep_bench::shared_findings<transport> findings{comm};
+  bench::sample_store<transport> samples{comm, 4, iterations};
+  bench::shared_findings<transport> findings{comm};
   const auto iterate = [&](side which, std::size_t i, bool keep) {
     input.tokens.recall();
-    const double there = ep_bench::timed(comm, [&] { subject.dispatch(which); });
+    const double there = bench::timed(comm, [&] { subject.dispatch(which); });
     subject.run_experts(which);
-    const double back = ep_bench::timed(comm, [&] { subject.combine(which); });
+    const double back = bench::timed(comm, [&] { subject.combine(which); });
     if (!keep) return;
     samples.set(2 * static_cast<std::size_t>(which), i, there);
     samples.set(2 * static_cast<std::size_t>(which) + 1, i, back);

@@ -18,20 +18,20 @@
 
 #include "ep_bench/check.hpp"
 #include "ep_bench/experts.hpp"
-#include "ep_bench/findings.hpp"
 #include "ep_bench/lane_crew.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
 #include "ep_bench/outcome.hpp"
-#include "ep_bench/pages.hpp"
 #include "ep_bench/payload.hpp"
 #include "ep_bench/plain_copy.hpp"
 #include "ep_bench/plain_puts.hpp"
 #include "ep_bench/progress.hpp"
-#include "ep_bench/samples.hpp"
 #include "ep_bench/signal_floor.hpp"
-#include "ep_bench/timed.hpp"
 #include "support/clock.hpp"
+#include "support/findings.hpp"
+#include "support/pages.hpp"
+#include "support/samples.hpp"
+#include "support/timed.hpp"
 
 namespace ep_bench {
 
@@ -145,23 +145,23 @@ class measurement {
     };
     std::optional<received_type> received;
     tokens_.recall();
-    const double there = timed(*comm_, [&] { dispatch(received); });
+    const double there = bench::timed(*comm_, [&] { dispatch(received); });
     experts_.run(*received);
-    const double back = timed(*comm_, [&] { combine(*received); });
+    const double back = bench::timed(*comm_, [&] { combine(*received); });
     note(series::dispatch, there);
     note(series::combine, back);
     note(series::pair, there + back);
 
     plain_.recall();
-    note(series::plain_dispatch, timed(*comm_, [&] { plain_.dispatch(); }));
+    note(series::plain_dispatch, bench::timed(*comm_, [&] { plain_.dispatch(); }));
     experts_.run(*received);
-    note(series::plain_combine, timed(*comm_, [&] { plain_.combine(); }));
+    note(series::plain_combine, bench::timed(*comm_, [&] { plain_.combine(); }));
 
     if (!crowded_ || floor != floor_kind::copies) return;
     for (const auto& plain : shared_plain_) plain->recall();
-    note(series::shared_plain_dispatch, timed(*comm_, [&] { share_plain_dispatch(); }));
+    note(series::shared_plain_dispatch, bench::timed(*comm_, [&] { share_plain_dispatch(); }));
     experts_.run(*received);
-    note(series::shared_plain_combine, timed(*comm_, [&] {
+    note(series::shared_plain_combine, bench::timed(*comm_, [&] {
            for (const auto& plain : shared_plain_) plain->combine();
          }));
   }
@@ -218,8 +218,8 @@ class measurement {
   lane_crew* crew_;
   exchange moe_;  // First, as it refuses what is too large.
   oracle truth_;
-  pages<peerbus::bf16> tokens_;
-  pages<peerbus::bf16> combined_;
+  bench::pages<peerbus::bf16> tokens_;
+  bench::pages<peerbus::bf16> combined_;
   expert_work experts_;
   checker<Codec> check_;
   plain_floor plain_;
@@ -227,8 +227,8 @@ class measurement {
   /// The plain copies of several ranks, done by as many ranks as there are cores: the least time in
   /// which the cores could move the bytes of all. On the other ranks empty.
   std::vector<std::unique_ptr<plain_copy<Codec>>> shared_plain_;
-  shared_findings<Transport> findings_;
-  sample_store<Transport> samples_;
+  bench::shared_findings<Transport> findings_;
+  bench::sample_store<Transport> samples_;
   signal_floor<Transport> signals_;
 };
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ep_bench/samples.hpp"
+#include "support/samples.hpp"
 
 namespace ep_bench {
 
@@ -26,8 +26,8 @@ enum class floor_kind { copies, puts };
 
 /// What a run found out. Times are there on rank 0 only, and not if the check before them failed.
 struct outcome {
-  std::string wrong;     ///< what the check found; empty if all was right
-  sample_table samples;  ///< by `series`; the shared ones are zero unless `shares_floor`
+  std::string wrong;            ///< what the check found; empty if all was right
+  bench::sample_table samples;  ///< by `series`; the shared ones are zero unless `shares_floor`
   std::vector<double> signal_one_way_ns;
   floor_kind floor = floor_kind::copies;
   bool crowded = false;            ///< more ranks than cores

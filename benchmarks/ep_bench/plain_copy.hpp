@@ -15,8 +15,8 @@
 #include "ep_bench/check.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
-#include "ep_bench/pages.hpp"
 #include "ep_bench/payload.hpp"
+#include "support/pages.hpp"
 
 namespace ep_bench {
 
@@ -149,10 +149,10 @@ class plain_copy {
   std::size_t scale_bytes_;
   std::size_t slot_bytes_;
   std::size_t output_bytes_;
-  pages<std::byte> rows_;
+  bench::pages<std::byte> rows_;
   std::vector<std::byte> scales_;
   std::vector<std::byte> slots_;
-  pages<std::byte> sink_;
+  bench::pages<std::byte> sink_;
   std::vector<oracle::sent_row> sent_;
   std::vector<target> targets_;
 };

@@ -18,8 +18,8 @@
 #include <peerbus/window.hpp>
 
 #include "ep_bench/oracle.hpp"
-#include "ep_bench/pages.hpp"
 #include "ep_bench/random.hpp"
+#include "support/pages.hpp"
 
 namespace ep_bench {
 
@@ -35,7 +35,7 @@ class plain_puts {
              std::size_t output_bytes)
       : plain_puts{comm, rows_between(truth, comm.size()), row_bytes, output_bytes} {}
 
-  void recall() const noexcept { ep_bench::recall(window_.local().last(landing_)); }
+  void recall() const noexcept { bench::recall(window_.local().last(landing_)); }
 
   void dispatch() { move(there_); }
   void combine() { move(back_); }

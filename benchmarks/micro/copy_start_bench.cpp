@@ -19,10 +19,10 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
-#include "ep_bench/ablation/kernel_copy.hpp"
 #include "micro/blocks.hpp"
 #include "micro/group.hpp"
 #include "micro/one_sided.hpp"
+#include "support/kernel_copy.hpp"
 
 namespace {
 
@@ -30,7 +30,7 @@ using peerbus::rank_id;
 
 /// Where rank 1 finds its part of the window, in its own words.
 struct card {
-  ep_bench::far_address start;
+  bench::far_address start;
   pid_t process;
 };
 
@@ -56,8 +56,8 @@ void copy_start(benchmark::State& state, std::size_t bytes) {
   const auto result = micro::one_sided<peerbus::unified_bus>(
       state, at.all(),
       [](auto& window) {
-        ep_bench::allow_kernel_copies();
-        const card mine{reinterpret_cast<ep_bench::far_address>(window.local().data()), ::getpid()};
+        bench::allow_kernel_copies();
+        const card mine{reinterpret_cast<bench::far_address>(window.local().data()), ::getpid()};
         std::memcpy(window.local().data(), &mine, sizeof mine);
       },
       [&](auto& window, std::size_t operations, micro::found& found) {
@@ -66,7 +66,7 @@ void copy_start(benchmark::State& state, std::size_t bytes) {
         const std::vector<std::byte> first(bytes, kernel_sent);
         const std::vector<std::byte> second(bytes, put_sent);
         const auto copy = [&](std::size_t to) {
-          return ep_bench::try_kernel_copy(there.process, there.start + to, first.data(), bytes);
+          return bench::try_kernel_copy(there.process, there.start + to, first.data(), bytes);
         };
         const auto put = [&](std::size_t to) {
           peerbus::check(window.put(rank_id{1}, to, std::span{second}), "put");

@@ -15,19 +15,19 @@
 
 #include "ep_bench/ablation/basic_flow.hpp"
 #include "ep_bench/ablation/fused_flow.hpp"
-#include "ep_bench/ablation/kernel_copy.hpp"
 #include "ep_bench/ablation/landing.hpp"
 #include "ep_bench/ablation/steps.hpp"
 #include "ep_bench/check.hpp"
 #include "ep_bench/experts.hpp"
-#include "ep_bench/findings.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
-#include "ep_bench/pages.hpp"
 #include "ep_bench/payload.hpp"
 #include "ep_bench/progress.hpp"
-#include "ep_bench/samples.hpp"
-#include "ep_bench/timed.hpp"
+#include "support/findings.hpp"
+#include "support/kernel_copy.hpp"
+#include "support/pages.hpp"
+#include "support/samples.hpp"
+#include "support/timed.hpp"
 
 namespace ep_bench {
 
@@ -57,7 +57,7 @@ class ablation {
 
   [[nodiscard]] ablation_outcome run() {
     ablation_outcome result;
-    allow_kernel_copies();
+    bench::allow_kernel_copies();
     comm_->barrier();
     result.impossible = findings_.first_of_all(try_kernel_copies());
     if (!result.impossible.empty()) return result;
@@ -85,8 +85,8 @@ class ablation {
     std::string found;
     for (std::size_t r = 0; r < comm_->size() && found.empty(); ++r)
       if (const int code =
-              try_kernel_copy(target.process(r), target.address(r, 0),
-                              reinterpret_cast<const std::byte*>(&value), sizeof value);
+              bench::try_kernel_copy(target.process(r), target.address(r, 0),
+                                     reinterpret_cast<const std::byte*>(&value), sizeof value);
           code != 0)
         found = peerbus::detail::describe_errno(code);
     comm_->barrier();
@@ -112,9 +112,10 @@ class ablation {
         tokens_.recall();
         decltype(&flow.dispatch(tokens_.all(), truth_.mine())) arrived = nullptr;
         const double there =
-            timed(*comm_, [&] { arrived = &flow.dispatch(tokens_.all(), truth_.mine()); });
+            bench::timed(*comm_, [&] { arrived = &flow.dispatch(tokens_.all(), truth_.mine()); });
         experts_.run(*arrived);
-        const double back = timed(*comm_, [&] { flow.combine(truth_.mine(), combined_.all()); });
+        const double back =
+            bench::timed(*comm_, [&] { flow.combine(truth_.mine(), combined_.all()); });
         samples_.set(index(step, ablation_series::dispatch), i, there);
         samples_.set(index(step, ablation_series::combine), i, back);
         samples_.set(index(step, ablation_series::sum), i, there + back);
@@ -146,13 +147,13 @@ class ablation {
   basic_flow<Transport, int8> quantised_;
   basic_flow<Transport, int8> static_;
   oracle truth_;
-  pages<peerbus::bf16> tokens_;
-  pages<peerbus::bf16> combined_;
+  bench::pages<peerbus::bf16> tokens_;
+  bench::pages<peerbus::bf16> combined_;
   expert_work experts_;
   checker<bf16> check_bf16_;
   checker<int8> check_int8_;
-  shared_findings<Transport> findings_;
-  sample_store<Transport> samples_;
+  bench::shared_findings<Transport> findings_;
+  bench::sample_store<Transport> samples_;
 };
 
 }  // namespace ep_bench

@@ -18,12 +18,12 @@
 
 #include "ep_bench/ablation/call_buffer.hpp"
 #include "ep_bench/ablation/grouped_rows.hpp"
-#include "ep_bench/ablation/kernel_copy.hpp"
 #include "ep_bench/ablation/landing.hpp"
 #include "ep_bench/ablation/routed_order.hpp"
 #include "ep_bench/gate.hpp"
 #include "ep_bench/options.hpp"
-#include "ep_bench/pages.hpp"
+#include "support/kernel_copy.hpp"
+#include "support/pages.hpp"
 
 namespace ep_bench {
 
@@ -61,7 +61,7 @@ class basic_flow {
         most_experts_{peerbus::moe::expert_placement{chosen.experts, ranks_}.most()},
         most_rows_{chosen.tokens * std::min(chosen.top_k, most_experts_)},
         order_{chosen.experts, ranks_, chosen.tokens * chosen.top_k},
-        control_{comm, ranks_ * (note_bytes() + sizeof(far_address))},
+        control_{comm, ranks_ * (note_bytes() + sizeof(bench::far_address))},
         returns_at_{how == writes::direct ? ranks_ * message_bytes(most_rows_) : 0},
         window_{comm, how == writes::direct
                           ? returns_at_ + chosen.tokens * chosen.top_k * output_bytes()
@@ -117,7 +117,7 @@ class basic_flow {
     std::size_t next = 0;       ///< row, while walking through the message
   };
   struct target {
-    far_address address;  ///< of the message, in the address space of that rank
+    bench::far_address address;  ///< of the message, in the address space of that rank
     std::size_t rows;
     std::byte* place;  ///< where this rank packs it
   };
@@ -174,15 +174,15 @@ class basic_flow {
       return;
     }
     for_each_rank([&](std::size_t rank) {
-      const auto here = reinterpret_cast<far_address>(received(mine(rank)));
+      const auto here = reinterpret_cast<bench::far_address>(received(mine(rank)));
       write_control(rank, told_at(me_), std::as_bytes(std::span{&here, 1}));
     });
     comm_->barrier();
     for (std::size_t r = 0; r < ranks_; ++r)
-      std::memcpy(&targets_[r].address, control_.local(told_at(r)), sizeof(far_address));
+      std::memcpy(&targets_[r].address, control_.local(told_at(r)), sizeof(bench::far_address));
   }
   [[nodiscard]] std::size_t told_at(std::size_t rank) const noexcept {
-    return ranks_ * note_bytes() + rank * sizeof(far_address);
+    return ranks_ * note_bytes() + rank * sizeof(bench::far_address);
   }
 
   template <class Visit>
@@ -193,8 +193,8 @@ class basic_flow {
 
   void write_control(std::size_t rank, std::size_t offset, std::span<const std::byte> bytes) {
     if (how_ == writes::through_kernel && rank != me_)
-      kernel_copy(control_.process(rank), control_.address(rank, offset), bytes.data(),
-                  bytes.size());
+      bench::kernel_copy(control_.process(rank), control_.address(rank, offset), bytes.data(),
+                         bytes.size());
     else
       std::memcpy(control_.near(rank, control_.address(rank, offset)), bytes.data(), bytes.size());
   }
@@ -336,7 +336,7 @@ class basic_flow {
         std::memcpy(reinterpret_cast<std::byte*>(to.address),  // NOLINT(performance-no-int-to-ptr)
                     to.place, bytes_for(to.rows));
       else
-        kernel_copy(control_.process(rank), to.address, to.place, bytes_for(to.rows));
+        bench::kernel_copy(control_.process(rank), to.address, to.place, bytes_for(to.rows));
     });
     send_.give_back();
   }
@@ -360,7 +360,8 @@ class basic_flow {
   call_buffer send_;
   call_buffer receive_;
   call_buffer grouped_;
-  pages<peerbus::bf16> outputs_;  // Of the experts, not of the communication: kept in any case.
+  bench::pages<peerbus::bf16>
+      outputs_;  // Of the experts, not of the communication: kept in any case.
   std::vector<source> sources_;
   std::vector<target> targets_;
   arrivals<Codec> arrived_;

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "ep_bench/pages.hpp"
+#include "support/pages.hpp"
 
 namespace ep_bench {
 
@@ -32,7 +32,7 @@ class call_buffer {
 
  private:
   buffers kind_;
-  std::optional<pages<std::byte>> pages_;
+  std::optional<bench::pages<std::byte>> pages_;
 };
 
 }  // namespace ep_bench

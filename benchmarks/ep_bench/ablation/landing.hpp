@@ -11,7 +11,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/window.hpp>
 
-#include "ep_bench/ablation/kernel_copy.hpp"
+#include "support/kernel_copy.hpp"
 
 namespace ep_bench {
 
@@ -23,11 +23,11 @@ class landing {
   landing(peerbus::communicator<Transport>& comm, std::size_t bytes)
       : window_{comm.make_window(bytes, 0)} {
     struct card {
-      far_address start;
+      bench::far_address start;
       pid_t process;
     };
     auto cards = comm.make_window(comm.size() * sizeof(card), 0);
-    const card mine{reinterpret_cast<far_address>(window_.local().data()), ::getpid()};
+    const card mine{reinterpret_cast<bench::far_address>(window_.local().data()), ::getpid()};
     for (const peerbus::rank_id peer : comm.ranks())
       cards.template peer<card>(peer)[comm.rank().index()] = mine;
     comm.barrier();
@@ -42,11 +42,11 @@ class landing {
     return window_.local().data() + offset;
   }
   /// What the owner calls `address`, for stores and loads of this rank.
-  [[nodiscard]] std::byte* near(std::size_t rank, far_address address) const noexcept {
+  [[nodiscard]] std::byte* near(std::size_t rank, bench::far_address address) const noexcept {
     return parts_[rank].here + (address - parts_[rank].there);
   }
   /// Byte `offset` of the part of `rank`, as that rank calls it.
-  [[nodiscard]] far_address address(std::size_t rank, std::size_t offset) const noexcept {
+  [[nodiscard]] bench::far_address address(std::size_t rank, std::size_t offset) const noexcept {
     return parts_[rank].there + offset;
   }
   [[nodiscard]] pid_t process(std::size_t rank) const noexcept { return parts_[rank].process; }
@@ -54,7 +54,7 @@ class landing {
  private:
   struct part {
     std::byte* here;
-    far_address there;
+    bench::far_address there;
     pid_t process;
   };
   peerbus::window<Transport> window_;

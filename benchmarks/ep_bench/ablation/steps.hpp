@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include "ep_bench/samples.hpp"
+#include "support/samples.hpp"
 
 namespace ep_bench {
 
@@ -43,7 +43,7 @@ constexpr std::size_t index(std::size_t step, ablation_series which) noexcept {
 struct ablation_outcome {
   std::string impossible;  ///< why the machine cannot do the basic flow; empty if it can
   std::string wrong;       ///< what the check found; empty if all was right
-  sample_table samples;
+  bench::sample_table samples;
 };
 
 }  // namespace ep_bench

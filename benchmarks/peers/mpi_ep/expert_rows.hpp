@@ -23,9 +23,9 @@
 #include "ep_bench/gate.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
-#include "ep_bench/pages.hpp"
 #include "peers/mpi_ep/encode_copies.hpp"
 #include "peers/mpi_ep/mpi.hpp"
+#include "support/pages.hpp"
 
 namespace mpi_ep {
 
@@ -241,11 +241,11 @@ class expert_rows {
   row_exchange there_;
   row_exchange back_;
   // What the home packs is unpacked again where combine receives, and the other way round.
-  ep_bench::pages<std::byte> near_;
-  ep_bench::pages<std::byte> far_;
-  ep_bench::pages<std::byte> rows_;
-  ep_bench::pages<std::byte> scales_;
-  ep_bench::pages<peerbus::bf16> outputs_;
+  bench::pages<std::byte> near_;
+  bench::pages<std::byte> far_;
+  bench::pages<std::byte> rows_;
+  bench::pages<std::byte> scales_;
+  bench::pages<peerbus::bf16> outputs_;
   ep_bench::arrivals<Codec> arrived_;
   ep_bench::expert_work experts_;
   ep_bench::checker<Codec> check_;

@@ -12,10 +12,10 @@
 
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
-#include "ep_bench/pages.hpp"
 #include "ep_bench/payload.hpp"
 #include "peers/mpi_ep/mpi.hpp"
 #include "support/clock.hpp"
+#include "support/pages.hpp"
 
 namespace mpi_ep {
 
@@ -47,8 +47,8 @@ outcome measure(const ep_bench::options& chosen, bool own_rows_travel) {
   const std::size_t rank = session::rank();
   const ep_bench::oracle truth{chosen, rank, session::ranks()};
   Flow flow{chosen, truth, rank, session::ranks(), own_rows_travel ? session::ranks() : rank};
-  const ep_bench::pages<peerbus::bf16> tokens{chosen.tokens * chosen.hidden};
-  const ep_bench::pages<peerbus::bf16> combined{chosen.tokens * chosen.hidden};
+  const bench::pages<peerbus::bf16> tokens{chosen.tokens * chosen.hidden};
+  const bench::pages<peerbus::bf16> combined{chosen.tokens * chosen.hidden};
   ep_bench::fill_tokens(ep_bench::payload{chosen.seed}, rank, chosen.hidden, tokens.all());
 
   const auto check = [&] {

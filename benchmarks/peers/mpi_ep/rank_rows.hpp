@@ -18,12 +18,12 @@
 #include "ep_bench/gate.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
-#include "ep_bench/pages.hpp"
 #include "peers/mpi_ep/encode_copies.hpp"
 #include "peers/mpi_ep/mpi.hpp"
 #include "peers/mpi_ep/partial_sums.hpp"
 #include "peers/mpi_ep/rank_check.hpp"
 #include "peers/mpi_ep/rank_row.hpp"
+#include "support/pages.hpp"
 
 namespace mpi_ep {
 
@@ -233,9 +233,9 @@ class rank_rows {
   std::vector<std::uint32_t> index_;
   row_exchange there_;
   row_exchange back_;
-  ep_bench::pages<std::byte> near_;  ///< what this rank's tokens send, and what comes back
-  ep_bench::pages<std::byte> far_;   ///< what arrives from all ranks
-  ep_bench::pages<peerbus::bf16> outputs_;
+  bench::pages<std::byte> near_;  ///< what this rank's tokens send, and what comes back
+  bench::pages<std::byte> far_;   ///< what arrives from all ranks
+  bench::pages<peerbus::bf16> outputs_;
   partial_sums experts_;
   rank_checker<Codec> check_;
   std::size_t sent_ = 0;

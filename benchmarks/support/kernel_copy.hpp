@@ -12,7 +12,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/system_error.hpp>
 
-namespace ep_bench {
+namespace bench {
 
 /// Where something lies in the address space of another process.
 using far_address = std::uint64_t;
@@ -49,4 +49,4 @@ inline void kernel_copy(pid_t process, far_address to, const std::byte* from, st
     throw peerbus::detail::system_failure("copying by process_vm_writev", code);
 }
 
-}  // namespace ep_bench
+}  // namespace bench

@@ -9,7 +9,7 @@
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/mapping.hpp>
 
-namespace ep_bench {
+namespace bench {
 
 /// Reads every cache line, as if the bytes had just been computed: what is timed next finds them as
 /// near as a layer of a model leaves its result.
@@ -33,11 +33,11 @@ class pages {
     return {reinterpret_cast<T*>(memory_.data()), count_};
   }
 
-  void recall() const noexcept { ep_bench::recall(std::as_bytes(all())); }
+  void recall() const noexcept { bench::recall(std::as_bytes(all())); }
 
  private:
   peerbus::mapping memory_;
   std::size_t count_;
 };
 
-}  // namespace ep_bench
+}  // namespace bench

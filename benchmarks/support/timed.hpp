@@ -5,7 +5,7 @@
 
 #include "support/clock.hpp"
 
-namespace ep_bench {
+namespace bench {
 
 /// Microseconds that `operation` takes on this rank, from a barrier that lets all ranks start
 /// together. The barrier after it keeps ranks that are done from taking the cores that others still
@@ -13,11 +13,11 @@ namespace ep_bench {
 template <class Transport, class Operation>
 double timed(peerbus::communicator<Transport>& comm, Operation&& operation) {
   comm.barrier();
-  const auto start = bench::clock::now();
+  const auto start = clock::now();
   operation();
-  const double spent = bench::microseconds(bench::clock::now() - start);
+  const double spent = microseconds(clock::now() - start);
   comm.barrier();
   return spent;
 }
 
-}  // namespace ep_bench
+}  // namespace bench

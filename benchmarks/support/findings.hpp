@@ -12,7 +12,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/window.hpp>
 
-namespace ep_bench {
+namespace bench {
 
 /// Tells all ranks what each has found wrong, so that they agree whether to go on.
 template <class Transport>
@@ -61,4 +61,4 @@ class shared_findings {
   peerbus::window<Transport> texts_;
 };
 
-}  // namespace ep_bench
+}  // namespace bench

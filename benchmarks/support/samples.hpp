@@ -11,7 +11,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/window.hpp>
 
-namespace ep_bench {
+namespace bench {
 
 /// Microseconds of every iteration, by what was timed.
 using sample_table = std::vector<std::vector<double>>;
@@ -71,4 +71,4 @@ class sample_store {
   peerbus::window<Transport> window_;
 };
 
-}  // namespace ep_bench
+}  // namespace bench
