@@ -23,7 +23,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/detail/made_together.hpp>
+#include <peerbus/make_together.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/routing.hpp>
@@ -163,7 +163,7 @@ class moe_distribute {
 
   /// Throws, on all ranks: `error` out_of_memory, or as `agree`.
   own_memory made_memory(communicator<Transport>& comm, deadline until) {
-    return moe::detail::made_together(comm, "what moe_distribute keeps of calls", until, [&] {
+    return make_together(comm, "what moe_distribute keeps of calls", until, [&] {
       const std::size_t slots = max_tokens_ * experts_.slots();
       own_memory made{.batches = {},
                       .next = {max_tokens_, of_.top_k},

@@ -6,8 +6,8 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/make_together.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/detail/made_together.hpp>
 #include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/rank_group.hpp>
@@ -35,7 +35,7 @@ exchange_config agreed_config(rank_group& group, const exchange_config& config,
 template <class Batches>
 Batches made_batches(rank_group& group, const exchange_config& config,
                      const block_geometry& geometry, deadline until) {
-  return made_together(group, "the plans of an exchange's batches", until,
+  return make_together(group, "the plans of an exchange's batches", until,
                        [&] { return Batches{config, geometry, group.rank(), group.size()}; });
 }
 

@@ -25,7 +25,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/moe/detail/made_together.hpp>
+#include <peerbus/make_together.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
@@ -65,7 +65,7 @@ class expanded_exchange final : public expanded_channel {
                       until},
         local_experts_{moe_.placement().count(comm.rank())},
         ones_(max_tokens_ * shape.top_k, 1.0F),
-        slots_{moe::detail::made_together(comm, "the arrays of expanded calls", until, [&] {
+        slots_{make_together(comm, "the arrays of expanded calls", until, [&] {
           std::vector<batch> made;
           made.reserve(options.in_flight);
           for (std::size_t i = 0; i < options.in_flight; ++i) made.emplace_back(*this);

@@ -22,7 +22,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/moe/detail/made_together.hpp>
+#include <peerbus/make_together.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
@@ -54,7 +54,7 @@ class low_latency_exchange final : public low_latency_channel {
              until},
         local_experts_{moe_.placement().count(comm.rank())},
         no_weights_(shape.max_tokens * shape.top_k),
-        slots_{moe::detail::made_together(comm, "the arrays of low-latency calls", until, [&] {
+        slots_{make_together(comm, "the arrays of low-latency calls", until, [&] {
           std::vector<batch> made;
           made.reserve(in_flight);
           for (std::size_t i = 0; i < in_flight; ++i)

@@ -23,7 +23,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/moe/detail/made_together.hpp>
+#include <peerbus/make_together.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received_tokens.hpp>
@@ -56,7 +56,7 @@ class normal_exchange final : public normal_channel {
              until},
         weights_home_{comm,        in_flight, max_tokens * copies(), comm.size() * max_tokens,
                       shape.top_k, until},
-        slots_{moe::detail::made_together(comm, "the arrays of normal calls", until, [&] {
+        slots_{make_together(comm, "the arrays of normal calls", until, [&] {
           const std::size_t listed =
               shape.listed_experts == 0 ? shape.experts : shape.listed_experts;
           const moe::expert_placement placement{listed, comm.size()};

@@ -12,12 +12,14 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/rank_group.hpp>
 
-namespace peerbus::moe::detail {
+namespace peerbus {
 
-/// Collective. What `make()` returns, if every rank has the memory for it. `what` is for people.
-/// Throws, on all ranks: `error` out_of_memory, or as `agree`.
+/// Collective: calls `make()` on every rank and returns this rank's result once all ranks have
+/// theirs. `what` names the result in error texts. Cost: one agreement between the ranks. Throws,
+/// on all ranks: `error` out_of_memory if `make()` threw `std::bad_alloc` on any of them, or as
+/// `rank_group::agree`.
 template <class Make>
-[[nodiscard]] auto made_together(rank_group& group, std::string_view what, deadline until,
+[[nodiscard]] auto make_together(rank_group& group, std::string_view what, deadline until,
                                  Make&& make) {
   std::optional<std::invoke_result_t<Make>> made;
   std::optional<error> objection;
@@ -30,4 +32,4 @@ template <class Make>
   return std::move(*made);
 }
 
-}  // namespace peerbus::moe::detail
+}  // namespace peerbus
