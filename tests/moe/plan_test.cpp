@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include <peerbus/moe/arrivals.hpp>
 #include <peerbus/moe/count_table.hpp>
 #include <peerbus/moe/departures.hpp>
+#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/road/copy_order.hpp>
@@ -37,7 +39,8 @@ namespace {
 struct rank_plan {
   rank_plan(const exchange_config& config, const peerbus::moe::block_geometry& geometry,
             std::size_t rank, std::size_t ranks)
-      : leaving{config, geometry, rank_id{rank}, ranks},
+      : leaving{config, geometry, std::make_shared<const peerbus::moe::expert_map>(config, ranks),
+                rank_id{rank}, ranks},
         arriving{geometry, rank_id{rank}, ranks},
         order{config, geometry, ranks} {}
 

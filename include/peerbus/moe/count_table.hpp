@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <type_traits>
 
 namespace peerbus::moe {
 
@@ -13,5 +15,16 @@ struct count_table {
   std::size_t stride;
   std::size_t count_bytes;
 };
+
+/// Calls `visit(std::type_identity<Count>{})`, where `Count` is the unsigned type of `count_bytes`
+/// (1, 2 or 4) bytes.
+template <class Visit>
+void with_count_type(std::size_t count_bytes, Visit&& visit) noexcept {
+  switch (count_bytes) {
+    case 1: return visit(std::type_identity<std::uint8_t>{});
+    case 2: return visit(std::type_identity<std::uint16_t>{});
+    default: return visit(std::type_identity<std::uint32_t>{});
+  }
+}
 
 }  // namespace peerbus::moe

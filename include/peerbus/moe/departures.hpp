@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -35,8 +36,9 @@ struct row_place {
 /// construction.
 class departures {
  public:
-  departures(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-             std::size_t ranks);
+  /// `experts` is the map of the same configuration, which all batches of an exchange share.
+  departures(const exchange_config& config, const block_geometry& geometry,
+             std::shared_ptr<const expert_map> experts, rank_id rank, std::size_t ranks);
 
   /// Checks the input, counts its rows and keeps a copy of the routing for `place`.
   /// Returns: the first thing wrong. What the last `place` found stays as it is.
@@ -66,8 +68,8 @@ class departures {
     for (std::size_t k = 0; k < config_.top_k; ++k) {
       const choice& at = slots_[token * config_.top_k + k];
       const bool there =
-          at.expert != -1 && owners_[static_cast<std::size_t>(at.expert)] == to.index();
-      visit(k, there ? at.expert - static_cast<std::int32_t>(experts_.first(to)) : -1,
+          at.expert != -1 && experts_->holder(static_cast<std::size_t>(at.expert)) == to.index();
+      visit(k, there ? at.expert - static_cast<std::int32_t>(experts_->first(to)) : -1,
             there ? at.weight : 0.0F);
     }
   }
@@ -86,7 +88,7 @@ class departures {
   [[nodiscard]] std::size_t block_of(std::size_t copy) const noexcept {
     return geometry_.by_rank ? places_[copy].rank : static_cast<std::size_t>(slots_[copy].expert);
   }
-  [[nodiscard]] const expert_map& placement() const noexcept { return experts_; }
+  [[nodiscard]] const expert_map& placement() const noexcept { return *experts_; }
   [[nodiscard]] const block_geometry& geometry() const noexcept { return geometry_; }
 
  private:
@@ -111,12 +113,11 @@ class departures {
 
   exchange_config config_;
   block_geometry geometry_;
-  expert_map experts_;
+  std::shared_ptr<const expert_map> experts_;
   rank_id rank_;
   std::size_t ranks_;
   std::size_t tokens_ = 0;
   std::size_t counted_tokens_ = 0;
-  std::vector<std::uint32_t> owners_;  ///< of each physical expert; spares a division per slot
   std::vector<std::uint32_t> counts_;
   std::vector<std::uint32_t> totals_;
   std::vector<std::uint32_t> next_;

@@ -99,9 +99,7 @@ class exchange {
   /// Where everything lies in the window, and how large it is.
   [[nodiscard]] const memory_map& map() const noexcept { return map_; }
   /// The experts that each rank holds.
-  [[nodiscard]] const expert_map& placement() const noexcept {
-    return batches_.at(1).leaving.placement();
-  }
+  [[nodiscard]] const expert_map& placement() const noexcept { return batches_.experts(); }
   /// The window that everything lies in, for tools that measure or inspect it.
   [[nodiscard]] window<Transport>& memory() noexcept { return memory_; }
 

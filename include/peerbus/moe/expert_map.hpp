@@ -26,11 +26,15 @@ class expert_map {
   [[nodiscard]] std::size_t first(rank_id rank) const noexcept { return dealt_.first(rank); }
   /// The rank that holds logical expert `expert`.
   [[nodiscard]] rank_id owner(std::size_t expert) const noexcept {
-    return dealt_.owner(physical(expert));
+    return rank_id{holder(physical(expert))};
   }
   /// The physical expert that is logical expert `expert`.
   [[nodiscard]] std::uint32_t physical(std::size_t expert) const noexcept {
     return physical_[expert];
+  }
+  /// The index of the rank that holds physical expert `physical_expert`.
+  [[nodiscard]] std::uint32_t holder(std::size_t physical_expert) const noexcept {
+    return holders_[physical_expert];
   }
   /// The logical experts of a rank, in the order in which it holds them: [count(rank)].
   [[nodiscard]] std::span<const std::uint32_t> held_by(rank_id rank) const noexcept {
@@ -41,6 +45,7 @@ class expert_map {
   expert_placement dealt_;
   std::vector<std::uint32_t> logical_;   ///< of each physical expert
   std::vector<std::uint32_t> physical_;  ///< of each logical expert
+  std::vector<std::uint32_t> holders_;   ///< of each physical expert; spares a division per slot
 };
 
 }  // namespace peerbus::moe

@@ -15,6 +15,7 @@
 #include <peerbus/moe/arrivals.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/departures.hpp>
+#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/received_tokens.hpp>
@@ -58,9 +59,9 @@ class batch {
   static constexpr bool by_rank = std::same_as<Layout, rank_major>;
   using received_type = std::conditional_t<by_rank, received_tokens<Codec>, received<Codec>>;
 
-  batch(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-        std::size_t ranks)
-      : leaving{config, geometry, rank, ranks},
+  batch(const exchange_config& config, const block_geometry& geometry,
+        const std::shared_ptr<const expert_map>& experts, rank_id rank, std::size_t ranks)
+      : leaving{config, geometry, experts, rank, ranks},
         arriving{geometry, rank, ranks},
         order{config, geometry, ranks},
         rank_{rank} {

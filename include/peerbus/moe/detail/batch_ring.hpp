@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/batch.hpp>
+#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
 
@@ -27,12 +29,14 @@ class batch_ring {
 
  public:
   batch_ring(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-             std::size_t ranks) {
+             std::size_t ranks)
+      : experts_{std::make_shared<const expert_map>(config, ranks)} {
     sets_.reserve(config.in_flight);
     for (std::size_t set = 0; set < config.in_flight; ++set)
-      sets_.emplace_back(config, geometry, rank, ranks);
+      sets_.emplace_back(config, geometry, experts_, rank, ranks);
   }
 
+  [[nodiscard]] const expert_map& experts() const noexcept { return *experts_; }
   [[nodiscard]] std::size_t set_of(const batch_type& one) const noexcept {
     return static_cast<std::size_t>(&one - sets_.data());
   }
@@ -98,6 +102,7 @@ class batch_ring {
     throw error{errc::invalid_argument, peerbus::detail::concat(parts...)};
   }
 
+  std::shared_ptr<const expert_map> experts_;
   std::vector<batch_type> sets_;
   std::uint64_t latest_ = 0;
 };

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <peerbus/communicator.hpp>
@@ -58,11 +59,7 @@ class post_office {
     const std::size_t at = message_at(now, comm_->rank());
     std::size_t bytes = write_verdict(now, mine, at);
     if (!mine) {
-      switch (map_.count_bytes) {
-        case 1: write_counts<std::uint8_t>(counts, at); break;
-        case 2: write_counts<std::uint16_t>(counts, at); break;
-        default: write_counts<std::uint32_t>(counts, at); break;
-      }
+      write_counts(counts, at);
       bytes = memory_map::header_bytes + counts.size() * map_.count_bytes;
     }
     for (const rank_id peer : comm_->peers())
@@ -158,11 +155,12 @@ class post_office {
     return sizeof said;
   }
 
-  template <class Count>
   void write_counts(std::span<const std::uint32_t> counts, std::size_t at) const noexcept {
-    auto* const to = reinterpret_cast<Count*>(local(at + memory_map::header_bytes));
-    std::transform(counts.begin(), counts.end(), to,
-                   [](std::uint32_t wide) { return static_cast<Count>(wide); });
+    std::byte* const to = local(at + memory_map::header_bytes);
+    with_count_type(map_.count_bytes, [&]<class Count>(std::type_identity<Count>) noexcept {
+      std::transform(counts.begin(), counts.end(), reinterpret_cast<Count*>(to),
+                     [](std::uint32_t wide) { return static_cast<Count>(wide); });
+    });
   }
 
   /// Adds to `waited` how long each peer's signal lets this rank wait, until all are there or one

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
@@ -48,11 +49,9 @@ void arrivals::place_as(const count_table& counts) noexcept {
 }
 
 PEERBUS_INLINE void arrivals::place(const count_table& counts) noexcept {
-  switch (counts.count_bytes) {
-    case 1: return place_as<std::uint8_t>(counts);
-    case 2: return place_as<std::uint16_t>(counts);
-    default: return place_as<std::uint32_t>(counts);
-  }
+  with_count_type(counts.count_bytes, [&]<class Count>(std::type_identity<Count>) noexcept {
+    this->place_as<Count>(counts);
+  });
 }
 
 }  // namespace peerbus::moe

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include <peerbus/moe/count_table.hpp>
 #include <peerbus/moe/departures.hpp>
 #include <peerbus/moe/detail/check_input.hpp>
+#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/routing.hpp>
@@ -23,11 +26,12 @@
 namespace peerbus::moe {
 
 PEERBUS_CONTROL_PATH departures::departures(const exchange_config& config,
-                                            const block_geometry& geometry, rank_id rank,
+                                            const block_geometry& geometry,
+                                            std::shared_ptr<const expert_map> experts, rank_id rank,
                                             std::size_t ranks)
     : config_{config},
       geometry_{geometry},
-      experts_{config, ranks},
+      experts_{std::move(experts)},
       rank_{rank},
       ranks_{ranks},
       counts_(geometry.blocks.experts()),
@@ -40,9 +44,6 @@ PEERBUS_CONTROL_PATH departures::departures(const exchange_config& config,
       slots_(config.max_tokens * config.top_k),
       counted_slots_(slots_.size()) {
   config_.physical_to_logical = {};  // The caller's, for a moment.
-  owners_.reserve(config.experts);
-  for (const rank_id owner : all_ranks{ranks})
-    owners_.insert(owners_.end(), experts_.count(owner), static_cast<std::uint32_t>(owner.index()));
 }
 
 PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
@@ -72,9 +73,9 @@ PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
       const auto e = static_cast<std::size_t>(expert);
       if (seen_expert_[e] == mark) return at(refusal_reason::expert_repeated);
       seen_expert_[e] = mark;
-      const std::uint32_t physical = experts_.physical(e);
+      const std::uint32_t physical = experts_->physical(e);
       counted_slots_[slot] = {static_cast<std::int32_t>(physical), route.weights()[slot]};
-      const std::size_t block = geometry_.by_rank ? owners_[physical] : physical;
+      const std::size_t block = geometry_.by_rank ? experts_->holder(physical) : physical;
       counts_[block] += seen_block_[block] == mark ? 0 : 1;
       seen_block_[block] = mark;
     }
@@ -143,11 +144,9 @@ void departures::place_as(const count_table& counts) noexcept {
 }
 
 PEERBUS_INLINE void departures::place(const count_table& counts) noexcept {
-  switch (counts.count_bytes) {
-    case 1: return place_as<std::uint8_t>(counts);
-    case 2: return place_as<std::uint16_t>(counts);
-    default: return place_as<std::uint32_t>(counts);
-  }
+  with_count_type(counts.count_bytes, [&]<class Count>(std::type_identity<Count>) noexcept {
+    this->place_as<Count>(counts);
+  });
 }
 
 PEERBUS_INLINE void departures::place_by_expert(std::size_t t) noexcept {
@@ -155,7 +154,7 @@ PEERBUS_INLINE void departures::place_by_expert(std::size_t t) noexcept {
     places_[s] = {};
     if (slots_[s].expert == -1) continue;
     const auto e = static_cast<std::size_t>(slots_[s].expert);
-    places_[s] = {owners_[e], next_[e]++};
+    places_[s] = {experts_->holder(e), next_[e]++};
     factors_[s] = slots_[s].weight;
   }
 }
@@ -166,7 +165,7 @@ PEERBUS_INLINE void departures::place_by_rank(std::size_t t) noexcept {
   for (std::size_t s = t * config_.top_k; s < (t + 1) * config_.top_k; ++s) {
     if (slots_[s].expert == -1) continue;
     const auto e = static_cast<std::size_t>(slots_[s].expert);
-    ranks[found++] = owners_[e];
+    ranks[found++] = experts_->holder(e);
   }
   std::sort(ranks.begin(), ranks.begin() + found);
   const auto end = std::unique(ranks.begin(), ranks.begin() + found);

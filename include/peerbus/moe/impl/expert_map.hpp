@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/expert_map.hpp>
 
@@ -20,6 +21,9 @@ PEERBUS_CONTROL_PATH expert_map::expert_map(const exchange_config& config, std::
     std::iota(logical_.begin(), logical_.end(), 0U);
   }
   for (std::uint32_t p = 0; p < config.experts; ++p) physical_[logical_[p]] = p;
+  holders_.reserve(config.experts);
+  for (const rank_id rank : all_ranks{ranks})
+    holders_.insert(holders_.end(), count(rank), static_cast<std::uint32_t>(rank.index()));
 }
 
 }  // namespace peerbus::moe
