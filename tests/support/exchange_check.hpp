@@ -15,6 +15,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
@@ -140,6 +141,65 @@ std::uint64_t check_block(const peerbus::moe::row_block<Codec>& block,
                    std::string{name} + ", attachment");
   }
   return hashed;
+}
+
+/// Checks that the batch's arrays are whole, and that `block` lies where its first row says.
+template <class Codec>
+void check_columns(const peerbus::moe::batch_columns<Codec>& columns,
+                   const peerbus::moe::row_block<Codec>& block, const scenario& from,
+                   std::size_t row_capacity) {
+  const auto expect_column = [&](auto column, auto of_block, std::size_t row_bytes,
+                                 std::string_view what) {
+    expect_equal(column.size_bytes(), row_capacity * row_bytes, "bytes of column ", what);
+    if (row_bytes != 0)
+      expect(std::as_bytes(column).data() + block.first_row() * row_bytes ==
+                 std::as_bytes(of_block).data(),
+             "a block to lie in column ", what);
+  };
+  const std::size_t hidden = from.shape.hidden;
+  expect_column(columns.rows(), block.rows(), Codec::row_bytes(hidden), "rows");
+  expect_column(columns.template scales<std::byte>(), block.template scales<std::byte>(),
+                Codec::scale_bytes(hidden), "scales");
+  for (std::size_t a = 0; a < from.attachments.size(); ++a)
+    expect_column(columns.attachment(a), block.attachment(a), from.attachments[a], "attachment");
+}
+
+template <class Codec>
+void check_columns_of(const peerbus::moe::received<Codec>& got, const scenario& from,
+                      const peerbus::moe::memory_map& map) {
+  for (const auto& expert : got.experts()) {
+    check_columns<Codec>(got.columns(), expert, from, map.row_capacity);
+    if (!map.outputs_home)
+      expect(got.columns().outputs().data() + expert.first_row() * map.hidden ==
+                 expert.outputs().data(),
+             "outputs to lie in their column");
+  }
+  expect_equal(got.columns().outputs().size(), map.outputs_home ? 0 : map.row_capacity * map.hidden,
+               "values of column outputs");
+  expect(got.columns().weights().empty() && got.columns().experts().empty(), "no slots");
+}
+template <class Codec>
+void check_columns_of(const peerbus::moe::received_tokens<Codec>& got, const scenario& from,
+                      const peerbus::moe::memory_map& map) {
+  const auto columns = got.columns();
+  check_columns<Codec>(columns, got, from, map.row_capacity);
+  expect_equal(columns.experts().size(), map.row_capacity * from.shape.top_k, "slots' experts");
+  expect_equal(columns.weights().size(), map.row_capacity * from.shape.top_k, "slots' weights");
+  if (got.count() != 0)
+    expect(columns.experts().data() == got.experts(0).data() &&
+               columns.weights().data() == got.weights(0).data(),
+           "slots to lie in their columns");
+}
+
+/// Overwrites all that a caller may. Combine must not notice.
+template <class Codec>
+void overwrite(const peerbus::moe::batch_columns<Codec>& columns) {
+  const auto fill = [](auto column) { std::ranges::fill(std::as_writable_bytes(column), junk); };
+  fill(columns.rows());
+  fill(columns.scales());
+  for (std::size_t a = 0; a < peerbus::moe::max_attachments; ++a) fill(columns.attachment(a));
+  fill(columns.experts());
+  fill(columns.weights());
 }
 
 /// Checks all that a dispatch brought to `rank`. Returns: a hash of it.
@@ -283,8 +343,12 @@ std::uint64_t check_round(peerbus::moe::exchange<Transport, Codec, Layout>& moe,
           junk);
   }
   const auto got = dispatch(moe, from, rank);
+  check_columns_of(got, from, moe.map());
+  expect(moe.columns(got.ticket()).rows().data() == got.columns().rows().data(),
+         "the ticket to give the same columns");
   const std::uint64_t hashed = check_received(got, from, rank, promised);
   run_experts(got);
+  overwrite(got.columns());
   const oracle::input& mine = from.inputs[rank.index()];
   std::vector<peerbus::bf16> out(mine.tokens.size(), peerbus::bf16::from_bits(0xdead));
   moe.combine(got, out);

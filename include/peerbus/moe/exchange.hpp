@@ -15,6 +15,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/batch.hpp>
@@ -35,6 +36,7 @@
 #include <peerbus/moe/road/road_over.hpp>
 #include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/routing.hpp>
+#include <peerbus/moe/set_view.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
 
@@ -132,6 +134,14 @@ class exchange {
   /// Ends a dispatch: the second half of `dispatch`, which see.
   [[nodiscard]] received_type dispatch_recv(moe::ticket begun, const receive_options& with = {});
 
+  /// Returns the arrays that the rows of the batch `begun` lie in, also before they are there: for
+  /// callers who hand out places of rows ahead of `dispatch_recv`. From then on they are those of
+  /// `received_type::columns`.
+  /// Throws: `error` invalid_argument unless `begun` is one of the latest `in_flight` dispatches.
+  [[nodiscard]] batch_columns<Codec> columns(moe::ticket begun) {
+    return batch_columns<Codec>{local_set(batches_.of("columns", this, begun))};
+  }
+
   /// Gives the outputs, which are filled, to the home ranks, and returns at once: the first half of
   /// `combine`. The outputs must not change any more. With several lanes: those of all of them.
   void combine_send(const received_type& rows, const publish_options& with = {});
@@ -161,6 +171,11 @@ class exchange {
     const bool home = which == outputs;
     return {home ? "combine" : "dispatch", one.number, batches_.set_of(one), which,
             home ? one.combines : one.number};
+  }
+
+  /// The set of a batch at this rank.
+  [[nodiscard]] set_view local_set(const batch& one) const noexcept {
+    return {map_, memory_.local().data(), batches_.set_of(one)};
   }
 
   // --- dispatch --------------------------------------------------------------------------------

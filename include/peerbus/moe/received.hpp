@@ -6,7 +6,9 @@
 #include <span>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/row_block.hpp>
+#include <peerbus/moe/set_view.hpp>
 
 namespace peerbus::moe {
 
@@ -38,9 +40,10 @@ class received {
  public:
   using element = typename Codec::element;
 
+  /// `rows` counts the rows without gaps, `end` with them; `set` is the batch's set at this rank.
   received(moe::ticket from, std::span<expert_rows<Codec>> experts, std::size_t rows,
-           std::span<const element> all_rows) noexcept
-      : ticket_{from}, experts_{experts}, rows_{rows}, all_{all_rows} {}
+           std::size_t end, const set_view& set) noexcept
+      : ticket_{from}, experts_{experts}, rows_{rows}, end_{end}, set_{set} {}
 
   /// One entry per local expert, also for those without rows.
   [[nodiscard]] std::span<expert_rows<Codec>> experts() const noexcept { return experts_; }
@@ -48,7 +51,12 @@ class received {
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   /// The rows of all local experts in one array, gaps included: [rows, row_bytes(hidden) /
   /// sizeof(element)]; an expert's begin at its `first_row()`. What a grouped GEMM takes.
-  [[nodiscard]] std::span<const element> all_rows() const noexcept { return all_; }
+  [[nodiscard]] std::span<const element> all_rows() const noexcept {
+    return columns().rows().first(end_ * set_.map().format.row_bytes / sizeof(element));
+  }
+  /// The arrays that all rows, and what travels with them, lie in: writable, from row 0 to the
+  /// exchange's row capacity.
+  [[nodiscard]] batch_columns<Codec> columns() const noexcept { return batch_columns<Codec>{set_}; }
 
   [[nodiscard]] moe::ticket ticket() const noexcept { return ticket_; }
 
@@ -56,7 +64,8 @@ class received {
   moe::ticket ticket_;
   std::span<expert_rows<Codec>> experts_;
   std::size_t rows_;
-  std::span<const element> all_;
+  std::size_t end_;
+  set_view set_;
 };
 
 }  // namespace peerbus::moe

@@ -6,6 +6,7 @@
 #include <span>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/row_block.hpp>
 
@@ -51,6 +52,12 @@ class received_tokens : public row_block<Codec> {
   /// The rows of local expert `e`, in order, each with the slot that names it.
   [[nodiscard]] std::span<const row_use> uses_of(std::size_t e) const noexcept {
     return index_.uses.subspan(index_.starts[e], index_.starts[e + 1] - index_.starts[e]);
+  }
+
+  /// The arrays that all rows, and what travels with them, lie in: writable, from row 0 to the
+  /// exchange's row capacity.
+  [[nodiscard]] batch_columns<Codec> columns() const noexcept {
+    return batch_columns<Codec>{this->set()};
   }
 
   [[nodiscard]] moe::ticket ticket() const noexcept { return ticket_; }

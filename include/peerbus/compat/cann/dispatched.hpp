@@ -9,6 +9,7 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/row_block.hpp>
 
@@ -70,15 +71,14 @@ class result_arrays {
         origins_.push_back(static_cast<std::int32_t>(from.slot));
       }
     }
-    // The experts' blocks lie without gaps, so the first one's places are those of all.
-    const moe::row_block<Codec>& first = rows.experts().front();
+    const moe::batch_columns<Codec> columns = rows.columns();
     const std::size_t scales = Codec::scale_bytes(hidden) == 0 ? 0 : rows.rows();
     return {.expand_x = rows.all_rows(),
-            .dynamic_scales = {first.template scales<float>().data(), scales},
+            .dynamic_scales = columns.template scales<float>().first(scales),
             .expand_idx = origins_,
             .expert_token_nums = nums_,
             .ep_recv_counts = counts_,
-            .expert_out = {first.outputs().data(), rows.rows() * hidden},
+            .expert_out = columns.outputs().first(rows.rows() * hidden),
             .rows = rows};
   }
 

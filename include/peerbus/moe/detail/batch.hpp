@@ -121,13 +121,8 @@ class batch {
                             row_block<Codec>{codec, memory, arriving.of(e)});
       if (leaving.geometry().zero_gaps)
         for (const auto& rows : views_) zero_gap(rows, memory.set);
-      using element = typename Codec::element;
-      const std::size_t bytes = arriving.end() * memory.set.map().format.row_bytes;
-      return received<Codec>{
-          ticket{number, exchange},
-          views_,
-          arriving.rows(),
-          {reinterpret_cast<const element*>(memory.set.row(0)), bytes / sizeof(element)}};
+      return received<Codec>{ticket{number, exchange}, views_, arriving.rows(), arriving.end(),
+                             memory.set};
     }
   }
 

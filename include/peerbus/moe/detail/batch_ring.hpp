@@ -65,17 +65,22 @@ class batch_ring {
     return one;
   }
 
-  /// The batch that waits for `dispatch_recv` of this ticket.
-  [[nodiscard]] batch_type& awaiting_rows(const void* exchange, ticket begun) {
+  /// The batch that ticket `begun` names.
+  [[nodiscard]] batch_type& of(std::string_view doing, const void* exchange, ticket begun) {
     const std::uint64_t number = begun.number;
     if (number != 0 && begun.exchange != exchange)
-      misuse("dispatch_recv was given a ticket of another exchange, expected one of its own");
+      misuse(doing, " was given a ticket of another exchange, expected one of its own");
     batch_type& one = at(number);
     if (number == 0 || one.number != number)
-      misuse("dispatch_recv was given ticket ", number,
+      misuse(doing, " was given ticket ", number,
              ", expected one that dispatch_send gave, of the latest ", sets_.size());
+    return one;
+  }
+  /// The batch that waits for `dispatch_recv` of this ticket.
+  [[nodiscard]] batch_type& awaiting_rows(const void* exchange, ticket begun) {
+    batch_type& one = of("dispatch_recv", exchange, begun);
     if (one.at != stage::counted && one.at != stage::sent)
-      misuse("dispatch_recv was given ticket ", number, ", which is ", describe(one.at),
+      misuse("dispatch_recv was given ticket ", begun.number, ", which is ", describe(one.at),
              ", expected one that is not received yet");
     return one;
   }

@@ -207,9 +207,7 @@ void exchange<Transport, Codec, Layout>::end_dispatch(batch& one, deadline until
   }
   post_.await_all(step_of(one, rows_in), until, {}, waited);
   one.at = detail::stage::received;
-  const std::size_t set = batches_.set_of(one);
-  arrived_.emplace(
-      one.views(this, codec_, {set_view{map_, memory_.local().data(), set}, road_.homes(set)}));
+  arrived_.emplace(one.views(this, codec_, {local_set(one), road_.homes(batches_.set_of(one))}));
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>

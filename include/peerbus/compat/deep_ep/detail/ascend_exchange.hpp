@@ -21,6 +21,7 @@
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::deep_ep::detail {
@@ -117,14 +118,15 @@ class ascend_exchange final : public ascend_channel {
     using element = typename Codec::element;
     const std::size_t local = got.expert_token_nums.size();
     const std::size_t most = ranks_ * shape().max_tokens * std::min(shape().top_k, local);
-    // The buffer's memory, which callers of DeepEP may write; the operators' views are of the same.
+    const moe::batch_columns<Codec> columns = got.rows.columns();
+    // Arrays of the operators, which show them read-only; callers of DeepEP may write results.
     const auto writable = []<class T>(std::span<const T> values) {
       return const_cast<T*>(values.data());
     };
     ascend_dispatch_result made;
-    made.recv_x = {writable(got.expand_x), dtype_of<element>, {most, shape().hidden}};
+    made.recv_x = {columns.rows().data(), dtype_of<element>, {most, shape().hidden}};
     if (Codec::scale_bytes(shape().hidden) != 0)
-      made.recv_x_scales = {writable(got.dynamic_scales), dtype::float32, {most}};
+      made.recv_x_scales = {columns.scales().data(), dtype::float32, {most}};
     made.recv_count = {writable(got.expert_token_nums), dtype::int64, {local}};
     made.handle = {{writable(got.expand_idx), dtype::int32, {got.expand_idx.size() / 3, 3}},
                    {writable(got.ep_recv_counts), dtype::int32, {got.ep_recv_counts.size()}},

@@ -124,10 +124,4 @@ class batch_slots {
   std::uint64_t begun_ = 0;
 };
 
-/// The array that lies at `offset` of batch set `set` in an exchange's window.
-template <class Exchange>
-[[nodiscard]] std::byte* part_of(Exchange& moe, std::size_t set, std::size_t offset) noexcept {
-  return moe.memory().local().data() + offset + set * moe.map().set_bytes;
-}
-
 }  // namespace peerbus::deep_ep::detail

@@ -153,10 +153,6 @@ class expanded_exchange final : public expanded_channel {
     bool weighted = false;
   };
 
-  /// The array at this offset of the batch's part of the window.
-  [[nodiscard]] std::byte* part(const batch& one, std::size_t offset) noexcept {
-    return part_of(moe_, slots_.set_of(one), offset);
-  }
   [[nodiscard]] std::size_t rows_and_gaps(const batch& one) const noexcept {
     return one.rows->all_rows().size_bytes() / Codec::row_bytes(shape().hidden);
   }
@@ -184,10 +180,11 @@ class expanded_exchange final : public expanded_channel {
       });
     });
     elastic_dispatch_result made;
-    made.recv_x = {part(one, moe_.map().rows), args.x.type(), {all, hidden}};
+    made.recv_x = {one.rows->columns().rows().data(), args.x.type(), {all, hidden}};
     if (args.x_scales)
-      made.recv_x_scales = {
-          part(one, moe_.map().attachments[0]), args.x_scales.type(), {all, args.x_scales.size(1)}};
+      made.recv_x_scales = {one.rows->columns().attachment(0).data(),
+                            args.x_scales.type(),
+                            {all, args.x_scales.size(1)}};
     if (shape().weighted) made.recv_topk_weights = weights_of_rows(one, all);
     made.handle = {.num_experts = shape().experts,
                    .expert_alignment = shape().alignment,

@@ -108,7 +108,7 @@ class low_latency_exchange final : public low_latency_channel {
     handle.require(zero_copy_,
                    "is of a buffer whose outputs lie at their home ranks, expected one made with "
                    "buffer_options{.zero_copy = true}");
-    return {part(one, moe_.map().outputs),
+    return {one.rows->columns().outputs().data(),
             dtype::bfloat16,
             {local_experts_, rows_per_expert(), shape().hidden}};
   }
@@ -140,10 +140,6 @@ class low_latency_exchange final : public low_latency_channel {
 
   [[nodiscard]] std::size_t rows_per_expert() const noexcept {
     return comm_.size() * shape().max_tokens;
-  }
-  /// The array at this offset of the batch's part of the window.
-  [[nodiscard]] std::byte* part(const batch& one, std::size_t offset) noexcept {
-    return part_of(moe_, slots_.set_of(one), offset);
   }
 
   // --- dispatch ----------------------------------------------------------------------------------
@@ -199,7 +195,7 @@ class low_latency_exchange final : public low_latency_channel {
     const std::size_t rows = rows_per_expert();
     low_latency_arrays& arrays = one.arrays;
     low_latency_dispatch_result made;
-    made.recv_x = {part(one, moe_.map().rows),
+    made.recv_x = {moe_.columns(one.ticket).rows().data(),
                    dtype_of<typename Codec::element>,
                    {local_experts_, rows, shape().hidden}};
     if (scale_words_ != 0)

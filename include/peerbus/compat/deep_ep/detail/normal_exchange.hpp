@@ -24,6 +24,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/make_together.hpp>
+#include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received_tokens.hpp>
@@ -140,10 +141,6 @@ class normal_exchange final : public normal_channel {
   };
 
   [[nodiscard]] std::size_t copies() const noexcept { return moe_.map().copies; }
-  /// The array at this offset of the batch's part of the window.
-  [[nodiscard]] std::byte* part(const batch& one, std::size_t offset) noexcept {
-    return part_of(moe_, slots_.set_of(one), offset);
-  }
   void require(errc code) {
     if (code != errc::ok) comm_.fail(code, "deep_ep: a put beside an exchange failed");
   }
@@ -178,13 +175,13 @@ class normal_exchange final : public normal_channel {
 
   [[nodiscard]] dispatch_result result(batch& one, const dispatch_args& args,
                                        const std::shared_ptr<normal_routing>& routing, bool fresh) {
-    const moe::received_tokens<Codec>& rows = *one.rows;
-    const std::size_t count = rows.count();
-    const std::size_t shown = args.num_worst_tokens == 0 ? count : args.num_worst_tokens;
+    const moe::batch_columns<Codec> columns = one.rows->columns();
+    const std::size_t shown =
+        args.num_worst_tokens == 0 ? one.rows->count() : args.num_worst_tokens;
     dispatch_result made;
-    made.recv_x = {part(one, moe_.map().rows), args.x.type(), {shown, shape().hidden}};
+    made.recv_x = {columns.rows().data(), args.x.type(), {shown, shape().hidden}};
     if (args.x_scales) {
-      std::byte* const scales = part(one, moe_.map().attachments[0]);
+      std::byte* const scales = columns.attachment(0).data();
       const dtype type = args.x_scales.type();
       made.recv_x_scales = args.x_scales.dims() == 1
                                ? tensor{scales, type, {shown}}
@@ -205,9 +202,9 @@ class normal_exchange final : public normal_channel {
       std::copy_n(rows.experts(i).begin(), top_k, wide + i * top_k);
     std::fill(wide + rows.count() * top_k, wide + shown * top_k, std::int64_t{-1});
     made.recv_topk_idx = {wide, dtype::int64, {shown, top_k}};
-    auto* const weights = reinterpret_cast<float*>(part(one, moe_.map().weights));
-    std::fill(weights + rows.count() * top_k, weights + shown * top_k, 0.0F);
-    made.recv_topk_weights = {weights, dtype::float32, {shown, top_k}};
+    const auto weights = rows.columns().weights().first(shown * top_k);
+    std::ranges::fill(weights.subspan(rows.count() * top_k), 0.0F);
+    made.recv_topk_weights = {weights, {shown, top_k}};
   }
 
   [[nodiscard]] std::span<const std::int32_t> listed(batch& one, const dispatch_args& args) {
