@@ -41,6 +41,8 @@ struct exchange_case {
   std::array<std::size_t, peerbus::moe::max_attachments> attachments{};
   peerbus::moe::outputs_at outputs = peerbus::moe::outputs_at::expert;
   std::size_t in_flight = 1;
+  std::size_t note_bytes = 0;
+  std::size_t output_attachment = 0;
 };
 
 inline std::string describe(const exchange_case& one) {
@@ -54,8 +56,13 @@ inline std::string describe(const exchange_case& one) {
 
 inline test::scenario make_scenario(const exchange_case& one, std::size_t ranks,
                                     std::uint64_t seed) {
-  test::scenario made{
-      {ranks, one.experts, one.hidden, one.top_k}, {}, seed % 2 == 1, one.attachments, seed};
+  test::scenario made{{ranks, one.experts, one.hidden, one.top_k},
+                      {},
+                      seed % 2 == 1,
+                      one.attachments,
+                      seed,
+                      one.note_bytes,
+                      one.output_attachment};
   for (std::size_t r = 0; r < ranks; ++r) {
     std::size_t count = one.max_tokens;
     if (one.tokens == counts::uneven) count = (r * 7 + seed * 3 + 1) % (one.max_tokens + 1);
@@ -78,7 +85,9 @@ std::uint64_t run_case(Communicator& comm, exchange_case one, const Layout& layo
                               .max_tokens = one.max_tokens,
                               .in_flight = one.in_flight,
                               .outputs = one.outputs,
-                              .attachments = one.attachments},
+                              .attachments = one.attachments,
+                              .output_attachment = one.output_attachment,
+                              .note_bytes = one.note_bytes},
                              oracle::codec_of<Codec>::make(),
                              layout};
   std::uint64_t hashed = 0;

@@ -36,6 +36,7 @@ void run_layouts(Communicator& comm, exchange_case one, std::size_t rounds) {
   const std::uint64_t by_rank = run(rank_major{});
   one.outputs = outputs_at::home;
   one.in_flight = 3;
+  one.note_bytes += 4;
   expect_same(compact{.alignment = 4}, by_expert);
   expect_same(padded{}, by_expert);
   expect_same(rank_major{}, by_rank);
@@ -51,9 +52,28 @@ void check_layouts(std::size_t ranks, std::size_t rounds = 2) {
     for (const exchange_case& one : {
              exchange_case{8, 16, 2, 8},
              {1, 16, 1, 4, routes::uniform, counts::full, {4}},
-             {3, 48, 1, 8, routes::holes, counts::uneven, {1000, 4}},
-             {7, 128, 2, 16, routes::zipf, counts::full, {12, 4, 1000, 64}},
-             {32, 48, 32, 5, routes::uniform, counts::uneven, {0, 8, 0, 20}},
+             {.experts = 3,
+              .hidden = 48,
+              .top_k = 1,
+              .max_tokens = 8,
+              .routes = routes::holes,
+              .attachments = {1000, 4},
+              .note_bytes = 13,
+              .output_attachment = 4},
+             {.experts = 7,
+              .hidden = 128,
+              .top_k = 2,
+              .max_tokens = 16,
+              .routes = routes::zipf,
+              .tokens = counts::full,
+              .attachments = {12, 4, 1000, 64},
+              .output_attachment = 12},
+             {.experts = 32,
+              .hidden = 48,
+              .top_k = 32,
+              .max_tokens = 5,
+              .attachments = {0, 8, 0, 20},
+              .output_attachment = 512},
              {19, 16, 8, 12, routes::zipf, counts::one_rank, {16, 16, 16}},
              {11, 48, 2, 24, routes::one_expert, counts::full},
              {6, 16, 2, 8, routes::nowhere, counts::full, {8}},

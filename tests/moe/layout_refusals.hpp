@@ -85,6 +85,7 @@ void check_bad_attachments(std::size_t ranks) {
   const int worst_status = Group::run(ranks, [](auto& comm) {
     exchange_config attached = config;
     attached.attachments = {8, 0, 12};
+    attached.note_bytes = 16;
     peerbus::moe::exchange moe{comm, attached, peerbus::codec::bf16{}, Layout{}};
     const arguments mine;
     const std::vector<std::byte> bytes(64, std::byte{1});
@@ -93,6 +94,7 @@ void check_bad_attachments(std::size_t ranks) {
     struct wrong {
       peerbus::moe::attachments given;
       std::string_view says;
+      std::span<const std::byte> note{};
     };
     const peerbus::moe::attachments good{all.first(24), nothing, all.first(36)};
     std::size_t who = 0;
@@ -108,17 +110,21 @@ void check_bad_attachments(std::size_t ranks) {
           {{all.first(24), nothing, all.first(36), all.first(1)},
            "attachment 3 has 1 bytes, expected tokens x configured, 0"},
           {{std::span{static_cast<const std::byte*>(nullptr), 24}, nothing, all.first(36)},
-           "attachment 0 is null but 24 bytes long"}}) {
+           "attachment 0 is null but 24 bytes long"},
+          {good, "a note of 8 bytes, expected none or note_bytes, 16", all.first(8)},
+          {good, "a note that is null but 16 bytes long",
+           std::span{static_cast<const std::byte*>(nullptr), 16}}}) {
       const auto before = rows_area(moe);
       comm.barrier();
       const bool bad = comm.rank().index() == who % comm.size();
       // Twice in a row, as refusals use two generations of messages.
       for (int i = 0; i < 2; ++i)
-        test::expect_error(bad ? errc::invalid_argument : errc::refused, {"dispatch", one.says},
-                           [&] {
-                             (void)moe.dispatch(mine.token_span(), mine.route(),
-                                                {.attachments = bad ? one.given : good});
-                           });
+        test::expect_error(
+            bad ? errc::invalid_argument : errc::refused, {"dispatch", one.says}, [&] {
+              (void)moe.dispatch(
+                  mine.token_span(), mine.route(),
+                  {.attachments = bad ? one.given : good, .note = bad ? one.note : nothing});
+            });
       comm.barrier();
       test::expect(rows_area(moe) == before, one.says, ": nothing to be written");
       check_works(moe, comm.size(), comm.rank(), ++who);

@@ -134,8 +134,10 @@ void check_areas(const Layout& layout, const exchange_config& config, std::size_
   struct area {
     std::size_t at, bytes;
   };
-  std::vector<area> areas{{map.counts, 2 * flights * ranks * (64 + map.count_bytes * blocks)},
-                          {map.refusals, 2 * flights * ranks * 40}};
+  std::vector<area> areas{
+      {map.counts,
+       2 * flights * ranks * (align_up(64 + map.count_bytes * blocks, 8) + config.note_bytes)},
+      {map.refusals, 2 * flights * ranks * 48}};
   std::vector<area> of_set{{map.rows, rows * format.row_bytes},
                            {map.scales, rows * format.scale_bytes},
                            {map.origins, rows * 8},
@@ -143,7 +145,9 @@ void check_areas(const Layout& layout, const exchange_config& config, std::size_
                            {map.weights, rows * slots},
                            {map.attachments[0], rows * config.attachments[0]},
                            {map.attachments[1], rows * config.attachments[1]},
-                           {map.outputs, (home ? tokens * copies : rows) * config.hidden * 2}};
+                           {map.outputs, (home ? tokens * copies : rows) * config.hidden * 2},
+                           {map.returned_attachments, tokens * copies * config.output_attachment},
+                           {map.output_attachments, staged ? rows * config.output_attachment : 0}};
   if (staged) {
     // The first attachment is small enough to be packed, the second is not.
     REQUIRE(config.attachments[0] <= 256);
@@ -190,7 +194,9 @@ TEST_CASE("areas are aligned, do not overlap, hold the worst case, and sum to th
                                              .max_tokens = 5,
                                              .in_flight = in_flight,
                                              .outputs = outputs,
-                                             .attachments = {12, 260}};
+                                             .attachments = {12, 260},
+                                             .output_attachment = 28,
+                                             .note_bytes = 20};
                 check_areas(compact{}, config, ranks, way);
                 check_areas(compact{.alignment = 128}, config, ranks, way);
                 check_areas(padded{}, config, ranks, way);

@@ -284,6 +284,10 @@ void check_bad_configurations(std::size_t ranks) {
               "in_flight is 0, expected 1 to 16"},
              {{.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = 1, .in_flight = 17},
               "in_flight is 17"},
+             {{.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = 1, .output_attachment = 6},
+              "output_attachment is 6 bytes per output, expected a multiple of 4"},
+             {{.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = 1, .note_bytes = huge},
+              "note_bytes is 4294967296, expected at most 16777216"},
              {{.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = 1, .attachments = {4, 6}},
               "attachment 1 has 6 bytes per token, expected a multiple of 4"},
              {{.experts = 4,
@@ -344,7 +348,11 @@ void check_mismatches(std::size_t ranks) {
             .outputs = peerbus::moe::outputs_at::home},
            "outputs is 0 on rank 0 but 1 on"},
           {{.experts = 6, .hidden = 16, .top_k = 2, .max_tokens = 4, .attachments = {8}},
-           "attachment is 0 on rank 0 but 8 on"}})
+           "attachment is 0 on rank 0 but 8 on"},
+          {{.experts = 6, .hidden = 16, .top_k = 2, .max_tokens = 4, .output_attachment = 8},
+           "output_attachment is 0 on rank 0 but 8 on"},
+          {{.experts = 6, .hidden = 16, .top_k = 2, .max_tokens = 4, .note_bytes = 8},
+           "note_bytes is 0 on rank 0 but 8 on"}})
       test::expect_error(errc::mismatch, {one.says, rank_text(last)}, [&] {
         peerbus::moe::exchange moe{comm, comm.rank().index() == last ? one.theirs : config,
                                    peerbus::codec::bf16{}};

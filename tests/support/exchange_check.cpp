@@ -67,4 +67,36 @@ std::array<std::vector<std::byte>, peerbus::moe::max_attachments> attached_by(co
   return made;
 }
 
+std::vector<std::byte> note_of(const scenario& from, std::size_t rank) {
+  if ((rank + from.seed) % 3 == 2) return {};
+  return oracle::attachment_of(rank, 0, peerbus::moe::max_attachments, from.note_bytes, from.seed);
+}
+
+bool attaches(const scenario& from, std::size_t rank) {
+  return from.output_attachment != 0 && (rank + from.seed) % 4 != 1;
+}
+
+std::vector<std::byte> output_attachment_of(const scenario& from, std::size_t home,
+                                            std::size_t token, std::size_t slot) {
+  return oracle::attachment_of(home, token, peerbus::moe::max_attachments + 1 + slot,
+                               from.output_attachment, from.seed);
+}
+
+std::vector<std::size_t> ranks_of_copies(const scenario& from, const oracle::input& mine,
+                                         std::size_t token, bool by_rank) {
+  const auto owners = oracle::owners(from.shape);
+  std::vector<std::size_t> ranks;
+  for (std::size_t k = 0; k < from.shape.top_k; ++k) {
+    const auto expert = mine.experts[token * from.shape.top_k + k];
+    if (expert != -1)
+      ranks.push_back(owners[static_cast<std::size_t>(expert)]);
+    else if (!by_rank)
+      ranks.push_back(from.shape.ranks);
+  }
+  if (!by_rank) return ranks;
+  std::ranges::sort(ranks);
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
 }  // namespace test

@@ -37,7 +37,9 @@ struct scenario {
   std::vector<oracle::input> inputs;
   bool narrow_ids = false;
   std::array<std::size_t, peerbus::moe::max_attachments> attachments{};  ///< bytes per token
-  std::uint64_t seed = 0;                                                ///< of the attachments
+  std::uint64_t seed = 0;                                                ///< of what travels beside
+  std::size_t note_bytes = 0;
+  std::size_t output_attachment = 0;
 };
 
 /// What the layout and the place of outputs promise beyond rows in order.
@@ -296,6 +298,48 @@ void run_experts(const peerbus::moe::received_tokens<Codec>& got) {
   }
 }
 
+/// Whether a rank lets output attachments go home.
+bool attaches(const scenario& from, std::size_t rank);
+/// What goes home beside the output of a token's slot.
+std::vector<std::byte> output_attachment_of(const scenario& from, std::size_t home,
+                                            std::size_t token, std::size_t slot);
+
+template <class Codec>
+void attach_outputs(const peerbus::moe::row_block<Codec>& rows, const scenario& from) {
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    const auto [home, token, slot] = rows.origin(row);
+    const auto place = rows.output_attachment(row);
+    expect_equal(place.size(), from.output_attachment, "bytes of an output attachment");
+    std::ranges::copy(output_attachment_of(from, home.index(), token, slot), place.begin());
+  }
+}
+template <class Codec>
+void attach_outputs(const peerbus::moe::received<Codec>& got, const scenario& from) {
+  for (const auto& expert : got.experts()) attach_outputs<Codec>(expert, from);
+}
+
+/// The rank that each copy of a token goes to, in order; none for slots of -1.
+std::vector<std::size_t> ranks_of_copies(const scenario& from, const oracle::input& mine,
+                                         std::size_t token, bool by_rank);
+
+/// Checks what came home beside the outputs of `rank`'s tokens.
+template <class Exchange>
+void check_returned(Exchange& moe, peerbus::moe::ticket combined, const scenario& from,
+                    std::size_t rank, bool by_rank) {
+  for (std::size_t r = 0; r < from.shape.ranks; ++r)
+    expect_equal(moe.attached_by(combined, peerbus::rank_id{r}), attaches(from, r), "whether rank ",
+                 r, " attaches");
+  const oracle::input& mine = from.inputs[rank];
+  for (std::size_t t = 0; t < mine.count; ++t) {
+    const auto copies = ranks_of_copies(from, mine, t, by_rank);
+    for (std::size_t copy = 0; copy < copies.size(); ++copy)
+      if (copies[copy] < from.shape.ranks && attaches(from, copies[copy]))
+        expect_same_bytes(
+            moe.returned_attachment(combined, t, copy), output_attachment_of(from, rank, t, copy),
+            "attachment of token " + std::to_string(t) + ", copy " + std::to_string(copy));
+  }
+}
+
 std::uint64_t check_combined(std::span<const peerbus::bf16> out,
                              std::span<const peerbus::bf16> expected, std::size_t hidden,
                              std::uint64_t hashed);
@@ -303,6 +347,8 @@ std::uint64_t check_combined(std::span<const peerbus::bf16> out,
 /// The rank's attachments, as a caller would hold them: [tokens, bytes] each.
 std::array<std::vector<std::byte>, peerbus::moe::max_attachments> attached_by(const scenario& from,
                                                                               std::size_t rank);
+/// The rank's note; some ranks give none.
+std::vector<std::byte> note_of(const scenario& from, std::size_t rank);
 
 template <peerbus::transport Transport, peerbus::token_codec Codec, peerbus::moe::row_layout Layout>
 auto dispatch(peerbus::moe::exchange<Transport, Codec, Layout>& moe, const scenario& from,
@@ -311,6 +357,8 @@ auto dispatch(peerbus::moe::exchange<Transport, Codec, Layout>& moe, const scena
   const auto attached = attached_by(from, rank.index());
   peerbus::moe::dispatch_options with;
   std::copy(attached.begin(), attached.end(), with.attachments.begin());
+  const auto note = note_of(from, rank.index());
+  with.note = note;
   if (!from.narrow_ids) return moe.dispatch(mine.tokens, {mine.experts, mine.weights}, with);
   // Gone on return: the routing is read during dispatch only.
   const std::vector<std::int32_t> narrow(mine.experts.begin(), mine.experts.end());
@@ -346,12 +394,19 @@ std::uint64_t check_round(peerbus::moe::exchange<Transport, Codec, Layout>& moe,
   check_columns_of(got, from, moe.map());
   expect(moe.columns(got.ticket()).rows().data() == got.columns().rows().data(),
          "the ticket to give the same columns");
+  for (std::size_t r = 0; r < from.shape.ranks; ++r)
+    expect_same_bytes(moe.note(got.ticket(), peerbus::rank_id{r}), note_of(from, r),
+                      "note of rank " + std::to_string(r));
   const std::uint64_t hashed = check_received(got, from, rank, promised);
   run_experts(got);
   overwrite(got.columns());
+  const bool attached = attaches(from, rank.index());
+  if (attached) attach_outputs(got, from);
   const oracle::input& mine = from.inputs[rank.index()];
   std::vector<peerbus::bf16> out(mine.tokens.size(), peerbus::bf16::from_bits(0xdead));
-  moe.combine(got, out);
+  moe.combine(got, out, {.attached = attached});
+  check_returned(moe, got.ticket(), from, rank.index(),
+                 std::same_as<Layout, peerbus::moe::rank_major>);
   return check_combined(out, expected_of<Codec, Layout>(from.shape, mine), from.shape.hidden,
                         hashed);
 }

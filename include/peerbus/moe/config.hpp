@@ -38,6 +38,12 @@ struct exchange_config {
   /// Bytes per token of further tensors that travel with the tokens as they are (scales of tokens
   /// that are quantised already, positions), each a multiple of 4. 0: none.
   std::array<std::size_t, max_attachments> attachments{};
+  /// Bytes that may travel home beside each output as they are (gradients of weights, statistics of
+  /// an expert), a multiple of 4: `row_block::output_attachment`. 0: none.
+  std::size_t output_attachment = 0;
+  /// Bytes that a rank may send to all others with its counts, the same to each: what a dispatch
+  /// says of the whole batch (`dispatch_options::note`). 0: none.
+  std::size_t note_bytes = 0;
   /// Logical expert of each physical one: [experts], each expert once, physical experts being
   /// numbered through the ranks as `expert_placement` deals them out. Empty: expert e is physical
   /// expert e. The caller's memory, read by the constructor of the exchange only (`expert_map`).

@@ -8,12 +8,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/call_options.hpp>
@@ -142,6 +144,18 @@ class exchange {
     return batch_columns<Codec>{local_set(batches_.of("columns", this, begun))};
   }
 
+  /// Returns the note that `source` gave to its dispatch of the batch `begun`, which is received:
+  /// [note_bytes / sizeof(T)], aligned to 8 bytes, or empty if that rank gave none. It is valid
+  /// until this rank's `in_flight`th next `dispatch_send`, refused ones counted too.
+  /// Throws: `error` invalid_argument unless `begun` is received and of the latest `in_flight`.
+  template <class T = std::byte>
+    requires std::is_trivially_copyable_v<T>
+  [[nodiscard]] std::span<const T> note(moe::ticket begun, rank_id source) {
+    const batch& one = batches_.of("note", this, begun, detail::stage::received);
+    const std::span<const std::byte> bytes = post_.note(step_of(one, counts), source);
+    return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+
   /// Gives the outputs, which are filled, to the home ranks, and returns at once: the first half of
   /// `combine`. The outputs must not change any more. With several lanes: those of all of them.
   void combine_send(const received_type& rows, const publish_options& with = {});
@@ -149,6 +163,28 @@ class exchange {
   /// Sums: the second half of `combine`, which see. A bad `out` throws here alone, before anything
   /// is written, and the call can be made again.
   void combine_recv(const received_type& rows, std::span<bf16> out, const sum_options& with = {});
+
+  /// Returns whether `rank` let output attachments go home (`attached`) in the combine of the batch
+  /// `begun`.
+  /// Throws: `error` invalid_argument unless this rank has combined the batch and it is of the
+  /// latest `in_flight`.
+  [[nodiscard]] bool attached_by(moe::ticket begun, rank_id rank) {
+    const batch& one = batches_.of("attached_by", this, begun, detail::stage::returned);
+    return post_.brought(step_of(one, outputs), rank) != 0;
+  }
+  /// Returns what came home beside the output of copy `copy` of this rank's token `t`, numbered
+  /// as in `combine`: [output_attachment / sizeof(T)]. The copy was sent, and its rank is one of
+  /// `attached_by`; otherwise the bytes are of an earlier batch. Valid until this rank's
+  /// `in_flight`th next `dispatch_send`.
+  /// Throws: as `attached_by`.
+  template <class T = std::byte>
+    requires std::is_trivially_copyable_v<T>
+  [[nodiscard]] std::span<const T> returned_attachment(moe::ticket begun, std::size_t t,
+                                                       std::size_t copy) {
+    const batch& one = batches_.of("returned_attachment", this, begun, detail::stage::returned);
+    return {reinterpret_cast<const T*>(local_set(one).returned_attachment(t, copy)),
+            map_.output_attachment_bytes / sizeof(T)};
+  }
 
  private:
   using post_office = detail::post_office<Transport>;
@@ -196,9 +232,9 @@ class exchange {
 
   /// Tells the home ranks that the outputs are there, after they have been put there if need be, or
   /// that this rank refuses to take any: if `check` finds something wrong.
-  template <class Check>
-  void begin_combine(std::string_view doing, const received_type& rows, lane as, deadline until,
-                     Check&& check);
+  template <class Options, class Check>
+  void begin_combine(std::string_view doing, const received_type& rows, const Options& with,
+                     deadline until, Check&& check);
 
   void announce_outputs(batch& one);
 

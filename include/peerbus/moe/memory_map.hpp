@@ -56,16 +56,21 @@ struct memory_map {
   /// Space before the counts in a count message, for the sender's refusal.
   static constexpr std::size_t header_bytes = cache_line_bytes;
 
+  /// Notes begin at multiples of this many bytes.
+  static constexpr std::size_t note_alignment = 8;
+
   std::size_t in_flight;
   std::size_t row_capacity;   ///< rows that can arrive in one dispatch
   bool outputs_home;          ///< whether outputs lie at their token's home rank
   std::size_t output_rows;    ///< rows of outputs that this rank keeps room for
   std::size_t copies;         ///< the most rows that one token becomes
   std::size_t count_bytes;    ///< of one count
-  std::size_t message_bytes;  ///< one count message: header, then a count per block
+  std::size_t note_at;        ///< start of the note in a count message
+  std::size_t message_bytes;  ///< one count message: header, a count per block, the rank's note
   row_format format;
   std::size_t hidden;
   std::array<std::size_t, max_attachments> attachment_bytes;
+  std::size_t output_attachment_bytes;
   std::size_t slot_bytes;  ///< of a row's local expert ids, and of their weights; rank-major only
 
   std::size_t counts;    ///< [2 x in_flight][ranks] count messages
@@ -79,7 +84,12 @@ struct memory_map {
   std::size_t weights;  ///< [row_capacity][top_k] float, rank-major only
   std::array<std::size_t, max_attachments> attachments;  ///< [row_capacity][attachment bytes]
   std::size_t outputs;                                   ///< [output_rows][hidden] bf16
-  staging_map staged;                                    ///< empty unless the road stages
+  /// What came home beside outputs: [max_tokens][copies][output attachment bytes].
+  std::size_t returned_attachments;
+  /// What goes home beside outputs from here, where homes cannot be stored to:
+  /// [row_capacity][output attachment bytes] on roads that stage, else empty.
+  std::size_t output_attachments;
+  staging_map staged;  ///< empty unless the road stages
   std::size_t set_bytes;
   std::size_t total;
 
@@ -92,11 +102,12 @@ struct memory_map {
                                  : geometry.row_capacity},
         copies{geometry.copies_per_token},
         count_bytes{count_bytes_for(config.max_tokens)},
-        message_bytes{
-            align_up(header_bytes + geometry.blocks.experts() * count_bytes, cache_line_bytes)},
+        note_at{align_up(header_bytes + geometry.blocks.experts() * count_bytes, note_alignment)},
+        message_bytes{align_up(note_at + config.note_bytes, cache_line_bytes)},
         format{row},
         hidden{config.hidden},
         attachment_bytes{config.attachments},
+        output_attachment_bytes{config.output_attachment},
         slot_bytes{geometry.by_rank ? config.top_k * sizeof(std::int32_t) : 0},
         attachments{} {
     std::size_t end = 0;
@@ -116,6 +127,8 @@ struct memory_map {
     for (std::size_t a = 0; a < max_attachments; ++a)
       attachments[a] = place(row_capacity * attachment_bytes[a]);
     outputs = place(output_rows * output_bytes());
+    returned_attachments = place(config.max_tokens * copies * output_attachment_bytes);
+    output_attachments = place(way.stages ? row_capacity * output_attachment_bytes : 0);
     staged.begin = end;
     staging_map::for_each_area(staged, way.stages ? config.max_tokens : 0, copies, format.row_bytes,
                                extras(), output_bytes(),
@@ -182,7 +195,9 @@ struct memory_map {
       for (std::size_t a = 0; a < max_attachments; ++a)
         touch(base + attachments[a], most_rows * attachment_bytes[a]);
       touch(base + outputs, (outputs_home ? most_tokens * copies : most_rows) * output_bytes());
+      touch(base + returned_attachments, most_tokens * copies * output_attachment_bytes);
       if (staged.begin == sets + set_bytes) continue;
+      touch(base + output_attachments, most_rows * output_attachment_bytes);
       staging_map::for_each_area(
           staged, most_tokens, copies, format.row_bytes, extras(), output_bytes(),
           [&](std::size_t area, std::size_t bytes) { touch(base + area, bytes); });

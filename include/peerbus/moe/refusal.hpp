@@ -33,6 +33,8 @@ enum class refusal_reason : std::uint32_t {
   local_unweighted = 18,
   local_of_sent = 19,
   by_caller = 20,
+  note_size = 21,
+  null_note = 22,
 };
 
 /// Why a rank refuses an operation, in a form that it can send to its peers, so that all of them
@@ -54,14 +56,16 @@ constexpr refusal refuse(refusal_reason reason, std::size_t given, std::size_t e
       reason, 0, slot, 0, static_cast<std::int64_t>(given), static_cast<std::int64_t>(expected)};
 }
 
-/// What a rank sends of an operation beside its signal: whether it refuses, and of which epoch that
-/// is said, so that a record left from an earlier operation is not mistaken for this one's. (The
-/// signal cannot say it: its raiser may be in the next operation before a slow peer looks.)
+/// What a rank sends of an operation beside its signal: whether it refuses, what it brings, and of
+/// which epoch that is said, so that a record left from an earlier operation is not mistaken for
+/// this one's. (The signal cannot say it: its raiser may be in the next operation before a slow
+/// peer looks.)
 struct verdict {
   std::uint64_t epoch = 0;
   refusal why;
+  std::uint64_t brought = 0;  ///< bytes of the rank's note, or of one output attachment
 };
-static_assert(std::is_trivially_copyable_v<verdict> && sizeof(verdict) == 40);
+static_assert(std::is_trivially_copyable_v<verdict> && sizeof(verdict) == 48);
 
 /// What was given and what was expected, for people.
 std::string describe(const refusal& r);

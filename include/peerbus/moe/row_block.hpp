@@ -29,7 +29,7 @@ struct row_origin {
 /// Where the rows of a batch lie, and where their outputs go.
 struct row_memory {
   set_view set;                       ///< the batch's set at this rank
-  std::span<const set_view> homes{};  ///< the same of all ranks, if outputs lie at home
+  std::span<const set_view> ranks{};  ///< [ranks], empty views where loads and stores do not reach
 };
 
 /// Rows that lie together, ordered by source rank, then by token, and the places for what becomes
@@ -94,7 +94,7 @@ class row_block {
   /// What becomes of the rows: [count, hidden], to be filled before `combine`.
   /// Throws: `error` unsupported if outputs lie at home, where they are not side by side.
   [[nodiscard]] std::span<bf16> outputs() const {
-    if (!at_.homes.empty())
+    if (map().outputs_home)
       throw error{errc::unsupported,
                   "outputs(): with outputs_at::home each row's output lies at its home rank; "
                   "expected output(i) row by row"};
@@ -102,9 +102,22 @@ class row_block {
   }
   /// The place for what becomes of row `i`, below `count()`.
   [[nodiscard]] std::span<bf16> output(std::size_t i) const noexcept {
-    if (at_.homes.empty()) return {at_.set.output(first_row() + i), hidden()};
+    if (!map().outputs_home) return {at_.set.output(first_row() + i), hidden()};
     const wire_origin& from = *at_.set.origin(first_row() + i);
-    return {at_.homes[from.rank].home_slot(from.token, from.slot), hidden()};
+    return {at_.ranks[from.rank].home_slot(from.token, from.slot), hidden()};
+  }
+  /// The place for what travels home beside the output of row `i`: [configured bytes / sizeof(T)],
+  /// aligned as `attachment`. The caller's to write as outputs are; it goes home in a combine with
+  /// `attached`, where `exchange::returned_attachment` gives it.
+  template <class T = std::byte>
+    requires std::is_trivially_copyable_v<T>
+  [[nodiscard]] std::span<T> output_attachment(std::size_t i) const noexcept {
+    const std::size_t number = first_row() + i;
+    const wire_origin& from = *at_.set.origin(number);
+    const set_view& home = at_.ranks[from.rank];
+    std::byte* const place =
+        home ? home.returned_attachment(from.token, from.slot) : at_.set.output_attachment(number);
+    return {reinterpret_cast<T*>(place), map().output_attachment_bytes / sizeof(T)};
   }
 
   /// Number of rows that came from `source`; they lie together, in order of source ranks.

@@ -53,6 +53,16 @@ class set_view {
     return values(map_->staged.returned, token * map_->copies + copy);
   }
 
+  /// What came home beside the output of copy `copy` of this rank's token `token`.
+  [[nodiscard]] std::byte* returned_attachment(std::size_t token, std::size_t copy) const noexcept {
+    return at(map_->returned_attachments, token * map_->copies + copy,
+              map_->output_attachment_bytes);
+  }
+  /// What is to go home beside the output of row `i`, where its home cannot be stored to.
+  [[nodiscard]] std::byte* output_attachment(std::size_t i) const noexcept {
+    return at(map_->output_attachments, i, map_->output_attachment_bytes);
+  }
+
   /// Entry `i` of the batch's array at `offset`, whose entries have `bytes` each.
   [[nodiscard]] std::byte* at(std::size_t offset, std::size_t i, std::size_t bytes) const noexcept {
     return base_ + offset + i * bytes;

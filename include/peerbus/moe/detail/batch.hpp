@@ -84,6 +84,7 @@ class batch {
   std::uint64_t combines = 0;  ///< attempts, of all dispatches that used the set
   refusal refused;             ///< of the dispatch or combine under way, if it is refused
   rank_id refused_by{0};
+  bool attached = false;  ///< whether this rank's output attachments go home
 
   /// The set is used for dispatch `n` from now on.
   void begin(std::uint64_t n, const batch_input<token_of<Codec>>& given) noexcept {
@@ -101,7 +102,7 @@ class batch {
 
   /// The batch as its road sees it; `set` is the number of its set.
   [[nodiscard]] road_batch<token_of<Codec>, Order> on_road(std::size_t set) noexcept {
-    return {input, leaving, arriving, order, set};
+    return {input, leaving, arriving, order, set, attached};
   }
 
   /// Returns the views of what arrived; zeroes gaps if the layout wants that. `memory` is the same

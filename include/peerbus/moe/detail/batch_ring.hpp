@@ -65,8 +65,9 @@ class batch_ring {
     return one;
   }
 
-  /// The batch that ticket `begun` names.
-  [[nodiscard]] batch_type& of(std::string_view doing, const void* exchange, ticket begun) {
+  /// The batch that ticket `begun` names, which must have come at least as far as `least`.
+  [[nodiscard]] batch_type& of(std::string_view doing, const void* exchange, ticket begun,
+                               stage least = stage::counted) {
     const std::uint64_t number = begun.number;
     if (number != 0 && begun.exchange != exchange)
       misuse(doing, " was given a ticket of another exchange, expected one of its own");
@@ -74,6 +75,9 @@ class batch_ring {
     if (number == 0 || one.number != number)
       misuse(doing, " was given ticket ", number,
              ", expected one that dispatch_send gave, of the latest ", sets_.size());
+    if (one.at < least)
+      misuse(doing, " was given ticket ", number, ", which is ", describe(one.at),
+             ", expected one that is ", describe(least));
     return one;
   }
   /// The batch that waits for `dispatch_recv` of this ticket.

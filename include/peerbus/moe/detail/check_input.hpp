@@ -58,4 +58,13 @@ inline refusal check_attachments(const exchange_config& config, std::size_t toke
   return {};
 }
 
+/// Whether a note is as configured.
+inline refusal check_note(const exchange_config& config, std::span<const std::byte> note) noexcept {
+  if (!note.empty() && note.size() != config.note_bytes)
+    return refuse(refusal_reason::note_size, note.size(), config.note_bytes);
+  if (note.data() == nullptr && !note.empty())
+    return refuse(refusal_reason::null_note, note.size(), 0);
+  return {};
+}
+
 }  // namespace peerbus::moe::detail

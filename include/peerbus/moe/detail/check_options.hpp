@@ -7,6 +7,7 @@
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/refusal.hpp>
 
 namespace peerbus::moe::detail {
@@ -22,6 +23,13 @@ inline void require_all_ranks(std::span<const std::int64_t> waited, std::size_t 
     throw error{errc::invalid_argument,
                 peerbus::detail::concat("waited has ", waited.size(),
                                         " entries, expected none or one per rank, ", ranks)};
+}
+
+/// Throws: `error` invalid_argument if output attachments are to go home that were not configured.
+inline void require_output_attachment(bool attached, const exchange_config& config) {
+  if (attached && config.output_attachment == 0)
+    throw error{errc::invalid_argument,
+                "attached is true, expected false, as output_attachment is 0 in the configuration"};
 }
 
 }  // namespace peerbus::moe::detail

@@ -54,23 +54,30 @@ class post_office {
   post_office(communicator<Transport>& comm, window<Transport>& memory, const memory_map& map)
       : comm_{&comm}, memory_{&memory}, map_{map}, came_(comm.size()) {}
 
-  /// Tells all peers how many rows each block gets from here, or why this rank refuses.
-  void post_counts(const step& now, std::span<const std::uint32_t> counts, const refusal& mine) {
+  /// Tells all peers how many rows each block gets from here, with this rank's note, or why this
+  /// rank refuses.
+  void post_counts(const step& now, std::span<const std::uint32_t> counts,
+                   std::span<const std::byte> note, const refusal& mine) {
     const std::size_t at = message_at(now, comm_->rank());
-    std::size_t bytes = write_verdict(now, mine, at);
+    std::size_t bytes = write_verdict({now.epoch, mine, note.size()}, at);
     if (!mine) {
       write_counts(counts, at);
       bytes = memory_map::header_bytes + counts.size() * map_.count_bytes;
+      if (!note.empty()) {
+        std::memcpy(local(at + map_.note_at), note.data(), note.size());
+        bytes = map_.note_at + note.size();
+      }
     }
     for (const rank_id peer : comm_->peers())
       require(now, memory_->put(peer, at, memory_->local().subspan(at, bytes)));
     announce(now);
   }
 
-  /// Leaves word at all peers that this rank refuses a combine. Seen with the next `announce`.
-  void post_refusal(const step& now, const refusal& mine) {
+  /// Leaves word at all peers that this rank refuses a combine, or of how many bytes its output
+  /// attachments are. Seen with the next `announce`.
+  void post_verdict(const step& now, const refusal& mine, std::size_t attachment_bytes) {
     const std::size_t at = refusal_at(now, comm_->rank());
-    const std::size_t bytes = write_verdict(now, mine, at);
+    const std::size_t bytes = write_verdict({now.epoch, mine, attachment_bytes}, at);
     for (const rank_id peer : comm_->peers())
       require(now, memory_->put(peer, at, memory_->local().subspan(at, bytes)));
   }
@@ -102,6 +109,16 @@ class post_office {
             map_.count_bytes};
   }
 
+  /// The note that `source` sent with its counts; empty if it sent none. Its counts have come.
+  [[nodiscard]] std::span<const std::byte> note(const step& now, rank_id source) const noexcept {
+    return {local(message_at(now, source) + map_.note_at), brought(now, source)};
+  }
+  /// What `source` said that it brings in this step, in bytes; 0 if it said nothing.
+  [[nodiscard]] std::size_t brought(const step& now, rank_id source) const noexcept {
+    const verdict said = verdict_of(now, source);
+    return said.epoch == now.epoch ? said.brought : 0;
+  }
+
   struct refused_by {
     rank_id rank;
     refusal why;
@@ -110,10 +127,7 @@ class post_office {
   [[nodiscard]] std::optional<refused_by> refused(const step& now) const noexcept {
     for (const rank_id peer : comm_->ranks()) {
       if (peer == comm_->rank()) continue;
-      verdict said;
-      const std::size_t at =
-          now.which == phase::counts ? message_at(now, peer) : refusal_at(now, peer);
-      std::memcpy(&said, local(at), sizeof said);
+      const verdict said = verdict_of(now, peer);
       if (said.epoch == now.epoch && said.why) return refused_by{peer, said.why};
     }
     return std::nullopt;
@@ -148,11 +162,17 @@ class post_office {
     return static_cast<signal_id>(group * comm_->size() + source.index());
   }
 
-  std::size_t write_verdict(const step& now, const refusal& mine, std::size_t at) {
-    static_assert(sizeof(verdict) <= memory_map::header_bytes);
-    const verdict said{now.epoch, mine};
-    std::memcpy(local(at), &said, sizeof said);
-    return sizeof said;
+  std::size_t write_verdict(const verdict& mine, std::size_t at) const noexcept {
+    static_assert(sizeof mine <= memory_map::header_bytes);
+    std::memcpy(local(at), &mine, sizeof mine);
+    return sizeof mine;
+  }
+  [[nodiscard]] verdict verdict_of(const step& now, rank_id source) const noexcept {
+    const bool with_counts = now.which == phase::counts;
+    verdict said;
+    std::memcpy(&said, local(with_counts ? message_at(now, source) : refusal_at(now, source)),
+                sizeof said);
+    return said;
   }
 
   void write_counts(std::span<const std::uint32_t> counts, std::size_t at) const noexcept {

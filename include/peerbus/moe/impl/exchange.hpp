@@ -60,7 +60,7 @@ void exchange<Transport, Codec, Layout>::combine(const received_type& rows, std:
                                                  const combine_options& with) {
   const deadline until = deadline_of(with);
   detail::require_all_ranks(with.waited, comm_.size());
-  begin_combine("combine", rows, with.as, until, [&](const batch& one) {
+  begin_combine("combine", rows, with, until, [&](const batch& one) {
     if (const refusal found = detail::objection_of_caller(with.refuse)) return found;
     return detail::check_sum(one.leaving, config_.hidden, {out, with.terms});
   });
@@ -97,7 +97,7 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::combine_send(const received_type& rows,
                                                       const publish_options& with) {
   const deadline until = deadline_of(with);
-  begin_combine("combine_send", rows, with.as, until,
+  begin_combine("combine_send", rows, with, until,
                 [&](const batch&) { return detail::objection_of_caller(with.refuse); });
   advance(nullptr, with.as, until);
 }
@@ -146,8 +146,9 @@ void exchange<Transport, Codec, Layout>::begin_dispatch(const batch_input<token>
   if (!mine) mine = one.leaving.count(input.tokens, route);
   if (!mine)
     mine = detail::check_attachments(config_, input.tokens.size() / config_.hidden, input.attached);
+  if (!mine) mine = detail::check_note(config_, with.note);
   const step now{"dispatch", number, batches_.set_of(one), counts, number};
-  post_.post_counts(now, one.leaving.counts(), mine);
+  post_.post_counts(now, one.leaving.counts(), with.note, mine);
   if (mine) {
     // Not before all ranks are here, or this one could run ahead and overwrite its refusal.
     post_.await_all(now, until, "; its own input was bad: " + describe(mine), with.waited);
@@ -207,18 +208,22 @@ void exchange<Transport, Codec, Layout>::end_dispatch(batch& one, deadline until
   }
   post_.await_all(step_of(one, rows_in), until, {}, waited);
   one.at = detail::stage::received;
-  arrived_.emplace(one.views(this, codec_, {local_set(one), road_.homes(batches_.set_of(one))}));
+  arrived_.emplace(one.views(this, codec_, {local_set(one), road_.sets(batches_.set_of(one))}));
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-template <class Check>
+template <class Options, class Check>
 void exchange<Transport, Codec, Layout>::begin_combine(std::string_view doing,
-                                                       const received_type& rows, lane as,
-                                                       deadline until, Check&& check) {
+                                                       const received_type& rows,
+                                                       const Options& with, deadline until,
+                                                       Check&& check) {
+  const lane as = with.as;
   serial(as, until, [&] {
     comm_.require_healthy(doing);
+    detail::require_output_attachment(with.attached, config_);
     batch& one = batches_.behind(doing, this, rows, detail::stage::received);
     one.refused = check(one);
+    one.attached = with.attached;
   });
   batch& one = batches_.at(rows.ticket().number);
   if (!one.refused) note(road_.publish(one.on_road(batches_.set_of(one)), as, meeting(as, until)));
@@ -230,7 +235,8 @@ void exchange<Transport, Codec, Layout>::announce_outputs(batch& one) {
   ++one.combines;
   const step now = step_of(one, outputs);
   post_.require(now, failure_.load(std::memory_order_relaxed));
-  if (one.refused) post_.post_refusal(now, one.refused);
+  const std::size_t bytes = one.attached ? map_.output_attachment_bytes : 0;
+  if (one.refused || one.attached) post_.post_verdict(now, one.refused, bytes);
   post_.announce(now);
   one.at = detail::stage::returning;
   one.refused_by = comm_.rank();

@@ -80,6 +80,11 @@ PEERBUS_CONTROL_PATH std::optional<error> objection_to(const exchange_config& co
     if (config.attachments[a] % 4 != 0 || config.attachments[a] > most)
       return wrong("attachment ", a, " has ", config.attachments[a],
                    " bytes per token, expected a multiple of 4, at most ", most);
+  if (config.output_attachment % 4 != 0 || config.output_attachment > most)
+    return wrong("output_attachment is ", config.output_attachment,
+                 " bytes per output, expected a multiple of 4, at most ", most);
+  if (config.note_bytes > most)
+    return wrong("note_bytes is ", config.note_bytes, ", expected at most ", most);
   if (layout.shape == block_shape::compact)
     if (layout.alignment == 0 || layout.alignment > most)
       return wrong("alignment is ", layout.alignment, " rows, expected 1 to ", most);
@@ -116,7 +121,8 @@ PEERBUS_CONTROL_PATH std::optional<error> objection_to(const exchange_config& co
   // Roughly, and in floating point, as the exact sizes of memory_map might wrap around. What fits
   // in 62 bits but not in the machine is refused when the window is made.
   double bytes_per_row = static_cast<double>(row) + static_cast<double>(scales) +
-                         static_cast<double>(combine_bytes_per_row(config.hidden));
+                         static_cast<double>(combine_bytes_per_row(config.hidden)) +
+                         static_cast<double>(config.output_attachment);
   for (const std::size_t bytes : config.attachments) bytes_per_row += static_cast<double>(bytes);
   if (rows * bytes_per_row * static_cast<double>(config.in_flight) > 0x1p62)
     return error{errc::out_of_memory,

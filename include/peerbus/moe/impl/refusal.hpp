@@ -56,6 +56,10 @@ PEERBUS_CONTROL_PATH std::string describe(const refusal& r) {
     case refusal_reason::local_unweighted:
       return "combine_terms has local rows but no weights, expected both";
     case refusal_reason::by_caller: return "arguments that its caller refuses";
+    case refusal_reason::note_size:
+      return concat("a note of ", r.given, " bytes, expected none or note_bytes, ", r.expected);
+    case refusal_reason::null_note:
+      return concat("a note that is null but ", r.given, " bytes long");
     case refusal_reason::local_of_sent:
       return concat("combine_terms has a local row for ", where,
                     ", which went to an expert; expected null there");

@@ -35,6 +35,8 @@ PEERBUS_CONTROL_PATH void agree_on(rank_group& group, const exchange_config& con
       {"top_k", config.top_k},         {"max_tokens", config.max_tokens},
       {"in_flight", config.in_flight}, {"outputs", static_cast<std::uint64_t>(config.outputs)}};
   for (const std::size_t bytes : config.attachments) values.push_back({"attachment", bytes});
+  values.push_back({"output_attachment", config.output_attachment});
+  values.push_back({"note_bytes", config.note_bytes});
   values.push_back({"hash of physical_to_logical", hash_of_map(config)});
   // Of every layout, so that ranks which differ in theirs declare as many values.
   values.push_back({"alignment", alignment});

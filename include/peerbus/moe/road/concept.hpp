@@ -26,6 +26,7 @@ struct road_batch {
   const arrivals& arriving;  ///< found once the rows have left, thus not in `send`
   Order& order;              ///< what the road keeps of the batch
   std::size_t set;
+  bool attached;  ///< whether output attachments go home with the outputs
 };
 
 /// How the rows of an exchange travel: to their experts in dispatch, and their outputs home in
@@ -35,13 +36,17 @@ struct road_batch {
 ///  1. `Road::needs` says what the road needs of each rank's window.
 ///  2. `Road::batch_order` is what the road keeps of each batch in ordinary memory, all of it taken
 ///     by its constructor, which is given the configuration, the geometry and the number of ranks.
-///  3. `homes(set)` are the batch sets of all ranks, in whose `home_slot`s experts then leave their
-///     outputs; empty if they leave them in `output` of their own set.
+///  3. `sets(set)` are the batch's sets at all ranks, [ranks], with empty views where this rank's
+///     loads and stores do not reach; that of this rank is never empty. Experts leave outputs in
+///     the `home_slot`s there if the map says that outputs lie at home, else in `output` of their
+///     own set. Output attachments go to `returned_attachment` of sets that are not empty; for
+///     other ranks they are left in `output_attachment` of the own set.
 ///  4. `send(batch, as, meet)` writes this lane's share of the rows to their places: visible at a
 ///     rank after the next signal to it. All lanes call it.
 ///  5. `publish(batch, as, meet)` makes this lane's share of the outputs reachable for `sum` of
-///     their home ranks, once those have seen the next signal. All lanes call it; not called for a
-///     combine that this rank refuses.
+///     their home ranks, once those have seen the next signal, and, if the batch is `attached`,
+///     brings output attachments into `returned_attachment` there. All lanes call it; not called
+///     for a combine that this rank refuses.
 ///  6. `settle()` waits until what `publish` reads may be written again. For combines that turn out
 ///     refused; one lane alone calls it, also where this rank has published nothing.
 ///  7. `sum(batch, wanted, as)` adds up this lane's share of the tokens, as `sum_copies` says.
@@ -58,7 +63,7 @@ concept row_road =
              const road_batch<Token, typename Road::batch_order>& batch, std::size_t set, lane as,
              const combine_sum& wanted, void (&meet)(void (*step)())) {
       { Road::needs } -> std::same_as<const road_memory&>;
-      { idle.homes(set) } noexcept -> std::same_as<std::span<const set_view>>;
+      { idle.sets(set) } noexcept -> std::same_as<std::span<const set_view>>;
       { road.send(batch, as, meet) } -> std::same_as<errc>;
       { road.publish(batch, as, meet) } -> std::same_as<errc>;
       { road.settle() } noexcept -> std::same_as<errc>;

@@ -52,12 +52,9 @@ class direct_road {
         ranks_{ranks},
         sets_{map, ranks, std::forward<PartOf>(part_of)} {}
 
-  /// The batch sets of all ranks.
+  /// Empty for ranks that are served in another way.
   [[nodiscard]] std::span<const set_view> sets(std::size_t set) const noexcept {
     return sets_.of(set);
-  }
-  [[nodiscard]] std::span<const set_view> homes(std::size_t set) const noexcept {
-    return map_->outputs_home ? sets(set) : std::span<const set_view>{};
   }
 
   template <class Meet>
@@ -67,7 +64,7 @@ class direct_road {
     return errc::ok;
   }
 
-  /// Nothing: the home ranks read outputs where they are.
+  /// Nothing: the home ranks read outputs where they are, and attachments are there already.
   template <class Meet>
   [[nodiscard]] errc publish(const road_batch<token_of<Codec>, batch_order>& /*batch*/, lane /*as*/,
                              Meet&& /*meet*/) const noexcept {

@@ -22,6 +22,7 @@
 #include <peerbus/moe/road/copy_order.hpp>
 #include <peerbus/moe/road/home_order.hpp>
 #include <peerbus/moe/road/put_list.hpp>
+#include <peerbus/moe/road/rank_sets.hpp>
 #include <peerbus/moe/road/row_columns.hpp>
 #include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/set_view.hpp>
@@ -62,14 +63,22 @@ class staged_road {
   template <class Served>
   staged_road(communicator<Transport>& comm, window<Transport>& memory, const memory_map& map,
               Codec codec, Served&& served)
-      : comm_{&comm}, memory_{&memory}, map_{&map}, columns_{map}, codec_{codec} {
+      : comm_{&comm},
+        memory_{&memory},
+        map_{&map},
+        sets_{map, comm.size(),
+              [&](rank_id rank) { return rank == comm.rank() ? memory.local().data() : nullptr; }},
+        columns_{map},
+        codec_{codec} {
     for (const rank_id rank : comm.ranks()) served_.push_back(served(rank) ? 1 : 0);
     keeps_own_ = serves(comm.rank());
     served_[comm.rank().index()] = 0;
   }
 
-  /// None: there is no address to store an output at another rank.
-  [[nodiscard]] std::span<const set_view> homes(std::size_t) const noexcept { return {}; }
+  /// Empty for all ranks but this one: there are no addresses of other ranks' memory.
+  [[nodiscard]] std::span<const set_view> sets(std::size_t set) const noexcept {
+    return sets_.of(set);
+  }
 
   template <class Meet>
   [[nodiscard]] errc send(const batch_type& batch, lane as, Meet&& meet) {
@@ -90,10 +99,15 @@ class staged_road {
     return share_out(
         as, [&](rank_id home) noexcept { return batch.order.outputs.to(home); },
         [&](rank_id home, lane::range share) noexcept {
+          const auto rows =
+              batch.order.outputs.rows().subspan(share.begin, share.end - share.begin);
           put_list<Transport> puts = puts_to(home, batch.set);
-          for (std::size_t i = share.begin; i < share.end; ++i)
-            if (const errc code = return_row(puts, batch.set, batch.order.outputs.rows()[i]);
-                code != errc::ok)
+          for (const std::uint32_t row : rows)
+            if (const errc code = return_output(puts, batch.set, row); code != errc::ok)
+              return code;
+          // After all outputs, so that puts to neighbouring slots follow each other.
+          for (const std::uint32_t row : batch.attached ? rows : rows.first(0))
+            if (const errc code = return_attachment(puts, batch.set, row); code != errc::ok)
               return code;
           return puts.leave();
         });
@@ -119,8 +133,8 @@ class staged_road {
 
  private:
   [[nodiscard]] bool serves(rank_id rank) const noexcept { return served_[rank.index()] != 0; }
-  [[nodiscard]] set_view mine(std::size_t set) const noexcept {
-    return {*map_, memory_->local().data(), set};
+  [[nodiscard]] const set_view& mine(std::size_t set) const noexcept {
+    return sets_.of(set)[comm_->rank().index()];
   }
 
   /// Deals out items, of which `range_of(rank)` is each rank's part, to the lanes in the order in
@@ -275,20 +289,29 @@ class staged_road {
 
   // --- combine ---------------------------------------------------------------------------------
 
-  /// Puts the output of `row` into its slot at its home rank.
-  [[nodiscard]] errc return_row(put_list<Transport>& puts, std::size_t set,
-                                std::size_t row) const noexcept {
-    const set_view here = mine(set);
-    const wire_origin& from = *here.origin(row);
-    const std::size_t bytes = map_->output_bytes();
+  [[nodiscard]] errc return_output(put_list<Transport>& puts, std::size_t set,
+                                   std::size_t row) const noexcept {
+    const set_view& here = mine(set);
+    return return_to(puts, *here.origin(row), map_->staged.returned,
+                     reinterpret_cast<const std::byte*>(here.output(row)), map_->output_bytes());
+  }
+  [[nodiscard]] errc return_attachment(put_list<Transport>& puts, std::size_t set,
+                                       std::size_t row) const noexcept {
+    const set_view& here = mine(set);
+    return return_to(puts, *here.origin(row), map_->returned_attachments,
+                     here.output_attachment(row), map_->output_attachment_bytes);
+  }
+  /// Puts `bytes` of `source` into the slot of `from` in the array at `area`.
+  [[nodiscard]] errc return_to(put_list<Transport>& puts, const wire_origin& from, std::size_t area,
+                               const std::byte* source, std::size_t bytes) const noexcept {
     const std::size_t slot = from.token * map_->copies + from.slot;
-    return puts.add(map_->staged.returned + slot * bytes,
-                    reinterpret_cast<const std::byte*>(here.output(row)), bytes);
+    return puts.add(area + slot * bytes, source, bytes);
   }
 
   communicator<Transport>* comm_;
   window<Transport>* memory_;
   const memory_map* map_;
+  rank_sets sets_;
   row_columns columns_;
   [[no_unique_address]] Codec codec_;
   std::vector<std::uint8_t> served_;  ///< [ranks]: whether rows are put there; not to this one

@@ -19,7 +19,7 @@
 #include <peerbus/compat/deep_ep/detail/expanded_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/source_metadata.hpp>
-#include <peerbus/compat/deep_ep/detail/words_home.hpp>
+#include <peerbus/compat/deep_ep/detail/weights_home.hpp>
 #include <peerbus/compat/deep_ep/event.hpp>
 #include <peerbus/compat/deep_ep/expanded.hpp>
 #include <peerbus/core/bf16.hpp>
@@ -53,16 +53,11 @@ class expanded_exchange final : public expanded_channel {
               .max_tokens = max_tokens_,
               .in_flight = options.in_flight,
               .outputs = moe::outputs_at::home,
-              .attachments = {shape.scale_bytes, shape.weighted ? shape.top_k * sizeof(float) : 0}},
+              .attachments = {shape.scale_bytes, shape.weighted ? shape.top_k * sizeof(float) : 0},
+              .output_attachment = shape.weighted ? sizeof(float) : 0},
              {},
              {.alignment = shape.alignment, .zero_gaps = shape.zero_padding},
              until},
-        weights_home_{comm,
-                      options.in_flight,
-                      max_tokens_ * shape.top_k,
-                      shape.weighted ? moe_.map().row_capacity : 0,
-                      1,
-                      until},
         local_experts_{moe_.placement().count(comm.rank())},
         ones_(max_tokens_ * shape.top_k, 1.0F),
         slots_{make_together(comm, "the arrays of expanded calls", until, [&] {
@@ -107,9 +102,11 @@ class expanded_exchange final : public expanded_channel {
     one.until = args.until;
     one.bias = args.bias;
     one.weighted = static_cast<bool>(args.topk_weights);
-    send_outputs(one, args);
+    place_outputs(one, args);
     one.at = stage::returning;
-    moe_.combine_send(*one.rows, options_of<moe::publish_options>(one));
+    auto with = options_of<moe::publish_options>(one);
+    with.attached = one.weighted;
+    moe_.combine_send(*one.rows, with);
     elastic_combine_result made;
     made.combined_x = {one.combined.get(), dtype::bfloat16, {one.tokens, shape().hidden}};
     if (one.weighted)
@@ -211,20 +208,13 @@ class expanded_exchange final : public expanded_channel {
     return {one.weights.get(), dtype::float32, {all}};
   }
 
-  void send_outputs(batch& one, const elastic_combine_args& args) {
+  void place_outputs(batch& one, const elastic_combine_args& args) {
     const auto* const x = args.x.template as<bf16>();
     const std::span<const float> weights =
         one.weighted ? args.topk_weights.template values<float>() : std::span<const float>{};
-    const auto require = [this](errc code) {
-      if (code != errc::ok) comm_.fail(code, "combine: a put of topk_weights failed");
-    };
-    if (one.weighted) require(weights_home_.announce(slots_.set_of(one), one.number));
     for_each_row(one, [&](std::size_t row, const auto& rows, std::size_t i) {
       std::memcpy(rows.output(i).data(), x + row * args.x.stride(0), shape().hidden * sizeof(bf16));
-      if (!one.weighted) return;
-      const moe::row_origin from = rows.origin(i);
-      require(weights_home_.send(slots_.set_of(one), row, from.rank,
-                                 from.token * shape().top_k + from.slot, weights.subspan(row, 1)));
+      if (one.weighted) rows.template output_attachment<float>(i).front() = weights[row];
     });
   }
 
@@ -234,18 +224,20 @@ class expanded_exchange final : public expanded_channel {
       if (one.bias[b]) with.terms.bias[b] = one.bias[b].template values<bf16>();
     one.at = stage::idle;  // Whatever comes of it.
     moe_.combine_recv(*one.rows, {one.combined.get(), one.tokens * shape().hidden}, with);
-    weights_home_.require_from_all_or_none({"combine", "topk_weights"}, slots_.set_of(one),
-                                           one.number);
+    const moe::ticket combined = one.rows->ticket();
+    require_weights_from_all_or_none(moe_, combined, comm_.ranks());
     if (!one.weighted) return;
-    for (std::size_t slot = 0; slot < one.tokens * shape().top_k; ++slot)
-      one.combined_weights[slot] =
-          one.ids[slot] < 0 ? 0.0F : weights_home_.at(slots_.set_of(one), slot).front();
+    const std::size_t top_k = shape().top_k;
+    for (std::size_t slot = 0; slot < one.tokens * top_k; ++slot)
+      one.combined_weights[slot] = one.ids[slot] < 0 ? 0.0F
+                                                     : moe_.template returned_attachment<float>(
+                                                               combined, slot / top_k, slot % top_k)
+                                                           .front();
   }
 
   communicator<Transport>& comm_;
   std::size_t max_tokens_;
   moe::exchange<Transport, Codec, moe::compact> moe_;
-  words_home<Transport> weights_home_;
   std::size_t local_experts_;
   std::vector<float> ones_;
   batch_slots<batch> slots_;

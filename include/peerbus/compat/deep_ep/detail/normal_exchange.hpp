@@ -16,9 +16,8 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/batch_slots.hpp>
-#include <peerbus/compat/deep_ep/detail/expert_counts.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
-#include <peerbus/compat/deep_ep/detail/words_home.hpp>
+#include <peerbus/compat/deep_ep/detail/weights_home.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -51,12 +50,12 @@ class normal_exchange final : public normal_channel {
               .max_tokens = max_tokens,
               .in_flight = in_flight,
               .outputs = moe::outputs_at::home,
-              .attachments = {shape.scale_bytes}},
+              .attachments = {shape.scale_bytes},
+              .output_attachment = shape.top_k * sizeof(float),
+              .note_bytes = shape.listed_experts * sizeof(std::int32_t)},
              {},
              {},
              until},
-        weights_home_{comm,        in_flight, max_tokens * copies(), comm.size() * max_tokens,
-                      shape.top_k, until},
         slots_{make_together(comm, "the arrays of normal calls", until, [&] {
           const std::size_t listed =
               shape.listed_experts == 0 ? shape.experts : shape.listed_experts;
@@ -67,9 +66,7 @@ class normal_exchange final : public normal_channel {
             made.emplace_back(
                 normal_arrays{shape, comm.size(), max_tokens, placement.count(comm.rank())});
           return batch_slots<batch>{"", std::move(made)};
-        })} {
-    if (shape.listed_experts != 0) counts_.emplace(comm, in_flight, shape.listed_experts, until);
-  }
+        })} {}
 
   dispatch_result dispatch(const dispatch_args& args,
                            const std::shared_ptr<normal_routing>& routing, bool fresh) override {
@@ -77,8 +74,8 @@ class normal_exchange final : public normal_channel {
     slots_.begin(one, args.x.size(0), args.until);
     auto with = options_of<moe::dispatch_options>(one);
     if (shape().scale_bytes != 0) with.attachments[0] = side_by_side(args.x_scales, one);
-    if (counts_ && fresh)
-      require(counts_->post(one.number, args.num_tokens_per_expert.values<std::int32_t>()));
+    if (shape().listed_experts != 0 && fresh)
+      with.note = std::as_bytes(args.num_tokens_per_expert.values<std::int32_t>());
     const std::span tokens{static_cast<const token*>(args.x.data()), args.x.elements()};
     receive_rows(one, tokens, *routing, with);
     return result(one, args, routing, fresh);
@@ -104,10 +101,12 @@ class normal_exchange final : public normal_channel {
     for (std::size_t i = 0; i < rows; ++i)
       std::memcpy(one.rows->output(i).data(), x + i * args.x.stride(0),
                   shape().hidden * sizeof(bf16));
-    if (one.weighted) send_weights(one, args.topk_weights.values<float>());
+    if (one.weighted) place_weights(one, args.topk_weights.values<float>());
     one.at = stage::returning;
     routing.latest = {};
-    moe_.combine_send(*one.rows, options_of<moe::publish_options>(one));
+    auto with = options_of<moe::publish_options>(one);
+    with.attached = one.weighted;
+    moe_.combine_send(*one.rows, with);
     combine_result made;
     made.combined_x = {
         one.arrays.combined.get(), dtype::bfloat16, {routing.tokens, shape().hidden}};
@@ -139,11 +138,6 @@ class normal_exchange final : public normal_channel {
     std::array<const_tensor, 2> bias;
     bool weighted = false;
   };
-
-  [[nodiscard]] std::size_t copies() const noexcept { return moe_.map().copies; }
-  void require(errc code) {
-    if (code != errc::ok) comm_.fail(code, "deep_ep: a put beside an exchange failed");
-  }
 
   // --- dispatch ----------------------------------------------------------------------------------
 
@@ -209,9 +203,8 @@ class normal_exchange final : public normal_channel {
 
   [[nodiscard]] std::span<const std::int32_t> listed(batch& one, const dispatch_args& args) {
     std::vector<std::int32_t>& list = one.arrays.per_expert;
-    if (counts_) {
-      const auto sums = counts_->sums(one.number);
-      std::copy(sums.begin(), sums.end(), list.begin());
+    if (shape().listed_experts != 0) {
+      add_up_counts(one.rows->ticket(), list);
     } else {
       for (std::size_t e = 0; e < list.size(); ++e)
         list[e] = static_cast<std::int32_t>(one.rows->uses_of(e).size());
@@ -220,6 +213,22 @@ class normal_exchange final : public normal_channel {
       count = static_cast<std::int32_t>(
           align_up(static_cast<std::size_t>(count), args.expert_alignment));
     return list;
+  }
+
+  /// The tokens of all ranks for each of this rank's experts, where the exchange routes by ranks
+  /// and so does not count them.
+  void add_up_counts(const moe::ticket& dispatched, std::span<std::int32_t> sums) {
+    const std::size_t first =
+        moe::expert_placement{shape().listed_experts, comm_.size()}.first(comm_.rank());
+    std::ranges::fill(sums, 0);
+    for (const rank_id source : comm_.ranks()) {
+      const auto counts = moe_.template note<std::int32_t>(dispatched, source);
+      if (counts.empty())
+        argument{"dispatch", "num_tokens_per_expert"}.refuse(
+            errc::mismatch, "was given on ", comm_.rank(), " but not on ", source,
+            ", which went by a handle; expected the same call on all ranks");
+      for (std::size_t e = 0; e < sums.size(); ++e) sums[e] += counts[first + e];
+    }
   }
 
   [[nodiscard]] dispatch_handle handle_of(batch& one,
@@ -240,14 +249,11 @@ class normal_exchange final : public normal_channel {
 
   // --- combine -----------------------------------------------------------------------------------
 
-  void send_weights(const batch& one, std::span<const float> weights) {
-    const std::size_t top_k = shape().top_k;
-    require(weights_home_.announce(slots_.set_of(one), one.number));
+  /// Weights go home beside the outputs.
+  static void place_weights(const batch& one, std::span<const float> weights) {
     for (std::size_t i = 0; i < one.rows->count(); ++i) {
-      const moe::row_origin from = one.rows->origin(i);
-      require(weights_home_.send(slots_.set_of(one), i, from.rank,
-                                 from.token * copies() + from.slot,
-                                 weights.subspan(i * top_k, top_k)));
+      const auto place = one.rows->template output_attachment<float>(i);
+      std::ranges::copy(weights.subspan(i * place.size(), place.size()), place.begin());
     }
   }
 
@@ -258,16 +264,16 @@ class normal_exchange final : public normal_channel {
       if (one.bias[b]) with.terms.bias[b] = one.bias[b].template values<bf16>();
     one.at = stage::idle;  // Whatever comes of it.
     moe_.combine_recv(*one.rows, {one.arrays.combined.get(), tokens * shape().hidden}, with);
-    weights_home_.require_from_all_or_none({"combine", "topk_weights"}, slots_.set_of(one),
-                                           one.number);
+    const moe::ticket combined = one.rows->ticket();
+    require_weights_from_all_or_none(moe_, combined, comm_.ranks());
     if (!one.weighted) return;
     const std::size_t top_k = shape().top_k;
     for (std::size_t t = 0; t < tokens; ++t) {
       float* const sums = one.arrays.combined_weights.get() + t * top_k;
       std::fill_n(sums, top_k, 0.0F);
       for (std::size_t copy = 0; copy < one.arrays.copies[t]; ++copy) {
-        const auto words = weights_home_.at(slots_.set_of(one), t * copies() + copy);
-        for (std::size_t k = 0; k < top_k; ++k) sums[k] += words[k];
+        const auto weights = moe_.template returned_attachment<float>(combined, t, copy);
+        for (std::size_t k = 0; k < top_k; ++k) sums[k] += weights[k];
       }
     }
   }
@@ -275,9 +281,7 @@ class normal_exchange final : public normal_channel {
   communicator<Transport>& comm_;
   std::size_t max_tokens_;
   moe::exchange<Transport, Codec, moe::rank_major> moe_;
-  words_home<Transport> weights_home_;
   batch_slots<batch> slots_;
-  std::optional<expert_counts<Transport>> counts_;
 };
 
 }  // namespace peerbus::deep_ep::detail

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/received.hpp>
+
+#include "support/groups.hpp"
+#include "support/ranks.hpp"
+
+// What travels beside rows and outputs: how long it stays, and what misuse is told. The conformance
+// suite checks what arrives.
+
+namespace {
+
+using peerbus::bf16;
+using peerbus::errc;
+using peerbus::rank_id;
+using peerbus::moe::exchange_config;
+
+constexpr std::size_t in_flight = 3;
+constexpr std::size_t notes = 5;
+constexpr exchange_config config{.experts = 5,
+                                 .hidden = 8,
+                                 .top_k = 1,
+                                 .max_tokens = 1,
+                                 .in_flight = in_flight,
+                                 .output_attachment = 8,
+                                 .note_bytes = notes * sizeof(std::int32_t)};
+constexpr exchange_config bare{.experts = 5, .hidden = 8, .top_k = 1, .max_tokens = 1};
+
+/// What `rank` notes as number `i` in dispatch `number`.
+std::int32_t note_of(std::size_t rank, std::uint64_t number, std::size_t i) {
+  return static_cast<std::int32_t>(rank * 1000 + number * 10 + i);
+}
+
+/// A dispatch of one token to expert `expert`.
+struct one_token {
+  std::vector<bf16> token = std::vector<bf16>(8, bf16{1.0F});
+  std::vector<std::int32_t> expert{0};
+  std::vector<float> weight{1.0F};
+  std::vector<std::int32_t> note;
+
+  template <class Exchange>
+  peerbus::moe::ticket send(Exchange& moe, std::size_t rank, std::uint64_t number) {
+    note.clear();
+    for (std::size_t i = 0; i < notes; ++i) note.push_back(note_of(rank, number, i));
+    const auto begun =
+        moe.dispatch_send(token, {expert, weight}, {.note = std::as_bytes(std::span{note})});
+    note.assign(notes, -1);  // It is read before the call returns.
+    return begun;
+  }
+};
+
+/// Some ranks are a whole ring of batches ahead of those that still read.
+template <class Group>
+void check_notes_stay(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}};
+    one_token mine;
+    std::vector<peerbus::moe::ticket> begun;
+    const bool ahead = comm.rank().index() % 2 == 1;
+    const auto send_all = [&](std::uint64_t round) {
+      begun.clear();
+      for (std::size_t b = 0; b < in_flight; ++b)
+        begun.push_back(mine.send(moe, comm.rank().index(), round * in_flight + b));
+    };
+    send_all(0);
+    for (std::uint64_t round = 0; round < 4; ++round) {
+      for (const auto& one : begun) static_cast<void>(moe.dispatch_recv(one));
+      comm.barrier();
+      const auto received = begun;
+      if (ahead) send_all(round + 1);
+      comm.barrier();
+      for (std::size_t b = 0; b < in_flight && !ahead; ++b)
+        for (const rank_id source : comm.ranks()) {
+          const auto note = moe.template note<std::int32_t>(received[b], source);
+          test::expect_equal(note.size(), notes, "numbers of a note");
+          for (std::size_t i = 0; i < notes; ++i)
+            test::expect_equal(note[i], note_of(source.index(), round * in_flight + b, i), "round ",
+                               round, ", batch ", b, ", number ", i);
+        }
+      if (!ahead) send_all(round + 1);
+    }
+    for (const auto& one : begun) static_cast<void>(moe.dispatch_recv(one));
+  });
+  CHECK(worst_status == 0);
+}
+
+template <class Group>
+void check_misuse(std::size_t ranks) {
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}};
+    peerbus::moe::exchange other{comm, bare, peerbus::codec::bf16{}};
+    one_token mine;
+    const auto expect_misuse = [](std::string_view says, auto&& call) {
+      test::expect_error(errc::invalid_argument, {says}, call);
+    };
+    const auto begun = mine.send(moe, comm.rank().index(), 1);
+    expect_misuse(
+        "note was given ticket 1, which is not received yet, expected one that is received",
+        [&] { static_cast<void>(moe.note(begun, rank_id{0})); });
+    const auto rows = moe.dispatch_recv(begun);
+    expect_misuse(
+        "attached_by was given ticket 1, which is received, expected one that is combined",
+        [&] { static_cast<void>(moe.attached_by(begun, rank_id{0})); });
+    expect_misuse("columns was given a ticket of another exchange",
+                  [&] { static_cast<void>(other.columns(begun)); });
+    expect_misuse("columns was given ticket 2, expected one that dispatch_send gave",
+                  [&] { static_cast<void>(moe.columns({2, &moe})); });
+
+    std::vector<bf16> out(8);
+    const auto plain = other.dispatch(mine.token, {mine.expert, mine.weight});
+    test::expect(plain.experts().empty() || plain.rows() == 0 ||
+                     plain.experts()[0].output_attachment(0).empty(),
+                 "no place for what is not configured");
+    expect_misuse("attached is true, expected false, as output_attachment is 0",
+                  [&] { other.combine(plain, out, {.attached = true}); });
+    expect_misuse("attached is true, expected false, as output_attachment is 0",
+                  [&] { other.combine_send(plain, {.attached = true}); });
+    other.combine(plain, out);
+    moe.combine(rows, out);
+    test::expect(!moe.attached_by(begun, comm.rank()), "nothing attached");
+  });
+  CHECK(worst_status == 0);
+}
+
+}  // namespace
+
+TEST_CASE("notes stay while others are as many batches ahead as they may be") {
+  for (const std::size_t n : {1U, 2U, 3U, 7U}) {
+    check_notes_stay<test::direct_threads>(n);
+    check_notes_stay<test::staged_threads>(n);
+  }
+}
+
+TEST_CASE("what is not there yet, or not configured, is told") {
+  check_misuse<test::direct_threads>(2);
+  check_misuse<test::staged_threads>(2);
+}
