@@ -13,6 +13,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/per_batch.hpp>
 #include <peerbus/moe/received.hpp>
 
 #include "support/groups.hpp"
@@ -136,7 +137,44 @@ void check_misuse(std::size_t ranks) {
   CHECK(worst_status == 0);
 }
 
+/// Data of a caller's own, found by the numbers of dispatches.
+template <class Group>
+void check_per_batch(std::size_t ranks) {
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}};
+    peerbus::moe::per_batch<std::uint64_t> kept{std::vector<std::uint64_t>(in_flight)};
+    one_token mine;
+    std::uint64_t refused = 0;
+    for (std::uint64_t round = 0; round < 3 * in_flight; ++round) {
+      const std::uint64_t number = moe.next_dispatch();
+      test::expect_equal(number, round + 1, "number of the next dispatch");
+      if (round % 4 == 2) {
+        test::expect_error(errc::invalid_argument, {"refuses"}, [&] {
+          static_cast<void>(moe.dispatch(mine.token, {mine.expert, mine.weight}, {.refuse = true}));
+        });
+        ++refused;
+        continue;
+      }
+      kept.of(number) = number;
+      const auto begun = mine.send(moe, comm.rank().index(), number);
+      test::expect_equal(begun.number, number, "number of the ticket");
+      static_cast<void>(moe.dispatch_recv(begun));
+      test::expect_equal(kept.of(begun.number), number, "what was kept for it");
+      test::expect_equal(kept.index_of(number), kept.index_of(number + in_flight),
+                         "the entry that replaces it");
+    }
+    test::expect_equal(kept.size(), in_flight, "entries");
+    test::expect_equal(refused, 2U, "refused dispatches");
+  });
+  CHECK(worst_status == 0);
+}
+
 }  // namespace
+
+TEST_CASE("data of a caller's own is found by the number of a dispatch") {
+  check_per_batch<test::direct_threads>(2);
+  check_per_batch<test::staged_threads>(1);
+}
 
 TEST_CASE("notes stay while others are as many batches ahead as they may be") {
   for (const std::size_t n : {1U, 2U, 3U, 7U}) {

@@ -26,6 +26,7 @@
 #include <peerbus/make_together.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/per_batch.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/transport/concept.hpp>
 
@@ -86,7 +87,7 @@ class moe_distribute {
                       {.until = given.until, .waited = waits_for(given.performance_info)});
     add_waits(given.performance_info);
     // Not before, as a dispatch that does not happen leaves the one that had the place.
-    batch& one = own_.batches[rows.ticket().number % own_.batches.size()];
+    batch& one = own_.batches.of(rows.ticket().number);
     one.number = rows.ticket().number;
     one.combined = false;
     std::swap(one.slots, own_.next);
@@ -107,7 +108,7 @@ class moe_distribute {
   /// invalid_argument if `dispatched` is of another object, too old, or combined already.
   void combine(const combine_arguments<Codec>& given) {
     const moe::received<Codec>& rows = given.dispatched.rows;
-    batch& one = own_.batches[rows.ticket().number % own_.batches.size()];
+    batch& one = own_.batches.of(rows.ticket().number);
     // A result that is not to be combined is left alone, its rows too; the exchange says why.
     if (rows.ticket().exchange != &moe_ || one.number != rows.ticket().number || one.combined)
       return moe_.combine(rows, given.out, {.until = given.until});
@@ -134,8 +135,8 @@ class moe_distribute {
   };
   /// What this rank keeps besides the exchange.
   struct own_memory {
-    std::vector<batch> batches;  ///< dispatch n uses number n mod in_flight
-    detail::slot_table next;     ///< of the dispatch under way
+    moe::per_batch<batch> batches;
+    detail::slot_table next;  ///< of the dispatch under way
     std::vector<std::int32_t> numbers;
     std::vector<float> ones;
     std::vector<std::int64_t> waited;
@@ -165,17 +166,17 @@ class moe_distribute {
   own_memory made_memory(communicator<Transport>& comm, deadline until) {
     return make_together(comm, "what moe_distribute keeps of calls", until, [&] {
       const std::size_t slots = max_tokens_ * experts_.slots();
-      own_memory made{.batches = {},
-                      .next = {max_tokens_, of_.top_k},
-                      .numbers = std::vector<std::int32_t>(slots),
-                      .ones = std::vector<float>(slots, 1.0F),
-                      .waited = std::vector<std::int64_t>(comm.size()),
-                      .terms = {of_, experts_, max_tokens_}};
+      std::vector<batch> batches;
       for (std::size_t i = 0; i < of_.in_flight; ++i)
-        made.batches.push_back(
+        batches.push_back(
             {.slots = {max_tokens_, of_.top_k},
              .arrays = {experts_.local_experts(rank_), comm.size(), moe_.map().row_capacity}});
-      return made;
+      return own_memory{.batches = moe::per_batch<batch>{std::move(batches)},
+                        .next = {max_tokens_, of_.top_k},
+                        .numbers = std::vector<std::int32_t>(slots),
+                        .ones = std::vector<float>(slots, 1.0F),
+                        .waited = std::vector<std::int64_t>(comm.size()),
+                        .terms = {of_, experts_, max_tokens_}};
     });
   }
 

@@ -107,6 +107,10 @@ class exchange {
   /// The window that everything lies in, for tools that measure or inspect it.
   [[nodiscard]] window<Transport>& memory() noexcept { return memory_; }
 
+  /// The number that the ticket of the next dispatch will have, for callers who prepare data of
+  /// their own for it (`per_batch`). A refused dispatch has used its number.
+  [[nodiscard]] std::uint64_t next_dispatch() const noexcept { return batches_.latest() + 1; }
+
   /// Collective. Sends each token to the experts that `route` names. `tokens` is [count, hidden],
   /// `route` [count, top_k], with count at most max_tokens, different per rank if need be; both are
   /// free again on return. Returns when all rows for this rank's experts are there.

@@ -15,6 +15,7 @@
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/per_batch.hpp>
 #include <peerbus/moe/received.hpp>
 
 namespace peerbus::moe::detail {
@@ -30,23 +31,15 @@ class batch_ring {
  public:
   batch_ring(const exchange_config& config, const block_geometry& geometry, rank_id rank,
              std::size_t ranks)
-      : experts_{std::make_shared<const expert_map>(config, ranks)} {
-    sets_.reserve(config.in_flight);
-    for (std::size_t set = 0; set < config.in_flight; ++set)
-      sets_.emplace_back(config, geometry, experts_, rank, ranks);
-  }
+      : experts_{std::make_shared<const expert_map>(config, ranks)},
+        sets_{made_sets(config, geometry, experts_, rank, ranks)} {}
 
   [[nodiscard]] const expert_map& experts() const noexcept { return *experts_; }
   [[nodiscard]] std::size_t set_of(const batch_type& one) const noexcept {
-    return static_cast<std::size_t>(&one - sets_.data());
+    return static_cast<std::size_t>(&one - &*sets_.begin());
   }
   /// The set that dispatch `number` uses, whatever is in it now.
-  [[nodiscard]] batch_type& at(std::uint64_t number) noexcept {
-    return sets_[number % sets_.size()];
-  }
-  [[nodiscard]] const batch_type& at(std::uint64_t number) const noexcept {
-    return sets_[number % sets_.size()];
-  }
+  [[nodiscard]] batch_type& at(std::uint64_t number) noexcept { return sets_.of(number); }
   /// The number of the latest dispatch, 0 before the first.
   [[nodiscard]] std::uint64_t latest() const noexcept { return latest_; }
   /// The lowest number that a batch may still have.
@@ -106,13 +99,23 @@ class batch_ring {
   }
 
  private:
+  static std::vector<batch_type> made_sets(const exchange_config& config,
+                                           const block_geometry& geometry,
+                                           const std::shared_ptr<const expert_map>& experts,
+                                           rank_id rank, std::size_t ranks) {
+    std::vector<batch_type> made;
+    made.reserve(config.in_flight);
+    for (std::size_t set = 0; set < config.in_flight; ++set)
+      made.emplace_back(config, geometry, experts, rank, ranks);
+    return made;
+  }
   template <class... Parts>
   [[noreturn]] static void misuse(const Parts&... parts) {
     throw error{errc::invalid_argument, peerbus::detail::concat(parts...)};
   }
 
   std::shared_ptr<const expert_map> experts_;
-  std::vector<batch_type> sets_;
+  per_batch<batch_type> sets_;
   std::uint64_t latest_ = 0;
 };
 

@@ -22,6 +22,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/moe/batch_columns.hpp>
+#include <peerbus/moe/per_batch.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::deep_ep::detail {
@@ -47,7 +48,7 @@ class ascend_exchange final : public ascend_channel {
         active_{std::make_unique<bool[]>(ids_.size())},
         combined_{
             std::make_unique_for_overwrite<bf16[]>(in_flight * shape.max_tokens * shape.hidden)},
-        batches_(in_flight) {}
+        batches_{std::vector<batch>(in_flight)} {}
 
   ascend_dispatch_result dispatch(const ascend_dispatch_args& args) override {
     const std::size_t tokens = args.x.size(0);
@@ -58,7 +59,7 @@ class ascend_exchange final : public ascend_channel {
                                           .x_active_mask = {active_.get(), slots},
                                           .until = args.until});
     const std::uint64_t number = got.rows.ticket().number;
-    batch& one = batches_[number % batches_.size()];
+    batch& one = batches_.of(number);
     one.number = number;
     one.tokens = tokens;
     one.result.emplace(got);
@@ -68,7 +69,7 @@ class ascend_exchange final : public ascend_channel {
   ascend_combine_result combine(const ascend_combine_args& args) override {
     constexpr std::string_view call = "low_latency_combine";
     const std::uint64_t number = args.handle.batch.number();
-    batch& one = batches_[number % batches_.size()];
+    batch& one = batches_.of(number);
     const argument handle{call, "handle"};
     handle.require(one.number == number && one.result.has_value(), "is of dispatch ", number,
                    ", which is combined already or replaced; expected one that is neither");
@@ -83,7 +84,7 @@ class ascend_exchange final : public ascend_channel {
     require_form({call, "topk_weights"}, args.topk_weights,
                  {{dtype::float32}, {one.tokens, shape().top_k}});
     const std::size_t slots = read_ids(args.topk_idx, one.tokens);
-    bf16* const out = combined_.get() + number % batches_.size() * shape().max_tokens * hidden;
+    bf16* const out = combined_.get() + batches_.index_of(number) * shape().max_tokens * hidden;
     operators_.combine({.dispatched = *one.result,
                         .expand_x = args.x.values<bf16>().first(rows * hidden),
                         .expert_ids = std::span{ids_}.first(slots),
@@ -139,7 +140,7 @@ class ascend_exchange final : public ascend_channel {
   std::vector<std::int32_t> ids_;
   std::unique_ptr<bool[]> active_;
   std::unique_ptr<bf16[]> combined_;
-  std::vector<batch> batches_;
+  moe::per_batch<batch> batches_;
 };
 
 }  // namespace peerbus::deep_ep::detail

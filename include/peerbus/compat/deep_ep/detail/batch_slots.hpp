@@ -14,7 +14,7 @@
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/per_batch.hpp>
 
 namespace peerbus::deep_ep::detail {
 
@@ -40,8 +40,8 @@ Options options_of(const batch_state& one) {
   return with;
 }
 
-/// The batches of one exchange, used in turns as it uses its sets: dispatch n has number n mod
-/// in_flight. Operation 2n is dispatch n, operation 2n + 1 its combine.
+/// The batches of one exchange, by the numbers of its dispatches. Operation 2n is dispatch n,
+/// operation 2n + 1 its combine.
 template <std::derived_from<batch_state> Batch>
 class batch_slots {
  public:
@@ -49,41 +49,26 @@ class batch_slots {
   batch_slots(std::string_view mode, std::vector<Batch> batches) noexcept
       : mode_{mode}, batches_{std::move(batches)} {}
 
-  [[nodiscard]] Batch& at(std::uint64_t number) noexcept {
-    return batches_[number % batches_.size()];
-  }
-  [[nodiscard]] const Batch& at(std::uint64_t number) const noexcept {
-    return batches_[number % batches_.size()];
-  }
-  [[nodiscard]] std::size_t set_of(const Batch& one) const noexcept {
-    return one.number % batches_.size();
-  }
+  [[nodiscard]] Batch& at(std::uint64_t number) noexcept { return batches_.of(number); }
 
-  /// The batch that the next dispatch will use.
+  /// The batch that dispatch `number` will use, the next one.
   /// Throws: `error` invalid_argument if a hook or event still waits for what is in it.
-  [[nodiscard]] Batch& next() {
-    Batch& one = at(begun_ + 1);
+  [[nodiscard]] Batch& next(std::uint64_t number) {
+    Batch& one = at(number);
     if (one.at == stage::sent || one.at == stage::returning)
       throw error{
           errc::invalid_argument,
-          concat(mode_, "dispatch ", begun_ + 1, ": the hook or event of ", mode_,
+          concat(mode_, "dispatch ", number, ": the hook or event of ", mode_,
                  one.at == stage::sent ? "dispatch " : "combine ", one.number,
                  " was never called; expected it before its memory is used again (in_flight ",
                  batches_.size(), ")")};
     return one;
   }
-  /// From here on the exchange counts the dispatch that uses `next()`, whatever comes of it.
-  void begin(Batch& one, std::size_t tokens, const std::optional<deadline>& until) noexcept {
-    one.at = stage::idle;
-    one.number = ++begun_;
-    one.tokens = tokens;
-    one.until = until;
-    one.waited = {};
-  }
 
   /// Whether dispatch `number` is received, not combined and not replaced.
   [[nodiscard]] bool is_received(std::uint64_t number) const noexcept {
-    return number != 0 && at(number).number == number && at(number).at == stage::received;
+    return number != 0 && batches_.of(number).number == number &&
+           batches_.of(number).at == stage::received;
   }
   /// The batch of a handle. Throws: `error` invalid_argument unless `is_received`.
   [[nodiscard]] Batch& received(const argument& handle, std::uint64_t number) {
@@ -99,7 +84,7 @@ class batch_slots {
   }
 
   [[nodiscard]] bool is_pending(std::uint64_t operation) const noexcept {
-    const Batch& one = at(operation / 2);
+    const Batch& one = batches_.of(operation / 2);
     return one.number == operation / 2 &&
            one.at == (operation % 2 == 0 ? stage::sent : stage::returning);
   }
@@ -120,8 +105,7 @@ class batch_slots {
 
  private:
   std::string_view mode_;
-  std::vector<Batch> batches_;
-  std::uint64_t begun_ = 0;
+  moe::per_batch<Batch> batches_;
 };
 
 }  // namespace peerbus::deep_ep::detail

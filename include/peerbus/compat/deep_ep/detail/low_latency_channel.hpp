@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <peerbus/compat/deep_ep/argument.hpp>
-#include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
+#include <peerbus/compat/deep_ep/detail/keyed_channel.hpp>
 #include <peerbus/compat/deep_ep/low_latency.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/bf16.hpp>
@@ -36,22 +36,15 @@ struct low_latency_key {
 using rank_mask = std::span<const std::int32_t>;
 
 /// Low-latency calls of one shape, whatever carries them.
-class low_latency_channel : public pending_operations {
+class low_latency_channel : public keyed_channel<low_latency_key> {
  public:
-  explicit low_latency_channel(const low_latency_key& shape) : shape_{shape} {}
-
-  [[nodiscard]] const low_latency_key& shape() const noexcept { return shape_; }
+  using keyed_channel::keyed_channel;
 
   virtual low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args,
                                                rank_mask masked) = 0;
   virtual low_latency_combine_result combine(const low_latency_combine_args& args) = 0;
   /// Where the outputs of a dispatch may be written to be combined without a copy.
   [[nodiscard]] virtual tensor combine_buffer(const argument& handle, std::uint64_t number) = 0;
-  /// Whether a hook or event has not been called.
-  [[nodiscard]] virtual bool anything_pending() const noexcept = 0;
-
- private:
-  low_latency_key shape_;
 };
 
 /// What a low-latency batch has besides the exchange's memory; taken once, used again and again.
@@ -66,6 +59,7 @@ struct low_latency_arrays {
         scales{in_large_pages(local_experts * ranks * shape.max_tokens * scale_bytes)},
         combined{fresh<bf16>(shape.max_tokens * shape.hidden)} {}
 
+  tensor received;  ///< statistics that the rows of the dispatch under way are added to
   std::vector<std::int32_t> recv_count;
   std::vector<std::int64_t> layout_range;
   std::vector<std::int64_t> topk_idx;  ///< as given

@@ -14,7 +14,7 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
-#include <peerbus/compat/deep_ep/detail/batch_slots.hpp>
+#include <peerbus/compat/deep_ep/detail/channel.hpp>
 #include <peerbus/compat/deep_ep/detail/column_major.hpp>
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
@@ -22,7 +22,6 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/make_together.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
@@ -30,58 +29,68 @@
 
 namespace peerbus::deep_ep::detail {
 
+/// The low-latency mode as `channel` takes it: a row per (token, expert), room for all that may
+/// come.
+struct low_latency_mode {
+  using calls = low_latency_channel;
+  using layout = moe::padded;
+  using arrays = low_latency_arrays;
+  static constexpr std::string_view prefix = "low_latency_";
+  static constexpr std::string_view kept = "the arrays of low-latency calls";
+  static constexpr bool weights_return = false;
+};
+
 /// Low-latency calls over an exchange of the padded layout.
 template <transport Transport, token_codec Codec>
-class low_latency_exchange final : public low_latency_channel {
+class low_latency_exchange final : public channel<low_latency_mode, Transport, Codec> {
+  using base = channel<low_latency_mode, Transport, Codec>;
+  using base::comm_;
+  using base::moe_;
+  using typename base::batch;
+
  public:
+  using base::shape;
+
   /// Collective, as the exchange's constructor.
-  low_latency_exchange(communicator<Transport>& comm, const low_latency_key& shape,
+  low_latency_exchange(communicator<Transport>& comm, const low_latency_key& key,
                        std::size_t in_flight, bool zero_copy, deadline until)
-      : low_latency_channel{shape},
-        comm_{comm},
-        zero_copy_{zero_copy},
-        scale_words_{Codec::scale_bytes(shape.hidden) / sizeof(std::uint32_t)},
-        moe_{comm,
-             exchange_for({.num_max_dispatch_tokens_per_rank = shape.max_tokens,
-                           .hidden = shape.hidden,
+      : base{comm,
+             key,
+             exchange_for({.num_max_dispatch_tokens_per_rank = key.max_tokens,
+                           .hidden = key.hidden,
                            .num_ranks = comm.size(),
-                           .num_experts = shape.experts,
-                           .num_topk = shape.top_k,
+                           .num_experts = key.experts,
+                           .num_topk = key.top_k,
                            .in_flight = in_flight,
                            .zero_copy = zero_copy}),
              {},
-             {},
-             until},
+             until,
+             [&](const auto& moe) {
+               return low_latency_arrays{key, comm.size(), moe.placement().count(comm.rank()),
+                                         Codec::scale_bytes(key.hidden)};
+             }},
+        zero_copy_{zero_copy},
+        scale_words_{Codec::scale_bytes(key.hidden) / sizeof(std::uint32_t)},
         local_experts_{moe_.placement().count(comm.rank())},
-        no_weights_(shape.max_tokens * shape.top_k),
-        slots_{make_together(comm, "the arrays of low-latency calls", until, [&] {
-          std::vector<batch> made;
-          made.reserve(in_flight);
-          for (std::size_t i = 0; i < in_flight; ++i)
-            made.emplace_back(low_latency_arrays{shape, comm.size(), local_experts_,
-                                                 Codec::scale_bytes(shape.hidden)});
-          return batch_slots<batch>{"low_latency_", std::move(made)};
-        })} {}
+        no_weights_(key.max_tokens * key.top_k) {}
 
   low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args,
                                        rank_mask masked) override {
-    batch& one = slots_.next();
+    batch& one = this->next_batch();
     const std::size_t tokens = args.x.size(0);
     const auto routed = read_routing(args.topk_idx, tokens, masked, one.arrays);
     const auto weights = std::span{no_weights_}.first(std::min(routed.size(), no_weights_.size()));
-    slots_.begin(one, tokens, args.until);
-    one.received = args.cumulative_local_expert_recv_stats;
-    one.waited = args.dispatch_wait_recv_cost_stats;
-    one.ticket = moe_.dispatch_send(args.x.values<bf16>(), {routed, weights},
-                                    options_of<moe::dispatch_options>(one));
-    one.at = stage::sent;
-    if (!args.return_recv_hook && !args.async_finish) receive_rows(one);
-    return result(one, args);
+    one.arrays.received = args.cumulative_local_expert_recv_stats;
+    const auto with = this->begin(one, tokens, args.until, args.dispatch_wait_recv_cost_stats);
+    this->send_rows(one, args.x.values<bf16>(), {routed, weights}, with);
+    auto made = result(one);
+    this->deliver(made, 2 * one.number, delivery_of(args.return_recv_hook, args.async_finish));
+    return made;
   }
 
   low_latency_combine_result combine(const low_latency_combine_args& args) override {
     constexpr std::string_view call = "low_latency_combine";
-    batch& one = slots_.received({call, "handle"}, args.handle.batch.number());
+    batch& one = this->slots_.received({call, "handle"}, args.handle.batch.number());
     require_same_routing({call, "topk_idx"}, one, args.topk_idx);
     const std::size_t tokens = one.tokens;
     require_form({call, "topk_weights"}, args.topk_weights,
@@ -91,20 +100,15 @@ class low_latency_exchange final : public low_latency_channel {
                   ? args.out
                   : tensor{one.arrays.combined.get(), dtype::bfloat16, {tokens, shape().hidden}};
     one.until = args.until;
-    one.weights = args.topk_weights;
+    one.factors = args.topk_weights;
     one.waited = args.combine_wait_recv_cost_stats;
     place_outputs(one, args);
-    one.at = stage::returning;
-    moe_.combine_send(*one.rows, options_of<moe::publish_options>(one));
-    const pending_operation rest{this, 2 * one.number + 1};
-    if (args.return_recv_hook) return {one.out, {}, recv_hook{rest}};
-    if (args.async_finish) return {one.out, event_overlap{rest}, {}};
-    receive_outputs(one);
-    return {one.out, {}, {}};
+    return this->send_outputs(one, low_latency_combine_result{one.out, {}, {}},
+                              delivery_of(args.return_recv_hook, args.async_finish));
   }
 
   [[nodiscard]] tensor combine_buffer(const argument& handle, std::uint64_t number) override {
-    const batch& one = slots_.received(handle, number);
+    const batch& one = this->slots_.received(handle, number);
     handle.require(zero_copy_,
                    "is of a buffer whose outputs lie at their home ranks, expected one made with "
                    "buffer_options{.zero_copy = true}");
@@ -113,31 +117,11 @@ class low_latency_exchange final : public low_latency_channel {
             {local_experts_, rows_per_expert(), shape().hidden}};
   }
 
-  // --- hooks and events --------------------------------------------------------------------------
-
-  void receive(std::uint64_t operation) override {
-    batch& one = slots_.pending(operation);
-    operation % 2 == 0 ? receive_rows(one) : receive_outputs(one);
-  }
-  [[nodiscard]] bool is_pending(std::uint64_t operation) const noexcept override {
-    return slots_.is_pending(operation);
-  }
-  [[nodiscard]] bool anything_pending() const noexcept override {
-    return slots_.anything_pending();
-  }
-
  private:
-  struct batch : batch_state {
-    explicit batch(low_latency_arrays&& memory) : arrays{std::move(memory)} {}
-
-    low_latency_arrays arrays;
-    moe::ticket ticket;
-    std::optional<moe::received<Codec>> rows;
-    tensor received;  ///< statistics
-    const_tensor weights;
-    tensor out;
-  };
-
+  [[nodiscard]] static delivery delivery_of(bool return_recv_hook, bool async_finish) noexcept {
+    if (return_recv_hook) return delivery::hook;
+    return async_finish ? delivery::event : delivery::now;
+  }
   [[nodiscard]] std::size_t rows_per_expert() const noexcept {
     return comm_.size() * shape().max_tokens;
   }
@@ -163,9 +147,7 @@ class low_latency_exchange final : public low_latency_channel {
     return std::span{arrays.routed}.first(kept);
   }
 
-  void receive_rows(batch& one) {
-    one.at = stage::idle;  // Should it fail.
-    one.rows.emplace(moe_.dispatch_recv(one.ticket, options_of<moe::receive_options>(one)));
+  void publish_arrays(batch& one) override {
     low_latency_arrays& arrays = one.arrays;
     const std::size_t ranks = comm_.size();
     for (std::size_t e = 0; e < local_experts_; ++e) {
@@ -185,13 +167,12 @@ class low_latency_exchange final : public low_latency_channel {
       to_column_major(rows.template scales<std::byte>().data(), count, scale_words_,
                       arrays.scales.data() + e * scale_bytes * rows_per_expert(),
                       rows_per_expert());
-      if (one.received) one.received.template as<std::int32_t>()[e] += arrays.recv_count[e];
+      if (arrays.received) arrays.received.template as<std::int32_t>()[e] += arrays.recv_count[e];
     }
-    one.at = stage::received;
   }
 
-  [[nodiscard]] low_latency_dispatch_result result(batch& one,
-                                                   const low_latency_dispatch_args& args) {
+  /// The places of the results, before the rows have come.
+  [[nodiscard]] low_latency_dispatch_result result(batch& one) {
     const std::size_t rows = rows_per_expert();
     low_latency_arrays& arrays = one.arrays;
     low_latency_dispatch_result made;
@@ -211,9 +192,6 @@ class low_latency_exchange final : public low_latency_channel {
                    shape().hidden,
                    shape().experts,
                    {this, one.number}};
-    const pending_operation rest{this, 2 * one.number};
-    if (args.return_recv_hook) made.hook = recv_hook{rest};
-    if (args.async_finish) made.event = event_overlap{rest};
     return made;
   }
 
@@ -249,20 +227,10 @@ class low_latency_exchange final : public low_latency_channel {
     }
   }
 
-  void receive_outputs(batch& one) {
-    auto with = options_of<moe::sum_options>(one);
-    with.terms.weights = one.weights.template values<float>();
-    one.at = stage::idle;  // Whatever comes of it.
-    moe_.combine_recv(*one.rows, one.out.template values<bf16>(), with);
-  }
-
-  communicator<Transport>& comm_;
   bool zero_copy_;
   std::size_t scale_words_;
-  moe::exchange<Transport, Codec, moe::padded> moe_;
   std::size_t local_experts_;
   std::vector<float> no_weights_;
-  batch_slots<batch> slots_;
 };
 
 }  // namespace peerbus::deep_ep::detail

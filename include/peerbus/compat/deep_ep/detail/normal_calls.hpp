@@ -68,7 +68,7 @@ class normal_calls {
     check_combine(args, routing);
     // Every owner of a routing's dispatches is a channel of this buffer.
     auto* channel = static_cast<normal_channel*>(routing.latest.owner());
-    if (channel == nullptr || !channel->ready(routing.latest.number()) ||
+    if (channel == nullptr || !channel->is_received(routing.latest.number()) ||
         channel->shape().hidden != args.x.size(1)) {
       channel = &channel_for(
           {payload::nothing, args.x.size(1), routing.experts, routing.top_k, 0, 0}, args.until);

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include <peerbus/compat/deep_ep/detail/keyed_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
-#include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
 #include <peerbus/compat/deep_ep/normal.hpp>
 #include <peerbus/core/bf16.hpp>
 
@@ -29,24 +29,17 @@ struct normal_shape {
 };
 
 /// Normal calls of one shape, whatever carries them.
-class normal_channel : public pending_operations {
+class normal_channel : public keyed_channel<normal_shape> {
  public:
-  explicit normal_channel(const normal_shape& shape) : shape_{shape} {}
-
-  [[nodiscard]] const normal_shape& shape() const noexcept { return shape_; }
+  using keyed_channel::keyed_channel;
 
   /// `fresh`: with what only a dispatch without a handle returns.
   virtual dispatch_result dispatch(const dispatch_args& args,
                                    const std::shared_ptr<normal_routing>& routing, bool fresh) = 0;
   /// A dispatch without rows, so that `routing` can be combined again.
   virtual void prepare(normal_routing& routing, const std::optional<deadline>& until) = 0;
-  /// Of the routing's latest dispatch, which is `ready`.
+  /// Of the routing's latest dispatch, which `is_received`.
   virtual combine_result combine(const combine_args& args, normal_routing& routing) = 0;
-  /// Whether a dispatch is received, not combined and not replaced.
-  [[nodiscard]] virtual bool ready(std::uint64_t number) const noexcept = 0;
-
- private:
-  normal_shape shape_;
 };
 
 /// What a normal batch has besides the exchange's memory; taken once, used again and again.

@@ -15,14 +15,12 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
-#include <peerbus/compat/deep_ep/detail/batch_slots.hpp>
+#include <peerbus/compat/deep_ep/detail/channel.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
-#include <peerbus/compat/deep_ep/detail/weights_home.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/make_together.hpp>
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
@@ -31,132 +29,121 @@
 
 namespace peerbus::deep_ep::detail {
 
+/// The normal mode as `channel` takes it: a row per (token, rank).
+struct normal_mode {
+  using calls = normal_channel;
+  using layout = moe::rank_major;
+  using arrays = normal_arrays;
+  static constexpr std::string_view prefix = "";
+  static constexpr std::string_view kept = "the arrays of normal calls";
+  static constexpr bool weights_return = true;
+};
+
 /// Normal calls over an exchange of the rank-major layout.
 template <transport Transport, token_codec Codec>
-class normal_exchange final : public normal_channel {
-  using token = token_of<Codec>;
+class normal_exchange final : public channel<normal_mode, Transport, Codec> {
+  using base = channel<normal_mode, Transport, Codec>;
+  using base::comm_;
+  using base::moe_;
+  using typename base::batch;
+  using typename base::token;
 
  public:
+  using base::shape;
+
   /// Collective, as the exchange's constructor.
-  normal_exchange(communicator<Transport>& comm, const normal_shape& shape, std::size_t max_tokens,
+  normal_exchange(communicator<Transport>& comm, const normal_shape& key, std::size_t max_tokens,
                   std::size_t in_flight, deadline until)
-      : normal_channel{shape},
-        comm_{comm},
-        max_tokens_{max_tokens},
-        moe_{comm,
-             {.experts = shape.experts,
-              .hidden = shape.hidden,
-              .top_k = shape.top_k,
+      : base{comm,
+             key,
+             {.experts = key.experts,
+              .hidden = key.hidden,
+              .top_k = key.top_k,
               .max_tokens = max_tokens,
               .in_flight = in_flight,
               .outputs = moe::outputs_at::home,
-              .attachments = {shape.scale_bytes},
-              .output_attachment = shape.top_k * sizeof(float),
-              .note_bytes = shape.listed_experts * sizeof(std::int32_t)},
+              .attachments = {key.scale_bytes},
+              .output_attachment = key.top_k * sizeof(float),
+              .note_bytes = key.listed_experts * sizeof(std::int32_t)},
              {},
-             {},
-             until},
-        slots_{make_together(comm, "the arrays of normal calls", until, [&] {
-          const std::size_t listed =
-              shape.listed_experts == 0 ? shape.experts : shape.listed_experts;
-          const moe::expert_placement placement{listed, comm.size()};
-          std::vector<batch> made;
-          made.reserve(in_flight);
-          for (std::size_t i = 0; i < in_flight; ++i)
-            made.emplace_back(
-                normal_arrays{shape, comm.size(), max_tokens, placement.count(comm.rank())});
-          return batch_slots<batch>{"", std::move(made)};
-        })} {}
+             until,
+             [&](const auto&) {
+               return normal_arrays{key, comm.size(), max_tokens,
+                                    placement_of(key, comm.size()).count(comm.rank())};
+             }} {}
 
   dispatch_result dispatch(const dispatch_args& args,
                            const std::shared_ptr<normal_routing>& routing, bool fresh) override {
-    batch& one = slots_.next();
-    slots_.begin(one, args.x.size(0), args.until);
-    auto with = options_of<moe::dispatch_options>(one);
+    batch& one = this->next_batch();
+    auto with = this->begin(one, args.x.size(0), until_or_default(args.until));
     if (shape().scale_bytes != 0) with.attachments[0] = side_by_side(args.x_scales, one);
     if (shape().listed_experts != 0 && fresh)
       with.note = std::as_bytes(args.num_tokens_per_expert.values<std::int32_t>());
     const std::span tokens{static_cast<const token*>(args.x.data()), args.x.elements()};
-    receive_rows(one, tokens, *routing, with);
+    exchange_rows(one, tokens, *routing, with);
     return result(one, args, routing, fresh);
   }
 
   void prepare(normal_routing& routing, const std::optional<deadline>& until) override {
-    batch& one = slots_.next();
-    slots_.begin(one, routing.tokens, until);
+    batch& one = this->next_batch();
+    const auto with = this->begin(one, routing.tokens, until_or_default(until));
     // What is in there is not read: it only says how many tokens there are.
-    const std::span<const token> tokens{reinterpret_cast<const token*>(one.arrays.combined.get()),
-                                        std::min(routing.tokens, max_tokens_) * shape().hidden};
-    receive_rows(one, tokens, routing, options_of<moe::dispatch_options>(one));
+    const std::span<const token> tokens{
+        reinterpret_cast<const token*>(one.arrays.combined.get()),
+        std::min(routing.tokens, moe_.config().max_tokens) * shape().hidden};
+    exchange_rows(one, tokens, routing, with);
   }
 
   combine_result combine(const combine_args& args, normal_routing& routing) override {
-    batch& one = slots_.at(routing.latest.number());
-    const std::size_t rows = one.rows->count();
-    const std::size_t top_k = shape().top_k;
+    batch& one = this->slots_.at(routing.latest.number());
+    const auto* const x = args.x.as<bf16>();
+    for (std::size_t i = 0; i < one.rows->count(); ++i)
+      std::memcpy(one.rows->output(i).data(), x + i * args.x.stride(0),
+                  shape().hidden * sizeof(bf16));
     one.until = args.until;
     one.bias = args.bias;
     one.weighted = static_cast<bool>(args.topk_weights);
-    const auto* const x = args.x.as<bf16>();
-    for (std::size_t i = 0; i < rows; ++i)
-      std::memcpy(one.rows->output(i).data(), x + i * args.x.stride(0),
-                  shape().hidden * sizeof(bf16));
     if (one.weighted) place_weights(one, args.topk_weights.values<float>());
-    one.at = stage::returning;
+    one.out = {one.arrays.combined.get(), dtype::bfloat16, {routing.tokens, shape().hidden}};
     routing.latest = {};
-    auto with = options_of<moe::publish_options>(one);
-    with.attached = one.weighted;
-    moe_.combine_send(*one.rows, with);
     combine_result made;
-    made.combined_x = {
-        one.arrays.combined.get(), dtype::bfloat16, {routing.tokens, shape().hidden}};
+    made.combined_x = one.out;
     if (one.weighted)
       made.combined_topk_weights = {
-          one.arrays.combined_weights.get(), dtype::float32, {routing.tokens, top_k}};
-    if (args.async_finish)
-      made.event = event_overlap{{this, 2 * one.number + 1}};
-    else
-      receive_outputs(one);
-    return made;
-  }
-
-  [[nodiscard]] bool ready(std::uint64_t number) const noexcept override {
-    return slots_.is_received(number);
-  }
-
-  void receive(std::uint64_t operation) override { receive_outputs(slots_.pending(operation)); }
-  [[nodiscard]] bool is_pending(std::uint64_t operation) const noexcept override {
-    return slots_.is_pending(operation);
+          one.arrays.combined_weights.get(), dtype::float32, {routing.tokens, shape().top_k}};
+    return this->send_outputs(one, std::move(made),
+                              args.async_finish ? delivery::event : delivery::now);
   }
 
  private:
-  struct batch : batch_state {
-    explicit batch(normal_arrays&& memory) : arrays{std::move(memory)} {}
-
-    normal_arrays arrays;
-    std::optional<moe::received_tokens<Codec>> rows;
-    std::array<const_tensor, 2> bias;
-    bool weighted = false;
-  };
+  [[nodiscard]] static moe::expert_placement placement_of(const normal_shape& key,
+                                                          std::size_t ranks) noexcept {
+    return {key.listed_experts == 0 ? key.experts : key.listed_experts, ranks};
+  }
 
   // --- dispatch ----------------------------------------------------------------------------------
 
-  void receive_rows(batch& one, std::span<const token> tokens, normal_routing& routing,
-                    const moe::dispatch_options& with) {
-    one.rows.emplace(
-        moe_.dispatch(tokens, {std::span<const std::int64_t>{routing.ids}, routing.weights}, with));
+  /// One deadline for both halves of a dispatch.
+  [[nodiscard]] deadline until_or_default(const std::optional<deadline>& until) const noexcept {
+    return until.value_or(comm_.default_deadline());
+  }
+
+  void exchange_rows(batch& one, std::span<const token> tokens, normal_routing& routing,
+                     const moe::dispatch_options& with) {
+    this->send_rows(one, tokens, {std::span<const std::int64_t>{routing.ids}, routing.weights},
+                    with);
+    this->receive_rows(one);
     for (std::size_t t = 0; t < routing.tokens; ++t)
       one.arrays.copies[t] = static_cast<std::uint32_t>(routing.ranks_of(t, comm_.size()));
-    one.at = stage::received;
     routing.rows = one.rows->count();
     routing.latest = {this, one.number};
   }
-
   /// Scales as they travel: [tokens, bytes] without gaps.
   [[nodiscard]] std::span<const std::byte> side_by_side(const const_tensor& scales, batch& one) {
     const auto* const from = static_cast<const std::byte*>(scales.data());
     const std::size_t tokens = scales.size(0);
-    if (scales.contiguous() || tokens > max_tokens_) return {from, tokens * shape().scale_bytes};
+    if (scales.contiguous() || tokens > moe_.config().max_tokens)
+      return {from, tokens * shape().scale_bytes};
     constexpr std::size_t word = sizeof(float);
     const std::size_t words = shape().scale_bytes / word;
     const std::size_t stride = scales.dims() == 2 ? scales.stride(1) : 1;
@@ -204,7 +191,7 @@ class normal_exchange final : public normal_channel {
   [[nodiscard]] std::span<const std::int32_t> listed(batch& one, const dispatch_args& args) {
     std::vector<std::int32_t>& list = one.arrays.per_expert;
     if (shape().listed_experts != 0) {
-      add_up_counts(one.rows->ticket(), list);
+      add_up_counts(one.ticket, list);
     } else {
       for (std::size_t e = 0; e < list.size(); ++e)
         list[e] = static_cast<std::int32_t>(one.rows->uses_of(e).size());
@@ -218,8 +205,7 @@ class normal_exchange final : public normal_channel {
   /// The tokens of all ranks for each of this rank's experts, where the exchange routes by ranks
   /// and so does not count them.
   void add_up_counts(const moe::ticket& dispatched, std::span<std::int32_t> sums) {
-    const std::size_t first =
-        moe::expert_placement{shape().listed_experts, comm_.size()}.first(comm_.rank());
+    const std::size_t first = placement_of(shape(), comm_.size()).first(comm_.rank());
     std::ranges::fill(sums, 0);
     for (const rank_id source : comm_.ranks()) {
       const auto counts = moe_.template note<std::int32_t>(dispatched, source);
@@ -257,31 +243,17 @@ class normal_exchange final : public normal_channel {
     }
   }
 
-  void receive_outputs(batch& one) {
-    const std::size_t tokens = one.tokens;
-    auto with = options_of<moe::sum_options>(one);
-    for (std::size_t b = 0; b < one.bias.size(); ++b)
-      if (one.bias[b]) with.terms.bias[b] = one.bias[b].template values<bf16>();
-    one.at = stage::idle;  // Whatever comes of it.
-    moe_.combine_recv(*one.rows, {one.arrays.combined.get(), tokens * shape().hidden}, with);
-    const moe::ticket combined = one.rows->ticket();
-    require_weights_from_all_or_none(moe_, combined, comm_.ranks());
-    if (!one.weighted) return;
+  void publish_weights(batch& one) override {
     const std::size_t top_k = shape().top_k;
-    for (std::size_t t = 0; t < tokens; ++t) {
+    for (std::size_t t = 0; t < one.tokens; ++t) {
       float* const sums = one.arrays.combined_weights.get() + t * top_k;
       std::fill_n(sums, top_k, 0.0F);
       for (std::size_t copy = 0; copy < one.arrays.copies[t]; ++copy) {
-        const auto weights = moe_.template returned_attachment<float>(combined, t, copy);
+        const auto weights = moe_.template returned_attachment<float>(one.ticket, t, copy);
         for (std::size_t k = 0; k < top_k; ++k) sums[k] += weights[k];
       }
     }
   }
-
-  communicator<Transport>& comm_;
-  std::size_t max_tokens_;
-  moe::exchange<Transport, Codec, moe::rank_major> moe_;
-  batch_slots<batch> slots_;
 };
 
 }  // namespace peerbus::deep_ep::detail
