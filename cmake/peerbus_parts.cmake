@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: MIT
-# The parts of peerbus that are targets of their own: those that need a library, topology (hwloc) and
-# verbs (libibverbs of rdma-core), and compiled, which has what is no template compiled once. For
+# The parts of peerbus that are targets of their own: those that need a library, tcp (OpenSSL), topology
+# (hwloc) and verbs (libibverbs of rdma-core), and compiled, which has what is no template compiled once. For
 # peerbus's own build and for its installed package alike, which makes the targets anew where it is
 # used, so that installing needs no library and no compiler.
 
-set(peerbus_parts topology verbs)
+set(peerbus_parts tcp topology verbs)
 
 # peerbus_find_part(<part> <library> <problem>): sets <library> to the target of the library that the
-# part needs, peerbus::hwloc or peerbus::ibverbs, which it makes if the library is found, and
-# <problem> to the empty string or to what is missing. These libraries have no CMake package of their
-# own in most distributions; they are looked for where find_library looks (CMAKE_PREFIX_PATH), and
-# where pkg-config points to.
+# part needs, OpenSSL::SSL, peerbus::hwloc or peerbus::ibverbs, if the library is found, and <problem>
+# to the empty string or to what is missing. CMake knows OpenSSL. The other two libraries have no CMake
+# package of their own in most distributions; they are looked for where find_library looks
+# (CMAKE_PREFIX_PATH), and where pkg-config points to.
 function(peerbus_find_part part library_variable problem_variable)
-  if(part STREQUAL "topology")
+  if(part STREQUAL "tcp")
+    find_package(OpenSSL 1.1.1 QUIET GLOBAL)
+    set("${library_variable}" OpenSSL::SSL PARENT_SCOPE)
+    set("${problem_variable}" "" PARENT_SCOPE)
+    if(NOT TARGET OpenSSL::SSL)
+      set("${problem_variable}" "OpenSSL 1.1.1 or newer was not found (Debian: libssl-dev)" PARENT_SCOPE)
+    endif()
+    return()
+  elseif(part STREQUAL "topology")
     set(library hwloc)
     set(name hwloc)
     set(header hwloc.h)

@@ -51,6 +51,7 @@ peerbus_has_package() {
     libcli11-dev) peerbus_has_header CLI/CLI.hpp ;;
     nlohmann-json3-dev) peerbus_has_header nlohmann/json.hpp ;;
     libhwloc-dev) peerbus_has_header hwloc.h ;;
+    libssl-dev) peerbus_has_header openssl/ssl.h ;;
     *) dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q ' installed$' ;;
   esac
 }

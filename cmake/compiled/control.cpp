@@ -5,7 +5,6 @@
 #include <peerbus/bootstrap/impl/local.hpp>
 #include <peerbus/bootstrap/impl/membership.hpp>
 #include <peerbus/bootstrap/impl/star_bootstrap.hpp>
-#include <peerbus/bootstrap/impl/tcp.hpp>
 #include <peerbus/bootstrap/impl/threads.hpp>
 #include <peerbus/core/impl/cores.hpp>
 #include <peerbus/core/impl/error.hpp>

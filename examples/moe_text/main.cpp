@@ -13,7 +13,7 @@
 
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/peerbus.hpp>
-#if MOE_TEXT_VERBS
+#ifdef MOE_TEXT_VERBS
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/transport/verbs.hpp>
 #endif
@@ -90,12 +90,12 @@ int run_over(options given) {
 int run(const options& given) {
   if (given.bus == transport::ub)
     return run_over<peerbus::unified_bus, peerbus::environment_bootstrap>(given);
-#if MOE_TEXT_VERBS
+#ifdef MOE_TEXT_VERBS
   return run_over<peerbus::verbs, peerbus::tcp_bootstrap>(given);
 #else
   throw std::invalid_argument{
-      "--transport was given 'verbs', but this moe_text was built without libibverbs (Debian: "
-      "libibverbs-dev), expected ub"};
+      "--transport was given 'verbs', but this moe_text was built without libibverbs or "
+      "OpenSSL (Debian: libibverbs-dev libssl-dev), expected ub"};
 #endif
 }
 

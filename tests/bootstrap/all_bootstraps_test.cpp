@@ -47,7 +47,6 @@ using test::deadline;
 using test::errc;
 using test::error_of;
 using test::in_child;
-using test::over_tcp;
 using test::patience;
 using test::require;
 using test::shared;
@@ -68,7 +67,12 @@ std::string letter_of(std::size_t rank, std::size_t round) {
 
 }  // namespace
 
-#define PEERBUS_ALL_BOOTSTRAPS as_threads, as_local, as_launched, over_tcp
+#ifdef PEERBUS_TEST_TCP
+#define PEERBUS_ALL_OF_PROCESSES as_local, as_launched, test::over_tcp
+#else
+#define PEERBUS_ALL_OF_PROCESSES as_local, as_launched
+#endif
+#define PEERBUS_ALL_BOOTSTRAPS as_threads, PEERBUS_ALL_OF_PROCESSES
 
 TEST_CASE_TEMPLATE("bootstrap: everybody gets what everybody gave", Run, PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
@@ -353,7 +357,7 @@ TEST_CASE_TEMPLATE("membership: a rank that left is missed only by who waits for
 }
 
 TEST_CASE_TEMPLATE("membership: signals that come all the time do not hide the end of a process",
-                   Run, as_local, as_launched, over_tcp) {
+                   Run, PEERBUS_ALL_OF_PROCESSES) {
   const time_limit limit;
   const shared<std::atomic<int>> ticks;
   static std::atomic<int>* counted = nullptr;
@@ -378,8 +382,7 @@ TEST_CASE_TEMPLATE("membership: signals that come all the time do not hide the e
   CHECK(status == 0);
 }
 
-TEST_CASE_TEMPLATE("kill -9: who gathers is told at once who died", Run, as_local, as_launched,
-                   over_tcp) {
+TEST_CASE_TEMPLATE("kill -9: who gathers is told at once who died", Run, PEERBUS_ALL_OF_PROCESSES) {
   const time_limit limit;
   for (std::size_t victim : {0U, 2U}) {
     CAPTURE(victim);
@@ -432,8 +435,8 @@ TEST_CASE_TEMPLATE("kill -9: while rank 0 is busy the others learn it without it
   CHECK(status == 137);
 }
 
-TEST_CASE_TEMPLATE("kill -9: who waits for a signal is told at once who died", Run, as_local,
-                   as_launched, over_tcp) {
+TEST_CASE_TEMPLATE("kill -9: who waits for a signal is told at once who died", Run,
+                   PEERBUS_ALL_OF_PROCESSES) {
   const time_limit limit;
   for (std::size_t victim : {0U, 3U}) {
     CAPTURE(victim);
@@ -461,8 +464,8 @@ TEST_CASE_TEMPLATE("kill -9: who waits for a signal is told at once who died", R
   }
 }
 
-TEST_CASE_TEMPLATE("kill -9: at any moment of many collectives, nobody hangs", Run, as_local,
-                   as_launched, over_tcp) {
+TEST_CASE_TEMPLATE("kill -9: at any moment of many collectives, nobody hangs", Run,
+                   PEERBUS_ALL_OF_PROCESSES) {
   const time_limit limit;
   for (unsigned attempt = 0; attempt < 12; ++attempt) {
     CAPTURE(attempt);

@@ -20,8 +20,9 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/bootstrap/detail/join.hpp>
-#include <peerbus/bootstrap/detail/rendezvous.hpp>
+#include <peerbus/bootstrap/detail/hello.hpp>
+#include <peerbus/bootstrap/detail/launch_variables.hpp>
+#include <peerbus/bootstrap/detail/local_meeting.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/error.hpp>
@@ -130,7 +131,20 @@ bool all_as_expected(const std::vector<pid_t>& children) {
 
 /// Connects to the meeting point once somebody has opened it.
 unique_fd call_at(std::uint16_t port) {
-  return peerbus::detail::connect_to_rank_0(seat(1, 2, port), patience(), 60s);
+  const peerbus::detail::meeting_point place{seat(1, 2, port)};
+  for (const auto until = patience(); !until.expired(); ::usleep(1000)) {
+    unique_fd socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    if (::connect(socket.get(), place.get(), place.bytes) == 0) return socket;
+  }
+  throw std::runtime_error{"expected a meeting point"};
+}
+
+/// Says `greeting` to rank 0.
+void greet(const unique_fd& call, const peerbus::detail::hello& greeting) {
+  const auto bytes = greeting.encode();
+  require(::send(call.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+              static_cast<ssize_t>(bytes.size()),
+          "a greeting");
 }
 
 }  // namespace
@@ -302,9 +316,7 @@ TEST_CASE("environment: a rank that dies while the others meet is an error on al
     ranks.push_back(expects(seat(rank, 4, port), 60s, errc::peer_dead, {"rank 2 of 4 was gone"}));
   const pid_t victim = in_child([=] {
     const auto socket = call_at(port);
-    const peerbus::detail::hello greeting{.rank = 2, .size = 4};
-    require(::send(socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting,
-            "a greeting");
+    greet(socket, {.version = {}, .rank = 2, .size = 4, .process = {}});
     return ::kill(::getpid(), SIGKILL);
   });
   CHECK(status_of(victim) == 137);
@@ -457,10 +469,9 @@ TEST_CASE("environment: a rank of another build is told so") {
   const time_limit limit;
   const auto port = fresh_port();
   const pid_t first =
-      expects(seat(0, 2, port), 60s, errc::mismatch, {"version 99", "expected one build"});
+      expects(seat(0, 2, port), 60s, errc::mismatch, {"protocol 99", "expected one build"});
   const auto call = call_at(port);
-  const peerbus::detail::hello greeting{.version = 99, .rank = 1, .size = 2};
-  CHECK(::send(call.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting);
+  greet(call, {.version = {.protocol = 99}, .rank = 1, .size = 2, .process = {}});
   CHECK(status_of(first) == 0);
 }
 

@@ -19,12 +19,15 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/detail/callers.hpp>
+#include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/gathered.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
+#include <peerbus/bootstrap/detail/meeting.hpp>
 #include <peerbus/bootstrap/detail/spoke.hpp>
-#include <peerbus/bootstrap/detail/tcp_callers.hpp>
 #include <peerbus/bootstrap/detail/tcp_news.hpp>
+#include <peerbus/bootstrap/detail/tcp_tls.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -40,7 +43,7 @@ inline void expect(bool holds, const char* what) {
 }
 
 /// A connection whose other end sends `said` and then nothing more.
-inline peerbus::unique_fd connection_saying(bytes said) {
+inline peerbus::detail::connection connection_saying(bytes said) {
   int pair[2] = {-1, -1};
   expect(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "a socket pair");
   peerbus::unique_fd one{pair[0]};
@@ -53,10 +56,10 @@ inline peerbus::unique_fd connection_saying(bytes said) {
 /// A frame of the widest limits, and a result in it.
 inline void read_frames(bytes said) {
   using peerbus::detail::frame_reader;
-  const auto socket = connection_saying(said);
+  auto link = connection_saying(said);
   frame_reader reader{peerbus::bootstrap::max_contribution_bytes, 0};
   for (;;) {
-    const auto now = reader.step(socket.get());
+    const auto now = reader.step(link);
     if (now != frame_reader::status::done) {
       expect(now != frame_reader::status::more, "an end");
       // Memory comes with bytes, in steps that double, and not with what a header announces.
@@ -80,8 +83,8 @@ inline void read_frames(bytes said) {
   }
 }
 
-inline peerbus::membership two_ranks(std::size_t me, peerbus::unique_fd link) {
-  std::vector<peerbus::unique_fd> links(2);
+inline peerbus::membership two_ranks(std::size_t me, peerbus::detail::connection link) {
+  std::vector<peerbus::detail::connection> links(2);
   links[1 - me] = std::move(link);
   auto news = std::make_shared<peerbus::detail::tcp_news>(peerbus::rank_id{me}, std::move(links));
   auto* states = news->states();
@@ -101,7 +104,7 @@ inline void gather(bytes said) {
   const auto soon = peerbus::deadline::after(std::chrono::seconds{20});
   peerbus::idle_work nothing_to_do;
   const auto members_0 = two_ranks(0, {});
-  std::vector<peerbus::unique_fd> spokes(2);
+  std::vector<peerbus::detail::connection> spokes(2);
   spokes[1] = connection_saying(said);
   peerbus::detail::hub center{std::move(spokes), carries::bytes};
   quietly([&] { (void)center.allgather({}, soon, "purpose", members_0, nothing_to_do); });
@@ -121,16 +124,43 @@ inline void hear_news(bytes said) {
   }
 }
 
-/// A caller at a port, which cannot prove itself by chance.
+/// A place to which callers come over TLS, or over a bare socket as the ranks of one host do.
+class fuzzed_place final : public peerbus::detail::meeting_place {
+ public:
+  explicit fuzzed_place(bool has_tls) : has_tls_{has_tls} {}
+
+  [[nodiscard]] std::string describe() const override { return "here"; }
+  [[nodiscard]] std::size_t channels() const noexcept override { return 1; }
+  [[nodiscard]] std::vector<peerbus::unique_fd> open() override { return {}; }
+  [[nodiscard]] peerbus::detail::connection admit(peerbus::unique_fd caller) override {
+    using peerbus::detail::tls_layer;
+    if (!has_tls_) return caller;
+    return {std::move(caller), std::make_unique<tls_layer>(group_, tls_layer::end::accepting)};
+  }
+  [[nodiscard]] std::string describe_caller(const peerbus::detail::connection*) const override {
+    return "a caller";
+  }
+  [[nodiscard]] peerbus::detail::connection call(peerbus::deadline) override { return {}; }
+  [[nodiscard]] std::string describe_silence(int) const override { return "silence"; }
+
+ private:
+  bool has_tls_;
+  std::shared_ptr<const peerbus::detail::tls_group> group_ =
+      std::make_shared<const peerbus::detail::tls_group>("what no fuzzer can know");
+};
+
+/// A caller at a port. Over TLS it cannot prove itself by chance.
 class callers {
  public:
+  explicit callers(bool has_tls) : has_tls_{has_tls}, place_{has_tls} {}
+
   void hear(bytes said) {
     sockaddr_storage at{};
     socklen_t size = sizeof at;
     expect(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0, "a port");
     const peerbus::unique_fd call{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     expect(::connect(call.get(), reinterpret_cast<const sockaddr*>(&at), size) == 0, "a call");
-    peerbus::detail::tcp_callers present{secret_, 4};
+    peerbus::detail::callers present{place_, 4};
     present.accept_some(listener_);
     expect(present.size() == 1, "one caller");
     (void)!::send(call.get(), said.data(), said.size(), MSG_NOSIGNAL);
@@ -140,7 +170,10 @@ class callers {
       std::vector<pollfd> entries;
       present.append_entries(entries);
       for (auto& entry : entries) entry.revents = POLLIN;
-      expect(present.hear_all(entries).empty(), "nobody who belongs here");
+      for (const auto& member : present.hear_all(entries)) {
+        expect(!has_tls_, "nobody who belongs here");
+        expect(member.greeting.encode().size() <= said.size(), "a whole hello");
+      }
     }
   }
 
@@ -157,7 +190,8 @@ class callers {
     return made;
   }
 
-  peerbus::detail::group_secret secret_{"what no fuzzer can know"};
+  bool has_tls_;
+  fuzzed_place place_;
   peerbus::unique_fd listener_ = make_listener();
 };
 

@@ -39,6 +39,7 @@ using namespace std::chrono_literals;
 using peerbus::membership;
 using peerbus::rank_id;
 using peerbus::unique_fd;
+using peerbus::detail::connection;
 using peerbus::detail::describe_ranks;
 using peerbus::detail::describe_span;
 using peerbus::detail::encode_frame;
@@ -65,10 +66,10 @@ namespace {
 
 peerbus::idle_work nothing_to_do;
 
-struct connection {
+struct socket_pair {
   unique_fd one;
   unique_fd other;
-  connection() {
+  socket_pair() {
     int pair[2];
     require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "a socket pair");
     one.reset(pair[0]);
@@ -93,8 +94,8 @@ membership two_ranks(std::size_t me) {
 /// What rank 0 of two throws when `stranger` plays rank 1.
 template <class F>
 peerbus::error hub_error(const F& stranger, deadline until = patience()) {
-  connection between;
-  std::vector<unique_fd> spokes(2);
+  socket_pair between;
+  std::vector<connection> spokes(2);
   spokes[1] = std::move(between.one);
   hub center{std::move(spokes)};
   const membership members = two_ranks(0);
@@ -105,7 +106,7 @@ peerbus::error hub_error(const F& stranger, deadline until = patience()) {
 /// What rank 1 of two throws when `stranger` plays rank 0.
 template <class F>
 peerbus::error spoke_error(const F& stranger, deadline until = patience()) {
-  connection between;
+  socket_pair between;
   spoke end{std::move(between.one)};
   const membership members = two_ranks(1);
   stranger(between.other);
@@ -150,10 +151,11 @@ TEST_CASE("star: memory grows with the bytes that come, not with those announced
   const time_limit limit;
   auto header = header_of(frame_kind::give);
   header.body_bytes = bootstrap::max_contribution_bytes;
-  const connection between;
+  socket_pair between;
   send_raw(between.other, &header, sizeof header);
   frame_reader reader{bootstrap::max_contribution_bytes, 1};
-  CHECK(reader.step(between.one.get()) == frame_reader::status::more);
+  connection one{std::move(between.one)};
+  CHECK(reader.step(one) == frame_reader::status::more);
   CHECK(reader.amid());
   CHECK(reader.take().body.size() <= 65536);
 }
@@ -227,7 +229,8 @@ TEST_CASE("star: descriptors that nobody announced are closed, not kept") {
   const auto whole = encode_frame(header_of(frame_kind::give), "purpose", {});
   const auto caught = hub_error([&](const unique_fd& to) {
     frame_writer writer{{}, many};  // One byte with 200 descriptors, where a header should be.
-    (void)writer.step(to.get());
+    connection link{unique_fd{::dup(to.get())}};
+    (void)writer.step(link);
     send_raw(to, whole);
   });
   CHECK(contains(caught.what(), "malformed"));
@@ -257,8 +260,8 @@ TEST_CASE("star: any bytes end in an error, at either end") {
       ::shutdown(to.get(), SHUT_WR);
     };
     // Unless nothing was changed, or only what nobody reads: then the end comes after the frame.
-    connection between;
-    std::vector<unique_fd> spokes(2);
+    socket_pair between;
+    std::vector<connection> spokes(2);
     spokes[1] = std::move(between.one);
     hub center{std::move(spokes)};
     const membership members = two_ranks(0);
@@ -276,7 +279,9 @@ TEST_CASE("star: any bytes end in an error, at either end") {
 TEST_CASE("star: descriptors go in batches, in order") {
   const time_limit limit;
   constexpr std::size_t count = 600;  // more than two messages may carry
-  const connection between;
+  socket_pair between;
+  connection one{std::move(between.one)};
+  connection other{std::move(between.other)};
   std::vector<unique_fd> files;
   std::vector<int> fds;
   fds.reserve(count);
@@ -293,8 +298,8 @@ TEST_CASE("star: descriptors go in batches, in order") {
   bool written = false;
   auto read = frame_reader::status::more;
   while (read == frame_reader::status::more) {
-    if (!written) written = writer.step(between.one.get()) == frame_writer::status::done;
-    read = reader.step(between.other.get());
+    if (!written) written = writer.step(one) == frame_writer::status::done;
+    read = reader.step(other);
   }
   REQUIRE(read == frame_reader::status::done);
   const frame got = reader.take();

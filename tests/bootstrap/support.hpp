@@ -30,13 +30,16 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/local.hpp>
-#include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/bootstrap/threads.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/unique_fd.hpp>
+
+#ifdef PEERBUS_TEST_TCP
+#include <peerbus/bootstrap/tcp.hpp>
+#endif
 
 namespace test {
 
@@ -201,41 +204,6 @@ inline std::uint16_t free_tcp_port() {
   throw std::runtime_error{"no free TCP port"};
 }
 
-inline constexpr const char* test_secret = "a secret for tests only";
-
-/// The settings of a rank of a group that meets over TCP.
-inline peerbus::tcp_settings tcp_seat(std::size_t rank, std::size_t size, std::uint16_t port,
-                                      const char* address = "127.0.0.1") {
-  peerbus::tcp_settings settings;
-  settings.rank = rank;
-  settings.size = size;
-  settings.address = address;
-  settings.port = port;
-  settings.secret = test_secret;
-  return settings;
-}
-
-/// One process per rank, which meet over TCP.
-template <class F>
-int run_over_tcp(std::size_t n, F f) {
-  const auto port = free_tcp_port();
-  std::vector<pid_t> children;
-  children.reserve(n);
-  for (std::size_t rank = 0; rank < n; ++rank)
-    children.push_back(in_child([&] {
-      peerbus::tcp_bootstrap boot{tcp_seat(rank, n, port), patience()};
-      if constexpr (std::is_void_v<std::invoke_result_t<F&, bootstrap&>>) {
-        f(boot);
-        return 0;
-      } else {
-        return static_cast<int>(f(boot));
-      }
-    }));
-  int worst = 0;
-  for (const pid_t child : children) worst = std::max(worst, status_of(child));
-  return worst;
-}
-
 /// As a launcher would: one process per rank, told its place by variables.
 template <class F>
 int run_launched(std::size_t n, F f) {
@@ -287,6 +255,42 @@ struct as_launched {
     return run_launched(n, f);
   }
 };
+#ifdef PEERBUS_TEST_TCP
+inline constexpr const char* test_secret = "a secret for tests only";
+
+/// The settings of a rank of a group that meets over TCP.
+inline peerbus::tcp_settings tcp_seat(std::size_t rank, std::size_t size, std::uint16_t port,
+                                      const char* address = "127.0.0.1") {
+  peerbus::tcp_settings settings;
+  settings.rank = rank;
+  settings.size = size;
+  settings.address = address;
+  settings.port = port;
+  settings.secret = test_secret;
+  return settings;
+}
+
+/// One process per rank, which meet over TCP.
+template <class F>
+int run_over_tcp(std::size_t n, F f) {
+  const auto port = free_tcp_port();
+  std::vector<pid_t> children;
+  children.reserve(n);
+  for (std::size_t rank = 0; rank < n; ++rank)
+    children.push_back(in_child([&] {
+      peerbus::tcp_bootstrap boot{tcp_seat(rank, n, port), patience()};
+      if constexpr (std::is_void_v<std::invoke_result_t<F&, bootstrap&>>) {
+        f(boot);
+        return 0;
+      } else {
+        return static_cast<int>(f(boot));
+      }
+    }));
+  int worst = 0;
+  for (const pid_t child : children) worst = std::max(worst, status_of(child));
+  return worst;
+}
+
 struct over_tcp {
   static constexpr bool processes = true;
   static constexpr bool descriptors = false;
@@ -295,6 +299,7 @@ struct over_tcp {
     return run_over_tcp(n, f);
   }
 };
+#endif
 
 /// Calls `f` and returns the error that it throws; throws if there is none.
 template <class F>

@@ -4,6 +4,7 @@
 // Any bytes, to everything of the bootstrap over TCP that reads bytes from elsewhere. Ten seconds
 // in all, or as many as PEERBUS_FUZZ_SECONDS says; PEERBUS_FUZZ_SEED gives other bytes.
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -24,8 +25,9 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/detail/frame.hpp>
+#include <peerbus/bootstrap/detail/meeting_joiner.hpp>
 #include <peerbus/bootstrap/detail/spoke.hpp>
-#include <peerbus/bootstrap/detail/tcp_join.hpp>
+#include <peerbus/bootstrap/detail/tcp_meeting.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/unique_fd.hpp>
@@ -42,29 +44,26 @@ using test::belongings;
 using test::bootstrap;
 using test::bytes_of;
 using test::call_at;
-using test::challenge;
+using test::connection;
 using test::deadline;
 using test::errc;
+using test::first_flight;
 using test::free_tcp_port;
-using test::group_secret;
+using test::handshake;
 using test::hello_of;
 using test::in_child;
 using test::joins;
 using test::patience;
-using test::proved_hello;
-using test::read_all;
 using test::require;
+using test::secured;
 using test::send_bytes;
 using test::squat;
 using test::status_of;
 using test::tcp_bootstrap;
-using test::tcp_channel;
-using test::tcp_hello;
 using test::tcp_seat;
-using test::test_secret;
 using test::time_limit;
+using test::tls_layer;
 using test::unique_fd;
-using test::verdict;
 
 namespace {
 
@@ -233,21 +232,18 @@ TEST_CASE("fuzz: strangers at rank 0's port, and the ranks meet all the same") {
   const pid_t rank_0 = rank_main(0);
   (void)call_at(port);
   source from{1};
+  const std::array flights{first_flight(), first_flight(""), first_flight("a secret made up")};
   std::vector<unique_fd> kept;
   std::uint64_t calls = 0;
-  for (const auto until = share(4); !until.expired(); ++calls) {
+  for (const auto until = share(3); !until.expired(); ++calls) {
     unique_fd call = strange_call(port, from);
     if (!call) continue;  // Its queue of callers is full.
-    // Most know how a rank speaks, just not the secret.
-    challenge::message challenged{};
-    if (from.below(4) != 0 && !read_all(call, challenged)) continue;
-    auto hello = hello_of(from.below(3), from.below(4), static_cast<tcp_channel>(from.below(3)));
-    if (from.below(4) == 0) hello.version.protocol = static_cast<std::uint32_t>(from.below(3));
-    const auto valid = proved_hello(hello, challenged, "a secret made up for a try");
+    // Most know how a rank speaks, some have recorded one, and none knows the secret.
+    const auto& valid = flights[from.below(flights.size())];
     std::vector<std::byte> said;
     switch (from.below(6)) {
       case 0: said = from.noise(300); break;
-      case 1: said.assign(valid.begin(), valid.end()); break;
+      case 1: said = valid; break;
       case 2: said = some_frame(from); break;
       default: said = from.mutate(valid);
     }
@@ -292,25 +288,21 @@ TEST_CASE("fuzz: a rank whose rank 0 is not one") {
     source from{2};
     for (;;) {
       const unique_fd call{::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC)};
-      const timeval soon{0, 50'000};
-      (void)::setsockopt(call.get(), SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
-      const auto challenged = challenge{}.encode();
       if (from.below(3) == 0) {
-        send_bytes(call, from.below(2) == 0 ? from.noise(300) : from.mutate(challenged));
+        send_bytes(call, from.noise(300));
         continue;
       }
-      send_bytes(call, challenged);
-      tcp_hello::message said;
-      if (!read_all(call, said)) continue;
-      // It knows the secret, or bytes behind the verdict would never be read.
-      const auto answer = verdict::encode(
-          verdict::kind::welcome, group_secret{test_secret}.proof_of_rank_0(challenged, said));
-      if (from.below(3) == 0) {
-        send_bytes(call, from.mutate(answer));
-        continue;
+      // It knows the secret, or bytes behind the handshake would never be read.
+      connection end = secured(unique_fd{::dup(call.get())}, tls_layer::end::accepting);
+      auto how = handshake::more;
+      for (const auto soon = deadline::after(50ms); how == handshake::more && !soon.expired();) {
+        pollfd entry{call.get(), POLLIN, 0};
+        (void)::poll(&entry, 1, 10);
+        how = end.shake_hands();
       }
-      send_bytes(call, answer);
-      if (from.below(2) == 0) send_bytes(call, from.mutate(some_frame(from)));
+      if (how != handshake::done) continue;
+      if (from.below(4) == 0) send_bytes(call, from.noise(300));
+      send_bytes(end, from.mutate(some_frame(from)));
     }
     return 0;
   });
@@ -318,10 +310,10 @@ TEST_CASE("fuzz: a rank whose rank 0 is not one") {
   std::uint64_t met = 0;
   for (; !until.expired(); ++joins) {
     const auto settings = tcp_seat(1, 2, port);
-    auto place = peerbus::detail::resolve(settings.address, port, patience());
+    peerbus::detail::tcp_meeting_place place{settings, patience()};
     try {
       // A welcome by chance is possible, as this stranger knows the secret.
-      (void)peerbus::detail::tcp_joiner{settings, std::move(place), deadline::after(20ms)}.join();
+      (void)peerbus::detail::meeting_joiner{place, {1, 2, deadline::after(20ms)}}.join(0);
       ++met;
     } catch (const peerbus::error& caught) {
       CHECK(caught.code() != errc::ok);
@@ -357,9 +349,18 @@ TEST_CASE("fuzz: news of ranks") {
 
 TEST_CASE("fuzz: hellos") {
   const time_limit limit{all_seconds() + 120};
-  fuzz::callers port;
+  fuzz::callers port{false};
   fuzz_for("hellos", 1, 6, [&](const auto& bytes, source& from) {
-    const auto valid = proved_hello(hello_of(1, 2), {});
+    const auto valid = hello_of(1, 2).encode();
+    port.hear(from.below(4) == 0 ? bytes : from.mutate(valid));
+  });
+}
+
+TEST_CASE("fuzz: first flights") {
+  const time_limit limit{all_seconds() + 120};
+  fuzz::callers port{true};
+  const auto valid = first_flight("what no fuzzer can know");
+  fuzz_for("first flights", 1, 7, [&](const auto& bytes, source& from) {
     port.hear(from.below(4) == 0 ? bytes : from.mutate(valid));
   });
 }

@@ -32,6 +32,7 @@ using peerbus::rank_id;
 using peerbus::rank_state;
 using peerbus::detail::tcp_news;
 using test::bytes_of;
+using test::connection;
 using test::errc;
 using test::free_tcp_port;
 using test::patience;
@@ -48,11 +49,11 @@ namespace {
 /// Rank 0 of `size`, and the other ends of its links.
 struct rank_0 {
   explicit rank_0(std::size_t size) : ends(size) {
-    std::vector<unique_fd> links(size);
+    std::vector<connection> links(size);
     for (std::size_t rank = 1; rank < size; ++rank) {
       int pair[2];
       require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "a socket pair");
-      links[rank].reset(pair[0]);
+      links[rank] = unique_fd{pair[0]};
       ends[rank].reset(pair[1]);
     }
     auto news = std::make_shared<tcp_news>(rank_id{0}, std::move(links));
@@ -66,7 +67,7 @@ struct rank_0 {
 
 /// Rank `me` at the other end of `link`.
 std::unique_ptr<membership> other_rank(std::size_t me, std::size_t size, unique_fd link) {
-  std::vector<unique_fd> links(size);
+  std::vector<connection> links(size);
   links[0] = std::move(link);
   auto news = std::make_shared<tcp_news>(rank_id{me}, std::move(links));
   auto* states = news->states();
@@ -174,12 +175,12 @@ TEST_CASE("news: what is no news ends the link, and is not believed") {
 TEST_CASE("news: a link that takes nothing gets it later") {
   const time_limit limit;
   constexpr std::size_t size = 600;
-  std::vector<unique_fd> links(size);
+  std::vector<connection> links(size);
   std::array<unique_fd, 3> ends;
   for (std::size_t rank : {1U, 2U}) {
     int pair[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-    links[rank].reset(pair[0]);
+    links[rank] = unique_fd{pair[0]};
     ends[rank].reset(pair[1]);
   }
   // Rank 1's link is full.

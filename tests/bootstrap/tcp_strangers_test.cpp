@@ -2,25 +2,30 @@
 // ctest: timeout=180
 //
 // Strangers who call at the port of a group, and strangers who play rank 0.
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <random>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
 
-#include <peerbus/bootstrap/detail/frame.hpp>
-#include <peerbus/bootstrap/detail/tcp_callers.hpp>
+#include <peerbus/bootstrap/detail/callers.hpp>
+#include <peerbus/bootstrap/detail/tcp_meeting.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
-#include <peerbus/core/rank.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
 #include "tcp_support.hpp"
@@ -29,45 +34,110 @@ using namespace std::chrono_literals;
 using test::all_as_expected;
 using test::belongings;
 using test::call_at;
-using test::challenge;
+using test::connection;
 using test::contains;
 using test::errc;
 using test::expects;
+using test::first_flight;
 using test::free_tcp_port;
-using test::group_secret;
+using test::handshake;
+using test::hello;
 using test::hello_of;
 using test::in_child;
 using test::joins;
 using test::patience;
-using test::proved_hello;
 using test::read_all;
 using test::require;
+using test::secured;
 using test::send_bytes;
+using test::shake_hands;
 using test::squat;
+using test::take_all;
 using test::tcp_bootstrap;
-using test::tcp_hello;
 using test::tcp_seat;
 using test::test_secret;
 using test::time_limit;
+using test::tls_group;
+using test::tls_layer;
 using test::unique_fd;
-using test::verdict;
 
 namespace {
 
-/// What rank 0 answers to a hello. Empty if it hangs up instead.
-std::vector<std::byte> answer_to(std::uint16_t port, const tcp_hello::message& said) {
+/// What rank 0 says in its first flight to a caller that says `flight`. Empty if it hangs up.
+std::vector<std::byte> answer_to(std::uint16_t port, std::span<const std::byte> flight) {
   const unique_fd call = call_at(port);
-  challenge::message challenged;
-  require(read_all(call, challenged), "a challenge");
-  send_bytes(call, said);
-  verdict::message answer;
-  if (!read_all(call, answer)) return {};
-  return {answer.begin(), answer.end()};
+  send_bytes(call, flight);
+  pollfd entry{call.get(), POLLIN, 0};
+  require(::poll(&entry, 1, 60'000) == 1, "an answer");
+  return take_all(call);
 }
 
-bool is(const std::vector<std::byte>& answer, verdict::kind kind) {
-  return answer.size() == verdict::message{}.size() && answer[11] == static_cast<std::byte>(kind);
+/// All bytes of a rank that joins in earnest, as someone on the network can record them.
+std::vector<std::byte> recorded_join() {
+  std::array<std::array<unique_fd, 2>, 2> pairs;
+  for (auto& ends : pairs) {
+    int pair[2];
+    require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "a socket pair");
+    ends = {unique_fd{pair[0]}, unique_fd{pair[1]}};
+  }
+  connection rank = secured(std::move(pairs[0][0]), tls_layer::end::calling);
+  connection rank_0 = secured(std::move(pairs[1][0]), tls_layer::end::accepting);
+  std::vector<std::byte> recorded;
+  for (int turn = 0; turn < 10; ++turn) {
+    const auto how = rank.shake_hands();
+    if (how == handshake::done) (void)rank.send(hello_of(1, 2).encode());
+    const auto said = take_all(pairs[0][1]);
+    recorded.insert(recorded.end(), said.begin(), said.end());
+    send_bytes(pairs[1][1], said);
+    const auto answered = rank_0.shake_hands();
+    if (how == handshake::done) {
+      hello::message greeting;
+      require(answered == handshake::done && read_all(rank_0, greeting), "a rank that joins");
+      return recorded;
+    }
+    send_bytes(pairs[0][1], take_all(pairs[1][1]));
+  }
+  throw std::runtime_error{"expected an end of the handshake"};
 }
+
+/// TLS by a certificate that nobody has signed, as a web server might have it.
+class certified_server {
+ public:
+  certified_server()
+      : context_{::SSL_CTX_new(::TLS_method())},
+        key_{::EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256")},
+        certificate_{::X509_new()} {
+    ::ASN1_INTEGER_set(::X509_get_serialNumber(certificate_), 1);
+    ::X509_gmtime_adj(::X509_getm_notBefore(certificate_), -1000);
+    ::X509_gmtime_adj(::X509_getm_notAfter(certificate_), 1000);
+    ::X509_set_pubkey(certificate_, key_);
+    require(::X509_sign(certificate_, key_, ::EVP_sha256()) > 0 &&
+                ::SSL_CTX_use_certificate(context_, certificate_) == 1 &&
+                ::SSL_CTX_use_PrivateKey(context_, key_) == 1,
+            "a certificate");
+  }
+  certified_server(const certified_server&) = delete;
+  certified_server& operator=(const certified_server&) = delete;
+  ~certified_server() {
+    ::X509_free(certificate_);
+    ::EVP_PKEY_free(key_);
+    ::SSL_CTX_free(context_);
+  }
+
+  /// Returns whether the caller believes it.
+  [[nodiscard]] bool accept(const unique_fd& call) const {
+    ::SSL* const end = ::SSL_new(context_);
+    ::SSL_set_fd(end, call.get());
+    const bool believed = ::SSL_accept(end) == 1;
+    ::SSL_free(end);
+    return believed;
+  }
+
+ private:
+  ::SSL_CTX* context_;
+  ::EVP_PKEY* key_;
+  ::X509* certificate_;
+};
 
 }  // namespace
 
@@ -77,6 +147,7 @@ TEST_CASE("strangers: neither break nor delay the meeting") {
   const auto port = free_tcp_port();
   std::vector<pid_t> ranks{joins(tcp_seat(0, 3, port)), joins(tcp_seat(1, 3, port))};
   std::mt19937_64 random{7};
+  const auto flight = first_flight();
   std::vector<unique_fd> silent;
   for (int i = 0; i < 400; ++i) {
     unique_fd call = call_at(port);
@@ -88,9 +159,7 @@ TEST_CASE("strangers: neither break nor delay the meeting") {
       case 1: silent.push_back(std::move(call)); break;
       case 2: send_bytes(call, some); break;
       case 3:  // speaks like a rank, and stops in the middle
-        std::copy(peerbus::detail::tcp_magic.begin(), peerbus::detail::tcp_magic.end(),
-                  noise.begin());
-        send_bytes(call, std::span{noise}.first(100));
+        send_bytes(call, std::span{flight}.first(100));
         silent.push_back(std::move(call));
         break;
       default: send_bytes(call, std::span{noise}.first(5)); silent.push_back(std::move(call));
@@ -108,107 +177,122 @@ TEST_CASE("strangers: who drips bytes, or says nothing, is hung up on") {
   const pid_t rank_0 = joins(tcp_seat(0, 2, port));
   const unique_fd silent = call_at(port);
   const unique_fd dripping = call_at(port);
-  challenge::message challenged;
-  REQUIRE(read_all(silent, challenged));
-  REQUIRE(read_all(dripping, challenged));
-  // A whole hello would take it a minute. It ends by rank 0's limit, or this test by its own.
-  const auto said = proved_hello(hello_of(1, 2), challenged);
+  // A whole flight would take it a minute. It ends by rank 0's limit, or this test by its own.
+  const auto said = first_flight();
+  REQUIRE(said.size() > 150);
   std::size_t dripped = 0;
   char byte = 0;
-  while (::recv(dripping.get(), &byte, 1, MSG_DONTWAIT) != 0 && dripped < 100) {
+  while (::recv(dripping.get(), &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN && dripped < 150) {
     send_bytes(dripping, std::span{said}.subspan(dripped++, 1));
     ::usleep(500'000);
   }
-  CHECK(dripped < 100);
+  CHECK(dripped < 150);
   CHECK(::recv(silent.get(), &byte, 1, 0) == 0);
   CHECK(all_as_expected({rank_0, joins(tcp_seat(1, 2, port))}));
 }
 
-TEST_CASE("strangers: a hello is worth nothing without the secret, or in another connection") {
+TEST_CASE("strangers: who speaks without end before a handshake is hung up on") {
   const time_limit limit;
   const auto port = free_tcp_port();
   const pid_t rank_0 = joins(tcp_seat(0, 2, port));
-  challenge::message challenged;
-  {
-    const unique_fd call = call_at(port);
-    REQUIRE(read_all(call, challenged));
+  const unique_fd call = call_at(port);
+  // A first message of 100 KiB, in records of 4 KiB.
+  std::vector<std::byte> record(5 + 4096);
+  const std::array<std::uint8_t, 9> header{0x16, 3, 1, 0x10, 0, 1, 0x01, 0x90, 0};
+  std::memcpy(record.data(), header.data(), header.size());
+  ssize_t sent = 0;
+  for (int records = 0; records < 25; ++records) {
+    const ssize_t put = ::send(call.get(), record.data(), record.size(), MSG_NOSIGNAL);
+    if (put < 0) break;
+    sent += put;
+    std::memset(record.data() + 5, 0, 4);
+    ::usleep(20'000);
   }
-  // As it was said to an earlier challenge.
-  CHECK(is(answer_to(port, proved_hello(hello_of(1, 2), challenged)), verdict::kind::other_secret));
-  CHECK(is(answer_to(port, hello_of(1, 2).encode()), verdict::kind::other_secret));
-  CHECK(is(answer_to(port, proved_hello(hello_of(1, 2), challenged, "")),
-           verdict::kind::other_secret));
-  CHECK(is(answer_to(port, proved_hello(hello_of(0, 1'000'000), challenged)),
-           verdict::kind::other_secret));
-  // Another build without the secret is no reason to end the meeting.
-  auto other_build = hello_of(1, 2);
-  other_build.version.protocol = 99;
-  CHECK(is(answer_to(port, other_build.encode()), verdict::kind::other_secret));
-  // Every bit of a hello is under its proof.
-  for (std::size_t bit = 0; bit < 8 * sizeof(tcp_hello::message); bit += 5) {
-    const unique_fd call = call_at(port);
-    REQUIRE(read_all(call, challenged));
-    auto said = proved_hello(hello_of(1, 2), challenged);
-    said[bit / 8] ^= static_cast<std::byte>(1U << bit % 8);
-    send_bytes(call, said);
-    verdict::message answer;
-    const bool answered = read_all(call, answer);
-    // Without the magic it is not even answered.
-    CHECK(answered == (bit / 8 >= peerbus::detail::tcp_magic.size()));
-    if (answered) CHECK(is({answer.begin(), answer.end()}, verdict::kind::other_secret));
-  }
+  CHECK(sent < 50'000);
   CHECK(all_as_expected({rank_0, joins(tcp_seat(1, 2, port))}));
 }
 
-TEST_CASE("strangers: rank 0 asks each caller for something else") {
+TEST_CASE("strangers: without the secret nobody gets further than the first flight") {
   const time_limit limit;
   const auto port = free_tcp_port();
   const pid_t rank_0 = joins(tcp_seat(0, 2, port));
-  std::vector<challenge::message> seen;
-  for (int i = 0; i < 50; ++i) {
-    const unique_fd call = call_at(port);
-    challenge::message challenged;
-    REQUIRE(read_all(call, challenged));
-    CHECK(std::find(seen.begin(), seen.end(), challenged) == seen.end());
-    seen.push_back(challenged);
+  const auto how_fares = [port](const char* secret) {
+    connection call = secured(call_at(port), tls_layer::end::calling, secret);
+    return shake_hands(call);
+  };
+  CHECK(how_fares("another secret for tests") == handshake::other_secret);
+  CHECK(how_fares("") == handshake::no_secret);
+  CHECK(how_fares("a secret for tests only.") == handshake::other_secret);
+  CHECK(all_as_expected({rank_0, joins(tcp_seat(1, 2, port))}));
+}
+
+TEST_CASE("strangers: recorded bytes of a rank are worth nothing in another connection") {
+  const time_limit limit;
+  const auto port = free_tcp_port();
+  const pid_t rank_0 = joins(tcp_seat(0, 2, port));
+  const auto flight = first_flight();
+  // Rank 0 answers, as it cannot know better yet, and each time with other keys.
+  const auto once = answer_to(port, flight);
+  const auto again = answer_to(port, flight);
+  CHECK(once.size() > 100);
+  CHECK(again.size() > 100);
+  CHECK(once != again);
+  // Behind its answer it notices.
+  const auto recorded = recorded_join();
+  REQUIRE(recorded.size() > flight.size());
+  const unique_fd call = call_at(port);
+  send_bytes(call, recorded);
+  std::array<std::byte, 4096> answers;
+  ssize_t got = 0;
+  do {
+    got = ::recv(call.get(), answers.data(), answers.size(), 0);
+  } while (got > 0);
+  CHECK((got == 0 || errno == ECONNRESET));
+  // A flight with any byte changed gets no answer but an alert, which is 7 bytes.
+  for (std::size_t byte = 5; byte < flight.size(); byte += 3) {
+    CAPTURE(byte);
+    auto changed = flight;
+    changed[byte] ^= std::byte{0x10};
+    CHECK(answer_to(port, changed).size() <= 7);
   }
   CHECK(all_as_expected({rank_0, joins(tcp_seat(1, 2, port))}));
 }
 
 TEST_CASE("strangers: who plays rank 0 gains nothing, and is found out") {
   const time_limit limit;
-  enum { nonsense, reflected, other_secret, cut, of_another_hello };
-  for (const int how : {nonsense, reflected, other_secret, cut, of_another_hello}) {
+  enum { nonsense, reflected, other_secret, certified, cut };
+  const certified_server web;
+  for (const int how : {nonsense, reflected, other_secret, certified, cut}) {
     CAPTURE(how);
     const auto port = free_tcp_port();
     const auto listening = squat(port);
-    const pid_t rank = how == cut ? expects(tcp_seat(1, 2, port), 1s, errc::timed_out, {"hung up"})
-                                  : expects(tcp_seat(1, 2, port), 60s, errc::mismatch,
-                                            {"the secret differs", "another than this rank"});
+    const auto settings = tcp_seat(1, 2, port);
+    const pid_t rank =
+        how == cut ? expects(settings, 1s, errc::timed_out, {"hung up"})
+        : how == other_secret
+            ? expects(settings, 60s, errc::mismatch, {"the secret differs", "another than this"})
+            : expects(settings, 60s, errc::system, {"does not speak as rank 0", "MASTER_PORT"});
     for (bool again = true; again;) {
-      const unique_fd call{::accept(listening.get(), nullptr, nullptr)};
-      challenge asked;
-      asked.has_secret = true;
-      const auto challenged = asked.encode();
-      send_bytes(call, challenged);
-      tcp_hello::message said;
-      REQUIRE(read_all(call, said));
-      peerbus::detail::sha256::digest proof{};
-      if (how == reflected)
-        std::copy_n(said.begin() + tcp_hello::proof_at, proof.size(), proof.begin());
-      if (how == other_secret)
-        proof = group_secret{"another secret for tests"}.proof_of_rank_0(challenged, said);
-      if (how == of_another_hello) {
-        auto other = said;
-        other[60] ^= std::byte{1};
-        proof = group_secret{test_secret}.proof_of_rank_0(challenged, other);
+      unique_fd call{::accept(listening.get(), nullptr, nullptr)};
+      pollfd entry{call.get(), POLLIN, 0};
+      REQUIRE(::poll(&entry, 1, 60'000) == 1);
+      again = false;
+      if (how == other_secret) {
+        connection end =
+            secured(std::move(call), tls_layer::end::accepting, "another secret for tests");
+        CHECK(shake_hands(end) == handshake::other_secret);
+      } else if (how == certified) {
+        CHECK_FALSE(web.accept(call));
+      } else {
+        const auto said = take_all(call);
+        const auto answer = how == nonsense ? std::vector<std::byte>(said.size()) : said;
+        send_bytes(call, std::span{answer}.first(how == cut ? 4 : answer.size()));
+        // Hung up on in the middle of the answer, a rank calls again until its deadline.
+        if (how == cut) ::shutdown(call.get(), SHUT_RDWR);
+        pollfd next{listening.get(), POLLIN, 0};
+        again = how == cut && ::poll(&next, 1, 1500) == 1;
+        if (how != cut) (void)!::recv(call.get(), &next, 1, 0);
       }
-      const auto answer = verdict::encode(verdict::kind::welcome, proof);
-      send_bytes(call, std::span{answer}.first(how == cut ? 20 : answer.size()));
-      // Hung up on in the middle of the answer, a rank calls again until its deadline.
-      pollfd entry{listening.get(), POLLIN, 0};
-      again =
-          how == cut && (::shutdown(call.get(), SHUT_RDWR), true) && ::poll(&entry, 1, 1500) == 1;
     }
     CHECK(all_as_expected({rank}));
   }
@@ -240,8 +324,8 @@ TEST_CASE("strangers: there are never more of them than there is room for") {
   const auto port = free_tcp_port();
   const auto listening =
       peerbus::detail::listen_at(peerbus::detail::resolve("127.0.0.1", port, patience())[0]);
-  const group_secret secret{test_secret};
-  peerbus::detail::tcp_callers callers{secret, 10};
+  peerbus::detail::tcp_meeting_place place{tcp_seat(0, 2, port), patience()};
+  peerbus::detail::callers callers{place, 10};
   std::vector<unique_fd> calls;
   calls.reserve(200);
   for (int i = 0; i < 200; ++i) {

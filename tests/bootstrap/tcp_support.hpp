@@ -2,19 +2,25 @@
 #pragma once
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include <peerbus/bootstrap/detail/tcp_handshake.hpp>
+#include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/hello.hpp>
+#include <peerbus/bootstrap/detail/tcp_meeting.hpp>
 #include <peerbus/bootstrap/detail/tcp_socket.hpp>
+#include <peerbus/bootstrap/detail/tcp_tls.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
@@ -25,11 +31,12 @@ namespace test {
 using peerbus::tcp_bootstrap;
 using peerbus::tcp_settings;
 using peerbus::unique_fd;
-using peerbus::detail::challenge;
-using peerbus::detail::group_secret;
+using peerbus::detail::connection;
+using peerbus::detail::handshake;
+using peerbus::detail::hello;
 using peerbus::detail::tcp_channel;
-using peerbus::detail::tcp_hello;
-using peerbus::detail::verdict;
+using peerbus::detail::tls_group;
+using peerbus::detail::tls_layer;
 
 /// A rank in a process of its own that expects the meeting to fail with `code` and all of `parts`.
 inline pid_t expects(const tcp_settings& settings, deadline::clock::duration span, errc code,
@@ -89,31 +96,87 @@ inline unique_fd call_at(std::uint16_t port, const char* address = "127.0.0.1") 
   throw std::runtime_error{"expected somebody to listen"};
 }
 
-inline tcp_hello hello_of(std::size_t rank, std::size_t size,
-                          tcp_channel channel = tcp_channel::collectives) {
-  tcp_hello hello;
-  hello.rank = static_cast<std::uint32_t>(rank);
-  hello.size = static_cast<std::uint32_t>(size);
-  hello.channel = channel;
-  return hello;
-}
-
-/// A hello as a rank that knows `secret` says it.
-inline tcp_hello::message proved_hello(const tcp_hello& hello, const challenge::message& challenged,
-                                       const char* secret = test_secret) {
-  auto said = hello.encode();
-  const auto proof = group_secret{secret}.proof_of_rank(challenged, said);
-  std::copy(proof.begin(), proof.end(), said.begin() + tcp_hello::proof_at);
+inline hello hello_of(std::size_t rank, std::size_t size,
+                      tcp_channel channel = tcp_channel::collectives) {
+  hello said;
+  said.rank = static_cast<std::uint32_t>(rank);
+  said.size = static_cast<std::uint32_t>(size);
+  said.channel = static_cast<std::uint32_t>(channel);
   return said;
 }
 
-/// Calls and says `hello`. Returns: the connection.
-inline unique_fd call_as(std::uint16_t port, const tcp_hello& hello) {
-  unique_fd call = call_at(port);
-  challenge::message challenged;
-  require(read_all(call, challenged), "a challenge");
-  send_bytes(call, proved_hello(hello, challenged));
+/// `socket` as an end of TLS by a process that knows `secret`.
+inline connection secured(unique_fd socket, tls_layer::end which,
+                          const char* secret = test_secret) {
+  return {std::move(socket),
+          std::make_unique<tls_layer>(std::make_shared<const tls_group>(secret), which)};
+}
+
+inline void wait_to_read(const connection& from) {
+  pollfd entry{from.get(), POLLIN, 0};
+  (void)::poll(&entry, 1, 60'000);
+}
+
+/// Shakes hands with a peer that does the same elsewhere.
+inline handshake shake_hands(connection& with) {
+  for (const auto until = patience(); !until.expired(); wait_to_read(with))
+    if (const auto how = with.shake_hands(); how != handshake::more) return how;
+  throw std::runtime_error{"expected an end of the handshake"};
+}
+
+/// Both ends in this thread. Returns how the calling end fares.
+inline handshake shake_hands(connection& calling, connection& accepting) {
+  for (int turn = 0; turn < 10; ++turn) {
+    const auto how = calling.shake_hands();
+    if (how != handshake::more && how != handshake::done) return how;
+    const auto other = accepting.shake_hands();
+    if (how == handshake::done && other == handshake::done) return how;
+  }
+  throw std::runtime_error{"expected an end of the handshake"};
+}
+
+/// Reads `bytes` whole. Returns: whether they came.
+inline bool read_all(connection& from, std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t got = from.receive(bytes);
+    if (got < 0 && errno == EAGAIN) {
+      wait_to_read(from);
+      continue;
+    }
+    if (got <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+  }
+  return true;
+}
+
+inline void send_bytes(connection& to, std::span<const std::byte> bytes) {
+  (void)to.send(bytes);  // The other end may have hung up.
+}
+
+/// Calls and says `said`, as a rank that knows `secret`. Returns: the connection.
+inline connection call_as(std::uint16_t port, const hello& said, const char* secret = test_secret) {
+  connection call = secured(call_at(port), tls_layer::end::calling, secret);
+  require(shake_hands(call) == handshake::done, "a handshake");
+  send_bytes(call, said.encode());
   return call;
+}
+
+/// All that has come to `socket` and not been read.
+inline std::vector<std::byte> take_all(const unique_fd& socket) {
+  std::vector<std::byte> bytes(1 << 16);
+  const ssize_t got = ::recv(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return bytes;
+}
+
+/// The bytes that a rank that knows `secret` says first.
+inline std::vector<std::byte> first_flight(const char* secret = test_secret) {
+  int pair[2] = {-1, -1};
+  require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "a socket pair");
+  const unique_fd other{pair[1]};
+  connection calling = secured(unique_fd{pair[0]}, tls_layer::end::calling, secret);
+  require(calling.shake_hands() == handshake::more, "an unfinished handshake");
+  return take_all(other);
 }
 
 /// A socket that listens at `port` of 127.0.0.1.

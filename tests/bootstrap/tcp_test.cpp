@@ -19,6 +19,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>
@@ -34,34 +35,36 @@ using test::belongings;
 using test::bytes_of;
 using test::call_as;
 using test::call_at;
-using test::challenge;
+using test::connection;
 using test::contains;
 using test::deadline;
 using test::errc;
 using test::error_of;
 using test::expects;
 using test::free_tcp_port;
-using test::group_secret;
+using test::handshake;
+using test::hello;
 using test::hello_of;
 using test::in_child;
 using test::joins;
 using test::patience;
 using test::read_all;
 using test::require;
+using test::secured;
 using test::send_bytes;
+using test::shake_hands;
 using test::shared;
 using test::squat;
 using test::status_of;
 using test::tcp_bootstrap;
 using test::tcp_channel;
-using test::tcp_hello;
 using test::tcp_seat;
 using test::tcp_settings;
 using test::test_secret;
 using test::text_of;
 using test::time_limit;
+using test::tls_layer;
 using test::unique_fd;
-using test::verdict;
 
 TEST_CASE("tcp: ranks meet over IPv4 and IPv6, by address and by name") {
   const time_limit limit;
@@ -228,7 +231,7 @@ TEST_CASE("tcp: a rank of another build is an error on all ranks") {
   const time_limit limit;
   const auto port = free_tcp_port();
   const std::string what = "rank 2 is of another build (";
-  tcp_hello other = hello_of(2, 3);
+  hello other = hello_of(2, 3);
   std::string part;
   SUBCASE("by its protocol") {
     other.version.protocol = 99;
@@ -249,21 +252,17 @@ TEST_CASE("tcp: a rank of another build is an error on all ranks") {
   CHECK(all_as_expected(ranks));
 }
 
-TEST_CASE("tcp: a rank 0 of another build is an error to a rank, if it knows the secret") {
+TEST_CASE("tcp: a rank throws what rank 0 refuses it with") {
   const time_limit limit;
   const auto port = free_tcp_port();
   const auto listening = squat(port);
-  const pid_t rank = expects(tcp_seat(1, 2, port), 60s, errc::mismatch,
-                             {"rank 1 is of another build", "protocol 99", "expected one build"});
-  const unique_fd call{::accept(listening.get(), nullptr, nullptr)};
-  challenge asked;
-  asked.version.protocol = 99;
-  const auto challenged = asked.encode();
-  send_bytes(call, challenged);
-  tcp_hello::message said;
+  const pid_t rank = expects(tcp_seat(1, 2, port), 60s, errc::mismatch, {"because of its build"});
+  connection call =
+      secured(unique_fd{::accept(listening.get(), nullptr, nullptr)}, tls_layer::end::accepting);
+  REQUIRE(shake_hands(call) == handshake::done);
+  hello::message said;
   REQUIRE(read_all(call, said));
-  send_bytes(call, verdict::encode(verdict::kind::welcome,
-                                   group_secret{test_secret}.proof_of_rank_0(challenged, said)));
+  send_bytes(call, peerbus::detail::encode_failure({errc::mismatch, "because of its build"}));
   CHECK(all_as_expected({rank}));
 }
 
@@ -318,12 +317,9 @@ TEST_CASE("tcp: a rank that dies while the others meet is an error on all ranks"
       ranks.push_back(
           expects(tcp_seat(rank, 4, port), 60s, errc::peer_dead, {"rank 2 of 4 was gone"}));
     const pid_t victim = in_child([=] {
-      std::vector<unique_fd> calls;
-      for (std::size_t channel = 0; channel < connections; ++channel) {
+      std::vector<connection> calls;
+      for (std::size_t channel = 0; channel < connections; ++channel)
         calls.push_back(call_as(port, hello_of(2, 4, static_cast<tcp_channel>(channel))));
-        verdict::message answer;
-        require(read_all(calls.back(), answer), "an answer");
-      }
       return ::kill(::getpid(), SIGKILL);
     });
     CHECK(status_of(victim) == 137);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Uses peerbus as a stranger would, WAY = find_package, add_subdirectory, include_path, compiled (with
-# that target), topology or verbs (the first two, with that part): builds the consumer from scratch in WORK_DIR and runs it.
+# that target), tcp, topology or verbs (the first two, with that part): builds the consumer from scratch in WORK_DIR and runs it.
 # CMakeLists.txt says which variables it takes.
 
 set(consumers "${SOURCE_DIR}/tests/package")
@@ -32,7 +32,7 @@ if(WAY STREQUAL "find_package")
   file(RENAME "${WORK_DIR}/first" "${WORK_DIR}/prefix")
   build_and_run_consumer("${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix" "-DEXPECTED_VERSION=${VERSION}"
                          "-DEXPECTED_PREFIX=${WORK_DIR}/prefix")
-elseif(WAY MATCHES "^(topology|verbs)$")
+elseif(WAY MATCHES "^(tcp|topology|verbs)$")
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
   build_and_run_consumer(part "-DPART=${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
   build_and_run_consumer(part "-DPART=${WAY}" "-DPEERBUS_SOURCE=${SOURCE_DIR}")
@@ -49,5 +49,5 @@ elseif(WAY STREQUAL "include_path")
   run("${WORK_DIR}/consumer")
   run("${COMPILER}" -std=c++2b -fsyntax-only -I "${SOURCE_DIR}/include" ${sources})
 else()
-  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, topology or verbs")
+  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, tcp, topology or verbs")
 endif()

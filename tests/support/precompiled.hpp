@@ -26,7 +26,7 @@
 
 #include <doctest/doctest.h>
 
-#include <peerbus/bootstrap/tcp.hpp>
+#include <peerbus/bootstrap/environment.hpp>
 
 #include "support/instances.hpp"
 #include "support/oracle.hpp"

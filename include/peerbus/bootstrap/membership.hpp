@@ -40,7 +40,8 @@ class membership_news {
   membership_news& operator=(const membership_news&) = delete;
   virtual ~membership_news() = default;
 
-  /// Brings the words up to date with what has arrived. Allocates nothing, waits for nothing.
+  /// Brings the words up to date with what has arrived. Waits for nothing. If nothing has arrived,
+  /// allocates nothing.
   virtual void look() noexcept = 0;
   /// Tells the other ranks what became of this one.
   virtual void tell(rank_state state) noexcept = 0;

@@ -25,14 +25,16 @@ struct met_over_tcp;
 
 /// A rank among processes on any number of hosts, which torchrun, mpirun, srun or a script started.
 /// Rank 0 listens at one TCP port while the ranks meet; the others call there, over IPv4 or IPv6,
-/// and stay connected to it. All know a secret, without which nobody can join or disturb the
-/// meeting. It is for joining only: what ranks exchange later is neither encrypted nor signed, so
-/// whoever can change the packets between the hosts must be kept out by other means.
+/// and stay connected to it. All connections are TLS 1.3, and the secret of the group is their key:
+/// a process that does not know it can neither join, nor read what ranks exchange here, nor change
+/// it unnoticed. The secret does not protect what a transport sends later. Needs OpenSSL (target
+/// `peerbus::tcp`).
 ///
 /// Contributions carry bytes only, except in subgroups of near ranks. `members()` learns of another
 /// rank's end from rank 0, which has to be in a call of its own to pass it on (a wait, an
 /// allgather): at once, or after 15 s if a whole host is out of reach. After rank 0 has left, the
-/// others learn nothing more of each other and their waits end with the deadline.
+/// others learn nothing more of each other and their waits end with the deadline. Waits allocate
+/// nothing until news of a rank's end arrive; then OpenSSL may.
 ///
 /// The destructor tells the others that this rank has left, or has failed if an exception is what
 /// destroys it.
@@ -88,6 +90,4 @@ class tcp_bootstrap final : public bootstrap {
 
 }  // namespace peerbus
 
-#ifndef PEERBUS_COMPILED
 #include <peerbus/bootstrap/impl/tcp.hpp>  // IWYU pragma: keep
-#endif

@@ -22,8 +22,9 @@ struct tcp_settings {
   /// Names the host that this rank is on, in up to 63 bytes. Ranks with equal names count as ranks
   /// of one host. Empty: the running kernel tells. Tests name hosts to act as several on one.
   std::string host;
-  /// The secret of the group, the same on all ranks: at least 16 bytes that cannot be
-  /// guessed. Without one, only a loopback address is accepted.
+  /// The secret of the group, the same on all ranks: at least 16 bytes that cannot be guessed.
+  /// The key of all connections is made from it. Without a secret only a loopback address is
+  /// accepted, and any process of the host can join.
   std::string secret;
 };
 

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
 namespace peerbus::detail {
@@ -78,13 +79,15 @@ class frame_reader {
   frame_reader(std::uint64_t most_body_bytes, std::uint32_t most_fds)
       : most_body_bytes_{most_body_bytes}, most_fds_{most_fds} {}
 
-  /// Reads what is there.
-  [[gnu::cold, nodiscard]] status step(int socket) {
+  /// Reads as many bytes as `from` has, up to the end of the frame. Descriptors are taken only from
+  /// connections without a cipher.
+  [[gnu::cold, nodiscard]] status step(connection& from) {
     for (;;) {
       if (const auto now = enter_stage(); now != status::more) return now;
       const std::span<std::byte> target = next_target();
-      const ssize_t got = receive(socket, target);
-      if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? status::more : status::closed;
+      const ssize_t got = receive(from, target);
+      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return status::more;
+      if (got < 0) return errno == EBADMSG ? status::malformed : status::closed;
       if (got == 0) return status::closed;
       if (truncated_) return status::no_descriptors;
       filled_ += static_cast<std::size_t>(got);
@@ -159,7 +162,8 @@ class frame_reader {
     }
   }
 
-  ssize_t receive(int socket, std::span<std::byte> target) {
+  ssize_t receive(connection& from, std::span<std::byte> target) {
+    if (most_fds_ == 0) return receive_bytes(from, target);
     alignas(cmsghdr) std::array<char, CMSG_SPACE(fds_per_message * sizeof(int))> control;
     iovec data{target.data(), target.size()};
     msghdr message{};
@@ -169,7 +173,7 @@ class frame_reader {
     message.msg_controllen = control.size();
     ssize_t got = 0;
     do {
-      got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+      got = ::recvmsg(from.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
     if (got < 0) return got;
     for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
@@ -184,6 +188,14 @@ class frame_reader {
     }
     // There was room for all that a message can hold: the process is out of descriptors.
     truncated_ = (message.msg_flags & MSG_CTRUNC) != 0;
+    return got;
+  }
+
+  static ssize_t receive_bytes(connection& from, std::span<std::byte> target) noexcept {
+    ssize_t got = 0;
+    do {
+      got = from.receive(target);
+    } while (got < 0 && errno == EINTR);
     return got;
   }
 
@@ -208,9 +220,11 @@ class frame_writer {
       : bytes_{bytes}, fds_{fds} {}
 
   /// Writes what the socket takes. After `failed`, errno says why.
-  [[gnu::cold, nodiscard]] status step(int socket) noexcept {
+  [[gnu::cold, nodiscard]] status step(connection& to) noexcept {
     while (sent_ < bytes_.size() || sent_fds_ < fds_.size()) {
-      if (const ssize_t put = send_some(socket); put < 0) {
+      const ssize_t put = send_some(to);
+      is_mid_send_ = to.is_mid_send();
+      if (put < 0) {
         if (errno == EINTR) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK) return status::more;
         if (errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM) return status::throttled;
@@ -222,14 +236,13 @@ class frame_writer {
 
   /// Whether the frame has been begun but not finished.
   [[nodiscard]] bool amid() const noexcept {
-    return sent_ != 0 && (sent_ < bytes_.size() || sent_fds_ < fds_.size());
+    return is_mid_send_ || (sent_ != 0 && (sent_ < bytes_.size() || sent_fds_ < fds_.size()));
   }
 
  private:
-  ssize_t send_some(int socket) noexcept {
+  ssize_t send_some(connection& to) noexcept {
     if (sent_ < bytes_.size()) {
-      const ssize_t put =
-          ::send(socket, bytes_.data() + sent_, bytes_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+      const ssize_t put = to.send(bytes_.subspan(sent_));
       if (put > 0) sent_ += static_cast<std::size_t>(put);
       return put;
     }
@@ -247,7 +260,7 @@ class frame_writer {
     part->cmsg_type = SCM_RIGHTS;
     part->cmsg_len = CMSG_LEN(batch.size_bytes());
     std::memcpy(CMSG_DATA(part), batch.data(), batch.size_bytes());
-    const ssize_t put = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t put = ::sendmsg(to.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (put > 0) sent_fds_ += batch.size();
     return put;
   }
@@ -256,6 +269,7 @@ class frame_writer {
   std::span<const int> fds_;
   std::size_t sent_ = 0;
   std::size_t sent_fds_ = 0;
+  bool is_mid_send_ = false;
 };
 
 }  // namespace peerbus::detail

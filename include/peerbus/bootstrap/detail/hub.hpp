@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/gathered.hpp>
@@ -28,7 +29,6 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/unique_fd.hpp>
 
 namespace peerbus::detail {
 
@@ -39,7 +39,7 @@ class hub final : public star {
   using contribution = bootstrap::contribution;
 
   /// `spokes` by rank; the entry of rank 0 is empty.
-  explicit hub(std::vector<unique_fd> spokes, carries what = carries::descriptors)
+  explicit hub(std::vector<connection> spokes, carries what = carries::descriptors)
       : spokes_{std::move(spokes)}, carries_{what} {}
 
   [[gnu::cold]] std::vector<contribution> allgather(contribution mine, deadline until,
@@ -91,7 +91,7 @@ class hub final : public star {
     std::vector<seat> seats;
     // All are watched to the end, also those that have given: they may die meanwhile.
     std::vector<pollfd> entries;
-    for (const unique_fd& spoke : spokes_) {
+    for (const connection& spoke : spokes_) {
       seats.push_back({frame_reader{bootstrap::max_contribution_bytes,
                                     carries_ == carries::descriptors ? 1U : 0U},
                        false});
@@ -106,7 +106,7 @@ class hub final : public star {
       for (const rank_id peer : all_ranks{spokes_.size()}) {
         if (entries[peer.index()].revents == 0) continue;
         seat& from = seats[peer.index()];
-        const auto now = from.reader.step(spokes_[peer.index()].get());
+        const auto now = from.reader.step(spokes_[peer.index()]);
         if (now == frame_reader::status::more) continue;
         if (now == frame_reader::status::no_descriptors)
           return no_descriptors(doing, rank_id{0}, spokes_.size());
@@ -144,7 +144,7 @@ class hub final : public star {
     for (const rank_id peer : all_ranks{spokes_.size()}) {
       if (!spokes_[peer.index()]) continue;
       frame_reader& reader = seats[peer.index()].reader;
-      if (reader.step(spokes_[peer.index()].get()) != frame_reader::status::done) continue;
+      if (reader.step(spokes_[peer.index()]) != frame_reader::status::done) continue;
       const frame said = reader.take();
       if (said.header.kind == static_cast<std::uint32_t>(frame_kind::refuse))
         return told_failure(said);
@@ -190,7 +190,7 @@ class hub final : public star {
     // A rank that got half a result must not take a refusal for the other half.
     const auto give_up = [&](failure why) {
       for (const rank_id peer : all_ranks{spokes_.size()})
-        if (writers[peer.index()].amid()) ::shutdown(spokes_[peer.index()].get(), SHUT_RDWR);
+        if (writers[peer.index()].amid()) spokes_[peer.index()].hang_up();
       return why;
     };
     std::vector<rank_id> waiting;
@@ -202,15 +202,15 @@ class hub final : public star {
       std::vector<rank_id> still;
       entries.clear();
       for (const rank_id peer : waiting) {
-        const int socket = spokes_[peer.index()].get();
-        const auto now = writers[peer.index()].step(socket);
+        connection& spoke = spokes_[peer.index()];
+        const auto now = writers[peer.index()].step(spoke);
         if (now == frame_writer::status::failed)
           return give_up({errc::system, concat("allgather for '", doing, "': sending to ", peer,
                                                ": ", describe_errno(errno))});
         if (now == frame_writer::status::done || now == frame_writer::status::closed) continue;
         throttled = throttled || now == frame_writer::status::throttled;
         still.push_back(peer);
-        entries.push_back({socket, POLLOUT, 0});
+        entries.push_back({spoke.get(), POLLOUT, 0});
       }
       waiting = std::move(still);
       if (waiting.empty()) return std::nullopt;
@@ -227,12 +227,11 @@ class hub final : public star {
   /// To all that listen, now or when they come to their next collective.
   void refuse_all(const failure& why) {
     const auto bytes = encode_failure(why);
-    for (const unique_fd& spoke : spokes_) {
+    for (connection& spoke : spokes_) {
       if (!spoke) continue;
       frame_writer writer{bytes, {}};
       // One try, which fits unless the rank has left much unread; then it learns by the hang-up.
-      if (writer.step(spoke.get()) != frame_writer::status::done)
-        ::shutdown(spoke.get(), SHUT_RDWR);
+      if (writer.step(spoke) != frame_writer::status::done) spoke.hang_up();
     }
   }
 
@@ -248,7 +247,7 @@ class hub final : public star {
             concat("allgather for '", doing, "': ", peer, " sent a malformed message")};
   }
 
-  std::vector<unique_fd> spokes_;
+  std::vector<connection> spokes_;
   carries carries_;
   std::uint64_t sequence_ = 0;
   std::optional<std::string> broken_;

@@ -65,6 +65,11 @@ inline void poll_for(std::span<pollfd> entries, deadline until,
     for (pollfd& entry : entries) entry.revents = 0;
 }
 
+/// Returns the one of two deadlines that comes first.
+[[nodiscard]] inline deadline earlier(deadline one, deadline other) noexcept {
+  return one.when() < other.when() ? one : other;
+}
+
 /// How long to wait between two looks at what no descriptor tells: words in shared memory.
 inline constexpr std::chrono::milliseconds look_around{10};
 

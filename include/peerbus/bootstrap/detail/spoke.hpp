@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/gathered.hpp>
@@ -25,7 +26,6 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/unique_fd.hpp>
 
 namespace peerbus::detail {
 
@@ -54,7 +54,7 @@ class spoke final : public star {
  public:
   using contribution = bootstrap::contribution;
 
-  explicit spoke(unique_fd hub, carries what = carries::descriptors) noexcept
+  explicit spoke(connection hub, carries what = carries::descriptors) noexcept
       : hub_{std::move(hub)}, carries_{what} {}
 
   [[gnu::cold]] std::vector<contribution> allgather(contribution mine, deadline until,
@@ -122,7 +122,7 @@ class spoke final : public star {
     for (;;) {
       bool throttled = false;
       if (!sent) {
-        const auto now = writer.step(hub_.get());
+        const auto now = writer.step(hub_);
         if (now == frame_writer::status::failed)
           return failure{errc::system, concat("allgather for '", doing, "': ", members.rank(),
                                               " sending to rank 0: ", describe_errno(errno))};
@@ -130,7 +130,7 @@ class spoke final : public star {
         sent = now == frame_writer::status::done || now == frame_writer::status::closed;
         throttled = now == frame_writer::status::throttled;
       }
-      switch (reader.step(hub_.get())) {
+      switch (reader.step(hub_)) {
         case frame_reader::status::done: return std::nullopt;
         case frame_reader::status::more: break;
         case frame_reader::status::closed:
@@ -159,9 +159,9 @@ class spoke final : public star {
       const auto bytes = encode_failure(why);
       frame_writer writer{bytes, {}};
       // One try: a connection that takes nothing tells as much by its end.
-      (void)writer.step(hub_.get());
+      (void)writer.step(hub_);
     }
-    ::shutdown(hub_.get(), SHUT_RDWR);
+    hub_.hang_up();
     return why;
   }
 
@@ -169,7 +169,7 @@ class spoke final : public star {
     return {errc::system, concat("allgather for '", doing, "': rank 0 sent a malformed message")};
   }
 
-  unique_fd hub_;
+  connection hub_;
   carries carries_;
   std::uint64_t sequence_ = 0;
   std::optional<std::string> broken_;

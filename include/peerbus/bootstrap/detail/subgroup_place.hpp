@@ -55,8 +55,8 @@ struct subgroup_place {
     for (const int family : {AF_INET6, AF_INET}) {
       unique_fd socket = tcp_socket(family);
       if (!socket) continue;
-      set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
-      if (family == AF_INET6) set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+      set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+      if (family == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
       tcp_address found = any_address(family, 0);
       if (::bind(socket.get(), found.get(), found.size) != 0 ||
           ::getsockname(socket.get(), found.get(), &found.size) != 0)
@@ -93,10 +93,10 @@ struct subgroup_place {
 /// Returns an address by which other ranks reach this host, whose connection to rank 0 is `socket`:
 /// its own end of that connection. If that is a loopback address, rank 0 is on this host, so that
 /// others reach it as they reach rank 0.
-inline std::string address_for_others(const tcp_settings& settings, const unique_fd& socket) {
+inline std::string address_for_others(const tcp_settings& settings, int socket) {
   tcp_address own;
   std::array<char, 64> host{};
-  if (::getsockname(socket.get(), own.get(), &own.size) != 0 || own.is_loopback() ||
+  if (::getsockname(socket, own.get(), &own.size) != 0 || own.is_loopback() ||
       ::getnameinfo(own.get(), own.size, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0)
     return settings.address;
   return host.data();

@@ -20,8 +20,9 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/message_cursor.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
-#include <peerbus/bootstrap/detail/tcp_handshake.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
@@ -37,13 +38,16 @@ namespace peerbus::detail {
 /// more.
 ///
 /// A piece of news is a rank and its state, 4 bytes each. There is at most one for each rank.
+///
+/// Cost of a look: one system call if nothing has arrived. Else the connection decrypts, under a
+/// lock that other threads of the rank do not wait for, and OpenSSL may allocate.
 class tcp_news final : public membership_news {
  public:
   using state_word = membership::state_word;
   static constexpr std::size_t news_bytes = 8;
 
   /// `links` by rank, empty where there is none. Throws: `error` system.
-  tcp_news(rank_id me, std::vector<unique_fd> links)
+  tcp_news(rank_id me, std::vector<connection> links)
       : me_{me}, states_{std::make_unique<state_word[]>(links.size())}, links_(links.size()) {
     told_.reserve(news_bytes * links.size());
     for (std::size_t peer = 0; peer < links.size(); ++peer) {
@@ -112,7 +116,7 @@ class tcp_news final : public membership_news {
 
  private:
   struct link {
-    unique_fd socket;
+    connection socket;
     bool open = false;
     std::size_t sent = 0;  ///< bytes of `told_`
     std::array<std::byte, 16 * news_bytes> heard{};
@@ -135,8 +139,7 @@ class tcp_news final : public membership_news {
   void hear(rank_id peer) noexcept {
     link& from = links_[peer.index()];
     while (from.open) {
-      const ssize_t got = ::recv(from.socket.get(), from.heard.data() + from.filled,
-                                 from.heard.size() - from.filled, MSG_DONTWAIT);
+      const ssize_t got = from.socket.receive(std::span{from.heard}.subspan(from.filled));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (got < 0) return hang_up(peer, means_out_of_reach(errno));
@@ -198,8 +201,7 @@ class tcp_news final : public membership_news {
     behind_ = false;
     for (link& to : links_) {
       while (to.open && to.sent < told_.size()) {
-        const ssize_t put = ::send(to.socket.get(), told_.data() + to.sent, told_.size() - to.sent,
-                                   MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t put = to.socket.send(std::span{told_}.subspan(to.sent));
         if (put < 0 && errno == EINTR) continue;
         if (put < 0) {
           // Full: later. Broken: its other direction will tell.

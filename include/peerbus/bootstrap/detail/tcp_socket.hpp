@@ -80,9 +80,9 @@ inline std::string describe_addresses(const std::vector<tcp_address>& addresses)
 }
 
 /// The far end of a connection, for messages.
-inline std::string describe_caller(const unique_fd& socket) {
+inline std::string describe_far_end(int socket) {
   tcp_address from;
-  if (::getpeername(socket.get(), from.get(), &from.size) != 0) return "an unknown address";
+  if (::getpeername(socket, from.get(), &from.size) != 0) return "an unknown address";
   return describe_address(from);
 }
 
@@ -124,9 +124,9 @@ inline std::vector<tcp_address> resolve(std::string host, std::uint16_t port, de
   }
 }
 
-inline void set_option(const unique_fd& socket, int level, int name, int value) noexcept {
+inline void set_option(int socket, int level, int name, int value) noexcept {
   // Each only makes a connection better: where the kernel lacks one, it works all the same.
-  (void)::setsockopt(socket.get(), level, name, &value, sizeof value);
+  (void)::setsockopt(socket, level, name, &value, sizeof value);
 }
 
 /// How long a host may be out of reach before its ranks count as lost.
@@ -135,7 +135,7 @@ inline constexpr std::chrono::seconds out_of_reach_after{15};
 /// For a connection between two ranks: small messages at once, and an idle connection notices a
 /// host that went away without a word. Only a `watch` connection, which carries next to nothing,
 /// may end because its bytes are not acknowledged: a rank may be slow in reading a large message.
-inline void tune_connection(const unique_fd& socket, bool watch) noexcept {
+inline void tune_connection(int socket, bool watch) noexcept {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5);
@@ -155,11 +155,11 @@ inline unique_fd listen_at(const tcp_address& address) noexcept {
   unique_fd socket = tcp_socket(address.family());
   if (!socket) return socket;
   // Connections of an earlier group that linger at the port are no reason to refuse it.
-  set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+  set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (address.family() == AF_INET6) {
     const bool any =
         IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(&address.bytes)->sin6_addr);
-    set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, any ? 0 : 1);
+    set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, any ? 0 : 1);
   }
   if (::bind(socket.get(), address.get(), address.size) != 0 ||
       ::listen(socket.get(), SOMAXCONN) != 0) {
@@ -210,8 +210,7 @@ inline unique_fd connect_once(const std::vector<tcp_address>& addresses, deadlin
     }
     int result = ::connect(socket.get(), address.get(), address.size) == 0 ? 0 : errno;
     if (result == EINPROGRESS || result == EINTR) {
-      const auto one_second = deadline::after(std::chrono::seconds{1});
-      const auto patience = one_second.when() < until.when() ? one_second : until;
+      const auto patience = earlier(until, deadline::after(std::chrono::seconds{1}));
       std::vector<pollfd> entries{{socket.get(), POLLOUT, 0}};
       do {
         poll_for(entries, patience, std::chrono::milliseconds{1000});

@@ -9,10 +9,13 @@
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/bootstrap/detail/host.hpp>
+#include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
-#include <peerbus/bootstrap/detail/join.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
+#include <peerbus/bootstrap/detail/local_meeting.hpp>
+#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/detail/meeting_host.hpp>
+#include <peerbus/bootstrap/detail/meeting_joiner.hpp>
 #include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
 #include <peerbus/bootstrap/detail/star_bootstrap.hpp>
@@ -44,15 +47,21 @@ struct met_ranks {
       throw error{errc::invalid_argument, concat("rank ", settings.rank, " of ", settings.size,
                                                  " was given, expected a rank below the size")};
     if (settings.size == 1)
-      return {state_page{1}, std::make_unique<hub>(std::vector<unique_fd>(1))};
+      return {state_page{1}, std::make_unique<hub>(std::vector<connection>(1))};
+    local_meeting_place place{settings};
+    const meeting ours{settings.rank, settings.size, until};
     if (settings.rank != 0) {
-      joined met = join(settings, until);
-      return {state_page::open(settings.size, met.states),
-              std::make_unique<spoke>(std::move(met.hub))};
+      joined met = meeting_joiner{place, ours}.join(1);
+      return {state_page::open(settings.size, met.files[0]),
+              std::make_unique<spoke>(std::move(met.connections[0]))};
     }
     const unique_fd file = state_page::make_file(settings.size);
     state_page states = state_page::open(settings.size, file);
-    return {std::move(states), std::make_unique<hub>(host{settings, until}.gather(file))};
+    const int files[] = {file.get()};
+    std::vector<connection> spokes;
+    for (auto& of_rank : meeting_host{place, ours}.gather(files))
+      spokes.push_back(std::move(of_rank[0]));
+    return {std::move(states), std::make_unique<hub>(std::move(spokes))};
   }
 };
 

@@ -21,6 +21,7 @@
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/children.hpp>
+#include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/detail/pin.hpp>
@@ -78,7 +79,7 @@ class descriptor_room {
 
 /// Returns the ends that belong to `rank` and closes the other ends of the connections made so far.
 /// A copy of an end that stayed open would hide that its owner has died.
-inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<unique_fd>& hub_ends,
+inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connection>& hub_ends,
                                               unique_fd& spoke_end) noexcept {
   if (rank.index() == 0) return std::make_unique<hub>(std::move(hub_ends));
   hub_ends.clear();
@@ -135,7 +136,7 @@ PEERBUS_CONTROL_PATH int run_processes(std::size_t n, rank_body body, const run_
   refuse_lost_statuses();
   const descriptor_room room{n};
   const state_page states{n};
-  std::vector<unique_fd> hub_ends(n);
+  std::vector<connection> hub_ends(n);
   // After the connections, so that on an error here the ranks end before those do.
   children ranks{states.words()};
   ranks.reserve(n);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/meet_as_subgroup.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
@@ -91,7 +92,7 @@ PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
   }
   auto given = gather_or_refuse(*this, "subgroup", std::move(mine), objection, until);
   const unique_fd states = std::move(given[ranks.front().index()].fd);
-  std::vector<unique_fd> hub_ends(ranks.size());
+  std::vector<connection> hub_ends(ranks.size());
   for (std::size_t i = 1; is_first && i < ranks.size(); ++i)
     hub_ends[i] = std::move(given[ranks[i].index()].fd);
   // A copy of an end that stayed open would hide that its owner has died.

@@ -17,16 +17,19 @@
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/host_identity.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
 #include <peerbus/bootstrap/detail/meet_as_subgroup.hpp>
+#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/detail/meeting_host.hpp>
+#include <peerbus/bootstrap/detail/meeting_joiner.hpp>
 #include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
 #include <peerbus/bootstrap/detail/subgroup_place.hpp>
 #include <peerbus/bootstrap/detail/tcp_environment.hpp>
-#include <peerbus/bootstrap/detail/tcp_host.hpp>
-#include <peerbus/bootstrap/detail/tcp_join.hpp>
+#include <peerbus/bootstrap/detail/tcp_meeting.hpp>
 #include <peerbus/bootstrap/detail/tcp_news.hpp>
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
 #include <peerbus/bootstrap/environment.hpp>
@@ -34,12 +37,10 @@
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
-#include <peerbus/core/compiled.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/unique_fd.hpp>
 
 namespace peerbus {
 
@@ -54,51 +55,52 @@ struct met_over_tcp {
   /// Throws: `error` as the constructor of `tcp_bootstrap`.
   static met_over_tcp at(const tcp_settings& settings, deadline until) {
     check_settings(settings);
-    const rank_id me{settings.rank};
-    std::vector<unique_fd> collectives(settings.size);
-    std::vector<unique_fd> watches(settings.size);
-    const auto keep = [&](std::size_t rank, tcp_connections met) {
-      collectives[rank] = std::move(met[static_cast<std::size_t>(tcp_channel::collectives)]);
-      watches[rank] = std::move(met[static_cast<std::size_t>(tcp_channel::watch)]);
+    std::vector<connection> frames(settings.size);
+    std::vector<connection> watches(settings.size);
+    const auto keep = [&](std::size_t rank, std::vector<connection>& met) {
+      frames[rank] = std::move(met[collectives]);
+      watches[rank] = std::move(met[watch]);
     };
     if (settings.size > 1) {
-      auto place = find_place(settings, until);
+      tcp_meeting_place place{settings, until};
+      const meeting ours{settings.rank, settings.size, until};
       if (settings.rank == 0) {
-        auto all = tcp_host{settings, std::move(place), until}.gather();
-        for (std::size_t rank = 1; rank < all.size(); ++rank) keep(rank, std::move(all[rank]));
+        auto met = meeting_host{place, ours}.gather({});
+        for (const rank_id peer : all_ranks{settings.size}) keep(peer.index(), met[peer.index()]);
       } else {
-        keep(0, tcp_joiner{settings, std::move(place), until}.join());
+        auto met = meeting_joiner{place, ours}.join(0);
+        keep(0, met.connections);
       }
     }
-    auto news = std::make_shared<tcp_news>(me, std::move(watches));
+    auto news = std::make_shared<tcp_news>(rank_id{settings.rank}, std::move(watches));
     if (settings.rank == 0)
-      return {std::move(news), std::make_unique<hub>(std::move(collectives), carries::bytes),
+      return {std::move(news), std::make_unique<hub>(std::move(frames), carries::bytes),
               settings.address};
-    std::string address = address_for_others(settings, collectives[0]);
-    return {std::move(news), std::make_unique<spoke>(std::move(collectives[0]), carries::bytes),
+    std::string address = address_for_others(settings, frames[0].get());
+    return {std::move(news), std::make_unique<spoke>(std::move(frames[0]), carries::bytes),
             std::move(address)};
   }
 };
 
 }  // namespace detail
 
-PEERBUS_CONTROL_PATH tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until)
+[[gnu::cold]] inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until)
     : tcp_bootstrap{settings, until, detail::met_over_tcp::at(settings, until)} {}
 
-PEERBUS_CONTROL_PATH tcp_bootstrap tcp_bootstrap::from_environment(deadline until) {
+[[gnu::cold]] inline tcp_bootstrap tcp_bootstrap::from_environment(deadline until) {
   return tcp_bootstrap{detail::read_tcp_settings(), until};
 }
 
-PEERBUS_CONTROL_PATH tcp_bootstrap::~tcp_bootstrap() {
+[[gnu::cold]] inline tcp_bootstrap::~tcp_bootstrap() {
   members()->announce_end(exceptions_before_);
 }
 
-PEERBUS_CONTROL_PATH std::vector<bootstrap::contribution> tcp_bootstrap::allgather(
+[[gnu::cold]] inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(
     contribution mine, deadline until, std::string_view doing) {
   return star_->allgather(std::move(mine), until, doing, *members(), *idle());
 }
 
-PEERBUS_CONTROL_PATH tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
+[[gnu::cold]] inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
                                                   detail::met_over_tcp met)
     : star_{std::move(met.connections)}, settings_{settings} {
   settings_.address = std::move(met.address);
@@ -113,7 +115,7 @@ PEERBUS_CONTROL_PATH tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, 
   }
 }
 
-PEERBUS_CONTROL_PATH void tcp_bootstrap::count_neighbours(deadline until) {
+[[gnu::cold]] inline void tcp_bootstrap::count_neighbours(deadline until) {
   const detail::host_identity here{settings_.host};
   const auto identity = std::as_bytes(std::span{&here, 1});
   std::vector<std::byte> mine{identity.begin(), identity.end()};
@@ -148,7 +150,7 @@ PEERBUS_CONTROL_PATH void tcp_bootstrap::count_neighbours(deadline until) {
 
 /// The first member offers a place, at which the members meet as the ranks of any group do: on this
 /// host if all are near, else over TCP, by the secret that they have.
-PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(
+[[gnu::cold]] inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(
     const std::vector<rank_id>& ranks, rank_id member, deadline until) {
   const bool all_near =
       std::all_of(ranks.begin(), ranks.end(), [this](rank_id one) { return is_near(one); });

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/random.h>
+#include <sys/types.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <peerbus/bootstrap/detail/message_cursor.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/version.hpp>
+
+namespace peerbus::detail {
+
+/// The build of a rank. Ranks work together if theirs are equal.
+struct build_version {
+  static constexpr std::uint32_t expected_protocol = 2;
+
+  std::uint32_t protocol = expected_protocol;
+  std::uint32_t library =
+      PEERBUS_VERSION_MAJOR << 20 | PEERBUS_VERSION_MINOR << 10 | PEERBUS_VERSION_PATCH;
+  /// Written as the host keeps its numbers: what ranks exchange later is not converted.
+  std::uint32_t byte_order = std::endian::native == std::endian::little ? 0x0403'0201 : 0x0102'0304;
+
+  friend bool operator==(const build_version&, const build_version&) = default;
+
+  friend void append_text(std::string& out, const build_version& of) {
+    out += concat("peerbus ", of.library >> 20, ".", of.library >> 10 & 1023, ".",
+                  of.library & 1023, ", protocol ", of.protocol, ", ",
+                  of.byte_order == 0x0403'0201   ? "little endian"
+                  : of.byte_order == 0x0102'0304 ? "big endian"
+                                                 : "unknown byte order");
+  }
+};
+
+/// The first message of a rank on each of its connections to rank 0. Its size and layout are the
+/// same in all versions, so that rank 0 can tell builds that differ.
+struct hello {
+  using message = std::array<std::byte, 48>;
+  using process_id = std::array<std::byte, 16>;
+
+  /// "peerbusH"
+  static constexpr std::array<std::byte, 8> magic{std::byte{'p'}, std::byte{'e'}, std::byte{'e'},
+                                                  std::byte{'r'}, std::byte{'b'}, std::byte{'u'},
+                                                  std::byte{'s'}, std::byte{'H'}};
+
+  build_version version;
+  std::uint32_t rank = 0;
+  std::uint32_t size = 0;
+  /// Number of the connection among those of its rank.
+  std::uint32_t channel = 0;
+  /// Random. The same in all hellos of one process.
+  process_id process{};
+
+  /// Returns whether the first `count` bytes of `message` can be those of a hello.
+  [[nodiscard]] static bool may_begin(const message& message, std::size_t count) noexcept {
+    return std::equal(magic.begin(),
+                      magic.begin() + static_cast<std::ptrdiff_t>(std::min(count, magic.size())),
+                      message.begin());
+  }
+
+  [[nodiscard]] message encode() const noexcept {
+    message out{};
+    message_cursor<std::byte> cursor{out};
+    cursor.put(magic);
+    for (const auto number :
+         {version.protocol, version.library, version.byte_order, rank, size, channel})
+      cursor.put(number);
+    cursor.put(process);
+    return out;
+  }
+  /// `from` has the magic.
+  [[nodiscard]] static hello decode(const message& from) noexcept {
+    hello decoded;
+    message_cursor<const std::byte> cursor{std::span{from}.subspan(magic.size())};
+    for (auto* number :
+         {&decoded.version.protocol, &decoded.version.library, &decoded.version.byte_order,
+          &decoded.rank, &decoded.size, &decoded.channel})
+      *number = cursor.get();
+    cursor.get(decoded.process);
+    return decoded;
+  }
+
+  /// Throws: `error` system.
+  [[nodiscard]] static process_id make_process_id() {
+    process_id made;
+    static_assert(made.size() <= 256, "getrandom gives these whole, without an interruption");
+    if (::getrandom(made.data(), made.size(), 0) != static_cast<ssize_t>(made.size()))
+      throw system_failure("drawing random bytes", errno);
+    return made;
+  }
+};
+
+}  // namespace peerbus::detail

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/launch_settings.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// An abstract socket address: it has no file, and its name is free again when rank 0 closes it or
+/// dies. The user id in the name keeps users apart; that no other user took the name is checked.
+struct meeting_point {
+  sockaddr_un address{};
+  socklen_t bytes = 0;
+
+  explicit meeting_point(const launch_settings& settings) {
+    std::string name = concat("peerbus/", ::geteuid(), "/", settings.port, "/", settings.address,
+                              "/", settings.job);
+    constexpr std::size_t room = sizeof address.sun_path - 1;
+    if (name.size() > room) {
+      // A hash in place of the end that does not fit keeps long names apart.
+      std::uint64_t hash = 0xcbf2'9ce4'8422'2325;
+      for (const char c : name)
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x0000'0100'0000'01b3;
+      const std::string digits = std::to_string(hash);
+      name = name.substr(0, room - digits.size()) + digits;
+    }
+    address.sun_family = AF_UNIX;
+    std::copy(name.begin(), name.end(), address.sun_path + 1);  // The first byte stays zero.
+    bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  }
+
+  [[nodiscard]] const sockaddr* get() const noexcept {
+    return reinterpret_cast<const sockaddr*>(&address);
+  }
+};
+
+/// The process at the other end of a Unix socket. Empty if the kernel does not tell.
+inline std::optional<ucred> peer_of(int socket) noexcept {
+  ucred who{};
+  socklen_t bytes = sizeof who;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0) return std::nullopt;
+  return who;
+}
+
+/// A Unix socket where ranks of one host meet. Every process of the same user may call.
+class local_meeting_place final : public meeting_place {
+ public:
+  explicit local_meeting_place(const launch_settings& settings)
+      : settings_{settings}, point_{settings} {}
+
+  [[nodiscard]] std::string describe() const override {
+    return concat(settings_.address, ":", settings_.port,
+                  settings_.job.empty() ? "" : concat(" (job ", settings_.job, ")"));
+  }
+  [[nodiscard]] std::size_t channels() const noexcept override { return 1; }
+
+  [[nodiscard]] std::vector<unique_fd> open() override {
+    std::vector<unique_fd> listeners;
+    unique_fd listener = make_socket();
+    if (::bind(listener.get(), point_.get(), point_.bytes) != 0) {
+      if (errno == EADDRINUSE) return {};
+      throw system_failure(concat("opening the meeting point ", describe()), errno);
+    }
+    if (::listen(listener.get(), SOMAXCONN) != 0)
+      throw system_failure(concat("listening at ", describe()), errno);
+    listeners.push_back(std::move(listener));
+    return listeners;
+  }
+  [[nodiscard]] connection admit(unique_fd caller) override {
+    const auto who = peer_of(caller.get());
+    return who && who->uid == ::geteuid() ? connection{std::move(caller)} : connection{};
+  }
+  [[nodiscard]] std::string describe_caller(const connection* caller) const override {
+    if (caller == nullptr) return concat("process ", ::getpid());
+    const auto who = peer_of(caller->get());
+    return concat("process ", who ? who->pid : 0);
+  }
+
+  [[nodiscard]] connection call(deadline /*until*/) override {
+    unique_fd socket = make_socket();
+    if (::connect(socket.get(), point_.get(), point_.bytes) != 0) {
+      const int number = errno;
+      // EAGAIN: rank 0 has more callers in its queue than it holds.
+      if (number != ECONNREFUSED && number != EAGAIN && number != EINTR)
+        throw system_failure(concat("connecting to rank 0 at ", describe()), number);
+      socket.reset();
+      errno = number;
+      return {};
+    }
+    const auto who = peer_of(socket.get());
+    if (!who || who->uid != ::geteuid())
+      throw error{errc::system, concat("the meeting point ", describe(), " belongs to user ",
+                                       who ? std::to_string(who->uid) : "unknown", ", expected ",
+                                       ::geteuid(), ": give another MASTER_PORT")};
+    return socket;
+  }
+  [[nodiscard]] std::string describe_silence(int /*number*/) const override {
+    return "all ranks must be on one host, and run by one user";
+  }
+
+ private:
+  /// Throws: `error` system.
+  [[nodiscard]] static unique_fd make_socket() {
+    unique_fd made{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    if (!made) throw system_failure("making a socket", errno);
+    return made;
+  }
+
+  launch_settings settings_;
+  meeting_point point_;
+};
+
+}  // namespace peerbus::detail

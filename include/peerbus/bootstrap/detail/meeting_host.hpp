@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/callers.hpp>
+#include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/failure.hpp>
+#include <peerbus/bootstrap/detail/frame.hpp>
+#include <peerbus/bootstrap/detail/hello.hpp>
+#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/detail/meeting_joiner.hpp>
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// Rank 0 while the other ranks come to its place.
+class meeting_host {
+ public:
+  /// Opens the place, which outlives this object.
+  /// Throws: `error` mismatch if another process says that it is rank 0 there, system.
+  meeting_host(meeting_place& place, const meeting& ours)
+      : place_{place},
+        ours_{ours},
+        callers_{place, place.channels() * ours.size + 64},
+        seats_(ours.size) {
+    for (seat& empty : seats_) empty.connections.resize(place.channels());
+    for (;;) {
+      listeners_ = place_.open();
+      if (!listeners_.empty()) return;
+      challenge_other_host();
+    }
+  }
+  meeting_host(const meeting_host&) = delete;
+  meeting_host& operator=(const meeting_host&) = delete;
+  ~meeting_host() = default;
+
+  /// Waits for all ranks and gives each of them `files`.
+  /// Returns: their connections by rank and channel; those of rank 0 are empty. Throws: `error`
+  /// timed_out, mismatch, peer_dead, system; the ranks that came are told the same.
+  std::vector<std::vector<connection>> gather(std::span<const int> files) {
+    std::optional<failure> why;
+    try {
+      why = wait_for_all();
+    } catch (const error& caught) {
+      refuse_all({caught.code(), concat("rank 0 failed while the ranks met: ", caught.text())});
+      throw;
+    }
+    if (why) {
+      refuse_all(*why);
+      throw error{why->code, why->text};
+    }
+    // A program may meet again at the same place: it is free before any rank can come back.
+    listeners_.clear();
+    welcome_all(files);
+    std::vector<std::vector<connection>> met;
+    met.reserve(seats_.size());
+    for (seat& taken : seats_) met.push_back(std::move(taken.connections));
+    return met;
+  }
+
+ private:
+  struct seat {
+    std::vector<connection> connections;
+    std::size_t filled = 0;
+    hello::process_id process{};
+
+    [[nodiscard]] bool is_complete() const noexcept { return filled == connections.size(); }
+  };
+
+  /// Two processes were started as rank 0, or two groups meet at one place. Tells the other process
+  /// by a hello, so that the ranks that it has gathered learn of it too. If the other process goes
+  /// away instead of answering, the place is free.
+  void challenge_other_host() const {
+    try {
+      const auto soon = deadline::after(std::chrono::milliseconds{100});
+      (void)meeting_joiner{place_, {ours_.rank, ours_.size, earlier(soon, ours_.until)}}.join(0);
+    } catch (const error& caught) {
+      const bool may_go = caught.code() == errc::peer_dead || caught.code() == errc::timed_out;
+      if (!may_go)
+        throw error{caught.code(), concat("rank 0 cannot listen at ", place_.describe(),
+                                          ", which is in use: ", caught.text())};
+    }
+    if (ours_.until.expired())
+      throw error{
+          errc::system,
+          concat("the meeting point ", place_.describe(), " is in use by another process since ",
+                 describe_span(ours_.span), ", expected a MASTER_PORT of this group's own")};
+  }
+
+  std::optional<failure> wait_for_all() {
+    std::optional<failure> why;
+    auto until = ours_.until;
+    const auto object = [&](std::optional<failure> objection) {
+      if (!objection || why) return;
+      why = std::move(objection);
+      // Other ranks may be on their way. They are to learn it too, and not to wait in vain.
+      until = earlier(until, deadline::after(std::chrono::milliseconds{500}));
+    };
+    std::vector<pollfd> entries;
+    while (1 + complete_ + turned_away_.size() < ours_.size) {
+      const bool last_look = until.expired();
+      entries.clear();
+      for (const unique_fd& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
+      callers_.append_entries(entries);
+      const std::size_t first_seated = listeners_.size() + callers_.size();
+      for (const seat& taken : seats_)
+        for (const connection& link : taken.connections) entries.push_back({link.get(), POLLIN, 0});
+      poll_for(entries, earlier(until, callers_.next_end()), std::chrono::milliseconds{1000});
+
+      // No rank speaks between its hello and the welcome: it is the end of the connection.
+      const auto seated = std::span{entries}.subspan(first_seated);
+      for (const rank_id peer : all_ranks{ours_.size}) {
+        const auto of_peer = seated.subspan(peer.index() * place_.channels(), place_.channels());
+        if (std::any_of(of_peer.begin(), of_peer.end(),
+                        [](const pollfd& entry) { return entry.revents != 0; }))
+          object(unseat(peer));
+      }
+      const auto called = std::span<const pollfd>{entries}.subspan(listeners_.size());
+      for (auto& member : callers_.hear_all(called.first(callers_.size()))) object(take(member));
+      for (std::size_t i = 0; i < listeners_.size(); ++i)
+        if (entries[i].revents != 0) callers_.accept_some(listeners_[i]);
+      if (last_look) break;
+    }
+    if (!why && 1 + complete_ < ours_.size) return absent();
+    return why;
+  }
+
+  failure unseat(rank_id peer) {
+    seat& left = seats_[peer.index()];
+    if (left.is_complete()) --complete_;
+    turned_away_.push_back(std::move(left.connections[0]));
+    left = {};
+    left.connections.resize(place_.channels());
+    return {errc::peer_dead, concat(peer, " of ", ours_.size, " was gone before all ranks had ",
+                                    "come to ", place_.describe())};
+  }
+
+  /// Gives a rank its seat, or adds a connection to it. The connections of a rank may come in any
+  /// order. Returns why not, if so.
+  std::optional<failure> take(callers::member& caller) {
+    if (std::string why = objection_to(caller); !why.empty()) {
+      // A process is told on its first connection.
+      if (caller.greeting.channel != 0) return std::nullopt;
+      turned_away_.push_back(std::move(caller.link));
+      return failure{errc::mismatch, std::move(why)};
+    }
+    const hello& greeting = caller.greeting;
+    place_.tune(caller.link, greeting.channel);
+    seat& taken = seats_[greeting.rank];
+    taken.process = greeting.process;
+    taken.connections[greeting.channel] = std::move(caller.link);
+    ++taken.filled;
+    if (taken.is_complete()) ++complete_;
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::string objection_to(const callers::member& caller) const {
+    const hello& greeting = caller.greeting;
+    const rank_id rank{greeting.rank};
+    if (greeting.version != build_version{})
+      return concat(rank, " is of another build (", greeting.version, ") than rank 0 (",
+                    build_version{}, "): expected one build of peerbus on all ranks");
+    if (greeting.size != ours_.size)
+      return concat(rank, " was started with a world size of ", greeting.size, ", rank 0 with ",
+                    ours_.size, ": expected the same on all ranks");
+    if (rank.index() >= ours_.size) return concat(rank, " came, expected ranks below ", ours_.size);
+    if (greeting.channel >= place_.channels())
+      return concat(rank, " made a connection number ", greeting.channel, ", expected ",
+                    place_.channels(), " connections of each rank");
+    const seat& wanted = seats_[rank.index()];
+    const bool is_free = wanted.filled == 0 || (wanted.process == greeting.process &&
+                                                !wanted.connections[greeting.channel]);
+    if (rank.index() != 0 && is_free) return {};
+    const auto first = std::find_if(wanted.connections.begin(), wanted.connections.end(),
+                                    [](const connection& link) { return static_cast<bool>(link); });
+    return concat(rank, " came twice (",
+                  place_.describe_caller(first == wanted.connections.end() ? nullptr : &*first),
+                  " and ", place_.describe_caller(&caller.link), ") to ", place_.describe(),
+                  ": expected each rank once, and a MASTER_PORT of its own for each group");
+  }
+
+  [[nodiscard]] failure absent() const {
+    std::vector<rank_id> ranks;
+    for (const rank_id peer : all_ranks{ours_.size})
+      if (peer.index() != 0 && !seats_[peer.index()].is_complete()) ranks.push_back(peer);
+    return {errc::timed_out,
+            concat(describe_ranks(ranks), " of ", ours_.size, " did not join within ",
+                   describe_span(ours_.span), " at ", place_.describe(),
+                   place_.describe_addresses(), callers_.describe_strangers())};
+  }
+
+  void refuse_all(const failure& why) {
+    const auto bytes = encode_failure(why);
+    const auto tell = [&bytes](connection& link) {
+      frame_writer writer{bytes, {}};
+      if (link) (void)writer.step(link);  // Fits: next to nothing was sent before.
+    };
+    for (seat& taken : seats_) tell(taken.connections[0]);
+    for (connection& link : turned_away_) tell(link);
+  }
+
+  /// A rank that dies here is noticed in the first collective.
+  void welcome_all(std::span<const int> files) {
+    frame_header header;
+    header.kind = static_cast<std::uint32_t>(frame_kind::welcome);
+    header.fds = static_cast<std::uint32_t>(files.size());
+    const auto bytes = encode_frame(header, {}, {});
+    const auto patience = deadline::after(
+        std::max<deadline::clock::duration>(ours_.until.remaining(), std::chrono::seconds{1}));
+    for (seat& taken : seats_) {
+      if (taken.filled == 0) continue;
+      frame_writer writer{bytes, files};
+      for (;;) {
+        const auto now = writer.step(taken.connections[0]);
+        if (now == frame_writer::status::done || now == frame_writer::status::closed) break;
+        if (now == frame_writer::status::failed || patience.expired())
+          throw system_failure("welcoming the ranks", errno);
+        poll_for({}, patience, throttle_pause);
+      }
+    }
+  }
+
+  meeting_place& place_;
+  meeting ours_;
+  std::vector<unique_fd> listeners_;
+  callers callers_;
+  std::vector<seat> seats_;
+  std::vector<connection> turned_away_;  ///< one for each process
+  std::size_t complete_ = 0;
+};
+
+}  // namespace peerbus::detail

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/failure.hpp>
+#include <peerbus/bootstrap/detail/frame.hpp>
+#include <peerbus/bootstrap/detail/hello.hpp>
+#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// A rank other than 0 after the meeting.
+struct joined {
+  std::vector<connection> connections;  ///< to rank 0, by channel
+  std::vector<unique_fd> files;         ///< from rank 0
+};
+
+/// A rank other than 0 while the ranks meet. It trusts the process that answers at the place as
+/// little as rank 0 trusts its callers, until their handshake is done.
+class meeting_joiner {
+ public:
+  /// The place outlives this object.
+  meeting_joiner(meeting_place& place, const meeting& ours)
+      : place_{place}, ours_{ours}, lines_(place.channels()) {
+    greeting_.rank = static_cast<std::uint32_t>(ours.rank);
+    greeting_.size = static_cast<std::uint32_t>(ours.size);
+    greeting_.process = hello::make_process_id();
+  }
+
+  /// Calls rank 0, which may come later, until it says that all ranks have come, and gives `files`
+  /// files. Throws: `error` the reason that rank 0 refused with, mismatch if it has another secret,
+  /// peer_dead, timed_out, system.
+  joined join(std::uint32_t files) {
+    frame_reader reader{0, files};
+    for (;;) {
+      for (std::size_t channel = 0; channel < lines_.size(); ++channel) {
+        line& of = lines_[channel];
+        // One after another, so that rank 0 hears once of a rank with another secret.
+        if (!of.link && (channel == 0 || lines_[0].has_greeted)) call(of);
+        if (of.link && !of.has_greeted) greet(of, channel);
+        if (!of.has_greeted) continue;
+        if (channel == 0) {
+          if (auto answer = hear_answer(reader)) return welcomed(std::move(*answer), files);
+        } else if (has_ended(of.link)) {
+          hung_up(of);
+        }
+      }
+      if (patience().expired()) throw no_answer();
+      wait();
+    }
+  }
+
+ private:
+  struct line {
+    connection link;
+    bool has_greeted = false;
+  };
+
+  /// Calls once more if rank 0 hung up: if there were too many callers, it may have done so before
+  /// it heard this one. If rank 0 has died instead, nobody answers.
+  void call(line& of) {
+    // Until its first connection ends, rank 0 may still say there why it hung up on another one.
+    const bool may_hear_more = lines_[0].has_greeted;
+    if (was_there_ && ours_.until.expired() && !may_hear_more)
+      throw error{errc::timed_out, concat(describe_rank_0(), " hung up on rank ", ours_.rank,
+                                          " for ", describe_span(ours_.span))};
+    of.link = place_.call(ours_.until);
+    if (of.link || may_hear_more) return;
+    const int number = errno;
+    if (was_there_ && number == ECONNREFUSED)
+      throw error{errc::peer_dead, concat(describe_rank_0(), " hung up on rank ", ours_.rank,
+                                          ": it died, or its group was complete already")};
+    if (ours_.until.expired())
+      throw error{errc::timed_out,
+                  concat("rank 0 of ", ours_.size, " did not come to ", place_.describe(),
+                         " within ", describe_span(ours_.span), ", where rank ", ours_.rank,
+                         " waited for it (", place_.describe_silence(number), ")")};
+  }
+
+  void greet(line& of, std::size_t channel) {
+    switch (const auto how = of.link.shake_hands()) {
+      case handshake::more: return;
+      case handshake::closed: return hung_up(of);
+      case handshake::stranger: throw no_rank_0();
+      case handshake::other_secret:
+      case handshake::no_secret:
+        throw error{errc::mismatch,
+                    concat("the secret differs: ", describe_rank_0(), place_.describe_secrets(how),
+                           " (rank ", ours_.rank, "); expected the same PEERBUS_SECRET or ",
+                           "PEERBUS_SECRET_FILE on all ranks, and a MASTER_PORT of its own for ",
+                           "each group")};
+      case handshake::done: break;
+    }
+    place_.tune(of.link, channel);
+    greeting_.channel = static_cast<std::uint32_t>(channel);
+    const auto bytes = greeting_.encode();
+    // A fresh connection takes these few bytes whole.
+    of.has_greeted = of.link.send(bytes) == static_cast<ssize_t>(bytes.size());
+    if (!of.has_greeted) hung_up(of);
+  }
+
+  void hung_up(line& of) noexcept {
+    of = {};
+    was_there_ = true;
+  }
+
+  /// Returns whether the other end of a connection on which nothing is due has closed it.
+  static bool has_ended(const connection& link) noexcept {
+    std::byte first{};
+    const ssize_t got = ::recv(link.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  }
+
+  [[nodiscard]] std::optional<frame> hear_answer(frame_reader& reader) {
+    switch (reader.step(lines_[0].link)) {
+      case frame_reader::status::more: return std::nullopt;
+      case frame_reader::status::closed:
+        hung_up(lines_[0]);
+        (void)reader.take();
+        return std::nullopt;
+      case frame_reader::status::no_descriptors:
+        throw system_failure("taking files from rank 0", EMFILE);
+      case frame_reader::status::malformed: throw no_rank_0();
+      case frame_reader::status::done: break;
+    }
+    return reader.take();
+  }
+
+  [[nodiscard]] joined welcomed(frame answer, std::uint32_t files) {
+    if (answer.header.kind == static_cast<std::uint32_t>(frame_kind::refuse)) {
+      const failure why = told_failure(answer);
+      throw error{why.code, why.text};
+    }
+    if (answer.header.kind != static_cast<std::uint32_t>(frame_kind::welcome) ||
+        answer.fds.size() != files)
+      throw no_rank_0();
+    joined met;
+    for (line& of : lines_) met.connections.push_back(std::move(of.link));
+    met.files = std::move(answer.fds);
+    return met;
+  }
+
+  void wait() {
+    std::vector<pollfd> entries;
+    for (const line& of : lines_)
+      if (of.link) entries.push_back({of.link.get(), POLLIN, 0});
+    if (entries.size() == lines_.size()) {
+      poll_for(entries, patience(), std::chrono::milliseconds{1000});
+    } else {
+      // There is nothing to wait on for a place that is not open yet.
+      poll_for(entries, patience(), pause_);
+      pause_ = std::min(2 * pause_, std::chrono::milliseconds{20});
+    }
+  }
+
+  /// Rank 0 gives up at the deadline, and says for whom it waited.
+  [[nodiscard]] deadline patience() const noexcept {
+    constexpr std::chrono::seconds head_start{1};
+    const auto when = ours_.until.when();
+    return when > deadline::clock::time_point::max() - head_start ? ours_.until
+                                                                  : deadline{when + head_start};
+  }
+
+  [[nodiscard]] std::string describe_rank_0() const {
+    return concat("rank 0 of ", ours_.size, " at ", place_.describe());
+  }
+  [[nodiscard]] error no_answer() const {
+    return error{errc::timed_out,
+                 concat(describe_rank_0(), " did not answer within ", describe_span(ours_.span))};
+  }
+  [[nodiscard]] error no_rank_0() const {
+    return error{errc::system, concat("what answers at ", place_.describe(),
+                                      " does not speak as rank 0 of a group should: give another "
+                                      "MASTER_PORT")};
+  }
+
+  meeting_place& place_;
+  meeting ours_;
+  hello greeting_;
+  std::vector<line> lines_;
+  bool was_there_ = false;
+  std::chrono::milliseconds pause_{1};
+};
+
+}  // namespace peerbus::detail

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/detail/tcp_place.hpp>
+#include <peerbus/bootstrap/detail/tcp_socket.hpp>
+#include <peerbus/bootstrap/detail/tcp_tls.hpp>
+#include <peerbus/bootstrap/tcp_settings.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// What the connections of a rank are for, by channel.
+enum tcp_channel : std::size_t {
+  collectives = 0,  ///< frames
+  watch = 1,        ///< news of ranks that have ended
+  tcp_channels = 2
+};
+
+/// A TCP port where ranks meet. Every process that knows the group's secret may call.
+class tcp_meeting_place final : public meeting_place {
+ public:
+  /// Throws: `error` as `find_place`, system.
+  tcp_meeting_place(const tcp_settings& settings, deadline until)
+      : settings_{settings},
+        addresses_{find_place(settings, until)},
+        group_{std::make_shared<const tls_group>(settings.secret)} {}
+
+  [[nodiscard]] std::string describe() const override { return describe_place(settings_); }
+  [[nodiscard]] std::size_t channels() const noexcept override { return tcp_channels; }
+  void tune(const connection& link, std::size_t channel) const noexcept override {
+    tune_connection(link.get(), channel == watch);
+  }
+
+  [[nodiscard]] std::vector<unique_fd> open() override {
+    return listen_for_ranks(settings_, addresses_);
+  }
+  [[nodiscard]] connection admit(unique_fd caller) override {
+    return secured(std::move(caller), tls_layer::end::accepting);
+  }
+  [[nodiscard]] std::string describe_caller(const connection* caller) const override {
+    return caller != nullptr ? describe_far_end(caller->get()) : "the process at the port";
+  }
+  [[nodiscard]] std::string describe_addresses() const override {
+    return concat(" (", detail::describe_addresses(addresses_), ")");
+  }
+
+  [[nodiscard]] connection call(deadline until) override {
+    unique_fd socket = connect_once(addresses_, until);
+    if (!socket) return {};
+    return secured(std::move(socket), tls_layer::end::calling);
+  }
+  [[nodiscard]] std::string describe_silence(int number) const override {
+    return concat(detail::describe_addresses(addresses_), ": ", describe_errno(number));
+  }
+  [[nodiscard]] std::string describe_secrets(handshake how) const override {
+    if (how == handshake::other_secret) return " has another than this rank";
+    return group_->has_secret() ? " has none but this rank does" : " has one but this rank none";
+  }
+
+ private:
+  [[nodiscard]] connection secured(unique_fd socket, tls_layer::end which) const {
+    set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+    return {std::move(socket), std::make_unique<tls_layer>(group_, which)};
+  }
+
+  tcp_settings settings_;
+  std::vector<tcp_address> addresses_;
+  std::shared_ptr<const tls_group> group_;
+};
+
+}  // namespace peerbus::detail

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=180
+//
+// Somebody between two ranks who changes bytes on their way.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/bootstrap/tcp.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+#include "tcp_support.hpp"
+
+using namespace std::chrono_literals;
+using peerbus::rank_id;
+using peerbus::rank_state;
+using test::all_as_expected;
+using test::bytes_of;
+using test::call_at;
+using test::contains;
+using test::deadline;
+using test::errc;
+using test::error_of;
+using test::free_tcp_port;
+using test::in_child;
+using test::patience;
+using test::require;
+using test::send_bytes;
+using test::shared;
+using test::squat;
+using test::status_of;
+using test::take_all;
+using test::tcp_bootstrap;
+using test::tcp_channel;
+using test::tcp_seat;
+using test::text_of;
+using test::time_limit;
+using test::unique_fd;
+
+namespace {
+
+enum direction : std::size_t { to_rank_0 = 0, from_rank_0 = 1 };
+
+/// Which bytes are changed. Shared with the process in the middle.
+struct plan {
+  std::atomic<std::size_t> channel;
+  std::atomic<std::size_t> way;
+  /// The first byte to change, counted from the begin of the connection.
+  std::atomic<std::size_t> from_byte;
+  /// Changes the next byte that comes, and all behind it.
+  std::atomic<bool> at_once;
+};
+
+/// One connection through the process in the middle.
+struct passage {
+  std::array<unique_fd, 2> ends;  ///< of the rank, of rank 0
+  std::array<std::size_t, 2> passed{};
+  std::size_t channel;
+};
+
+/// Passes on what comes at `ends[way]`. Returns: false once that end has hung up.
+bool pass_on(passage& of, std::size_t way, const plan& changes) {
+  auto bytes = take_all(of.ends[way]);
+  if (bytes.empty()) return false;
+  if (of.channel == changes.channel && way == changes.way) {
+    const std::size_t first = changes.at_once ? of.passed[way] : changes.from_byte.load();
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      if (of.passed[way] + i >= first) bytes[i] ^= std::byte{1};
+  }
+  of.passed[way] += bytes.size();
+  send_bytes(of.ends[1 - way], bytes);
+  return true;
+}
+
+/// A process that takes callers at `port`, and passes their bytes to `target` and back.
+pid_t stand_between(std::uint16_t port, std::uint16_t target, const plan& changes) {
+  return in_child([&, port, target] {
+    const auto listening = squat(port);
+    std::vector<passage> passages;
+    std::size_t calls = 0;
+    for (;;) {
+      std::vector<pollfd> entries{{listening.get(), POLLIN, 0}};
+      for (const auto& one : passages)
+        for (const auto& end : one.ends) entries.push_back({end.get(), POLLIN, 0});
+      (void)::poll(entries.data(), entries.size(), -1);
+      for (std::size_t i = passages.size(); i-- != 0;)
+        for (const auto way : {to_rank_0, from_rank_0})
+          if (entries[1 + 2 * i + way].revents != 0 && !pass_on(passages[i], way, changes)) {
+            passages.erase(passages.begin() + static_cast<std::ptrdiff_t>(i));
+            break;
+          }
+      if (entries[0].revents != 0) {
+        unique_fd caller{::accept(listening.get(), nullptr, nullptr)};
+        unique_fd onward = call_at(target);
+        // The rank makes its second connection once the first has shaken hands.
+        const std::size_t channel = changes.channel == tcp_channel::watch ? calls++ % 2 : 0;
+        passages.push_back({{std::move(caller), std::move(onward)}, {}, channel});
+      }
+    }
+    return 0;
+  });
+}
+
+void stop(pid_t child) {
+  ::kill(child, SIGKILL);
+  CHECK(status_of(child) == 137);
+}
+
+constexpr std::size_t nowhere = std::size_t{1} << 40;
+
+}  // namespace
+
+TEST_CASE("tampering: a byte that is changed while the ranks meet is not believed") {
+  const time_limit limit;
+  // In every part of the first flights, of the proofs behind them, of the hello and the welcome.
+  for (const auto way : {to_rank_0, from_rank_0})
+    for (const std::size_t byte : {5U, 20U, 100U, 180U, 250U, 290U, 330U, 360U}) {
+      CAPTURE(way);
+      CAPTURE(byte);
+      shared<plan> changes;
+      changes->channel = tcp_channel::collectives;
+      changes->way = way;
+      changes->from_byte = byte;
+      const auto port = free_tcp_port();
+      const auto in_between = free_tcp_port();
+      const pid_t between = stand_between(in_between, port, *changes);
+      std::vector<pid_t> ranks;
+      for (const std::size_t rank : {0U, 1U})
+        ranks.push_back(in_child([=] {
+          const auto caught = error_of([&] {
+            tcp_bootstrap boot{tcp_seat(rank, 2, rank == 0 ? port : in_between),
+                               deadline::after(500ms)};
+            (void)boot.allgather({}, deadline::after(500ms), "together");
+          });
+          require(caught.code() != errc::ok, "an error");
+          return 0;
+        }));
+      CHECK(all_as_expected(ranks));
+      stop(between);
+    }
+}
+
+TEST_CASE("tampering: a byte that is changed in a collective ends it on both sides") {
+  const time_limit limit;
+  for (const auto way : {to_rank_0, from_rank_0}) {
+    CAPTURE(way);
+    shared<plan> changes;
+    changes->channel = tcp_channel::collectives;
+    changes->way = way;
+    changes->from_byte = nowhere;
+    shared<std::atomic<int>> met;
+    const auto port = free_tcp_port();
+    const auto in_between = free_tcp_port();
+    const pid_t between = stand_between(in_between, port, *changes);
+    std::vector<pid_t> ranks;
+    for (const std::size_t rank : {0U, 1U})
+      ranks.push_back(in_child([&, rank] {
+        tcp_bootstrap boot{tcp_seat(rank, 2, rank == 0 ? port : in_between), patience()};
+        const auto given = boot.allgather({bytes_of("honest"), {}}, patience(), "unharmed");
+        require(text_of(given[1 - rank].bytes) == "honest", "honest bytes");
+        ++*met;
+        for (const auto until = patience(); met->load() < 2 && !until.expired();) ::usleep(1000);
+        changes->at_once = true;
+        const auto start = deadline::clock::now();
+        const auto caught = error_of([&] {
+          (void)boot.allgather({bytes_of("changed"), {}}, patience(), "changed");
+          // Rank 0 learns in its next collective that a rank did not get the result.
+          require(rank == 0 && way == from_rank_0, "no result of changed bytes");
+          (void)boot.allgather({}, patience(), "after it");
+        });
+        require(caught.code() == errc::system || caught.code() == errc::peer_dead, caught.what());
+        require(contains(caught.what(), rank == 0 ? "rank 1" : "rank 0"), caught.what());
+        require(deadline::clock::now() - start < 30s, "an end long before the deadline");
+        return 0;
+      }));
+    CHECK(all_as_expected(ranks));
+    stop(between);
+  }
+}
+
+TEST_CASE("tampering: changed news are not believed, and their rank is out of reach") {
+  const time_limit limit;
+  shared<plan> changes;
+  changes->channel = tcp_channel::watch;
+  changes->way = to_rank_0;
+  changes->from_byte = nowhere;
+  shared<std::atomic<int>> heard;
+  const auto port = free_tcp_port();
+  const auto in_between = free_tcp_port();
+  const pid_t between = stand_between(in_between, port, *changes);
+  std::vector<pid_t> ranks;
+  for (const std::size_t rank : {0U, 1U})
+    ranks.push_back(in_child([&, rank] {
+      tcp_bootstrap boot{tcp_seat(rank, 2, rank == 0 ? port : in_between), patience()};
+      (void)boot.allgather({}, patience(), "together");
+      const auto& members = boot.members();
+      if (rank == 1) {
+        changes->at_once = true;
+        members->announce(rank_state::left);
+        for (const auto until = patience(); heard->load() == 0 && !until.expired();) ::usleep(1000);
+        return 0;
+      }
+      require(members->ends_within(rank_id{1}, 60s), "an end");
+      require(members->fate(rank_id{1}) == "rank 1 is out of reach", members->fate(rank_id{1}));
+      ++*heard;
+      return 0;
+    }));
+  CHECK(all_as_expected(ranks));
+  stop(between);
+}
