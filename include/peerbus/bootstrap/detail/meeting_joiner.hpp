@@ -41,7 +41,7 @@ class meeting_joiner {
  public:
   /// The place outlives this object.
   meeting_joiner(meeting_place& place, const meeting& ours)
-      : place_{place}, ours_{ours}, lines_(place.channels()) {
+      : place_{place}, ours_{ours}, attempts_(place.channels()) {
     greeting_.rank = static_cast<std::uint32_t>(ours.rank);
     greeting_.size = static_cast<std::uint32_t>(ours.size);
     greeting_.process = hello::make_process_id();
@@ -53,16 +53,16 @@ class meeting_joiner {
   joined join(std::uint32_t files) {
     frame_reader reader{0, files};
     for (;;) {
-      for (std::size_t channel = 0; channel < lines_.size(); ++channel) {
-        line& of = lines_[channel];
+      for (std::size_t channel = 0; channel < attempts_.size(); ++channel) {
+        attempt& current = attempts_[channel];
         // One after another, so that rank 0 hears once of a rank with another secret.
-        if (!of.link && (channel == 0 || lines_[0].has_greeted)) call(of);
-        if (of.link && !of.has_greeted) greet(of, channel);
-        if (!of.has_greeted) continue;
+        if (!current.link && (channel == 0 || attempts_[0].has_greeted)) call(current);
+        if (current.link && !current.has_greeted) greet(current, channel);
+        if (!current.has_greeted) continue;
         if (channel == 0) {
           if (auto answer = hear_answer(reader)) return welcomed(std::move(*answer), files);
-        } else if (has_ended(of.link)) {
-          hung_up(of);
+        } else if (has_ended(current.link)) {
+          hung_up(current);
         }
       }
       if (patience().expired()) throw no_answer();
@@ -71,21 +71,22 @@ class meeting_joiner {
   }
 
  private:
-  struct line {
+  /// A connection to rank 0 that is called for, made, or has said its hello.
+  struct attempt {
     connection link;
     bool has_greeted = false;
   };
 
   /// Calls once more if rank 0 hung up: if there were too many callers, it may have done so before
   /// it heard this one. If rank 0 has died instead, nobody answers.
-  void call(line& of) {
+  void call(attempt& current) {
     // Until its first connection ends, rank 0 may still say there why it hung up on another one.
-    const bool may_hear_more = lines_[0].has_greeted;
+    const bool may_hear_more = attempts_[0].has_greeted;
     if (was_there_ && ours_.until.expired() && !may_hear_more)
       throw error{errc::timed_out, concat(describe_rank_0(), " hung up on rank ", ours_.rank,
                                           " for ", describe_span(ours_.span))};
-    of.link = place_.call(ours_.until);
-    if (of.link || may_hear_more) return;
+    current.link = place_.call(ours_.until);
+    if (current.link || may_hear_more) return;
     const int number = errno;
     if (was_there_ && number == ECONNREFUSED)
       throw error{errc::peer_dead, concat(describe_rank_0(), " hung up on rank ", ours_.rank,
@@ -97,10 +98,10 @@ class meeting_joiner {
                          " waited for it (", place_.describe_silence(number), ")")};
   }
 
-  void greet(line& of, std::size_t channel) {
-    switch (const auto how = of.link.shake_hands()) {
+  void greet(attempt& current, std::size_t channel) {
+    switch (const auto how = current.link.shake_hands()) {
       case handshake::more: return;
-      case handshake::closed: return hung_up(of);
+      case handshake::closed: return hung_up(current);
       case handshake::stranger: throw no_rank_0();
       case handshake::other_secret:
       case handshake::no_secret:
@@ -111,16 +112,16 @@ class meeting_joiner {
                            "each group")};
       case handshake::done: break;
     }
-    place_.tune(of.link, channel);
+    place_.tune(current.link, channel);
     greeting_.channel = static_cast<std::uint32_t>(channel);
     const auto bytes = greeting_.encode();
     // A fresh connection takes these few bytes whole.
-    of.has_greeted = of.link.send(bytes) == static_cast<ssize_t>(bytes.size());
-    if (!of.has_greeted) hung_up(of);
+    current.has_greeted = current.link.send(bytes) == static_cast<ssize_t>(bytes.size());
+    if (!current.has_greeted) hung_up(current);
   }
 
-  void hung_up(line& of) noexcept {
-    of = {};
+  void hung_up(attempt& current) noexcept {
+    current = {};
     was_there_ = true;
   }
 
@@ -132,10 +133,10 @@ class meeting_joiner {
   }
 
   [[nodiscard]] std::optional<frame> hear_answer(frame_reader& reader) {
-    switch (reader.step(lines_[0].link)) {
+    switch (reader.step(attempts_[0].link)) {
       case frame_reader::status::more: return std::nullopt;
       case frame_reader::status::closed:
-        hung_up(lines_[0]);
+        hung_up(attempts_[0]);
         (void)reader.take();
         return std::nullopt;
       case frame_reader::status::no_descriptors:
@@ -155,16 +156,16 @@ class meeting_joiner {
         answer.fds.size() != files)
       throw no_rank_0();
     joined met;
-    for (line& of : lines_) met.connections.push_back(std::move(of.link));
+    for (attempt& made : attempts_) met.connections.push_back(std::move(made.link));
     met.files = std::move(answer.fds);
     return met;
   }
 
   void wait() {
     std::vector<pollfd> entries;
-    for (const line& of : lines_)
-      if (of.link) entries.push_back({of.link.get(), POLLIN, 0});
-    if (entries.size() == lines_.size()) {
+    for (const attempt& made : attempts_)
+      if (made.link) entries.push_back({made.link.get(), POLLIN, 0});
+    if (entries.size() == attempts_.size()) {
       poll_for(entries, patience(), std::chrono::milliseconds{1000});
     } else {
       // There is nothing to wait on for a place that is not open yet.
@@ -197,7 +198,7 @@ class meeting_joiner {
   meeting_place& place_;
   meeting ours_;
   hello greeting_;
-  std::vector<line> lines_;
+  std::vector<attempt> attempts_;
   bool was_there_ = false;
   std::chrono::milliseconds pause_{1};
 };

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <cerrno>
 #include <chrono>
