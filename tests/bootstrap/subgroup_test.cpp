@@ -459,8 +459,8 @@ TEST_CASE_TEMPLATE("kill -9: the death of a rank outside ends the parent, not th
   }
 }
 
-TEST_CASE_TEMPLATE("kill -9: at any moment of making a subgroup, nobody hangs", Run, as_local,
-                   as_launched) {
+TEST_CASE_TEMPLATE("kill -9: at any moment of making a subgroup, nobody hangs", Run,
+                   PEERBUS_ALL_PROCESSES) {
   const time_limit limit;
   for (unsigned attempt = 0; attempt < 12; ++attempt) {
     CAPTURE(attempt);
@@ -476,11 +476,14 @@ TEST_CASE_TEMPLATE("kill -9: at any moment of making a subgroup, nobody hangs", 
       });
       status = Run::run(4, [&](bootstrap& boot) {
         if (boot.rank().index() == attempt % 4) *victim_pid = ::getpid();
+        // Ranks that meet anew over TCP may wait until the deadline for one that died on its way.
+        const auto soon = [] { return Run::descriptors ? patience() : deadline::after(1s); };
         const auto until = patience();
         try {
-          while (!until.expired()) (void)boot.subgroup(ranks_of({3, 1, 0, 2}), until);
+          while (!until.expired()) (void)boot.subgroup(ranks_of({3, 1, 0, 2}), soon());
         } catch (const peerbus::error& caught) {
-          require(caught.code() == errc::peer_dead, caught.what());
+          const bool may_be_late = !Run::descriptors && caught.code() == errc::timed_out;
+          require(caught.code() == errc::peer_dead || may_be_late, caught.what());
           return;
         }
         throw std::runtime_error{"never learned of the death"};
