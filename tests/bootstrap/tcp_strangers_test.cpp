@@ -55,9 +55,7 @@ using test::squat;
 using test::take_all;
 using test::tcp_bootstrap;
 using test::tcp_seat;
-using test::test_secret;
 using test::time_limit;
-using test::tls_group;
 using test::tls_layer;
 using test::unique_fd;
 

@@ -124,17 +124,6 @@ inline handshake shake_hands(connection& with) {
   throw std::runtime_error{"expected an end of the handshake"};
 }
 
-/// Both ends in this thread. Returns how the calling end fares.
-inline handshake shake_hands(connection& calling, connection& accepting) {
-  for (int turn = 0; turn < 10; ++turn) {
-    const auto how = calling.shake_hands();
-    if (how != handshake::more && how != handshake::done) return how;
-    const auto other = accepting.shake_hands();
-    if (how == handshake::done && other == handshake::done) return how;
-  }
-  throw std::runtime_error{"expected an end of the handshake"};
-}
-
 /// Reads `bytes` whole. Returns: whether they came.
 inline bool read_all(connection& from, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
