@@ -67,13 +67,6 @@ std::string letter_of(std::size_t rank, std::size_t round) {
 
 }  // namespace
 
-#ifdef PEERBUS_TEST_TCP
-#define PEERBUS_ALL_OF_PROCESSES as_local, as_launched, test::over_tcp
-#else
-#define PEERBUS_ALL_OF_PROCESSES as_local, as_launched
-#endif
-#define PEERBUS_ALL_BOOTSTRAPS as_threads, PEERBUS_ALL_OF_PROCESSES
-
 TEST_CASE_TEMPLATE("bootstrap: everybody gets what everybody gave", Run, PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
   for (std::size_t n : {1U, 2U, 3U, 5U, 8U, 64U}) {

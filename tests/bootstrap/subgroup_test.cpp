@@ -48,7 +48,6 @@ using test::contains;
 using test::deadline;
 using test::errc;
 using test::error_of;
-using test::over_tcp;
 using test::patience;
 using test::require;
 using test::shared;
@@ -109,9 +108,6 @@ void wait_until(F holds, const std::string& what) {
 }
 
 }  // namespace
-
-#define PEERBUS_ALL_BOOTSTRAPS as_threads, as_local, as_launched, over_tcp
-#define PEERBUS_ALL_PROCESSES as_local, as_launched, over_tcp
 
 TEST_CASE_TEMPLATE("subgroup: disjoint ones at once, between collectives of the parent", Run,
                    PEERBUS_ALL_BOOTSTRAPS) {
@@ -392,7 +388,7 @@ TEST_CASE_TEMPLATE("subgroup: it may be used by a thread while its parent is use
 }
 
 TEST_CASE_TEMPLATE("kill -9: the other members and the rest of the parent are told who died", Run,
-                   PEERBUS_ALL_PROCESSES) {
+                   PEERBUS_ALL_OF_PROCESSES) {
   const time_limit limit;
   // First of its subgroup or not, and rank 0 of the parent or not.
   for (const std::size_t victim : {0U, 2U, 3U}) {
@@ -431,7 +427,7 @@ TEST_CASE_TEMPLATE("kill -9: the other members and the rest of the parent are to
 }
 
 TEST_CASE_TEMPLATE("kill -9: the death of a rank outside ends the parent, not the subgroup", Run,
-                   PEERBUS_ALL_PROCESSES) {
+                   PEERBUS_ALL_OF_PROCESSES) {
   const time_limit limit;
   for (const std::size_t victim : {0U, 2U}) {
     CAPTURE(victim);
@@ -460,7 +456,7 @@ TEST_CASE_TEMPLATE("kill -9: the death of a rank outside ends the parent, not th
 }
 
 TEST_CASE_TEMPLATE("kill -9: at any moment of making a subgroup, nobody hangs", Run,
-                   PEERBUS_ALL_PROCESSES) {
+                   PEERBUS_ALL_OF_PROCESSES) {
   const time_limit limit;
   for (unsigned attempt = 0; attempt < 12; ++attempt) {
     CAPTURE(attempt);

@@ -313,3 +313,11 @@ peerbus::error error_of(F f) {
 }
 
 }  // namespace test
+
+/// The bootstraps that are tested, for TEST_CASE_TEMPLATE.
+#ifdef PEERBUS_TEST_TCP
+#define PEERBUS_ALL_OF_PROCESSES test::as_local, test::as_launched, test::over_tcp
+#else
+#define PEERBUS_ALL_OF_PROCESSES test::as_local, test::as_launched
+#endif
+#define PEERBUS_ALL_BOOTSTRAPS test::as_threads, PEERBUS_ALL_OF_PROCESSES
