@@ -107,8 +107,8 @@ class exchange {
   /// The window that everything lies in, for tools that measure or inspect it.
   [[nodiscard]] window<Transport>& memory() noexcept { return memory_; }
 
-  /// The number that the ticket of the next dispatch will have, for callers who prepare data of
-  /// their own for it (`per_batch`). A refused dispatch has used its number.
+  /// Returns the number that the ticket of the next dispatch will have, for callers who prepare
+  /// data of their own for it (`per_batch`). A refused dispatch has used its number.
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept { return batches_.latest() + 1; }
 
   /// Collective. Sends each token to the experts that `route` names. `tokens` is [count, hidden],

@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -18,14 +16,12 @@
 #include <peerbus/compat/deep_ep/detail/channel.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
-#include <peerbus/compat/deep_ep/event.hpp>
 #include <peerbus/compat/deep_ep/expanded.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
-#include <peerbus/core/error.hpp>
-#include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/batch_columns.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/moe/received.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::deep_ep::detail {

@@ -5,10 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
@@ -18,13 +16,13 @@
 #include <peerbus/compat/deep_ep/detail/column_major.hpp>
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
+#include <peerbus/compat/deep_ep/low_latency.hpp>
 #include <peerbus/compat/deep_ep/size_hint.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/moe/exchange.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/moe/received.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::deep_ep::detail {

@@ -21,9 +21,12 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/batch_columns.hpp>
-#include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/received.hpp>
 #include <peerbus/moe/received_tokens.hpp>
 #include <peerbus/transport/concept.hpp>
 
