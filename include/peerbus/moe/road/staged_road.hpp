@@ -24,6 +24,7 @@
 #include <peerbus/moe/road/put_list.hpp>
 #include <peerbus/moe/road/rank_sets.hpp>
 #include <peerbus/moe/road/row_columns.hpp>
+#include <peerbus/moe/road/share_out.hpp>
 #include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/set_view.hpp>
 #include <peerbus/moe/staging_map.hpp>
@@ -85,7 +86,8 @@ class staged_road {
     stage(batch, as);
     meet([&] { batch.order.copies.sort(batch.leaving); });  // A lane puts what others staged.
     return share_out(
-        as, [&](rank_id to) noexcept { return batch.order.copies.to(to); },
+        as, [this](auto&& call) noexcept { return this->for_each_served(call); },
+        [&](rank_id to) noexcept { return batch.order.copies.to(to); },
         [&](rank_id to, lane::range share) noexcept {
           if (to != comm_->rank()) return send_to(to, batch, share);
           keep(batch, share);
@@ -97,7 +99,8 @@ class staged_road {
   [[nodiscard]] errc publish(const batch_type& batch, lane as, Meet&& meet) {
     meet([&] { batch.order.outputs.sort(batch.arriving, served_, mine(batch.set).origin(0)); });
     return share_out(
-        as, [&](rank_id home) noexcept { return batch.order.outputs.to(home); },
+        as, [this](auto&& call) noexcept { return this->for_each_served(call); },
+        [&](rank_id home) noexcept { return batch.order.outputs.to(home); },
         [&](rank_id home, lane::range share) noexcept {
           const auto rows =
               batch.order.outputs.rows().subspan(share.begin, share.end - share.begin);
@@ -137,33 +140,15 @@ class staged_road {
     return sets_.of(set)[comm_->rank().index()];
   }
 
-  /// Deals out items, of which `range_of(rank)` is each rank's part, to the lanes in the order in
-  /// which they leave: by peers as the communicator visits them, then this rank's own, while the
-  /// others are on their way. Calls `visit(rank, range)` for this lane's part of each.
-  template <class RangeOf, class Visit>
-  [[nodiscard]] errc share_out(lane as, RangeOf&& range_of, Visit&& visit) const noexcept {
-    const auto for_each = [&](auto&& call) noexcept {
-      for (const rank_id peer : comm_->peers())
-        if (serves(peer))
-          if (const errc code = call(peer); code != errc::ok) return code;
-      return keeps_own_ ? call(comm_->rank()) : errc::ok;
-    };
-    std::size_t all = 0;
-    static_cast<void>(for_each([&](rank_id rank) noexcept {
-      const lane::range part = range_of(rank);
-      all += part.end - part.begin;
-      return errc::ok;
-    }));
-    const lane::range mine = as.share(all);
-    std::size_t passed = 0;
-    return for_each([&](rank_id rank) noexcept {
-      const auto [begin, end] = range_of(rank);
-      const std::size_t before = passed;
-      passed += end - begin;
-      const std::size_t from = std::clamp(mine.begin, before, passed) - before;
-      const std::size_t to = std::clamp(mine.end, before, passed) - before;
-      return visit(rank, lane::range{begin + from, begin + to});
-    });
+  /// Calls `call(rank)` for each rank that copies are carried to, in the order in which they leave,
+  /// until one fails: peers as the communicator visits them, then this rank, while the puts to the
+  /// others are in flight.
+  template <class Call>
+  [[nodiscard]] errc for_each_served(Call&& call) const noexcept {
+    for (const rank_id peer : comm_->peers())
+      if (serves(peer))
+        if (const errc code = call(peer); code != errc::ok) return code;
+    return keeps_own_ ? call(comm_->rank()) : errc::ok;
   }
 
   /// Encodes this lane's share of the tokens that have a copy to send.
