@@ -28,6 +28,8 @@
 #include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/decorator.hpp>
+#include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "micro/batch.hpp"
@@ -47,14 +49,10 @@ constexpr std::size_t experts = 16;
 constexpr std::size_t ranks = 2;
 
 /// A unified_bus that gives no addresses.
-class put_only_bus : public peerbus::unified_bus {
- public:
-  static constexpr peerbus::transport_refinements refines{.signal_each = true};
-
-  using basic_unified_bus::basic_unified_bus;
-  void peer_memory(const window&, peerbus::rank_id) const noexcept = delete;
-};
-static_assert(peerbus::transport<put_only_bus> && !peerbus::direct_transport<put_only_bus>);
+using put_only_bus =
+    peerbus::transport_decorator<peerbus::unified_bus,
+                                 peerbus::transport_refinements{.signal_each = true}>;
+static_assert(!peerbus::direct_transport<put_only_bus>);
 
 /// An exchange over one of the transports, and how long its operations took.
 template <class Transport>

@@ -13,6 +13,7 @@
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/archetype.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/decorator.hpp>
 #include <peerbus/transport/refinements.hpp>
 
 using peerbus::bootstrap;
@@ -400,4 +401,11 @@ struct near_miss : complete {
   using complete::complete;
 };
 static_assert(peerbus::transport<near_miss>, "refines can change");
+#endif
+
+#if PEERBUS_CASE == 39
+// case 39: expect "Kept names a refinement that the inner transport does not have"
+using near_miss =
+    peerbus::transport_decorator<complete, peerbus::transport_refinements{.signal_each = true}>;
+static_assert(!peerbus::direct_transport<near_miss>);
 #endif

@@ -6,110 +6,25 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
 
+#include "support/deferring.hpp"
+
 namespace test {
 
-/// `Base` as a transport whose puts, gets and signals are done by a thread of its own, some time
-/// after the call, as a network card does them: puts between two signals in any order, even to
-/// several peers at once. Nothing that thread does is ordered before anything its owner does, but
-/// by what the contract says: `flush`, `quiet`, and signals that peers raise in turn. So
-/// ThreadSanitizer sees who reuses a source that has not been proven to be read, or touches a
-/// target too early. For ranks that are threads; any number of threads of a rank may call at once.
+namespace detail {
+
+/// The requests of a `background` that are not done yet, and the thread that does them.
 template <peerbus::direct_transport Base>
-class background {
-  struct state;
-
- public:
-  class window {
-   public:
-    window(window&&) noexcept = default;
-    window& operator=(window&&) = delete;
-    ~window() {
-      if (inner_ != nullptr) state_->drain();
-    }
-
-   private:
-    friend background;
-    window(std::shared_ptr<state> owner, typename Base::window inner)
-        : state_{std::move(owner)},
-          inner_{std::make_unique<typename Base::window>(std::move(inner))} {}
-    std::shared_ptr<state> state_;
-    std::unique_ptr<typename Base::window> inner_;
-  };
-
-  static constexpr peerbus::rank_kind ranks_are = Base::ranks_are;
-
-  explicit background(peerbus::bootstrap& boot) : state_{std::make_shared<state>(Base{boot})} {}
-
-  [[nodiscard]] peerbus::bootstrap& boot() const noexcept { return state_->base.boot(); }
-  [[nodiscard]] peerbus::transport_capabilities capabilities() const noexcept {
-    return {.any_local_memory = true, .fetch_add = true};
-  }
-  [[nodiscard]] window make_window(peerbus::window_shape shape, peerbus::deadline until) {
-    return window{state_, state_->base.make_window(shape, until)};
-  }
-  [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept {
-    return state_->base.local(*at.inner_);
-  }
-
-  [[nodiscard]] peerbus::errc put(peerbus::rank_id peer, const window& at, std::size_t offset,
-                                  std::span<const std::byte> source) noexcept {
-    if (!inside(peer, at, offset, source.size())) return peerbus::errc::out_of_range;
-    state_->post({.peer = peer, .at = at.inner_.get(), .offset = offset, .source = source});
-    return peerbus::errc::ok;
-  }
-  [[nodiscard]] peerbus::errc signal(peerbus::rank_id peer, const window& at, peerbus::signal_id id,
-                                     std::uint64_t value) noexcept {
-    if (peer.index() >= boot().size()) return peerbus::errc::out_of_range;
-    state_->post(
-        {.peer = peer, .at = at.inner_.get(), .id = id, .value = value, .is_signal = true});
-    return peerbus::errc::ok;
-  }
-  [[nodiscard]] peerbus::errc put_signal(peerbus::rank_id peer, const window& at,
-                                         std::size_t offset, std::span<const std::byte> source,
-                                         peerbus::signal_id id, std::uint64_t value) noexcept {
-    const peerbus::errc code = put(peer, at, offset, source);
-    return code == peerbus::errc::ok ? signal(peer, at, id, value) : code;
-  }
-  [[nodiscard]] peerbus::errc get(peerbus::rank_id peer, const window& at, std::size_t offset,
-                                  std::span<std::byte> target) noexcept {
-    if (!inside(peer, at, offset, target.size())) return peerbus::errc::out_of_range;
-    state_->post({.peer = peer, .at = at.inner_.get(), .offset = offset, .target = target});
-    return peerbus::errc::ok;
-  }
-  [[nodiscard]] peerbus::errc fetch_add(peerbus::rank_id peer, const window& at, std::size_t offset,
-                                        std::uint64_t addend, std::uint64_t& before) noexcept {
-    return state_->base.fetch_add(peer, *at.inner_, offset, addend, before);
-  }
-  [[nodiscard]] peerbus::errc wait(const window& at, peerbus::signal_id id, std::uint64_t value,
-                                   peerbus::deadline until,
-                                   std::optional<peerbus::rank_id> awaited) noexcept {
-    return state_->base.wait(*at.inner_, id, value, until, awaited);
-  }
-  [[nodiscard]] std::uint64_t value(const window& at, peerbus::signal_id id) const noexcept {
-    return state_->base.value(*at.inner_, id);
-  }
-  [[nodiscard]] peerbus::errc flush(peerbus::rank_id) noexcept { return quiet(); }
-  [[nodiscard]] peerbus::errc quiet() noexcept {
-    state_->drain();
-    return peerbus::errc::ok;
-  }
-  [[nodiscard]] peerbus::errc progress() noexcept { return peerbus::errc::ok; }
-
- private:
+struct background_state {
   struct request {
     peerbus::rank_id peer;
     const typename Base::window* at = nullptr;
@@ -125,89 +40,134 @@ class background {
     request what;
   };
 
-  struct state {
-    static constexpr std::chrono::microseconds idle{50};
+  static constexpr std::chrono::microseconds idle{50};
 
-    explicit state(Base made) : base{std::move(made)}, places(std::size_t{1} << 16U) {
-      worker = std::thread{[this] { work(); }};
-    }
-    state(const state&) = delete;
-    state& operator=(const state&) = delete;
-    ~state() {
-      post({});  // Without a window: the end.
-      worker.join();
-    }
-
-    void post(const request& one) noexcept {
-      // order: relaxed; a number, nothing else, so that callers are not ordered by it.
-      const std::uint64_t number = posted.fetch_add(1, std::memory_order_relaxed);
-      // A place that has been used is free once all before it is done. Seldom, as it orders.
-      if (number >= places.size()) await(number - places.size() + 1);
-      place& here = places[number % places.size()];
-      here.what = one;
-      // order: release; pairs with the acquire in `work`.
-      here.full.store(true, std::memory_order_release);
-    }
-    /// All that was posted before the call is done.
-    void drain() noexcept {
-      await(posted.load(std::memory_order_relaxed));  // order: the caller's own posts, at least.
-    }
-    void await(std::uint64_t number) noexcept {
-      // order: acquire; pairs with the release in `work`: its reads of sources come before.
-      while (done.load(std::memory_order_acquire) < number) std::this_thread::yield();
-    }
-
-    void work() noexcept {
-      std::vector<request> puts;
-      std::uint64_t taken = 0;
-      std::uint64_t dice = base.boot().rank().index() + 1;
-      for (;; ++taken) {
-        place& here = places[taken % places.size()];
-        // order: acquire; pairs with the release in `post`. Asked again and again: std::atomic's
-        // own wait and notify go through memory that would order the owner after this thread.
-        for (std::size_t asked = 0; !here.full.load(std::memory_order_acquire); ++asked) {
-          if (asked == 0) deliver(puts, taken);
-          asked < 64 ? std::this_thread::yield() : std::this_thread::sleep_for(idle);
-        }
-        const request one = here.what;
-        here.full.store(false, std::memory_order_relaxed);  // order: `done` is released later.
-        if (one.at == nullptr) return deliver(puts, taken + 1);
-        if (!one.is_signal) {
-          puts.push_back(one);
-          continue;
-        }
-        // Late, so that the caller may go on and do what it must not.
-        dice = dice * 6364136223846793005U + 1442695040888963407U;
-        for (std::uint64_t i = 0; i < dice >> 62U; ++i) std::this_thread::yield();
-        deliver(puts, taken);
-        static_cast<void>(base.signal(one.peer, *one.at, one.id, one.value));
-      }
-    }
-    /// Does what is collected, the latest first.
-    void deliver(std::vector<request>& puts, std::uint64_t taken) noexcept {
-      std::reverse(puts.begin(), puts.end());
-      for (const request& one : puts)
-        static_cast<void>(one.target.empty() ? base.put(one.peer, *one.at, one.offset, one.source)
-                                             : base.get(one.peer, *one.at, one.offset, one.target));
-      puts.clear();
-      // order: release; pairs with the acquire in `await`.
-      done.store(taken, std::memory_order_release);
-    }
-
-    Base base;
-    std::vector<place> places;
-    std::atomic<std::uint64_t> posted{0};
-    std::atomic<std::uint64_t> done{0};
-    std::thread worker;
-  };
-
-  bool inside(peerbus::rank_id peer, const window& at, std::size_t offset,
-              std::size_t bytes) const noexcept {
-    const std::size_t all = local(at).size();
-    return peer.index() < boot().size() && offset <= all && bytes <= all - offset;
+  explicit background_state(Base made) : base{std::move(made)}, places(std::size_t{1} << 16U) {
+    worker = std::thread{[this] { work(); }};
+  }
+  background_state(const background_state&) = delete;
+  background_state& operator=(const background_state&) = delete;
+  ~background_state() {
+    post({});  // Without a window: the end.
+    worker.join();
   }
 
-  std::shared_ptr<state> state_;
+  void post(const request& one) noexcept {
+    // order: relaxed; a number, nothing else, so that callers are not ordered by it.
+    const std::uint64_t number = posted.fetch_add(1, std::memory_order_relaxed);
+    // A place that has been used is free once all before it is done. Seldom, as it orders.
+    if (number >= places.size()) await(number - places.size() + 1);
+    place& here = places[number % places.size()];
+    here.what = one;
+    // order: release; pairs with the acquire in `work`.
+    here.full.store(true, std::memory_order_release);
+  }
+  void remember(const typename Base::window&) noexcept {}
+  void forget(const typename Base::window&) noexcept { drain(); }
+  /// All that was posted before the call is done.
+  void drain() noexcept {
+    await(posted.load(std::memory_order_relaxed));  // order: the caller's own posts, at least.
+  }
+  void await(std::uint64_t number) noexcept {
+    // order: acquire; pairs with the release in `work`: its reads of sources come before.
+    while (done.load(std::memory_order_acquire) < number) std::this_thread::yield();
+  }
+
+  void work() noexcept {
+    std::vector<request> puts;
+    std::uint64_t taken = 0;
+    std::uint64_t dice = base.boot().rank().index() + 1;
+    for (;; ++taken) {
+      place& here = places[taken % places.size()];
+      // order: acquire; pairs with the release in `post`. Asked again and again: std::atomic's
+      // own wait and notify go through memory that would order the owner after this thread.
+      for (std::size_t asked = 0; !here.full.load(std::memory_order_acquire); ++asked) {
+        if (asked == 0) deliver(puts, taken);
+        asked < 64 ? std::this_thread::yield() : std::this_thread::sleep_for(idle);
+      }
+      const request one = here.what;
+      here.full.store(false, std::memory_order_relaxed);  // order: `done` is released later.
+      if (one.at == nullptr) return deliver(puts, taken + 1);
+      if (!one.is_signal) {
+        puts.push_back(one);
+        continue;
+      }
+      // Late, so that the caller may go on and do what it must not.
+      dice = dice * 6364136223846793005U + 1442695040888963407U;
+      for (std::uint64_t i = 0; i < dice >> 62U; ++i) std::this_thread::yield();
+      deliver(puts, taken);
+      static_cast<void>(base.signal(one.peer, *one.at, one.id, one.value));
+    }
+  }
+  /// Does what is collected, the latest first.
+  void deliver(std::vector<request>& puts, std::uint64_t taken) noexcept {
+    std::reverse(puts.begin(), puts.end());
+    for (const request& one : puts)
+      static_cast<void>(one.target.empty() ? base.put(one.peer, *one.at, one.offset, one.source)
+                                           : base.get(one.peer, *one.at, one.offset, one.target));
+    puts.clear();
+    // order: release; pairs with the acquire in `await`.
+    done.store(taken, std::memory_order_release);
+  }
+
+  Base base;
+  std::vector<place> places;
+  std::atomic<std::uint64_t> posted{0};
+  std::atomic<std::uint64_t> done{0};
+  std::thread worker;
+};
+
+}  // namespace detail
+
+/// `Base` as a transport whose puts, gets and signals are done by a thread of its own, some time
+/// after the call, as a network card does them: puts between two signals in any order, even to
+/// several peers at once. Nothing that thread does is ordered before anything its owner does, but
+/// by what the contract says: `flush`, `quiet`, and signals that peers raise in turn. So
+/// ThreadSanitizer sees who reuses a source that has not been proven to be read, or touches a
+/// target too early. For ranks that are threads; any number of threads of a rank may call at once.
+template <peerbus::direct_transport Base>
+class background : public deferring<Base, detail::background_state<Base>> {
+  using above = deferring<Base, detail::background_state<Base>>;
+
+ public:
+  using above::above;
+  using typename above::window;
+
+  [[nodiscard]] peerbus::transport_capabilities capabilities() const noexcept {
+    return {.any_local_memory = true, .fetch_add = true};
+  }
+  [[nodiscard]] peerbus::errc put(peerbus::rank_id peer, const window& at, std::size_t offset,
+                                  std::span<const std::byte> source) noexcept {
+    if (!this->inside(peer, at, offset, source.size())) return peerbus::errc::out_of_range;
+    this->state().post(
+        {.peer = peer, .at = this->inner_of(at), .offset = offset, .source = source});
+    return peerbus::errc::ok;
+  }
+  [[nodiscard]] peerbus::errc signal(peerbus::rank_id peer, const window& at, peerbus::signal_id id,
+                                     std::uint64_t value) noexcept {
+    if (peer.index() >= this->boot().size()) return peerbus::errc::out_of_range;
+    this->state().post(
+        {.peer = peer, .at = this->inner_of(at), .id = id, .value = value, .is_signal = true});
+    return peerbus::errc::ok;
+  }
+  [[nodiscard]] peerbus::errc put_signal(peerbus::rank_id peer, const window& at,
+                                         std::size_t offset, std::span<const std::byte> source,
+                                         peerbus::signal_id id, std::uint64_t value) noexcept {
+    const peerbus::errc code = put(peer, at, offset, source);
+    return code == peerbus::errc::ok ? signal(peer, at, id, value) : code;
+  }
+  [[nodiscard]] peerbus::errc get(peerbus::rank_id peer, const window& at, std::size_t offset,
+                                  std::span<std::byte> target) noexcept {
+    if (!this->inside(peer, at, offset, target.size())) return peerbus::errc::out_of_range;
+    this->state().post(
+        {.peer = peer, .at = this->inner_of(at), .offset = offset, .target = target});
+    return peerbus::errc::ok;
+  }
+  [[nodiscard]] peerbus::errc flush(peerbus::rank_id) noexcept { return quiet(); }
+  [[nodiscard]] peerbus::errc quiet() noexcept {
+    this->state().drain();
+    return peerbus::errc::ok;
+  }
 };
 
 }  // namespace test

@@ -27,6 +27,7 @@
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/archetype.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/decorator.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/optional_calls.hpp>
 #include <peerbus/transport/refinements.hpp>
@@ -43,6 +44,7 @@ using peerbus::errc;
 using peerbus::put_piece;
 using peerbus::rank_id;
 using peerbus::signal_id;
+using peerbus::transport_decorator;
 
 static_assert(std::constructible_from<any_transport, any_direct_transport>);
 static_assert(!std::constructible_from<any_direct_transport, any_transport>);
@@ -203,11 +205,13 @@ TEST_CASE("each call arrives at the held transport, and its result comes back") 
           check_forwarding<any_transport, noting>(boot);
           check_forwarding<any_transport, refined>(boot);
           check_forwarding<any_direct_transport, refined>(boot);
+          check_forwarding<transport_decorator<noting>, noting>(boot);
+          check_forwarding<transport_decorator<refined>, refined>(boot);
         }) == 0);
 }
 
 TEST_CASE_TEMPLATE("refinements are those of the held transport", Erased, any_transport,
-                   any_direct_transport) {
+                   any_direct_transport, transport_decorator<refined>) {
   CHECK(peerbus::run_threads(2, [](bootstrap& boot) {
           notes calls;
           Erased bus{refined{boot, calls}};

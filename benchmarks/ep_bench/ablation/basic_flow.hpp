@@ -360,8 +360,8 @@ class basic_flow {
   call_buffer send_;
   call_buffer receive_;
   call_buffer grouped_;
-  bench::pages<peerbus::bf16>
-      outputs_;  // Of the experts, not of the communication: kept in any case.
+  // Of the experts, not of the communication: kept in any case.
+  bench::pages<peerbus::bf16> outputs_;
   std::vector<source> sources_;
   std::vector<target> targets_;
   arrivals<Codec> arrived_;

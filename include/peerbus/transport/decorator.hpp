@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/archetype.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
+
+namespace peerbus {
+
+namespace detail {
+
+/// Whether a decorator can keep `kept` of a transport that has `all`.
+consteval bool can_keep(transport_refinements kept, transport_refinements all) {
+  return kept.peer_memory <= all.peer_memory && kept.find_peer_memory <= all.find_peer_memory &&
+         kept.put_run <= all.put_run && kept.signal_each <= all.signal_each &&
+         kept.describe_trouble <= all.describe_trouble;
+}
+
+/// `ranks_are` of a transport that `run` can make; nothing of others.
+template <class T>
+struct ranks_of {};
+template <runnable_transport T>
+struct ranks_of<T> {
+  static constexpr rank_kind ranks_are = T::ranks_are;
+};
+
+}  // namespace detail
+
+/// A transport that forwards every call to another one. Derive from it and write the calls that
+/// shall do something else; they hide those of the decorator:
+///
+///     class quiet_log : public peerbus::transport_decorator<peerbus::unified_bus> {
+///      public:
+///       using transport_decorator::transport_decorator;
+///       [[nodiscard]] peerbus::errc quiet() noexcept {
+///         ++calls;
+///         return inner().quiet();
+///       }
+///       std::size_t calls = 0;
+///     };
+///
+/// `Inner` is the type of the held transport, or a reference to a transport that outlives the
+/// decorator. `Kept` names the refinements that the decorator forwards: by default, all that the
+/// inner transport has. Calls are forwarded one by one, so a class that changes `put` also changes
+/// `put_signal` and `put_run`, and a class that changes `signal` also changes `put_signal` and
+/// `signal_each`, or leaves the refinements out of `Kept`. Stores through `peer_memory` pass no
+/// decorator. A class that adds a refinement declares `refines` again.
+///
+/// Windows are those of the inner transport. A derived class may have its own type of window if
+/// that converts to the inner one.
+///
+/// Results, errors, ordering and threads are those of the inner transport. A call costs nothing
+/// more, as none is virtual.
+template <class Inner,
+          transport_refinements Kept = detail::refinements_of<std::remove_reference_t<Inner>>()>
+  requires transport<std::remove_reference_t<Inner>>
+class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inner>> {
+ public:
+  using inner_transport = std::remove_reference_t<Inner>;
+  using window = typename inner_transport::window;
+
+  static constexpr transport_refinements refines = Kept;
+  static_assert(detail::can_keep(Kept, detail::refinements_of<inner_transport>()),
+                "Kept names a refinement that the inner transport does not have");
+
+  explicit transport_decorator(bootstrap& boot)
+    requires std::constructible_from<Inner, bootstrap&>
+      : inner_{boot} {}
+  explicit transport_decorator(Inner inner) : inner_{std::forward<Inner>(inner)} {}
+
+  [[nodiscard]] bootstrap& boot() const noexcept { return inner_.boot(); }
+  [[nodiscard]] transport_capabilities capabilities() const noexcept {
+    return inner_.capabilities();
+  }
+  [[nodiscard]] window make_window(window_shape shape, deadline until) {
+    return inner_.make_window(shape, until);
+  }
+  [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept {
+    return inner_.local(at);
+  }
+  [[nodiscard]] errc put(rank_id peer, const window& at, std::size_t offset,
+                         std::span<const std::byte> source) noexcept {
+    return inner_.put(peer, at, offset, source);
+  }
+  [[nodiscard]] errc signal(rank_id peer, const window& at, signal_id id,
+                            std::uint64_t value) noexcept {
+    return inner_.signal(peer, at, id, value);
+  }
+  [[nodiscard]] errc put_signal(rank_id peer, const window& at, std::size_t offset,
+                                std::span<const std::byte> source, signal_id id,
+                                std::uint64_t value) noexcept {
+    return inner_.put_signal(peer, at, offset, source, id, value);
+  }
+  [[nodiscard]] errc get(rank_id peer, const window& at, std::size_t offset,
+                         std::span<std::byte> target) noexcept {
+    return inner_.get(peer, at, offset, target);
+  }
+  [[nodiscard]] errc fetch_add(rank_id peer, const window& at, std::size_t offset,
+                               std::uint64_t addend, std::uint64_t& before) noexcept {
+    return inner_.fetch_add(peer, at, offset, addend, before);
+  }
+  [[nodiscard]] errc wait(const window& at, signal_id id, std::uint64_t value, deadline until,
+                          std::optional<rank_id> awaited) noexcept {
+    return inner_.wait(at, id, value, until, awaited);
+  }
+  [[nodiscard]] std::uint64_t value(const window& at, signal_id id) const noexcept {
+    return inner_.value(at, id);
+  }
+  [[nodiscard]] errc flush(rank_id peer) noexcept { return inner_.flush(peer); }
+  [[nodiscard]] errc quiet() noexcept { return inner_.quiet(); }
+  [[nodiscard]] errc progress() noexcept { return inner_.progress(); }
+
+  [[nodiscard]] std::byte* peer_memory(const window& at, rank_id peer) const noexcept
+    requires(Kept.peer_memory)
+  {
+    return inner_.peer_memory(at, peer);
+  }
+  [[nodiscard]] std::byte* find_peer_memory(const window& at, rank_id peer) const noexcept
+    requires(Kept.find_peer_memory)
+  {
+    return inner_.find_peer_memory(at, peer);
+  }
+  [[nodiscard]] errc put_run(rank_id peer, const window& at,
+                             std::span<const put_piece> pieces) noexcept
+    requires(Kept.put_run)
+  {
+    return inner_.put_run(peer, at, pieces);
+  }
+  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, const window& at, signal_id id,
+                                 std::uint64_t value) noexcept
+    requires(Kept.signal_each)
+  {
+    return inner_.signal_each(peers, at, id, value);
+  }
+  [[nodiscard]] std::string describe_trouble() const
+    requires(Kept.describe_trouble)
+  {
+    return inner_.describe_trouble();
+  }
+
+ protected:
+  [[nodiscard]] inner_transport& inner() noexcept { return inner_; }
+  [[nodiscard]] const inner_transport& inner() const noexcept { return inner_; }
+
+ private:
+  Inner inner_;
+};
+
+static_assert(transport<transport_decorator<transport_archetype>> &&
+              transport<transport_decorator<transport_archetype&>> &&
+              direct_transport<transport_decorator<direct_transport_archetype>> &&
+              partly_direct_transport<transport_decorator<partly_direct_transport_archetype>>);
+static_assert(
+    transport<transport_decorator<direct_transport_archetype, transport_refinements{}>> &&
+    !direct_transport<transport_decorator<direct_transport_archetype, transport_refinements{}>>);
+
+}  // namespace peerbus
