@@ -104,14 +104,21 @@ class staged_road {
         [&](rank_id home, lane::range share) noexcept {
           const auto rows =
               batch.order.outputs.rows().subspan(share.begin, share.end - share.begin);
-          put_list<Transport> puts = puts_to(home, batch.set);
-          for (const std::uint32_t row : rows)
-            if (const errc code = return_output(puts, batch.set, row); code != errc::ok)
-              return code;
+          const set_view& here = mine(batch.set);
+          put_list<Transport> puts{*memory_, home, batch.set * map_->set_bytes};
+          for (const std::uint32_t row : rows) {
+            const auto* const output = reinterpret_cast<const std::byte*>(here.output(row));
+            const errc code =
+                return_home(puts, here, row, map_->staged.returned, output, map_->output_bytes());
+            if (code != errc::ok) return code;
+          }
           // After all outputs, so that puts to neighbouring slots follow each other.
-          for (const std::uint32_t row : batch.attached ? rows : rows.first(0))
-            if (const errc code = return_attachment(puts, batch.set, row); code != errc::ok)
-              return code;
+          for (const std::uint32_t row : batch.attached ? rows : rows.first(0)) {
+            const errc code =
+                return_home(puts, here, row, map_->returned_attachments,
+                            here.output_attachment(row), map_->output_attachment_bytes);
+            if (code != errc::ok) return code;
+          }
           return puts.leave();
         });
   }
@@ -179,16 +186,12 @@ class staged_road {
     return serves(rank_id{place.rank}) || (keeps_own_ && rank_id{place.rank} == comm_->rank());
   }
 
-  [[nodiscard]] put_list<Transport> puts_to(rank_id peer, std::size_t set) noexcept {
-    return {*memory_, peer, set * map_->set_bytes};
-  }
-
   // --- dispatch --------------------------------------------------------------------------------
 
   /// Puts the copies of `share`, all of them for one rank.
   [[nodiscard]] errc send_to(rank_id to, const batch_type& batch, lane::range share) noexcept {
     const auto copies = batch.order.copies.all();
-    put_list<Transport> puts = puts_to(to, batch.set);
+    put_list<Transport> puts{*memory_, to, batch.set * map_->set_bytes};
     for (std::size_t i = share.begin; i < share.end;) {
       // As far as rows continue each other there.
       const std::uint32_t row = batch.leaving.place_of(copies[i]).row;
@@ -274,21 +277,11 @@ class staged_road {
 
   // --- combine ---------------------------------------------------------------------------------
 
-  [[nodiscard]] errc return_output(put_list<Transport>& puts, std::size_t set,
-                                   std::size_t row) const noexcept {
-    const set_view& here = mine(set);
-    return return_to(puts, *here.origin(row), map_->staged.returned,
-                     reinterpret_cast<const std::byte*>(here.output(row)), map_->output_bytes());
-  }
-  [[nodiscard]] errc return_attachment(put_list<Transport>& puts, std::size_t set,
-                                       std::size_t row) const noexcept {
-    const set_view& here = mine(set);
-    return return_to(puts, *here.origin(row), map_->returned_attachments,
-                     here.output_attachment(row), map_->output_attachment_bytes);
-  }
-  /// Puts `bytes` of `source` into the slot of `from` in the array at `area`.
-  [[nodiscard]] errc return_to(put_list<Transport>& puts, const wire_origin& from, std::size_t area,
-                               const std::byte* source, std::size_t bytes) const noexcept {
+  /// Puts `bytes` of `source` into the slot of `row` in the array at `area` of its home rank.
+  [[nodiscard]] errc return_home(put_list<Transport>& puts, const set_view& here, std::size_t row,
+                                 std::size_t area, const std::byte* source,
+                                 std::size_t bytes) const noexcept {
+    const wire_origin& from = *here.origin(row);
     const std::size_t slot = from.token * map_->copies + from.slot;
     return puts.add(area + slot * bytes, source, bytes);
   }
