@@ -9,20 +9,23 @@
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/bootstrap/threads.hpp>
 #include <peerbus/communicator.hpp>
+#include <peerbus/rank_group.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus {
 
 /// Starts `ranks` ranks on this host and calls `body` in each with a communicator of all ranks. The
 /// ranks are threads or processes, depending on what `Transport` connects. `body` returns an exit
-/// status or nothing. `options` apply to processes only.
-/// Returns: the worst exit status. An exception that `body` throws is printed and counts as 1.
+/// status or nothing. `options` apply to processes only, `comm_options` to each communicator.
+/// Returns: the worst exit status. An exception that `body` throws is printed and counts as 1. No
+/// deadline ends `body`.
 /// Throws: `error` as `run_threads` or `run_local`.
 /// Threads: ranks that are threads call the same `body` object at the same time.
 template <runnable_transport Transport, class Body>
-[[nodiscard]] int run(std::size_t ranks, Body body, run_options options = {}) {
-  auto with_communicator = [&body](bootstrap& boot) -> int {
-    communicator<Transport> comm{Transport{boot}};
+[[nodiscard]] int run(std::size_t ranks, Body body, run_options options = {},
+                      communicator_options comm_options = {}) {
+  auto with_communicator = [&body, comm_options](bootstrap& boot) -> int {
+    communicator<Transport> comm{Transport{boot}, comm_options};
     if constexpr (std::is_void_v<std::invoke_result_t<Body&, communicator<Transport>&>>) {
       body(comm);
       return 0;

@@ -213,3 +213,12 @@ TEST_CASE("run starts what the transport connects") {
             3, [](auto& comm) { return static_cast<int>(comm.rank().index()) + 4; }) == 6);
   CHECK_THROWS_AS((void)peerbus::run<peerbus::loopback>(0, [](auto&) {}), peerbus::error);
 }
+
+TEST_CASE("run makes the communicators with the given options") {
+  const auto has_long_timeout = [](auto& comm) {
+    return comm.default_deadline().remaining() > std::chrono::hours{1} ? 0 : 1;
+  };
+  CHECK(peerbus::run<peerbus::loopback>(2, has_long_timeout) == 1);
+  CHECK(peerbus::run<peerbus::loopback>(2, has_long_timeout, {},
+                                        {.timeout = std::chrono::hours{2}}) == 0);
+}

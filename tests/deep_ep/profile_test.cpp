@@ -27,6 +27,7 @@ using peerbus::deep_ep::operation;
 using peerbus::deep_ep::profile;
 using peerbus::deep_ep::required_environment;
 using peerbus::deep_ep::variable;
+using peerbus::detail::concat;
 
 namespace {
 
@@ -230,6 +231,42 @@ TEST_CASE("what no platform can do") {
   edges.push_back({peer, ld, set_fp8_hidden, 128, 1, "hidden is 1, expected a multiple of 128",
                    "128 channels"});
   check_edges(edges);
+}
+
+TEST_CASE("the limits of the exchange that carries a call out") {
+  constexpr std::string_view most_rows = "4294967296, expected at most 4294967295";
+  const std::string slots = concat("num_ranks x tokens of a rank x num_topk is ", most_rows);
+  const std::string rows =
+      concat("num_ranks x num_max_dispatch_tokens_per_rank x experts of a rank is ", most_rows);
+  const auto set_both_tokens = [](call& c, std::size_t tokens) {
+    c.tokens = c.max_tokens = tokens;
+  };
+  std::vector<edge> edges;
+  for (const operation what : {nd, nc, ld, lc}) {
+    edges.push_back({peer, what, set_ranks, 65535, 65536,
+                     "num_ranks is 65536, expected at most 65535", "fewer ranks"});
+    edges.push_back({peer, what, set_experts, 1U << 24U, (1U << 24U) + 1,
+                     "num_experts is 16777217, expected at most 16777216", "fewer experts"});
+    edges.push_back({peer, what, set_hidden, 1U << 24U, (1U << 24U) + 8,
+                     "hidden is 16777224, expected at most 16777216", "fewer channels"});
+  }
+  for (const operation what : {nd, nc})
+    edges.push_back({peer, what, set_tokens, (1U << 26U) - 1, 1U << 26U, slots, "fewer tokens"});
+  for (const operation what : {ld, lc}) {
+    edges.push_back({peer, what, set_both_tokens, (1U << 24U) - 1, 1U << 24U, rows,
+                     "num_max_dispatch_tokens_per_rank"});
+    edges.push_back({peer, what,
+                     [](call& c, std::size_t tokens) {
+                       c.tokens = c.max_tokens = tokens;
+                       c.ranks = c.experts = 256;
+                     },
+                     (1U << 21U) - 1, 1U << 21U, slots, "fewer tokens"});
+  }
+  check_edges(edges);
+
+  call c = usual(peer, ld);
+  c.ranks = c.max_tokens = std::size_t{1} << 40U;  // The product does not wrap around.
+  CHECK_FALSE(fits(peer, c));
 }
 
 TEST_CASE("peerbus itself takes what the platforms refuse") {

@@ -11,9 +11,15 @@
 
 namespace peerbus::moe {
 
+// The limits of an exchange that do not depend on its layout. An exchange beyond them is refused.
+inline constexpr std::size_t max_ranks = 65'535;
+inline constexpr std::size_t max_experts = std::size_t{1} << 24U;
+inline constexpr std::size_t max_hidden = std::size_t{1} << 24U;
 inline constexpr std::size_t max_top_k = 32;
 inline constexpr std::size_t max_attachments = 4;
 inline constexpr std::size_t max_in_flight = 16;
+/// The limit of ranks x max_tokens x top_k, and of the rows that one rank has room for.
+inline constexpr std::size_t max_rows = (std::size_t{1} << 32U) - 1;
 
 /// Where experts leave what combine reads.
 enum class outputs_at : std::uint32_t {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <vector>
 
@@ -63,8 +62,8 @@ PEERBUS_CONTROL_PATH std::optional<error> objection_to(const exchange_config& co
   };
   constexpr std::size_t most = std::size_t{1} << 24U;
   if (config.experts == 0) return wrong("experts is 0, expected at least 1");
-  if (config.experts > most)
-    return wrong("experts is ", config.experts, ", expected at most ", most);
+  if (config.experts > max_experts)
+    return wrong("experts is ", config.experts, ", expected at most ", max_experts);
   if (auto why = objection_to_map(config)) return why;
   if (config.top_k == 0 || config.top_k > max_top_k)
     return wrong("top_k is ", config.top_k, ", expected 1 to ", max_top_k);
@@ -88,11 +87,10 @@ PEERBUS_CONTROL_PATH std::optional<error> objection_to(const exchange_config& co
   if (layout.shape == block_shape::compact)
     if (layout.alignment == 0 || layout.alignment > most)
       return wrong("alignment is ", layout.alignment, " rows, expected 1 to ", most);
-  if (ranks > std::numeric_limits<std::uint16_t>::max())
-    return wrong(ranks, " ranks, expected at most ", std::numeric_limits<std::uint16_t>::max());
+  if (ranks > max_ranks) return wrong(ranks, " ranks, expected at most ", max_ranks);
 
-  if (config.hidden == 0 || config.hidden > most)
-    return wrong("hidden is ", config.hidden, ", expected 1 to ", most);
+  if (config.hidden == 0 || config.hidden > max_hidden)
+    return wrong("hidden is ", config.hidden, ", expected 1 to ", max_hidden);
   if (config.hidden % codec.hidden_multiple != 0)
     return wrong("hidden is ", config.hidden, ", but codec ", codec.name, " needs a multiple of ",
                  codec.hidden_multiple);
@@ -110,8 +108,7 @@ PEERBUS_CONTROL_PATH std::optional<error> objection_to(const exchange_config& co
                  config.hidden * sizeof(bf16), " bytes, expected a multiple of 16 bytes");
 
   // Rows are numbered by 32 bits. Divisions, as the product may not fit in 64.
-  constexpr std::size_t most_rows = std::numeric_limits<std::uint32_t>::max();
-  if (config.max_tokens > most_rows / ranks / config.top_k)
+  if (config.max_tokens > max_rows / ranks / config.top_k)
     return wrong("ranks x max_tokens x top_k is ", ranks, " x ", config.max_tokens, " x ",
                  config.top_k, ", expected less than 2^32");
   const double rows = worst_rows(config, ranks, layout);

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <limits>
 #include <string_view>
 
 #include <peerbus/compat/deep_ep/call.hpp>
@@ -116,13 +118,42 @@ constexpr void check_whole_units(const call& c, std::size_t channel_bytes, check
                  "fill tokens up with zero channels to whole 16 bytes");
 }
 
+/// Returns the product of the factors, or the largest number if it is larger than that.
+constexpr std::uint64_t saturated_product(std::initializer_list<std::uint64_t> factors) noexcept {
+  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t product = 1;
+  for (const std::uint64_t factor : factors)
+    product = factor != 0 && product > most / factor ? most : product * factor;
+  return product;
+}
+
+/// Checks the limits of the exchange that carries the call out. The low-latency mode has a padded
+/// one. The buffer of the normal mode has room for at least the tokens of the call.
+template <class Visit>
+constexpr void check_exchange_limits(const call& c, checker<Visit>& check) {
+  check.number("num_ranks", c.ranks, expectation::at_most(moe::max_ranks), "run fewer ranks");
+  check.number("num_experts", c.experts, expectation::at_most(moe::max_experts),
+               "have fewer experts");
+  check.number("hidden", c.hidden, expectation::at_most(moe::max_hidden), "give fewer channels");
+  check.number("num_topk", c.top_k, expectation::at_most(moe::max_top_k),
+               "choose fewer experts per token");
+  const bool padded = is_low_latency(c.what);
+  const std::uint64_t tokens = padded ? c.max_tokens : c.tokens;
+  check.number("num_ranks x tokens of a rank x num_topk",
+               saturated_product({c.ranks, tokens, c.top_k}), expectation::at_most(moe::max_rows),
+               "send fewer tokens at once");
+  if (padded)
+    check.number("num_ranks x num_max_dispatch_tokens_per_rank x experts of a rank",
+                 saturated_product({c.ranks, tokens, local_experts(c)}),
+                 expectation::at_most(moe::max_rows), "lower num_max_dispatch_tokens_per_rank");
+}
+
 /// What peerbus itself demands, which is no more than it can do.
 template <class Visit>
 constexpr void check_unrestricted(const call& c, checker<Visit>& check) {
   check_possible(c, check);
   check_scale_options(c, check);
-  check.number("num_topk", c.top_k, expectation::at_most(moe::max_top_k),
-               "choose fewer experts per token");
+  check_exchange_limits(c, check);
   if (c.what == operation::low_latency_dispatch && c.use_fp8 && c.hidden > 0)
     check.number("hidden", c.hidden, expectation::multiple_of(128),
                  "a scale belongs to 128 channels: fill tokens up, or leave use_fp8 out");
