@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include <peerbus/compat/cann.hpp>
@@ -26,12 +27,16 @@ extern peerbus::communicator<peerbus::unified_bus>& comm;
 extern const bool one_host;
 
 // A batch of an exchange.
+extern const std::size_t hidden;
 extern const moe::exchange_config config;
 extern const peerbus::codec::int8_per_token codec;
 extern std::vector<bf16> tokens;           // [count, hidden]
 extern std::vector<std::int32_t> experts;  // [count, top_k]
 extern std::vector<float> weights;         // [count, top_k]
 extern std::vector<bf16> out;              // [count, hidden]
+extern std::vector<bf16> more_tokens, more_out;
+extern std::vector<std::int32_t> more_experts;
+extern std::vector<float> more_weights;
 extern std::vector<peerbus::fp8_e4m3> codes;
 extern std::vector<float> scales;
 
@@ -42,5 +47,7 @@ extern const std::size_t num_experts;
 // The caller's own computations.
 void run_experts(auto&&...);
 void grouped_gemm(auto&&...);
+void masked_gemm(auto&&...);
+void add_expert(auto&&...);
 
 }  // namespace given

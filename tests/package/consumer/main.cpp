@@ -32,6 +32,8 @@ int dispatch_and_combine(peerbus::communicator<peerbus::loopback>& comm) {
 
 int main() {
   static_assert(peerbus::version.major_part == PEERBUS_VERSION_MAJOR);
+  static_assert(peerbus::token_codec<peerbus::codec::nothing> &&
+                peerbus::verbatim_codec<peerbus::codec::fp8_e4m3_as_given>);
   std::array<peerbus::bf16, hidden> token;
   token.fill(peerbus::bf16{1.0F});
   if (!(std::abs(first_values_through_codecs(token) - 5.0F) < 0.01F)) return 1;
