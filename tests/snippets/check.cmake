@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# cmake -DCOMPILER= -DROOT= -DGIVEN= -DWORK_DIR= -DPARTS=verbs,topology -P check.cmake: see CMakeLists.txt.
+# cmake -DCOMPILER= -DROOT= -DGIVEN= -DWORK_DIR= -DPARTS=tcp,verbs,topology -P check.cmake: see CMakeLists.txt.
 # Makes one source of all blocks. Its #line directives let the compiler name a page and its line.
 
 cmake_minimum_required(VERSION 3.25)
@@ -58,7 +58,7 @@ set(blocks 0)
 function(add page line mark block)
   set(where "${page}:${line}")
   set(kind body)
-  set(guard "")
+  set(is_needed TRUE)
   string(REPLACE "," ";" words "${mark}")
   foreach(word IN LISTS words)
     string(STRIP "${word}" word)
@@ -67,8 +67,10 @@ function(add page line mark block)
     elseif(word MATCHES "^quotes ([^ ]+)$")
       set(kind quotes)
       require_quote("${where}" "${block}" "${CMAKE_MATCH_1}")
-    elseif(word MATCHES "^needs (verbs|topology)$")
-      set(guard "${CMAKE_MATCH_1}")
+    elseif(word MATCHES "^needs (tcp|topology|verbs)$")
+      if(NOT CMAKE_MATCH_1 IN_LIST PARTS)
+        set(is_needed FALSE)
+      endif()
     else()
       message(FATAL_ERROR "${where}: error: snippet: '${word}' is unknown; expected file, continues, "
                           "quotes PATH or needs PART")
@@ -76,7 +78,7 @@ function(add page line mark block)
   endforeach()
 
   math(EXPR blocks "${blocks} + 1")
-  if(NOT kind STREQUAL "quotes" AND (guard STREQUAL "" OR guard IN_LIST PARTS))
+  if(NOT kind STREQUAL "quotes" AND is_needed)
     string(REGEX MATCHALL "#include <[^>\n]+>" found "${block}")
     string(REGEX REPLACE "#include <[^>\n]+>" "" code "${block}")
     list(APPEND includes ${found})

@@ -25,6 +25,7 @@ namespace deep_ep = peerbus::deep_ep;
 extern peerbus::bootstrap& boot;
 extern peerbus::communicator<peerbus::unified_bus>& comm;
 extern const bool one_host;
+extern const std::vector<peerbus::rank_id> ranks_of_my_stage;
 
 // A batch of an exchange.
 extern const std::size_t hidden;
