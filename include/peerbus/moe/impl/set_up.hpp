@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -19,7 +20,9 @@ namespace peerbus::moe::detail {
 /// out.
 inline std::uint64_t hash_of_map(const exchange_config& config) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325U;
-  for (std::size_t p = 0; p < config.experts; ++p) {
+  // A number of experts that will be refused would take long to count through.
+  const std::size_t experts = std::min(config.experts, max_experts);
+  for (std::size_t p = 0; p < experts; ++p) {
     const bool given = p < config.physical_to_logical.size();
     hash = (hash ^ (given ? config.physical_to_logical[p] : p)) * 0x100000001b3U;
   }
