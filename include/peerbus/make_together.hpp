@@ -14,10 +14,11 @@
 
 namespace peerbus {
 
-/// Collective: calls `make()` on every rank and returns this rank's result once all ranks have
-/// theirs. `what` names the result in error texts. Cost: one agreement between the ranks. Throws,
-/// on all ranks: `error` out_of_memory if `make()` threw `std::bad_alloc` on any of them, or as
-/// `rank_group::agree`.
+/// Collective: calls `make()` on every rank and returns this rank's result, once all ranks have a
+/// result. `what` names the result in error texts.
+/// Cost: one agreement between the ranks.
+/// Throws, on all ranks: `error` out_of_memory if `make()` threw `std::bad_alloc` on any rank, or
+/// as `rank_group::agree`. Any other exception of `make()` leaves on that rank alone.
 template <class Make>
 [[nodiscard]] auto make_together(rank_group& group, std::string_view what, deadline until,
                                  Make&& make) {

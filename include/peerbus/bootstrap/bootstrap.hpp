@@ -19,22 +19,26 @@
 
 namespace peerbus {
 
-/// Whether the ranks of a group can use each other's pointers.
+/// The relation between the address spaces of a group's ranks: `shared` if a pointer of one rank is
+/// valid on all ranks.
 enum class address_space { shared, separate };
 
-/// How ranks find each other and exchange what they need before any window exists: set-up only,
-/// so it may be slow, and virtual. A bootstrap outlives the transports made from it.
+/// A rank's connection to the other ranks of its group, used to set up windows and other shared
+/// state. Set-up may be slow, so the functions are virtual. A bootstrap must outlive the transports
+/// that are made from it.
 ///
 /// Threads: one call at a time per rank.
 class bootstrap {
  public:
+  /// The limit of `contribution::bytes`.
   static constexpr std::size_t max_contribution_bytes = std::size_t{64} << 20;
 
-  /// What one rank gives to all: bytes, and optionally a file descriptor or an object.
+  /// The data that one rank gives to all ranks: bytes, and optionally a file descriptor or an
+  /// object.
   struct contribution {
     std::vector<std::byte> bytes;
     unique_fd fd;
-    /// Reaches ranks that share addresses only; empty elsewhere.
+    /// Arrives only on ranks that share the giver's address space. Other ranks receive null.
     std::shared_ptr<const void> object = nullptr;
   };
 
@@ -44,16 +48,17 @@ class bootstrap {
 
   [[nodiscard]] rank_id rank() const noexcept { return members_->rank(); }
   [[nodiscard]] std::size_t size() const noexcept { return members_->size(); }
-  /// How many ranks share this host, the caller included. A subgroup counts those outside of it as
-  /// well, because they use the same cores.
+  /// Returns the number of ranks on this host, including the caller. A subgroup also counts the
+  /// ranks outside of it, because they use the same cores.
   [[nodiscard]] std::size_t ranks_here() const noexcept { return ranks_here_; }
-  /// How many cores the ranks on this host may run on, all together. Not `usable_cores()` of the
-  /// caller: a rank pinned to one core would take the group for crowded.
+  /// Returns the number of cores on which the ranks of this host may run, all ranks together. This
+  /// differs from `usable_cores()`, which counts the caller's cores only: a rank that is pinned to
+  /// one core would conclude that the host is crowded.
   [[nodiscard]] std::size_t cores_here() const noexcept { return cores_here_; }
-  /// The ranks that can pass file descriptors to the caller and so share memory with it, in
-  /// ascending order and with the caller among them: those under one kernel, in one network
-  /// namespace and of one user. All of them have the same list, so that
-  /// `boot.subgroup(boot.near_ranks())` makes one subgroup for each host.
+  /// Returns the ranks that can pass file descriptors to the caller and so share memory with it, in
+  /// ascending order and including the caller. These ranks have the same kernel, network namespace
+  /// and user. All of them get the same list, so that `boot.subgroup(boot.near_ranks())` makes one
+  /// subgroup for each host.
   [[nodiscard]] const std::vector<rank_id>& near_ranks() const noexcept { return near_ranks_; }
   /// Returns whether `peer` is one of `near_ranks()`.
   [[nodiscard]] bool is_near(rank_id peer) const noexcept {
@@ -61,56 +66,60 @@ class bootstrap {
   }
   [[nodiscard]] virtual address_space addresses() const noexcept = 0;
   [[nodiscard]] const std::shared_ptr<membership>& members() const noexcept { return members_; }
-  /// The work that `allgather` advances while it waits.
+  /// Returns the work that `allgather` advances while it waits.
   [[nodiscard]] const std::shared_ptr<idle_work>& idle() const noexcept { return idle_; }
 
-  /// Collective: gives `mine` to every rank and returns what each gave, by rank. The descriptors
-  /// in the result are the caller's own. `doing` names the purpose in errors, and must be the same
-  /// on all ranks: it tells when they called different collectives. While this call waits, it
-  /// advances `idle()` as often as that asks for.
-  /// A failure ends this call, or the next one of a rank that already has its result, on every rank
-  /// that takes part with the same text, and later calls with `poisoned`. Without rank 0 that may
-  /// take a second longer than `until`. Throws: `error` timed_out (naming the ranks that did not
-  /// come), peer_dead, mismatch (different `doing`), invalid_argument (more bytes than
-  /// `max_contribution_bytes`), poisoned, system.
+  /// Collective: gives `mine` to every rank and returns the contributions of all ranks, by rank.
+  /// `mine` holds at most `max_contribution_bytes` bytes. `doing` names the purpose in errors. It
+  /// must be the same on all ranks, because it shows when ranks have called different collectives.
+  /// The caller owns the descriptors in the result. While this call waits, it advances `idle()` as
+  /// often as `idle_work::advance` asks for.
+  /// A failure ends this call with the same text on every rank that takes part. A rank that already
+  /// has its result gets the failure in its next call. All later calls throw `poisoned`. If rank 0
+  /// does not respond, the call may end up to a second after `until`.
+  /// Throws: `error` timed_out (naming the missing ranks), peer_dead, mismatch (different `doing`),
+  /// invalid_argument (more bytes than `max_contribution_bytes`), poisoned, system.
   [[nodiscard]] virtual std::vector<contribution> allgather(contribution mine, deadline until,
                                                             std::string_view doing) = 0;
 
-  /// Makes a bootstrap of `ranks`, some of the ranks of this one. Collective over this bootstrap:
-  /// all of its ranks call, each with the list of its own subgroup, so that one call makes several
-  /// disjoint ones. A rank that needs no subgroup passes itself alone. Overlapping subgroups take a
-  /// call each. (All ranks take part because `allgather` is the only way by which members can
-  /// exchange what a subgroup needs. In return all lists are checked, on all ranks, before anything
-  /// is made.)
+  /// Collective over this bootstrap: makes a bootstrap of `ranks`, a subset of this bootstrap's
+  /// ranks. All ranks of this bootstrap call, each with the list of its own subgroup, so that one
+  /// call makes several disjoint subgroups. A rank that needs no subgroup passes a list of itself
+  /// alone. Subgroups that overlap need separate calls.
   ///
-  /// `ranks` names the members, the caller among them, and is the same on all members. The numbers
-  /// of the members in the subgroup are 0, 1, ... in its order; `parent_rank` translates them back.
+  /// `ranks` names the members, including the caller, and is the same on all members. The members
+  /// have the numbers 0, 1, ... in the subgroup, in the order of `ranks`. `parent_rank` translates
+  /// them back.
   ///
-  /// The result serves wherever a bootstrap does, and makes subgroups in turn. Its collectives, its
-  /// time-outs and its `members()` are its own. It passes descriptors if all members are near each
+  /// The result can be used wherever a bootstrap can, and can make subgroups in turn. It has its
+  /// own collectives, time-outs and `members()`. It passes descriptors if all members are near each
   /// other (`near_ranks`), even if this bootstrap cannot. It shares `idle()` with this bootstrap,
-  /// so that a rank that waits in either advances the transports of both. Members may use it, this
-  /// bootstrap and other subgroups in any order that all members of each have in common, and each
-  /// of them from a thread of its own.
+  /// so that a rank that waits in either bootstrap advances the transports of both.
   ///
-  /// Once made, a subgroup depends on its members alone: if another rank ends, this bootstrap
-  /// reports it and the subgroup goes on. If the process of a member dies, both report it. A
-  /// subgroup that is destroyed tells its members that this rank has left, or has failed if an
-  /// exception destroys it; this bootstrap is not told. A subgroup may outlive this bootstrap.
+  /// Ranks may call this bootstrap and its subgroups in any order, if that order is the same on all
+  /// members of each. Different threads may use different bootstraps at once.
+  ///
+  /// A finished subgroup depends only on its members. If another rank ends, this bootstrap reports
+  /// it and the subgroup continues. If the process of a member dies, both report it. The destructor
+  /// of a subgroup tells its members that this rank has left, or has failed if an exception
+  /// destroys the subgroup. It does not tell this bootstrap. A subgroup may outlive this bootstrap.
   /// Destroy it before the rank ends.
   ///
-  /// Cost: two allgathers of this bootstrap and one of the subgroup. Ranks that have met over TCP
-  /// also meet anew: a member that dies on its way there is missed at `until`, not earlier.
+  /// Cost: at most two allgathers of this bootstrap and one of the subgroup. All ranks take part
+  /// because `allgather` is the only way in which members can exchange the data that a subgroup
+  /// needs. It also lets every rank check all lists before anything is made. Ranks that have met
+  /// over TCP make new connections for the subgroup. If a member dies while they do, the others
+  /// notice it at `until`, not earlier.
   /// Throws, on all ranks of this bootstrap, which stays usable: `agreed_error` invalid_argument (a
-  /// list that is empty, names a rank twice or one that does not exist, or lacks the caller),
-  /// mismatch (lists of members that differ), system. Throws, on the ranks concerned: `error` as
-  /// `allgather` of this bootstrap or, with the members named, of the subgroup.
+  /// list that is empty, names a rank twice, names a rank that does not exist, or lacks the
+  /// caller), mismatch (lists of members that differ), system. Throws, on the affected ranks:
+  /// `error` as `allgather` of this bootstrap or, with the members named, of the subgroup.
   [[nodiscard]] std::unique_ptr<bootstrap> subgroup(
       const std::vector<rank_id>& ranks,
       deadline until = deadline::after(std::chrono::seconds{30}));
 
-  /// Returns the number that `member` of this subgroup has in the bootstrap that made it. Where
-  /// this is no subgroup, returns `member`.
+  /// Returns the number that `member` of this subgroup has in the bootstrap that made it. If this
+  /// is not a subgroup, returns `member`.
   [[nodiscard]] rank_id parent_rank(rank_id member) const noexcept {
     return parent_ranks_.empty() ? member : parent_ranks_[member.index()];
   }
@@ -120,12 +129,12 @@ class bootstrap {
   void set_members(std::shared_ptr<membership> members) { members_ = std::move(members); }
   void set_neighbours(std::vector<rank_id> near_ranks, std::size_t ranks_here,
                       std::size_t cores_here) noexcept;
-  /// `set_neighbours` for ranks that are all near each other.
+  /// Calls `set_neighbours` for a group whose ranks are all near each other.
   void set_one_host(std::size_t cores_here);
 
  private:
-  /// Makes the caller's subgroup, in which it is `member`; the lists of all ranks have been
-  /// checked.
+  /// Makes the caller's subgroup, in which the caller is `member`. The lists of all ranks have been
+  /// checked before.
   [[nodiscard]] virtual std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
                                                                  rank_id member,
                                                                  deadline until) = 0;
@@ -135,12 +144,12 @@ class bootstrap {
   std::size_t ranks_here_ = 1;
   std::size_t cores_here_ = 1;
   std::vector<rank_id> near_ranks_;
-  std::vector<rank_id> parent_ranks_;  ///< by rank; empty where this is no subgroup
+  std::vector<rank_id> parent_ranks_;  ///< by rank; empty unless this is a subgroup
 };
 
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-// `subgroup` stands on it, so it ends with the bodies of both.
+// `subgroup` uses agreement.hpp, which includes the bodies of both headers at its end.
 #include <peerbus/bootstrap/agreement.hpp>  // IWYU pragma: keep
 #endif

@@ -9,46 +9,47 @@
 namespace peerbus {
 
 /// Work that a rank does while it waits in a collective of its bootstrap. A transport adds a task
-/// if its device stands still unless the rank looks after it, so that peers get through to a rank
-/// that waits for them there.
+/// if its device makes progress only when the rank attends to it, so that peers still get through
+/// to a rank that waits.
 ///
 /// Threads: any. `add` and `remove` wait while tasks advance.
 class idle_work {
  public:
-  /// Something that its rank has to move along.
+  /// An activity that makes progress only when its rank calls it.
   class task {
    public:
     task() = default;
     task(const task&) = delete;
     task& operator=(const task&) = delete;
 
-    /// Does what there is to do now. Waits for nothing, and calls neither the bootstrap nor the
-    /// `idle_work` that it belongs to.
+    /// Does the work that is due. Must not wait, and must not call the bootstrap or the `idle_work`
+    /// that it belongs to.
     virtual void advance() noexcept = 0;
 
    protected:
     ~task() = default;
   };
 
-  /// How long a task is left alone at most while its rank waits.
+  /// The longest time between two advances of a task while its rank waits.
   static constexpr std::chrono::milliseconds longest_pause{2};
 
-  /// `added` advances from now on until it is removed.
+  /// Adds a task, which advances until it is removed. `added` must live until then.
   void add(task& added) {
     const std::lock_guard lock{mutex_};
     tasks_.push_back(&added);
   }
-  /// `removed`, if it was added, is not called any more once this returns.
+  /// Removes a task. It is not called any more after this returns. Does nothing if it was not
+  /// added.
   void remove(const task& removed) noexcept {
     const std::lock_guard lock{mutex_};
     std::erase(tasks_, &removed);
   }
 
-  /// Advances every task. For bootstraps, each time before they sleep in a collective.
-  /// Returns: for how long they may then sleep, `longest` or less.
+  /// Advances every task. Bootstraps call this each time before they sleep in a collective.
+  /// Returns: how long they may then sleep, at most `longest`.
   [[nodiscard]] std::chrono::milliseconds advance(std::chrono::milliseconds longest) noexcept {
     const std::lock_guard lock{mutex_};
-    for (task* const one : tasks_) one->advance();
+    for (task* const added : tasks_) added->advance();
     return tasks_.empty() ? longest : std::min(longest, longest_pause);
   }
 

@@ -10,32 +10,36 @@
 
 namespace peerbus {
 
+/// Options of `run_local`.
 struct run_options {
-  /// Rank i runs on the i-th core that this process may use, counted round and round.
+  /// Pins rank i to the i-th core that this process may use. If there are more ranks than cores,
+  /// the count starts again at the first core.
   bool pin = false;
-  /// How long the other ranks may go on after the first one died or threw, before they are killed.
+  /// The time that the other ranks have to end after the first rank died or threw. Ranks that still
+  /// run then are killed.
   std::chrono::milliseconds grace{10'000};
 };
 
 namespace detail {
 
-/// `run_local` for a function of any type.
+/// Implements `run_local` for a rank function whose type is erased.
 [[nodiscard]] int run_processes(std::size_t n, rank_body body, const run_options& options);
 
 }  // namespace detail
 
-/// Runs `f(bootstrap&)` as `n` ranks, each a forked child process of its own copy of `f` and of
-/// everything else. A rank ends with what `f` returns (0 for void; what does not fit into 0 to 255
-/// counts as 255), or with 1 and a line on stderr if it throws. If a rank throws or dies, the waits
-/// of the others end with peer_dead, and what still runs after `options.grace` is killed; a death
-/// is reported on stderr.
-/// Nothing outlives the call, nor this process if it is killed: the children die with the thread
-/// that called. There is nothing in the file system to be left behind.
-/// Returns: the worst exit status of all ranks, 128 + signal for one that was killed.
-/// Threads: only the calling thread exists in the ranks; call it before starting others, or make
-/// sure that `f` needs no lock that another thread may hold.
-/// Throws: `error` invalid_argument if `n` is 0 or SIGCHLD is ignored, system if not all processes
-/// could be started (those that were are gone then).
+/// Runs `f(bootstrap&)` as `n` ranks. Each rank is a forked child process with its own copy of `f`
+/// and of the whole memory. The exit status of a rank is the value that `f` returns: 0 for void,
+/// and 255 for a value outside 0 to 255. A rank whose `f` throws prints a line on stderr and ends
+/// with status 1.
+/// If a rank throws or dies, the waits of the other ranks end with peer_dead. Ranks that still run
+/// after `options.grace` are killed. A death is reported on stderr.
+/// No process outlives the call, nor this process if it is killed: the children die with the thread
+/// that called. The call creates no files.
+/// Returns: the greatest exit status of all ranks. A rank that was killed counts as 128 + signal.
+/// Throws: `error` invalid_argument if `n` is 0 or SIGCHLD is ignored; system if not all processes
+/// could be started (those that were started have ended by then).
+/// Threads: in the ranks only the calling thread exists. Call this function before other threads
+/// start, or make sure that `f` needs no lock that another thread may hold.
 template <rank_function F>
 [[nodiscard]] int run_local(std::size_t n, F f, run_options options = {}) {
   return detail::run_processes(n, detail::returning_status(f), options);

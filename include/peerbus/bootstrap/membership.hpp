@@ -17,20 +17,20 @@
 
 namespace peerbus {
 
-/// What a rank says of itself, in memory that all ranks read, or in messages where they have none
-/// in common. Who died can say nothing: that is seen from its pidfd or its connection, or said by
-/// its parent process if that is one of ours.
+/// The state of a rank. A rank announces its state in memory that all ranks read, or in messages if
+/// the ranks share no memory. A rank that died cannot announce anything: its death is seen by its
+/// pidfd or its connection, or its parent process announces it if `run_local` started it.
 enum class rank_state : std::uint32_t {
-  running = 0,   ///< zero, so that fresh memory says it
-  left = 1,      ///< ended in good order and will take part in nothing more
-  failed = 2,    ///< ended by an error
-  died = 3,      ///< ended without a word; `membership::state` reports it as `failed`
-  followed = 4,  ///< ended because another rank was gone; likewise reported as `failed`
-  lost = 5       ///< out of reach, so that nobody can tell; likewise reported as `failed`
+  running = 0,   ///< zero, so that zeroed memory has this state
+  left = 1,      ///< ended normally and takes part in no further operation
+  failed = 2,    ///< ended by an exception
+  died = 3,      ///< ended unannounced; `membership::state` reports it as `failed`
+  followed = 4,  ///< ended because another rank was gone; reported as `failed`
+  lost = 5       ///< out of reach, state unknown; reported as `failed`
 };
 
-/// Where the states of a group come from that has no memory in common. A `membership` asks it
-/// before each look at the words, so it is cheap when there is nothing new.
+/// A source of rank states for a group whose ranks share no memory. A `membership` calls `look`
+/// each time before it reads the state words, so `look` must be cheap if nothing has arrived.
 ///
 /// Threads: all functions may be called from any thread of the rank.
 class membership_news {
@@ -40,19 +40,21 @@ class membership_news {
   membership_news& operator=(const membership_news&) = delete;
   virtual ~membership_news() = default;
 
-  /// Brings the words up to date with what has arrived. Waits for nothing. If nothing has arrived,
-  /// allocates nothing.
+  /// Updates the state words with the news that have arrived. Does not wait. If nothing has
+  /// arrived, allocates nothing.
   virtual void look() noexcept = 0;
-  /// Tells the other ranks what became of this one.
+  /// Sends the final state of this rank to the other ranks.
   virtual void tell(rank_state state) noexcept = 0;
-  /// Looks until `peer` does not run any more, or `patience` is over. Returns: whether it ended.
+  /// Waits until `peer` has ended, for at most `patience`. Returns: whether `peer` has ended.
   virtual bool ends_within(rank_id peer, std::chrono::milliseconds patience) noexcept = 0;
 };
 
-/// Who is still there. Asked by waiters every few milliseconds, never on the fast path.
+/// The states of a group's ranks: which ranks run, have left or have failed. Waiting operations
+/// read them every few milliseconds, but never on the fast path.
 ///
-/// A rank that failed or died takes the whole group with it: any rank may be waiting for one that
-/// waits for the dead one. A rank that left in good order is missed only by who waits for it.
+/// A rank that failed or died ends the operations of the whole group, because any rank may be
+/// waiting for a rank that waits for the dead one. A rank that left normally ends only operations
+/// that wait for that rank.
 ///
 /// Threads: all functions may be called from any thread of the rank.
 class membership {
@@ -60,78 +62,92 @@ class membership {
   using state_word = std::atomic<std::uint32_t>;
   static_assert(state_word::is_always_lock_free);
 
-  /// `states` is one word per rank in memory shared by all of them; `owner` keeps it alive.
-  /// `processes` holds a pidfd per rank, empty ones where there is nothing to watch (a thread, the
-  /// caller itself, a kernel without pidfds).
-  /// Throws: `error` system, when no descriptor is left for watching them.
+  /// Makes the membership of ranks that share memory. `states` has `size` words, one per rank, in
+  /// memory that all ranks share, and `owner` keeps that memory alive. `processes` holds a pidfd
+  /// per rank. An entry is empty if there is nothing to watch: a thread, the caller itself, or a
+  /// kernel without pidfds.
+  /// Throws: `error` system if the kernel refuses to watch a process, for example because no file
+  /// descriptor is left.
   membership(rank_id rank, std::size_t size, state_word* states, std::shared_ptr<void> owner,
              std::vector<unique_fd> processes);
 
-  /// For ranks without memory in common: `news` keeps `states`, one word per rank, up to date, and
-  /// lives as long as this does.
+  /// Makes the membership of ranks that share no memory. `news` owns `states`, `size` words, one
+  /// per rank, and keeps them up to date. The membership keeps `news` alive.
   membership(rank_id rank, std::size_t size, state_word* states,
              const std::shared_ptr<membership_news>& news);
 
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// Tells everybody what became of this rank. The first word that is not `running` stands.
+  /// Announces the final state of this rank to all ranks. Only the first state other than `running`
+  /// takes effect.
   void announce(rank_state state) noexcept;
 
-  /// The same for whoever has the word only. Returns: whether this is what stands.
+  /// Announces `state` in `word`, if `word` is still `running`. For callers without a membership.
+  /// Returns: whether `word` was changed.
   static bool announce(state_word& word, rank_state state) noexcept;
 
-  /// What `peer` said last, or `failed` if it has no more process and said nothing.
+  /// Returns the state that `peer` announced, or `failed` if its process ended without an
+  /// announcement. The states `died`, `followed` and `lost` are returned as `failed`.
   [[nodiscard]] rank_state state(rank_id peer) const noexcept;
 
-  /// The lowest rank that failed or died, if any. Cost: one system call and a load per rank.
+  /// Returns the lowest other rank whose state is `failed`, if there is one. Cost: at most one
+  /// system call if no rank has ended since the last look, and two atomic loads per rank.
   [[nodiscard]] std::optional<rank_id> first_failed() const noexcept;
 
-  /// Whether it still makes sense to wait for `awaited` (or, if empty, for anybody): not if any
-  /// rank failed or died, nor if `awaited`, or everybody else, has left. Cost: one system call and
-  /// a load per rank. Returns: ok or peer_dead.
+  /// Returns `peer_dead` if waiting for `awaited` is hopeless, else `ok`. That is so if any other
+  /// rank has failed or died, if `awaited` has left, or if all other ranks have left. An empty
+  /// `awaited` stands for any rank.
+  /// Cost: as `first_failed`.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept;
 
-  /// How this rank ends if an exception ends it: of its own, or after `health` told it of another.
+  /// Returns the state of this rank if an exception ends it: `followed` if `health` has reported
+  /// another rank's end before, else `failed`.
   [[nodiscard]] rank_state end_by_exception() const noexcept;
 
-  /// Announces that this rank has left or, if more exceptions are in flight than
-  /// `exceptions_before`, how an exception ends it. For destructors.
+  /// Announces that this rank has left. If more exceptions are in flight than `exceptions_before`,
+  /// announces `end_by_exception()` instead. For destructors.
   void announce_end(int exceptions_before) noexcept;
 
-  /// "rank 3 died", "rank 2 failed", "rank 1 left", or "rank 0 runs".
+  /// Returns the state of `peer` in words, such as "rank 3 died", "rank 2 failed", "rank 1 left" or
+  /// "rank 0 runs".
   [[nodiscard]] std::string fate(rank_id peer) const;
 
-  /// The fates of the ranks that do not run any more, for people: what `health` complained of.
-  /// Those that only followed another into its end are left out unless nobody else is missing, so
-  /// that the cause can be seen, and a long list is cut. Empty if nobody is missing.
+  /// Describes the other ranks that have ended, for messages. Ranks that ended only because another
+  /// rank was gone are left out, so that the cause can be seen, unless there are no others. After 8
+  /// ranks the list is cut. Empty if all ranks run.
   [[nodiscard]] std::string describe_missing() const;
 
-  /// Whether the process of `peer` has ended, or does so within `patience`: a dying process closes
-  /// its sockets a moment before its pidfd tells. False where there is neither pidfd nor news.
+  /// Returns whether `peer` ends within `patience`: its process if that is watched by a pidfd, or
+  /// its state if there are `membership_news`. Waits because a dying process closes its sockets
+  /// shortly before its pidfd reports the end. Returns false if there is neither a pidfd nor news.
   [[nodiscard]] bool ends_within(rank_id peer, std::chrono::milliseconds patience) const noexcept;
 
  private:
+  /// Returns the list of `describe_missing`, with or without the ranks that only followed another.
   [[nodiscard]] std::string describe(bool followers_too) const;
 
   [[nodiscard]] bool followed(rank_id peer) const noexcept;
 
-  /// One epoll set for all pidfds: a look costs one system call however many ranks there are, which
-  /// is what keeps hundreds of waiting ranks on few cores from spending them on looking.
+  /// Adds the pidfd of `peer` to one epoll set, so that a look costs one system call for any number
+  /// of ranks. With a system call per rank, hundreds of waiting ranks would use up a few cores.
   void watch(rank_id peer);
 
+  /// Updates `ended_` from the epoll set, and the state words from the news.
   void notice_ended() const noexcept;
 
-  /// Looks at `ended_` before the word: the word of an ended process is its last.
+  /// Returns the state of `peer` as `state` does, without a new look. Reads `ended_` before the
+  /// state word, because a process that has ended cannot change its word any more.
   [[nodiscard]] rank_state noticed(rank_id peer) const noexcept;
 
+  /// Returns the state word of `peer`.
   [[nodiscard]] rank_state said_by(rank_id peer) const noexcept;
 
   rank_id rank_;
   std::size_t size_;
   state_word* states_;
   std::shared_ptr<void> owner_;
-  membership_news* news_ = nullptr;  ///< null where the words are all there is
+  membership_news* news_ = nullptr;  ///< null if ranks share the state words
   std::vector<unique_fd> processes_;
   unique_fd watched_;
   std::unique_ptr<std::atomic<bool>[]> ended_;

@@ -10,7 +10,8 @@
 
 namespace peerbus {
 
-/// A function that a rank runs: called with its bootstrap, it returns nothing or an exit status.
+/// A function that a rank runs. It takes the rank's bootstrap and returns nothing or an exit
+/// status.
 template <class F>
 concept rank_function = std::invocable<F&, bootstrap&> &&
                         (std::is_void_v<std::invoke_result_t<F&, bootstrap&>> ||
@@ -18,10 +19,11 @@ concept rank_function = std::invocable<F&, bootstrap&> &&
 
 namespace detail {
 
-/// A rank function whose type is forgotten; it returns an exit status.
+/// A rank function whose type is erased. It returns an exit status.
 using rank_body = function_ref<int(bootstrap&)>;
 
-/// `function` as one that returns a status: 0 where it returns nothing.
+/// Wraps `function` so that it returns an exit status, which is 0 if `function` returns nothing.
+/// The result refers to `function`.
 template <rank_function F>
 [[nodiscard]] auto returning_status(F& function) noexcept {
   return [&function](bootstrap& boot) -> int {

@@ -23,40 +23,43 @@ struct met_over_tcp;
 
 }  // namespace detail
 
-/// A rank among processes on any number of hosts, which torchrun, mpirun, srun or a script started.
-/// Rank 0 listens at one TCP port while the ranks meet; the others call there, over IPv4 or IPv6,
-/// and stay connected to it. All connections are TLS 1.3, and the secret of the group is their key:
-/// a process that does not know it can neither join, nor read what ranks exchange here, nor change
-/// it unnoticed. The secret does not protect what a transport sends later. Needs OpenSSL (target
-/// `peerbus::tcp`).
+/// A rank of a group of processes on any number of hosts, which torchrun, mpirun, srun or a script
+/// started. Needs OpenSSL (target `peerbus::tcp`).
 ///
-/// Contributions carry bytes only, except in subgroups of near ranks. `members()` learns of another
-/// rank's end from rank 0, which has to be in a call of its own to pass it on (a wait, an
-/// allgather): at once, or after 15 s if a whole host is out of reach. After rank 0 has left, the
-/// others learn nothing more of each other and their waits end with the deadline. Waits allocate
-/// nothing until news of a rank's end arrive; then OpenSSL may.
+/// Rank 0 listens at one TCP port while the ranks meet. The other ranks connect to it, over IPv4 or
+/// IPv6, and stay connected. All connections use TLS 1.3 with a key that is made from the secret of
+/// the group. A process that does not know the secret cannot join, read the data that ranks
+/// exchange here, or change it unnoticed. The secret does not protect the data that a transport
+/// sends later.
 ///
-/// The destructor tells the others that this rank has left, or has failed if an exception is what
-/// destroys it.
+/// Contributions carry bytes only, except in subgroups of near ranks. `members()` learns about the
+/// end of another rank from rank 0. Rank 0 passes this news on only inside its own calls (a wait,
+/// an allgather). The news arrive at once, or after 15 s if a whole host is out of reach. After
+/// rank 0 has left, the other ranks learn nothing more about each other, and their waits end at the
+/// deadline. Waits allocate nothing until news of a rank's end arrive. Then OpenSSL may allocate.
 ///
-/// Threads: as `bootstrap`; `members()` may be asked by any thread at any time.
+/// The destructor tells the other ranks that this rank has left, or has failed if an exception
+/// destroys the bootstrap.
+///
+/// Threads: as `bootstrap`; any thread may call `members()` and its functions at any time.
 class tcp_bootstrap final : public bootstrap {
  public:
-  /// Collective: meets the other ranks at the place that `settings` name. All is over by `until`,
-  /// or a second later where rank 0 says nothing, but for the time that the system may take to
-  /// resolve a name.
-  /// Throws: `error` invalid_argument (also without a secret where other hosts can call), timed_out
-  /// (naming who did not come), mismatch (another secret, a rank twice, different sizes or builds),
-  /// peer_dead, system; all ranks that came throw the same, but a rank with another secret came for
-  /// itself alone.
+  /// Collective: meets the other ranks at the place that `settings` name. The call ends by `until`,
+  /// or up to a second later if rank 0 does not answer. The time that the system takes to resolve a
+  /// name may come on top.
+  /// Throws: `error` invalid_argument (also if there is no secret and other hosts could connect),
+  /// timed_out (naming the missing ranks), mismatch (another secret, a rank that came twice,
+  /// different sizes or builds), peer_dead, system. All ranks that came throw the same error,
+  /// except that a rank with another secret throws alone.
   tcp_bootstrap(const tcp_settings& settings, deadline until);
 
-  /// The same with the settings from the environment: a rank's place as in `environment_bootstrap`,
-  /// `MASTER_ADDR` and `MASTER_PORT` as a host and a port of the network (another one than torch's
-  /// if `PEERBUS_PORT` is set, or torchrun says that it listens at that one), and the secret in
+  /// Collective: meets the other ranks with the settings from the environment. The rank's place is
+  /// read as by `environment_bootstrap`. `MASTER_ADDR` and `MASTER_PORT` are a host and a port of
+  /// the network. The port is `PEERBUS_PORT` instead if that is set, or the port next to
+  /// `MASTER_PORT` if torchrun reports that it listens at `MASTER_PORT` itself. The secret is in
   /// `PEERBUS_SECRET`, or in the file that `PEERBUS_SECRET_FILE` names.
-  /// Throws: also `error` invalid_argument, with the variable that is missing or wrong, system if
-  /// the file cannot be read.
+  /// Throws: as the constructor; also `error` invalid_argument, with the variable that is missing
+  /// or wrong, and system if the file cannot be read.
   [[nodiscard]] static tcp_bootstrap from_environment(
       deadline until = deadline::after(std::chrono::seconds{30}));
 
@@ -67,7 +70,7 @@ class tcp_bootstrap final : public bootstrap {
   [[nodiscard]] address_space addresses() const noexcept override {
     return address_space::separate;
   }
-  /// Position among the ranks of this host.
+  /// Returns the position among the ranks of this host.
   [[nodiscard]] std::size_t local_rank() const noexcept { return local_rank_; }
 
   [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
@@ -76,14 +79,14 @@ class tcp_bootstrap final : public bootstrap {
  private:
   tcp_bootstrap(const tcp_settings& settings, deadline until, detail::met_over_tcp met);
 
-  /// Collective: finds out who shares this host, and which cores they may use.
+  /// Collective: finds the ranks that share this host, and the cores that they may use.
   void count_neighbours(deadline until);
 
   [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
                                                          rank_id member, deadline until) override;
 
   std::unique_ptr<detail::star> star_;
-  tcp_settings settings_;  ///< the address is one by which other ranks reach this host
+  tcp_settings settings_;  ///< `address` is an address by which other ranks reach this host
   std::size_t local_rank_ = 0;
   int exceptions_before_ = std::uncaught_exceptions();
 };

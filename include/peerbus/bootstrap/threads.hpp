@@ -11,15 +11,15 @@ namespace peerbus {
 
 namespace detail {
 
-/// `run_threads` for a function of any type.
+/// Implements `run_threads` for a rank function whose type is erased.
 [[nodiscard]] int run_as_threads(std::size_t n, rank_body body);
 
 }  // namespace detail
 
-/// Runs `f(bootstrap&)` as `n` ranks, each a thread of this process that ends before the call does.
-/// All threads call the same `f` at the same time. A rank whose `f` throws is reported on stderr,
-/// counts as status 1, and the waits of the others end with peer_dead.
-/// Returns: the greatest status; values that a process could not exit with count as 255.
+/// Runs `f(bootstrap&)` as `n` ranks. Each rank is a thread of this process that ends before the
+/// call returns. All threads call the same `f` at the same time. A rank whose `f` throws prints a
+/// line on stderr and counts as status 1, and the waits of the other ranks end with peer_dead.
+/// Returns: the greatest status of all ranks. A status outside 0 to 255 counts as 255.
 /// Throws: `error` invalid_argument if `n` is 0, system if not all threads could be started.
 template <rank_function F>
 [[nodiscard]] int run_threads(std::size_t n, F f) {

@@ -51,17 +51,17 @@ void communicator<Transport>::barrier(deadline until) {
   require_healthy("barrier");
   ++barrier_epoch_;
   require(bus_.quiet());
-  // Dissemination: in round k each rank tells the one 2^k further on; after the last round
-  // everybody has heard, directly or through others, of everybody.
+  // Dissemination barrier: in round k each rank signals the rank that is 2^k places after it. After
+  // the last round every rank has heard from every other rank, directly or through others.
   std::size_t distance = 1;
   for (std::size_t round = 0; distance < size(); ++round, distance *= 2) {
     const auto id = static_cast<signal_id>(round);
-    const rank_id to{(rank().index() + distance) % size()};
-    const rank_id from{(rank().index() + size() - distance) % size()};
-    require(control_.signal(to, id, barrier_epoch_));
-    const errc code = control_.wait(id, barrier_epoch_, until, from);
+    const rank_id next{(rank().index() + distance) % size()};
+    const rank_id previous{(rank().index() + size() - distance) % size()};
+    require(control_.signal(next, id, barrier_epoch_));
+    const errc code = control_.wait(id, barrier_epoch_, until, previous);
     if (code == errc::ok) continue;
-    std::string text = detail::concat("barrier ", barrier_epoch_, ", round ", round, ": ", from,
+    std::string text = detail::concat("barrier ", barrier_epoch_, ", round ", round, ": ", previous,
                                       " is missing: expected epoch ", barrier_epoch_, ", seen ",
                                       control_.value(id));
     if (const auto gone = missing(); !gone.empty()) text += "; " + gone;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-/// The instances of the library's templates that most programs want. The target peerbus::compiled
-/// has them, so that a program that links it need not compile them again.
+/// Declares the template instances that most programs use. The target peerbus::compiled contains
+/// them, so that a program that links it need not compile them again.
 
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>
@@ -12,7 +12,7 @@
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
-// NOLINTBEGIN(bugprone-macro-parentheses): an argument is a keyword or nothing, the other a type.
+// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are a keyword or nothing, and a type.
 #define PEERBUS_INSTANCES(extern_or_empty, Transport)                                     \
   extern_or_empty template class peerbus::communicator<Transport>;                        \
   extern_or_empty template class peerbus::moe::exchange<Transport, peerbus::codec::bf16>; \

@@ -63,14 +63,15 @@ PEERBUS_CONTROL_PATH void rank_group::fail(errc code, std::string_view reason) {
 }
 
 PEERBUS_CONTROL_PATH void rank_group::require_healthy(std::string_view doing) const {
-  // order: acquire; pairs with the release in `poison`: the text is complete.
+  // order: acquire; pairs with the release in `poison`, so that `poison_` is complete.
   if (poisoned_.load(std::memory_order_acquire))
     throw error{errc::poisoned, detail::concat(doing, ": unusable since: ", poison_)};
 }
 
 PEERBUS_CONTROL_PATH void rank_group::poison(std::string_view reason) {
   const std::lock_guard lock{poisoning_};
-  if (poisoned_.load(std::memory_order_relaxed)) return;  // order: written under this lock.
+  // order: relaxed; the flag is only written under this lock.
+  if (poisoned_.load(std::memory_order_relaxed)) return;
   poison_ = reason;
   poisoned_.store(true, std::memory_order_release);  // order: pairs with `require_healthy`.
 }

@@ -23,7 +23,7 @@ namespace peerbus {
 
 namespace detail {
 
-/// Returns what is wrong with a list of members by itself, whatever the other ranks have.
+/// Returns the error in a list of members that can be seen without the lists of the other ranks.
 PEERBUS_CONTROL_PATH std::optional<error> objection_to_list(const std::vector<rank_id>& ranks,
                                                             rank_id caller, std::size_t size) {
   const auto bad = [&](const auto&... reason) {
@@ -43,16 +43,18 @@ PEERBUS_CONTROL_PATH std::optional<error> objection_to_list(const std::vector<ra
   return std::nullopt;
 }
 
-/// Throws: `agreed_error` mismatch unless all members of each rank's list have the same list.
+/// Checks that all members of each rank's list have the same list. Throws: `agreed_error` mismatch.
 PEERBUS_CONTROL_PATH void require_equal_lists(const std::vector<std::vector<rank_id>>& lists) {
-  const auto require_equal = [&](rank_id one, rank_id other) {
-    if (lists[one.index()] == lists[other.index()]) return;
-    throw agreed_error{errc::mismatch,
-                       concat("subgroup: ", one, " asked for ", describe_ranks(lists[one.index()]),
-                              ", but ", other, " for ", describe_ranks(lists[other.index()]),
-                              "; expected the same list, in the same order, on all its members")};
+  const auto require_equal = [&](rank_id rank, rank_id other) {
+    if (lists[rank.index()] == lists[other.index()]) return;
+    throw agreed_error{
+        errc::mismatch,
+        concat("subgroup: ", rank, " asked for ", describe_ranks(lists[rank.index()]), ", but ",
+               other, " for ", describe_ranks(lists[other.index()]),
+               "; expected the same list, in the same order, on all its members")};
   };
-  // Every list equals that of its first rank, which equals those of all its members.
+  // Each list is compared with that of its first member, and the list of a first member with those
+  // of all its members.
   for (const rank_id rank : all_ranks{lists.size()}) {
     const auto& list = lists[rank.index()];
     require_equal(list.front(), rank);
@@ -72,9 +74,9 @@ PEERBUS_CONTROL_PATH void bootstrap::set_neighbours(std::vector<rank_id> near_ra
 }
 
 PEERBUS_CONTROL_PATH void bootstrap::set_one_host(std::size_t cores_here) {
-  std::vector<rank_id> everybody;
-  for (const rank_id peer : all_ranks{size()}) everybody.push_back(peer);
-  set_neighbours(std::move(everybody), size(), cores_here);
+  std::vector<rank_id> peers;
+  for (const rank_id peer : all_ranks{size()}) peers.push_back(peer);
+  set_neighbours(std::move(peers), size(), cores_here);
 }
 
 PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> bootstrap::subgroup(

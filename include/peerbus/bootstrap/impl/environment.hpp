@@ -34,11 +34,13 @@ namespace peerbus {
 
 namespace detail {
 
-/// The connections and the page of states of a rank that has met the others.
+/// The connections and the page of states of a rank that has met the other ranks.
 struct met_ranks {
   state_page states;
   std::unique_ptr<star> connections;
 
+  /// Collective: meets the other ranks. Throws: `error` as the constructor of
+  /// `environment_bootstrap`.
   static met_ranks at(const launch_settings& settings, deadline until) {
     if (settings.size == 0 || settings.size > most_ranks)
       throw error{errc::invalid_argument, concat("a world of ", settings.size, " ranks was given, ",

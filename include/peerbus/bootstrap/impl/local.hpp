@@ -43,20 +43,22 @@
 
 namespace peerbus::detail {
 
+/// A rank that `run_local` started.
 class local_bootstrap final : public star_bootstrap {
  public:
   local_bootstrap(rank_id rank, std::size_t size, const state_page& states,
                   std::unique_ptr<star> connections)
       : star_bootstrap{rank, size, states, std::move(connections)} {}
 
-  /// Patient, as hundreds of processes may share a core; deaths end it at once.
+  /// Meets the other ranks. The deadline is long because hundreds of processes may share a core. If
+  /// a rank dies, the call ends at once.
   void meet_all(const state_page& states) {
     meet(states, deadline::after(std::chrono::minutes{2}));
   }
 };
 
-/// Room for the descriptors of a big group, which the usual soft limit of 1024 may not have, while
-/// the group runs: its ranks inherit it. Small groups leave the limit alone.
+/// Raises the limit of open files while a big group runs, because the usual soft limit of 1024 may
+/// be too low. The ranks inherit the raised limit. For small groups the limit stays as it is.
 class descriptor_room {
  public:
   explicit descriptor_room(std::size_t ranks) noexcept {
@@ -77,8 +79,8 @@ class descriptor_room {
   std::optional<rlimit> before_;
 };
 
-/// Returns the ends that belong to `rank` and closes the other ends of the connections made so far.
-/// A copy of an end that stayed open would hide that its owner has died.
+/// Returns the connection ends that belong to `rank` and closes the other ends that exist so far. A
+/// copy of an end that stayed open would hide the death of its owner.
 inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connection>& hub_ends,
                                               unique_fd& spoke_end) noexcept {
   if (rank.index() == 0) return std::make_unique<hub>(std::move(hub_ends));
@@ -86,8 +88,8 @@ inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connecti
   return std::make_unique<spoke>(std::move(spoke_end));
 }
 
-/// Runs `body` as a rank in a child process and ends the process. The status goes to `_exit`:
-/// nothing of the parent's that the child has a copy of is destroyed or flushed twice.
+/// Runs `body` as a rank in a child process and ends the process. Ends it by `_exit`, so that the
+/// child destroys and flushes nothing that it has copied from the parent.
 [[noreturn]] inline void live_as_rank(rank_body body, rank_id rank, std::size_t size,
                                       const run_options& options, const state_page& states,
                                       std::unique_ptr<star> connections) noexcept {
@@ -108,19 +110,21 @@ inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connecti
   int status = call_reporting(rank, life).status;
   try {
     std::cout.flush();
-  } catch (...) {  // The program may have asked for exceptions from it.
+  } catch (...) {  // The program may have enabled exceptions of the stream.
     if (status == 0) status = 1;
   }
   if (std::fflush(nullptr) != 0 && status == 0) status = 1;
   ::_exit(status);
 }
 
+/// Makes the kernel kill this process when the parent's thread that forked it ends.
 inline void die_with_parent(pid_t parent) noexcept {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // It may have died before the request stood.
+  // The parent may have died before the request took effect.
   if (::getppid() != parent) ::_exit(128 + SIGKILL);
 }
 
+/// Throws: `error` invalid_argument if SIGCHLD is ignored, because exit statuses are then lost.
 inline void refuse_lost_statuses() {
   struct sigaction action{};
   if (::sigaction(SIGCHLD, nullptr, &action) == 0 &&
@@ -137,15 +141,16 @@ PEERBUS_CONTROL_PATH int run_processes(std::size_t n, rank_body body, const run_
   const descriptor_room room{n};
   const state_page states{n};
   std::vector<connection> hub_ends(n);
-  // After the connections, so that on an error here the ranks end before those do.
+  // Declared after the connections, so that on an error here the ranks end before the connections
+  // do.
   children ranks{states.words()};
   ranks.reserve(n);
   const pid_t parent = ::getpid();
-  // Every child would write again whatever is still buffered here.
+  // Otherwise every child would write the buffered output again.
   std::cout.flush();
   std::fflush(nullptr);
 
-  // Rank 0 comes last: by then all its ends of the connections exist, and only those.
+  // Rank 0 starts last. All its ends of the connections exist by then, and no other ends do.
   for (std::size_t i = 1; i <= n; ++i) {
     const rank_id rank{i % n};
     unique_fd spoke_end;

@@ -54,7 +54,8 @@ PEERBUS_CONTROL_PATH void membership::announce(rank_state state) noexcept {
 
 PEERBUS_CONTROL_PATH bool membership::announce(state_word& word, rank_state state) noexcept {
   auto expected = static_cast<std::uint32_t>(rank_state::running);
-  // order: release; pairs with the acquire in `said_by`: who sees `left` sees all signals before.
+  // order: release; pairs with the acquire in `said_by`, so that a rank that sees `left` sees all
+  // signals before it. Relaxed on failure, because the present value is not used.
   return word.compare_exchange_strong(expected, static_cast<std::uint32_t>(state),
                                       std::memory_order_release, std::memory_order_relaxed);
 }
@@ -76,18 +77,19 @@ PEERBUS_CONTROL_PATH errc membership::health(std::optional<rank_id> awaited) con
   bool anybody_left = size_ == 1;
   for (const rank_id peer : all_ranks{size_}) {
     if (peer == rank_) continue;
-    const auto now = noticed(peer);
-    if (now == rank_state::failed || (now == rank_state::left && peer == awaited)) {
-      // order: relaxed; only this rank asks for it, to word its own end.
+    const auto current = noticed(peer);
+    if (current == rank_state::failed || (current == rank_state::left && peer == awaited)) {
+      // order: relaxed; guards no other data. `end_by_exception` of this rank reads it.
       told_of_death_.store(true, std::memory_order_relaxed);
       return errc::peer_dead;
     }
-    anybody_left = anybody_left || now == rank_state::running;
+    anybody_left = anybody_left || current == rank_state::running;
   }
   return anybody_left || awaited == rank_ ? errc::ok : errc::peer_dead;
 }
 
 PEERBUS_CONTROL_PATH rank_state membership::end_by_exception() const noexcept {
+  // order: relaxed; guards no other data. `health` writes it.
   return told_of_death_.load(std::memory_order_relaxed) ? rank_state::followed : rank_state::failed;
 }
 
@@ -97,14 +99,14 @@ PEERBUS_CONTROL_PATH void membership::announce_end(int exceptions_before) noexce
 }
 
 PEERBUS_CONTROL_PATH std::string membership::fate(rank_id peer) const {
-  const auto now = state(peer);
-  const char* what = now == rank_state::running            ? " runs"
-                     : now == rank_state::left             ? " left"
-                     : said_by(peer) == rank_state::failed ? " failed"
-                     : said_by(peer) == rank_state::lost   ? " is out of reach"
-                     : followed(peer)                      ? " ended with another"
-                                                           : " died";
-  return detail::concat(peer, what);
+  const auto current = state(peer);
+  const char* ending = current == rank_state::running        ? " runs"
+                       : current == rank_state::left         ? " left"
+                       : said_by(peer) == rank_state::failed ? " failed"
+                       : said_by(peer) == rank_state::lost   ? " is out of reach"
+                       : followed(peer)                      ? " ended with another"
+                                                             : " died";
+  return detail::concat(peer, ending);
 }
 
 PEERBUS_CONTROL_PATH std::string membership::describe_missing() const {
@@ -119,11 +121,11 @@ PEERBUS_CONTROL_PATH bool membership::ends_within(
   if (!process) return false;
   const auto until = deadline::after(patience);
   pollfd entry{process.get(), POLLIN, 0};  // A pidfd is readable once its process has ended.
-  do {  // Signals end a poll early, such as those of a profiler's timer.
+  do {  // A signal, such as that of a profiler's timer, ends a poll early.
     detail::poll_for({&entry, 1}, until, std::chrono::milliseconds{60'000});
   } while (entry.revents == 0 && !until.expired());
   if (entry.revents == 0) return false;
-  // The epoll set may learn of it a moment later. order: release; pairs with `noticed`.
+  // The epoll set may report the end a moment later. order: release; pairs with `noticed`.
   ended_[peer.index()].store(true, std::memory_order_release);
   return true;
 }
@@ -166,8 +168,8 @@ PEERBUS_CONTROL_PATH void membership::notice_ended() const noexcept {
     count = ::epoll_wait(watched_.get(), events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i) {
       const std::size_t peer = events[static_cast<std::size_t>(i)].data.u64;
-      // order: release; pairs with the acquire in `noticed`, so that a thread that reads this
-      // reads the last word of the process too.
+      // order: release; pairs with the acquire in `noticed`, so that a thread that reads `true`
+      // also reads the last state word of the process.
       ended_[peer].store(true, std::memory_order_release);
       ::epoll_ctl(watched_.get(), EPOLL_CTL_DEL, processes_[peer].get(), nullptr);
     }
@@ -177,10 +179,10 @@ PEERBUS_CONTROL_PATH void membership::notice_ended() const noexcept {
 PEERBUS_CONTROL_PATH rank_state membership::noticed(rank_id peer) const noexcept {
   // order: acquire; pairs with the releases in `notice_ended` and `ends_within`.
   const bool ended = ended_[peer.index()].load(std::memory_order_acquire);
-  const auto said = said_by(peer);
-  const bool died = said == rank_state::died || (said == rank_state::running && ended);
-  const bool bad = died || said == rank_state::followed || said == rank_state::lost;
-  return bad ? rank_state::failed : said;
+  const auto announced = said_by(peer);
+  const bool died = announced == rank_state::died || (announced == rank_state::running && ended);
+  const bool bad = died || announced == rank_state::followed || announced == rank_state::lost;
+  return bad ? rank_state::failed : announced;
 }
 
 PEERBUS_CONTROL_PATH rank_state membership::said_by(rank_id peer) const noexcept {

@@ -51,19 +51,20 @@ PEERBUS_CONTROL_PATH std::vector<bootstrap::contribution> star_bootstrap::allgat
 }
 
 PEERBUS_CONTROL_PATH void star_bootstrap::meet(const state_page& states, deadline until) {
-  const auto mine = usable_core_numbers();
-  const auto bytes = std::as_bytes(std::span{mine});
-  // Where pidfds are not to be had, only rank 0 sees deaths at once, by closed connections.
+  const auto my_cores = usable_core_numbers();
+  const auto bytes = std::as_bytes(std::span{my_cores});
+  // Without pidfds only rank 0 sees deaths at once, by closed connections.
   auto given = allgather({{bytes.begin(), bytes.end()}, open_pidfd(::getpid())}, until,
                          "meeting of the ranks");
   std::vector<std::uint32_t> cores;
   std::vector<unique_fd> processes;
-  for (contribution& one : given) {
-    const std::size_t count = one.bytes.size() / sizeof(std::uint32_t);
+  for (contribution& given_by_rank : given) {
+    const std::size_t count = given_by_rank.bytes.size() / sizeof(std::uint32_t);
     const std::size_t before = cores.size();
     cores.resize(before + count);
-    if (count != 0) std::memcpy(&cores[before], one.bytes.data(), count * sizeof(std::uint32_t));
-    processes.push_back(std::move(one.fd));
+    if (count != 0)
+      std::memcpy(&cores[before], given_by_rank.bytes.data(), count * sizeof(std::uint32_t));
+    processes.push_back(std::move(given_by_rank.fd));
   }
   processes[rank().index()].reset();
   std::sort(cores.begin(), cores.end());
@@ -73,9 +74,9 @@ PEERBUS_CONTROL_PATH void star_bootstrap::meet(const state_page& states, deadlin
                                            std::move(processes)));
 }
 
-/// Rank 0 of the subgroup gives the page of states, each other member an end of a connection of
-/// which it keeps the other end. So the subgroup needs no meeting place: its connections stand once
-/// this allgather is over.
+/// Exchanges the connections of a subgroup in one allgather. Rank 0 of the subgroup contributes the
+/// page of states. Each other member contributes one end of a connection and keeps the other end.
+/// The subgroup therefore needs no meeting place: its connections exist when the allgather is over.
 PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
     const std::vector<rank_id>& ranks, rank_id member, deadline until) {
   const bool is_first = member.index() == 0;
@@ -95,7 +96,7 @@ PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
   std::vector<connection> hub_ends(ranks.size());
   for (std::size_t i = 1; is_first && i < ranks.size(); ++i)
     hub_ends[i] = std::move(given[ranks[i].index()].fd);
-  // A copy of an end that stayed open would hide that its owner has died.
+  // A copy of an end that stayed open would hide the death of its owner.
   given.clear();
   return meet_as_subgroup(ranks, [&] {
     std::unique_ptr<star> connections;

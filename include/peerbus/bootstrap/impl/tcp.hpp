@@ -46,13 +46,13 @@ namespace peerbus {
 
 namespace detail {
 
-/// The connections and the news of a rank that has met the others over TCP.
+/// The connections and the news of a rank that has met the other ranks over TCP.
 struct met_over_tcp {
   std::shared_ptr<tcp_news> news;
   std::unique_ptr<star> connections;
-  std::string address;  ///< by which other ranks reach this host
+  std::string address;  ///< an address by which other ranks reach this host
 
-  /// Throws: `error` as the constructor of `tcp_bootstrap`.
+  /// Collective: meets the other ranks. Throws: `error` as the constructor of `tcp_bootstrap`.
   static met_over_tcp at(const tcp_settings& settings, deadline until) {
     check_settings(settings);
     std::vector<connection> frames(settings.size);
@@ -148,13 +148,13 @@ struct met_over_tcp {
   local_rank_ = settings_.local_rank.value_or(before_me);
 }
 
-/// The first member offers a place, at which the members meet as the ranks of any group do: on this
-/// host if all are near, else over TCP, by the secret that they have.
+/// Lets the members meet at a place that the first member offers. If all members are near each
+/// other, they meet on this host, else over TCP with the group's secret.
 [[gnu::cold]] inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(
     const std::vector<rank_id>& ranks, rank_id member, deadline until) {
   const bool all_near =
-      std::all_of(ranks.begin(), ranks.end(), [this](rank_id one) { return is_near(one); });
-  detail::subgroup_place offer;  // Until all have met, as it keeps the port.
+      std::all_of(ranks.begin(), ranks.end(), [this](rank_id peer) { return is_near(peer); });
+  detail::subgroup_place offer;  // It keeps the port, so it must live until all have met.
   std::optional<error> objection;
   try {
     if (member.index() == 0)
