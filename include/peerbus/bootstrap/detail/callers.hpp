@@ -23,11 +23,12 @@
 
 namespace peerbus::detail {
 
-/// The connections at rank 0's place that have not said a whole hello yet. Each may come from
-/// anybody and carry anything, so their number and the time of each are bounded.
+/// The connections at rank 0's meeting place whose hello message is still incomplete. A connection
+/// may come from any process and carry any bytes, so the number of connections and the time of each
+/// are bounded.
 class callers {
  public:
-  /// How long a caller may take until its hello is complete. A rank says it at once.
+  /// The time within which the hello of a caller must be complete. A real rank sends it at once.
   static constexpr std::chrono::seconds most_time{5};
 
   /// A caller that belongs to the group.
@@ -36,22 +37,23 @@ class callers {
     hello greeting;
   };
 
-  /// `most` is the number of callers at a time; if more call, the eldest is hung up on.
+  /// Admits up to `most` callers at a time. If more call, the oldest is disconnected.
   callers(meeting_place& place, std::size_t most) : place_{place}, most_{most} {}
 
-  /// Appends what to wait for.
+  /// Appends one entry for poll(2) per caller.
   void append_entries(std::vector<pollfd>& entries) const {
     for (const caller& present : callers_) entries.push_back({present.link.get(), POLLIN, 0});
   }
   [[nodiscard]] std::size_t size() const noexcept { return callers_.size(); }
 
-  /// When the time of the eldest is over.
+  /// Returns the time at which the oldest caller must be complete.
   [[nodiscard]] deadline next_end() const noexcept {
     return callers_.empty() ? deadline::never() : callers_.front().until;
   }
 
-  /// Listens to those that have spoken, by `entries` as appended before. Hangs up on those whose
-  /// time is over and on strangers. Returns the callers whose hello is complete.
+  /// Receives from the callers that are readable. `entries` are the polled entries of
+  /// `append_entries`. Disconnects callers whose time is over and callers that are no ranks of the
+  /// group. Returns the callers whose hello is complete.
   [[nodiscard]] std::vector<member> hear_all(std::span<const pollfd> entries) {
     std::vector<member> members;
     std::deque<caller> still;
@@ -71,8 +73,8 @@ class callers {
     return members;
   }
 
-  /// Takes up to 64 callers that wait at `listener`. No more at a time, because a crowd of
-  /// strangers must not keep rank 0 from its deadline. Throws: `error` system.
+  /// Accepts up to 64 callers that wait at `listener`. The number is bounded so that a crowd of
+  /// strangers cannot keep rank 0 from its deadline. Throws: `error` system.
   void accept_some(const unique_fd& listener) {
     for (int attempt = 0; attempt < 64; ++attempt) {
       unique_fd socket{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
@@ -85,7 +87,7 @@ class callers {
         case ENFILE:
         case ENOBUFS:
         case ENOMEM:
-          // Strangers must not use up what the ranks need.
+          // Strangers must not use up the descriptors and memory that the ranks need.
           if (callers_.empty()) throw system_failure("accepting a rank's connection", errno);
           hang_up_on_eldest();
           break;
@@ -94,12 +96,13 @@ class callers {
         case ENOTSOCK:
         case EFAULT: throw system_failure("accepting a rank's connection", errno);
         case EAGAIN: return;
-        default: break;  // That caller's connection is broken already; the next may be whole.
+        default: break;  // This caller's connection has failed already; the next may be intact.
       }
     }
   }
 
-  /// "; 3 callers had another secret, 5 were no ranks", for the text that says who is missing.
+  /// Returns text such as "; 3 callers had another secret; 5 callers were no ranks", to be appended
+  /// to the names of the missing ranks.
   [[nodiscard]] std::string describe_strangers() const {
     std::string text;
     if (other_secrets_ != 0)
@@ -125,7 +128,7 @@ class callers {
       ++strangers_;
       return;
     }
-    // A rank that is hung up on calls again.
+    // A rank that is disconnected here calls again.
     if (callers_.size() >= most_) hang_up_on_eldest();
     callers_.push_back({std::move(link), deadline::after(most_time)});
   }
@@ -135,19 +138,19 @@ class callers {
     ++strangers_;
   }
 
-  /// Returns `done` once the hello is complete.
-  [[nodiscard]] static handshake hear(caller& from) noexcept {
-    if (!from.has_shaken_hands) {
-      if (const auto how = from.link.shake_hands(); how != handshake::done) return how;
-      from.has_shaken_hands = true;
+  /// Advances the handshake and the hello of a caller. Returns `done` once the hello is complete.
+  [[nodiscard]] static handshake hear(caller& speaker) noexcept {
+    if (!speaker.has_shaken_hands) {
+      if (const auto how = speaker.link.shake_hands(); how != handshake::done) return how;
+      speaker.has_shaken_hands = true;
     }
-    while (from.filled < from.greeting.size()) {
-      const ssize_t got = from.link.receive(std::span{from.greeting}.subspan(from.filled));
+    while (speaker.filled < speaker.greeting.size()) {
+      const ssize_t got = speaker.link.receive(std::span{speaker.greeting}.subspan(speaker.filled));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return handshake::more;
       if (got <= 0) return handshake::closed;
-      from.filled += static_cast<std::size_t>(got);
-      if (!hello::may_begin(from.greeting, from.filled)) return handshake::stranger;
+      speaker.filled += static_cast<std::size_t>(got);
+      if (!hello::may_begin(speaker.greeting, speaker.filled)) return handshake::stranger;
     }
     return handshake::done;
   }

@@ -26,19 +26,19 @@
 
 namespace peerbus::detail {
 
-/// The processes of a group as their parent sees them. Those that still run when it is destroyed
-/// are killed; all are reaped. Only ever waits for its own: the program may have other children.
+/// The child processes of a group, held by their parent. The destructor kills those that still run,
+/// and reaps all. Only these processes are waited for, because the program may have other children.
 class children {
  public:
-  /// `states` are the words in which the ranks say how they ended, one for each child to come.
+  /// Takes the words in which the ranks announce their states, one for each later child.
   explicit children(membership::state_word* states) noexcept : states_{states} {}
   children(const children&) = delete;
   children& operator=(const children&) = delete;
   ~children() {
     reporting_ = false;
     kill_running();
-    for (child& one : all_)
-      if (one.pid > 0) reap(one, 0);
+    for (child& process : all_)
+      if (process.pid > 0) reap(process, 0);
   }
 
   void reserve(std::size_t count) { all_.resize(count); }
@@ -47,26 +47,29 @@ class children {
     all_[rank.index()].handle = open_pidfd(pid);
   }
 
-  /// In a child: the others are not its children, and their handles not its own.
+  /// Drops all processes. For use in a child: the processes are not its children, and their handles
+  /// are not its own.
   void forget() noexcept { all_.clear(); }
 
-  /// Waits for all. After the first that did not end in good order the others get `grace`.
-  /// Returns: the worst exit status, 128 + signal for killed ones.
+  /// Waits for all processes. After the first one that did not end normally, the others have
+  /// `grace` to end and are then killed.
+  /// Returns: the greatest exit status. A process that was killed counts as 128 + signal.
   [[gnu::cold]] int wait(std::chrono::milliseconds grace) {
     auto until = deadline::never();
     bool all_watched = true;
-    for (const child& one : all_) all_watched = all_watched && one.handle;
-    // Without pidfds nothing but SIGCHLD would tell, and that is the program's to handle.
+    for (const child& process : all_) all_watched = all_watched && process.handle;
+    // Without pidfds only SIGCHLD reports an end, and its handler belongs to the program. So the
+    // processes are looked at every few milliseconds.
     const auto slice = all_watched ? std::chrono::milliseconds{60'000} : look_around;
     std::vector<pollfd> entries;
     while (running() != 0) {
       entries.clear();
-      for (const child& one : all_)
-        if (one.pid > 0 && one.handle) entries.push_back({one.handle.get(), POLLIN, 0});
+      for (const child& process : all_)
+        if (process.pid > 0 && process.handle) entries.push_back({process.handle.get(), POLLIN, 0});
       poll_for(entries, until, slice);
       const bool orderly_before = abnormal_ == 0;
-      for (child& one : all_)
-        if (one.pid > 0) reap(one, WNOHANG);
+      for (child& process : all_)
+        if (process.pid > 0) reap(process, WNOHANG);
       if (orderly_before && abnormal_ != 0) until = deadline::after(grace);
       if (until.expired() && running() != 0) {
         print_line(concat(describe_ranks(running_ranks()), " did not end within ",
@@ -94,28 +97,31 @@ class children {
   }
   [[nodiscard]] std::size_t running() const { return running_ranks().size(); }
 
-  /// By pid, which stays theirs until they are reaped.
+  /// Kills by pid, which is safe because a pid is not reused before its process is reaped.
   void kill_running() noexcept {
-    for (const child& one : all_)
-      if (one.pid > 0) ::kill(one.pid, SIGKILL);
+    for (const child& process : all_)
+      if (process.pid > 0) ::kill(process.pid, SIGKILL);
   }
 
-  void reap(child& one, int flags) noexcept {
+  void reap(child& process, int flags) noexcept {
     int status = 0;
     pid_t got = 0;
     do {
-      got = ::waitpid(one.pid, &status, flags);
+      got = ::waitpid(process.pid, &status, flags);
     } while (got < 0 && errno == EINTR);
     if (got == 0) return;
-    const rank_id rank{static_cast<std::size_t>(&one - all_.data())};
-    one.pid = 0;
-    one.handle.reset();
+    const rank_id rank{static_cast<std::size_t>(&process - all_.data())};
+    process.pid = 0;
+    process.handle.reset();
     judge(rank, got > 0, status);
   }
 
+  /// Counts the end of a rank in the worst status. Announces `died` if the rank has announced no
+  /// state itself. Prints a line if the end was abnormal and the rank has not reported it. `known`
+  /// is false if `status` could not be read.
   [[gnu::cold]] void judge(rank_id rank, bool known, int status) noexcept {
     // order: acquire; pairs with the release in `membership::announce`.
-    const auto said =
+    const auto announced =
         static_cast<rank_state>(states_[rank.index()].load(std::memory_order_acquire));
     int result = 1;
     std::string how;
@@ -128,18 +134,19 @@ class children {
     } else {
       result = WEXITSTATUS(status);
       how = concat("ended the process with status ", result, " without returning");
-      // It did not do its part, whatever it says.
-      if (said == rank_state::running) result = std::max(result, 1);
+      // The rank has not done its part, so the status 0 does not count as success.
+      if (announced == rank_state::running) result = std::max(result, 1);
     }
     worst_ = std::max(worst_, result);
-    // The others may have no pidfds to see it by.
+    // The other ranks may have no pidfds that report the death.
     membership::announce(states_[rank.index()], rank_state::died);
-    if (said == rank_state::left && known && WIFEXITED(status)) return;
+    if (announced == rank_state::left && known && WIFEXITED(status)) return;
     ++abnormal_;
-    // A rank that failed has said why itself.
-    const bool said_why =
-        (said == rank_state::failed || said == rank_state::followed) && known && WIFEXITED(status);
-    if (reporting_ && !said_why) print_line(concat(rank, " died: ", how));
+    // A rank that failed has reported its exception itself.
+    const bool has_explained =
+        (announced == rank_state::failed || announced == rank_state::followed) && known &&
+        WIFEXITED(status);
+    if (reporting_ && !has_explained) print_line(concat(rank, " died: ", how));
   }
 
   membership::state_word* states_;

@@ -16,8 +16,8 @@
 
 namespace peerbus::detail {
 
-/// Why a collective of the bootstrap ended, before it became an exception: it travels between
-/// ranks, so that all of them throw the same.
+/// The reason for which a collective of the bootstrap failed, before it becomes an exception. It
+/// travels between ranks, so that all of them throw the same error.
 struct failure {
   errc code;
   std::string text;
@@ -29,16 +29,16 @@ inline failure missing_ranks(std::string_view doing, const std::vector<rank_id>&
                                   size, " did not come within ", describe_span(span))};
 }
 
-/// `gone` is a list of fates, such as "rank 3 died".
+/// Makes a `peer_dead` failure. `gone` lists how ranks ended, such as "rank 3 died".
 inline failure gone_ranks(std::string_view doing, std::string_view gone) {
   return {errc::peer_dead, concat("allgather for '", doing, "': ", gone)};
 }
 
-inline failure different_collectives(rank_id one, std::string_view one_doing, rank_id other,
-                                     std::string_view other_doing) {
-  return {errc::mismatch,
-          concat("ranks called different collectives: ", one, " an allgather for '", one_doing,
-                 "', ", other, " one for '", other_doing, "'; expected the same on all")};
+inline failure different_collectives(rank_id first_rank, std::string_view first_doing,
+                                     rank_id other_rank, std::string_view other_doing) {
+  return {errc::mismatch, concat("ranks called different collectives: ", first_rank,
+                                 " an allgather for '", first_doing, "', ", other_rank,
+                                 " one for '", other_doing, "'; expected the same on all")};
 }
 
 inline failure too_many_bytes(std::string_view doing, rank_id rank, std::size_t bytes,
@@ -64,7 +64,8 @@ inline failure poisoned_by(std::string_view doing, std::string_view earlier) {
   return {errc::poisoned, concat("allgather for '", doing, "' after one that failed: ", earlier)};
 }
 
-/// What became of a rank whose connection closed: the process ends just after its sockets.
+/// Describes how a rank ended after its connection closed. Waits up to a second, because a dying
+/// process closes its sockets shortly before it exits.
 inline std::string describe_closed(rank_id peer, const membership& members) {
   if (members.state(peer) == rank_state::running &&
       !members.ends_within(peer, std::chrono::milliseconds{1000}))

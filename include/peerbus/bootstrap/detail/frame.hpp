@@ -22,15 +22,16 @@
 
 namespace peerbus::detail {
 
-/// What travels between rank 0 and the others over a stream socket: a header, `text_bytes` of text,
-/// `body_bytes` of bytes, then, over Unix sockets only, one byte for each batch of up to 253
-/// descriptors (the kernel's limit for a message) with the batch attached to it. Host byte order:
-/// both ends are on one host, or have compared it when they met.
+/// The kinds of frames, which are the messages between rank 0 and another rank over a stream
+/// socket. A frame is a header, `text_bytes` of text and `body_bytes` of bytes. Over Unix sockets
+/// one byte follows for each batch of up to 253 descriptors (the kernel's limit for a message),
+/// with the batch attached to it. Numbers have the host's byte order: both ends are on one host, or
+/// have compared their byte orders when they met.
 enum class frame_kind : std::uint32_t {
-  give = 1,     ///< to rank 0: a rank's contribution, and the purpose as text
-  result = 2,   ///< from rank 0: what everybody gave
-  refuse = 3,   ///< either way: the collective failed with `code` and this text
-  welcome = 4,  ///< from rank 0: everybody has come
+  give = 1,     ///< to rank 0: a rank's contribution, with its purpose as text
+  result = 2,   ///< from rank 0: the contributions of all ranks
+  refuse = 3,   ///< in both directions: the collective failed with `code` and this text
+  welcome = 4,  ///< from rank 0: all ranks have come
 };
 
 struct frame_header {
@@ -56,7 +57,7 @@ struct frame {
 inline constexpr std::size_t most_text_bytes = std::size_t{1} << 16;
 inline constexpr std::size_t fds_per_message = 253;
 
-/// The bytes of a frame, but for those that carry descriptors. Text beyond the limit is cut.
+/// Encodes a frame without its file descriptors. Text beyond the limit is cut.
 inline std::vector<std::byte> encode_frame(frame_header header, std::string_view text,
                                            std::span<const std::byte> body) {
   text = text.substr(0, most_text_bytes);
@@ -70,8 +71,8 @@ inline std::vector<std::byte> encode_frame(frame_header header, std::string_view
   return out;
 }
 
-/// Reads one frame as it comes, without blocking. Trusts nothing: sizes are checked against the
-/// limits first, and memory grows with the bytes that really came.
+/// Reads one frame piece by piece, without blocking. Does not trust the sender: sizes are checked
+/// against the limits first, and memory grows only with the bytes that have arrived.
 class frame_reader {
  public:
   enum class status { more, done, closed, malformed, no_descriptors };
@@ -79,13 +80,13 @@ class frame_reader {
   frame_reader(std::uint64_t most_body_bytes, std::uint32_t most_fds)
       : most_body_bytes_{most_body_bytes}, most_fds_{most_fds} {}
 
-  /// Reads as many bytes as `from` has, up to the end of the frame. Descriptors are taken only from
-  /// connections without a cipher.
-  [[gnu::cold, nodiscard]] status step(connection& from) {
+  /// Reads as many bytes as `source` has, up to the end of the frame. Descriptors are taken only
+  /// from connections without a cipher.
+  [[gnu::cold, nodiscard]] status step(connection& source) {
     for (;;) {
-      if (const auto now = enter_stage(); now != status::more) return now;
+      if (const auto progress = enter_stage(); progress != status::more) return progress;
       const std::span<std::byte> target = next_target();
-      const ssize_t got = receive(from, target);
+      const ssize_t got = receive(source, target);
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return status::more;
       if (got < 0) return errno == EBADMSG ? status::malformed : status::closed;
       if (got == 0) return status::closed;
@@ -96,10 +97,10 @@ class frame_reader {
     }
   }
 
-  /// Whether a frame has been begun but not finished.
+  /// Returns whether a frame has been begun but not finished.
   [[nodiscard]] bool amid() const noexcept { return stage_ != stage::header || filled_ != 0; }
 
-  /// The frame, once `step` has said `done`; ready for the next one after.
+  /// Returns the frame after `step` has returned `done`, and prepares for the next frame.
   [[nodiscard]] frame take() {
     stage_ = stage::header;
     filled_ = 0;
@@ -109,7 +110,7 @@ class frame_reader {
  private:
   enum class stage { header, text, body, tail, done };
 
-  /// Moves on while the present stage is full.
+  /// Advances to the next stage while the current stage is complete.
   status enter_stage() {
     const frame_header& header = read_.header;
     for (;;) {
@@ -142,8 +143,8 @@ class frame_reader {
     }
   }
 
-  /// Where the next bytes go: never more than the stage wants, so that no read runs into the
-  /// next frame.
+  /// Returns the buffer for the next bytes. It is never larger than the rest of the stage, so that
+  /// no read runs into the next frame.
   std::span<std::byte> next_target() {
     switch (stage_) {
       case stage::header: return std::span{raw_}.subspan(filled_);
@@ -162,8 +163,8 @@ class frame_reader {
     }
   }
 
-  ssize_t receive(connection& from, std::span<std::byte> target) {
-    if (most_fds_ == 0) return receive_bytes(from, target);
+  ssize_t receive(connection& source, std::span<std::byte> target) {
+    if (most_fds_ == 0) return receive_bytes(source, target);
     alignas(cmsghdr) std::array<char, CMSG_SPACE(fds_per_message * sizeof(int))> control;
     iovec data{target.data(), target.size()};
     msghdr message{};
@@ -173,7 +174,7 @@ class frame_reader {
     message.msg_controllen = control.size();
     ssize_t got = 0;
     do {
-      got = ::recvmsg(from.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+      got = ::recvmsg(source.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
     if (got < 0) return got;
     for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
@@ -186,15 +187,16 @@ class frame_reader {
         read_.fds.emplace_back(fd);
       }
     }
-    // There was room for all that a message can hold: the process is out of descriptors.
+    // The buffer holds all descriptors that a message can have, so truncation means that the
+    // process has no descriptors left.
     truncated_ = (message.msg_flags & MSG_CTRUNC) != 0;
     return got;
   }
 
-  static ssize_t receive_bytes(connection& from, std::span<std::byte> target) noexcept {
+  static ssize_t receive_bytes(connection& source, std::span<std::byte> target) noexcept {
     ssize_t got = 0;
     do {
-      got = from.receive(target);
+      got = source.receive(target);
     } while (got < 0 && errno == EINTR);
     return got;
   }
@@ -208,22 +210,22 @@ class frame_reader {
   bool truncated_ = false;
 };
 
-/// Writes one frame as the socket takes it, without blocking. The bytes and the descriptors belong
-/// to the caller and stay until `done`: one buffer serves all receivers.
+/// Writes one frame piece by piece, without blocking. The bytes and the descriptors belong to the
+/// caller and must stay until `done`. Several writers can share one buffer.
 class frame_writer {
  public:
-  /// `throttled`: too many descriptors of this user are under way (ETOOMANYREFS, for all but root);
-  /// they become fewer as the receivers read.
+  /// The result of a step. `throttled`: too many descriptors of this user are in flight
+  /// (ETOOMANYREFS, for all users except root). The number falls as the receivers read.
   enum class status { more, done, closed, throttled, failed };
 
   frame_writer(std::span<const std::byte> bytes, std::span<const int> fds)
       : bytes_{bytes}, fds_{fds} {}
 
-  /// Writes what the socket takes. After `failed`, errno says why.
-  [[gnu::cold, nodiscard]] status step(connection& to) noexcept {
+  /// Writes as much as the socket takes. After `failed`, errno has the reason.
+  [[gnu::cold, nodiscard]] status step(connection& destination) noexcept {
     while (sent_ < bytes_.size() || sent_fds_ < fds_.size()) {
-      const ssize_t put = send_some(to);
-      is_mid_send_ = to.is_mid_send();
+      const ssize_t put = send_some(destination);
+      is_mid_send_ = destination.is_mid_send();
       if (put < 0) {
         if (errno == EINTR) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK) return status::more;
@@ -234,15 +236,15 @@ class frame_writer {
     return status::done;
   }
 
-  /// Whether the frame has been begun but not finished.
+  /// Returns whether the frame has been begun but not finished.
   [[nodiscard]] bool amid() const noexcept {
     return is_mid_send_ || (sent_ != 0 && (sent_ < bytes_.size() || sent_fds_ < fds_.size()));
   }
 
  private:
-  ssize_t send_some(connection& to) noexcept {
+  ssize_t send_some(connection& destination) noexcept {
     if (sent_ < bytes_.size()) {
-      const ssize_t put = to.send(bytes_.subspan(sent_));
+      const ssize_t put = destination.send(bytes_.subspan(sent_));
       if (put > 0) sent_ += static_cast<std::size_t>(put);
       return put;
     }
@@ -260,7 +262,7 @@ class frame_writer {
     part->cmsg_type = SCM_RIGHTS;
     part->cmsg_len = CMSG_LEN(batch.size_bytes());
     std::memcpy(CMSG_DATA(part), batch.data(), batch.size_bytes());
-    const ssize_t put = ::sendmsg(to.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t put = ::sendmsg(destination.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (put > 0) sent_fds_ += batch.size();
     return put;
   }

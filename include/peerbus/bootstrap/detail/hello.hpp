@@ -21,34 +21,34 @@
 
 namespace peerbus::detail {
 
-/// The build of a rank. Ranks work together if theirs are equal.
+/// The build of a rank. Only ranks with equal builds work together.
 struct build_version {
   static constexpr std::uint32_t expected_protocol = 2;
 
   std::uint32_t protocol = expected_protocol;
   std::uint32_t library =
       PEERBUS_VERSION_MAJOR << 20 | PEERBUS_VERSION_MINOR << 10 | PEERBUS_VERSION_PATCH;
-  /// Written as the host keeps its numbers: what ranks exchange later is not converted.
+  /// The byte order of the host, in which ranks exchange all later numbers without conversion.
   std::uint32_t byte_order = std::endian::native == std::endian::little ? 0x0403'0201 : 0x0102'0304;
 
   friend bool operator==(const build_version&, const build_version&) = default;
 
-  friend void append_text(std::string& out, const build_version& of) {
-    out += concat("peerbus ", of.library >> 20, ".", of.library >> 10 & 1023, ".",
-                  of.library & 1023, ", protocol ", of.protocol, ", ",
-                  of.byte_order == 0x0403'0201   ? "little endian"
-                  : of.byte_order == 0x0102'0304 ? "big endian"
-                                                 : "unknown byte order");
+  friend void append_text(std::string& out, const build_version& version) {
+    out += concat("peerbus ", version.library >> 20, ".", version.library >> 10 & 1023, ".",
+                  version.library & 1023, ", protocol ", version.protocol, ", ",
+                  version.byte_order == 0x0403'0201   ? "little endian"
+                  : version.byte_order == 0x0102'0304 ? "big endian"
+                                                      : "unknown byte order");
   }
 };
 
 /// The first message of a rank on each of its connections to rank 0. Its size and layout are the
-/// same in all versions, so that rank 0 can tell builds that differ.
+/// same in all versions, so that rank 0 can recognise a different build.
 struct hello {
   using message = std::array<std::byte, 48>;
   using process_id = std::array<std::byte, 16>;
 
-  /// "peerbusH"
+  /// The first bytes of a hello: "peerbusH".
   static constexpr std::array<std::byte, 8> magic{std::byte{'p'}, std::byte{'e'}, std::byte{'e'},
                                                   std::byte{'r'}, std::byte{'b'}, std::byte{'u'},
                                                   std::byte{'s'}, std::byte{'H'}};
@@ -56,12 +56,12 @@ struct hello {
   build_version version;
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
-  /// Number of the connection among those of its rank.
+  /// The number of the connection among those of its rank.
   std::uint32_t channel = 0;
-  /// Random. The same in all hellos of one process.
+  /// A random number that is the same in all hellos of one process.
   process_id process{};
 
-  /// Returns whether the first `count` bytes of `message` can be those of a hello.
+  /// Returns whether the first `count` bytes of `message` can be the start of a hello.
   [[nodiscard]] static bool may_begin(const message& message, std::size_t count) noexcept {
     return std::equal(magic.begin(),
                       magic.begin() + static_cast<std::ptrdiff_t>(std::min(count, magic.size())),
@@ -78,10 +78,10 @@ struct hello {
     cursor.put(process);
     return out;
   }
-  /// `from` has the magic.
-  [[nodiscard]] static hello decode(const message& from) noexcept {
+  /// Decodes a message that begins with `magic`.
+  [[nodiscard]] static hello decode(const message& encoded) noexcept {
     hello decoded;
-    message_cursor<const std::byte> cursor{std::span{from}.subspan(magic.size())};
+    message_cursor<const std::byte> cursor{std::span{encoded}.subspan(magic.size())};
     for (auto* number :
          {&decoded.version.protocol, &decoded.version.library, &decoded.version.byte_order,
           &decoded.rank, &decoded.size, &decoded.channel})
@@ -90,7 +90,7 @@ struct hello {
     return decoded;
   }
 
-  /// Throws: `error` system.
+  /// Draws a random process id. Throws: `error` system.
   [[nodiscard]] static process_id make_process_id() {
     process_id made;
     static_assert(made.size() <= 256, "getrandom gives these whole, without an interruption");

@@ -16,12 +16,13 @@
 
 namespace peerbus::detail {
 
-/// What tells hosts apart, as far as they matter here. Ranks of equal identities are near each
-/// other: they can meet at an abstract Unix socket and pass descriptors there.
+/// The identity of a host, as far as it matters for meeting and sharing. Ranks with equal
+/// identities are near each other: they can meet at an abstract Unix socket and pass descriptors
+/// there.
 struct host_identity {
-  /// Ranks of equal kernels share cores, in however many containers they are. It is the name that
-  /// the settings give the host, or else the kernel's boot id, or the host's name where /proc is
-  /// not to be seen.
+  /// Ranks with an equal `kernel` share cores, even if they are in different containers. It is the
+  /// name that the settings give the host, or else the kernel's boot id, or else the host's name if
+  /// /proc cannot be read.
   std::array<std::byte, 64> kernel{};
   /// The network namespace, to which the names of abstract sockets belong. Zero if unknown.
   std::uint64_t network_device = 0;
@@ -31,7 +32,7 @@ struct host_identity {
 
   static constexpr std::size_t most_name_bytes = 63;
 
-  /// `name` is empty or has up to `most_name_bytes`.
+  /// Identifies this host. `name` is empty or has up to `most_name_bytes`.
   explicit host_identity(std::string_view name) noexcept {
     struct stat found{};
     if (::stat("/proc/self/ns/net", &found) == 0) {

@@ -31,15 +31,15 @@
 
 namespace peerbus::detail {
 
-/// The star as rank 0 sees it: a connection to each other rank. Never blocks on one of them, so
-/// that the death of any other is seen at once.
+/// Rank 0's end of a star: a connection to each other rank. It never blocks on one of them, so that
+/// it sees the death of any other rank at once.
 class hub final : public star {
  public:
   using contribution = bootstrap::contribution;
 
-  /// `spokes` by rank; the entry of rank 0 is empty.
-  explicit hub(std::vector<connection> spokes, carries what = carries::descriptors)
-      : spokes_{std::move(spokes)}, carries_{what} {}
+  /// Takes the connections `spokes` by rank. The entry of rank 0 is empty.
+  explicit hub(std::vector<connection> spokes, carries payload = carries::descriptors)
+      : spokes_{std::move(spokes)}, carries_{payload} {}
 
   [[gnu::cold]] std::vector<contribution> allgather(contribution mine, deadline until,
                                                     std::string_view doing,
@@ -63,7 +63,7 @@ class hub final : public star {
  private:
   struct seat {
     frame_reader reader;
-    bool here = false;
+    bool has_given = false;
   };
 
   [[gnu::cold]] std::optional<failure> try_allgather(std::vector<contribution>& given,
@@ -83,12 +83,14 @@ class hub final : public star {
     }
   }
 
+  /// Receives the contributions of all other ranks.
   [[gnu::cold]] std::optional<failure> collect(std::vector<contribution>& given, deadline until,
                                                std::string_view doing, const membership& members,
                                                idle_work& idle) {
     const auto span = until.remaining();
     std::vector<seat> seats;
-    // All are watched to the end, also those that have given: they may die meanwhile.
+    // All ranks are watched to the end, also those that have contributed, because they may die
+    // meanwhile.
     std::vector<pollfd> entries;
     for (const connection& spoke : spokes_) {
       seats.push_back({frame_reader{bootstrap::max_contribution_bytes,
@@ -104,18 +106,18 @@ class hub final : public star {
       std::string gone;
       for (const rank_id peer : all_ranks{spokes_.size()}) {
         if (entries[peer.index()].revents == 0) continue;
-        seat& from = seats[peer.index()];
-        const auto now = from.reader.step(spokes_[peer.index()]);
-        if (now == frame_reader::status::more) continue;
-        if (now == frame_reader::status::no_descriptors)
+        seat& giver = seats[peer.index()];
+        const auto progress = giver.reader.step(spokes_[peer.index()]);
+        if (progress == frame_reader::status::more) continue;
+        if (progress == frame_reader::status::no_descriptors)
           return no_descriptors(doing, rank_id{0}, spokes_.size());
-        if (now == frame_reader::status::closed) {
+        if (progress == frame_reader::status::closed) {
           gone += (gone.empty() ? "" : ", ") + describe_closed(peer, members);
           entries[peer.index()].fd = -1;
           continue;
         }
-        if (now == frame_reader::status::malformed) return malformed(doing, peer);
-        if (auto why = take_seat(from, given[peer.index()], doing, peer)) return why;
+        if (progress == frame_reader::status::malformed) return malformed(doing, peer);
+        if (auto why = take_seat(giver, given[peer.index()], doing, peer)) return why;
         --missing;
         total += given[peer.index()].bytes.size();
         if (total > most_gathered_bytes)
@@ -127,7 +129,8 @@ class hub final : public star {
       if (!gone.empty()) return gone_ranks(doing, gone);
       if (missing == 0) return taken_back(seats);
       const auto awaited = absent(seats);
-      // Not all ends show as a closed connection: a rank's own child may hold it open.
+      // The end of a rank does not always close its connection: a child process of the rank may
+      // hold it open.
       if (members.first_failed() || std::any_of(awaited.begin(), awaited.end(), [&](rank_id peer) {
             return members.state(peer) == rank_state::left;
           }))
@@ -137,48 +140,49 @@ class hub final : public star {
     return std::nullopt;
   }
 
-  /// Whether a rank that gave its part has given up since: rank 0 may come so late that the others
-  /// have timed out, and must not succeed alone.
+  /// Returns the failure of a rank that has contributed and has given up since. Rank 0 may come so
+  /// late that the other ranks have timed out. It must not succeed alone.
   std::optional<failure> taken_back(std::vector<seat>& seats) {
     for (const rank_id peer : all_ranks{spokes_.size()}) {
       if (!spokes_[peer.index()]) continue;
       frame_reader& reader = seats[peer.index()].reader;
       if (reader.step(spokes_[peer.index()]) != frame_reader::status::done) continue;
-      const frame said = reader.take();
-      if (said.header.kind == static_cast<std::uint32_t>(frame_kind::refuse))
-        return told_failure(said);
+      const frame message = reader.take();
+      if (message.header.kind == static_cast<std::uint32_t>(frame_kind::refuse))
+        return told_failure(message);
     }
     return std::nullopt;
   }
 
-  [[gnu::cold]] std::optional<failure> take_seat(seat& from, contribution& given,
+  /// Moves the message of `peer` into `given`, or returns why it is refused.
+  [[gnu::cold]] std::optional<failure> take_seat(seat& giver, contribution& given,
                                                  std::string_view doing, rank_id peer) const {
-    frame said = from.reader.take();
-    if (said.header.kind == static_cast<std::uint32_t>(frame_kind::refuse))
-      return told_failure(said);
-    if (said.header.kind != static_cast<std::uint32_t>(frame_kind::give) || from.here ||
-        said.header.sequence != sequence_)
+    frame message = giver.reader.take();
+    if (message.header.kind == static_cast<std::uint32_t>(frame_kind::refuse))
+      return told_failure(message);
+    if (message.header.kind != static_cast<std::uint32_t>(frame_kind::give) || giver.has_given ||
+        message.header.sequence != sequence_)
       return malformed(doing, peer);
-    if (said.text != doing) return different_collectives(rank_id{0}, doing, peer, said.text);
-    from.here = true;
-    given.bytes = std::move(said.body);
-    if (!said.fds.empty()) given.fd = std::move(said.fds.front());
+    if (message.text != doing) return different_collectives(rank_id{0}, doing, peer, message.text);
+    giver.has_given = true;
+    given.bytes = std::move(message.body);
+    if (!message.fds.empty()) given.fd = std::move(message.fds.front());
     return std::nullopt;
   }
 
-  /// A rank that dies here has given its part: the others get the result all the same, and learn
-  /// of the death when they next wait.
+  /// Sends the result to all other ranks. If a rank dies meanwhile, the other ranks still get the
+  /// result, because it has contributed. They learn of the death when they next wait.
   [[gnu::cold]] std::optional<failure> distribute(const std::vector<contribution>& given,
                                                   deadline until, std::string_view doing,
                                                   idle_work& idle) {
-    // A result that is complete is not withheld for a deadline that passed just now.
+    // A complete result is sent even if the deadline has just passed.
     constexpr std::chrono::seconds least{1};
     const auto patience = until.remaining() < least ? deadline::after(least) : until;
     const auto span = patience.remaining();
     const auto body = encode_gathered(given);
     std::vector<int> fds;
-    for (const contribution& one : given)
-      if (one.fd) fds.push_back(one.fd.get());
+    for (const contribution& part : given)
+      if (part.fd) fds.push_back(part.fd.get());
     frame_header header;
     header.kind = static_cast<std::uint32_t>(frame_kind::result);
     header.sequence = sequence_;
@@ -186,7 +190,8 @@ class hub final : public star {
     const auto bytes = encode_frame(header, {}, body);
 
     std::vector<frame_writer> writers(spokes_.size(), frame_writer{bytes, fds});
-    // A rank that got half a result must not take a refusal for the other half.
+    // A rank that got half a result would take a refusal for the other half, so its connection is
+    // closed.
     const auto give_up = [&](failure why) {
       for (const rank_id peer : all_ranks{spokes_.size()})
         if (writers[peer.index()].amid()) spokes_[peer.index()].hang_up();
@@ -202,12 +207,13 @@ class hub final : public star {
       entries.clear();
       for (const rank_id peer : waiting) {
         connection& spoke = spokes_[peer.index()];
-        const auto now = writers[peer.index()].step(spoke);
-        if (now == frame_writer::status::failed)
+        const auto progress = writers[peer.index()].step(spoke);
+        if (progress == frame_writer::status::failed)
           return give_up({errc::system, concat("allgather for '", doing, "': sending to ", peer,
                                                ": ", describe_errno(errno))});
-        if (now == frame_writer::status::done || now == frame_writer::status::closed) continue;
-        throttled = throttled || now == frame_writer::status::throttled;
+        if (progress == frame_writer::status::done || progress == frame_writer::status::closed)
+          continue;
+        throttled = throttled || progress == frame_writer::status::throttled;
         still.push_back(peer);
         entries.push_back({spoke.get(), POLLOUT, 0});
       }
@@ -223,13 +229,15 @@ class hub final : public star {
                 " did not take the result within ", describe_span(span))});
   }
 
-  /// To all that listen, now or when they come to their next collective.
+  /// Sends the failure to all connected ranks. They read it in this collective or in their next
+  /// one.
   void refuse_all(const failure& why) {
     const auto bytes = encode_failure(why);
     for (connection& spoke : spokes_) {
       if (!spoke) continue;
       frame_writer writer{bytes, {}};
-      // One try, which fits unless the rank has left much unread; then it learns by the hang-up.
+      // A single try succeeds, unless the rank has left many bytes unread. Then it learns of the
+      // failure by the closed connection.
       if (writer.step(spoke) != frame_writer::status::done) spoke.hang_up();
     }
   }
@@ -237,7 +245,7 @@ class hub final : public star {
   [[nodiscard]] static std::vector<rank_id> absent(const std::vector<seat>& seats) {
     std::vector<rank_id> ranks;
     for (const rank_id peer : all_ranks{seats.size()})
-      if (peer.index() != 0 && !seats[peer.index()].here) ranks.push_back(peer);
+      if (peer.index() != 0 && !seats[peer.index()].has_given) ranks.push_back(peer);
     return ranks;
   }
 

@@ -17,14 +17,14 @@ namespace peerbus::detail {
 
 inline constexpr std::size_t most_ranks = 65536;
 
-/// The names under which one launcher says the same things; null where it does not.
+/// The variables by which one launcher gives a process its place. Null if it has no such variable.
 struct launcher_names {
   const char* rank;
   const char* size;
   const char* local_rank;
   const char* local_size;
   const char* job;
-  /// Only with this variable are the others meant for this process.
+  /// The variable without which the others are not meant for this process, or null.
   const char* required;
 };
 
@@ -33,16 +33,18 @@ inline constexpr launcher_names launchers[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", nullptr},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_JOBID", nullptr},
-    // A batch script has SLURM_PROCID too, being no task of a step itself.
+    // A batch script also has SLURM_PROCID, although it is not a task of a step itself.
     {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_JOB_ID", "SLURM_STEP_ID"},
 };
 
+/// Returns the value of an environment variable, if it is set. `name` may be null.
 inline std::optional<std::string_view> variable(const char* name) {
   const char* value = name == nullptr ? nullptr : std::getenv(name);
   return value == nullptr ? std::nullopt : std::optional<std::string_view>{value};
 }
 
-/// The launcher whose variables this process has, the most specific to us first.
+/// Returns the launcher whose variables this process has, or null. If there are several, returns
+/// the first in the order of `launchers`.
 inline const launcher_names* find_launcher() {
   for (const launcher_names& names : launchers)
     if ((variable(names.rank) || variable(names.size)) &&
@@ -51,7 +53,8 @@ inline const launcher_names* find_launcher() {
   return nullptr;
 }
 
-/// Throws: `error` invalid_argument unless `text` is a whole number from `least` to `most`.
+/// Returns the number in `text`. Throws: `error` invalid_argument unless `text` is a whole number
+/// from `least` to `most`.
 inline std::size_t parse_variable(const char* name, std::string_view text, std::size_t least,
                                   std::size_t most, std::string_view meaning) {
   std::size_t value = 0;
@@ -64,6 +67,8 @@ inline std::size_t parse_variable(const char* name, std::string_view text, std::
   return value;
 }
 
+/// Returns the number in a variable that must be set because the variable `beside` is. Throws:
+/// `error` invalid_argument.
 inline std::size_t required_variable(const char* name, std::size_t least, std::size_t most,
                                      std::string_view meaning, const char* beside) {
   const auto text = variable(name);
@@ -74,8 +79,8 @@ inline std::size_t required_variable(const char* name, std::size_t least, std::s
   return parse_variable(name, *text, least, most, meaning);
 }
 
-/// By which variable the launcher says that some of the `size` ranks are on other hosts. Empty if
-/// it says no such thing.
+/// Returns the text that names the variable by which the launcher reports other hosts for some of
+/// the `size` ranks. Empty if it reports none.
 inline std::string sign_of_other_hosts(const launcher_names& names, std::size_t size) {
   const auto here = variable(names.local_size);
   if (here && parse_variable(names.local_size, *here, 1, most_ranks, "a number of ranks") != size)
@@ -88,8 +93,9 @@ inline std::string sign_of_other_hosts(const launcher_names& names, std::size_t 
 
 enum class hosts { one, any };
 
-/// Throws: `error` invalid_argument, with the variable that is missing or wrong; unsupported if the
-/// launcher says that there are other hosts than the `allowed`.
+/// Reads the settings from the environment. Throws: `error` invalid_argument, with the variable
+/// that is missing or wrong; unsupported if only one host is `allowed` and the launcher reports
+/// others.
 inline launch_settings read_launch_settings(hosts allowed = hosts::one) {
   const launcher_names* names = find_launcher();
   if (names == nullptr)

@@ -26,8 +26,9 @@
 
 namespace peerbus::detail {
 
-/// An abstract socket address: it has no file, and its name is free again when rank 0 closes it or
-/// dies. The user id in the name keeps users apart; that no other user took the name is checked.
+/// An abstract socket address. It has no file, and its name becomes free when rank 0 closes the
+/// socket or dies. The user id in the name keeps users apart. Another user can still take the name,
+/// so both ends check the user of the other end.
 struct meeting_point {
   sockaddr_un address{};
   socklen_t bytes = 0;
@@ -37,7 +38,7 @@ struct meeting_point {
                               "/", settings.job);
     constexpr std::size_t room = sizeof address.sun_path - 1;
     if (name.size() > room) {
-      // A hash in place of the end that does not fit keeps long names apart.
+      // The end that does not fit is replaced by a hash, which keeps long names apart.
       std::uint64_t hash = 0xcbf2'9ce4'8422'2325;
       for (const char c : name)
         hash = (hash ^ static_cast<unsigned char>(c)) * 0x0000'0100'0000'01b3;
@@ -54,12 +55,12 @@ struct meeting_point {
   }
 };
 
-/// The process at the other end of a Unix socket. Empty if the kernel does not tell.
+/// Returns the process at the other end of a Unix socket. Empty if the kernel does not report it.
 inline std::optional<ucred> peer_of(int socket) noexcept {
-  ucred who{};
-  socklen_t bytes = sizeof who;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0) return std::nullopt;
-  return who;
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return std::nullopt;
+  return peer;
 }
 
 /// A Unix socket where ranks of one host meet. Every process of the same user may call.
@@ -87,30 +88,30 @@ class local_meeting_place final : public meeting_place {
     return listeners;
   }
   [[nodiscard]] connection admit(unique_fd caller) override {
-    const auto who = peer_of(caller.get());
-    return who && who->uid == ::geteuid() ? connection{std::move(caller)} : connection{};
+    const auto peer = peer_of(caller.get());
+    return peer && peer->uid == ::geteuid() ? connection{std::move(caller)} : connection{};
   }
   [[nodiscard]] std::string describe_caller(const connection* caller) const override {
     if (caller == nullptr) return concat("process ", ::getpid());
-    const auto who = peer_of(caller->get());
-    return concat("process ", who ? who->pid : 0);
+    const auto peer = peer_of(caller->get());
+    return concat("process ", peer ? peer->pid : 0);
   }
 
   [[nodiscard]] connection call(deadline /*until*/) override {
     unique_fd socket = make_socket();
     if (::connect(socket.get(), point_.get(), point_.bytes) != 0) {
       const int number = errno;
-      // EAGAIN: rank 0 has more callers in its queue than it holds.
+      // EAGAIN: the queue of callers at rank 0 is full.
       if (number != ECONNREFUSED && number != EAGAIN && number != EINTR)
         throw system_failure(concat("connecting to rank 0 at ", describe()), number);
       socket.reset();
       errno = number;
       return {};
     }
-    const auto who = peer_of(socket.get());
-    if (!who || who->uid != ::geteuid())
+    const auto peer = peer_of(socket.get());
+    if (!peer || peer->uid != ::geteuid())
       throw error{errc::system, concat("the meeting point ", describe(), " belongs to user ",
-                                       who ? std::to_string(who->uid) : "unknown", ", expected ",
+                                       peer ? std::to_string(peer->uid) : "unknown", ", expected ",
                                        ::geteuid(), ": give another MASTER_PORT")};
     return socket;
   }
@@ -119,7 +120,7 @@ class local_meeting_place final : public meeting_place {
   }
 
  private:
-  /// Throws: `error` system.
+  /// Makes a socket that does not block. Throws: `error` system.
   [[nodiscard]] static unique_fd make_socket() {
     unique_fd made{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!made) throw system_failure("making a socket", errno);

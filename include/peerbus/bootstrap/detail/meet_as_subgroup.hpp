@@ -12,8 +12,8 @@
 
 namespace peerbus::detail {
 
-/// Returns the bootstrap that `meet` makes of `ranks`. An error that `meet` throws counts the ranks
-/// of the subgroup from 0, so it is thrown again with their numbers in the parent before it.
+/// Returns the bootstrap that `meet` makes of `ranks`. An error of `meet` numbers the ranks of the
+/// subgroup from 0. It is thrown again with the ranks of the parent at its beginning.
 template <class Meet>
 [[nodiscard]] std::unique_ptr<bootstrap> meet_as_subgroup(const std::vector<rank_id>& ranks,
                                                           Meet meet) {

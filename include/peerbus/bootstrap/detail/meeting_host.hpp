@@ -32,11 +32,11 @@
 
 namespace peerbus::detail {
 
-/// Rank 0 while the other ranks come to its place.
+/// Rank 0's part of a meeting: it listens at the place until all other ranks have come.
 class meeting_host {
  public:
-  /// Opens the place, which outlives this object.
-  /// Throws: `error` mismatch if another process says that it is rank 0 there, system.
+  /// Opens the place, which must outlive this object.
+  /// Throws: `error` mismatch if another process answers as rank 0 there, system.
   meeting_host(meeting_place& place, const meeting& ours)
       : place_{place},
         ours_{ours},
@@ -53,9 +53,9 @@ class meeting_host {
   meeting_host& operator=(const meeting_host&) = delete;
   ~meeting_host() = default;
 
-  /// Waits for all ranks and gives each of them `files`.
-  /// Returns: their connections by rank and channel; those of rank 0 are empty. Throws: `error`
-  /// timed_out, mismatch, peer_dead, system; the ranks that came are told the same.
+  /// Waits for all ranks and sends `files` to each of them.
+  /// Returns: the connections by rank and channel; those of rank 0 are empty. Throws: `error`
+  /// timed_out, mismatch, peer_dead, system. The ranks that came get the same error.
   std::vector<std::vector<connection>> gather(std::span<const int> files) {
     std::optional<failure> why;
     try {
@@ -68,7 +68,8 @@ class meeting_host {
       refuse_all(*why);
       throw error{why->code, why->text};
     }
-    // A program may meet again at the same place: it is free before any rank can come back.
+    // A program may meet again at the same place, so the place is freed before any rank can come
+    // back.
     listeners_.clear();
     welcome_all(files);
     std::vector<std::vector<connection>> met;
@@ -86,9 +87,10 @@ class meeting_host {
     [[nodiscard]] bool is_complete() const noexcept { return filled == connections.size(); }
   };
 
-  /// Two processes were started as rank 0, or two groups meet at one place. Tells the other process
-  /// by a hello, so that the ranks that it has gathered learn of it too. If the other process goes
-  /// away instead of answering, the place is free.
+  /// Sends a hello to the process that already listens at the place. There is such a process if two
+  /// were started as rank 0, or if two groups meet at one place. It and the ranks that it has
+  /// gathered learn of the conflict by the hello. If it goes away instead of answering, the place
+  /// becomes free.
   void challenge_other_host() const {
     try {
       const auto soon = deadline::after(std::chrono::milliseconds{100});
@@ -112,7 +114,8 @@ class meeting_host {
     const auto object = [&](std::optional<failure> objection) {
       if (!objection || why) return;
       why = std::move(objection);
-      // Other ranks may be on their way. They are to learn it too, and not to wait in vain.
+      // Other ranks may still be on their way. They get the failure too, if they come within this
+      // time, so that they do not wait in vain.
       until = earlier(until, deadline::after(std::chrono::milliseconds{500}));
     };
     std::vector<pollfd> entries;
@@ -126,7 +129,8 @@ class meeting_host {
         for (const connection& link : taken.connections) entries.push_back({link.get(), POLLIN, 0});
       poll_for(entries, earlier(until, callers_.next_end()), std::chrono::milliseconds{1000});
 
-      // No rank speaks between its hello and the welcome: it is the end of the connection.
+      // A rank sends nothing between its hello and the welcome, so an event means that the
+      // connection has ended.
       const auto seated = std::span{entries}.subspan(first_seated);
       for (const rank_id peer : all_ranks{ours_.size}) {
         const auto of_peer = seated.subspan(peer.index() * place_.channels(), place_.channels());
@@ -144,6 +148,7 @@ class meeting_host {
     return why;
   }
 
+  /// Frees the seat of a rank that is gone.
   failure unseat(rank_id peer) {
     seat& left = seats_[peer.index()];
     if (left.is_complete()) --complete_;
@@ -154,11 +159,11 @@ class meeting_host {
                                     "come to ", place_.describe())};
   }
 
-  /// Gives a rank its seat, or adds a connection to it. The connections of a rank may come in any
-  /// order. Returns why not, if so.
+  /// Gives a rank its seat, or adds a connection to its seat. The connections of a rank may come in
+  /// any order. Returns the failure if the caller is refused.
   std::optional<failure> take(callers::member& caller) {
     if (std::string why = objection_to(caller); !why.empty()) {
-      // A process is told on its first connection.
+      // A process is informed on its first connection only.
       if (caller.greeting.channel != 0) return std::nullopt;
       turned_away_.push_back(std::move(caller.link));
       return failure{errc::mismatch, std::move(why)};
@@ -173,6 +178,7 @@ class meeting_host {
     return std::nullopt;
   }
 
+  /// Returns the reason to refuse a caller, or an empty text.
   [[nodiscard]] std::string objection_to(const callers::member& caller) const {
     const hello& greeting = caller.greeting;
     const rank_id rank{greeting.rank};
@@ -212,13 +218,14 @@ class meeting_host {
     const auto bytes = encode_failure(why);
     const auto tell = [&bytes](connection& link) {
       frame_writer writer{bytes, {}};
-      if (link) (void)writer.step(link);  // Fits: next to nothing was sent before.
+      if (link) (void)writer.step(link);  // It fits, because almost nothing was sent before.
     };
     for (seat& taken : seats_) tell(taken.connections[0]);
     for (connection& link : turned_away_) tell(link);
   }
 
-  /// A rank that dies here is noticed in the first collective.
+  /// Sends the welcome and `files` to all ranks. The death of a rank during this is noticed in the
+  /// first collective.
   void welcome_all(std::span<const int> files) {
     frame_header header;
     header.kind = static_cast<std::uint32_t>(frame_kind::welcome);
@@ -230,9 +237,10 @@ class meeting_host {
       if (taken.filled == 0) continue;
       frame_writer writer{bytes, files};
       for (;;) {
-        const auto now = writer.step(taken.connections[0]);
-        if (now == frame_writer::status::done || now == frame_writer::status::closed) break;
-        if (now == frame_writer::status::failed || patience.expired())
+        const auto progress = writer.step(taken.connections[0]);
+        if (progress == frame_writer::status::done || progress == frame_writer::status::closed)
+          break;
+        if (progress == frame_writer::status::failed || patience.expired())
           throw system_failure("welcoming the ranks", errno);
         poll_for({}, patience, throttle_pause);
       }
@@ -244,7 +252,7 @@ class meeting_host {
   std::vector<unique_fd> listeners_;
   callers callers_;
   std::vector<seat> seats_;
-  std::vector<connection> turned_away_;  ///< one for each process
+  std::vector<connection> turned_away_;  ///< one connection for each process
   std::size_t complete_ = 0;
 };
 

@@ -29,17 +29,18 @@
 
 namespace peerbus::detail {
 
-/// A rank other than 0 after the meeting.
+/// The connections and files that a non-zero rank holds after the meeting.
 struct joined {
   std::vector<connection> connections;  ///< to rank 0, by channel
   std::vector<unique_fd> files;         ///< from rank 0
 };
 
-/// A rank other than 0 while the ranks meet. It trusts the process that answers at the place as
-/// little as rank 0 trusts its callers, until their handshake is done.
+/// A non-zero rank's part of a meeting: it calls rank 0 until all ranks have come. Until the
+/// handshake is done, it does not trust the process that answers, just as rank 0 does not trust its
+/// callers.
 class meeting_joiner {
  public:
-  /// The place outlives this object.
+  /// Prepares the hello. The place must outlive this object.
   meeting_joiner(meeting_place& place, const meeting& ours)
       : place_{place}, ours_{ours}, attempts_(place.channels()) {
     greeting_.rank = static_cast<std::uint32_t>(ours.rank);
@@ -47,15 +48,16 @@ class meeting_joiner {
     greeting_.process = hello::make_process_id();
   }
 
-  /// Calls rank 0, which may come later, until it says that all ranks have come, and gives `files`
-  /// files. Throws: `error` the reason that rank 0 refused with, mismatch if it has another secret,
-  /// peer_dead, timed_out, system.
+  /// Calls rank 0 until rank 0 reports that all ranks have come and sends `files` files. Rank 0 may
+  /// start later than this rank. Throws: `error` with the reason for which rank 0 refused, mismatch
+  /// if rank 0 has another secret, peer_dead, timed_out, system.
   joined join(std::uint32_t files) {
     frame_reader reader{0, files};
     for (;;) {
       for (std::size_t channel = 0; channel < attempts_.size(); ++channel) {
         attempt& current = attempts_[channel];
-        // One after another, so that rank 0 hears once of a rank with another secret.
+        // The other channels follow the first, so that rank 0 counts a rank with another secret
+        // only once.
         if (!current.link && (channel == 0 || attempts_[0].has_greeted)) call(current);
         if (current.link && !current.has_greeted) greet(current, channel);
         if (!current.has_greeted) continue;
@@ -71,16 +73,17 @@ class meeting_joiner {
   }
 
  private:
-  /// A connection to rank 0 that is called for, made, or has said its hello.
+  /// A connection to rank 0 in the making: not made yet, made, or with its hello sent.
   struct attempt {
     connection link;
     bool has_greeted = false;
   };
 
-  /// Calls once more if rank 0 hung up: if there were too many callers, it may have done so before
-  /// it heard this one. If rank 0 has died instead, nobody answers.
+  /// Calls rank 0, also again after rank 0 has hung up: with too many callers, rank 0 may hang up
+  /// before it has read this rank's hello. If rank 0 has died instead, the call is refused.
   void call(attempt& current) {
-    // Until its first connection ends, rank 0 may still say there why it hung up on another one.
+    // Until the first connection ends, rank 0 may still send there the reason for hanging up on
+    // another connection.
     const bool may_hear_more = attempts_[0].has_greeted;
     if (was_there_ && ours_.until.expired() && !may_hear_more)
       throw error{errc::timed_out, concat(describe_rank_0(), " hung up on rank ", ours_.rank,
@@ -98,6 +101,7 @@ class meeting_joiner {
                          " waited for it (", place_.describe_silence(number), ")")};
   }
 
+  /// Advances the handshake of a connection and then sends the hello.
   void greet(attempt& current, std::size_t channel) {
     switch (const auto how = current.link.shake_hands()) {
       case handshake::more: return;
@@ -115,7 +119,7 @@ class meeting_joiner {
     place_.tune(current.link, channel);
     greeting_.channel = static_cast<std::uint32_t>(channel);
     const auto bytes = greeting_.encode();
-    // A fresh connection takes these few bytes whole.
+    // A fresh connection takes these few bytes at once.
     current.has_greeted = current.link.send(bytes) == static_cast<ssize_t>(bytes.size());
     if (!current.has_greeted) hung_up(current);
   }
@@ -125,7 +129,7 @@ class meeting_joiner {
     was_there_ = true;
   }
 
-  /// Returns whether the other end of a connection on which nothing is due has closed it.
+  /// Returns whether the other end has closed a connection on which nothing is expected.
   static bool has_ended(const connection& link) noexcept {
     std::byte first{};
     const ssize_t got = ::recv(link.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -168,13 +172,14 @@ class meeting_joiner {
     if (entries.size() == attempts_.size()) {
       poll_for(entries, patience(), std::chrono::milliseconds{1000});
     } else {
-      // There is nothing to wait on for a place that is not open yet.
+      // No descriptor reports that a place has been opened, so this rank calls again after a pause.
       poll_for(entries, patience(), pause_);
       pause_ = std::min(2 * pause_, std::chrono::milliseconds{20});
     }
   }
 
-  /// Rank 0 gives up at the deadline, and says for whom it waited.
+  /// Returns a deadline one second after the common one. Rank 0 gives up at the common deadline and
+  /// then sends the names of the missing ranks.
   [[nodiscard]] deadline patience() const noexcept {
     constexpr std::chrono::seconds head_start{1};
     const auto when = ours_.until.when();

@@ -8,7 +8,8 @@
 
 namespace peerbus::detail {
 
-/// Reads or writes numbers of a message from its start, the most significant byte first.
+/// A position in a message, from which numbers and bytes are read or written in order. Numbers have
+/// the most significant byte first. The caller makes sure that the message is long enough.
 template <class Byte>
 class message_cursor {
  public:

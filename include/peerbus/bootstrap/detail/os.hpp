@@ -28,7 +28,7 @@
 
 namespace peerbus::detail {
 
-/// Empty where the kernel or a container's filter does not allow it.
+/// Returns a pidfd of process `pid`. Empty if the kernel or a container's filter does not allow it.
 inline unique_fd open_pidfd(pid_t pid) noexcept {
 #ifdef SYS_pidfd_open
   return unique_fd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
@@ -38,8 +38,8 @@ inline unique_fd open_pidfd(pid_t pid) noexcept {
 #endif
 }
 
-/// Returns both ends of a Unix stream connection between rank 0 and `spoke`, in this order.
-/// Throws: `error` system.
+/// Returns both ends of a Unix stream connection between rank 0 and `spoke`, in this order. Throws:
+/// `error` system.
 inline std::pair<unique_fd, unique_fd> connected_pair(rank_id spoke) {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
@@ -47,7 +47,7 @@ inline std::pair<unique_fd, unique_fd> connected_pair(rank_id spoke) {
   return {unique_fd{ends[0]}, unique_fd{ends[1]}};
 }
 
-/// Throws: `error` system.
+/// Returns a duplicate of `fd`, which is empty if `fd` is. Throws: `error` system.
 inline unique_fd duplicate(const unique_fd& fd) {
   if (!fd) return {};
   unique_fd copy{::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)};
@@ -55,7 +55,8 @@ inline unique_fd duplicate(const unique_fd& fd) {
   return copy;
 }
 
-/// poll(2) until something happens, `until`, or `slice`. Returns early on a signal: callers loop.
+/// Calls poll(2). Returns at the first event, at `until`, after `slice` or on a signal, whichever
+/// comes first. Callers loop.
 inline void poll_for(std::span<pollfd> entries, deadline until,
                      std::chrono::milliseconds slice) noexcept {
   for (pollfd& entry : entries) entry.revents = 0;
@@ -65,15 +66,15 @@ inline void poll_for(std::span<pollfd> entries, deadline until,
     for (pollfd& entry : entries) entry.revents = 0;
 }
 
-/// Returns the one of two deadlines that comes first.
-[[nodiscard]] inline deadline earlier(deadline one, deadline other) noexcept {
-  return one.when() < other.when() ? one : other;
+/// Returns the earlier one of two deadlines.
+[[nodiscard]] inline deadline earlier(deadline first, deadline second) noexcept {
+  return first.when() < second.when() ? first : second;
 }
 
-/// How long to wait between two looks at what no descriptor tells: words in shared memory.
+/// The time between two looks at states that no descriptor reports, such as words in shared memory.
 inline constexpr std::chrono::milliseconds look_around{10};
 
-/// "30 s", "1.5 s", "20 ms": what is left of a deadline, for messages.
+/// Returns a duration as text for messages, such as "30 s", "1.5 s" or "20 ms".
 inline std::string describe_span(deadline::clock::duration span) {
   if (span == deadline::clock::duration::max()) return "an unlimited time";
   const auto left = std::max(span, deadline::clock::duration::zero());
@@ -83,7 +84,7 @@ inline std::string describe_span(deadline::clock::duration span) {
   return tenths % 10 == 0 ? concat(tenths / 10, " s") : concat(tenths / 10, ".", tenths % 10, " s");
 }
 
-/// "rank 3", "ranks 1, 3-9", in the order of `ranks`.
+/// Returns text such as "rank 3" or "ranks 1, 3-9", in the order of `ranks`.
 inline std::string describe_ranks(const std::vector<rank_id>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size();) {

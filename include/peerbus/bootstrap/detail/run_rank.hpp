@@ -17,7 +17,7 @@ namespace peerbus {
 
 namespace detail {
 
-/// One line in one write, so that lines of several ranks do not mix.
+/// Prints a line on stderr by one call, so that the lines of several ranks do not mix.
 inline void print_line(std::string_view text) noexcept {
   std::fprintf(stderr, "peerbus: %.*s\n", static_cast<int>(text.size()), text.data());
 }
@@ -29,18 +29,19 @@ inline void print_exception(rank_id rank, std::string_view what) noexcept {
                what.data());
 }
 
-/// A process can end with 0 to 255 only; what does not fit must not become 0.
+/// Returns the exit status for `returned`. A process can only end with 0 to 255, and a value that
+/// does not fit must not become 0.
 constexpr int exit_status(int returned) noexcept {
   return returned < 0 || returned > 255 ? 255 : returned;
 }
 
-/// How a rank, or a part of its life, ended.
+/// The way in which a rank, or a part of its work, ended.
 struct rank_end {
   int status = 0;
   rank_state state = rank_state::left;
 };
 
-/// Calls `f`, which returns a status, and reports what it throws on stderr.
+/// Calls `f`, which returns a status, and reports an exception of `f` on stderr.
 template <class F>
 rank_end call_reporting(rank_id rank, F&& f) noexcept {
   rank_state state = rank_state::failed;
@@ -64,6 +65,7 @@ inline int run_rank(rank_body body, bootstrap& boot) noexcept {
   return end.status;
 }
 
+/// Checks a number of ranks given to `function`. Throws: `error` invalid_argument if `n` is 0.
 inline void refuse_empty_world(std::size_t n, std::string_view function) {
   if (n == 0)
     throw error{errc::invalid_argument,

@@ -28,19 +28,21 @@
 
 namespace peerbus::detail {
 
-/// How long a sender waits when too many descriptors are under way, which nothing signals.
+/// The time that a sender waits before it tries again if too many descriptors are in flight. No
+/// event reports when there are fewer.
 inline constexpr std::chrono::milliseconds throttle_pause{1};
 
-/// What the connections of a star can carry: descriptors go over Unix sockets only.
+/// The payload that the connections of a star can carry. Descriptors need Unix sockets.
 enum class carries { bytes, descriptors };
 
-/// The failure that a `refuse` frame tells of.
-inline failure told_failure(const frame& from) {
+/// Decodes the failure in a `refuse` frame. An unknown code becomes `system`.
+inline failure told_failure(const frame& refusal) {
   const auto last = static_cast<std::uint32_t>(errc::unreachable);
-  const bool known = from.header.code >= 1 && from.header.code <= last;
-  return {known ? static_cast<errc>(from.header.code) : errc::system, from.text};
+  const bool known = refusal.header.code >= 1 && refusal.header.code <= last;
+  return {known ? static_cast<errc>(refusal.header.code) : errc::system, refusal.text};
 }
 
+/// Encodes a failure as a `refuse` frame.
 inline std::vector<std::byte> encode_failure(const failure& why) {
   frame_header header;
   header.kind = static_cast<std::uint32_t>(frame_kind::refuse);
@@ -48,13 +50,13 @@ inline std::vector<std::byte> encode_failure(const failure& why) {
   return encode_frame(header, why.text, {});
 }
 
-/// The star as any rank but 0 sees it: one connection.
+/// A non-zero rank's end of a star: one connection to rank 0.
 class spoke final : public star {
  public:
   using contribution = bootstrap::contribution;
 
-  explicit spoke(connection hub, carries what = carries::descriptors) noexcept
-      : hub_{std::move(hub)}, carries_{what} {}
+  explicit spoke(connection hub, carries payload = carries::descriptors) noexcept
+      : hub_{std::move(hub)}, carries_{payload} {}
 
   [[gnu::cold]] std::vector<contribution> allgather(contribution mine, deadline until,
                                                     std::string_view doing,
@@ -62,7 +64,7 @@ class spoke final : public star {
                                                     idle_work& idle) override {
     doing = doing.substr(0, most_text_bytes);
     if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
-    // Until it has gone well: an exception from elsewhere leaves the stream out of step too.
+    // Reset on success. Any other exception also leaves the stream out of step.
     broken_ = "interrupted";
     ++sequence_;
     std::vector<contribution> given;
@@ -105,13 +107,15 @@ class spoke final : public star {
     return give_up(malformed(doing), false);
   }
 
-  /// Sends and receives until there is an answer (empty), or says why there is none. Reads while
-  /// it sends: rank 0 may refuse before it has read everything.
+  /// Sends the contribution and receives the answer of rank 0. Returns nothing once the answer has
+  /// arrived, else the failure. Reads while it sends, because rank 0 may refuse before it has read
+  /// everything.
   [[gnu::cold]] std::optional<failure> exchange(frame_writer& writer, frame_reader& reader,
                                                 deadline until, std::string_view doing,
                                                 const membership& members, idle_work& idle) {
     const auto span = until.remaining();
-    // Rank 0 gives up at `until` and says whom it missed; only if it is away this rank has to.
+    // Rank 0 gives up at `until` and sends the names of the missing ranks. This rank gives up
+    // later, for the case that rank 0 is gone.
     constexpr std::chrono::seconds head_start{1};
     const auto patience = deadline::after(
         span > deadline::clock::duration::max() - head_start ? span : span + head_start);
@@ -121,13 +125,14 @@ class spoke final : public star {
     for (;;) {
       bool throttled = false;
       if (!sent) {
-        const auto now = writer.step(hub_);
-        if (now == frame_writer::status::failed)
+        const auto progress = writer.step(hub_);
+        if (progress == frame_writer::status::failed)
           return failure{errc::system, concat("allgather for '", doing, "': ", members.rank(),
                                               " sending to rank 0: ", describe_errno(errno))};
-        // A rank 0 that has closed may have said why before.
-        sent = now == frame_writer::status::done || now == frame_writer::status::closed;
-        throttled = now == frame_writer::status::throttled;
+        // If rank 0 has closed the connection, it may have sent a reason before, which is still to
+        // be read.
+        sent = progress == frame_writer::status::done || progress == frame_writer::status::closed;
+        throttled = progress == frame_writer::status::throttled;
       }
       switch (reader.step(hub_)) {
         case frame_reader::status::done: return std::nullopt;
@@ -146,18 +151,20 @@ class spoke final : public star {
       entries[0] = {hub_.get(), static_cast<short>(sent || throttled ? POLLIN : POLLIN | POLLOUT),
                     0};
       poll_for(entries, patience, idle.advance(throttled ? throttle_pause : look_around));
-      // If rank 0 takes part it is about to say the same, to everybody; it may also be busy.
+      // If rank 0 takes part in this collective, it is about to report the same failure to all
+      // ranks. It may also be busy elsewhere, so this rank waits only a moment for it.
       if (!last_word && members.first_failed())
         last_word = deadline::after(std::chrono::milliseconds{50});
     }
   }
 
-  /// Tells rank 0, and through it everybody, if a frame can still be begun; then hangs up.
+  /// Reports the failure to rank 0, and through it to all ranks, and closes the connection. In the
+  /// middle of a frame it only closes the connection. Returns `why`.
   failure give_up(failure why, bool amid_frame) {
     if (!amid_frame) {
       const auto bytes = encode_failure(why);
       frame_writer writer{bytes, {}};
-      // One try: a connection that takes nothing tells as much by its end.
+      // A single try is enough: if the connection takes no bytes, its end reports the failure.
       (void)writer.step(hub_);
     }
     hub_.hang_up();

@@ -11,8 +11,8 @@
 
 namespace peerbus::detail {
 
-/// The connections of one rank: those of rank 0 to all others (`hub`), or that of another rank to
-/// rank 0 (`spoke`).
+/// The connections of one rank. Rank 0 has one to each other rank (`hub`), and each other rank has
+/// one to rank 0 (`spoke`).
 class star {
  public:
   star() = default;

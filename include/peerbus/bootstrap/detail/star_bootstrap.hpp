@@ -17,7 +17,7 @@ namespace peerbus::detail {
 class star;
 class state_page;
 
-/// A rank that is a process, connected to rank 0 or, as rank 0, to all others.
+/// A rank that is a process and has a connection to rank 0, or as rank 0 to all other ranks.
 class star_bootstrap : public bootstrap {
  public:
   star_bootstrap(const star_bootstrap&) = delete;
@@ -32,12 +32,12 @@ class star_bootstrap : public bootstrap {
                                                     std::string_view doing) override;
 
  protected:
-  /// The constructor only takes; `meet` talks.
+  /// Takes the connections without using them. Call `meet` next.
   star_bootstrap(rank_id rank, std::size_t size, const state_page& states,
                  std::unique_ptr<star> connections);
 
-  /// Collective: exchanges what lets ranks see each other's death at once (pidfds), and the cores.
-  /// Throws: `error` as `allgather`.
+  /// Collective: exchanges pidfds, by which ranks see each other's death at once, and the usable
+  /// cores. Throws: `error` as `allgather`.
   void meet(const state_page& states, deadline until);
 
  private:
@@ -47,11 +47,11 @@ class star_bootstrap : public bootstrap {
   std::unique_ptr<star> star_;
 };
 
-/// A rank whose constructor meets the others, and whose destructor tells them how it ended: that it
-/// has left, or has failed if an exception is what destroys it.
+/// A rank whose constructor meets the other ranks. Its destructor tells them that this rank has
+/// left, or has failed if an exception destroys it.
 class joined_star : public star_bootstrap {
  public:
-  /// Collective. Throws: `error` as `allgather`.
+  /// Collective: meets the other ranks. Throws: `error` as `allgather`.
   joined_star(rank_id rank, std::size_t size, const state_page& states,
               std::unique_ptr<star> connections, deadline until);
   joined_star(const joined_star&) = delete;

@@ -16,19 +16,19 @@
 
 namespace peerbus::detail {
 
-/// The memory in which the ranks say what became of them, one zeroed word each. It has no name in
-/// the file system and ends with the last process that maps it.
+/// The memory in which the ranks announce their states: one word each, zeroed at first. It has no
+/// name in the file system and ends with the last process that maps it.
 class state_page {
  public:
-  /// For children to inherit. Throws: `error` system.
+  /// Makes a page that child processes inherit. Throws: `error` system.
   explicit state_page(std::size_t ranks) : state_page{ranks, -1} {}
 
-  /// A file for other processes to `open`. Throws: `error` out_of_memory, system.
+  /// Makes a file that other processes can `open`. Throws: `error` out_of_memory, system.
   [[nodiscard]] static unique_fd make_file(std::size_t ranks) {
     return make_memory_file("peerbus-states", bytes_for(ranks));
   }
 
-  /// Maps what `make_file` made. Throws: `error` system.
+  /// Maps a file of `make_file`. Throws: `error` system.
   [[nodiscard]] static state_page open(std::size_t ranks, const unique_fd& file) {
     struct stat found{};
     if (::fstat(file.get(), &found) != 0 ||
@@ -46,10 +46,10 @@ class state_page {
  private:
   state_page(std::size_t ranks, int file) {
     const std::size_t bytes = bytes_for(ranks);
-    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
-    if (at == MAP_FAILED) throw system_failure("mapping the page of rank states", errno);
-    memory_ = std::shared_ptr<void>{at, [bytes](void* mapped) { ::munmap(mapped, bytes); }};
+    void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                           file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
+    if (address == MAP_FAILED) throw system_failure("mapping the page of rank states", errno);
+    memory_ = std::shared_ptr<void>{address, [bytes](void* mapped) { ::munmap(mapped, bytes); }};
   }
 
   static constexpr std::size_t bytes_for(std::size_t ranks) noexcept {

@@ -26,15 +26,15 @@
 
 namespace peerbus::detail {
 
-/// The place at which the members of a subgroup meet, offered by the first of them: an address and
-/// a port of the network, or the name of an abstract socket of one host.
+/// The place at which the members of a subgroup meet, offered by the first member: an address and a
+/// port of the network, or the name of an abstract socket of one host.
 struct subgroup_place {
   std::string address;
   std::uint16_t port = 0;
-  /// Keeps the port until the first member listens there.
+  /// The socket that reserves the port until the first member listens there.
   unique_fd keeper;
 
-  /// A name that no other group has. Throws: `error` system.
+  /// Makes a place with a random name, which no other group has. Throws: `error` system.
   static subgroup_place on_this_host() {
     std::array<unsigned char, 16> random{};
     if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
@@ -48,9 +48,10 @@ struct subgroup_place {
     return made;
   }
 
-  /// A free port of this host, which others reach at `address`. A socket that is bound there and
-  /// does not listen keeps the system from giving the port away, but another socket may listen
-  /// there if both have SO_REUSEADDR, as those of `listen_at` do. Throws: `error` system.
+  /// Makes a place with a free port of this host, which other ranks reach at `address`. A socket is
+  /// bound to the port and does not listen, so that the system does not give the port to other
+  /// processes. Another socket may still listen there if both have SO_REUSEADDR, as those of
+  /// `listen_at` have. Throws: `error` system.
   static subgroup_place of_network(const std::string& address) {
     for (const int family : {AF_INET6, AF_INET}) {
       unique_fd socket = tcp_socket(family);
@@ -61,7 +62,7 @@ struct subgroup_place {
       if (::bind(socket.get(), found.get(), found.size) != 0 ||
           ::getsockname(socket.get(), found.get(), &found.size) != 0)
         continue;
-      sockaddr_in start{};  // Both families have the port at the same place.
+      sockaddr_in start{};  // Both families have the port at the same offset.
       static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
       std::memcpy(&start, &found.bytes, sizeof start);
       return {address, ntohs(start.sin_port), std::move(socket)};
@@ -69,7 +70,7 @@ struct subgroup_place {
     throw system_failure("finding a free TCP port for a subgroup", errno);
   }
 
-  /// Wire form: the port, 2 bytes, then the address.
+  /// Encodes the place. Wire form: the port in 2 bytes of the host's byte order, then the address.
   [[nodiscard]] std::vector<std::byte> encode() const {
     const auto number = std::as_bytes(std::span{&port, 1});
     const auto text = std::as_bytes(std::span{address});
@@ -77,7 +78,7 @@ struct subgroup_place {
     bytes.insert(bytes.end(), text.begin(), text.end());
     return bytes;
   }
-  /// Throws: `error` system if `bytes` are no place.
+  /// Decodes a place. Throws: `error` system if `bytes` are too few.
   static subgroup_place decode(std::span<const std::byte> bytes) {
     subgroup_place read;
     if (bytes.size() <= sizeof read.port)
@@ -90,9 +91,9 @@ struct subgroup_place {
   }
 };
 
-/// Returns an address by which other ranks reach this host, whose connection to rank 0 is `socket`:
-/// its own end of that connection. If that is a loopback address, rank 0 is on this host, so that
-/// others reach it as they reach rank 0.
+/// Returns an address by which other ranks reach this host. `socket` is this rank's connection to
+/// rank 0, and the result is the address of its own end. If that is a loopback address, rank 0 is
+/// on this host, so other ranks reach this host as they reach rank 0.
 inline std::string address_for_others(const tcp_settings& settings, int socket) {
   tcp_address own;
   std::array<char, 64> host{};

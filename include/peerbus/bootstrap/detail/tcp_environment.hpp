@@ -18,8 +18,9 @@
 
 namespace peerbus::detail {
 
-/// What is in the file but for the line's end that editors leave, which is no part of the secret.
-/// Throws: `error` system, invalid_argument if there is too much or nothing in it.
+/// Returns the content of the file without line ends at its end, which editors add and which are no
+/// part of the secret.
+/// Throws: `error` system, invalid_argument if the file has too many bytes or none.
 inline std::string read_secret_file(const std::string& path) {
   constexpr std::size_t most = 4096;
   const unique_fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
@@ -43,7 +44,8 @@ inline std::string read_secret_file(const std::string& path) {
   return text;
 }
 
-/// Empty if there is none. Throws: `error` as `read_secret_file`, invalid_argument.
+/// Returns the secret that the environment gives, or an empty text if there is none. Throws:
+/// `error` as `read_secret_file`, invalid_argument.
 inline std::string read_secret() {
   const auto text = variable("PEERBUS_SECRET");
   const auto file = variable("PEERBUS_SECRET_FILE");
@@ -57,8 +59,9 @@ inline std::string read_secret() {
   return std::string{text.value_or("")};
 }
 
-/// Where rank 0 listens: at `PEERBUS_PORT`, or `MASTER_PORT`. Under torchrun the latter is often
-/// taken by torchrun's own store, for as long as the ranks run, and then it is the port next to it.
+/// Returns the port at which rank 0 listens: `PEERBUS_PORT` if it is set, else `MASTER_PORT`.
+/// torchrun's own store often listens at `MASTER_PORT` for as long as the ranks run. In that case
+/// the result is the port next to it.
 /// Throws: `error` invalid_argument.
 inline std::uint16_t choose_port(std::uint16_t master_port) {
   constexpr std::size_t most = 65535;
@@ -69,7 +72,7 @@ inline std::uint16_t choose_port(std::uint16_t master_port) {
   return static_cast<std::uint16_t>(master_port == most ? master_port - 1 : master_port + 1);
 }
 
-/// Throws: `error` invalid_argument, system.
+/// Reads the settings from the environment. Throws: `error` invalid_argument, system.
 inline tcp_settings read_tcp_settings() {
   const launch_settings launched = read_launch_settings(hosts::any);
   tcp_settings read;

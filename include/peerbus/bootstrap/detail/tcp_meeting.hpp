@@ -23,7 +23,7 @@
 
 namespace peerbus::detail {
 
-/// What the connections of a rank are for, by channel.
+/// The channels of a rank. Each is a separate connection to rank 0.
 enum tcp_channel : std::size_t {
   collectives = 0,  ///< frames
   watch = 1,        ///< news of ranks that have ended
@@ -33,7 +33,7 @@ enum tcp_channel : std::size_t {
 /// A TCP port where ranks meet. Every process that knows the group's secret may call.
 class tcp_meeting_place final : public meeting_place {
  public:
-  /// Throws: `error` as `find_place`, system.
+  /// Resolves the address of the place. Throws: `error` as `find_place`, system.
   tcp_meeting_place(const tcp_settings& settings, deadline until)
       : settings_{settings},
         addresses_{find_place(settings, until)},
@@ -72,9 +72,9 @@ class tcp_meeting_place final : public meeting_place {
   }
 
  private:
-  [[nodiscard]] connection secured(unique_fd socket, tls_layer::end which) const {
+  [[nodiscard]] connection secured(unique_fd socket, tls_layer::end side) const {
     set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-    return {std::move(socket), std::make_unique<tls_layer>(group_, which)};
+    return {std::move(socket), std::make_unique<tls_layer>(group_, side)};
   }
 
   tcp_settings settings_;

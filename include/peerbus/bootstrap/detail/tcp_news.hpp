@@ -31,22 +31,25 @@
 
 namespace peerbus::detail {
 
-/// What became of the ranks of a group whose only common place is rank 0: each of the others has a
-/// `watch` connection to it. A rank says there how it ended; one whose connection ends without a
-/// word has died. Rank 0 passes everything on. All of it happens when somebody looks, so a rank 0
-/// that looks at nothing for a while passes nothing on meanwhile, and one that has left nothing any
-/// more.
+/// The rank states of a group whose ranks share no memory. Each non-zero rank has a `watch`
+/// connection to rank 0. It sends its final state there. If its connection ends without that, it
+/// has died or is out of reach. Rank 0 passes all states on to the other ranks.
+///
+/// All of this happens inside `look` and `tell`. If rank 0 does not look for a while, it passes
+/// nothing on in that time, and after it has left it passes nothing on any more.
 ///
 /// A piece of news is a rank and its state, 4 bytes each. There is at most one for each rank.
 ///
-/// Cost of a look: one system call if nothing has arrived. Else the connection decrypts, under a
-/// lock that other threads of the rank do not wait for, and OpenSSL may allocate.
+/// Cost of a look: one system call if nothing has arrived. Otherwise the connection decrypts, and
+/// OpenSSL may allocate. This happens under a lock. A thread that looks does not wait for the lock,
+/// but a thread that tells does.
 class tcp_news final : public membership_news {
  public:
   using state_word = membership::state_word;
   static constexpr std::size_t news_bytes = 8;
 
-  /// `links` by rank, empty where there is none. Throws: `error` system.
+  /// Takes the connections `links` by rank. An entry without a connection is empty. Throws: `error`
+  /// system.
   tcp_news(rank_id me, std::vector<connection> links)
       : me_{me}, states_{std::make_unique<state_word[]>(links.size())}, links_(links.size()) {
     told_.reserve(news_bytes * links.size());
@@ -65,26 +68,28 @@ class tcp_news final : public membership_news {
 
   tcp_news(const tcp_news&) = delete;
   tcp_news& operator=(const tcp_news&) = delete;
-  /// What was told last reaches the others' hosts, within reason, before the connections close.
+  /// Waits up to 200 ms until the other ranks' hosts have acknowledged the last news, before the
+  /// connections close.
   ~tcp_news() override {
-    for (link& one : links_)
-      if (one.socket) ::shutdown(one.socket.get(), SHUT_WR);
+    for (link& peer_link : links_)
+      if (peer_link.socket) ::shutdown(peer_link.socket.get(), SHUT_WR);
     const auto until = deadline::after(std::chrono::milliseconds{200});
-    for (const link& one : links_) {
+    for (const link& peer_link : links_) {
       int unacknowledged = 0;
       std::vector<pollfd> nothing;
-      while (one.open && ::ioctl(one.socket.get(), SIOCOUTQ, &unacknowledged) == 0 &&
+      while (peer_link.open && ::ioctl(peer_link.socket.get(), SIOCOUTQ, &unacknowledged) == 0 &&
              unacknowledged != 0 && !until.expired())
         poll_for(nothing, until, std::chrono::milliseconds{1});
     }
   }
 
-  /// One word per rank.
+  /// Returns the state words, one per rank.
   [[nodiscard]] state_word* states() noexcept { return states_.get(); }
 
   void look() noexcept override {
     if (!watched_) return;
-    // Whoever is at it brings the same news. order: acquire; pairs with the release in `unlock`.
+    // If another thread holds the lock, it brings the same news. order: acquire; pairs with the
+    // release in `unlock`.
     if (looking_.test_and_set(std::memory_order_acquire)) return;
     listen();
     pass_on();
@@ -93,7 +98,7 @@ class tcp_news final : public membership_news {
 
   void tell(rank_state state) noexcept override {
     if (!watched_) return;
-    // order: acquire; pairs with the release in `unlock`. A look is short.
+    // order: acquire; pairs with the release in `unlock`. Spinning is fine because a look is short.
     while (looking_.test_and_set(std::memory_order_acquire)) ::sched_yield();
     listen();
     note(me_, state);
@@ -105,6 +110,8 @@ class tcp_news final : public membership_news {
     const auto until = deadline::after(patience);
     for (;;) {
       look();
+      // order: relaxed; only the value is used. Callers that read other data of `peer` read the
+      // word again in `membership::said_by`, with acquire.
       if (states_[peer.index()].load(std::memory_order_relaxed) !=
           static_cast<std::uint32_t>(rank_state::running))
         return true;
@@ -118,13 +125,13 @@ class tcp_news final : public membership_news {
   struct link {
     connection socket;
     bool open = false;
-    std::size_t sent = 0;  ///< bytes of `told_`
+    std::size_t sent = 0;  ///< the number of bytes of `told_` that have been sent
     std::array<std::byte, 16 * news_bytes> heard{};
     std::size_t filled = 0;
     std::size_t pieces = 0;
   };
 
-  // order: release; pairs with the acquires of who looks next.
+  // order: release; pairs with the acquires in `look` and `tell`.
   void unlock() noexcept { looking_.clear(std::memory_order_release); }
 
   void listen() noexcept {
@@ -137,78 +144,85 @@ class tcp_news final : public membership_news {
   }
 
   void hear(rank_id peer) noexcept {
-    link& from = links_[peer.index()];
-    while (from.open) {
-      const ssize_t got = from.socket.receive(std::span{from.heard}.subspan(from.filled));
+    link& sender = links_[peer.index()];
+    while (sender.open) {
+      const ssize_t got = sender.socket.receive(std::span{sender.heard}.subspan(sender.filled));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (got < 0) return hang_up(peer, means_out_of_reach(errno));
       if (got == 0) return hang_up(peer, rank_state::died);
-      from.filled += static_cast<std::size_t>(got);
+      sender.filled += static_cast<std::size_t>(got);
       if (!take_news(peer)) return hang_up(peer, rank_state::lost);
     }
   }
 
-  /// Returns: false if it is no news.
+  /// Takes the news that have arrived completely from `peer`. Returns: false if a message is
+  /// invalid.
   bool take_news(rank_id peer) noexcept {
-    link& from = links_[peer.index()];
-    std::size_t at = 0;
-    for (; from.filled - at >= news_bytes; at += news_bytes) {
-      message_cursor<const std::byte> piece{std::span{from.heard}.subspan(at, news_bytes)};
+    link& sender = links_[peer.index()];
+    std::size_t offset = 0;
+    for (; sender.filled - offset >= news_bytes; offset += news_bytes) {
+      message_cursor<const std::byte> piece{std::span{sender.heard}.subspan(offset, news_bytes)};
       const rank_id rank{piece.get()};
       const std::uint32_t state = piece.get();
       const bool may_say_so = peer.index() == 0 || peer == rank;
-      // Each rank ends once, so that even a rank gone mad cannot keep this one listening.
-      if (++from.pieces > links_.size()) return false;
+      // Each rank ends once. More news than ranks would let a faulty rank keep this one listening
+      // forever.
+      if (++sender.pieces > links_.size()) return false;
       if (rank.index() >= links_.size() || !may_say_so || state == 0 ||
           state > static_cast<std::uint32_t>(rank_state::lost))
         return false;
       if (rank != me_) learn(rank, static_cast<rank_state>(state));
     }
-    std::memmove(from.heard.data(), from.heard.data() + at, from.filled - at);
-    from.filled -= at;
+    std::memmove(sender.heard.data(), sender.heard.data() + offset, sender.filled - offset);
+    sender.filled -= offset;
     return true;
   }
 
-  /// A process that ends closes its connections; a host that goes away only lets them time out.
+  /// Returns the state that an error of a connection means. A process that ends closes its
+  /// connections. If a host goes away, its connections only time out.
   static rank_state means_out_of_reach(int number) noexcept {
     return number == ECONNRESET || number == EPIPE ? rank_state::died : rank_state::lost;
   }
 
-  void hang_up(rank_id peer, rank_state unless_it_said_more) noexcept {
-    link& from = links_[peer.index()];
-    from.open = false;
-    ::epoll_ctl(watched_.get(), EPOLL_CTL_DEL, from.socket.get(), nullptr);
-    learn(peer, unless_it_said_more);
+  void hang_up(rank_id peer, rank_state default_state) noexcept {
+    link& sender = links_[peer.index()];
+    sender.open = false;
+    ::epoll_ctl(watched_.get(), EPOLL_CTL_DEL, sender.socket.get(), nullptr);
+    learn(peer, default_state);
   }
 
+  /// Stores the state of a rank, unless one is known. Rank 0 also notes it for the other ranks.
   void learn(rank_id rank, rank_state state) noexcept {
     if (membership::announce(states_[rank.index()], state) && me_.index() == 0) note(rank, state);
   }
 
-  /// Never allocates: once for each rank, for which there is room.
+  /// Appends a piece of news to `told_`. Does not allocate, because the constructor has reserved
+  /// memory for one piece per rank.
   void note(rank_id rank, rank_state state) noexcept {
     std::array<std::byte, news_bytes> piece;
-    message_cursor<std::byte> to{piece};
-    to.put(static_cast<std::uint32_t>(rank.index()));
-    to.put(static_cast<std::uint32_t>(state));
+    message_cursor<std::byte> cursor{piece};
+    cursor.put(static_cast<std::uint32_t>(rank.index()));
+    cursor.put(static_cast<std::uint32_t>(state));
     told_.insert(told_.end(), piece.begin(), piece.end());
     behind_ = true;
   }
 
+  /// Sends as much of `told_` as the connections take.
   void pass_on() noexcept {
     if (!behind_) return;
     behind_ = false;
-    for (link& to : links_) {
-      while (to.open && to.sent < told_.size()) {
-        const ssize_t put = to.socket.send(std::span{told_}.subspan(to.sent));
+    for (link& receiver : links_) {
+      while (receiver.open && receiver.sent < told_.size()) {
+        const ssize_t put = receiver.socket.send(std::span{told_}.subspan(receiver.sent));
         if (put < 0 && errno == EINTR) continue;
         if (put < 0) {
-          // Full: later. Broken: its other direction will tell.
+          // A full connection is tried again later. An error will also be seen when the connection
+          // is read.
           behind_ = behind_ || errno == EAGAIN || errno == EWOULDBLOCK;
           break;
         }
-        to.sent += static_cast<std::size_t>(put);
+        receiver.sent += static_cast<std::size_t>(put);
       }
     }
   }
@@ -217,9 +231,9 @@ class tcp_news final : public membership_news {
   std::unique_ptr<state_word[]> states_;
   std::vector<link> links_;
   unique_fd watched_;
-  std::atomic_flag looking_;  ///< guards all below and the links
+  std::atomic_flag looking_;  ///< a lock for `links_`, `told_` and `behind_`
   std::vector<std::byte> told_;
-  bool behind_ = false;
+  bool behind_ = false;  ///< whether news may be unsent
 };
 
 }  // namespace peerbus::detail

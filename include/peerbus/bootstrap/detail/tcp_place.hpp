@@ -26,12 +26,12 @@ namespace peerbus::detail {
 
 inline constexpr std::size_t least_secret_bytes = 16;
 
-/// "node0:29500", for messages.
+/// Returns text such as "node0:29500", for messages.
 inline std::string describe_place(const tcp_settings& settings) {
   return join_host_port(settings.address, std::to_string(settings.port));
 }
 
-/// Throws: `error` invalid_argument.
+/// Checks the settings, without a look at the network. Throws: `error` invalid_argument.
 inline void check_settings(const tcp_settings& given) {
   if (given.size == 0 || given.size > most_ranks)
     throw error{errc::invalid_argument, concat("a world of ", given.size, " ranks was given, ",
@@ -52,47 +52,48 @@ inline void check_settings(const tcp_settings& given) {
                " bytes, expected at least ", least_secret_bytes, " that cannot be guessed")};
 }
 
-/// Where the group meets, as addresses of the network.
-/// Throws: `error` system if the name cannot be resolved, invalid_argument if others could call
-/// there and there is no secret.
+/// Returns the network addresses of the meeting place.
+/// Throws: `error` system if the name cannot be resolved, invalid_argument if other hosts could
+/// connect there and there is no secret.
 inline std::vector<tcp_address> find_place(const tcp_settings& settings, deadline until) {
   auto addresses = resolve(settings.address, settings.port, until);
   if (!settings.secret.empty()) return addresses;
-  for (const tcp_address& one : addresses)
-    if (!one.is_loopback())
+  for (const tcp_address& address : addresses)
+    if (!address.is_loopback())
       throw error{errc::invalid_argument,
-                  concat("MASTER_ADDR ", settings.address, " is ", describe_address(one),
+                  concat("MASTER_ADDR ", settings.address, " is ", describe_address(address),
                          ", where other hosts can call, and there is no secret: expected "
                          "PEERBUS_SECRET or PEERBUS_SECRET_FILE, the same on all ranks, or a "
                          "loopback address")};
   return addresses;
 }
 
-/// Opens the port. Where the place is this host only, by its address or for want of a secret, it is
-/// opened there only; else at every address of the host, as a host may know itself by others than
-/// its callers do.
+/// Opens the port. If all addresses of the place are loopback addresses, and the place is given as
+/// an address or there is no secret, the port is opened at these addresses only. Otherwise it is
+/// opened at every address of the host, because a host may know itself by other addresses than its
+/// callers do.
 /// Returns: listening sockets; none if the port is in use. Throws: `error` system.
 inline std::vector<unique_fd> listen_for_ranks(const tcp_settings& settings,
                                                const std::vector<tcp_address>& place) {
-  // A host's own name may mean a loopback address to the host itself, and another one to others.
+  // On the host itself its name may mean a loopback address, and another address on other hosts.
   const std::string& name = settings.address;
   const bool is_name = name != "localhost" && name.find(':') == std::string::npos &&
                        name.find_first_not_of("0123456789.") != std::string::npos;
-  const bool here_only =
-      std::all_of(place.begin(), place.end(), [](const auto& one) { return one.is_loopback(); }) &&
-      (settings.secret.empty() || !is_name);
+  const bool here_only = std::all_of(place.begin(), place.end(),
+                                     [](const auto& address) { return address.is_loopback(); }) &&
+                         (settings.secret.empty() || !is_name);
   std::vector<tcp_address> wanted = place;
   if (!here_only)
     wanted = {any_address(AF_INET6, settings.port), any_address(AF_INET, settings.port)};
   std::vector<unique_fd> listeners;
   int number = 0;
-  for (const tcp_address& one : wanted) {
-    // The first of the two stands for both, where there is IPv6 at all.
+  for (const tcp_address& address : wanted) {
+    // If there is IPv6, the first of the two addresses covers both.
     if (!here_only && !listeners.empty()) break;
-    if (unique_fd socket = listen_at(one)) {
+    if (unique_fd socket = listen_at(address)) {
       listeners.push_back(std::move(socket));
     } else {
-      number = errno;  // A host may lack one of the addresses, but none of them may be taken.
+      number = errno;  // The host may lack an address, but no address may be in use.
       if (number == EADDRINUSE) return {};
     }
   }

@@ -42,7 +42,7 @@ struct tcp_address {
     return a.size == b.size && std::memcmp(&a.bytes, &b.bytes, a.size) == 0;
   }
 
-  /// Whether it can be reached from this host only.
+  /// Returns whether the address can be reached from this host only.
   [[nodiscard]] bool is_loopback() const noexcept {
     if (family() == AF_INET) {
       sockaddr_in four{};
@@ -57,7 +57,7 @@ struct tcp_address {
   }
 };
 
-/// "10.0.0.1:29500", "[::1]:29500".
+/// Returns text such as "10.0.0.1:29500" or "[::1]:29500".
 inline std::string join_host_port(std::string_view host, std::string_view port) {
   const bool bare_six = host.find(':') != std::string_view::npos && host.front() != '[';
   return bare_six ? concat("[", host, "]:", port) : concat(host, ":", port);
@@ -74,20 +74,22 @@ inline std::string describe_address(const tcp_address& address) {
 
 inline std::string describe_addresses(const std::vector<tcp_address>& addresses) {
   std::string text;
-  for (const tcp_address& one : addresses)
-    text += concat(text.empty() ? "" : ", ", describe_address(one));
+  for (const tcp_address& address : addresses)
+    text += concat(text.empty() ? "" : ", ", describe_address(address));
   return text;
 }
 
-/// The far end of a connection, for messages.
+/// Describes the other end of a connection, for messages.
 inline std::string describe_far_end(int socket) {
-  tcp_address from;
-  if (::getpeername(socket, from.get(), &from.size) != 0) return "an unknown address";
-  return describe_address(from);
+  tcp_address peer_address;
+  if (::getpeername(socket, peer_address.get(), &peer_address.size) != 0)
+    return "an unknown address";
+  return describe_address(peer_address);
 }
 
-/// All addresses of `host`. A name server that is away is asked again until `until`; one question
-/// to it may take as long as the system's resolver allows (resolv.conf), whatever `until` is.
+/// Returns all IPv4 and IPv6 addresses of `host`. If a name server does not answer, it is asked
+/// again until `until`. A single request may take as long as the system's resolver allows
+/// (resolv.conf), regardless of `until`.
 /// Throws: `error` system with the resolver's words.
 inline std::vector<tcp_address> resolve(std::string host, std::uint16_t port, deadline until) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']')
@@ -108,13 +110,13 @@ inline std::vector<tcp_address> resolve(std::string host, std::uint16_t port, de
                          "; expected the name or address of rank 0's host")};
     const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner{found, ::freeaddrinfo};
     std::vector<tcp_address> addresses;
-    for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-      if (one->ai_family != AF_INET && one->ai_family != AF_INET6) continue;
-      if (one->ai_addrlen > sizeof(sockaddr_storage)) continue;
+    for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+      if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
+      if (entry->ai_addrlen > sizeof(sockaddr_storage)) continue;
       tcp_address address;
-      std::memcpy(&address.bytes, one->ai_addr, one->ai_addrlen);
-      address.size = one->ai_addrlen;
-      // The system's table of hosts may name one twice.
+      std::memcpy(&address.bytes, entry->ai_addr, entry->ai_addrlen);
+      address.size = entry->ai_addrlen;
+      // The system's table of hosts may list an address twice.
       if (std::find(addresses.begin(), addresses.end(), address) == addresses.end())
         addresses.push_back(address);
     }
@@ -124,17 +126,19 @@ inline std::vector<tcp_address> resolve(std::string host, std::uint16_t port, de
   }
 }
 
+/// Sets a socket option, if the kernel allows it.
 inline void set_option(int socket, int level, int name, int value) noexcept {
-  // Each only makes a connection better: where the kernel lacks one, it works all the same.
+  // A failure is ignored, because the socket also works without the option.
   (void)::setsockopt(socket, level, name, &value, sizeof value);
 }
 
-/// How long a host may be out of reach before its ranks count as lost.
+/// The time for which a host may be out of reach before its ranks count as lost.
 inline constexpr std::chrono::seconds out_of_reach_after{15};
 
-/// For a connection between two ranks: small messages at once, and an idle connection notices a
-/// host that went away without a word. Only a `watch` connection, which carries next to nothing,
-/// may end because its bytes are not acknowledged: a rank may be slow in reading a large message.
+/// Sets the options of a connection between two ranks: small messages leave at once, and an idle
+/// connection notices a host that went away unannounced. A `watch` connection, which carries almost
+/// nothing, also ends if its bytes are not acknowledged. Other connections do not, because a rank
+/// may be slow in reading a large message.
 inline void tune_connection(int socket, bool watch) noexcept {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -150,11 +154,11 @@ inline unique_fd tcp_socket(int family) noexcept {
   return unique_fd{::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP)};
 }
 
-/// Returns: a listening socket, or an empty one with errno set.
+/// Opens a port. Returns: a listening socket, or an empty one with errno set.
 inline unique_fd listen_at(const tcp_address& address) noexcept {
   unique_fd socket = tcp_socket(address.family());
   if (!socket) return socket;
-  // Connections of an earlier group that linger at the port are no reason to refuse it.
+  // Lingering connections of an earlier group must not keep the port from being opened.
   set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (address.family() == AF_INET6) {
     const bool any =
@@ -170,7 +174,8 @@ inline unique_fd listen_at(const tcp_address& address) noexcept {
   return socket;
 }
 
-/// Every address of this host, of IPv6 or else IPv4 (where the former takes both).
+/// Returns the address that stands for every address of this host in `family`. The IPv6 one also
+/// covers IPv4 if the socket is not IPv6 only.
 inline tcp_address any_address(int family, std::uint16_t port) noexcept {
   tcp_address any;
   if (family == AF_INET6) {
@@ -189,8 +194,9 @@ inline tcp_address any_address(int family, std::uint16_t port) noexcept {
   return any;
 }
 
-/// A socket that reached itself: where nobody listens at a port that the system also gives to
-/// callers, a caller can be given that very port.
+/// Returns whether a socket is connected to itself. If no process listens at a port in the range
+/// from which the system picks ports for callers, a caller can be given the very port that it
+/// calls.
 inline bool reached_itself(const unique_fd& socket) noexcept {
   tcp_address here;
   tcp_address there;
@@ -198,8 +204,8 @@ inline bool reached_itself(const unique_fd& socket) noexcept {
          ::getpeername(socket.get(), there.get(), &there.size) == 0 && here == there;
 }
 
-/// Tries each address once, for a second at most. Returns: the first connection that stands, or an
-/// empty one with errno set.
+/// Tries each address once, for at most a second. Returns: the first connection that succeeds, or
+/// an empty one with errno set.
 inline unique_fd connect_once(const std::vector<tcp_address>& addresses, deadline until) {
   int number = ECONNREFUSED;
   for (const tcp_address& address : addresses) {

@@ -24,7 +24,7 @@
 
 namespace peerbus::detail {
 
-/// Throws: `error` system, unless `succeeded`.
+/// Throws `error` system with OpenSSL's reason, unless `succeeded`.
 inline void require_openssl(bool succeeded, const char* doing) {
   if (succeeded) return;
   std::array<char, 256> reason{};
@@ -40,13 +40,14 @@ struct openssl_delete {
 template <class T>
 using openssl_ptr = std::unique_ptr<T, openssl_delete>;
 
-/// The socket of a connection as OpenSSL uses it.
+/// The functions and the state by which OpenSSL uses the socket of a connection.
 struct tls_wire {
-  /// The most bytes of an end that has not shaken hands yet.
+  /// The limit of the bytes that are read from the other end before the handshake is done. A read
+  /// fails if OpenSSL asks for more than the rest.
   static constexpr std::size_t most_handshake_bytes = 16384;
 
   int socket = -1;
-  /// errno of the last call that failed for good, 0 if the other end closed.
+  /// The errno of the last call that failed, or 0 if the other end has closed.
   int number = 0;
   std::size_t unread_budget = most_handshake_bytes;
 
@@ -82,24 +83,24 @@ struct tls_wire {
   }
 
   static long control(::BIO* /*bio*/, int command, long /*number*/, void* /*more*/) noexcept {
-    return command == BIO_CTRL_FLUSH ? 1 : 0;  // Nothing is kept back.
+    return command == BIO_CTRL_FLUSH ? 1 : 0;  // Nothing is buffered.
   }
 };
 
-/// Makes the TLS connections of one group. They are TLS 1.3 with one suite and one key: no
-/// certificate, no ticket, no session that could be resumed, no early data. The key is an external
-/// pre-shared key, and each connection has a Diffie-Hellman exchange as well, so that recorded
-/// bytes stay secret if the group's secret becomes known later.
+/// The key and the settings of a group's TLS connections. They use TLS 1.3 with one suite and one
+/// key: no certificate, no ticket, no session that could be resumed, no early data. The key is an
+/// external pre-shared key, and each connection has a Diffie-Hellman exchange as well, so that
+/// recorded bytes stay secret if the group's secret becomes known later.
 ///
 /// The key is SHA-256 of `key_label` followed by the group's secret, which may be empty.
 class tls_group {
  public:
   static constexpr std::string_view key_label = "peerbus pre-shared key 1:";
-  /// What a connection opens with, in plain text.
+  /// The identity that a caller sends first, in plain text.
   static constexpr std::string_view identity_with_secret = "peerbus group with a secret";
   static constexpr std::string_view identity_without_secret = "peerbus group without a secret";
 
-  /// Throws: `error` system.
+  /// Derives the key from `secret`. Throws: `error` system.
   explicit tls_group(std::string_view secret)
       : identity_{secret.empty() ? identity_without_secret : identity_with_secret},
         key_{derive_key(secret)},
@@ -127,7 +128,7 @@ class tls_group {
   [[nodiscard]] std::string_view identity() const noexcept { return identity_; }
   [[nodiscard]] bool has_secret() const noexcept { return identity_ == identity_with_secret; }
 
-  /// Returns an end of a new connection, or an empty pointer without memory.
+  /// Returns an end of a new connection, or an empty pointer if there is no memory.
   [[nodiscard]] openssl_ptr<::SSL> make_end(tls_wire& wire) const noexcept {
     openssl_ptr<::SSL> end{::SSL_new(context_.get())};
     ::BIO* const bio = ::BIO_new(wire_method_.get());
@@ -141,8 +142,8 @@ class tls_group {
     return end;
   }
 
-  /// Returns the key as OpenSSL takes it, or null without memory. The caller owns it. A new one
-  /// each time, because OpenSSL refuses those that are some minutes old.
+  /// Returns a session that holds the key, or null if there is no memory. The caller owns it. Each
+  /// connection needs a new session, because OpenSSL refuses sessions that are some minutes old.
   [[nodiscard]] ::SSL_SESSION* make_session(::SSL* end) const noexcept {
     constexpr std::array<unsigned char, 2> suite{0x13, 0x01};  // TLS_AES_128_GCM_SHA256
     ::SSL_SESSION* const made = ::SSL_SESSION_new();
@@ -172,19 +173,18 @@ class tls_group {
   openssl_ptr<::SSL_CTX> context_;
 };
 
-/// TLS on one connection between two ranks of a group.
+/// A TLS layer on one connection between two ranks of a group.
 ///
-/// OpenSSL is entered only if the caller has seen that the socket is readable, or has bytes to
-/// send.
+/// No call blocks. If bytes or room are missing, `receive` and `send` return -1 with errno EAGAIN.
 class tls_layer final : public cipher_layer {
  public:
   enum class end { accepting, calling };
 
-  tls_layer(std::shared_ptr<const tls_group> group, end which) noexcept
-      : group_{std::move(group)}, end_{which} {}
+  tls_layer(std::shared_ptr<const tls_group> group, end side) noexcept
+      : group_{std::move(group)}, end_{side} {}
 
   handshake shake_hands(int socket) noexcept override {
-    // Not earlier: a caller that says nothing costs no memory.
+    // TLS starts here and not earlier, so that a silent caller costs no memory.
     if (!tls_ && !start()) return handshake::closed;
     const int result = enter(socket, [](::SSL* tls) { return ::SSL_do_handshake(tls); });
     if (result == 1) {
@@ -212,7 +212,7 @@ class tls_layer final : public cipher_layer {
     is_mid_send_ = result != 1 && ::SSL_want(tls_.get()) == SSL_WRITING;
     if (result == 1) return static_cast<ssize_t>(put);
     if (const ssize_t failed = report(result); failed != 0) return failed;
-    errno = EPIPE;  // Only a receiver is told of the other end's end by 0.
+    errno = EPIPE;  // 0 means a closed connection only in `receive`.
     return -1;
   }
 
@@ -228,14 +228,15 @@ class tls_layer final : public cipher_layer {
       ::SSL_set_accept_state(tls_.get());
     } else {
       ::SSL_set_psk_use_session_callback(tls_.get(), use_session);
-      // No certificate is trusted: an end that does not know the key fails.
+      // No certificate is trusted, so that an end that does not know the key fails.
       ::SSL_set_verify(tls_.get(), SSL_VERIFY_PEER, nullptr);
       ::SSL_set_connect_state(tls_.get());
     }
     return true;
   }
 
-  /// Calls OpenSSL. Its errors of other connections would be taken for those of this one.
+  /// Calls OpenSSL after clearing its error queue. Errors of other connections in the queue would
+  /// be taken for errors of this one.
   template <class Operation>
   int enter(int socket, Operation operation) noexcept {
     wire_.socket = socket;
@@ -243,7 +244,7 @@ class tls_layer final : public cipher_layer {
     return operation(tls_.get());
   }
 
-  /// Returns as recv(2) and send(2) do when they fail.
+  /// Returns -1 with errno set, or 0 if the other end has closed, as recv(2) and send(2) do.
   [[nodiscard]] ssize_t report(int result) const noexcept {
     switch (::SSL_get_error(tls_.get(), result)) {
       case SSL_ERROR_WANT_READ:
@@ -254,7 +255,8 @@ class tls_layer final : public cipher_layer {
     }
   }
 
-  /// Rank 0 checks the key first. A caller learns by the alert what was wrong with its own.
+  /// Returns the reason why a handshake failed. Rank 0 checks the key first, and a caller sees by
+  /// the alert what is wrong with its own.
   [[nodiscard]] handshake explain_failure() const noexcept {
     const int reason = ERR_GET_REASON(::ERR_peek_error());
     if (end_ == end::accepting) return names_group_ ? handshake::other_secret : handshake::stranger;

@@ -24,7 +24,7 @@
 
 namespace peerbus::detail {
 
-/// Where the threads of one group meet.
+/// The state that the threads of one group share, and their allgather.
 class thread_world {
  public:
   using contribution = bootstrap::contribution;
@@ -34,13 +34,14 @@ class thread_world {
   [[nodiscard]] std::size_t size() const noexcept { return states_.size(); }
   [[nodiscard]] membership::state_word* states() noexcept { return states_.data(); }
 
-  /// Lets those who wait look again at who is still there.
+  /// Makes waiting ranks check again which ranks are still there.
   void wake() {
-    // Under the lock, or a rank between its look and its sleep would miss it.
+    // Without the lock, a rank that has checked but does not sleep yet would miss the notification.
     const std::lock_guard lock{mutex_};
     changed_.notify_all();
   }
 
+  /// Contract as `bootstrap::allgather`.
   std::vector<contribution> allgather(const membership& members, contribution mine, deadline until,
                                       std::string_view doing, idle_work& idle) {
     const auto span = until.remaining();
@@ -59,7 +60,7 @@ class thread_world {
       while (!failed_ && !current->complete) {
         std::string gone;
         for (const rank_id peer : all_ranks{size()})
-          if (!current->here[peer.index()] && members.state(peer) != rank_state::running)
+          if (!current->has_given[peer.index()] && members.state(peer) != rank_state::running)
             gone += (gone.empty() ? "" : ", ") + members.fate(peer);
         if (!gone.empty())
           fail(gone_ranks(doing, gone));
@@ -67,20 +68,21 @@ class thread_world {
           fail(missing_ranks(doing, missing(*current), size(), span));
         if (failed_) break;
         changed_.wait_for(lock, std::min<deadline::clock::duration>(until.remaining(), pause));
-        lock.unlock();  // Others must not wait for this rank's own work.
+        lock.unlock();  // Other ranks must not wait for this rank's tasks.
         pause = idle.advance(look_around);
         lock.lock();
       }
       if (!current->complete) throw_failure(me, doing);
     }
-    // Complete: nobody writes to it any more. The copies are made side by side.
+    // A complete round does not change any more, so that the ranks copy it at the same time without
+    // the lock.
     std::vector<contribution> result;
     result.reserve(size());
     try {
       for (const contribution& given : current->given)
         result.push_back({given.bytes, duplicate(given.fd), given.object});
     } catch (const error& problem) {
-      // The others have their copies; they learn of it in their next call.
+      // The other ranks may have their copies already. They get the failure in their next call.
       const std::lock_guard lock{mutex_};
       fail({problem.code(), concat("allgather for '", doing, "': ", me, ": ", problem.text())});
       throw;
@@ -89,22 +91,26 @@ class thread_world {
   }
 
  private:
+  /// The contributions to one allgather.
   struct round {
     std::vector<contribution> given;
-    std::vector<bool> here;
+    std::vector<bool> has_given;
     std::size_t arrived = 0;
     rank_id first;
     std::string doing;
     bool complete = false;
   };
 
+  /// Returns an empty round.
   [[nodiscard]] std::shared_ptr<round> fresh() const {
     auto made = std::make_shared<round>();
     made->given.resize(states_.size());
-    made->here.resize(states_.size());
+    made->has_given.resize(states_.size());
     return made;
   }
 
+  /// Adds the contribution of a rank to the open round, or fails the group. The caller holds the
+  /// lock.
   void join(rank_id me, contribution mine, std::string_view doing) {
     if (mine.bytes.size() > bootstrap::max_contribution_bytes)
       return fail(too_many_bytes(doing, me, mine.bytes.size(), bootstrap::max_contribution_bytes));
@@ -115,14 +121,14 @@ class thread_world {
       return fail(different_collectives(open_->first, open_->doing, me, doing));
     }
     open_->given[me.index()] = std::move(mine);
-    open_->here[me.index()] = true;
+    open_->has_given[me.index()] = true;
     ++open_->arrived;
   }
 
-  [[nodiscard]] static std::vector<rank_id> missing(const round& of) {
+  [[nodiscard]] static std::vector<rank_id> missing(const round& current) {
     std::vector<rank_id> ranks;
-    for (const rank_id peer : all_ranks{of.here.size()})
-      if (!of.here[peer.index()]) ranks.push_back(peer);
+    for (const rank_id peer : all_ranks{current.has_given.size()})
+      if (!current.has_given[peer.index()]) ranks.push_back(peer);
     return ranks;
   }
 
@@ -189,14 +195,14 @@ class thread_subgroup final : public thread_bootstrap {
 
 inline std::unique_ptr<bootstrap> thread_bootstrap::make_subgroup(const std::vector<rank_id>& ranks,
                                                                   rank_id member, deadline until) {
-  // The world of a subgroup is not const; contributions only pass objects as such.
+  // A contribution passes a pointer to const, but the world of a subgroup is not const.
   struct offer {
     std::shared_ptr<thread_world> world;
   };
-  contribution mine;
+  contribution own_part;
   if (member.index() == 0)
-    mine.object = std::make_shared<offer>(offer{std::make_shared<thread_world>(ranks.size())});
-  const auto all = allgather(std::move(mine), until, "subgroup");
+    own_part.object = std::make_shared<offer>(offer{std::make_shared<thread_world>(ranks.size())});
+  const auto all = allgather(std::move(own_part), until, "subgroup");
   const auto* const made = static_cast<const offer*>(all[ranks.front().index()].object.get());
   return std::make_unique<thread_subgroup>(made->world, member, cores_here());
 }
