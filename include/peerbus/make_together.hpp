@@ -18,7 +18,8 @@ namespace peerbus {
 /// result. `what` names the result in error texts.
 /// Cost: one agreement between the ranks.
 /// Throws, on all ranks: `error` out_of_memory if `make()` threw `std::bad_alloc` on any rank, or
-/// as `rank_group::agree`. Any other exception of `make()` leaves on that rank alone.
+/// as `rank_group::agree`. Throws, on one rank: any other exception of `make()` there, while the
+/// other ranks still wait for it.
 template <class Make>
 [[nodiscard]] auto make_together(rank_group& group, std::string_view what, deadline until,
                                  Make&& make) {

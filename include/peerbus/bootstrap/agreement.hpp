@@ -29,8 +29,8 @@ struct declared {
   std::string_view name;
   std::string value;
 
-  declared(std::string_view of, std::uint64_t number);
-  declared(std::string_view of, std::string_view text);
+  declared(std::string_view value_name, std::uint64_t number);
+  declared(std::string_view value_name, std::string_view text);
 };
 
 /// Collective: gathers as `bootstrap::allgather`, unless a rank refuses. A rank that cannot take

@@ -73,7 +73,8 @@ PEERBUS_CONTROL_PATH void rank_group::poison(std::string_view reason) {
   // order: relaxed; the flag is only written under this lock.
   if (poisoned_.load(std::memory_order_relaxed)) return;
   poison_ = reason;
-  poisoned_.store(true, std::memory_order_release);  // order: pairs with `require_healthy`.
+  poisoned_.store(true,
+                  std::memory_order_release);  // order: release; pairs with `require_healthy`.
 }
 
 }  // namespace peerbus

@@ -22,11 +22,11 @@
 
 namespace peerbus {
 
-PEERBUS_CONTROL_PATH declared::declared(std::string_view of, std::uint64_t number)
-    : name{of}, value{std::to_string(number)} {}
+PEERBUS_CONTROL_PATH declared::declared(std::string_view value_name, std::uint64_t number)
+    : name{value_name}, value{std::to_string(number)} {}
 
-PEERBUS_CONTROL_PATH declared::declared(std::string_view of, std::string_view text)
-    : name{of}, value{text} {}
+PEERBUS_CONTROL_PATH declared::declared(std::string_view value_name, std::string_view text)
+    : name{value_name}, value{text} {}
 
 PEERBUS_CONTROL_PATH std::vector<bootstrap::contribution> gather_or_refuse(
     bootstrap& boot, std::string_view doing, bootstrap::contribution mine,
@@ -43,17 +43,17 @@ PEERBUS_CONTROL_PATH std::vector<bootstrap::contribution> gather_or_refuse(
   auto all = boot.allgather(std::move(mine), until, doing);
   for (std::size_t r = 0; r < all.size(); ++r) {
     auto& bytes = all[r].bytes;
-    auto said = errc::system;
-    if (bytes.size() >= sizeof said) {
-      std::memcpy(&said, bytes.data() + bytes.size() - sizeof said, sizeof said);
-      bytes.resize(bytes.size() - sizeof said);
+    auto given_code = errc::system;
+    if (bytes.size() >= sizeof given_code) {
+      std::memcpy(&given_code, bytes.data() + bytes.size() - sizeof given_code, sizeof given_code);
+      bytes.resize(bytes.size() - sizeof given_code);
     }
-    if (said == errc::ok) continue;
+    if (given_code == errc::ok) continue;
     if (rank_id{r} == boot.rank() && objection) throw agreed_error{*objection};
-    throw agreed_error{
-        said, detail::concat(
-                  doing, ": ", rank_id{r}, " could not: ",
-                  std::string_view{reinterpret_cast<const char*>(bytes.data()), bytes.size()})};
+    throw agreed_error{given_code,
+                       detail::concat(doing, ": ", rank_id{r}, " could not: ",
+                                      std::string_view{reinterpret_cast<const char*>(bytes.data()),
+                                                       bytes.size()})};
   }
   return all;
 }
@@ -62,14 +62,14 @@ PEERBUS_CONTROL_PATH void agree(bootstrap& boot, std::string_view doing,
                                 std::span<const declared> values, deadline until,
                                 const std::optional<error>& objection) {
   // Wire form: name, value, name, value, …, each ended by a zero byte.
-  bootstrap::contribution mine;
-  for (const declared& one : values)
-    for (const std::string_view part : {one.name, std::string_view{one.value}}) {
+  bootstrap::contribution own_values;
+  for (const declared& entry : values)
+    for (const std::string_view part : {entry.name, std::string_view{entry.value}}) {
       const auto bytes = std::as_bytes(std::span{part});
-      mine.bytes.insert(mine.bytes.end(), bytes.begin(), bytes.end());
-      mine.bytes.push_back(std::byte{0});
+      own_values.bytes.insert(own_values.bytes.end(), bytes.begin(), bytes.end());
+      own_values.bytes.push_back(std::byte{0});
     }
-  const auto all = gather_or_refuse(boot, doing, std::move(mine), objection, until);
+  const auto all = gather_or_refuse(boot, doing, std::move(own_values), objection, until);
 
   const auto parts_of = [&all](std::size_t r) {
     std::vector<std::string_view> parts;
@@ -80,24 +80,24 @@ PEERBUS_CONTROL_PATH void agree(bootstrap& boot, std::string_view doing,
     }
     return parts;
   };
-  // Rank 0 is the yardstick on every rank, so that all report the same pair.
+  // Every rank compares with rank 0, so that all ranks report the same pair.
   const auto first = parts_of(0);
   for (std::size_t r = 1; r < all.size(); ++r) {
-    const auto theirs = parts_of(r);
-    // Before their number, as another version of the library may declare other values behind its
-    // own.
-    for (std::size_t i = 0; i + 1 < std::min(first.size(), theirs.size()); i += 2) {
-      if (theirs[i] == first[i] && theirs[i + 1] == first[i + 1]) continue;
+    const auto others = parts_of(r);
+    // The values are compared before their number, because another version of the library may
+    // declare further values after its own.
+    for (std::size_t i = 0; i + 1 < std::min(first.size(), others.size()); i += 2) {
+      if (others[i] == first[i] && others[i + 1] == first[i + 1]) continue;
       throw agreed_error{
           errc::mismatch,
           detail::concat(doing, ": ", first[i], " is ", first[i + 1], " on ", rank_id{0}, " but ",
-                         theirs[i] == first[i] ? "" : detail::concat(theirs[i], " is "),
-                         theirs[i + 1], " on ", rank_id{r})};
+                         others[i] == first[i] ? "" : detail::concat(others[i], " is "),
+                         others[i + 1], " on ", rank_id{r})};
     }
-    if (theirs.size() != first.size())
+    if (others.size() != first.size())
       throw agreed_error{errc::mismatch,
                          detail::concat(doing, ": ", rank_id{0}, " declared ", first.size() / 2,
-                                        " values but ", rank_id{r}, " ", theirs.size() / 2)};
+                                        " values but ", rank_id{r}, " ", others.size() / 2)};
   }
 }
 

@@ -57,8 +57,9 @@ class local_bootstrap final : public star_bootstrap {
   }
 };
 
-/// Raises the limit of open files while a big group runs, because the usual soft limit of 1024 may
-/// be too low. The ranks inherit the raised limit. For small groups the limit stays as it is.
+/// A raised limit of open files while a big group runs, because the usual soft limit of 1024 may be
+/// too low. The ranks inherit it, and the destructor restores the old limit. For small groups the
+/// limit stays as it is.
 class descriptor_room {
  public:
   explicit descriptor_room(std::size_t ranks) noexcept {
@@ -124,7 +125,8 @@ inline void die_with_parent(pid_t parent) noexcept {
   if (::getppid() != parent) ::_exit(128 + SIGKILL);
 }
 
-/// Throws: `error` invalid_argument if SIGCHLD is ignored, because exit statuses are then lost.
+/// Checks that the exit statuses of children can be read. Throws: `error` invalid_argument if
+/// SIGCHLD is ignored.
 inline void refuse_lost_statuses() {
   struct sigaction action{};
   if (::sigaction(SIGCHLD, nullptr, &action) == 0 &&

@@ -54,8 +54,9 @@ PEERBUS_CONTROL_PATH void membership::announce(rank_state state) noexcept {
 
 PEERBUS_CONTROL_PATH bool membership::announce(state_word& word, rank_state state) noexcept {
   auto expected = static_cast<std::uint32_t>(rank_state::running);
-  // order: release; pairs with the acquire in `said_by`, so that a rank that sees `left` sees all
-  // signals before it. Relaxed on failure, because the present value is not used.
+  // order: release; pairs with the acquires in `said_by` and `children::judge`, so that a rank that
+  // sees `left` sees all signals before it. Relaxed on failure, because the present value is not
+  // used.
   return word.compare_exchange_strong(expected, static_cast<std::uint32_t>(state),
                                       std::memory_order_release, std::memory_order_relaxed);
 }

@@ -80,18 +80,18 @@ PEERBUS_CONTROL_PATH void star_bootstrap::meet(const state_page& states, deadlin
 PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
     const std::vector<rank_id>& ranks, rank_id member, deadline until) {
   const bool is_first = member.index() == 0;
-  contribution mine;
+  contribution own_part;
   unique_fd spoke_end;
   std::optional<error> objection;
   try {
     if (is_first)
-      mine.fd = state_page::make_file(ranks.size());
+      own_part.fd = state_page::make_file(ranks.size());
     else
-      std::tie(mine.fd, spoke_end) = connected_pair(member);
+      std::tie(own_part.fd, spoke_end) = connected_pair(member);
   } catch (const error& problem) {
     objection = problem;
   }
-  auto given = gather_or_refuse(*this, "subgroup", std::move(mine), objection, until);
+  auto given = gather_or_refuse(*this, "subgroup", std::move(own_part), objection, until);
   const unique_fd states = std::move(given[ranks.front().index()].fd);
   std::vector<connection> hub_ends(ranks.size());
   for (std::size_t i = 1; is_first && i < ranks.size(); ++i)

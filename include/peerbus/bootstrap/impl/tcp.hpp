@@ -118,11 +118,11 @@ struct met_over_tcp {
 [[gnu::cold]] inline void tcp_bootstrap::count_neighbours(deadline until) {
   const detail::host_identity here{settings_.host};
   const auto identity = std::as_bytes(std::span{&here, 1});
-  std::vector<std::byte> mine{identity.begin(), identity.end()};
+  std::vector<std::byte> own_part{identity.begin(), identity.end()};
   const auto my_cores = usable_core_numbers();
   const auto numbers = std::as_bytes(std::span{my_cores});
-  mine.insert(mine.end(), numbers.begin(), numbers.end());
-  const auto given = allgather({std::move(mine), {}}, until, "meeting of the ranks");
+  own_part.insert(own_part.end(), numbers.begin(), numbers.end());
+  const auto given = allgather({std::move(own_part), {}}, until, "meeting of the ranks");
   std::vector<std::uint32_t> cores;
   std::vector<rank_id> near_ranks;
   std::size_t before_me = 0;
