@@ -51,9 +51,9 @@ class bootstrap {
   /// Returns the number of ranks on this host, including the caller. A subgroup also counts the
   /// ranks outside of it, because they use the same cores.
   [[nodiscard]] std::size_t ranks_here() const noexcept { return ranks_here_; }
-  /// Returns the number of cores on which the ranks of this host may run, all ranks together. This
-  /// differs from `usable_cores()`, which counts the caller's cores only: a rank that is pinned to
-  /// one core would conclude that the host is crowded.
+  /// Returns the number of cores on which the ranks of this host may run, all ranks together.
+  /// `usable_cores()` counts the caller's cores only, so that a rank which is pinned to one core
+  /// would take the host for crowded.
   [[nodiscard]] std::size_t cores_here() const noexcept { return cores_here_; }
   /// Returns the ranks that can pass file descriptors to the caller and so share memory with it, in
   /// ascending order and including the caller. These ranks have the same kernel, network namespace
@@ -70,15 +70,19 @@ class bootstrap {
   [[nodiscard]] const std::shared_ptr<idle_work>& idle() const noexcept { return idle_; }
 
   /// Collective: gives `mine` to every rank and returns the contributions of all ranks, by rank.
-  /// `mine` holds at most `max_contribution_bytes` bytes. `doing` names the purpose in errors. It
-  /// must be the same on all ranks, because it shows when ranks have called different collectives.
-  /// The caller owns the descriptors in the result. While this call waits, it advances `idle()` as
-  /// often as `idle_work::advance` asks for.
+  /// `mine` holds at most `max_contribution_bytes` bytes. Between processes, the contributions of
+  /// all ranks together have at most 1 GiB. `doing` names the purpose in errors. It must be the
+  /// same on all ranks, because it shows when ranks have called different collectives. The caller
+  /// owns the descriptors in the result.
+  /// While this call waits, it advances `idle()` as often as `idle_work::advance` asks for.
+  /// Cost: between processes, a message from each rank to rank 0 and one back that carries all
+  /// contributions; between threads, a copy of all contributions per rank. Allocates.
   /// A failure ends this call with the same text on every rank that takes part. A rank that already
   /// has its result gets the failure in its next call. All later calls throw `poisoned`. If rank 0
   /// does not respond, the call may end up to a second after `until`.
   /// Throws: `error` timed_out (naming the missing ranks), peer_dead, mismatch (different `doing`),
-  /// invalid_argument (more bytes than `max_contribution_bytes`), poisoned, system.
+  /// invalid_argument (too many bytes), unsupported (a descriptor that cannot travel to another
+  /// host), out_of_memory, poisoned, system.
   [[nodiscard]] virtual std::vector<contribution> allgather(contribution mine, deadline until,
                                                             std::string_view doing) = 0;
 

@@ -34,7 +34,8 @@ class environment_bootstrap final : public detail::joined_star {
  public:
   /// Collective: meets the other ranks at the place that `settings` name.
   /// Throws: `error` invalid_argument, timed_out (naming the missing ranks), mismatch (a rank that
-  /// came twice, different sizes), peer_dead, system. All ranks that came throw the same error.
+  /// came twice, different sizes or builds), peer_dead, system. All ranks that came throw the same
+  /// error.
   environment_bootstrap(const launch_settings& settings, deadline until);
 
   /// Collective: meets the other ranks with the settings from the environment.

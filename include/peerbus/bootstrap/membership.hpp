@@ -40,8 +40,8 @@ class membership_news {
   membership_news& operator=(const membership_news&) = delete;
   virtual ~membership_news() = default;
 
-  /// Updates the state words with the news that have arrived. Does not wait. If nothing has
-  /// arrived, allocates nothing.
+  /// Updates the state words with the news that has arrived. Does not wait. If nothing has arrived,
+  /// allocates nothing.
   virtual void look() noexcept = 0;
   /// Sends the final state of this rank to the other ranks.
   virtual void tell(rank_state state) noexcept = 0;
@@ -101,8 +101,8 @@ class membership {
   /// Cost: as `first_failed`.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept;
 
-  /// Returns the state of this rank if an exception ends it: `followed` if `health` has reported
-  /// another rank's end before, else `failed`.
+  /// Returns the state of this rank if an exception ends it: `followed` if `health` has reported a
+  /// rank that failed, or an awaited rank that left, else `failed`.
   [[nodiscard]] rank_state end_by_exception() const noexcept;
 
   /// Announces that this rank has left. If more exceptions are in flight than `exceptions_before`,

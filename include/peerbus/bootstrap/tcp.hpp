@@ -34,9 +34,9 @@ struct met_over_tcp;
 ///
 /// Contributions carry bytes only, except in subgroups of near ranks. `members()` learns about the
 /// end of another rank from rank 0. Rank 0 passes this news on only inside its own calls (a wait,
-/// an allgather). The news arrive at once, or after 15 s if a whole host is out of reach. After
-/// rank 0 has left, the other ranks learn nothing more about each other, and their waits end at the
-/// deadline. Waits allocate nothing until news of a rank's end arrive. Then OpenSSL may allocate.
+/// an allgather). It arrives at once, or after 15 s if a whole host is out of reach. After rank 0
+/// has left, the other ranks learn nothing more about each other, and their waits end at the
+/// deadline. Waits allocate nothing until news of a rank's end arrives. Then OpenSSL may allocate.
 ///
 /// The destructor tells the other ranks that this rank has left, or has failed if an exception
 /// destroys the bootstrap.
@@ -45,8 +45,8 @@ struct met_over_tcp;
 class tcp_bootstrap final : public bootstrap {
  public:
   /// Collective: meets the other ranks at the place that `settings` name. The call ends by `until`,
-  /// or up to a second later if rank 0 does not answer. The time that the system takes to resolve a
-  /// name may come on top.
+  /// or up to a second later if rank 0 does not answer. If the system takes longer to resolve a
+  /// name, the call takes that time as well.
   /// Throws: `error` invalid_argument (also if there is no secret and other hosts could connect),
   /// timed_out (naming the missing ranks), mismatch (another secret, a rank that came twice,
   /// different sizes or builds), peer_dead, system. All ranks that came throw the same error,

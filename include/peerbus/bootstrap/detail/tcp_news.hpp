@@ -156,7 +156,7 @@ class tcp_news final : public membership_news {
     }
   }
 
-  /// Takes the news that have arrived completely from `peer`. Returns: false if a message is
+  /// Takes the complete pieces of news that have arrived from `peer`. Returns: false if a piece is
   /// invalid.
   bool take_news(rank_id peer) noexcept {
     link& sender = links_[peer.index()];
