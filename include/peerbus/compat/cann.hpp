@@ -30,16 +30,16 @@
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/transport/concept.hpp>
 
-/// CANN's operators for expert parallelism, by their names and meanings, over peerbus. What each
-/// argument becomes, and what is refused: docs/cann.md.
+/// CANN's operators for expert parallelism over peerbus, with their names and meanings.
+/// docs/cann.md states what each argument becomes and what is refused.
 namespace peerbus::cann {
 
-/// MoeDistributeDispatch and MoeDistributeCombine, V2 and V3.
+/// The operators MoeDistributeDispatch and MoeDistributeCombine, V2 and V3.
 ///
 /// All ranks make the same calls in the same order, also with zero tokens. Each dispatch may be
-/// combined once, in any order that all ranks share; up to `in_flight` dispatches wait for their
-/// combine at once. The memory of a result, and what combine needs to know of a dispatch, belong to
-/// this object until its `in_flight`th next dispatch; combine refuses a result from before.
+/// combined once. Up to `in_flight` dispatches may wait for their combine at once, and they may be
+/// combined in any order that all ranks share. The memory of a result belongs to this object, which
+/// reuses it at its `in_flight`th next dispatch; from then on combine refuses that result.
 ///
 /// Threads: one call at a time.
 template <transport Transport, operator_codec Codec>
@@ -47,9 +47,9 @@ class moe_distribute {
  public:
   using result = dispatch_result<Codec>;
 
-  /// Collective. Takes all memory that the calls will ever use, most of it untouched.
-  /// Throws, on all ranks: `error` invalid_argument or unsupported for attributes that cannot be,
-  /// mismatch if ranks differ in them, out_of_memory, timed_out, peer_dead, poisoned.
+  /// Collective. Allocates all memory that the calls will ever use, most of it untouched.
+  /// Throws, on all ranks: `error` invalid_argument or unsupported for attributes that are
+  /// impossible, mismatch if ranks differ in them, out_of_memory, timed_out, peer_dead, poisoned.
   moe_distribute(communicator<Transport>& comm, const attributes& of, Codec codec = {},
                  std::optional<deadline> until = std::nullopt)
       : moe_distribute{agreed{}, comm, agree(comm, of, until.value_or(comm.default_deadline())),
@@ -58,24 +58,26 @@ class moe_distribute {
   moe_distribute& operator=(const moe_distribute&) = delete;
   ~moe_distribute() = default;
 
-  /// Which rank holds which experts.
+  /// Returns the placement of experts on ranks.
   [[nodiscard]] const cann::deployment& experts() const noexcept { return experts_; }
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
-  [[nodiscard]] const attributes& config() const noexcept { return of_; }
-  /// What carries the rows, for tools that measure or inspect it.
+  /// Returns the attributes, completed with size and rank of the communicator.
+  [[nodiscard]] const attributes& config() const noexcept { return attributes_; }
+  /// Returns the exchange that carries the rows, for tools that measure or inspect it.
   [[nodiscard]] moe::exchange<Transport, Codec, moe::compact>& exchange() noexcept { return moe_; }
 
   /// Collective: MoeDistributeDispatch. Sends each active token to the MoE experts that its slots
-  /// name, and to one replica of each shared expert: that of its rank modulo the replicas. Slots
-  /// that name zero, copy or constant experts are not sent. Returns when all rows for this rank's
-  /// experts are there.
+  /// name, and to one replica of each shared expert: the replica whose index is the token's rank
+  /// modulo the number of replicas. Slots that name zero, copy or constant experts are not sent.
+  /// Returns when all rows for this rank's experts have arrived.
   /// Throws, on all ranks: `error` invalid_argument or unsupported on a rank whose arguments are
-  /// bad and `refused` on the others, nothing having been written anywhere. Or timed_out or
+  /// bad, and `refused` on the others; nothing has then been written anywhere. Or timed_out or
   /// peer_dead, which poison the communicator.
   [[nodiscard]] result dispatch(const dispatch_arguments& given) {
-    auto found = detail::objections_to(given, of_, max_tokens_);
+    auto found = detail::objections_to(given, attributes_, max_tokens_);
     if (found.none_yet()) {
-      const detail::active_mask active{given.x_active_mask, given.x.size() / of_.hidden, of_.top_k};
+      const detail::active_mask active{given.x_active_mask, given.x.size() / attributes_.hidden,
+                                       attributes_.top_k};
       found.add(own_.next.take(given.expert_ids, active, experts_.ids()));
     }
     if (!found.none_yet()) refuse_dispatch(*found.first(), given.until);
@@ -86,33 +88,37 @@ class moe_distribute {
         moe_.dispatch(given.x, {numbers, weights},
                       {.until = given.until, .waited = waits_for(given.performance_info)});
     add_waits(given.performance_info);
-    // Not before, as a dispatch that does not happen leaves the one that had the place.
-    batch& one = own_.batches.of(rows.ticket().number);
-    one.number = rows.ticket().number;
-    one.combined = false;
-    std::swap(one.slots, own_.next);
-    return one.arrays.publish(rows, of_.hidden, given.expert_token_nums_type == 0);
+    // Only now: if a dispatch is refused, the earlier batch in this place must stay as it is.
+    batch& this_batch = own_.batches.of(rows.ticket().number);
+    this_batch.number = rows.ticket().number;
+    this_batch.combined = false;
+    std::swap(this_batch.slots, own_.next);
+    return this_batch.arrays.publish(rows, attributes_.hidden, given.expert_token_nums_type == 0);
   }
 
-  /// Collective: MoeDistributeCombine. For each token of the dispatch, added in this order by fused
-  /// multiply-add in f32 and rounded to bf16 once:
+  /// Collective: MoeDistributeCombine. Adds up the terms of each token of the dispatch in this
+  /// order, by fused multiply-add in f32, and rounds to bf16 once:
   ///
   /// out[t] = shared_expert_x[t] + the sum over its active slots k of expert_scales[t, k] x term
-  ///          + what each shared expert made of it, in their order
+  ///          + the output of each shared expert for it, in the order of the shared experts
   ///
-  /// where the term is what the MoE expert made of the token; for a copy expert ori_x[t]; for a
-  /// constant expert c, alpha_1[c] x ori_x[t] + alpha_2[c] x v[c], itself a sum by fused
-  /// multiply-add in f32 in that order which is rounded to bf16; for a zero expert none. A token
-  /// without active slots gets shared_expert_x[t], or 0. Returns when `out` is complete.
-  /// Throws: as `dispatch`, the result being as before; on this rank alone, `error`
+  /// The term depends on the expert that the slot names. For a MoE expert it is the output of the
+  /// expert. For a copy expert it is ori_x[t]. For a constant expert c it is alpha_1[c] x ori_x[t]
+  /// + alpha_2[c] x v[c], added in this order by fused multiply-add in f32 and rounded to bf16. A
+  /// zero expert has no term. A token without active slots gets shared_expert_x[t], or 0. Returns
+  /// when `out` is complete.
+  /// Cost: copies `expand_x` once, unless it is empty or `dispatched.expert_out`.
+  /// Throws: as `dispatch`; bad arguments leave `dispatched` as it was. On this rank alone, `error`
   /// invalid_argument if `dispatched` is of another object, too old, or combined already.
   void combine(const combine_arguments<Codec>& given) {
     const moe::received<Codec>& rows = given.dispatched.rows;
-    batch& one = own_.batches.of(rows.ticket().number);
-    // A result that is not to be combined is left alone, its rows too; the exchange says why.
-    if (rows.ticket().exchange != &moe_ || one.number != rows.ticket().number || one.combined)
+    batch& this_batch = own_.batches.of(rows.ticket().number);
+    // This result cannot be combined: the exchange throws the reason and leaves its rows as they
+    // are.
+    if (rows.ticket().exchange != &moe_ || this_batch.number != rows.ticket().number ||
+        this_batch.combined)
       return moe_.combine(rows, given.out, {.until = given.until});
-    const auto found = detail::objections_to(given, of_, one.slots);
+    const auto found = detail::objections_to(given, attributes_, this_batch.slots);
     if (!found.none_yet()) refuse_combine(*found.first(), rows, given.until);
 
     const std::span<bf16> outputs = given.dispatched.expert_out;
@@ -120,23 +126,23 @@ class moe_distribute {
       std::copy(given.expand_x.begin(), given.expand_x.end(), outputs.begin());
     moe_.combine(rows, given.out,
                  {.until = given.until,
-                  .terms = own_.terms.of(given, one.slots, experts_),
+                  .terms = own_.terms.of(given, this_batch.slots, experts_),
                   .waited = waits_for(given.performance_info)});
     add_waits(given.performance_info);
-    one.combined = true;
+    this_batch.combined = true;
   }
 
  private:
   struct batch {
-    std::uint64_t number = 0;  ///< of the dispatch
+    std::uint64_t number = 0;  ///< number of the dispatch
     bool combined = false;
     detail::slot_table slots;
     detail::result_arrays arrays;
   };
-  /// What this rank keeps besides the exchange.
+  /// The memory that this rank needs besides the exchange.
   struct own_memory {
     moe::per_batch<batch> batches;
-    detail::slot_table next;  ///< of the dispatch under way
+    detail::slot_table next;  ///< slots of the dispatch in progress
     std::vector<std::int32_t> numbers;
     std::vector<float> ones;
     std::vector<std::int64_t> waited;
@@ -147,7 +153,7 @@ class moe_distribute {
 
   moe_distribute(agreed, communicator<Transport>& comm, const attributes& of, Codec codec,
                  deadline until)
-      : of_{completed(of, comm)},
+      : attributes_{completed(of, comm)},
         max_tokens_{detail::max_tokens_of(of, comm.size())},
         rank_{comm.rank()},
         experts_{of, comm.size()},
@@ -160,26 +166,27 @@ class moe_distribute {
              codec,
              moe::compact{},
              until},
-        own_{made_memory(comm, until)} {}
+        own_{make_memory(comm, until)} {}
 
-  /// Throws, on all ranks: `error` out_of_memory, or as `agree`.
-  own_memory made_memory(communicator<Transport>& comm, deadline until) {
+  /// Allocates the memory. Throws, on all ranks: `error` out_of_memory, or as `agree`.
+  own_memory make_memory(communicator<Transport>& comm, deadline until) {
     return make_together(comm, "what moe_distribute keeps of calls", until, [&] {
       const std::size_t slots = max_tokens_ * experts_.slots();
       std::vector<batch> batches;
-      for (std::size_t i = 0; i < of_.in_flight; ++i)
+      for (std::size_t i = 0; i < attributes_.in_flight; ++i)
         batches.push_back(
-            {.slots = {max_tokens_, of_.top_k},
+            {.slots = {max_tokens_, attributes_.top_k},
              .arrays = {experts_.local_experts(rank_), comm.size(), moe_.map().row_capacity}});
       return own_memory{.batches = moe::per_batch<batch>{std::move(batches)},
-                        .next = {max_tokens_, of_.top_k},
+                        .next = {max_tokens_, attributes_.top_k},
                         .numbers = std::vector<std::int32_t>(slots),
                         .ones = std::vector<float>(slots, 1.0F),
                         .waited = std::vector<std::int64_t>(comm.size()),
-                        .terms = {of_, experts_, max_tokens_}};
+                        .terms = {attributes_, experts_, max_tokens_}};
     });
   }
 
+  /// Returns `of`, after all ranks have declared equal attributes.
   static attributes agree(communicator<Transport>& comm, const attributes& of, deadline until) {
     const auto objection = detail::objection_to<Codec>(of, comm.size(), comm.rank());
     comm.agree("moe_distribute",
@@ -188,7 +195,8 @@ class moe_distribute {
     return of;
   }
 
-  /// With the communicator's numbers, and without views of the caller's texts.
+  /// Returns the attributes with the size and rank of the communicator, and without the views of
+  /// the caller's texts, which may not live as long.
   static attributes completed(attributes of, const communicator<Transport>& comm) noexcept {
     of.ep_world_size = static_cast<std::int64_t>(comm.size());
     of.ep_rank_id = static_cast<std::int64_t>(comm.rank().index());
@@ -197,19 +205,21 @@ class moe_distribute {
     return of;
   }
 
-  /// Where the exchange notes waits, in nanoseconds; nowhere if nobody asks for them.
+  /// Returns the array in which the exchange counts waits, in nanoseconds; empty if the caller does
+  /// not ask for them.
   [[nodiscard]] std::span<std::int64_t> waits_for(std::span<const std::int64_t> performance_info) {
     if (performance_info.empty()) return {};
     std::fill(own_.waited.begin(), own_.waited.end(), 0);
     return own_.waited;
   }
+  /// Adds the counted waits to the caller's array, in microseconds.
   void add_waits(std::span<std::int64_t> performance_info) const noexcept {
     for (std::size_t r = 0; r < performance_info.size(); ++r)
       performance_info[r] += own_.waited[r] / 1000;
   }
 
-  /// Refuses on all ranks: the others learn it from the exchange.
-  /// Throws: `why`, or what went wrong meanwhile.
+  /// Refuses the dispatch on all ranks; the exchange tells the others.
+  /// Throws: `why`, or another error that occurred meanwhile.
   [[noreturn]] void refuse_dispatch(const error& why, std::optional<deadline> until) {
     tell_others(why, [&] {
       static_cast<void>(moe_.dispatch_send({}, no_routing(), {.until = until, .refuse = true}));
@@ -223,8 +233,8 @@ class moe_distribute {
   [[noreturn]] static void tell_others(const error& why, Refused&& refused) {
     try {
       refused();
-    } catch (const error& told) {
-      if (told.code() != errc::invalid_argument) throw;
+    } catch (const error& refusal) {
+      if (refusal.code() != errc::invalid_argument) throw;
     }
     throw why;
   }
@@ -232,7 +242,7 @@ class moe_distribute {
     return {std::span<const std::int32_t>{}, std::span<const float>{}};
   }
 
-  attributes of_;
+  attributes attributes_;
   std::size_t max_tokens_;
   rank_id rank_;
   cann::deployment experts_;

@@ -18,18 +18,18 @@ namespace peerbus::cann::detail {
 
 using peerbus::detail::concat;
 
-/// An error about an argument, which names it, what was given and what was expected.
+/// Makes an error about an argument. `parts` name it, what was given and what was expected.
 template <class... Parts>
 error wrong(errc code, const Parts&... parts) {
   return error{code, concat("moe_distribute: ", parts...)};
 }
 
-/// The most tokens of a rank, which is said in one of two ways. 0 if it is not.
+/// Returns the most tokens of a rank, from max_tokens or global_bs; 0 if neither is given.
 constexpr std::size_t max_tokens_of(const attributes& of, std::size_t ranks) noexcept {
   return of.max_tokens != 0 ? of.max_tokens : static_cast<std::size_t>(of.global_bs) / ranks;
 }
 
-/// Why no ranks can hold the experts like this, if so.
+/// Returns an error that describes why `ranks` ranks cannot hold these experts, or nothing.
 inline std::optional<error> objection_to_experts(const attributes& of, std::size_t ranks) {
   const auto invalid = [](const auto&... parts) { return wrong(errc::invalid_argument, parts...); };
   const auto world = static_cast<std::int64_t>(ranks);
@@ -68,7 +68,8 @@ inline std::optional<error> objection_to_experts(const attributes& of, std::size
   return std::nullopt;
 }
 
-/// Why the operators cannot be done like this on this rank, if so.
+/// Returns an error that describes why the operators cannot work with these attributes on this
+/// rank, or nothing.
 template <operator_codec Codec>
 std::optional<error> objection_to(const attributes& of, std::size_t ranks, rank_id rank) {
   const auto invalid = [](const auto&... parts) { return wrong(errc::invalid_argument, parts...); };
@@ -111,7 +112,7 @@ std::optional<error> objection_to(const attributes& of, std::size_t ranks, rank_
   return std::nullopt;
 }
 
-/// What all ranks must give alike, beyond what the exchange compares.
+/// Returns the attributes that must be equal on all ranks, except those that the exchange compares.
 inline std::vector<declared> declared_by(const attributes& of, std::size_t ranks) {
   const auto number = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   return {{"top_k", of.top_k},

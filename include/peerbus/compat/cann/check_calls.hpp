@@ -12,26 +12,26 @@
 #include <peerbus/compat/cann/slots.hpp>
 #include <peerbus/core/error.hpp>
 
-/// What is wrong with the arguments of a call, looked at before anything is done.
+/// The checks of a call's arguments, made before the call has any effect.
 namespace peerbus::cann::detail {
 
-/// Collects the first objection.
+/// Keeps the first error that the checks of a call find.
 class objections {
  public:
-  /// An array that cannot be honoured, and why.
+  /// Requires that an array that cannot be honoured is empty. `why` ends the error.
   template <class T>
   void none(std::string_view name, std::span<T> given, std::string_view why) {
     if (!found_ && !given.empty())
       found_ =
           wrong(errc::unsupported, name, " has ", given.size(), " values, expected none: ", why);
   }
-  /// A number for which one value can be honoured, and why.
+  /// Requires the only value of a number that can be honoured. `why` ends the error.
   void only(std::string_view name, std::int64_t given, std::int64_t expected,
             std::string_view why) {
     if (!found_ && given != expected)
       found_ = wrong(errc::unsupported, name, " is ", given, ", expected ", expected, ": ", why);
   }
-  /// An array that must have `expected` values, which `shape` explains.
+  /// Requires that an array has `expected` values. `shape` explains that number in the error.
   template <class T>
   void size(std::string_view name, std::span<T> given, std::size_t expected,
             std::string_view shape) {
@@ -42,13 +42,14 @@ class objections {
     else if (given.data() == nullptr && expected != 0)
       found_ = wrong(errc::invalid_argument, name, " is null but ", expected, " values long");
   }
-  /// The same, or it is empty.
+  /// Requires that an array is empty or has `expected` values.
   template <class T>
   void size_if_given(std::string_view name, std::span<T> given, std::size_t expected,
                      std::string_view shape) {
     if (!given.empty()) size(name, given, expected, shape);
   }
-  /// The number of tokens in [tokens, hidden] values, 0 if something is wrong already.
+  /// Returns the number of tokens in an array of [tokens, hidden] values, or 0 if a check has
+  /// failed.
   template <class T>
   std::size_t tokens(std::string_view name, std::span<T> given, const attributes& of,
                      std::size_t most) {
@@ -74,7 +75,7 @@ class objections {
   std::optional<error> found_;
 };
 
-/// About everything of a dispatch but the ids.
+/// Checks all arguments of a dispatch except the expert ids.
 inline objections objections_to(const dispatch_arguments& given, const attributes& of,
                                 std::size_t max_tokens) {
   objections found;
@@ -92,7 +93,7 @@ inline objections objections_to(const dispatch_arguments& given, const attribute
   return found;
 }
 
-/// About a combine of the dispatch that took `slots`.
+/// Checks the arguments of a combine of the dispatch whose slots are `slots`.
 template <operator_codec Codec>
 objections objections_to(const combine_arguments<Codec>& given, const attributes& of,
                          const slot_table& slots) {

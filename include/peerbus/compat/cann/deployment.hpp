@@ -10,20 +10,20 @@
 
 namespace peerbus::cann {
 
-/// What a slot of a token names.
+/// The kinds of experts that a slot of a token can name.
 enum class expert_kind : std::uint8_t { moe, zero, copy, constant };
 
-/// Which rank holds which experts, as the operators have it, and the numbers by which the exchange
-/// knows them. The first `shared_expert_rank_num` ranks hold shared experts, one a rank; expert j
-/// is there `replicas()` times, on ranks from j x replicas on. The MoE experts are dealt out in
-/// order to the ranks behind.
+/// The placement of experts on ranks that the operators define, and the numbers by which the
+/// exchange knows the experts. The first `shared_expert_rank_num` ranks hold shared experts, one
+/// per rank. Shared expert j has `replicas()` replicas, on consecutive ranks from rank j x
+/// replicas() on. The MoE experts are dealt out in order to the remaining ranks.
 ///
-/// To the exchange, which gives each rank as many experts, every rank holds `numbers_per_rank()`
-/// numbers, from rank x that on. A rank with a shared expert uses the first one only. A token goes
-/// to K MoE experts and, in the slots behind, to each shared expert.
+/// The exchange gives each rank equally many experts: rank x holds the `numbers_per_rank()` numbers
+/// from x times that on. A rank with a shared expert uses only the first of them. A token goes to K
+/// MoE experts and, in the slots after these, to each shared expert.
 class deployment {
  public:
-  /// For attributes without objection.
+  /// Requires attributes for which `objection_to_experts` returns nothing.
   constexpr deployment(const attributes& of, std::size_t ranks) noexcept
       : ranks_{ranks},
         top_k_{of.top_k},
@@ -34,15 +34,15 @@ class deployment {
         first_copy_{first_zero_ + of.zero_expert_num},
         first_constant_{first_copy_ + of.copy_expert_num},
         end_{first_constant_ + of.const_expert_num},
-        // Tokens may have more slots than there are experts to send them to; the exchange wants as
-        // many numbers.
+        // Tokens may have more slots than there are experts to send them to. The exchange requires
+        // at least as many experts as slots.
         per_rank_{std::max(local_, (slots() + ranks - 1) / ranks)} {}
 
-  /// K.
+  /// Returns K.
   [[nodiscard]] constexpr std::size_t top_k() const noexcept { return top_k_; }
-  /// Shared experts that a token is sent to.
+  /// Returns the number of shared experts that a token is sent to.
   [[nodiscard]] constexpr std::size_t shared() const noexcept { return shared_; }
-  /// Slots of a token in the exchange.
+  /// Returns the number of slots of a token in the exchange.
   [[nodiscard]] constexpr std::size_t slots() const noexcept { return top_k_ + shared_; }
   [[nodiscard]] constexpr std::size_t numbers_per_rank() const noexcept { return per_rank_; }
   [[nodiscard]] constexpr std::size_t numbers() const noexcept { return ranks_ * per_rank_; }
@@ -50,36 +50,37 @@ class deployment {
   [[nodiscard]] constexpr bool holds_shared(rank_id rank) const noexcept {
     return rank.index() < shared_ranks_;
   }
-  /// localExpertNum.
+  /// Returns the number of experts of the rank, the operators' localExpertNum.
   [[nodiscard]] constexpr std::size_t local_experts(rank_id rank) const noexcept {
     return holds_shared(rank) ? 1 : local_;
   }
-  /// The id of the rank's local expert 0 among the MoE experts, or among the shared ones.
+  /// Returns the id of the rank's local expert 0 among the MoE experts, or among the shared ones.
   [[nodiscard]] constexpr std::size_t first_expert(rank_id rank) const noexcept {
     return holds_shared(rank) ? rank.index() / replicas() : (rank.index() - shared_ranks_) * local_;
   }
-  /// Ranks that hold one shared expert. Where there are any.
+  /// Returns the number of ranks that hold a given shared expert. Requires shared experts.
   [[nodiscard]] constexpr std::size_t replicas() const noexcept { return shared_ranks_ / shared_; }
 
-  /// Valid ids are below.
+  /// Returns the number of ids: valid ids are 0 to ids() - 1.
   [[nodiscard]] constexpr std::int64_t ids() const noexcept { return end_; }
-  /// Of a valid id.
+  /// Returns the kind of the expert with a valid id.
   [[nodiscard]] constexpr expert_kind kind(std::int64_t id) const noexcept {
     if (id < first_zero_) return expert_kind::moe;
     if (id < first_copy_) return expert_kind::zero;
     return id < first_constant_ ? expert_kind::copy : expert_kind::constant;
   }
-  /// Which of the constant experts an id of that kind is.
+  /// Returns the index among the constant experts of the id of one.
   [[nodiscard]] constexpr std::size_t constant(std::int64_t id) const noexcept {
     return static_cast<std::size_t>(id - first_constant_);
   }
 
-  /// The exchange's number of a MoE expert.
+  /// Returns the exchange's number of a MoE expert.
   [[nodiscard]] constexpr std::int32_t number_of_moe(std::int64_t id) const noexcept {
     const auto e = static_cast<std::size_t>(id);
     return number(shared_ranks_ + e / local_, e % local_);
   }
-  /// The exchange's number of that replica of shared expert `j` which tokens of `source` go to.
+  /// Returns the exchange's number of the replica of shared expert `j` that tokens of `source` go
+  /// to.
   [[nodiscard]] constexpr std::int32_t number_of_shared(std::size_t j,
                                                         rank_id source) const noexcept {
     return number(j * replicas() + source.index() % replicas(), 0);

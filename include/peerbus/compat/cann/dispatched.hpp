@@ -15,34 +15,35 @@
 
 namespace peerbus::cann {
 
-/// What a dispatch brought to this rank, in the operators' layout: rows by local expert, then by
-/// source rank, then by token. A is the number of rows that came, where the operators are given
-/// tensors for the most that may come.
+/// The rows that a dispatch brought to this rank, in the operators' layout: by local expert, then
+/// by source rank, then by token. A is the number of received rows; the operators instead get
+/// tensors for the most rows that may arrive.
 ///
-/// A view, cheap to copy. All of it lives in memory of the `moe_distribute` that returned it, and
-/// is valid until that one's `in_flight`th next dispatch. `expert_out` is the caller's to write
-/// until combine; never after a combine that went well, as other ranks may still read it.
+/// A view, cheap to copy. All its memory belongs to the `moe_distribute` that returned it and is
+/// valid until the `in_flight`th next dispatch of that object. The caller may write `expert_out`
+/// until combine, but not after a successful combine, because other ranks may still read it.
 template <token_codec Codec>
 struct dispatch_result {
   std::span<const typename Codec::element> expand_x;  ///< [A, H]
-  std::span<const float> dynamic_scales;              ///< [A] if quantised, else empty
-  /// [A, 3]: source rank, token there, and which of its slots: k, or K + the shared expert's
-  /// number. The operators' expandIdx, or assistInfoForCombine.
+  std::span<const float> dynamic_scales;  ///< [A] if rows are quantised, otherwise empty
+  /// [A, 3]: source rank, index of the token there, and its slot: k, or K + the number of the
+  /// shared expert. The operators' expandIdx, or assistInfoForCombine.
   std::span<const std::int32_t> expand_idx;
-  /// [local experts]: rows of each, or, for expert_token_nums_type 0, of it and those before.
+  /// [local experts]: the number of rows of each. For expert_token_nums_type 0, the rows of it and
+  /// of all experts before it.
   std::span<const std::int64_t> expert_token_nums;
-  /// [local experts x ranks]: rows of a local expert from a source rank and all before, by local
-  /// expert, then by source rank. Combine's epSendCounts.
+  /// [local experts x ranks], by local expert, then by source rank: prefix sums of the number of
+  /// rows. The operators' epSendCounts of combine.
   std::span<const std::int32_t> ep_recv_counts;
-  std::span<bf16> expert_out;  ///< [A, H]: where the experts may write for combine
+  std::span<bf16> expert_out;  ///< [A, H]: the experts may write their outputs here
 
-  moe::received<Codec> rows;  ///< for `combine`; numbers experts as deployment.hpp does
+  moe::received<Codec> rows;  ///< for `combine`; expert numbers as in deployment.hpp
 };
 
 namespace detail {
 
-/// The arrays of a result that the exchange does not hold, for one dispatch. All memory is taken at
-/// construction.
+/// The arrays of a result that the exchange does not hold, for one dispatch. The constructor
+/// allocates all memory.
 class result_arrays {
  public:
   result_arrays(std::size_t local_experts, std::size_t ranks, std::size_t most_rows)
@@ -50,7 +51,8 @@ class result_arrays {
     origins_.reserve(3 * most_rows);
   }
 
-  /// Fills them from what came. `sums`: whether expert_token_nums are prefix sums.
+  /// Fills the arrays from the received rows and returns the result. `sums`: expert_token_nums are
+  /// prefix sums.
   template <token_codec Codec>
   dispatch_result<Codec> publish(const moe::received<Codec>& rows, std::size_t hidden,
                                  bool sums) noexcept {
@@ -65,10 +67,10 @@ class result_arrays {
       }
       nums_[e] = sums ? so_far : static_cast<std::int64_t>(block.count());
       for (std::size_t i = 0; i < block.count(); ++i) {
-        const moe::row_origin from = block.origin(i);
-        origins_.push_back(static_cast<std::int32_t>(from.rank.index()));
-        origins_.push_back(static_cast<std::int32_t>(from.token));
-        origins_.push_back(static_cast<std::int32_t>(from.slot));
+        const moe::row_origin origin = block.origin(i);
+        origins_.push_back(static_cast<std::int32_t>(origin.rank.index()));
+        origins_.push_back(static_cast<std::int32_t>(origin.token));
+        origins_.push_back(static_cast<std::int32_t>(origin.slot));
       }
     }
     const moe::batch_columns<Codec> columns = rows.columns();

@@ -17,8 +17,9 @@
 
 namespace peerbus::cann::detail {
 
-/// What a combine adds up besides the rows of experts elsewhere. All memory is taken at
-/// construction, that of constant experts' rows touched only where they are used.
+/// The terms that a combine adds at the home rank besides the rows of remote experts. The
+/// constructor allocates all memory. Memory of constant experts' rows is only touched where they
+/// are used.
 class home_terms {
  public:
   home_terms(const attributes& of, const deployment& experts, std::size_t max_tokens)
@@ -31,7 +32,8 @@ class home_terms {
     constants_ = std::make_unique_for_overwrite<std::byte[]>(most * hidden_ * sizeof(bf16));
   }
 
-  /// The terms of a combine, whose arguments fit; valid until the next call.
+  /// Returns the terms of a combine whose arguments have been checked. They are valid until the
+  /// next call.
   template <operator_codec Codec>
   [[nodiscard]] moe::combine_terms of(const combine_arguments<Codec>& given,
                                       const slot_table& slots, const deployment& experts) noexcept {
@@ -62,7 +64,7 @@ class home_terms {
   }
 
  private:
-  /// [tokens, slots]: the scales, and 1 for shared experts.
+  /// Returns the weights, [tokens, slots]: the scales, and 1 for shared experts.
   [[nodiscard]] std::span<const float> weights(std::span<const float> scales,
                                                const slot_table& slots,
                                                const deployment& experts) noexcept {

@@ -16,10 +16,10 @@
 
 namespace peerbus::cann::detail {
 
-/// The part of an x_active_mask that says whether a slot takes part.
+/// An x_active_mask: tells which slots are active.
 class active_mask {
  public:
-  /// For a mask of a size that `objection` accepts.
+  /// Requires a mask for which `objection` returns nothing.
   active_mask(std::span<const bool> values, std::size_t tokens, std::size_t top_k) noexcept
       : values_{values}, per_slot_{values.size() == tokens * top_k}, top_k_{top_k} {}
 
@@ -28,7 +28,7 @@ class active_mask {
     return values_[per_slot_ ? token * top_k_ + k : token];
   }
 
-  /// What is wrong with the mask, if something is.
+  /// Returns an error that describes a bad mask, or nothing.
   [[nodiscard]] static std::optional<error> objection(std::span<const bool> values,
                                                       std::size_t tokens, std::size_t top_k) {
     if (values.empty() || values.size() == tokens * top_k) return std::nullopt;
@@ -49,8 +49,8 @@ class active_mask {
   std::size_t top_k_;
 };
 
-/// The experts of one dispatch's tokens, as they were given, for its combine. All memory is taken
-/// at construction.
+/// The expert ids of the tokens of one dispatch, kept for its combine. The constructor allocates
+/// all memory.
 class slot_table {
  public:
   static constexpr std::int32_t inactive = -1;
@@ -58,37 +58,39 @@ class slot_table {
   slot_table(std::size_t max_tokens, std::size_t top_k) : top_k_{top_k}, ids_(max_tokens * top_k) {}
 
   [[nodiscard]] std::size_t tokens() const noexcept { return tokens_; }
-  /// The expert that slot k of a token names, or `inactive`.
+  /// Returns the expert that slot k of a token names, or `inactive`.
   [[nodiscard]] std::int32_t expert(std::size_t token, std::size_t k) const noexcept {
     return ids_[token * top_k_ + k];
   }
 
-  /// Takes the slots of `given`, whose sizes fit.
-  /// Returns: what is wrong with an id, if something is.
+  /// Copies the ids of active slots from `given`, whose size has been checked. `ids` is the number
+  /// of valid ids.
+  /// Returns an error that describes a bad id, or nothing.
   [[nodiscard]] std::optional<error> take(std::span<const std::int32_t> given,
                                           const active_mask& active, std::int64_t ids) {
     tokens_ = given.size() / top_k_;
     for (std::size_t t = 0; t < tokens_; ++t) {
-      const std::span mine = std::span{ids_}.subspan(t * top_k_, top_k_);
+      const std::span token_ids = std::span{ids_}.subspan(t * top_k_, top_k_);
       for (std::size_t k = 0; k < top_k_; ++k) {
-        mine[k] = inactive;
+        token_ids[k] = inactive;
         if (!active(t, k)) continue;
         const std::int32_t id = given[t * top_k_ + k];
         if (id < 0 || id >= ids)
           return wrong(errc::invalid_argument, "expert_ids has ", id, where(t, k),
                        ", expected 0 to ", ids - 1,
                        "; slots that take no part are said by x_active_mask");
-        const auto before = mine.first(k);
-        if (std::find(before.begin(), before.end(), id) != before.end())
+        const auto earlier = token_ids.first(k);
+        if (std::find(earlier.begin(), earlier.end(), id) != earlier.end())
           return wrong(errc::invalid_argument, "expert_ids has ", id, " again", where(t, k),
                        ", expected different experts within a token");
-        mine[k] = id;
+        token_ids[k] = id;
       }
     }
     return std::nullopt;
   }
 
-  /// Whether combine was given the slots that dispatch took. Returns: where it was not.
+  /// Returns an error that describes the first slot in which combine's arguments differ from
+  /// dispatch's, or nothing.
   [[nodiscard]] std::optional<error> differs(std::span<const std::int32_t> given) const {
     for (std::size_t s = 0; s < given.size(); ++s)
       if (ids_[s] != inactive && given[s] != ids_[s])
@@ -104,24 +106,25 @@ class slot_table {
     return std::nullopt;
   }
 
-  /// The slots as the exchange takes them: [tokens, deployment.slots()] of its numbers, -1 for
-  /// those that are not sent. Special experts are not; a token without any active slot is not sent
-  /// to the shared experts either.
+  /// Writes the expert numbers by which the exchange routes, [tokens, deployment.slots()], to
+  /// `into`; -1 for a slot that is not sent. Slots of zero, copy and constant experts are not sent.
+  /// A token without any active slot is not sent to the shared experts either. Returns the part of
+  /// `into` that was written.
   [[nodiscard]] std::span<const std::int32_t> numbers(const deployment& experts, rank_id source,
                                                       std::span<std::int32_t> into) const noexcept {
-    std::size_t at = 0;
+    std::size_t slot = 0;
     for (std::size_t t = 0; t < tokens_; ++t) {
       bool active = false;
       for (std::size_t k = 0; k < top_k_; ++k) {
         const std::int32_t id = expert(t, k);
         active = active || id != inactive;
         const bool sent = id != inactive && experts.kind(id) == expert_kind::moe;
-        into[at++] = sent ? experts.number_of_moe(id) : -1;
+        into[slot++] = sent ? experts.number_of_moe(id) : -1;
       }
       for (std::size_t j = 0; j < experts.shared(); ++j)
-        into[at++] = active ? experts.number_of_shared(j, source) : -1;
+        into[slot++] = active ? experts.number_of_shared(j, source) : -1;
     }
-    return into.first(at);
+    return into.first(slot);
   }
 
  private:
