@@ -7,7 +7,8 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Calls of one shape in CANN's layout, whatever carries them. They have no halves.
+/// The interface of a channel of calls in CANN's layout, independent of transport and codec. These
+/// calls are not split into halves.
 class ascend_channel : public keyed_channel<low_latency_key> {
  public:
   using keyed_channel::keyed_channel;

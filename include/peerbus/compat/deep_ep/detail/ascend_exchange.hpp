@@ -27,11 +27,11 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// As DeepEP-Ascend does it: by the operators.
+/// The channel of calls in CANN's layout, which uses the operators, as DeepEP-Ascend does.
 template <transport Transport, cann::operator_codec Codec>
 class ascend_exchange final : public ascend_channel {
  public:
-  /// Collective, as the operators' constructor.
+  /// Makes the operators and the arrays. Collective, as the operators' constructor.
   ascend_exchange(communicator<Transport>& comm, const low_latency_key& shape,
                   std::size_t in_flight, deadline until)
       : ascend_channel{shape},
@@ -52,48 +52,48 @@ class ascend_exchange final : public ascend_channel {
 
   ascend_dispatch_result dispatch(const ascend_dispatch_args& args) override {
     const std::size_t tokens = args.x.size(0);
-    // What is wrong with tokens and ids is for the operators to refuse, with all ranks.
+    // The operators refuse bad tokens and ids, on all ranks.
     const std::size_t slots = read_ids(args.topk_idx, tokens);
-    const auto got = operators_.dispatch({.x = args.x.values<bf16>(),
-                                          .expert_ids = std::span{ids_}.first(slots),
-                                          .x_active_mask = {active_.get(), slots},
-                                          .until = args.until});
-    const std::uint64_t number = got.rows.ticket().number;
-    batch& one = batches_.of(number);
-    one.number = number;
-    one.tokens = tokens;
-    one.result.emplace(got);
-    return publish(*one.result, number);
+    const auto dispatched = operators_.dispatch({.x = args.x.values<bf16>(),
+                                                 .expert_ids = std::span{ids_}.first(slots),
+                                                 .x_active_mask = {active_.get(), slots},
+                                                 .until = args.until});
+    const std::uint64_t number = dispatched.rows.ticket().number;
+    batch& this_batch = batches_.of(number);
+    this_batch.number = number;
+    this_batch.tokens = tokens;
+    this_batch.result.emplace(dispatched);
+    return publish(*this_batch.result, number);
   }
 
   ascend_combine_result combine(const ascend_combine_args& args) override {
     constexpr std::string_view call = "low_latency_combine";
     const std::uint64_t number = args.handle.batch.number();
-    batch& one = batches_.of(number);
+    batch& this_batch = batches_.of(number);
     const argument handle{call, "handle"};
-    handle.require(one.number == number && one.result.has_value(), "is of dispatch ", number,
-                   ", which is combined already or replaced; expected one that is neither");
+    handle.require(this_batch.number == number && this_batch.result.has_value(), "is of dispatch ",
+                   number, ", which is combined already or replaced; expected one that is neither");
     const std::size_t hidden = shape().hidden;
-    const std::size_t rows = one.result->rows.rows();
+    const std::size_t rows = this_batch.result->rows.rows();
     require_form({call, "x"}, args.x, {{dtype::bfloat16}, {any, hidden}});
     const argument x{call, "x"};
     x.require(args.x.size(0) >= rows, "has ", args.x.size(0), " rows, expected at least the ", rows,
               " that came");
     require_form({call, "topk_idx"}, args.topk_idx,
-                 {{dtype::int64, dtype::int32}, {one.tokens, shape().top_k}});
+                 {{dtype::int64, dtype::int32}, {this_batch.tokens, shape().top_k}});
     require_form({call, "topk_weights"}, args.topk_weights,
-                 {{dtype::float32}, {one.tokens, shape().top_k}});
-    const std::size_t slots = read_ids(args.topk_idx, one.tokens);
+                 {{dtype::float32}, {this_batch.tokens, shape().top_k}});
+    const std::size_t slots = read_ids(args.topk_idx, this_batch.tokens);
     bf16* const out = combined_.get() + batches_.index_of(number) * shape().max_tokens * hidden;
-    operators_.combine({.dispatched = *one.result,
+    operators_.combine({.dispatched = *this_batch.result,
                         .expand_x = args.x.values<bf16>().first(rows * hidden),
                         .expert_ids = std::span{ids_}.first(slots),
                         .expert_scales = args.topk_weights.values<float>(),
                         .x_active_mask = {active_.get(), slots},
-                        .out = {out, one.tokens * hidden},
+                        .out = {out, this_batch.tokens * hidden},
                         .until = args.until});
-    one.result.reset();
-    return {{out, dtype::bfloat16, {one.tokens, hidden}}};
+    this_batch.result.reset();
+    return {{out, dtype::bfloat16, {this_batch.tokens, hidden}}};
   }
 
  private:
@@ -104,7 +104,8 @@ class ascend_exchange final : public ascend_channel {
     std::optional<result_type> result;
   };
 
-  /// The operators have no -1: they take a mask of the slots instead. Returns: how many slots.
+  /// Reads the ids into `ids_` and `active_`: the operators know no id of -1, but take a mask of
+  /// active slots. Returns the number of slots.
   [[nodiscard]] std::size_t read_ids(const const_tensor& topk_idx, std::size_t tokens) {
     constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
     const std::size_t slots = std::min(tokens * shape().top_k, ids_.size());
@@ -115,12 +116,14 @@ class ascend_exchange final : public ascend_channel {
     return slots;
   }
 
-  [[nodiscard]] ascend_dispatch_result publish(const result_type& got, std::uint64_t number) {
+  [[nodiscard]] ascend_dispatch_result publish(const result_type& dispatched,
+                                               std::uint64_t number) {
     using element = typename Codec::element;
-    const std::size_t local = got.expert_token_nums.size();
+    const std::size_t local = dispatched.expert_token_nums.size();
     const std::size_t most = ranks_ * shape().max_tokens * std::min(shape().top_k, local);
-    const moe::batch_columns<Codec> columns = got.rows.columns();
-    // Arrays of the operators, which show them read-only; callers of DeepEP may write results.
+    const moe::batch_columns<Codec> columns = dispatched.rows.columns();
+    // The operators own these arrays and return read-only views. Callers of DeepEP may write
+    // results.
     const auto writable = []<class T>(std::span<const T> values) {
       return const_cast<T*>(values.data());
     };
@@ -128,10 +131,11 @@ class ascend_exchange final : public ascend_channel {
     made.recv_x = {columns.rows().data(), dtype_of<element>, {most, shape().hidden}};
     if (Codec::scale_bytes(shape().hidden) != 0)
       made.recv_x_scales = {columns.scales().data(), dtype::float32, {most}};
-    made.recv_count = {writable(got.expert_token_nums), dtype::int64, {local}};
-    made.handle = {{writable(got.expand_idx), dtype::int32, {got.expand_idx.size() / 3, 3}},
-                   {writable(got.ep_recv_counts), dtype::int32, {got.ep_recv_counts.size()}},
-                   {this, number}};
+    made.recv_count = {writable(dispatched.expert_token_nums), dtype::int64, {local}};
+    made.handle = {
+        {writable(dispatched.expand_idx), dtype::int32, {dispatched.expand_idx.size() / 3, 3}},
+        {writable(dispatched.ep_recv_counts), dtype::int32, {dispatched.ep_recv_counts.size()}},
+        {this, number}};
     return made;
   }
 

@@ -11,9 +11,9 @@
 #include <peerbus/compat/deep_ep/finding.hpp>
 #include <peerbus/compat/deep_ep/hccl_buffsize.hpp>
 
-/// What DeepEP's API accepts on Ascend NPUs: DeepEP-Ascend over CANN's operators. Where their
-/// documents disagree, the tighter figure, so that what passes here works with each of them;
-/// docs/profiles.md has the sources.
+/// The limits of DeepEP's API on Ascend NPUs: DeepEP-Ascend over CANN's operators. Where their
+/// documents disagree, the tighter limit is used, so that a call that passes here works with each
+/// of them. docs/profiles.md lists the sources.
 namespace peerbus::deep_ep::detail {
 
 enum class ascend : std::uint8_t { a2, a3 };
@@ -22,10 +22,12 @@ inline constexpr std::array<std::uint64_t, 13> a2_ranks{2,  3,  4,  5,   6,   7,
                                                         16, 32, 64, 128, 192, 256};
 inline constexpr std::array<std::uint64_t, 3> a2_hierarchy_ranks{16, 32, 64};
 
-/// On A2, where transfers between nodes have limits of their own.
+/// Returns whether the ranks of a call span several nodes of A2, where transfers between nodes have
+/// limits of their own.
 constexpr bool a2_spans_nodes(const call& c) noexcept { return c.ranks > ranks_per_node(c, 8); }
 
-/// What `automatic` means for the call.
+/// Returns the algorithm of the call: the one that it names, or the one that `automatic` means for
+/// it.
 constexpr comm_algorithm algorithm_of(ascend platform, const call& c) noexcept {
   if (c.algorithm != comm_algorithm::automatic) return c.algorithm;
   if (platform == ascend::a3) return comm_algorithm::fullmesh_v1;
@@ -35,8 +37,8 @@ constexpr comm_algorithm algorithm_of(ascend platform, const call& c) noexcept {
              : comm_algorithm::fullmesh;
 }
 
-/// HCCL_BUFFSIZE that the call needs, in MB, by the larger of the rules of CANN's operator and of
-/// DeepEP-Ascend. 0 in normal mode, for which no rule is published.
+/// Returns the HCCL_BUFFSIZE that the call needs, in MB: the largest of the rules of CANN's
+/// operator and of DeepEP-Ascend. 0 in normal mode, for which no rule is published.
 constexpr std::size_t ascend_hccl_buffsize_mb(ascend platform, const call& c) noexcept {
   if (!is_low_latency(c.what) || c.ranks == 0) return 0;
   const hccl_shape shape{.max_tokens = c.max_tokens,
@@ -59,7 +61,7 @@ constexpr std::size_t ascend_hccl_buffsize_mb(ascend platform, const call& c) no
 inline constexpr std::size_t tokens_per_round = 8192;
 inline constexpr std::size_t most_tokens_of_rounds = 131072;
 
-/// DEEPEP_NORMAL_LONG_SEQ_ROUND that so many tokens need on A3.
+/// Returns the DEEPEP_NORMAL_LONG_SEQ_ROUND that `tokens` tokens need on A3.
 constexpr std::size_t normal_rounds(std::size_t tokens) noexcept {
   return std::max<std::size_t>(1, (tokens + tokens_per_round - 1) / tokens_per_round);
 }

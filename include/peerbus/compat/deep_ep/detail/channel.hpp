@@ -28,24 +28,24 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// When a call's results become valid: before it returns, or when the caller calls its event or
-/// hook.
-enum class delivery : std::uint8_t { now, event, hook };
+/// The time at which a call's results become valid: before the call returns, or when the caller
+/// calls its event or hook.
+enum class delivery : std::uint8_t { immediate, event, hook };
 
-/// The calls of one mode and shape over an exchange of their own, and the way that each batch of
-/// them takes: sent, received, returning, idle. A mode's channel derives from this; it checks
+/// The calls of one mode and shape over an exchange of their own. It moves each batch through its
+/// stages: sent, received, returning, idle. The channel of a mode derives from it, checks
 /// arguments, puts outputs in place and publishes results.
 ///
-/// `Mode` has the calls (`calls`, a `keyed_channel`), the exchange's `layout`, what each batch
-/// keeps besides the exchange's memory (`arrays`) and its name for error texts (`kept`), how the
-/// names of the calls begin (`prefix`), and whether weights come home with outputs
+/// `Mode` has the calls (`calls`, a `keyed_channel`), the `layout` of the exchange, the memory of a
+/// batch besides the exchange's (`arrays`) with its name for error texts (`kept`), the prefix of
+/// the names of the calls (`prefix`), and whether weights come home with outputs
 /// (`weights_return`).
 template <class Mode, transport Transport, token_codec Codec>
 class channel : public Mode::calls {
  public:
   void receive(std::uint64_t operation) final {
-    batch& one = slots_.pending(operation);
-    operation % 2 == 0 ? receive_rows(one) : receive_outputs(one);
+    batch& this_batch = slots_.pending(operation);
+    operation % 2 == 0 ? receive_rows(this_batch) : receive_outputs(this_batch);
   }
   [[nodiscard]] bool is_pending(std::uint64_t operation) const noexcept final {
     return slots_.is_pending(operation);
@@ -65,14 +65,15 @@ class channel : public Mode::calls {
     typename Mode::arrays arrays;
     moe::ticket ticket;
     std::optional<typename exchange_type::received_type> rows;
-    // Of the combine under way:
+    // The combine in progress:
     tensor out;
     std::array<const_tensor, 2> bias;
-    const_tensor factors;   ///< what rows are multiplied by, if not by 1
-    bool weighted = false;  ///< whether weights go home beside the outputs
+    const_tensor factors;   ///< factors of the rows; none: 1
+    bool weighted = false;  ///< weights go home beside the outputs
   };
 
-  /// Collective, as the exchange's constructor. `make_arrays(moe)` makes the arrays of a batch.
+  /// Makes the exchange and the batches. Collective, as the exchange's constructor.
+  /// `make_arrays(moe)` makes the arrays of a batch.
   template <class Key, class MakeArrays>
   channel(communicator<Transport>& comm, const Key& shape, const moe::exchange_config& config,
           typename Mode::layout layout, deadline until, MakeArrays&& make_arrays)
@@ -89,67 +90,70 @@ class channel : public Mode::calls {
 
   // --- dispatch ----------------------------------------------------------------------------------
 
-  /// The batch that the next dispatch will use. Throws: as `batch_slots::next`.
+  /// Returns the batch that the next dispatch will use. Throws: as `batch_slots::next`.
   [[nodiscard]] batch& next_batch() { return slots_.next(moe_.next_dispatch()); }
 
-  /// Gives `one` to the next dispatch, whatever comes of it. Returns: the options to send it with.
-  [[nodiscard]] moe::dispatch_options begin(batch& one, std::size_t tokens,
+  /// Assigns `this_batch` to the next dispatch, also if that dispatch fails. Returns the options
+  /// for sending it.
+  [[nodiscard]] moe::dispatch_options begin(batch& this_batch, std::size_t tokens,
                                             const std::optional<deadline>& until,
                                             const tensor& waited = {}) noexcept {
-    one.at = stage::idle;
-    one.number = moe_.next_dispatch();
-    one.tokens = tokens;
-    one.until = until;
-    one.waited = waited;
-    return options_of<moe::dispatch_options>(one);
+    this_batch.progress = stage::idle;
+    this_batch.number = moe_.next_dispatch();
+    this_batch.tokens = tokens;
+    this_batch.until = until;
+    this_batch.waited = waited;
+    return options_of<moe::dispatch_options>(this_batch);
   }
-  void send_rows(batch& one, std::span<const token> tokens, const moe::routing& route,
-                 const moe::dispatch_options& with) {
-    one.ticket = moe_.dispatch_send(tokens, route, with);
-    one.at = stage::sent;
+  void send_rows(batch& this_batch, std::span<const token> tokens, const moe::routing& route,
+                 const moe::dispatch_options& options) {
+    this_batch.ticket = moe_.dispatch_send(tokens, route, options);
+    this_batch.progress = stage::sent;
   }
-  void receive_rows(batch& one) {
-    one.at = stage::idle;  // Should it fail.
-    one.rows.emplace(moe_.dispatch_recv(one.ticket, options_of<moe::receive_options>(one)));
-    publish_arrays(one);
-    one.at = stage::received;
+  void receive_rows(batch& this_batch) {
+    this_batch.progress = stage::idle;  // This remains if receiving throws.
+    this_batch.rows.emplace(
+        moe_.dispatch_recv(this_batch.ticket, options_of<moe::receive_options>(this_batch)));
+    publish_arrays(this_batch);
+    this_batch.progress = stage::received;
   }
-  /// Fills what a mode promises of every batch whose rows have come.
-  virtual void publish_arrays(batch& /*one*/) {}
+  /// Fills the arrays of a batch whose rows have arrived.
+  virtual void publish_arrays(batch& /*this_batch*/) {}
 
   // --- combine -----------------------------------------------------------------------------------
 
-  /// Lets the outputs of `one`, which are in place, go home. Returns: `made`, as `how` says.
+  /// Sends the outputs of `this_batch`, which are in place, to their home ranks. Returns `made`,
+  /// delivered as `when` states.
   template <class Result>
-  [[nodiscard]] Result send_outputs(batch& one, Result made, delivery how) {
-    one.at = stage::returning;
-    auto with = options_of<moe::publish_options>(one);
-    with.attached = one.weighted;
-    moe_.combine_send(*one.rows, with);
-    deliver(made, 2 * one.number + 1, how);
+  [[nodiscard]] Result send_outputs(batch& this_batch, Result made, delivery when) {
+    this_batch.progress = stage::returning;
+    auto options = options_of<moe::publish_options>(this_batch);
+    options.attached = this_batch.weighted;
+    moe_.combine_send(*this_batch.rows, options);
+    deliver(made, 2 * this_batch.number + 1, when);
     return made;
   }
-  void receive_outputs(batch& one) {
-    auto with = options_of<moe::sum_options>(one);
-    for (std::size_t b = 0; b < one.bias.size(); ++b)
-      if (one.bias[b]) with.terms.bias[b] = one.bias[b].template values<bf16>();
-    if (one.factors) with.terms.weights = one.factors.template values<float>();
-    one.at = stage::idle;  // Whatever comes of it.
-    moe_.combine_recv(*one.rows, one.out.template values<bf16>(), with);
+  void receive_outputs(batch& this_batch) {
+    auto options = options_of<moe::sum_options>(this_batch);
+    for (std::size_t b = 0; b < this_batch.bias.size(); ++b)
+      if (this_batch.bias[b]) options.terms.bias[b] = this_batch.bias[b].template values<bf16>();
+    if (this_batch.factors) options.terms.weights = this_batch.factors.template values<float>();
+    this_batch.progress = stage::idle;  // Also if receiving throws.
+    moe_.combine_recv(*this_batch.rows, this_batch.out.template values<bf16>(), options);
     if constexpr (Mode::weights_return) {
-      require_weights_from_all_or_none(moe_, one.ticket, comm_.ranks());
-      if (one.weighted) publish_weights(one);
+      require_weights_from_all_or_none(moe_, this_batch.ticket, comm_.ranks());
+      if (this_batch.weighted) publish_weights(this_batch);
     }
   }
-  /// Fills the arrays of weights that have come home.
-  virtual void publish_weights(batch& /*one*/) {}
+  /// Fills the arrays of weights after they have arrived at home.
+  virtual void publish_weights(batch& /*this_batch*/) {}
 
   /// Receives `operation` now, or leaves that to the event or hook of `made`.
   template <class Result>
-  void deliver(Result& made, std::uint64_t operation, delivery how) {
-    if (how == delivery::now) return receive(operation);
+  void deliver(Result& made, std::uint64_t operation, delivery when) {
+    if (when == delivery::immediate) return receive(operation);
     if constexpr (requires { made.hook; })
-      if (how == delivery::hook) {
+      if (when == delivery::hook) {
         made.hook = recv_hook{{this, operation}};
         return;
       }

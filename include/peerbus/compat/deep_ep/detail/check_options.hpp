@@ -9,7 +9,8 @@
 #include <peerbus/compat/deep_ep/profile.hpp>
 #include <peerbus/moe/config.hpp>
 
-/// Whether buffers can be as their options say. Each throws: `error` invalid_argument.
+/// The checks of options of buffers. Each throws `error` invalid_argument for an option out of
+/// range.
 namespace peerbus::deep_ep::detail {
 
 inline void require_in_flight(std::string_view buffer, std::size_t given) {
@@ -22,7 +23,7 @@ inline void require_tokens(std::string_view buffer, std::size_t given) {
   tokens.require(given != 0, "is 0, expected at least 1");
 }
 
-/// Returns: the options.
+/// Returns the options after checking them.
 inline buffer_options checked(const buffer_options& options) {
   require_tokens("buffer", options.num_max_tokens_per_rank);
   require_in_flight("buffer", options.in_flight);

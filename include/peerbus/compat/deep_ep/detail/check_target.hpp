@@ -15,9 +15,10 @@
 #include <peerbus/compat/deep_ep/profile.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 
-/// Calls as the platform sees them that a buffer's program is to run on.
+/// The checks of a buffer's calls against the platform that the program is meant to run on.
 namespace peerbus::deep_ep::detail {
 
+/// Returns the element type of `x` as `call` names it.
 inline element_type element_of(const const_tensor& x) noexcept {
   switch (x.type()) {
     case dtype::bfloat16: return element_type::bf16;
@@ -26,6 +27,7 @@ inline element_type element_of(const const_tensor& x) noexcept {
   }
 }
 
+/// Returns whether `topk_idx` contains -1.
 inline bool has_dropped(const const_tensor& topk_idx) {
   bool found = false;
   for_each_id(topk_idx, topk_idx.elements(),
@@ -33,7 +35,7 @@ inline bool has_dropped(const const_tensor& topk_idx) {
   return found;
 }
 
-/// What all calls of a buffer have in common.
+/// Returns a call with the members that all calls of a buffer share.
 inline call call_of(const buffer_options& options, std::size_t ranks, operation what) noexcept {
   call made;
   made.what = what;
@@ -43,7 +45,7 @@ inline call call_of(const buffer_options& options, std::size_t ranks, operation 
   return made;
 }
 
-/// And what both calls of the normal mode have.
+/// Returns a call with the members that both calls of the normal mode share.
 template <class Args>
 call normal_call_of(const buffer_options& options, std::size_t ranks, operation what,
                     const Args& args, const normal_routing& routing) noexcept {
@@ -60,7 +62,8 @@ call normal_call_of(const buffer_options& options, std::size_t ranks, operation 
   return made;
 }
 
-/// Each throws `error` invalid_argument for what the buffer's target refuses.
+/// Requires that the buffer's target accepts the call. This and the following overloads throw
+/// `error` invalid_argument.
 inline void check_target(const buffer_options& options, std::size_t ranks,
                          const low_latency_dispatch_args& args) {
   if (options.target == profile::unrestricted) return;

@@ -14,13 +14,13 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Tells `visit` of every check that a call does not pass.
+/// Calls `visit(const finding&)` for every check that a call fails.
 template <class Visit>
 class checker {
  public:
   constexpr explicit checker(Visit& visit) noexcept : visit_{visit} {}
 
-  /// Returns whether the number passes.
+  /// Checks a number. Returns whether it passes.
   constexpr bool number(std::string_view what, std::uint64_t given, const expectation& expected,
                         std::string_view advice, std::uint64_t advised = 0,
                         finding_kind kind = finding_kind::refused) {
@@ -28,20 +28,22 @@ class checker {
     if (!passes) visit_(finding{kind, what, given, {}, expected, advice, advised});
     return passes;
   }
-  /// An option that must stay off.
+  /// Checks an option that must stay off.
   constexpr void off(finding_kind kind, std::string_view what, bool given,
                      std::string_view advice) {
     words(kind, what, !given, "true", "false", advice);
   }
-  /// An optional argument that must be left out.
+  /// Checks an optional argument that must be left out.
   constexpr void absent(finding_kind kind, std::string_view what, bool given,
                         std::string_view advice) {
     words(kind, what, !given, "given", "none", advice);
   }
+  /// Checks something that is not a number, by the values in words.
   constexpr void words(finding_kind kind, std::string_view what, bool fits, std::string_view given,
                        std::string_view expected, std::string_view advice) {
     if (!fits) visit_(finding{kind, what, 0, given, expectation::text(expected), advice, 0});
   }
+  /// Reports that results look different on the platform.
   constexpr void differs(std::string_view what, std::string_view how) {
     visit_(finding{finding_kind::differs, what, 0, "asked for", expectation::text(""), how, 0});
   }
@@ -50,17 +52,17 @@ class checker {
   Visit& visit_;
 };
 
-/// The number of ranks of a node; `usual` unless the call says.
+/// Returns the number of ranks of a node: that of the call, or `usual` if the call has none.
 constexpr std::size_t ranks_per_node(const call& c, std::size_t usual) noexcept {
   return c.ranks_per_node == 0 ? usual : c.ranks_per_node;
 }
 
-/// Experts of the rank that has most.
+/// Returns the number of experts of the rank that has most.
 constexpr std::size_t local_experts(const call& c) noexcept {
   return c.ranks == 0 ? c.experts : (c.experts + c.ranks - 1) / c.ranks;
 }
 
-/// The platform's demand that each rank has as many experts.
+/// Checks that each rank has equally many experts, for platforms that require it.
 template <class Visit>
 constexpr void check_even_experts(const call& c, checker<Visit>& check) {
   if (c.ranks > 0)
@@ -69,7 +71,7 @@ constexpr void check_even_experts(const call& c, checker<Visit>& check) {
                  align_up(c.experts, c.ranks));
 }
 
-/// What cannot work anywhere.
+/// Checks the limits that hold on every platform.
 template <class Visit>
 constexpr void check_possible(const call& c, checker<Visit>& check) {
   check.number("num_ranks", c.ranks, expectation::at_least(1), "run at least one rank");
@@ -98,7 +100,8 @@ constexpr void check_possible(const call& c, checker<Visit>& check) {
   }
 }
 
-/// How scales of fp8 are rounded and packed, where there are such scales.
+/// Checks the options for rounding and packing the scales of fp8, which exist only in low-latency
+/// dispatch.
 template <class Visit>
 constexpr void check_scale_options(const call& c, checker<Visit>& check) {
   if (c.what != operation::low_latency_dispatch) return;
@@ -110,7 +113,7 @@ constexpr void check_scale_options(const call& c, checker<Visit>& check) {
             "set round_scale too: UE8M0 has room for powers of two only");
 }
 
-/// `hidden` as whole 16 bytes of a row whose channels take `channel_bytes`.
+/// Checks that `hidden` channels of `channel_bytes` fill whole units of 16 bytes.
 template <class Visit>
 constexpr void check_whole_units(const call& c, std::size_t channel_bytes, checker<Visit>& check) {
   if (check.number("hidden", c.hidden, expectation::at_least(1), "give tokens channels"))
@@ -148,7 +151,7 @@ constexpr void check_exchange_limits(const call& c, checker<Visit>& check) {
                  expectation::at_most(moe::max_rows), "lower num_max_dispatch_tokens_per_rank");
 }
 
-/// What peerbus itself demands, which is no more than it can do.
+/// Checks the limits of peerbus itself.
 template <class Visit>
 constexpr void check_unrestricted(const call& c, checker<Visit>& check) {
   check_possible(c, check);

@@ -9,7 +9,7 @@
 #include <peerbus/compat/deep_ep/detail/checker.hpp>
 #include <peerbus/compat/deep_ep/finding.hpp>
 
-/// What `deep_ep.Buffer` of DeepEP accepts: version 1's API as of commit dd758ca.
+/// The limits of DeepEP's `deep_ep.Buffer`: version 1's API as of commit dd758ca.
 namespace peerbus::deep_ep::detail {
 
 inline constexpr std::array<std::uint64_t, 3> deepep_v1_ranks_of_one_node{2, 4, 8};
@@ -17,14 +17,15 @@ inline constexpr std::array<std::uint64_t, 9> deepep_v1_ranks_of_nodes{16, 24,  
                                                                        96, 128, 144, 160};
 inline constexpr std::array<std::uint64_t, 8> deepep_v1_low_latency_hidden{2048, 2560, 3072, 4096,
                                                                            5120, 6144, 7168, 8192};
-// So the list says all: fp8 needs multiples of 512, and at most 64 scales of 128 channels.
+// The list contains all conditions: fp8 requires multiples of 512, and at most 64 scales of 128
+// channels each.
 static_assert(std::ranges::all_of(deepep_v1_low_latency_hidden, [](std::uint64_t hidden) {
   return hidden % 512 == 0 && hidden / 128 <= 64;
 }));
 
 inline constexpr std::size_t deepep_v1_default_qp_depth = 1024;
 
-/// NVSHMEM_QP_DEPTH that low-latency operations of so many tokens need.
+/// Returns the NVSHMEM_QP_DEPTH that low-latency operations of `max_tokens` tokens need.
 constexpr std::size_t deepep_v1_qp_depth(std::size_t max_tokens) noexcept {
   return 2 * (max_tokens + 1);
 }

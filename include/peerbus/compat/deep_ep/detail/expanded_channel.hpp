@@ -13,9 +13,9 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// What expanded calls must have in common to share memory.
+/// Identifies a channel: expanded calls with equal shapes share one exchange.
 struct expanded_shape {
-  bool bytes = false;  ///< rows of bytes, otherwise of bf16
+  bool bytes = false;  ///< if true, rows are bytes, otherwise bf16
   std::size_t hidden = 0;
   std::size_t experts = 0;
   std::size_t top_k = 0;
@@ -26,7 +26,7 @@ struct expanded_shape {
   friend bool operator==(const expanded_shape&, const expanded_shape&) = default;
 };
 
-/// Expanded calls of one shape, whatever carries them.
+/// The interface of a channel of expanded calls, independent of transport and codec.
 class expanded_channel : public keyed_channel<expanded_shape> {
  public:
   using keyed_channel::keyed_channel;
@@ -35,7 +35,7 @@ class expanded_channel : public keyed_channel<expanded_shape> {
   virtual elastic_combine_result combine(const elastic_combine_args& args) = 0;
 };
 
-/// What an expanded batch has besides the exchange's memory; taken once, used again and again.
+/// The memory of an expanded batch besides the exchange's, allocated once and reused.
 struct expanded_arrays {
   expanded_arrays(const expanded_shape& shape, std::size_t ranks, std::size_t max_tokens,
                   std::size_t local_experts, std::size_t most_rows)
@@ -53,7 +53,7 @@ struct expanded_arrays {
   std::vector<std::int32_t> ends;
   std::vector<std::int32_t> counts;
   std::vector<std::int32_t> aligned;
-  std::unique_ptr<float[]> weights;  ///< of the rows that came
+  std::unique_ptr<float[]> weights;  ///< [rows and gaps]
   std::unique_ptr<bf16[]> combined;
   std::unique_ptr<float[]> combined_weights;
 };

@@ -8,7 +8,7 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Calls `visit(i, id)` for the first `count` ids of a contiguous tensor, of whichever integers.
+/// Calls `visit(i, id)` for the first `count` ids of a contiguous tensor of int32 or int64.
 template <class Visit>
 void for_each_id(const const_tensor& ids, std::size_t count, Visit&& visit) {
   if (ids.type() == dtype::int64)

@@ -7,8 +7,8 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Calls that share one exchange because they agree in `Key`: the part of a channel that knows
-/// neither transport nor codec.
+/// A channel: calls that share one exchange because their keys are equal. This base knows neither
+/// transport nor codec.
 template <class Key>
 class keyed_channel : public pending_operations {
  public:

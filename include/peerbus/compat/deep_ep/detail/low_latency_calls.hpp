@@ -22,7 +22,8 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The low-latency mode of a buffer: a channel for each shape that was asked for.
+/// The low-latency mode of a buffer: it checks arguments and keeps a channel for each shape that
+/// calls have used.
 template <transport Transport>
 class low_latency_calls {
  public:
@@ -41,7 +42,7 @@ class low_latency_calls {
                    "is true, expected use_fp8 and round_scale with it");
     const argument rounded{call, "round_scale"};
     rounded.require(!args.round_scale || args.use_fp8, "is true, expected use_fp8 with it");
-    require_one_way(call, args.async_finish, args.return_recv_hook);
+    require_one_delivery(call, args.async_finish, args.return_recv_hook);
     check_target(options_, comm_.size(), args);
     require_form_if_given({call, "cumulative_local_expert_recv_stats"},
                           args.cumulative_local_expert_recv_stats,
@@ -52,7 +53,7 @@ class low_latency_calls {
         channel_for({format_of(args), args.num_max_dispatch_tokens_per_rank, args.x.size(1),
                      args.num_experts, args.topk_idx.size(1)},
                     args.until);
-    return channel.dispatch(args, masks_.now());
+    return channel.dispatch(args, masks_.current());
   }
 
   [[nodiscard]] low_latency_combine_result combine(const low_latency_combine_args& args) {
@@ -61,7 +62,7 @@ class low_latency_calls {
     const low_latency_key& shape = channel.shape();
     const argument logfmt{call, "use_logfmt"};
     logfmt.refuse_if_given(args.use_logfmt, "outputs travel as bf16; leave it out");
-    require_one_way(call, args.async_finish, args.return_recv_hook);
+    require_one_delivery(call, args.async_finish, args.return_recv_hook);
     require_form({call, "x"}, args.x,
                  {{dtype::bfloat16},
                   {local_experts(shape.experts), comm_.size() * shape.max_tokens, shape.hidden},
@@ -83,8 +84,8 @@ class low_latency_calls {
     if (channels_.anything_pending())
       throw error{errc::invalid_argument,
                   "clean_low_latency_buffer: a hook or event was not called, expected all before"};
-    channels_.erase_if([&](const low_latency_channel& one) {
-      const low_latency_key& shape = one.shape();
+    channels_.erase_if([&](const low_latency_channel& candidate) {
+      const low_latency_key& shape = candidate.shape();
       return shape.max_tokens != max_tokens || shape.hidden != hidden || shape.experts != experts;
     });
     comm_.barrier();
@@ -100,7 +101,9 @@ class low_latency_calls {
     return args.round_scale ? wire_format::fp8_rounded : wire_format::fp8;
   }
 
-  static void require_one_way(std::string_view call, bool async_finish, bool return_recv_hook) {
+  /// Throws: `error` invalid_argument if a call asks for both an event and a hook.
+  static void require_one_delivery(std::string_view call, bool async_finish,
+                                   bool return_recv_hook) {
     const argument both{call, "async_finish"};
     both.require(!async_finish || !return_recv_hook,
                  "and return_recv_hook are both true, expected at most one");
@@ -110,22 +113,23 @@ class low_latency_calls {
     return moe::expert_placement{experts, comm_.size()}.count(comm_.rank());
   }
 
-  /// Collective when a shape is new.
+  /// Returns the channel for `shape`. Collective if the shape is new.
   [[nodiscard]] low_latency_channel& channel_for(const low_latency_key& shape,
                                                  const std::optional<deadline>& until) {
     return channels_.for_shape(shape, [&]() -> std::unique_ptr<low_latency_channel> {
       switch (shape.format) {
-        case wire_format::bf16: return made<codec::bf16>(shape, until);
-        case wire_format::fp8: return made<codec::fp8_e4m3_per_128_f32>(shape, until);
+        case wire_format::bf16: return make_channel<codec::bf16>(shape, until);
+        case wire_format::fp8: return make_channel<codec::fp8_e4m3_per_128_f32>(shape, until);
         case wire_format::fp8_rounded:
-          return made<codec::fp8_e4m3_per_128_rounded_f32>(shape, until);
+          return make_channel<codec::fp8_e4m3_per_128_rounded_f32>(shape, until);
         case wire_format::fp8_ue8m0: break;
       }
-      return made<codec::fp8_e4m3_per_128_ue8m0>(shape, until);
+      return make_channel<codec::fp8_e4m3_per_128_ue8m0>(shape, until);
     });
   }
   template <class Codec>
-  [[nodiscard]] auto made(const low_latency_key& shape, const std::optional<deadline>& until) {
+  [[nodiscard]] auto make_channel(const low_latency_key& shape,
+                                  const std::optional<deadline>& until) {
     return std::make_unique<low_latency_exchange<Transport, Codec>>(
         comm_, shape, options_.in_flight, options_.zero_copy,
         until.value_or(comm_.default_deadline()));

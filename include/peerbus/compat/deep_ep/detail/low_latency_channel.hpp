@@ -19,10 +19,10 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// How rows of low-latency dispatches look.
+/// The format of the rows of low-latency dispatches.
 enum class wire_format : std::uint8_t { bf16, fp8, fp8_rounded, fp8_ue8m0 };
 
-/// What low-latency calls must have in common to share memory.
+/// Identifies a channel: low-latency calls with equal keys share one exchange.
 struct low_latency_key {
   wire_format format = wire_format::bf16;
   std::size_t max_tokens = 0;
@@ -32,10 +32,10 @@ struct low_latency_key {
   friend bool operator==(const low_latency_key&, const low_latency_key&) = default;
 };
 
-/// Which ranks this one sends nothing to, [ranks], 1: masked; empty: all take part.
+/// The ranks that this rank sends nothing to: [ranks], 1 is masked. Empty if no rank is masked.
 using rank_mask = std::span<const std::int32_t>;
 
-/// Low-latency calls of one shape, whatever carries them.
+/// The interface of a channel of low-latency calls, independent of transport and codec.
 class low_latency_channel : public keyed_channel<low_latency_key> {
  public:
   using keyed_channel::keyed_channel;
@@ -43,11 +43,12 @@ class low_latency_channel : public keyed_channel<low_latency_key> {
   virtual low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args,
                                                rank_mask masked) = 0;
   virtual low_latency_combine_result combine(const low_latency_combine_args& args) = 0;
-  /// Where the outputs of a dispatch may be written to be combined without a copy.
+  /// Returns the place where the outputs of a dispatch may be written, to be combined without a
+  /// copy.
   [[nodiscard]] virtual tensor combine_buffer(const argument& handle, std::uint64_t number) = 0;
 };
 
-/// What a low-latency batch has besides the exchange's memory; taken once, used again and again.
+/// The memory of a low-latency batch besides the exchange's, allocated once and reused.
 struct low_latency_arrays {
   low_latency_arrays(const low_latency_key& shape, std::size_t ranks, std::size_t local_experts,
                      std::size_t scale_bytes)
@@ -55,18 +56,18 @@ struct low_latency_arrays {
         layout_range(local_experts * ranks),
         topk_idx(shape.max_tokens * shape.top_k),
         routed(topk_idx.size()),
-        src_info{fresh<std::int32_t>(local_experts * ranks * shape.max_tokens)},
+        src_info{uninitialised<std::int32_t>(local_experts * ranks * shape.max_tokens)},
         scales{in_large_pages(local_experts * ranks * shape.max_tokens * scale_bytes)},
-        combined{fresh<bf16>(shape.max_tokens * shape.hidden)} {}
+        combined{uninitialised<bf16>(shape.max_tokens * shape.hidden)} {}
 
-  tensor received;  ///< statistics that the rows of the dispatch under way are added to
+  tensor received;  ///< statistics to which received rows are added
   std::vector<std::int32_t> recv_count;
   std::vector<std::int64_t> layout_range;
-  std::vector<std::int64_t> topk_idx;  ///< as given
+  std::vector<std::int64_t> topk_idx;  ///< as the caller gave it
   std::vector<std::int64_t> routed;    ///< as sent: -1 where the rank is masked
   std::unique_ptr<std::int32_t[]> src_info;
-  /// [L][32-bit words of a row][R*B]. A column of few rows is far from the next, so that pages of
-  /// the usual size would cost more than the words.
+  /// [L][32-bit words of a row][R*B]. If few rows arrive, the used parts of the columns are far
+  /// apart, so that touching pages of the usual size would cost more than writing the words.
   mapping scales;
   std::unique_ptr<bf16[]> combined;
 
@@ -75,12 +76,12 @@ struct low_latency_arrays {
     try {
       return mapping::anonymous(std::max<std::size_t>(bytes, 1));
     } catch (const error&) {
-      throw std::bad_alloc{};  // As the other arrays do, so that all ranks are told alike.
+      throw std::bad_alloc{};  // As the other arrays do, so that all ranks get the same error.
     }
   }
-  /// Untouched, so that memory is taken where rows come only.
+  /// Allocates without initialising, so that pages are only committed where rows arrive.
   template <class T>
-  static std::unique_ptr<T[]> fresh(std::size_t count) {
+  static std::unique_ptr<T[]> uninitialised(std::size_t count) {
     return std::make_unique_for_overwrite<T[]>(count);
   }
 };

@@ -27,8 +27,8 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The low-latency mode as `channel` takes it: a row per (token, expert), room for all that may
-/// come.
+/// The `Mode` of `channel` for low-latency calls: a row per (token, expert), with room for all rows
+/// that may arrive.
 struct low_latency_mode {
   using calls = low_latency_channel;
   using layout = moe::padded;
@@ -38,7 +38,7 @@ struct low_latency_mode {
   static constexpr bool weights_return = false;
 };
 
-/// Low-latency calls over an exchange of the padded layout.
+/// The channel of low-latency calls: an exchange of the padded layout.
 template <transport Transport, token_codec Codec>
 class low_latency_exchange final : public channel<low_latency_mode, Transport, Codec> {
   using base = channel<low_latency_mode, Transport, Codec>;
@@ -49,7 +49,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
  public:
   using base::shape;
 
-  /// Collective, as the exchange's constructor.
+  /// Makes the exchange and the arrays. Collective, as the exchange's constructor.
   low_latency_exchange(communicator<Transport>& comm, const low_latency_key& key,
                        std::size_t in_flight, bool zero_copy, deadline until)
       : base{comm,
@@ -74,43 +74,46 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
 
   low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args,
                                        rank_mask masked) override {
-    batch& one = this->next_batch();
+    batch& this_batch = this->next_batch();
     const std::size_t tokens = args.x.size(0);
-    const auto routed = read_routing(args.topk_idx, tokens, masked, one.arrays);
+    const auto routed = read_routing(args.topk_idx, tokens, masked, this_batch.arrays);
     const auto weights = std::span{no_weights_}.first(std::min(routed.size(), no_weights_.size()));
-    one.arrays.received = args.cumulative_local_expert_recv_stats;
-    const auto with = this->begin(one, tokens, args.until, args.dispatch_wait_recv_cost_stats);
-    this->send_rows(one, args.x.values<bf16>(), {routed, weights}, with);
-    auto made = result(one);
-    this->deliver(made, 2 * one.number, delivery_of(args.return_recv_hook, args.async_finish));
+    this_batch.arrays.received = args.cumulative_local_expert_recv_stats;
+    const auto options =
+        this->begin(this_batch, tokens, args.until, args.dispatch_wait_recv_cost_stats);
+    this->send_rows(this_batch, args.x.values<bf16>(), {routed, weights}, options);
+    auto made = result(this_batch);
+    this->deliver(made, 2 * this_batch.number,
+                  delivery_of(args.return_recv_hook, args.async_finish));
     return made;
   }
 
   low_latency_combine_result combine(const low_latency_combine_args& args) override {
     constexpr std::string_view call = "low_latency_combine";
-    batch& one = this->slots_.received({call, "handle"}, args.handle.batch.number());
-    require_same_routing({call, "topk_idx"}, one, args.topk_idx);
-    const std::size_t tokens = one.tokens;
+    batch& this_batch = this->slots_.received({call, "handle"}, args.handle.batch.number());
+    require_same_routing({call, "topk_idx"}, this_batch, args.topk_idx);
+    const std::size_t tokens = this_batch.tokens;
     require_form({call, "topk_weights"}, args.topk_weights,
                  {{dtype::float32}, {tokens, shape().top_k}});
     require_form_if_given({call, "out"}, args.out, {{dtype::bfloat16}, {tokens, shape().hidden}});
-    one.out = args.out
-                  ? args.out
-                  : tensor{one.arrays.combined.get(), dtype::bfloat16, {tokens, shape().hidden}};
-    one.until = args.until;
-    one.factors = args.topk_weights;
-    one.waited = args.combine_wait_recv_cost_stats;
-    place_outputs(one, args);
-    return this->send_outputs(one, low_latency_combine_result{one.out, {}, {}},
+    this_batch.out =
+        args.out
+            ? args.out
+            : tensor{this_batch.arrays.combined.get(), dtype::bfloat16, {tokens, shape().hidden}};
+    this_batch.until = args.until;
+    this_batch.factors = args.topk_weights;
+    this_batch.waited = args.combine_wait_recv_cost_stats;
+    place_outputs(this_batch, args);
+    return this->send_outputs(this_batch, low_latency_combine_result{this_batch.out, {}, {}},
                               delivery_of(args.return_recv_hook, args.async_finish));
   }
 
   [[nodiscard]] tensor combine_buffer(const argument& handle, std::uint64_t number) override {
-    const batch& one = this->slots_.received(handle, number);
+    const batch& this_batch = this->slots_.received(handle, number);
     handle.require(zero_copy_,
                    "is of a buffer whose outputs lie at their home ranks, expected one made with "
                    "buffer_options{.zero_copy = true}");
-    return {one.rows->columns().outputs().data(),
+    return {this_batch.rows->columns().outputs().data(),
             dtype::bfloat16,
             {local_experts_, rows_per_expert(), shape().hidden}};
   }
@@ -118,7 +121,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
  private:
   [[nodiscard]] static delivery delivery_of(bool return_recv_hook, bool async_finish) noexcept {
     if (return_recv_hook) return delivery::hook;
-    return async_finish ? delivery::event : delivery::now;
+    return async_finish ? delivery::event : delivery::immediate;
   }
   [[nodiscard]] std::size_t rows_per_expert() const noexcept {
     return comm_.size() * shape().max_tokens;
@@ -126,11 +129,12 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
 
   // --- dispatch ----------------------------------------------------------------------------------
 
-  /// Keeps the routing, without the experts of masked ranks.
+  /// Copies the ids to `arrays.topk_idx`. Returns them with -1 for experts of masked ranks.
   [[nodiscard]] std::span<const std::int64_t> read_routing(const const_tensor& topk_idx,
                                                            std::size_t tokens, rank_mask masked,
                                                            low_latency_arrays& arrays) {
-    // More tokens than there is room for are for the exchange to refuse, with all ranks.
+    // If there are more tokens than the arrays have room for, the exchange refuses them on all
+    // ranks.
     const std::size_t kept = std::min(tokens * shape().top_k, arrays.topk_idx.size());
     for_each_id(topk_idx, kept, [&](std::size_t i, std::int64_t id) { arrays.topk_idx[i] = id; });
     if (tokens * shape().top_k > kept) return {arrays.topk_idx};
@@ -145,18 +149,18 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     return std::span{arrays.routed}.first(kept);
   }
 
-  void publish_arrays(batch& one) override {
-    low_latency_arrays& arrays = one.arrays;
+  void publish_arrays(batch& this_batch) override {
+    low_latency_arrays& arrays = this_batch.arrays;
     const std::size_t ranks = comm_.size();
     for (std::size_t e = 0; e < local_experts_; ++e) {
-      const auto& rows = one.rows->experts()[e];
+      const auto& rows = this_batch.rows->experts()[e];
       const std::size_t count = rows.count();
       arrays.recv_count[e] = static_cast<std::int32_t>(count);
       std::int64_t begin = 0;
       for (const rank_id source : comm_.ranks()) {
-        const auto from = static_cast<std::int64_t>(rows.count_from(source));
-        arrays.layout_range[e * ranks + source.index()] = begin << 32 | from;
-        begin += from;
+        const auto source_rows = static_cast<std::int64_t>(rows.count_from(source));
+        arrays.layout_range[e * ranks + source.index()] = begin << 32 | source_rows;
+        begin += source_rows;
       }
       std::int32_t* const src_info = arrays.src_info.get() + e * rows_per_expert();
       for (std::size_t i = 0; i < count; ++i)
@@ -169,12 +173,12 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     }
   }
 
-  /// The places of the results, before the rows have come.
-  [[nodiscard]] low_latency_dispatch_result result(batch& one) {
+  /// Returns views of the results. Their values arrive later.
+  [[nodiscard]] low_latency_dispatch_result result(batch& this_batch) {
     const std::size_t rows = rows_per_expert();
-    low_latency_arrays& arrays = one.arrays;
+    low_latency_arrays& arrays = this_batch.arrays;
     low_latency_dispatch_result made;
-    made.recv_x = {moe_.columns(one.ticket).rows().data(),
+    made.recv_x = {moe_.columns(this_batch.ticket).rows().data(),
                    dtype_of<typename Codec::element>,
                    {local_experts_, rows, shape().hidden}};
     if (scale_words_ != 0)
@@ -189,38 +193,41 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
                    shape().max_tokens,
                    shape().hidden,
                    shape().experts,
-                   {this, one.number}};
+                   {this, this_batch.number}};
     return made;
   }
 
   // --- combine -----------------------------------------------------------------------------------
 
-  void require_same_routing(const argument& what, const batch& one, const const_tensor& topk_idx) {
-    require_form(what, topk_idx, {{dtype::int64, dtype::int32}, {one.tokens, shape().top_k}});
-    for_each_id(topk_idx, one.tokens * shape().top_k, [&](std::size_t i, std::int64_t id) {
-      if (id != one.arrays.topk_idx[i])
+  /// Throws: `error` invalid_argument unless `topk_idx` equals that of the dispatch.
+  void require_same_routing(const argument& what, const batch& this_batch,
+                            const const_tensor& topk_idx) {
+    require_form(what, topk_idx,
+                 {{dtype::int64, dtype::int32}, {this_batch.tokens, shape().top_k}});
+    for_each_id(topk_idx, this_batch.tokens * shape().top_k, [&](std::size_t i, std::int64_t id) {
+      if (id != this_batch.arrays.topk_idx[i])
         what.refuse(errc::invalid_argument, "has ", id, " for token ", i / shape().top_k, ", slot ",
-                    i % shape().top_k, ", expected ", one.arrays.topk_idx[i],
+                    i % shape().top_k, ", expected ", this_batch.arrays.topk_idx[i],
                     " as low_latency_dispatch was given");
     });
   }
 
-  /// Each row goes from where the caller has it to where its home rank reads it.
-  void place_outputs(batch& one, const low_latency_combine_args& args) {
+  /// Copies each row from the caller's tensor to the place where its home rank reads it.
+  void place_outputs(batch& this_batch, const low_latency_combine_args& args) {
     constexpr std::string_view call = "low_latency_combine";
     if (args.zero_copy) {
       const argument x{call, "x"};
-      x.require(args.x.data() == combine_buffer({call, "zero_copy"}, one.number).data() &&
+      x.require(args.x.data() == combine_buffer({call, "zero_copy"}, this_batch.number).data() &&
                     args.x.contiguous(),
                 "is elsewhere than the buffer that get_next_low_latency_combine_buffer gave for "
                 "this handle, expected that with zero_copy");
       return;
     }
-    const auto* const from = args.x.template as<bf16>();
+    const auto* const outputs = args.x.template as<bf16>();
     for (std::size_t e = 0; e < local_experts_; ++e) {
-      const auto& rows = one.rows->experts()[e];
+      const auto& rows = this_batch.rows->experts()[e];
       for (std::size_t i = 0; i < rows.count(); ++i)
-        std::memcpy(rows.output(i).data(), from + e * args.x.stride(0) + i * args.x.stride(1),
+        std::memcpy(rows.output(i).data(), outputs + e * args.x.stride(0) + i * args.x.stride(1),
                     shape().hidden * sizeof(bf16));
     }
   }

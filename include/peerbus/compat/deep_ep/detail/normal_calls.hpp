@@ -28,7 +28,8 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The normal mode of a buffer: a channel for each shape that was asked for.
+/// The normal mode of a buffer: it checks arguments and keeps a channel for each shape that calls
+/// have used.
 template <transport Transport>
 class normal_calls {
  public:
@@ -66,7 +67,7 @@ class normal_calls {
     normal_routing& routing = *args.handle.routing;
     check_target(options_, comm_.size(), args, routing);
     check_combine(args, routing);
-    // Every owner of a routing's dispatches is a channel of this buffer.
+    // The owner of a routing's dispatch is always a channel of this buffer.
     auto* channel = static_cast<normal_channel*>(routing.latest.owner());
     if (channel == nullptr || !channel->is_received(routing.latest.number()) ||
         channel->shape().hidden != args.x.size(1)) {
@@ -161,13 +162,14 @@ class normal_calls {
     const argument listed{call, "num_tokens_per_expert"};
     listed.require(args.num_tokens_per_expert.size(0) != 0, "is ",
                    args.num_tokens_per_expert.describe(), ", expected at least one expert");
-    constexpr std::size_t most_alignment = std::size_t{1} << 24U;  // As of a compact layout.
+    constexpr std::size_t most_alignment = std::size_t{1} << 24U;  // As for a compact layout.
     const argument alignment{call, "expert_alignment"};
     alignment.require(args.expert_alignment >= 1 && args.expert_alignment <= most_alignment, "is ",
                       args.expert_alignment, ", expected 1 to ", most_alignment);
     const argument worst{call, "num_worst_tokens"};
     const std::size_t most = ranks * options_.num_max_tokens_per_rank;
-    // Fewer might not hold what comes, which is known only when all ranks have sent.
+    // A smaller number might be too small for the rows that arrive. Their number is known only
+    // after all ranks have sent.
     worst.require(args.num_worst_tokens == 0 || args.num_worst_tokens == most, "is ",
                   args.num_worst_tokens, ", expected 0 or ranks x num_max_tokens_per_rank, ", most);
     worst.require(args.num_worst_tokens == 0 || args.topk_idx, "is ", args.num_worst_tokens,
@@ -252,20 +254,20 @@ class normal_calls {
     }
   }
 
-  /// Collective when a shape is new.
+  /// Returns the channel for `shape`. Collective if the shape is new.
   [[nodiscard]] normal_channel& channel_for(const normal_shape& shape,
                                             const std::optional<deadline>& until) {
     return channels_.for_shape(shape, [&]() -> std::unique_ptr<normal_channel> {
       switch (shape.rows) {
-        case payload::bf16: return made<codec::bf16>(shape, until);
-        case payload::bytes: return made<codec::fp8_e4m3_as_given>(shape, until);
+        case payload::bf16: return make_channel<codec::bf16>(shape, until);
+        case payload::bytes: return make_channel<codec::fp8_e4m3_as_given>(shape, until);
         case payload::nothing: break;
       }
-      return made<codec::nothing>(shape, until);
+      return make_channel<codec::nothing>(shape, until);
     });
   }
   template <class Codec>
-  [[nodiscard]] auto made(const normal_shape& shape, const std::optional<deadline>& until) {
+  [[nodiscard]] auto make_channel(const normal_shape& shape, const std::optional<deadline>& until) {
     return std::make_unique<normal_exchange<Transport, Codec>>(
         comm_, shape, options_.num_max_tokens_per_rank, options_.in_flight,
         until.value_or(comm_.default_deadline()));
@@ -275,7 +277,7 @@ class normal_calls {
   buffer_options options_;
   routing_pool pool_;
   channel_set<normal_channel> channels_;
-  /// What handles know this buffer by, which they may outlive.
+  /// Identifies this buffer to handles, which may outlive it.
   std::shared_ptr<const char> self_ = std::make_shared<const char>('\0');
 };
 

@@ -14,60 +14,60 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// What travels in a row of a normal dispatch; nothing if it only prepares a combine.
+/// The contents of a row of a normal dispatch. `nothing` if the dispatch only prepares a combine.
 enum class payload : std::uint8_t { bf16, bytes, nothing };
 
-/// What normal calls must have in common to share memory.
+/// Identifies a channel: normal calls with equal shapes share one exchange.
 struct normal_shape {
   payload rows = payload::bf16;
   std::size_t hidden = 0;
-  std::size_t experts = 0;  ///< that the exchange routes by: the model's, or one per rank
+  std::size_t experts = 0;  ///< of the exchange: those of the model, or one per rank
   std::size_t top_k = 0;
-  std::size_t scale_bytes = 0;     ///< of a token
-  std::size_t listed_experts = 0;  ///< of the model, where the exchange routes by ranks; else 0
+  std::size_t scale_bytes = 0;     ///< scales of a token
+  std::size_t listed_experts = 0;  ///< of the model if the exchange routes by ranks, else 0
   friend bool operator==(const normal_shape&, const normal_shape&) = default;
 };
 
-/// Normal calls of one shape, whatever carries them.
+/// The interface of a channel of normal calls, independent of transport and codec.
 class normal_channel : public keyed_channel<normal_shape> {
  public:
   using keyed_channel::keyed_channel;
 
-  /// `fresh`: with what only a dispatch without a handle returns.
+  /// Carries out a dispatch. `fresh`: the dispatch has no handle, and its result has all members.
   virtual dispatch_result dispatch(const dispatch_args& args,
                                    const std::shared_ptr<normal_routing>& routing, bool fresh) = 0;
-  /// A dispatch without rows, so that `routing` can be combined again.
+  /// Dispatches without rows, so that `routing` can be combined again.
   virtual void prepare(normal_routing& routing, const std::optional<deadline>& until) = 0;
-  /// Of the routing's latest dispatch, which `is_received`.
+  /// Combines the routing's latest dispatch, which must be one for which `is_received` is true.
   virtual combine_result combine(const combine_args& args, normal_routing& routing) = 0;
 };
 
-/// What a normal batch has besides the exchange's memory; taken once, used again and again.
+/// The memory of a normal batch besides the exchange's, allocated once and reused.
 struct normal_arrays {
   normal_arrays(const normal_shape& shape, std::size_t ranks, std::size_t max_tokens,
                 std::size_t local_experts)
       : rank_prefix(ranks),
         per_expert(local_experts),
         copies(max_tokens),
-        recv_topk_idx{fresh<std::int64_t>(ranks * max_tokens * shape.top_k)},
-        recv_src_idx{fresh<std::int32_t>(ranks * max_tokens)},
-        scales{fresh<std::byte>(max_tokens * shape.scale_bytes)},
-        combined{fresh<bf16>(max_tokens * shape.hidden)},
-        combined_weights{fresh<float>(max_tokens * shape.top_k)} {}
+        recv_topk_idx{uninitialised<std::int64_t>(ranks * max_tokens * shape.top_k)},
+        recv_src_idx{uninitialised<std::int32_t>(ranks * max_tokens)},
+        scales{uninitialised<std::byte>(max_tokens * shape.scale_bytes)},
+        combined{uninitialised<bf16>(max_tokens * shape.hidden)},
+        combined_weights{uninitialised<float>(max_tokens * shape.top_k)} {}
 
   std::vector<std::int32_t> rank_prefix;
   std::vector<std::int32_t> per_expert;
-  std::vector<std::uint32_t> copies;  ///< of each token: ranks that it went to
+  std::vector<std::uint32_t> copies;  ///< [tokens]: the number of ranks that each went to
   std::unique_ptr<std::int64_t[]> recv_topk_idx;
   std::unique_ptr<std::int32_t[]> recv_src_idx;
-  std::unique_ptr<std::byte[]> scales;  ///< of this rank's tokens, side by side
+  std::unique_ptr<std::byte[]> scales;  ///< of this rank's tokens, without gaps
   std::unique_ptr<bf16[]> combined;
   std::unique_ptr<float[]> combined_weights;
 
  private:
-  /// Untouched, so that memory is taken where rows come only.
+  /// Allocates without initialising, so that pages are only committed where rows arrive.
   template <class T>
-  static std::unique_ptr<T[]> fresh(std::size_t count) {
+  static std::unique_ptr<T[]> uninitialised(std::size_t count) {
     return std::make_unique_for_overwrite<T[]>(count);
   }
 };

@@ -32,7 +32,7 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The normal mode as `channel` takes it: a row per (token, rank).
+/// The `Mode` of `channel` for normal calls: a row per (token, rank).
 struct normal_mode {
   using calls = normal_channel;
   using layout = moe::rank_major;
@@ -42,7 +42,7 @@ struct normal_mode {
   static constexpr bool weights_return = true;
 };
 
-/// Normal calls over an exchange of the rank-major layout.
+/// The channel of normal calls: an exchange of the rank-major layout.
 template <transport Transport, token_codec Codec>
 class normal_exchange final : public channel<normal_mode, Transport, Codec> {
   using base = channel<normal_mode, Transport, Codec>;
@@ -54,7 +54,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
  public:
   using base::shape;
 
-  /// Collective, as the exchange's constructor.
+  /// Makes the exchange and the arrays. Collective, as the exchange's constructor.
   normal_exchange(communicator<Transport>& comm, const normal_shape& key, std::size_t max_tokens,
                   std::size_t in_flight, deadline until)
       : base{comm,
@@ -77,45 +77,47 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
 
   dispatch_result dispatch(const dispatch_args& args,
                            const std::shared_ptr<normal_routing>& routing, bool fresh) override {
-    batch& one = this->next_batch();
-    auto with = this->begin(one, args.x.size(0), until_or_default(args.until));
-    if (shape().scale_bytes != 0) with.attachments[0] = side_by_side(args.x_scales, one);
+    batch& this_batch = this->next_batch();
+    auto options = this->begin(this_batch, args.x.size(0), until_or_default(args.until));
+    if (shape().scale_bytes != 0) options.attachments[0] = side_by_side(args.x_scales, this_batch);
     if (shape().listed_experts != 0 && fresh)
-      with.note = std::as_bytes(args.num_tokens_per_expert.values<std::int32_t>());
+      options.note = std::as_bytes(args.num_tokens_per_expert.values<std::int32_t>());
     const std::span tokens{static_cast<const token*>(args.x.data()), args.x.elements()};
-    exchange_rows(one, tokens, *routing, with);
-    return result(one, args, routing, fresh);
+    exchange_rows(this_batch, tokens, *routing, options);
+    return result(this_batch, args, routing, fresh);
   }
 
   void prepare(normal_routing& routing, const std::optional<deadline>& until) override {
-    batch& one = this->next_batch();
-    const auto with = this->begin(one, routing.tokens, until_or_default(until));
-    // What is in there is not read: it only says how many tokens there are.
+    batch& this_batch = this->next_batch();
+    const auto options = this->begin(this_batch, routing.tokens, until_or_default(until));
+    // The values of these tokens are not read. The span only states how many tokens there are.
     const std::span<const token> tokens{
-        reinterpret_cast<const token*>(one.arrays.combined.get()),
+        reinterpret_cast<const token*>(this_batch.arrays.combined.get()),
         std::min(routing.tokens, moe_.config().max_tokens) * shape().hidden};
-    exchange_rows(one, tokens, routing, with);
+    exchange_rows(this_batch, tokens, routing, options);
   }
 
   combine_result combine(const combine_args& args, normal_routing& routing) override {
-    batch& one = this->slots_.at(routing.latest.number());
+    batch& this_batch = this->slots_.at(routing.latest.number());
     const auto* const x = args.x.as<bf16>();
-    for (std::size_t i = 0; i < one.rows->count(); ++i)
-      std::memcpy(one.rows->output(i).data(), x + i * args.x.stride(0),
+    for (std::size_t i = 0; i < this_batch.rows->count(); ++i)
+      std::memcpy(this_batch.rows->output(i).data(), x + i * args.x.stride(0),
                   shape().hidden * sizeof(bf16));
-    one.until = args.until;
-    one.bias = args.bias;
-    one.weighted = static_cast<bool>(args.topk_weights);
-    if (one.weighted) place_weights(one, args.topk_weights.values<float>());
-    one.out = {one.arrays.combined.get(), dtype::bfloat16, {routing.tokens, shape().hidden}};
+    this_batch.until = args.until;
+    this_batch.bias = args.bias;
+    this_batch.weighted = static_cast<bool>(args.topk_weights);
+    if (this_batch.weighted) place_weights(this_batch, args.topk_weights.values<float>());
+    this_batch.out = {
+        this_batch.arrays.combined.get(), dtype::bfloat16, {routing.tokens, shape().hidden}};
     routing.latest = {};
     combine_result made;
-    made.combined_x = one.out;
-    if (one.weighted)
-      made.combined_topk_weights = {
-          one.arrays.combined_weights.get(), dtype::float32, {routing.tokens, shape().top_k}};
-    return this->send_outputs(one, std::move(made),
-                              args.async_finish ? delivery::event : delivery::now);
+    made.combined_x = this_batch.out;
+    if (this_batch.weighted)
+      made.combined_topk_weights = {this_batch.arrays.combined_weights.get(),
+                                    dtype::float32,
+                                    {routing.tokens, shape().top_k}};
+    return this->send_outputs(this_batch, std::move(made),
+                              args.async_finish ? delivery::event : delivery::immediate);
   }
 
  private:
@@ -126,42 +128,44 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
 
   // --- dispatch ----------------------------------------------------------------------------------
 
-  /// One deadline for both halves of a dispatch.
+  /// Returns the deadline that both halves of a dispatch share.
   [[nodiscard]] deadline until_or_default(const std::optional<deadline>& until) const noexcept {
     return until.value_or(comm_.default_deadline());
   }
 
-  void exchange_rows(batch& one, std::span<const token> tokens, normal_routing& routing,
-                     const moe::dispatch_options& with) {
-    this->send_rows(one, tokens, {std::span<const std::int64_t>{routing.ids}, routing.weights},
-                    with);
-    this->receive_rows(one);
+  /// Sends and receives the rows of a dispatch.
+  void exchange_rows(batch& this_batch, std::span<const token> tokens, normal_routing& routing,
+                     const moe::dispatch_options& options) {
+    this->send_rows(this_batch, tokens,
+                    {std::span<const std::int64_t>{routing.ids}, routing.weights}, options);
+    this->receive_rows(this_batch);
     for (std::size_t t = 0; t < routing.tokens; ++t)
-      one.arrays.copies[t] = static_cast<std::uint32_t>(routing.ranks_of(t, comm_.size()));
-    routing.rows = one.rows->count();
-    routing.latest = {this, one.number};
+      this_batch.arrays.copies[t] = static_cast<std::uint32_t>(routing.ranks_of(t, comm_.size()));
+    routing.rows = this_batch.rows->count();
+    routing.latest = {this, this_batch.number};
   }
-  /// Scales as they travel: [tokens, bytes] without gaps.
-  [[nodiscard]] std::span<const std::byte> side_by_side(const const_tensor& scales, batch& one) {
-    const auto* const from = static_cast<const std::byte*>(scales.data());
+  /// Returns the scales without gaps, [tokens, bytes]. Copies them only if they have gaps.
+  [[nodiscard]] std::span<const std::byte> side_by_side(const const_tensor& scales,
+                                                        batch& this_batch) {
+    const auto* const source = static_cast<const std::byte*>(scales.data());
     const std::size_t tokens = scales.size(0);
     if (scales.contiguous() || tokens > moe_.config().max_tokens)
-      return {from, tokens * shape().scale_bytes};
+      return {source, tokens * shape().scale_bytes};
     constexpr std::size_t word = sizeof(float);
     const std::size_t words = shape().scale_bytes / word;
     const std::size_t stride = scales.dims() == 2 ? scales.stride(1) : 1;
-    std::byte* to = one.arrays.scales.get();
+    std::byte* target = this_batch.arrays.scales.get();
     for (std::size_t t = 0; t < tokens; ++t)
-      for (std::size_t s = 0; s < words; ++s, to += word)
-        std::memcpy(to, from + (t * scales.stride(0) + s * stride) * word, word);
-    return {one.arrays.scales.get(), tokens * shape().scale_bytes};
+      for (std::size_t s = 0; s < words; ++s, target += word)
+        std::memcpy(target, source + (t * scales.stride(0) + s * stride) * word, word);
+    return {this_batch.arrays.scales.get(), tokens * shape().scale_bytes};
   }
 
-  [[nodiscard]] dispatch_result result(batch& one, const dispatch_args& args,
+  [[nodiscard]] dispatch_result result(batch& this_batch, const dispatch_args& args,
                                        const std::shared_ptr<normal_routing>& routing, bool fresh) {
-    const moe::batch_columns<Codec> columns = one.rows->columns();
+    const moe::batch_columns<Codec> columns = this_batch.rows->columns();
     const std::size_t shown =
-        args.num_worst_tokens == 0 ? one.rows->count() : args.num_worst_tokens;
+        args.num_worst_tokens == 0 ? this_batch.rows->count() : args.num_worst_tokens;
     dispatch_result made;
     made.recv_x = {columns.rows().data(), args.x.type(), {shown, shape().hidden}};
     if (args.x_scales) {
@@ -172,16 +176,17 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
                                : tensor{scales, type, {shown, args.x_scales.size(1)}};
     }
     if (!fresh) return made;
-    if (routing->by_experts) add_slots(made, one, shown);
-    if (args.num_worst_tokens == 0) made.num_recv_tokens_per_expert_list = listed(one, args);
-    made.handle = handle_of(one, routing);
+    if (routing->by_experts) add_slots(made, this_batch, shown);
+    if (args.num_worst_tokens == 0) made.num_recv_tokens_per_expert_list = listed(this_batch, args);
+    made.handle = handle_of(this_batch, routing);
     return made;
   }
 
-  void add_slots(dispatch_result& made, batch& one, std::size_t shown) {
-    const moe::received_tokens<Codec>& rows = *one.rows;
+  /// Adds the experts and weights of the received tokens to the result.
+  void add_slots(dispatch_result& made, batch& this_batch, std::size_t shown) {
+    const moe::received_tokens<Codec>& rows = *this_batch.rows;
     const std::size_t top_k = shape().top_k;
-    std::int64_t* const wide = one.arrays.recv_topk_idx.get();
+    std::int64_t* const wide = this_batch.arrays.recv_topk_idx.get();
     for (std::size_t i = 0; i < rows.count(); ++i)
       std::copy_n(rows.experts(i).begin(), top_k, wide + i * top_k);
     std::fill(wide + rows.count() * top_k, wide + shown * top_k, std::int64_t{-1});
@@ -191,13 +196,14 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     made.recv_topk_weights = {weights, {shown, top_k}};
   }
 
-  [[nodiscard]] std::span<const std::int32_t> listed(batch& one, const dispatch_args& args) {
-    std::vector<std::int32_t>& list = one.arrays.per_expert;
+  /// Returns num_recv_tokens_per_expert_list.
+  [[nodiscard]] std::span<const std::int32_t> listed(batch& this_batch, const dispatch_args& args) {
+    std::vector<std::int32_t>& list = this_batch.arrays.per_expert;
     if (shape().listed_experts != 0) {
-      add_up_counts(one.ticket, list);
+      add_up_counts(this_batch.ticket, list);
     } else {
       for (std::size_t e = 0; e < list.size(); ++e)
-        list[e] = static_cast<std::int32_t>(one.rows->uses_of(e).size());
+        list[e] = static_cast<std::int32_t>(this_batch.rows->uses_of(e).size());
     }
     for (std::int32_t& count : list)
       count = static_cast<std::int32_t>(
@@ -205,8 +211,8 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     return list;
   }
 
-  /// The tokens of all ranks for each of this rank's experts, where the exchange routes by ranks
-  /// and so does not count them.
+  /// Adds up the tokens of all ranks for each of this rank's experts. The exchange does not count
+  /// them if it routes by ranks.
   void add_up_counts(const moe::ticket& dispatched, std::span<std::int32_t> sums) {
     const std::size_t first = placement_of(shape(), comm_.size()).first(comm_.rank());
     std::ranges::fill(sums, 0);
@@ -220,10 +226,11 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     }
   }
 
-  [[nodiscard]] dispatch_handle handle_of(batch& one,
+  /// Fills the arrays of a handle and returns it.
+  [[nodiscard]] dispatch_handle handle_of(batch& this_batch,
                                           const std::shared_ptr<normal_routing>& routing) {
-    const moe::received_tokens<Codec>& rows = *one.rows;
-    normal_arrays& arrays = one.arrays;
+    const moe::received_tokens<Codec>& rows = *this_batch.rows;
+    normal_arrays& arrays = this_batch.arrays;
     std::int32_t before = 0;
     for (const rank_id source : comm_.ranks())
       arrays.rank_prefix[source.index()] = before +=
@@ -238,21 +245,21 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
 
   // --- combine -----------------------------------------------------------------------------------
 
-  /// Weights go home beside the outputs.
-  static void place_weights(const batch& one, std::span<const float> weights) {
-    for (std::size_t i = 0; i < one.rows->count(); ++i) {
-      const auto place = one.rows->template output_attachment<float>(i);
+  /// Writes the weights beside the outputs, with which they go home.
+  static void place_weights(const batch& this_batch, std::span<const float> weights) {
+    for (std::size_t i = 0; i < this_batch.rows->count(); ++i) {
+      const auto place = this_batch.rows->template output_attachment<float>(i);
       std::ranges::copy(weights.subspan(i * place.size(), place.size()), place.begin());
     }
   }
 
-  void publish_weights(batch& one) override {
+  void publish_weights(batch& this_batch) override {
     const std::size_t top_k = shape().top_k;
-    for (std::size_t t = 0; t < one.tokens; ++t) {
-      float* const sums = one.arrays.combined_weights.get() + t * top_k;
+    for (std::size_t t = 0; t < this_batch.tokens; ++t) {
+      float* const sums = this_batch.arrays.combined_weights.get() + t * top_k;
       std::fill_n(sums, top_k, 0.0F);
-      for (std::size_t copy = 0; copy < one.arrays.copies[t]; ++copy) {
-        const auto weights = moe_.template returned_attachment<float>(one.ticket, t, copy);
+      for (std::size_t copy = 0; copy < this_batch.arrays.copies[t]; ++copy) {
+        const auto weights = moe_.template returned_attachment<float>(this_batch.ticket, t, copy);
         for (std::size_t k = 0; k < top_k; ++k) sums[k] += weights[k];
       }
     }

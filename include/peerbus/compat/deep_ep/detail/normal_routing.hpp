@@ -15,23 +15,24 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Where the tokens of one dispatch go: what its handle keeps.
+/// The routing of one normal dispatch, which its handle keeps: the ranks and experts that each
+/// token goes to.
 struct normal_routing {
-  std::weak_ptr<const char> buffer;  ///< whose it is
+  std::weak_ptr<const char> buffer;  ///< identifies the buffer
   std::size_t tokens = 0;
-  std::size_t listed_experts = 0;      ///< of the model
-  std::size_t experts = 0;             ///< that ids count: those of the model, or one per rank
+  std::size_t listed_experts = 0;      ///< experts of the model
+  std::size_t experts = 0;             ///< range of `ids`: experts of the model, or one per rank
   std::size_t top_k = 0;               ///< slots per token
   bool by_experts = true;              ///< otherwise `ids` are ranks
   std::vector<std::int64_t> ids;       ///< [tokens, top_k]
-  std::vector<float> weights;          ///< likewise
+  std::vector<float> weights;          ///< [tokens, top_k]
   std::vector<std::int32_t> per_rank;  ///< tokens for each rank
   std::vector<std::int32_t> per_expert;
   std::unique_ptr<bool[]> in_rank;  ///< [tokens, ranks]
   std::size_t in_rank_size = 0;
 
-  std::size_t rows = 0;  ///< that come to this rank
-  /// The latest dispatch that went this way and is not combined, if any.
+  std::size_t rows = 0;  ///< rows that this rank receives
+  /// The latest dispatch with this routing, if it is not combined yet.
   pending_operation latest;
 
   void resize(std::size_t ranks) {
@@ -45,51 +46,53 @@ struct normal_routing {
     std::fill_n(in_rank.get(), tokens * ranks, false);
   }
 
-  /// Fills `in_rank` and `per_rank` from `ids`. Returns: whether all ids are in range; others count
-  /// nowhere.
+  /// Fills `in_rank` and `per_rank` from `ids`. Ids out of range are not counted. Returns whether
+  /// every id is -1 or in range.
   [[nodiscard]] bool count_ranks(std::size_t ranks) noexcept {
     const moe::expert_placement placement{experts, ranks};
-    bool sound = true;
+    bool in_range = true;
     for (std::size_t t = 0; t < tokens; ++t)
       for (std::size_t k = 0; k < top_k; ++k) {
         const std::int64_t id = ids[t * top_k + k];
         if (id < 0 || id >= static_cast<std::int64_t>(experts)) {
-          sound = sound && id == -1;
+          in_range = in_range && id == -1;
           continue;
         }
         const std::size_t rank = placement.owner(static_cast<std::size_t>(id)).index();
-        bool& there = in_rank[t * ranks + rank];
-        if (!there) ++per_rank[rank];
-        there = true;
+        bool& goes_there = in_rank[t * ranks + rank];
+        if (!goes_there) ++per_rank[rank];
+        goes_there = true;
       }
-    return sound;
+    return in_range;
   }
-  /// Fills `per_expert` from `ids` that are all in range.
+  /// Fills `per_expert` from `ids`, which must all be -1 or in range.
   void count_experts() {
     per_expert.assign(experts, 0);
     for (const std::int64_t id : ids)
       if (id >= 0) ++per_expert[static_cast<std::size_t>(id)];
   }
-  /// How many ranks token `t` goes to.
+  /// Returns the number of ranks that token `t` goes to.
   [[nodiscard]] std::size_t ranks_of(std::size_t t, std::size_t ranks) const noexcept {
     const bool* const row = in_rank.get() + t * ranks;
     return static_cast<std::size_t>(std::count(row, row + ranks, true));
   }
 };
 
-/// Copies a [T, K] tensor of ids.
-inline void copy_ids(const const_tensor& from, std::span<std::int64_t> to) {
-  for_each_id(from, to.size(), [&](std::size_t i, std::int64_t id) { to[i] = id; });
+/// Copies the first ids of a [T, K] tensor to `target`, as many as it has room for.
+inline void copy_ids(const const_tensor& source, std::span<std::int64_t> target) {
+  for_each_id(source, target.size(), [&](std::size_t i, std::int64_t id) { target[i] = id; });
 }
 
-/// Routings that handles have let go of, to be used again without taking memory.
+/// A pool of routings: it reuses a routing that no handle or layout holds any more, so that calls
+/// need not allocate.
 class routing_pool {
  public:
+  /// Returns an unused routing. Allocates one if all are in use.
   [[nodiscard]] std::shared_ptr<normal_routing> take() {
-    for (const auto& one : all_)
-      if (one.use_count() == 1) {
-        one->latest = {};
-        return one;
+    for (const auto& routing : all_)
+      if (routing.use_count() == 1) {
+        routing->latest = {};
+        return routing;
       }
     all_.push_back(std::make_shared<normal_routing>());
     return all_.back();

@@ -8,8 +8,8 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// What keeps operations that have been sent and wait to be received, or rows that wait to be
-/// combined: what hooks, events and handles refer to, which may outlive it.
+/// The owner of operations that were sent but not received, and of rows that were received but not
+/// combined. Hooks, events and handles refer to it and may outlive it.
 class pending_operations {
  public:
   pending_operations() = default;
@@ -17,8 +17,8 @@ class pending_operations {
   pending_operations& operator=(const pending_operations&) = delete;
   virtual ~pending_operations() = default;
 
-  /// Receives operation `number`. Throws: `error`, also if it is not pending, as never where calls
-  /// have no halves.
+  /// Receives operation `number`. Throws: `error`, also if the operation is not pending. This body
+  /// is for calls without halves, which never have a pending operation.
   virtual void receive(std::uint64_t) {
     throw error{errc::invalid_argument, "hook: nothing is to be received, expected no call"};
   }
@@ -29,7 +29,8 @@ class pending_operations {
   std::shared_ptr<pending_operations*> self_ = std::make_shared<pending_operations*>(this);
 };
 
-/// Something that its owner numbers from 1; empty if there is nothing.
+/// A reference to an operation that its owner numbers from 1, or to nothing. Does not keep the
+/// owner alive.
 class pending_operation {
  public:
   pending_operation() noexcept = default;
@@ -38,7 +39,7 @@ class pending_operation {
 
   [[nodiscard]] explicit operator bool() const noexcept { return number_ != 0; }
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
-  /// Null if there never was one or it is gone.
+  /// Returns the owner, or null if there never was one or it is gone.
   [[nodiscard]] pending_operations* owner() const noexcept {
     const auto alive = owner_.lock();
     return alive ? *alive : nullptr;

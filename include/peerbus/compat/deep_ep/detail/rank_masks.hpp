@@ -13,7 +13,7 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Which ranks this one sends nothing to, as DeepEP's mask buffer says it: 1 is masked.
+/// The ranks that this rank sends nothing to, as values of DeepEP's mask buffer: 1 is masked.
 class rank_masks {
  public:
   rank_masks(std::size_t ranks, bool enabled) : masks_(ranks), enabled_{enabled} {}
@@ -36,8 +36,8 @@ class rank_masks {
     std::fill(masks_.begin(), masks_.end(), 0);
   }
 
-  /// [ranks], or empty where nobody is masked.
-  [[nodiscard]] std::span<const std::int32_t> now() const noexcept {
+  /// Returns the masks, [ranks], or an empty span if no rank is masked.
+  [[nodiscard]] std::span<const std::int32_t> current() const noexcept {
     if (std::all_of(masks_.begin(), masks_.end(), [](std::int32_t mask) { return mask == 0; }))
       return {};
     return masks_;

@@ -12,8 +12,8 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// For rows grouped by expert: which tokens came, each once, and which rows each became. All memory
-/// is taken at construction.
+/// The origins of rows grouped by expert: the received tokens, each listed once, with the rows that
+/// each became. The constructor allocates all memory.
 class source_metadata {
  public:
   source_metadata(std::size_t ranks, std::size_t max_tokens, std::size_t top_k)
@@ -23,14 +23,17 @@ class source_metadata {
         ends_(ranks),
         rows_{std::make_unique_for_overwrite<std::int32_t[]>(numbers_.size() * width())} {}
 
-  /// Entries of a row of `table`: global token, source and first slot, then a row per slot.
+  /// Returns the entries of a row of `table`: number of the token among all ranks, source and first
+  /// slot, then the row of each slot.
   [[nodiscard]] std::size_t width() const noexcept { return top_k_ + 2; }
 
-  /// `for_each_row(visit)` calls `visit(row, origin)` for every row that came.
+  /// Fills the table. `for_each_row(visit)` must call `visit(row, origin)` for every received row.
+  /// It is called twice.
   template <class ForEachRow>
   void fill(ForEachRow&& for_each_row) noexcept {
     std::fill(numbers_.begin(), numbers_.end(), -1);
-    for_each_row([&](std::size_t, const moe::row_origin& from) { numbers_[token_of(from)] = 0; });
+    for_each_row(
+        [&](std::size_t, const moe::row_origin& origin) { numbers_[token_of(origin)] = 0; });
     count_ = 0;
     for (std::size_t rank = 0; rank < ends_.size(); ++rank) {
       for (std::size_t t = 0; t < max_tokens_; ++t)
@@ -38,23 +41,24 @@ class source_metadata {
           begin(number, rank, t);
       ends_[rank] = static_cast<std::int32_t>(count_);
     }
-    for_each_row([&](std::size_t row, const moe::row_origin& from) {
-      std::int32_t* const entry = entry_of(numbers_[token_of(from)]);
-      const auto lane = static_cast<std::int32_t>(from.rank.index() * top_k_ + from.slot);
+    for_each_row([&](std::size_t row, const moe::row_origin& origin) {
+      std::int32_t* const entry = entry_of(numbers_[token_of(origin)]);
+      const auto lane = static_cast<std::int32_t>(origin.rank.index() * top_k_ + origin.slot);
       entry[1] = entry[1] == -1 ? lane : std::min(entry[1], lane);
-      entry[2 + from.slot] = static_cast<std::int32_t>(row);
+      entry[2 + origin.slot] = static_cast<std::int32_t>(row);
     });
   }
 
-  /// How many tokens came.
+  /// Returns the number of received tokens.
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  /// Returns [count, width] entries, by source rank, then by token.
   [[nodiscard]] std::int32_t* table() const noexcept { return rows_.get(); }
-  /// Tokens from ranks 0 to r.
+  /// Returns, for each rank r, the number of tokens from ranks 0 to r.
   [[nodiscard]] std::span<std::int32_t> ends() noexcept { return ends_; }
 
  private:
-  [[nodiscard]] std::size_t token_of(const moe::row_origin& from) const noexcept {
-    return from.rank.index() * max_tokens_ + from.token;
+  [[nodiscard]] std::size_t token_of(const moe::row_origin& origin) const noexcept {
+    return origin.rank.index() * max_tokens_ + origin.token;
   }
   [[nodiscard]] std::int32_t* entry_of(std::int32_t number) const noexcept {
     return rows_.get() + static_cast<std::size_t>(number) * width();
@@ -68,7 +72,7 @@ class source_metadata {
 
   std::size_t max_tokens_;
   std::size_t top_k_;
-  std::vector<std::int32_t> numbers_;  ///< [R][B]: the token's number among those that came, or -1
+  std::vector<std::int32_t> numbers_;  ///< [R][B]: index among received tokens, or -1
   std::vector<std::int32_t> ends_;
   std::unique_ptr<std::int32_t[]> rows_;
   std::size_t count_ = 0;

@@ -10,19 +10,20 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Requires that weights came home from all ranks in the combine of a batch, or from none.
-/// Throws, on all ranks: `error` mismatch that names a rank with weights and a rank without.
+/// Requires that in the combine of a batch either all ranks returned weights, or none.
+/// Throws, on all ranks: `error` mismatch that names a rank that gave weights and a rank that did
+/// not.
 template <class Exchange>
 void require_weights_from_all_or_none(Exchange& moe, const moe::ticket& combined, all_ranks ranks) {
-  std::optional<rank_id> with;
-  std::optional<rank_id> without;
+  std::optional<rank_id> giver;
+  std::optional<rank_id> abstainer;
   for (const rank_id rank : ranks) {
-    std::optional<rank_id>& first = moe.attached_by(combined, rank) ? with : without;
+    std::optional<rank_id>& first = moe.attached_by(combined, rank) ? giver : abstainer;
     if (!first) first = rank;
   }
-  if (with && without)
-    argument{"combine", "topk_weights"}.refuse(errc::mismatch, "was given on ", *with,
-                                               " but not on ", *without,
+  if (giver && abstainer)
+    argument{"combine", "topk_weights"}.refuse(errc::mismatch, "was given on ", *giver,
+                                               " but not on ", *abstainer,
                                                ", expected on all ranks or on none");
 }
 
