@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-/// DeepEP's names over peerbus: docs/porting-from-deepep.md.
+/// DeepEP's names over peerbus. The guide is docs/porting-from-deepep.md.
 #include <peerbus/compat/deep_ep/buffer.hpp>  // IWYU pragma: export

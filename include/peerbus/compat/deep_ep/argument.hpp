@@ -12,19 +12,19 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 
-/// How arguments are refused: which one, what was expected, what was given.
+/// The refusal of arguments: each error names the argument, what was expected and what was given.
 namespace peerbus::deep_ep::detail {
 
 using peerbus::detail::concat;
 
-/// In a shape: any number.
+/// Stands for any size in a `tensor_form`.
 inline constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
 
-/// What a tensor must be like.
+/// The element types and sizes that a tensor must have.
 struct tensor_form {
   std::initializer_list<dtype> types;
   std::initializer_list<std::size_t> sizes;
-  bool contiguous = true;  ///< otherwise the last dimension only
+  bool contiguous = true;  ///< if false, only the last dimension must be
 };
 
 inline void append_text(std::string& out, const tensor_form& form) {
@@ -43,7 +43,8 @@ inline void append_text(std::string& out, const tensor_form& form) {
   out += form.contiguous ? "], contiguous" : "], the last dimension contiguous";
 }
 
-/// One argument of one call. `parts` become text only if it is refused, as that allocates.
+/// An argument of a call, for checks. `parts` become text only if the argument is refused, because
+/// text allocates.
 struct argument {
   std::string_view call;
   std::string_view name;
@@ -56,13 +57,14 @@ struct argument {
   void require(bool fits, const Parts&... parts) const {
     if (!fits) refuse(errc::invalid_argument, parts...);
   }
-  /// For what this library has no way to honour.
+  /// Throws `error` unsupported if an argument that this library cannot honour was given.
   void refuse_if_given(bool given, std::string_view why) const {
     if (given) refuse(errc::unsupported, "was given; ", why);
   }
 };
 
-/// Throws: `error` invalid_argument unless `given` has that form, and memory where it has elements.
+/// Requires that `given` has the form, and aligned memory if it has elements. Throws: `error`
+/// invalid_argument.
 inline void require_form(const argument& what, const const_tensor& given, const tensor_form& form) {
   bool fits = given.dims() == form.sizes.size();
   std::size_t d = 0;
@@ -85,7 +87,7 @@ inline void require_form(const argument& what, const const_tensor& given, const 
                to_string(given.type()));
 }
 
-/// The same for what may be None.
+/// Requires the form, as `require_form`, of a tensor that may be None.
 inline void require_form_if_given(const argument& what, const const_tensor& given,
                                   const tensor_form& form) {
   if (given) require_form(what, given, form);

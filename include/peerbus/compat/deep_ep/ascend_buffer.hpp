@@ -22,12 +22,13 @@
 
 namespace peerbus::deep_ep {
 
-/// The low-latency mode of DeepEP-Ascend, with its results and its limits: what a program that is
-/// to run on an Ascend sees there. Memory, errors and threads as for `buffer`.
+/// The low-latency mode of DeepEP-Ascend, with the results and the limits that a program meets on
+/// an Ascend. Memory, errors and threads as for `buffer`.
 template <transport Transport>
 class ascend_buffer {
  public:
-  /// Takes no memory yet; `comm` must outlive it.
+  /// Makes a buffer without communicating and without memory for rows. `comm` must outlive it.
+  /// Throws: `error` invalid_argument unless the target is an Ascend and `in_flight` is in range.
   explicit ascend_buffer(communicator<Transport>& comm, const ascend_options& options = {})
       : comm_{comm}, options_{options} {
     const detail::argument target{"ascend_buffer", "target"};
@@ -39,7 +40,10 @@ class ascend_buffer {
   ascend_buffer& operator=(const ascend_buffer&) = delete;
   ~ascend_buffer() = default;
 
-  /// Collective. Throws besides: `error` invalid_argument for what the target refuses.
+  /// Collective. Sends each token to every expert that it names. Returns when all rows for this
+  /// rank's experts have arrived.
+  /// Throws, besides the errors of `buffer`: `error` invalid_argument for a call that the target
+  /// refuses.
   [[nodiscard]] ascend_dispatch_result low_latency_dispatch(const ascend_dispatch_args& args) {
     constexpr std::string_view call = "low_latency_dispatch";
     detail::require_form({call, "x"}, args.x, {{dtype::bfloat16}, {detail::any, detail::any}});
@@ -62,13 +66,15 @@ class ascend_buffer {
     return channel_for(shape, args.until).dispatch(args);
   }
 
-  /// Collective.
+  /// Collective. Returns rows to their home ranks and adds them up there, weighted. Returns when
+  /// the sums are complete. A dispatch can be combined once.
+  /// Cost: copies each row once.
   [[nodiscard]] ascend_combine_result low_latency_combine(const ascend_combine_args& args) {
     return channels_.of({"low_latency_combine", "handle"}, args.handle.batch).combine(args);
   }
 
  private:
-  /// Collective when a shape is new.
+  /// Returns the channel for `shape`. Collective if the shape is new.
   [[nodiscard]] detail::ascend_channel& channel_for(const detail::low_latency_key& shape,
                                                     const std::optional<deadline>& until) {
     const deadline end = until.value_or(comm_.default_deadline());

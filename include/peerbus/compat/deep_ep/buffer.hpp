@@ -17,24 +17,29 @@
 
 namespace peerbus::deep_ep {
 
-/// DeepEP's Buffer, by its names and meanings, over any transport: the normal and the low-latency
-/// mode, side by side and in any order, which all ranks must keep alike.
+/// DeepEP's Buffer with its names and meanings, over any transport. It has the normal and the
+/// low-latency mode. Calls of both may alternate. All ranks make the same calls in the same order.
 ///
-/// Arguments and results are views (`tensor`); results lie in the buffer's memory, as each result
-/// says for how long. Memory is taken, by all ranks together, when a call of a new shape first
-/// comes (hidden, experts, top_k, tokens at most, format); after that calls take none.
+/// Arguments and results are views (`tensor`). Results lie in the buffer's memory; each result type
+/// states how long they stay valid. No argument is ignored: a call refuses what it cannot honour.
+///
+/// Memory: the first call of a shape (format, hidden, experts, top_k, most tokens) allocates, on
+/// all ranks together. Later calls of that shape allocate nothing, except that
+/// `get_dispatch_layout` and a normal `dispatch` without a handle take a new routing if the caller
+/// still holds all earlier ones, and a larger one if the call has more tokens, slots or experts.
 ///
 /// Errors: `error` invalid_argument or unsupported names the argument, what was expected and what
-/// was given; that rank has then not called. What all ranks must know of (expert ids out of range,
-/// too many tokens) is refused on all of them, as in `moe::exchange`. Weights that some ranks give
-/// to a normal combine and others do not are refused on all of them as `error` mismatch. No
-/// argument is ignored.
+/// was given. It is thrown on the calling rank only, and the call has no effect. Bad input that all
+/// ranks must know of (expert ids out of range, too many tokens) is refused on all of them, as in
+/// `moe::exchange`. If only some ranks give weights to a normal combine, all ranks throw `error`
+/// mismatch.
 ///
 /// Threads: one call at a time.
 template <transport Transport>
 class buffer {
  public:
-  /// Takes no memory yet. `comm` must outlive it.
+  /// Makes a buffer without communicating and without memory for rows. `comm` must outlive it.
+  /// Throws: `error` invalid_argument for options that are out of range or contradict each other.
   explicit buffer(communicator<Transport>& comm, const buffer_options& options = {})
       : options_{detail::checked(options)}, normal_{comm, options_}, low_latency_{comm, options_} {}
   buffer(const buffer&) = delete;
@@ -45,62 +50,76 @@ class buffer {
 
   // --- normal mode -------------------------------------------------------------------------------
 
-  /// Counts where tokens go: no communication. `topk_idx` is int64 or int32 [T, K].
+  /// Counts the tokens for each rank and each expert, without communication. `topk_idx` is int64 or
+  /// int32 [T, K]; -1 is an unused slot. The views of the result stay valid as long as its `memory`
+  /// is held.
+  /// Throws: `error` invalid_argument if an id is neither -1 nor below `num_experts`.
   [[nodiscard]] dispatch_layout get_dispatch_layout(const const_tensor& topk_idx,
                                                     std::size_t num_experts) {
     return normal_.layout(topk_idx, num_experts);
   }
-  /// Collective. Sends each token once to every rank that has experts of it. Returns when all rows
-  /// for this rank are there.
+  /// Collective. Sends each token once to every rank that holds an expert that the token names.
+  /// Returns when all rows for this rank have arrived.
   [[nodiscard]] dispatch_result dispatch(const dispatch_args& args) {
     return normal_.dispatch(args);
   }
-  /// Collective. Brings rows home and adds them up, unweighted.
+  /// Collective. Returns rows to their home ranks and adds them up there, unweighted. Returns when
+  /// the sums are complete. With `async_finish` it may return earlier, and the event completes the
+  /// sums.
+  /// Cost: copies each row once. If the handle's latest dispatch was combined or replaced already,
+  /// or `x` has another hidden size, a dispatch without rows precedes.
   [[nodiscard]] combine_result combine(const combine_args& args) { return normal_.combine(args); }
 
   // --- low-latency mode --------------------------------------------------------------------------
 
-  /// DeepEP's figure for its buffer, in bytes, to the byte. What this library takes instead:
-  /// `low_latency_map`.
+  /// Returns exactly the bytes that DeepEP asks for its buffer. The bytes that this library takes
+  /// instead are those of `low_latency_map`.
   [[nodiscard]] static std::size_t get_low_latency_rdma_size_hint(
       std::size_t num_max_dispatch_tokens_per_rank, std::size_t hidden, std::size_t num_ranks,
       std::size_t num_experts) {
     return low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks,
                                       num_experts);
   }
-  /// Collective. Sends each token to every expert it names.
+  /// Collective. Sends each token to every expert that it names. Returns when all rows for this
+  /// rank have arrived. With `return_recv_hook` or `async_finish` it returns without waiting for
+  /// rows, and the hook or event completes the dispatch.
   [[nodiscard]] low_latency_dispatch_result low_latency_dispatch(
       const low_latency_dispatch_args& args) {
     return low_latency_.dispatch(args);
   }
-  /// Collective. Brings rows home and adds them up there, weighted.
+  /// Collective. Returns rows to their home ranks and adds them up there, weighted. Returns when
+  /// the sums are complete. With `return_recv_hook` or `async_finish` it returns without waiting
+  /// for rows, and the hook or event completes the sums.
+  /// Cost: copies each row once, unless `zero_copy` is set.
   [[nodiscard]] low_latency_combine_result low_latency_combine(
       const low_latency_combine_args& args) {
     return low_latency_.combine(args);
   }
-  /// bfloat16 [L, R*B, H], rows side by side: where outputs may be written for a `zero_copy`
-  /// combine of this handle. Needs `buffer_options::zero_copy`.
+  /// Returns the place where outputs of this handle's dispatch may be written for a `zero_copy`
+  /// combine: bfloat16 [L, R*B, H], contiguous. Requires `buffer_options::zero_copy`.
   [[nodiscard]] tensor get_next_low_latency_combine_buffer(const low_latency_handle& handle) {
     return low_latency_.combine_buffer(handle);
   }
-  /// Collective; a barrier. Gives back the memory of low-latency calls of other shapes. Nothing
-  /// needs to be cleaned: signals only ever grow.
+  /// Collective, and a barrier. Frees the memory of low-latency calls whose tokens, hidden or
+  /// experts differ from these. Nothing needs to be cleaned, because signals only ever grow.
+  /// Throws: `error` invalid_argument if a hook or event was not called yet.
   void clean_low_latency_buffer(std::size_t num_max_dispatch_tokens_per_rank, std::size_t hidden,
                                 std::size_t num_experts) {
     low_latency_.clean(num_max_dispatch_tokens_per_rank, hidden, num_experts);
   }
 
-  // Ranks that low-latency calls send nothing to, as if the slots of their experts were -1; of this
-  // rank alone, 1: masked. A masked rank that is alive still takes part in every call, and what it
-  // sends still arrives; one that dies ends the communicator, masked or not. Need
-  // `buffer_options::enable_shrink`.
+  /// Masks or unmasks a rank for the low-latency calls of this rank. Calls send nothing to a masked
+  /// rank, as if the slots of its experts were -1. A masked rank that is alive still takes part in
+  /// every call, and the rows that it sends still arrive. If it dies, the communicator ends, masked
+  /// or not. All calls about masks require `buffer_options::enable_shrink`.
   void low_latency_update_mask_buffer(std::size_t rank, bool mask) {
     low_latency_.masks().update(rank, mask);
   }
-  /// `mask_status`: int32 [R].
+  /// Writes the masks of all ranks to `mask_status`, int32 [R]: 1 is masked.
   void low_latency_query_mask_buffer(const tensor& mask_status) const {
     low_latency_.masks().query(mask_status);
   }
+  /// Unmasks all ranks.
   void low_latency_clean_mask_buffer() { low_latency_.masks().clean(); }
 
  private:

@@ -7,6 +7,7 @@
 
 namespace peerbus::deep_ep {
 
+/// The operations of DeepEP's API that a platform can be asked about.
 enum class operation : std::uint8_t {
   normal_dispatch,
   normal_combine,
@@ -14,7 +15,7 @@ enum class operation : std::uint8_t {
   low_latency_combine
 };
 
-/// DeepEP's name of the function.
+/// Returns the name of DeepEP's function for `what`.
 constexpr std::string_view to_string(operation what) noexcept {
   switch (what) {
     case operation::normal_dispatch: return "dispatch";
@@ -32,7 +33,7 @@ constexpr bool is_dispatch(operation what) noexcept {
   return what == operation::normal_dispatch || what == operation::low_latency_dispatch;
 }
 
-/// Type of the values in `x`.
+/// The type of the values in `x`.
 enum class element_type : std::uint8_t { bf16, fp8_e4m3, other };
 
 constexpr std::string_view to_string(element_type type) noexcept {
@@ -44,9 +45,9 @@ constexpr std::string_view to_string(element_type type) noexcept {
   return "unknown";
 }
 
-/// CANN's `commAlg`: how tokens travel between Ascend NPUs. `automatic` is fullmesh_v1 on A3; on A2
-/// it is fullmesh within a node and, between nodes, hierarchy for the numbers of ranks that have
-/// it.
+/// CANN's `commAlg`: the algorithm by which tokens travel between Ascend NPUs. `automatic` means
+/// fullmesh_v1 on A3. On A2 it means fullmesh within a node; between nodes it means hierarchy for
+/// the numbers of ranks that hierarchy supports, and fullmesh for others.
 enum class comm_algorithm : std::uint8_t {
   automatic,
   fullmesh_v1,
@@ -66,32 +67,32 @@ constexpr std::string_view to_string(comm_algorithm algorithm) noexcept {
   return "unknown";
 }
 
-/// What is set where the code will run. peerbus reads no environment variable for this: the caller
-/// says what the target's are going to be.
+/// The environment variables of the machine where the code will run. peerbus reads no environment
+/// variable for this; the caller states the values of the target.
 struct target_environment {
   std::size_t hccl_buffsize_mb = 0;      ///< HCCL_BUFFSIZE; 0: not set, which means 200
   std::size_t nvshmem_qp_depth = 0;      ///< NVSHMEM_QP_DEPTH; 0: not set, which means 1024
   bool moe_enable_topk_neg_one = false;  ///< MOE_ENABLE_TOPK_NEG_ONE
-  /// DEEPEP_NORMAL_LONG_SEQ_ROUND: rounds in which DeepEP-Ascend's normal mode sends a batch, of
-  /// 8192 tokens at most (its DEEPEP_NORMAL_LONG_SEQ_PER_ROUND_TOKENS).
+  /// DEEPEP_NORMAL_LONG_SEQ_ROUND: the rounds in which DeepEP-Ascend's normal mode sends a batch. A
+  /// round has at most 8192 tokens (DEEPEP_NORMAL_LONG_SEQ_PER_ROUND_TOKENS).
   std::size_t normal_long_seq_rounds = 1;
   friend constexpr bool operator==(const target_environment&, const target_environment&) = default;
 };
 
-/// What one call of DeepEP's API asks for, in plain values. Arguments that a function does not have
-/// are not looked at.
+/// The arguments of one call of DeepEP's API, as plain values. Members that belong to another
+/// function are ignored.
 struct call {
   operation what = operation::low_latency_dispatch;
 
   std::size_t ranks = 0;
-  std::size_t ranks_per_node = 0;  ///< 0: 8, which is usual; of no matter on A3
-  std::size_t tokens = 0;          ///< of this rank
-  std::size_t max_tokens = 0;      ///< num_max_dispatch_tokens_per_rank; low latency only
+  std::size_t ranks_per_node = 0;  ///< 0: the usual 8; has no effect on A3
+  std::size_t tokens = 0;          ///< tokens of this rank
+  std::size_t max_tokens = 0;      ///< num_max_dispatch_tokens_per_rank; only for low latency
   std::size_t hidden = 0;
   std::size_t top_k = 0;
   std::size_t experts = 0;
   element_type dtype = element_type::bf16;
-  bool dropped = false;  ///< whether topk_idx has a -1
+  bool dropped = false;  ///< topk_idx contains -1
 
   // low_latency_dispatch
   bool use_fp8 = false;
@@ -104,7 +105,7 @@ struct call {
   bool zero_copy = false;
   bool out_given = false;
 
-  // Both of these
+  // low_latency_dispatch and low_latency_combine
   bool return_recv_hook = false;
   bool wait_statistics_given = false;  ///< dispatch_ or combine_wait_recv_cost_stats
 
@@ -116,12 +117,12 @@ struct call {
   // combine
   bool bias_given = false;
 
-  // Both of these
+  // dispatch and combine
   bool config_given = false;
   bool previous_event_given = false;
   bool allocate_on_comm_stream = false;
 
-  // All
+  // All functions
   bool async_finish = false;
 
   comm_algorithm algorithm = comm_algorithm::automatic;

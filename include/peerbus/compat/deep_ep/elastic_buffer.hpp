@@ -20,13 +20,14 @@
 
 namespace peerbus::deep_ep {
 
-/// DeepEP V2's ElasticBuffer with `do_expand`, by its names and meanings: rows come grouped by
-/// expert, ready for a grouped GEMM, with where they came from. (Its other form is what
-/// `buffer::dispatch` gives.) Memory, errors and threads as for `buffer`.
+/// DeepEP V2's ElasticBuffer with `do_expand`, with its names and meanings. Rows arrive grouped by
+/// expert, ready for a grouped GEMM, together with their origins. The form without `do_expand` is
+/// `buffer::dispatch`. Memory, errors and threads as for `buffer`.
 template <transport Transport>
 class elastic_buffer {
  public:
-  /// Takes no memory yet. `comm` must outlive it.
+  /// Makes a buffer without communicating and without memory for rows. `comm` must outlive it.
+  /// Throws: `error` invalid_argument or unsupported for an option that cannot be honoured.
   explicit elastic_buffer(communicator<Transport>& comm, const elastic_options& options = {})
       : comm_{comm}, options_{options} {
     detail::require_tokens("elastic_buffer", options.num_max_tokens_per_rank);
@@ -39,10 +40,10 @@ class elastic_buffer {
   elastic_buffer& operator=(const elastic_buffer&) = delete;
   ~elastic_buffer() = default;
 
-  /// Collective. Sends each token to every expert it names; returns when all rows for this rank's
-  /// experts are there.
+  /// Collective. Sends each token to every expert that it names. Returns when all rows for this
+  /// rank's experts have arrived.
   [[nodiscard]] elastic_dispatch_result dispatch(const elastic_dispatch_args& args) {
-    refuse_what_is_not_here("dispatch", args);
+    refuse_unsupported("dispatch", args);
     check(args);
     if (args.previous_event) args.previous_event->current_stream_wait();
     return channel_for(
@@ -53,17 +54,21 @@ class elastic_buffer {
         .dispatch(args);
   }
 
-  /// Collective. Brings rows home and adds them up, unweighted. A dispatch is combined once.
-  /// Throws besides, on all ranks: `error` mismatch if only some of them give weights.
+  /// Collective. Returns rows to their home ranks and adds them up there, unweighted. A dispatch
+  /// can be combined once. Returns when the sums are complete. With `async_with_compute_stream` it
+  /// may return earlier, and the event completes the sums.
+  /// Cost: copies each row once.
+  /// Throws, on all ranks, besides the errors of `buffer`: `error` mismatch if only some ranks give
+  /// weights.
   [[nodiscard]] elastic_combine_result combine(const elastic_combine_args& args) {
-    refuse_what_is_not_here("combine", args);
+    refuse_unsupported("combine", args);
     if (args.previous_event) args.previous_event->current_stream_wait();
     return channels_.of({"combine", "handle"}, args.handle.batch).combine(args);
   }
 
  private:
   template <class Args>
-  static void refuse_what_is_not_here(std::string_view call, const Args& args) {
+  static void refuse_unsupported(std::string_view call, const Args& args) {
     const detail::argument sms{call, "num_sms"};
     sms.refuse_if_given(args.num_sms != 0, "there are no SMs here; expected 0");
     const detail::argument qps{call, "num_qps"};
@@ -104,7 +109,7 @@ class elastic_buffer {
                  ", expected none or the buffer's ", options_.num_max_tokens_per_rank);
   }
 
-  /// Collective when a shape is new.
+  /// Returns the channel for `shape`. Collective if the shape is new.
   [[nodiscard]] detail::expanded_channel& channel_for(const detail::expanded_shape& shape,
                                                       const std::optional<deadline>& until) {
     const deadline end = until.value_or(comm_.default_deadline());

@@ -9,48 +9,53 @@
 
 namespace peerbus::deep_ep {
 
-/// The second half of a low-latency call with `return_recv_hook`: receives what the call sent. The
-/// outputs that the call returned are valid once it has been called; it must be called exactly
-/// once, in the order of the calls, before the buffer goes.
+/// The second half of a low-latency call with `return_recv_hook`: it receives the rows of that
+/// call. The outputs of the call are valid once the hook was called. It must be called exactly
+/// once, in the order of the calls, while the buffer exists.
 class recv_hook {
  public:
   recv_hook() noexcept = default;
-  explicit recv_hook(detail::pending_operation of) noexcept : of_{std::move(of)} {}
+  explicit recv_hook(detail::pending_operation operation) noexcept
+      : operation_{std::move(operation)} {}
 
-  [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(of_); }
-  /// Throws: `error` invalid_argument if it was called before, or the call had no hook; else as the
-  /// call itself.
+  [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(operation_); }
+  /// Waits for the rows and completes the outputs of the call.
+  /// Throws: `error` invalid_argument if the hook was called before, its buffer is gone, or the
+  /// call had no hook; otherwise the errors of the call.
   void operator()() const {
-    if (!of_)
+    if (!operation_)
       throw error{errc::invalid_argument,
                   "hook: the call was made without return_recv_hook; expected one with it"};
-    detail::pending_operations* const owner = of_.owner();
+    detail::pending_operations* const owner = operation_.owner();
     if (owner == nullptr)
       throw error{errc::invalid_argument,
                   "hook: its buffer is gone, or a clean_low_latency_buffer for another shape came "
                   "in between; expected it to be called once, before"};
-    owner->receive(of_.number());
+    owner->receive(operation_.number());
   }
 
  private:
-  detail::pending_operation of_;
+  detail::pending_operation operation_;
 };
 
-/// What DeepEP's `EventOverlap` is: with `async_finish`, outputs are valid after
-/// `current_stream_wait`, which receives them. Without, there is nothing to wait for. It need not
-/// be called more than once, but may.
+/// DeepEP's `EventOverlap`. With `async_finish`, the outputs of a call are valid after
+/// `current_stream_wait`, which receives them. Without, there is nothing to wait for. Waiting again
+/// has no effect.
 class event_overlap {
  public:
   event_overlap() noexcept = default;
-  explicit event_overlap(detail::pending_operation of) noexcept : of_{std::move(of)} {}
+  explicit event_overlap(detail::pending_operation operation) noexcept
+      : operation_{std::move(operation)} {}
 
+  /// Completes the outputs of the call if they are still pending. Throws: the errors of the call.
   void current_stream_wait() const {
-    detail::pending_operations* const owner = of_.owner();
-    if (owner != nullptr && owner->is_pending(of_.number())) owner->receive(of_.number());
+    detail::pending_operations* const owner = operation_.owner();
+    if (owner != nullptr && owner->is_pending(operation_.number()))
+      owner->receive(operation_.number());
   }
 
  private:
-  detail::pending_operation of_;
+  detail::pending_operation operation_;
 };
 
 }  // namespace peerbus::deep_ep

@@ -12,42 +12,45 @@
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
 
-/// The arguments and results of the expanded form of DeepEP V2's calls (`do_expand`), by its names:
-/// a row per (token, local expert), grouped by expert. T tokens of this rank, B at most per rank, H
-/// hidden, K slots, E experts of all ranks, L of this one, R ranks, N tokens that came (each once),
-/// M rows with the gaps between experts.
+/// The arguments and results of the expanded form of DeepEP V2's calls (`do_expand`), with its
+/// names: one row per (token, local expert), grouped by expert. In shapes: T tokens of this rank, B
+/// most tokens of a rank, H hidden, K slots, E experts of all ranks, L experts of this rank, R
+/// ranks, N received tokens (each counted once), M rows including the gaps between experts.
 namespace peerbus::deep_ep {
 
+/// Options of an `elastic_buffer`; equal on all ranks.
 struct elastic_options {
   std::size_t num_max_tokens_per_rank = 4096;  ///< B
   std::size_t in_flight = 2;                   ///< as in `buffer_options`
-  /// Refused: rows of one rank would be added up and rounded there. Here all rows of a token are
-  /// added up once, at home.
+  /// Refused if true. The rows of a token on one rank would be added up and rounded there. Here all
+  /// rows of a token are added up once, at its home rank.
   bool allow_multiple_reduction = false;
 };
 
+/// The arguments of `elastic_buffer::dispatch`, which reads the tensors before it returns.
 struct elastic_dispatch_args {
   const_tensor x{};                             ///< bfloat16, float8_e4m3fn or int8 [T, H]
-  const_tensor x_scales{};                      ///< float32 or int32 [T, S], contiguous; none
-  const_tensor topk_idx{};                      ///< int64 or int32 [T, K], -1: none
+  const_tensor x_scales{};                      ///< float32 or int32 [T, S], contiguous; or none
+  const_tensor topk_idx{};                      ///< int64 or int32 [T, K], -1: no expert
   const_tensor topk_weights{};                  ///< float32 [T, K], or none
-  tensor cumulative_local_expert_recv_stats{};  ///< int32 [L]; rows are added
+  tensor cumulative_local_expert_recv_stats{};  ///< int32 [L], or none; adds received rows
   std::size_t num_experts = 0;                  ///< E
-  std::optional<std::size_t> num_max_tokens_per_rank{};  ///< B, if given
-  std::size_t expert_alignment = 1;                      ///< each expert's rows begin at a multiple
-  bool do_expand = true;         ///< false is refused: `buffer::dispatch` has that form
-  bool do_zero_padding = false;  ///< zeroes the gaps
-  bool do_cpu_sync = true;       ///< false is refused
+  std::optional<std::size_t> num_max_tokens_per_rank{};  ///< B, or none
+  std::size_t expert_alignment = 1;  ///< the rows of each expert begin at a multiple
+  bool do_expand = true;             ///< false is refused: use `buffer::dispatch` for that form
+  bool do_zero_padding = false;      ///< writes zeros to the gaps
+  bool do_cpu_sync = true;           ///< false is refused
   bool use_tma_aligned_col_major_sf = false;  ///< refused
   std::size_t num_sms = 0;                    ///< other than 0 is refused
-  std::size_t num_qps = 0;                    ///< likewise
+  std::size_t num_qps = 0;                    ///< other than 0 is refused
   std::optional<event_overlap> previous_event{};
-  bool async_with_compute_stream = false;  ///< results are there on return all the same
+  bool async_with_compute_stream = false;  ///< results are valid on return in any case
   bool allocate_on_comm_stream = false;    ///< refused
   std::optional<deadline> until{};
 };
 
-/// Views of the buffer's memory, valid as the dispatch's other results.
+/// The handle of an expanded dispatch, for its combine. The tensors are views of the buffer's
+/// memory, valid as long as the other results of the dispatch.
 struct elastic_handle {
   std::size_t num_experts = 0;
   std::size_t expert_alignment = 1;
@@ -55,41 +58,47 @@ struct elastic_handle {
   std::size_t num_recv_tokens = 0;                 ///< N
   std::size_t num_expanded_tokens = 0;             ///< M
   tensor psum_num_recv_tokens_per_scaleup_rank{};  ///< int32 [R]: tokens from ranks 0 to r
-  /// int32 [L]: where the rows of expert e end; they begin at the aligned end of those of e - 1.
+  /// int32 [L]: the end of the rows of expert e. They begin at the aligned end of the rows of
+  /// expert e - 1.
   tensor psum_num_recv_tokens_per_expert{};
   tensor num_unaligned_recv_tokens_per_expert{};                  ///< int32 [L]
   std::span<const std::int32_t> num_recv_tokens_per_expert_list;  ///< [L], aligned
-  /// int32 [N, K + 2], by source rank, then by token: source rank * B + token; source rank * K +
-  /// its first slot here; then, per slot, its row, or -1.
+  /// int32 [N, K + 2], by source rank, then by token. Column 0: source rank * B + token. Column 1:
+  /// source rank * K + the first slot that names an expert of this rank. Columns 2 to K + 1: the
+  /// row of each slot, or -1.
   tensor recv_src_metadata{};
-  detail::pending_operation batch{};  ///< which dispatch
+  detail::pending_operation batch{};  ///< identifies the dispatch
 };
 
-/// Views of the buffer's memory, valid until the `in_flight`th next dispatch of the same shape.
+/// The received rows of an expanded dispatch. The tensors are views of the buffer's memory, valid
+/// until the `in_flight`th next dispatch of the same shape.
 struct elastic_dispatch_result {
-  tensor recv_x{};             ///< [M, H]; an expert's rows lie by source rank, then by token
-  tensor recv_x_scales{};      ///< [M, S]; none without
+  tensor recv_x{};             ///< [M, H]; rows of an expert lie by source rank, then by token
+  tensor recv_x_scales{};      ///< [M, S]; none without x_scales
   tensor recv_topk_weights{};  ///< float32 [M]; none without topk_weights
   elastic_handle handle{};
   event_overlap event{};
 };
 
-/// `bias` stays as and where it is until the result is received.
+/// The arguments of `elastic_buffer::combine`. `bias` must stay valid and unchanged until the
+/// result is received.
 struct elastic_combine_args {
-  const_tensor x{};  ///< bfloat16 [M, H], rows as `recv_x`'s; read before the call returns
+  const_tensor x{};  ///< bfloat16 [M, H], in the order of `recv_x`; read before the call returns
   elastic_handle handle{};
   const_tensor topk_weights{};         ///< float32 [M], or none on all ranks
   std::array<const_tensor, 2> bias{};  ///< bfloat16 [T, H] each, or none
   std::size_t num_sms = 0;             ///< other than 0 is refused
-  std::size_t num_qps = 0;             ///< likewise
+  std::size_t num_qps = 0;             ///< other than 0 is refused
   std::optional<event_overlap> previous_event{};
   bool async_with_compute_stream = false;
   bool allocate_on_comm_stream = false;  ///< refused
   std::optional<deadline> until{};
 };
 
-/// combined_x[t] = bf16(bias[0][t] + bias[1][t] + the rows of its slots, in order and in f32):
-/// weights are not applied. combined_topk_weights[t, k] is the weight of that slot's row, 0 for -1.
+/// The sums of an expanded combine: combined_x[t] = bf16(bias[0][t] + bias[1][t] + the rows of its
+/// slots), added in f32 in the order of the slots. Weights are not applied.
+/// combined_topk_weights[t, k] is the weight of the row of that slot, and 0 for a slot of -1. The
+/// tensors are views of the buffer's memory, valid as long as the results of the combined dispatch.
 struct elastic_combine_result {
   tensor combined_x{};             ///< bfloat16 [T, H]
   tensor combined_topk_weights{};  ///< float32 [T, K]; none without topk_weights

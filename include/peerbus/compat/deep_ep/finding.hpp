@@ -12,7 +12,7 @@
 
 namespace peerbus::deep_ep {
 
-/// Which values a platform accepts.
+/// The values that a platform accepts for an argument or a limit.
 class expectation {
  public:
   static constexpr expectation at_least(std::uint64_t least) noexcept {
@@ -24,18 +24,19 @@ class expectation {
   static constexpr expectation between(std::uint64_t least, std::uint64_t most) noexcept {
     return {form::between, least, most, {}, {}};
   }
-  /// `unit` of 0 accepts everything.
+  /// Accepts multiples of `unit`. A `unit` of 0 accepts every number.
   static constexpr expectation multiple_of(std::uint64_t unit) noexcept {
     return {form::multiple_of, unit, 0, {}, {}};
   }
   static constexpr expectation exactly(std::uint64_t value) noexcept {
     return {form::exactly, value, value, {}, {}};
   }
-  /// `values` must outlive the expectation.
+  /// Accepts the listed numbers. `values` must outlive the expectation.
   static constexpr expectation one_of(std::span<const std::uint64_t> values) noexcept {
     return {form::one_of, 0, 0, values, {}};
   }
-  /// For what is not a number; no number is accepted. `words` must outlive the expectation.
+  /// An expectation for arguments that are not numbers. Every number fails it. `words` must outlive
+  /// the expectation.
   static constexpr expectation text(std::string_view words) noexcept {
     return {form::text, 0, 0, {}, words};
   }
@@ -82,10 +83,11 @@ class expectation {
   std::string_view words_;
 };
 
+/// The effect of a finding on a call.
 enum class finding_kind : std::uint8_t {
-  refused,    ///< fails there, or gives wrong results
-  no_effect,  ///< is accepted and ignored there
-  differs     ///< works, but the results look different there
+  refused,    ///< the call fails, or gives wrong results
+  no_effect,  ///< the argument is accepted and ignored
+  differs     ///< the call works, but its results look different
 };
 
 constexpr std::string_view to_string(finding_kind kind) noexcept {
@@ -97,27 +99,27 @@ constexpr std::string_view to_string(finding_kind kind) noexcept {
   return "unknown";
 }
 
-/// One thing about a call that a platform does not do as asked. All texts live for ever.
+/// One thing about a call that a platform does not do as asked. All its texts are valid forever.
 struct finding {
   finding_kind kind;
   std::string_view what;        ///< name of the argument or of the limit
   std::uint64_t given;          ///< its value, unless `given_text` has one
-  std::string_view given_text;  ///< its value where that is no number
-  expectation expected;         ///< what the platform accepts; of no meaning where it `differs`
-  std::string_view advice;      ///< what to change, or what to know where it `differs`
+  std::string_view given_text;  ///< its value if that is not a number, otherwise empty
+  expectation expected;         ///< what the platform accepts; no meaning for `differs`
+  std::string_view advice;      ///< what to change, or for `differs` what to know
   std::uint64_t advised;        ///< a number that ends the advice, unless 0
 };
 
-/// The value that was given, in words.
+/// Returns the value that was given, in words.
 inline std::string given_of(const finding& f) {
   return f.given_text.empty() ? std::to_string(f.given) : std::string{f.given_text};
 }
-/// What to change, in words.
+/// Returns the advice, in words: what to change.
 inline std::string advice_of(const finding& f) {
   return f.advised == 0 ? std::string{f.advice} : peerbus::detail::concat(f.advice, f.advised);
 }
 
-/// The limit, the value, and what to change.
+/// Returns the finding in words: the limit, the value, and what to change.
 inline std::string describe(const finding& f) {
   using peerbus::detail::concat;
   if (f.kind == finding_kind::differs) return concat(f.what, ": ", advice_of(f));

@@ -8,23 +8,24 @@
 
 #include <peerbus/core/align.hpp>
 
-/// What HCCL_BUFFSIZE, the memory of one communication domain on Ascend, must be for the MoE
-/// operators: the rules that CANN's operator documents and DeepEP-Ascend publish.
+/// The sizes of HCCL_BUFFSIZE, the memory of one communication domain on Ascend, that the MoE
+/// operators need. The rules are those that CANN's operator documents and DeepEP-Ascend publish.
 namespace peerbus::deep_ep {
 
-/// HCCL_BUFFSIZE is in these.
+/// The unit of HCCL_BUFFSIZE, in bytes.
 inline constexpr std::size_t hccl_mb = std::size_t{1} << 20;
-/// What it is where nobody set it, in MB.
+/// The value of HCCL_BUFFSIZE if it is not set, in MB.
 inline constexpr std::size_t default_hccl_buffsize_mb = 200;
 
-/// Whose rule: an algorithm of CANN's operators (their argument `commAlg`), or DeepEP-Ascend.
+/// A published rule for HCCL_BUFFSIZE: of an algorithm of CANN's operators (their argument
+/// `commAlg`), or of DeepEP-Ascend.
 enum class hccl_rule : std::uint8_t {
-  a3_fullmesh_v1,          ///< CANN on A3; what an empty `commAlg` means there
-  a3_fullmesh_v2,          ///< CANN on A3, flags among the data
+  a3_fullmesh_v1,          ///< CANN on A3, also for an empty `commAlg`
+  a3_fullmesh_v2,          ///< CANN on A3, with flags among the data
   a2_fullmesh,             ///< CANN on A2
-  a2_hierarchy,            ///< CANN on A2, by nodes
+  a2_hierarchy,            ///< CANN on A2, layered by nodes
   deep_ep_ascend,          ///< DeepEP-Ascend, without hierarchy
-  deep_ep_ascend_layered,  ///< DeepEP-Ascend on A2, by nodes
+  deep_ep_ascend_layered,  ///< DeepEP-Ascend on A2, layered by nodes
 };
 
 constexpr std::string_view to_string(hccl_rule rule) noexcept {
@@ -39,6 +40,7 @@ constexpr std::string_view to_string(hccl_rule rule) noexcept {
   return "unknown";
 }
 
+/// The shape of the calls that a communication domain must have memory for.
 struct hccl_shape {
   std::size_t max_tokens = 0;  ///< the most that one rank dispatches at once
   std::size_t hidden = 0;
@@ -48,7 +50,7 @@ struct hccl_shape {
   std::size_t shared_experts = 0;
 };
 
-/// Bytes that the rule requires. It counts two bytes a channel even where int8 travels.
+/// Returns the bytes that the rule requires. A channel counts as two bytes even if int8 travels.
 constexpr std::size_t hccl_bytes(hccl_rule rule, const hccl_shape& shape) noexcept {
   const std::size_t token = 2 * shape.hidden;
   const std::size_t local_experts = (shape.experts + shape.ranks - 1) / shape.ranks;
@@ -77,7 +79,7 @@ constexpr std::size_t hccl_bytes(hccl_rule rule, const hccl_shape& shape) noexce
   return 0;
 }
 
-/// What HCCL_BUFFSIZE must be for so many bytes, in MB: the default, or more.
+/// Returns the HCCL_BUFFSIZE for `bytes`, in MB: at least the default.
 constexpr std::size_t hccl_buffsize_mb(std::size_t bytes) noexcept {
   return std::max(default_hccl_buffsize_mb, (bytes + hccl_mb - 1) / hccl_mb);
 }

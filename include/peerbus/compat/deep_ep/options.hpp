@@ -8,26 +8,26 @@
 
 namespace peerbus::deep_ep {
 
-/// What a buffer is made for; the same on all ranks. DeepEP's constructor takes bytes instead; here
-/// the calls say what they need, and memory is taken when a shape is first used, by all ranks
-/// together.
+/// Options of a `buffer`; equal on all ranks. DeepEP's constructor takes sizes in bytes instead.
+/// Here the shape of each call states how much memory it needs, and all ranks allocate together
+/// when a shape is first used.
 struct buffer_options {
-  /// The most tokens that a rank gives to `dispatch` at once.
+  /// The most tokens that a rank gives to one normal `dispatch`.
   std::size_t num_max_tokens_per_rank = 4096;
-  /// How many dispatches of one kind may be between dispatch and combine, and how many results stay
-  /// valid. DeepEP's low-latency mode has two.
+  /// The number of dispatches of one shape that may wait for their combine at the same time.
+  /// Results stay valid for as many dispatches. DeepEP's low-latency mode has two.
   std::size_t in_flight = 2;
-  /// Whether low-latency outputs lie at the expert, in memory for every row that could come, so
-  /// that they may be written where `zero_copy` finds them. Otherwise they go to their home ranks,
-  /// which have room for tokens x top_k.
+  /// If true, low-latency outputs lie at the rank of their expert, in memory for every row that
+  /// could arrive, so that callers can write them where a `zero_copy` combine reads them. If false,
+  /// they lie at their home ranks, which have room for tokens x top_k rows.
   bool zero_copy = false;
-  /// Whether ranks may be masked.
+  /// If true, the low-latency calls accept masks of ranks.
   bool enable_shrink = false;
-  /// The platform that the program is to run on one day: every call that it would refuse, or whose
-  /// arguments it would ignore, is refused here (`profile.hpp`).
+  /// The platform that the program is meant to run on later. A call that this platform would
+  /// refuse, or whose arguments it would ignore, is refused here too (`profile.hpp`).
   profile target = profile::unrestricted;
-  target_environment target_is{};         ///< what is set there
-  std::size_t target_ranks_per_node = 0;  ///< 0: the platform's usual
+  target_environment target_is{};         ///< the environment variables of the target
+  std::size_t target_ranks_per_node = 0;  ///< 0: the usual number of the target
 };
 
 }  // namespace peerbus::deep_ep

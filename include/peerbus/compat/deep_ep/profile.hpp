@@ -15,16 +15,16 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 
-/// Whether a call of DeepEP's API would work on another platform, said before anyone has one.
-/// docs/profiles.md has the limits and where they come from.
+/// Checks whether a call of DeepEP's API would work on another platform, without needing that
+/// platform. docs/profiles.md lists the limits and their sources.
 namespace peerbus::deep_ep {
 
-/// The platform whose limits hold.
+/// A platform whose limits a call is checked against.
 enum class profile : std::uint8_t {
-  unrestricted,  ///< peerbus, anywhere
-  deepep_v1,     ///< DeepEP on NVIDIA GPUs, its `Buffer`
+  unrestricted,  ///< peerbus itself, on any machine
+  deepep_v1,     ///< the `Buffer` of DeepEP, on NVIDIA GPUs
   ascend_a2,     ///< DeepEP-Ascend on Atlas A2
-  ascend_a3      ///< DeepEP-Ascend on Atlas A3, of which CloudMatrix384 is built
+  ascend_a3      ///< DeepEP-Ascend on Atlas A3, the servers of CloudMatrix384
 };
 
 inline constexpr std::array all_profiles{profile::unrestricted, profile::deepep_v1,
@@ -40,8 +40,9 @@ constexpr std::string_view to_string(profile platform) noexcept {
   return "unknown";
 }
 
-/// Calls `visit(const finding&)` for each thing that the platform does not do as asked, in a fixed
-/// order. Allocates nothing and looks at nothing but the call: right for every call of a program.
+/// Calls `visit(const finding&)` for each thing that the platform does not do as the call asks, in
+/// a fixed order. Reads nothing but the call and allocates nothing, so that a program can examine
+/// each of its calls.
 template <class Visit>
 constexpr void examine(profile platform, const call& c, Visit&& visit) {
   detail::checker check{visit};
@@ -53,24 +54,25 @@ constexpr void examine(profile platform, const call& c, Visit&& visit) {
   }
 }
 
-/// Whether a program may not rely on what the finding is about. An argument that the platform
-/// ignores counts: who passes it expects it to do something.
+/// Returns whether the finding means that a program cannot rely on the call. An argument that the
+/// platform ignores counts, because a caller who passes it expects an effect.
 constexpr bool refuses(const finding& f) noexcept { return f.kind != finding_kind::differs; }
 
-/// Whether the call works there, though results may look different.
+/// Returns whether the call works on the platform. Its results may look different there.
 constexpr bool fits(profile platform, const call& c) {
   bool all = true;
   examine(platform, c, [&all](const finding& f) { all = all && !refuses(f); });
   return all;
 }
 
-/// The platform's name, and the finding in words.
+/// Returns the name of the platform and the finding in words.
 inline std::string describe(profile platform, const finding& f) {
   return peerbus::detail::concat(to_string(platform), ": ", describe(f));
 }
 
-/// Throws: `error` (`invalid_argument`) with all that the platform refuses of the call: each limit,
-/// the value, and what to change.
+/// Requires that the call works on the platform.
+/// Throws: `error` (`invalid_argument`) that lists everything that the platform refuses of the
+/// call: each limit, the value, and what to change.
 inline void require(profile platform, const call& c) {
   if (fits(platform, c)) return;
   std::string text =
@@ -84,7 +86,8 @@ inline void require(profile platform, const call& c) {
   throw error{errc::invalid_argument, text};
 }
 
-/// HCCL_BUFFSIZE that the call needs there, in MB; 0 where no rule says.
+/// Returns the HCCL_BUFFSIZE that the call needs on the platform, in MB, or 0 if no rule is
+/// published.
 constexpr std::size_t required_hccl_buffsize_mb(profile platform, const call& c) noexcept {
   if (platform == profile::ascend_a2) return detail::ascend_hccl_buffsize_mb(detail::ascend::a2, c);
   if (platform == profile::ascend_a3) return detail::ascend_hccl_buffsize_mb(detail::ascend::a3, c);

@@ -14,17 +14,18 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 
-/// How much memory DeepEP asks for, by its own formulas (version 1's, commit dd758ca), and how much
-/// peerbus needs for the same.
+/// The memory that DeepEP asks for, by the formulas of its version 1 (commit dd758ca), and the
+/// memory that peerbus needs for the same calls.
 namespace peerbus::deep_ep {
 
-/// Bytes that DeepEP's `get_low_latency_rdma_size_hint` returns. Per rank, for the buffer alone:
-/// the tensors that dispatch returns come on top. The number of ranks has no influence.
+/// Returns the bytes that DeepEP's `get_low_latency_rdma_size_hint` returns: per rank, for the
+/// buffer alone. The tensors that dispatch returns need memory besides. The number of ranks has no
+/// influence.
 constexpr std::size_t low_latency_rdma_size_hint(std::size_t num_max_dispatch_tokens_per_rank,
                                                  std::size_t hidden,
                                                  [[maybe_unused]] std::size_t num_ranks,
                                                  std::size_t num_experts) noexcept {
-  constexpr std::size_t buffers = 2;  // It changes between two with every operation.
+  constexpr std::size_t buffers = 2;  // DeepEP alternates between two.
   const std::size_t tokens = num_max_dispatch_tokens_per_rank;
   const std::size_t scales = hidden / 128 * 4;
   const std::size_t dispatch_message = 16 + std::max(2 * hidden, hidden + scales);
@@ -33,12 +34,12 @@ constexpr std::size_t low_latency_rdma_size_hint(std::size_t num_max_dispatch_to
   const std::size_t sent = std::max(tokens * dispatch_message, combined);
   const std::size_t received = std::max(num_experts * tokens * dispatch_message, combined);
   const std::size_t signals = align_up(4 * num_experts, 128);
-  // A whole 128 more even where the sum is a multiple of it already, as there.
+  // DeepEP adds 128 bytes even if the sum is already a multiple of 128.
   return (buffers * (sent + received + signals) / 128 + 1) * 128;
 }
 
-/// DeepEP's `Config`: how its normal mode cuts transfers into chunks. peerbus has no such chunks;
-/// the figures serve `nvl_buffer_size_hint`.
+/// DeepEP's `Config`: the sizes of the chunks into which its normal mode cuts transfers. peerbus
+/// has no such chunks; the members serve `nvl_buffer_size_hint`.
 struct config {
   std::size_t num_sms = 20;
   std::size_t num_max_nvl_chunked_send_tokens = 6;
@@ -46,9 +47,10 @@ struct config {
   std::size_t num_max_rdma_chunked_send_tokens = 6;
   std::size_t num_max_rdma_chunked_recv_tokens = 256;
 
-  /// The configuration that DeepEP makes of this one: `num_max_rdma_chunked_recv_tokens` rounded up
-  /// to a multiple of `num_max_rdma_chunked_send_tokens`, so that at least two chunks fit.
-  /// Throws: `error` (`invalid_argument`) that names the member which DeepEP would not accept.
+  /// Returns the configuration that DeepEP makes of this one: `num_max_rdma_chunked_recv_tokens` is
+  /// rounded up to a multiple of `num_max_rdma_chunked_send_tokens`, so that at least two chunks
+  /// fit.
+  /// Throws: `error` (`invalid_argument`) that names the member that DeepEP would not accept.
   [[nodiscard]] constexpr config checked() const {
     if (num_sms == 0 || num_sms % 2 != 0) refuse("num_sms", num_sms, "an even number, at least 2");
     check_chunks("num_max_nvl_chunked_send_tokens", num_max_nvl_chunked_send_tokens,
@@ -61,9 +63,10 @@ struct config {
     return rounded;
   }
 
-  /// Bytes that DeepEP's `get_nvl_buffer_size_hint` returns. `hidden_bytes` are those of a token,
-  /// with at least 2 bytes a channel.
-  /// Throws: like `checked`, and for other than 1 to 8 ranks or a multiple of 8.
+  /// Returns the bytes that DeepEP's `get_nvl_buffer_size_hint` returns. `hidden_bytes` are the
+  /// bytes of a token, at least 2 per channel.
+  /// Throws: as `checked`, and `error` (`invalid_argument`) unless `num_ranks` is 1 to 8 or a
+  /// multiple of 8.
   [[nodiscard]] constexpr std::size_t nvl_buffer_size_hint(std::size_t hidden_bytes,
                                                            std::size_t num_ranks) const {
     constexpr std::size_t most_in_node = 8;
@@ -97,7 +100,7 @@ struct config {
   }
 };
 
-/// What a call of DeepEP's low-latency mode fixes, and what peerbus lets one choose besides.
+/// The shape of a low-latency call of DeepEP, and the options that peerbus adds to it.
 struct low_latency_shape {
   std::size_t num_max_dispatch_tokens_per_rank = 0;
   std::size_t hidden = 0;
@@ -106,11 +109,11 @@ struct low_latency_shape {
   std::size_t num_topk = 0;
   bool use_fp8 = true;
   bool use_ue8m0 = false;
-  std::size_t in_flight = 2;  ///< batches between dispatch and combine at once; DeepEP has two
-  bool zero_copy = false;     ///< outputs are handed over where they lie, at the expert
+  std::size_t in_flight = 2;  ///< batches that wait for their combine at once; DeepEP has two
+  bool zero_copy = false;     ///< outputs lie at the rank of their expert
 };
 
-/// The exchange that serves `shape`.
+/// Returns the configuration of the exchange that serves `shape`.
 constexpr moe::exchange_config exchange_for(const low_latency_shape& shape) noexcept {
   return {.experts = shape.num_experts,
           .hidden = shape.hidden,
@@ -120,8 +123,9 @@ constexpr moe::exchange_config exchange_for(const low_latency_shape& shape) noex
           .outputs = shape.zero_copy ? moe::outputs_at::expert : moe::outputs_at::home};
 }
 
-/// The window that peerbus needs for `shape` on a transport with peer memory, exactly and by
-/// component. Rows arrive in the tensor that dispatch returns. Per rank; 1 rank at least.
+/// Returns the window that peerbus needs for `shape` on a transport with peer memory: per rank,
+/// exactly, and by component. The rows lie in the tensor that dispatch returns. `num_ranks` is at
+/// least 1.
 constexpr moe::memory_map low_latency_map(const low_latency_shape& shape) noexcept {
   const auto format = [&shape]<class Codec>(Codec*) {
     return moe::row_format{Codec::row_bytes(shape.hidden), Codec::scale_bytes(shape.hidden)};
@@ -135,9 +139,9 @@ constexpr moe::memory_map low_latency_map(const low_latency_shape& shape) noexce
   return {wanted, moe::padded{}.geometry(wanted, shape.num_ranks), shape.num_ranks, rows};
 }
 
-/// What a buffer keeps besides, in ordinary memory of a rank with the most experts: scales column
-/// by column, `src_info`, counts, routings and combined tokens. Of the same worst case, so that
-/// most of it is never touched.
+/// Returns the bytes that a buffer needs besides the window, in ordinary memory of a rank with the
+/// most experts: scales column by column, `src_info`, counts, routings and combined tokens. They
+/// have room for the worst case, so that most of the memory is never touched.
 constexpr std::size_t low_latency_array_bytes(const low_latency_shape& shape) noexcept {
   const std::size_t local = moe::expert_placement{shape.num_experts, shape.num_ranks}.most();
   const std::size_t tokens = shape.num_max_dispatch_tokens_per_rank;

@@ -18,7 +18,7 @@
 
 namespace peerbus::deep_ep {
 
-/// What a tensor is made of, by the names that torch gives.
+/// The element type of a tensor, with the names that torch uses.
 enum class dtype : std::uint8_t { boolean, int8, int32, int64, float32, bfloat16, float8_e4m3fn };
 
 constexpr std::string_view to_string(dtype type) noexcept {
@@ -69,10 +69,9 @@ struct dtype_named<fp8_e4m3> {
 template <class T>
 inline constexpr dtype dtype_of = detail::dtype_named<std::remove_const_t<T>>::value;
 
-/// A view of an array of up to three dimensions in somebody else's memory: element type, sizes, and
-/// strides in elements. Without dimensions it stands for Python's None. Cheap to copy.
-///
-/// `tensor` is the same with memory that may be written.
+/// A read-only view of an array of up to three dimensions in memory of the caller or of a buffer:
+/// element type, sizes, and strides in elements. Without dimensions it stands for Python's None.
+/// Cheap to copy. `tensor` is the view of memory that may be written.
 class const_tensor {
  public:
   static constexpr std::size_t most_dims = 3;
@@ -80,8 +79,10 @@ class const_tensor {
 
   constexpr const_tensor() noexcept = default;
 
-  /// Row by row, without gaps. Throws: `error` invalid_argument unless `values` has as many
-  /// elements as `sizes` says.
+  /// Makes a view of rows that lie row by row, without gaps. The memory of `values` must outlive
+  /// the view.
+  /// Throws: `error` invalid_argument unless `values` has as many elements as the product of
+  /// `sizes`.
   template <class T>
   const_tensor(std::span<const T> values, std::initializer_list<std::size_t> sizes)
       : const_tensor{values.data(), dtype_of<T>, sizes} {
@@ -90,8 +91,10 @@ class const_tensor {
                   peerbus::detail::concat("tensor ", describe(), " was given ", values.size(),
                                           " elements, expected ", elements())};
   }
-  /// Throws: `error` invalid_argument for more dimensions than three, or strides that are not as
-  /// many as the sizes (none: row by row, without gaps).
+  /// Makes a view with the given strides in elements. Without strides, rows lie row by row, without
+  /// gaps. `data` must outlive the view.
+  /// Throws: `error` invalid_argument for more than three dimensions, or if the number of strides
+  /// is neither 0 nor that of the sizes.
   const_tensor(const void* data, dtype type, std::initializer_list<std::size_t> sizes,
                std::initializer_list<std::size_t> strides = {})
       : data_{data}, type_{type}, dims_{sizes.size()} {
@@ -108,19 +111,20 @@ class const_tensor {
       for (std::size_t d = dims_, next = 1; d-- > 0; next *= sizes_[d]) strides_[d] = next;
   }
 
-  /// Whether it is a tensor at all, even one without elements.
+  /// Returns whether this is a tensor, even one without elements. False stands for Python's None.
   [[nodiscard]] explicit operator bool() const noexcept { return dims_ != 0; }
   [[nodiscard]] dtype type() const noexcept { return type_; }
   [[nodiscard]] std::size_t dims() const noexcept { return dims_; }
   [[nodiscard]] std::size_t size(std::size_t dim) const noexcept { return sizes_[dim]; }
   [[nodiscard]] std::size_t stride(std::size_t dim) const noexcept { return strides_[dim]; }
+  /// Returns the product of the sizes, 0 for None.
   [[nodiscard]] std::size_t elements() const noexcept {
     std::size_t all = dims_ == 0 ? 0 : 1;
     for (std::size_t d = 0; d < dims_; ++d) all *= sizes_[d];
     return all;
   }
   [[nodiscard]] const void* data() const noexcept { return data_; }
-  /// Row by row, without gaps.
+  /// Returns whether the elements lie row by row, without gaps.
   [[nodiscard]] bool contiguous() const noexcept {
     std::size_t next = 1;
     for (std::size_t d = dims_; d-- > 0; next *= sizes_[d])
@@ -128,25 +132,28 @@ class const_tensor {
     return true;
   }
 
-  /// The first element. Throws: `error` invalid_argument if it is not made of `T`.
+  /// Returns a pointer to the first element. Throws: `error` invalid_argument if the element type
+  /// is not `T`.
   template <class T>
   [[nodiscard]] const T* as() const {
     require_type(dtype_of<T>);
     return static_cast<const T*>(data_);
   }
-  /// All elements of a contiguous tensor. Throws: as `as`, or if it is not contiguous.
+  /// Returns all elements of a contiguous tensor. Throws: as `as`, or if the tensor is not
+  /// contiguous.
   template <class T>
   [[nodiscard]] std::span<const T> values() const {
     require_contiguous();
     return {as<T>(), elements()};
   }
-  /// One element, by its indices. Throws: as `as`.
+  /// Returns one element. The indices are not checked. Throws: as `as`.
   template <class T>
   [[nodiscard]] const T& at(std::size_t i, std::size_t j = 0, std::size_t k = 0) const {
     return as<T>()[offset(i, j, k)];
   }
 
-  /// "bfloat16 [128, 7168]", with strides where there are gaps; "none".
+  /// Returns the tensor in words: "bfloat16 [128, 7168]", with strides if there are gaps, or
+  /// "none". Allocates.
   [[nodiscard]] std::string describe() const {
     if (dims_ == 0) return "none";
     const auto list = [this](const extents& values) {
@@ -186,11 +193,11 @@ class const_tensor {
   extents strides_{};
 };
 
-/// A view that may be written through.
+/// A view, like `const_tensor`, of memory that may be written.
 class tensor : public const_tensor {
  public:
   constexpr tensor() noexcept = default;
-  /// As `const_tensor`.
+  /// Makes a contiguous view. Contract as the constructors of `const_tensor`.
   template <class T>
     requires(!std::is_const_v<T>)
   tensor(std::span<T> values, std::initializer_list<std::size_t> sizes)
@@ -219,8 +226,9 @@ class tensor : public const_tensor {
   void* data_ = nullptr;
 };
 
-/// A contiguous view of whatever `values` is (a span, vector or array); its memory, not `values`,
-/// must outlive the view.
+/// Returns a contiguous view of `values`, a span, vector or array. The memory of the elements must
+/// outlive the view; `values` itself need not.
+/// Throws: `error` invalid_argument unless there are as many elements as the product of `sizes`.
 template <std::ranges::borrowed_range Range>
 [[nodiscard]] auto view(Range&& values, std::initializer_list<std::size_t> sizes) {
   const std::span all{values};

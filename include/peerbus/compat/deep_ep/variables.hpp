@@ -13,15 +13,15 @@
 
 namespace peerbus::deep_ep {
 
-/// An environment variable of the target, as a call needs it. Texts live for ever.
+/// An environment variable that the target needs for a call. Its texts are valid forever.
 struct variable {
   std::string_view name;
-  bool set;  ///< to `value`; otherwise it must not be set
+  bool set;  ///< if true, set it to `value`; if false, it must not be set
   std::uint64_t value;
   std::string_view why;
 };
 
-/// Calls `visit(const variable&)` for each that must be set or unset for the call.
+/// Calls `visit(const variable&)` for each variable that must be set or unset for the call.
 template <class Visit>
 constexpr void for_each_variable(profile platform, const call& c, Visit&& visit) {
   if (platform == profile::unrestricted) return;
@@ -55,8 +55,9 @@ constexpr void for_each_variable(profile platform, const call& c, Visit&& visit)
   }
 }
 
-/// The call's environment, what is not set in it set as the platform needs it: what is refused with
-/// it is refused whatever is set, or because of what is set.
+/// Returns the environment of the call, in which each unset variable has the value that the
+/// platform needs. If a call is refused with this environment, either no setting helps, or a value
+/// that the caller set is the reason.
 constexpr target_environment required_environment(profile platform, const call& c) noexcept {
   target_environment all = c.environment;
   if (all.hccl_buffsize_mb == 0) all.hccl_buffsize_mb = required_hccl_buffsize_mb(platform, c);
