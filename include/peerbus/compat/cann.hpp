@@ -50,10 +50,11 @@ class moe_distribute {
   /// Collective. Allocates all memory that the calls will ever use, most of it untouched.
   /// Throws, on all ranks: `error` invalid_argument or unsupported for attributes that are
   /// impossible, mismatch if ranks differ in them, out_of_memory, timed_out, peer_dead, poisoned.
-  moe_distribute(communicator<Transport>& comm, const attributes& of, Codec codec = {},
+  moe_distribute(communicator<Transport>& comm, const attributes& attributes, Codec codec = {},
                  std::optional<deadline> until = std::nullopt)
-      : moe_distribute{agreed{}, comm, agree(comm, of, until.value_or(comm.default_deadline())),
-                       codec, until.value_or(comm.default_deadline())} {}
+      : moe_distribute{agreed{}, comm,
+                       agree(comm, attributes, until.value_or(comm.default_deadline())), codec,
+                       until.value_or(comm.default_deadline())} {}
   moe_distribute(const moe_distribute&) = delete;
   moe_distribute& operator=(const moe_distribute&) = delete;
   ~moe_distribute() = default;
@@ -151,18 +152,18 @@ class moe_distribute {
 
   struct agreed {};
 
-  moe_distribute(agreed, communicator<Transport>& comm, const attributes& of, Codec codec,
+  moe_distribute(agreed, communicator<Transport>& comm, const attributes& attributes, Codec codec,
                  deadline until)
-      : attributes_{completed(of, comm)},
-        max_tokens_{detail::max_tokens_of(of, comm.size())},
+      : attributes_{completed(attributes, comm)},
+        max_tokens_{detail::max_tokens_of(attributes, comm.size())},
         rank_{comm.rank()},
-        experts_{of, comm.size()},
+        experts_{attributes, comm.size()},
         moe_{comm,
              {.experts = experts_.numbers(),
-              .hidden = of.hidden,
+              .hidden = attributes.hidden,
               .top_k = experts_.slots(),
               .max_tokens = max_tokens_,
-              .in_flight = of.in_flight},
+              .in_flight = attributes.in_flight},
              codec,
              moe::compact{},
              until},
@@ -186,23 +187,24 @@ class moe_distribute {
     });
   }
 
-  /// Returns `of`, after all ranks have declared equal attributes.
-  static attributes agree(communicator<Transport>& comm, const attributes& of, deadline until) {
-    const auto objection = detail::objection_to<Codec>(of, comm.size(), comm.rank());
+  /// Returns `attributes`, after all ranks have declared equal ones.
+  static attributes agree(communicator<Transport>& comm, const attributes& attributes,
+                          deadline until) {
+    const auto objection = detail::objection_to<Codec>(attributes, comm.size(), comm.rank());
     comm.agree("moe_distribute",
-               objection ? std::vector<declared>{} : detail::declared_by(of, comm.size()), until,
-               objection);
-    return of;
+               objection ? std::vector<declared>{} : detail::declared_by(attributes, comm.size()),
+               until, objection);
+    return attributes;
   }
 
   /// Returns the attributes with the size and rank of the communicator, and without the views of
   /// the caller's texts, which may not live as long.
-  static attributes completed(attributes of, const communicator<Transport>& comm) noexcept {
-    of.ep_world_size = static_cast<std::int64_t>(comm.size());
-    of.ep_rank_id = static_cast<std::int64_t>(comm.rank().index());
-    of.group_tp = {};
-    of.comm_alg = {};
-    return of;
+  static attributes completed(attributes attributes, const communicator<Transport>& comm) noexcept {
+    attributes.ep_world_size = static_cast<std::int64_t>(comm.size());
+    attributes.ep_rank_id = static_cast<std::int64_t>(comm.rank().index());
+    attributes.group_tp = {};
+    attributes.comm_alg = {};
+    return attributes;
   }
 
   /// Returns the array in which the exchange counts waits, in nanoseconds; empty if the caller does

@@ -22,13 +22,15 @@ namespace peerbus::cann::detail {
 /// are used.
 class home_terms {
  public:
-  home_terms(const attributes& of, const deployment& experts, std::size_t max_tokens)
-      : hidden_{of.hidden},
+  home_terms(const attributes& attributes, const deployment& experts, std::size_t max_tokens)
+      : hidden_{attributes.hidden},
         weights_(experts.shared() == 0 ? 0 : max_tokens * experts.slots(), 1.0F),
-        local_(of.copy_expert_num == 0 && of.const_expert_num == 0 ? 0
-                                                                   : max_tokens * experts.slots()) {
+        local_(attributes.copy_expert_num == 0 && attributes.const_expert_num == 0
+                   ? 0
+                   : max_tokens * experts.slots()) {
     const std::size_t most =
-        std::min(of.top_k, static_cast<std::size_t>(of.const_expert_num)) * max_tokens;
+        std::min(attributes.top_k, static_cast<std::size_t>(attributes.const_expert_num)) *
+        max_tokens;
     constants_ = std::make_unique_for_overwrite<std::byte[]>(most * hidden_ * sizeof(bf16));
   }
 

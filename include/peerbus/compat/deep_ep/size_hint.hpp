@@ -34,7 +34,7 @@ constexpr std::size_t low_latency_rdma_size_hint(std::size_t num_max_dispatch_to
   const std::size_t sent = std::max(tokens * dispatch_message, combined);
   const std::size_t received = std::max(num_experts * tokens * dispatch_message, combined);
   const std::size_t signals = align_up(4 * num_experts, 128);
-  // DeepEP adds 128 bytes even if the sum is already a multiple of 128.
+  // DeepEP rounds up to a multiple of 128, and adds 128 bytes if the sum is a multiple already.
   return (buffers * (sent + received + signals) / 128 + 1) * 128;
 }
 
