@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-/// What a program needs that starts its own ranks. Not here, so that nobody else parses them:
-/// ranks that a launcher starts (<peerbus/bootstrap/environment.hpp>, <peerbus/bootstrap/tcp.hpp>),
-/// transports chosen at run time (<peerbus/transport/any_transport.hpp>), the names of other
-/// libraries (<peerbus/compat/...>), and what needs a library (verbs, topology).
+/// Includes everything for a program that starts its own ranks. The rest has headers of its own, so
+/// that other programs need not parse it: ranks that a launcher starts
+/// (<peerbus/bootstrap/environment.hpp>), transports chosen at run time
+/// (<peerbus/transport/any_transport.hpp>), the names of other libraries (<peerbus/compat/...>),
+/// and headers that need a library (<peerbus/bootstrap/tcp.hpp>, verbs, topology).
 
 #include <peerbus/bootstrap/local.hpp>         // IWYU pragma: export
 #include <peerbus/bootstrap/threads.hpp>       // IWYU pragma: export

@@ -23,14 +23,14 @@ namespace peerbus {
 
 namespace detail {
 
-/// Whether a decorator can keep `kept` of a transport that has `all`.
+/// Returns whether a decorator can keep the refinements `kept` of a transport that has `all`.
 consteval bool can_keep(transport_refinements kept, transport_refinements all) {
   return kept.peer_memory <= all.peer_memory && kept.find_peer_memory <= all.find_peer_memory &&
          kept.put_run <= all.put_run && kept.signal_each <= all.signal_each &&
          kept.describe_trouble <= all.describe_trouble;
 }
 
-/// `ranks_are` of a transport that `run` can make; nothing of others.
+/// Has `ranks_are` of a transport that `run` can make. Has nothing for other transports.
 template <class T>
 struct ranks_of {};
 template <runnable_transport T>
