@@ -13,26 +13,26 @@
 
 namespace peerbus::moe {
 
-/// Where the rows that reach this rank lie, by block and source rank: the receiving half of a
-/// dispatch's arithmetic. All its memory is taken at construction.
+/// The places of the rows that reach this rank, by block and source rank. This is the receiving
+/// half of the arithmetic of a dispatch. Only the constructor allocates.
 class arrivals {
  public:
   arrivals(const block_geometry& geometry, rank_id rank, std::size_t ranks);
 
-  /// Finds the rows from what each rank counted.
+  /// Computes the places of all rows from the counts of all ranks.
   void place(const count_table& counts) noexcept;
 
-  /// First rows of what came from each source rank to a block of this rank, and the row after the
-  /// last: [ranks + 1]. The number behind them is the first row of the next block, or `end()`.
-  /// The span stays the same from dispatch to dispatch; its numbers change.
+  /// Returns the first row from each source rank in a block of this rank, then the row after the
+  /// last row of the block: [ranks + 1]. The number that follows the span in memory is the first
+  /// row of the next block, or `end()`. Every dispatch has the same span with other numbers.
   [[nodiscard]] std::span<const std::uint32_t> of(std::size_t local_block) const noexcept {
     return std::span{starts_}.subspan(local_block * (ranks_ + 1), ranks_ + 1);
   }
-  /// Blocks that this rank holds.
+  /// Returns the number of blocks that this rank holds.
   [[nodiscard]] std::size_t blocks() const noexcept { return geometry_.blocks.count(rank_); }
-  /// Number of rows that arrive, without gaps.
+  /// Returns the number of rows that arrive, without gaps.
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
-  /// Where the rows of the last block end, gaps included.
+  /// Returns the row after the last block, gaps included.
   [[nodiscard]] std::uint32_t end() const noexcept { return end_; }
 
  private:

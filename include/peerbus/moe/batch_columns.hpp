@@ -13,45 +13,50 @@
 
 namespace peerbus::moe {
 
-/// The arrays that the rows of one batch lie in, writable and in full. Entry i of each array
-/// belongs to row i among all rows of this rank, and there are `memory_map::row_capacity` entries:
-/// gaps between blocks and rows that no rank sent are included. For callers who pad, rescale or
-/// relabel rows in place, or who hand whole arrays to a kernel. A view, cheap to copy.
+/// The arrays that contain the rows of one batch. Entry i of each array belongs to row i among all
+/// rows of this rank. There are `memory_map::row_capacity` entries, which include gaps between
+/// blocks and rows that no rank sent. The arrays are for callers that pad, rescale or relabel rows
+/// in place, or that pass whole arrays to a kernel. A view that is cheap to copy.
 ///
-/// The caller may write all of it from `dispatch_recv` until this rank's `in_flight`th next
-/// `dispatch_send`; combine reads nothing of it but outputs, whose rules are those of `row_block`.
+/// The caller may write the arrays from `dispatch_recv` until this rank has called `dispatch_send`
+/// or `dispatch` `in_flight` more times. Outputs are an exception: combine reads them, so that the
+/// rules of `row_block` apply to them.
 template <token_codec Codec>
 class batch_columns {
  public:
   using element = typename Codec::element;
 
-  /// `set` is the batch's set at this rank.
+  /// Makes the view. `set` is the set of the batch at this rank.
   explicit batch_columns(const set_view& set) noexcept : set_{set} {}
 
-  /// [row_capacity, row_bytes(hidden) / sizeof(element)].
+  /// Returns the rows: [row_capacity, row_bytes(hidden) / sizeof(element)].
   [[nodiscard]] std::span<element> rows() const noexcept {
     return column<element>(set_.row(0), map().format.row_bytes);
   }
-  /// [row_capacity, scale_bytes(hidden) / sizeof(Scale)]; empty for codecs without scales.
+  /// Returns the scales: [row_capacity, scale_bytes(hidden) / sizeof(Scale)]. Empty for codecs
+  /// without scales.
   template <class Scale = float>
   [[nodiscard]] std::span<Scale> scales() const noexcept {
     return column<Scale>(set_.scales(0), map().format.scale_bytes);
   }
-  /// [row_capacity, configured bytes / sizeof(T)], aligned as in `row_block::attachment`.
+  /// Returns attachment `a`: [row_capacity, configured bytes / sizeof(T)], aligned as in
+  /// `row_block::attachment`.
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<T> attachment(std::size_t a) const noexcept {
     return column<T>(set_.attachment(a, 0), map().attachment_bytes[a]);
   }
-  /// The local expert ids of the rows' slots: [row_capacity, top_k]; rank-major only, else empty.
+  /// Returns the local expert ids of the slots of each row: [row_capacity, top_k]. Empty unless the
+  /// layout is rank-major.
   [[nodiscard]] std::span<std::int32_t> experts() const noexcept {
     return column<std::int32_t>(set_.experts(0), map().slot_bytes);
   }
-  /// The weights of the rows' slots: [row_capacity, top_k]; rank-major only, else empty.
+  /// Returns the weights of the slots of each row: [row_capacity, top_k]. Empty unless the layout
+  /// is rank-major.
   [[nodiscard]] std::span<float> weights() const noexcept {
     return column<float>(set_.weights(0), map().slot_bytes);
   }
-  /// [row_capacity, hidden]; empty if outputs lie at home.
+  /// Returns the outputs: [row_capacity, hidden]. Empty if outputs lie at their home ranks.
   [[nodiscard]] std::span<bf16> outputs() const noexcept {
     return column<bf16>(set_.output(0), map().outputs_home ? 0 : map().output_bytes());
   }
@@ -60,8 +65,8 @@ class batch_columns {
   [[nodiscard]] const memory_map& map() const noexcept { return set_.map(); }
 
   template <class T, class Place>
-  [[nodiscard]] std::span<T> column(Place* first, std::size_t bytes_per_row) const noexcept {
-    return {reinterpret_cast<T*>(first), map().row_capacity * bytes_per_row / sizeof(T)};
+  [[nodiscard]] std::span<T> column(Place* first_row, std::size_t bytes_per_row) const noexcept {
+    return {reinterpret_cast<T*>(first_row), map().row_capacity * bytes_per_row / sizeof(T)};
   }
 
   set_view set_;

@@ -14,27 +14,30 @@
 
 namespace peerbus::moe {
 
-/// The tensors that travel with the tokens, in the order of `exchange_config::attachments`; empty
-/// where none is configured.
+/// The tensors that travel with the tokens, in the order of `exchange_config::attachments`: each
+/// [count, configured bytes], and empty where none is configured.
 using attachments = std::array<std::span<const std::byte>, max_attachments>;
 
-// Options of the calls of an exchange. Members of the same name mean the same in all of them:
+// Options of the calls of an exchange. Members of equal name have one meaning in all of them:
 //
-// - `until` is the deadline; without it the communicator's default counts, from the call on.
+// - `until` is the deadline. Without it, the call has the communicator's default timeout from its
+//   start.
 // - `as` is the lane that calls.
-// - `refuse` says that the caller has found something wrong with its part itself, so that the
-//   operation is to be refused, on all ranks.
-// - `attached` says that the rows' output attachments are filled and go home with the outputs. Each
-//   rank may say so or not; `exchange::attached_by` tells the others.
-// - `waited` is [ranks], or empty. Nanoseconds that the call waited for each rank, from when it
-//   began to wait, are added. What finds slow ranks; such waits look often and sleep little. A long
-//   wait may count a sixteenth too much.
+// - `refuse` makes the operation fail on all ranks, because the caller itself has found an error in
+//   its input.
+// - `attached` states that the output attachments of the rows are filled and go home with the
+//   outputs. Each rank chooses for itself. `exchange::attached_by` reports the choice to the
+//   others.
+// - `waited` is [ranks], or empty. The call adds to each entry the nanoseconds that it waited for
+//   that rank since it began to wait. This finds slow ranks. A call that measures polls more often
+//   and sleeps less. A long wait may be measured too long by a sixteenth.
 
-/// Options of `dispatch` and `dispatch_send`, which waits only if its own input is bad.
+/// Options of `dispatch` and `dispatch_send`. `dispatch_send` uses `until` and `waited` only if its
+/// own input is bad, because it waits for other ranks only then.
 ///
-/// `note` has `exchange_config::note_bytes` bytes, or none, in which case peers find none. It is
-/// read before `dispatch_send` returns, travels in the message of counts at no cost but its bytes,
-/// and is what `exchange::note` gives at every rank.
+/// `note` has `exchange_config::note_bytes` bytes or none. `exchange::note` returns it at every
+/// rank. `dispatch_send` reads it before it returns. It travels in the message of counts, so that
+/// it costs its bytes and no further message.
 struct dispatch_options {
   std::optional<deadline> until{};
   lane as{};

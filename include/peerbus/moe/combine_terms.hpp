@@ -8,20 +8,21 @@
 
 namespace peerbus::moe {
 
-/// What a combine adds up besides the outputs of the copies, or instead of what dispatch was told:
-/// memory of the caller, read until the call that gives `out` has returned. Whatever is empty
-/// changes nothing.
+/// Optional inputs of a combine: other weights, biases, and outputs of local experts. Empty members
+/// change nothing. The memory is the caller's, and it must not change until the call that is given
+/// `out` has returned.
 ///
-/// out[t] = bias[0][t] + bias[1][t] + the sum over t's copies, in this order and in f32, rounded to
-/// bf16 once.
+/// out[t] = bias[0][t] + bias[1][t] + the sum over the copies of token t. The terms are added in
+/// this order, in f32, and the result is rounded to bf16 once.
 struct combine_terms {
-  /// [tokens, top_k], in place of the weights that dispatch was given. Expert-major layouts only.
+  /// Weights [tokens, top_k] that replace those of the dispatch. Expert-major layouts only.
   std::span<const float> weights{};
-  /// Each [tokens, hidden].
+  /// Values to add to the result, each [tokens, hidden].
   std::array<std::span<const bf16>, 2> bias{};
-  /// [tokens, top_k] places of rows of `hidden` values, or null: the outputs of slots that were
-  /// sent nowhere (-1), such as those of experts that every home rank evaluates for itself. They
-  /// join the sum where their slot does. Expert-major layouts only, and only with `weights`.
+  /// Outputs for slots that were not sent (-1): [tokens, top_k] pointers to `hidden` values each,
+  /// or null. They serve experts that every home rank evaluates for its own tokens. An output is
+  /// added at the position of its slot, times the weight of the slot in `weights`, which must be
+  /// given. Expert-major layouts only.
   std::span<const bf16* const> local{};
 };
 

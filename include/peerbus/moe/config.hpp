@@ -11,59 +11,69 @@
 
 namespace peerbus::moe {
 
-// The limits of an exchange that do not depend on its layout. An exchange beyond them is refused.
+// The limits of an exchange that do not depend on its layout. The constructor of `exchange` refuses
+// a configuration beyond them.
 inline constexpr std::size_t max_ranks = 65'535;
 inline constexpr std::size_t max_experts = std::size_t{1} << 24U;
 inline constexpr std::size_t max_hidden = std::size_t{1} << 24U;
 inline constexpr std::size_t max_top_k = 32;
 inline constexpr std::size_t max_attachments = 4;
 inline constexpr std::size_t max_in_flight = 16;
-/// The limit of ranks x max_tokens x top_k, and of the rows that one rank has room for.
+/// The largest product ranks x max_tokens x top_k, and the largest number of rows that a rank may
+/// have room for.
 inline constexpr std::size_t max_rows = (std::size_t{1} << 32U) - 1;
 
-/// Where experts leave what combine reads.
+/// The place where experts write their outputs, which combine reads.
 enum class outputs_at : std::uint32_t {
-  /// At the expert, row behind row, as a grouped GEMM writes them. Room for every row that the
-  /// layout has room for: compact, ranks x max_tokens x min(top_k, local experts).
+  /// Outputs lie at the rank of the expert, one row after another, as a grouped GEMM writes them.
+  /// There is one output for every row that the layout has room for. In the compact layout, that is
+  /// ranks x max_tokens x min(top_k, local experts).
   expert = 0,
-  /// At the token's home rank, in the slot (token, k): an expert's store goes straight to the peer,
-  /// and combine reads local memory. Room for max_tokens x top_k rows, whatever the number of
-  /// ranks. On transports without the memory of all peers, experts write at their own rank all the
-  /// same, and combine puts those for far ranks into such slots.
+  /// Outputs lie at the home rank of the token, in the slot (token, k). The expert stores directly
+  /// into the memory of the peer, and combine reads local memory. There are max_tokens x top_k
+  /// outputs, regardless of the number of ranks; in the rank-major layout, max_tokens x min(top_k,
+  /// ranks). If the transport does not give access to the memory of all peers, `home` acts as
+  /// `expert`, and combine puts the outputs for far ranks into slots of their home ranks.
   home = 1
 };
 
-/// What an exchange is for; the same on all ranks.
+/// The sizes of an exchange. All ranks give equal configurations.
 struct exchange_config {
-  std::size_t experts = 0;     ///< in the whole group; need not divide by the ranks
-  std::size_t hidden = 0;      ///< channels of a token; rows and outputs are whole 16 bytes
+  std::size_t experts = 0;     ///< experts of the whole group; any number, also fewer than ranks
+  std::size_t hidden = 0;      ///< channels of a token; rows and outputs are multiples of 16 bytes
   std::size_t top_k = 0;       ///< expert slots of a token, 1 to `max_top_k`
-  std::size_t max_tokens = 0;  ///< the most tokens that one rank dispatches at once
-  std::size_t in_flight = 1;   ///< batches between dispatch and combine at once, to `max_in_flight`
+  std::size_t max_tokens = 0;  ///< the most tokens that a rank gives to one dispatch
+  std::size_t in_flight = 1;   ///< batches under way at once, 1 to `max_in_flight`
   outputs_at outputs = outputs_at::expert;
-  /// Bytes per token of further tensors that travel with the tokens as they are (scales of tokens
-  /// that are quantised already, positions), each a multiple of 4. 0: none.
+  /// Bytes per token of each further tensor that travels unchanged with the tokens, such as
+  /// positions, or the scales of tokens that are already quantised. A multiple of 4, no more than
+  /// 2^24. 0: none.
   std::array<std::size_t, max_attachments> attachments{};
-  /// Bytes that may travel home beside each output as they are (gradients of weights, statistics of
-  /// an expert), a multiple of 4: `row_block::output_attachment`. 0: none.
+  /// Bytes that may travel home unchanged beside each output, such as gradients of weights or
+  /// statistics of an expert (`row_block::output_attachment`). A multiple of 4, no more than 2^24.
+  /// 0: none.
   std::size_t output_attachment = 0;
-  /// Bytes that a rank may send to all others with its counts, the same to each: what a dispatch
-  /// says of the whole batch (`dispatch_options::note`). 0: none.
+  /// Bytes of the note that a rank may send to all ranks with each dispatch. The note is about the
+  /// whole batch, and every rank receives the same bytes (`dispatch_options::note`). No more than
+  /// 2^24. 0: none.
   std::size_t note_bytes = 0;
-  /// Logical expert of each physical one: [experts], each expert once, physical experts being
-  /// numbered through the ranks as `expert_placement` deals them out. Empty: expert e is physical
-  /// expert e. The caller's memory, read by the constructor of the exchange only (`expert_map`).
+  /// The logical expert of each physical expert: [experts], each logical expert once. Physical
+  /// experts are numbered through the ranks as `expert_placement` deals them out. Empty: logical
+  /// expert e is physical expert e. The memory is the caller's, and only the constructor of the
+  /// exchange reads it (`expert_map`).
   std::span<const std::uint32_t> physical_to_logical{};
 };
 
-/// Deals out experts to ranks: consecutive ones, the first `experts % ranks` ranks one more
-/// than the others. With fewer experts than ranks, the last ranks hold none.
+/// The division of experts among ranks. Each rank holds consecutive experts. The first
+/// `experts % ranks` ranks hold one expert more than the others. If there are fewer experts than
+/// ranks, the last ranks hold none.
 class expert_placement {
  public:
   constexpr expert_placement(std::size_t experts, std::size_t ranks) noexcept
       : experts_{experts}, least_{experts / ranks}, larger_{experts % ranks} {}
 
   [[nodiscard]] constexpr std::size_t experts() const noexcept { return experts_; }
+  /// Returns the first expert of `rank`, even if the rank holds none.
   [[nodiscard]] constexpr std::size_t first(rank_id rank) const noexcept {
     return rank.index() * least_ + std::min(rank.index(), larger_);
   }
@@ -75,7 +85,7 @@ class expert_placement {
     return rank_id{expert < in_larger ? expert / (least_ + 1)
                                       : larger_ + (expert - in_larger) / least_};
   }
-  /// The most experts that one rank holds.
+  /// Returns the largest number of experts that a rank holds.
   [[nodiscard]] constexpr std::size_t most() const noexcept {
     return least_ + (larger_ > 0 ? 1 : 0);
   }

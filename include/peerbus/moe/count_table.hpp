@@ -7,9 +7,9 @@
 
 namespace peerbus::moe {
 
-/// The counts of all ranks as they lie in memory: for each rank one unsigned number per block, of
-/// `count_bytes` (1, 2 or 4) bytes each. The numbers of a rank begin `stride` bytes after those of
-/// the rank before it.
+/// The counts of all ranks as they lie in memory. Each rank has one unsigned number per block, of
+/// `count_bytes` (1, 2 or 4) bytes. The numbers of a rank begin `stride` bytes after those of the
+/// previous rank. `first` points to those of rank 0.
 struct count_table {
   const std::byte* first;
   std::size_t stride;

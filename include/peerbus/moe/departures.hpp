@@ -20,7 +20,7 @@
 
 namespace peerbus::moe {
 
-/// Where one copy of a token goes: a row of the rank that holds its block.
+/// The destination of one copy of a token: a row at the rank that holds its block, or nowhere.
 struct row_place {
   static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
 
@@ -30,61 +30,67 @@ struct row_place {
   [[nodiscard]] bool sent() const noexcept { return rank != nowhere; }
 };
 
-/// Where the rows that leave this rank go: the sending half of a dispatch's arithmetic, without any
-/// communication. Checks a rank's input, counts its rows by block, and, given every rank's counts,
-/// finds the place of each row in the order (block, source rank, token). All its memory is taken at
-/// construction.
+/// The destinations of the rows that leave this rank. This is the sending half of the arithmetic of
+/// a dispatch, without communication. It checks the input of this rank and counts its rows by
+/// block. From the counts of all ranks it computes the place of each row in the order (block,
+/// source rank, token). Only the constructor allocates.
 class departures {
  public:
-  /// `experts` is the map of the same configuration, which all batches of an exchange share.
+  /// Allocates for `config`. `experts` is the map of the same configuration, which all batches of
+  /// an exchange share.
   departures(const exchange_config& config, const block_geometry& geometry,
              std::shared_ptr<const expert_map> experts, rank_id rank, std::size_t ranks);
 
-  /// Checks the input, counts its rows and keeps a copy of the routing for `place`.
-  /// Returns: the first thing wrong. What the last `place` found stays as it is.
+  /// Checks the input, counts its rows by block and keeps a copy of the routing for `place`. Does
+  /// not change the result of the last `place`.
+  /// Returns: the first error in the input, if any.
   [[nodiscard]] refusal count(const detail::token_values& tokens, const routing& route) noexcept;
 
-  /// This rank's rows by block, as `count` found them.
+  /// Returns the number of rows of this rank for each block, as the last `count` found them.
   [[nodiscard]] std::span<const std::uint32_t> counts() const noexcept { return counts_; }
 
-  /// Finds the place of every row that `count` counted, from what each rank counted.
+  /// Computes the place of every row of the last `count` from the counts of all ranks.
   void place(const count_table& counts) noexcept;
 
   [[nodiscard]] std::size_t tokens() const noexcept { return tokens_; }
-  /// The places of a token's copies: by slot, or, rank-major, by rank, the rest nowhere.
+  /// Returns the places of the copies of a token: one per slot, or, if rank-major, the token's
+  /// ranks in ascending order, then places nowhere.
   [[nodiscard]] std::span<const row_place> places(std::size_t token) const noexcept {
     const std::size_t copies = geometry_.copies_per_token;
     return std::span{places_}.subspan(token * copies, copies);
   }
-  /// What combine multiplies the copies' outputs by: the weights of the slots, or, rank-major, 1.
+  /// Returns the factor of each copy of a token in combine: the weight of its slot, or 1 if
+  /// rank-major.
   [[nodiscard]] std::span<const float> factors(std::size_t token) const noexcept {
     const std::size_t copies = geometry_.copies_per_token;
     return std::span{factors_}.subspan(token * copies, copies);
   }
-  /// A token's slots as the rank that gets the copy wants them: `visit(k, expert, weight)` with the
-  /// number of the expert among its own, -1 for slots of other ranks; the weight, 0 there.
+  /// Calls `visit(k, expert, weight)` for each slot of a token, as `receiver` needs them: `expert`
+  /// is the number of the expert among those of `receiver`. Slots of other ranks and empty slots
+  /// have expert -1 and weight 0.
   template <class Visit>
-  void for_slots(std::size_t token, rank_id to, Visit&& visit) const noexcept {
+  void for_slots(std::size_t token, rank_id receiver, Visit&& visit) const noexcept {
     for (std::size_t k = 0; k < config_.top_k; ++k) {
-      const choice& at = slots_[token * config_.top_k + k];
-      const bool there =
-          at.expert != -1 && experts_->holder(static_cast<std::size_t>(at.expert)) == to.index();
-      visit(k, there ? at.expert - static_cast<std::int32_t>(experts_->first(to)) : -1,
-            there ? at.weight : 0.0F);
+      const choice& slot = slots_[token * config_.top_k + k];
+      const bool is_held =
+          slot.expert != -1 &&
+          experts_->holder(static_cast<std::size_t>(slot.expert)) == receiver.index();
+      visit(k, is_held ? slot.expert - static_cast<std::int32_t>(experts_->first(receiver)) : -1,
+            is_held ? slot.weight : 0.0F);
     }
   }
-  /// The same as arrays, [top_k] each.
-  void describe(std::size_t token, rank_id to, std::byte* experts,
+  /// Writes the slots of a token, as `for_slots` gives them, into two arrays: [top_k] each.
+  void describe(std::size_t token, rank_id receiver, std::byte* experts,
                 std::byte* weights) const noexcept {
-    for_slots(token, to, [=](std::size_t k, std::int32_t local, float weight) noexcept {
+    for_slots(token, receiver, [=](std::size_t k, std::int32_t local, float weight) noexcept {
       std::memcpy(experts + k * sizeof local, &local, sizeof local);
       std::memcpy(weights + k * sizeof weight, &weight, sizeof weight);
     });
   }
 
-  /// The place of copy number `copy`: token x copies per token + slot.
+  /// Returns the place of copy `copy`, which is numbered token x copies per token + slot.
   [[nodiscard]] const row_place& place_of(std::size_t copy) const noexcept { return places_[copy]; }
-  /// The block that a copy which is sent belongs to.
+  /// Returns the block of copy `copy`, which must be sent.
   [[nodiscard]] std::size_t block_of(std::size_t copy) const noexcept {
     return geometry_.by_rank ? places_[copy].rank : static_cast<std::size_t>(slots_[copy].expert);
   }
@@ -92,6 +98,7 @@ class departures {
   [[nodiscard]] const block_geometry& geometry() const noexcept { return geometry_; }
 
  private:
+  /// One slot of the routing.
   struct choice {
     std::int32_t expert = -1;  ///< physical
     float weight = 0;
@@ -107,7 +114,7 @@ class departures {
 
   void place_by_rank(std::size_t t) noexcept;
 
-  /// next_[b]: the row, at the rank that holds b, where this rank's first copy for b goes.
+  /// Sets next_[b] to the row of this rank's first copy for block b, at the rank that holds b.
   template <class Count>
   void place_blocks(const count_table& counts) noexcept;
 

@@ -12,31 +12,31 @@
 
 namespace peerbus::moe {
 
-/// The experts that each rank holds. Ranks hold *physical* experts, numbered through the ranks as
-/// `expert_placement` deals them out; each is one *logical* expert, which is what routing names.
-/// The names are those of DeepSeek's load balancer, EPLB.
+/// The experts that each rank holds. *Physical* experts are numbered through the ranks, as
+/// `expert_placement` deals them out. Each physical expert is one *logical* expert, and `routing`
+/// contains logical experts. The two terms come from DeepSeek's load balancer, EPLB.
 class expert_map {
  public:
-  /// As `config.physical_to_logical` says, which has been checked.
+  /// Makes the map from `config.physical_to_logical`, which has been checked.
   expert_map(const exchange_config& config, std::size_t ranks);
 
-  /// How many experts rank `rank` holds.
+  /// Returns the number of experts that `rank` holds.
   [[nodiscard]] std::size_t count(rank_id rank) const noexcept { return dealt_.count(rank); }
-  /// The first physical expert of a rank, even if it holds none.
+  /// Returns the first physical expert of `rank`, even if the rank holds none.
   [[nodiscard]] std::size_t first(rank_id rank) const noexcept { return dealt_.first(rank); }
-  /// The rank that holds logical expert `expert`.
+  /// Returns the rank that holds logical expert `expert`.
   [[nodiscard]] rank_id owner(std::size_t expert) const noexcept {
     return rank_id{holder(physical(expert))};
   }
-  /// The physical expert that is logical expert `expert`.
+  /// Returns the physical expert of logical expert `expert`.
   [[nodiscard]] std::uint32_t physical(std::size_t expert) const noexcept {
     return physical_[expert];
   }
-  /// The index of the rank that holds physical expert `physical_expert`.
+  /// Returns the index of the rank that holds physical expert `physical_expert`.
   [[nodiscard]] std::uint32_t holder(std::size_t physical_expert) const noexcept {
     return holders_[physical_expert];
   }
-  /// The logical experts of a rank, in the order in which it holds them: [count(rank)].
+  /// Returns the logical experts of `rank` in the order of its physical experts: [count(rank)].
   [[nodiscard]] std::span<const std::uint32_t> held_by(rank_id rank) const noexcept {
     return std::span{logical_}.subspan(first(rank), count(rank));
   }
@@ -45,7 +45,7 @@ class expert_map {
   expert_placement dealt_;
   std::vector<std::uint32_t> logical_;   ///< of each physical expert
   std::vector<std::uint32_t> physical_;  ///< of each logical expert
-  std::vector<std::uint32_t> holders_;   ///< of each physical expert; spares a division per slot
+  std::vector<std::uint32_t> holders_;   ///< of each physical expert; saves a division per slot
 };
 
 }  // namespace peerbus::moe

@@ -6,26 +6,29 @@
 
 namespace peerbus::moe {
 
+/// The largest number of lanes of a rank.
 inline constexpr std::size_t max_lanes = 64;
 
-/// Which of several threads of a rank that carry one operation together. All `count` lanes call the
-/// same function with the same arguments and their own index, from threads of the caller's; the
-/// library starts none. Lane 0 speaks with the other ranks, all move rows. What one lane throws all
-/// of them throw. The next operation may have another number of lanes once the call has returned on
-/// all of this one's.
+/// One of several threads that together carry out an operation of a rank. All `count` lanes call
+/// the same function with the same arguments and their own index, from threads of the caller. The
+/// library starts no threads. Lane 0 communicates with the other ranks, and all lanes move rows. If
+/// an operation fails, all lanes throw its error. The number of lanes may change after the call has
+/// returned on all lanes of the operation.
 ///
-/// Counts that differ and an index that comes twice are errors, and poison the communicator, as the
-/// rank is then in the middle of a call. One case shows late: a lane 0 that says it is alone does
-/// the operation alone if the others have not come yet, and those time out waiting for it.
+/// Errors: if lanes give different counts, or if two threads give one index, the call throws
+/// invalid_argument and poisons the communicator, because the rank is then in the middle of an
+/// operation. One mistake is found late: if lane 0 gives a count of 1 before the other lanes have
+/// called, it does the operation alone, and the other lanes time out.
 struct lane {
   std::size_t index = 0;
   std::size_t count = 1;
 
+  /// The items from `begin` to the item before `end`.
   struct range {
     std::size_t begin;
     std::size_t end;
   };
-  /// This lane's part of `all` items.
+  /// Returns the part of `all` items that this lane handles.
   [[nodiscard]] constexpr range share(std::size_t all) const noexcept {
     return {all * index / count, all * (index + 1) / count};
   }

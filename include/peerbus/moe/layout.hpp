@@ -13,34 +13,35 @@
 
 namespace peerbus::moe {
 
-/// What a layout decides, in numbers. A block is the rows of one destination, which lie together,
-/// ordered by source rank, then by token: an expert's rows, or, rank-major, all rows of a rank.
+/// The properties of a layout in numbers. A block is the rows of one destination: of an expert, or,
+/// in the rank-major layout, of a rank. The rows of a block lie together, ordered by source rank,
+/// then by token.
 struct block_geometry {
-  expert_placement blocks;       ///< which rank holds which blocks
+  expert_placement blocks;       ///< the rank that holds each block
   std::size_t copies_per_token;  ///< the most rows that one token becomes
   std::size_t row_capacity;      ///< rows that one rank has room for
-  std::size_t block_rows = 0;    ///< rows from the start of a block to the next; 0: as many as come
+  std::size_t block_rows = 0;    ///< rows from a block to the next; 0: as many as arrive
   std::size_t alignment = 1;     ///< blocks without fixed size start at multiples of this
-  bool zero_gaps = false;        ///< whether rows behind those that came are zeroed
-  bool by_rank = false;          ///< blocks are ranks, not experts
+  bool zero_gaps = false;        ///< true: dispatch zeroes gaps between blocks
+  bool by_rank = false;          ///< true: blocks are ranks; false: blocks are experts
 
-  /// Where the block that begins at row `begin` with `rows` rows gives way to the next.
+  /// Returns the first row of the block that follows a block of `rows` rows at row `begin`.
   [[nodiscard]] constexpr std::uint32_t next_block(std::uint32_t begin,
                                                    std::uint32_t rows) const noexcept {
     if (block_rows != 0) return begin + static_cast<std::uint32_t>(block_rows);
     const std::uint32_t end = begin + rows;
-    if (alignment == 1) return end;  // Spares a division per block.
+    if (alignment == 1) return end;  // Saves a division per block.
     return static_cast<std::uint32_t>(align_up(end, alignment));
   }
 };
 
-/// Expert-major, compact: one row per (token, expert), grouped by expert without gaps, or each
-/// expert's rows starting at a multiple of `alignment` rows, as grouped GEMMs want them. Combine
-/// weighs at the home rank.
+/// The expert-major layout without padding: one row per (token, expert), grouped by expert. Without
+/// `alignment` there are no gaps. With it, the rows of each expert start at a multiple of
+/// `alignment` rows, as some grouped GEMMs require. Combine applies the weights at the home rank.
 struct compact {
   static constexpr std::string_view name = "compact";
   std::size_t alignment = 1;  ///< in rows, at least 1
-  bool zero_gaps = false;     ///< whether dispatch zeroes rows, scales and attachments between
+  bool zero_gaps = false;     ///< true: dispatch zeroes rows, scales and attachments in gaps
 
   [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
                                                   std::size_t ranks) const noexcept {
@@ -54,9 +55,9 @@ struct compact {
   }
 };
 
-/// Expert-major, padded: [local experts, ranks x max_tokens, hidden], each expert's rows from the
-/// start of its part, their number beside it, as a masked grouped GEMM wants them. Rows behind the
-/// last are left as they were. Combine weighs at the home rank.
+/// The expert-major layout of fixed shape [local experts, ranks x max_tokens, hidden]. The rows of
+/// each expert lie at the start of its part, and their number is separate, as a masked grouped GEMM
+/// expects. Dispatch does not write the unused rows. Combine applies the weights at the home rank.
 struct padded {
   static constexpr std::string_view name = "padded";
 
@@ -70,10 +71,11 @@ struct padded {
   }
 };
 
-/// Rank-major: one row per (token, rank), however many of the token's experts live there, ordered
-/// by source rank, then by token; with each row the token's slots, as local expert ids and weights,
-/// and an index of the rows by expert. The rank weighs and sums what its experts make of a row;
-/// combine adds the ranks' sums, unweighted, in order of ranks.
+/// The rank-major layout: one row per (token, rank), regardless of how many experts of the token
+/// the rank holds. Rows are ordered by source rank, then by token. Each row comes with the slots of
+/// its token as local expert ids and weights, and there is an index of the rows by expert. The
+/// receiving rank applies the weights and sums the outputs of its experts for each row. Combine
+/// adds these sums without weights, in the order of ranks.
 struct rank_major {
   static constexpr std::string_view name = "rank_major";
 
@@ -86,6 +88,7 @@ struct rank_major {
   }
 };
 
+/// A layout of the rows that a rank receives: `compact`, `padded` or `rank_major`.
 template <class L>
 concept row_layout =
     std::same_as<L, compact> || std::same_as<L, padded> || std::same_as<L, rank_major>;

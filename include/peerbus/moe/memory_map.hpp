@@ -16,20 +16,20 @@
 
 namespace peerbus::moe {
 
-/// Bytes of one row of tokens on the wire, as the codec has it.
+/// The bytes that a codec makes of one token: the row and its scales.
 struct row_format {
   std::size_t row_bytes = 0;
   std::size_t scale_bytes = 0;
 };
 
-/// Needs of a road towards each rank's window.
+/// The requirements of a road on the window of each rank.
 struct road_memory {
-  bool stages = false;              ///< whether rows pass through registered memory of their sender
-  bool outputs_may_be_home = true;  ///< whether experts can store outputs at their home ranks
+  bool stages = false;              ///< true if rows pass through registered memory of their sender
+  bool outputs_may_be_home = true;  ///< true if experts can store outputs at their home ranks
 };
 
-/// What travels beside each row: whose token it is, and in which slot its output goes home. The
-/// triple that Ascend's operators call the assist info.
+/// The origin of a row, which travels beside it: the home rank of the token, its index there, and
+/// the slot in which its output goes home. Ascend's operators call this triple the assist info.
 struct wire_origin {
   std::uint32_t token;
   std::uint16_t rank;
@@ -37,44 +37,49 @@ struct wire_origin {
 };
 static_assert(sizeof(wire_origin) == 8);
 
-/// How counts of rows travel: as narrow as the most tokens allow, since every rank reads those of
-/// all ranks.
+/// Returns the bytes of one count of rows on the wire. Counts are as narrow as `max_tokens` allows,
+/// because every rank reads the counts of all ranks.
 constexpr std::size_t count_bytes_for(std::size_t max_tokens) noexcept {
   if (max_tokens <= std::numeric_limits<std::uint8_t>::max()) return 1;
   return max_tokens <= std::numeric_limits<std::uint16_t>::max() ? 2 : 4;
 }
 
-/// Where everything lies in one rank's part of an exchange's window, in bytes from its start, and
-/// how large that is. Exact: the exchange allocates `total` and touches no more. Besides, the
-/// window has its signals, 3 x in_flight x ranks of `sizeof(signal_word)`, and each rank keeps, in
-/// ordinary memory, plans of about 28 bytes per slot of max_tokens x top_k x in_flight, and on
-/// roads that stage 8 more and 8 per row. Rows are counted for the worst case, in which every rank
-/// sends all it may to this one; memory that no row reaches is never touched. What belongs to a
-/// batch is there `in_flight` times: the offsets are those of the first, each further one begins
-/// `set_bytes` later.
+/// The places of all data of an exchange in one rank's part of its window, as byte offsets from the
+/// start of the part, and the size of the part.
+///
+/// The sizes are exact: the exchange allocates `total` bytes of the window. They hold for the worst
+/// case, in which every rank sends as many rows as it may to this rank. Memory that no row reaches
+/// is never touched. The memory of a batch exists `in_flight` times. The offsets are those of the
+/// first batch, and each further batch begins `set_bytes` later.
+///
+/// Memory besides `total`: the window has 3 x in_flight x ranks signals of `sizeof(signal_word)`.
+/// In ordinary memory each rank keeps plans of about 28 bytes per slot, of which there are
+/// max_tokens x top_k x in_flight. Roads that stage keep 8 bytes more per slot, and 8 bytes per
+/// row. The rank-major layout keeps 8 bytes for each use of a row by a local expert.
 struct memory_map {
-  /// Space before the counts in a count message, for the sender's refusal.
+  /// The bytes before the counts in a count message, which contain the sender's `verdict`.
   static constexpr std::size_t header_bytes = cache_line_bytes;
 
-  /// Notes begin at multiples of this many bytes.
+  /// The alignment of notes in bytes.
   static constexpr std::size_t note_alignment = 8;
 
   std::size_t in_flight;
   std::size_t row_capacity;   ///< rows that can arrive in one dispatch
-  bool outputs_home;          ///< whether outputs lie at their token's home rank
-  std::size_t output_rows;    ///< rows of outputs that this rank keeps room for
-  std::size_t copies;         ///< the most rows that one token becomes
-  std::size_t count_bytes;    ///< of one count
+  bool outputs_home;          ///< true if outputs lie at the home rank of their token
+  std::size_t output_rows;    ///< outputs that this rank has room for
+  std::size_t copies;         ///< the largest number of copies of a token
+  std::size_t count_bytes;    ///< bytes of one count
   std::size_t note_at;        ///< start of the note in a count message
-  std::size_t message_bytes;  ///< one count message: header, a count per block, the rank's note
+  std::size_t message_bytes;  ///< bytes of a count message: header, a count per block, note
   row_format format;
   std::size_t hidden;
   std::array<std::size_t, max_attachments> attachment_bytes;
   std::size_t output_attachment_bytes;
-  std::size_t slot_bytes;  ///< of a row's local expert ids, and of their weights; rank-major only
+  /// Bytes of the local expert ids of a row, and of the weights of a row. 0 unless rank-major.
+  std::size_t slot_bytes;
 
   std::size_t counts;    ///< [2 x in_flight][ranks] count messages
-  std::size_t refusals;  ///< [in_flight][2][ranks] refusals of combine, a cache line each
+  std::size_t refusals;  ///< [in_flight][2][ranks] verdicts of combine, a cache line each
 
   std::size_t sets;     ///< start of the first batch's memory
   std::size_t rows;     ///< [row_capacity][row_bytes]
@@ -84,9 +89,9 @@ struct memory_map {
   std::size_t weights;  ///< [row_capacity][top_k] float, rank-major only
   std::array<std::size_t, max_attachments> attachments;  ///< [row_capacity][attachment bytes]
   std::size_t outputs;                                   ///< [output_rows][hidden] bf16
-  /// What came home beside outputs: [max_tokens][copies][output attachment bytes].
+  /// Attachments that came home beside outputs: [max_tokens][copies][output attachment bytes].
   std::size_t returned_attachments;
-  /// What goes home beside outputs from here, where homes cannot be stored to:
+  /// Attachments that go home beside outputs, for home ranks that cannot be stored to:
   /// [row_capacity][output attachment bytes] on roads that stage, else empty.
   std::size_t output_attachments;
   staging_map staged;  ///< empty unless the road stages
@@ -94,10 +99,10 @@ struct memory_map {
   std::size_t total;
 
   constexpr memory_map(const exchange_config& config, const block_geometry& geometry,
-                       std::size_t ranks, row_format row, road_memory way = {}) noexcept
+                       std::size_t ranks, row_format row, road_memory road = {}) noexcept
       : in_flight{config.in_flight},
         row_capacity{geometry.row_capacity},
-        outputs_home{config.outputs == outputs_at::home && way.outputs_may_be_home},
+        outputs_home{config.outputs == outputs_at::home && road.outputs_may_be_home},
         output_rows{outputs_home ? config.max_tokens * geometry.copies_per_token
                                  : geometry.row_capacity},
         copies{geometry.copies_per_token},
@@ -112,9 +117,9 @@ struct memory_map {
         attachments{} {
     std::size_t end = 0;
     const auto place = [&end](std::size_t bytes) {
-      const std::size_t at = end;
+      const std::size_t begin = end;
       end = align_up(end + bytes, cache_line_bytes);
-      return at;
+      return begin;
     };
     counts = place(2 * in_flight * ranks * message_bytes);
     refusals = place(2 * in_flight * ranks * cache_line_bytes);
@@ -128,36 +133,37 @@ struct memory_map {
       attachments[a] = place(row_capacity * attachment_bytes[a]);
     outputs = place(output_rows * output_bytes());
     returned_attachments = place(config.max_tokens * copies * output_attachment_bytes);
-    output_attachments = place(way.stages ? row_capacity * output_attachment_bytes : 0);
+    output_attachments = place(road.stages ? row_capacity * output_attachment_bytes : 0);
     staged.begin = end;
-    staging_map::for_each_area(staged, way.stages ? config.max_tokens : 0, copies, format.row_bytes,
-                               extras(), output_bytes(),
+    staging_map::for_each_area(staged, road.stages ? config.max_tokens : 0, copies,
+                               format.row_bytes, extras(), output_bytes(),
                                [&](std::size_t& area, std::size_t bytes) { area = place(bytes); });
     set_bytes = end - sets;
     total = sets + in_flight * set_bytes;
   }
 
-  /// Bytes of one output.
+  /// Returns the bytes of one output.
   [[nodiscard]] constexpr std::size_t output_bytes() const noexcept {
     return hidden * sizeof(bf16);
   }
-  /// What travels beside one row.
+  /// Returns the bytes of each kind of data that travels beside one row.
   [[nodiscard]] constexpr row_extras extras() const noexcept {
     return {format.scale_bytes, sizeof(wire_origin), slot_bytes, slot_bytes, attachment_bytes};
   }
-  /// Bytes that one row brings with it.
+  /// Returns the bytes of one row and of everything that travels beside it.
   [[nodiscard]] constexpr std::size_t row_bytes_in_all() const noexcept {
     std::size_t bytes =
         format.row_bytes + format.scale_bytes + sizeof(wire_origin) + 2 * slot_bytes;
-    for (const std::size_t more : attachment_bytes) bytes += more;
+    for (const std::size_t attachment : attachment_bytes) bytes += attachment;
     return bytes;
   }
 
+  /// A named part of the memory.
   struct component {
     std::string_view name;
     std::size_t bytes;
   };
-  /// The same by component, for people who ask where the memory goes. Sums to `total`.
+  /// Returns the memory by component, for reports about memory. The components add up to `total`.
   [[nodiscard]] constexpr std::array<component, 7> components() const noexcept {
     return {{{"counts", sets - counts},
              {"rows", in_flight * (scales - rows)},
@@ -168,22 +174,23 @@ struct memory_map {
              {"staging", in_flight * (sets + set_bytes - staged.begin)}}};
   }
 
-  /// The memory that is really taken once dispatches have brought at most `most_rows` rows to this
-  /// rank and `most_tokens` tokens were sent from it, in whole pages of `page` bytes of a window
-  /// that starts on one, for layouts without gaps. Outputs are taken where the experts write them.
-  /// On roads that stage, copies that are not put, but kept or stored, take less.
+  /// Returns the bytes of the pages that are committed after dispatches that each brought up to
+  /// `most_rows` rows to this rank, and sent up to `most_tokens` tokens from it. Pages have `page`
+  /// bytes, and the window starts at a page. The result holds for layouts without gaps. Outputs
+  /// count at the rank whose memory the experts write. On roads that stage it is an upper bound:
+  /// copies that are kept or stored instead of put need less.
   [[nodiscard]] constexpr std::size_t touched(std::size_t most_rows, std::size_t most_tokens,
                                               std::size_t page = 4096) const noexcept {
     std::size_t pages = 0;
-    std::size_t next = 0;  // The first page that is not counted; areas come in ascending order.
-    const auto touch = [&](std::size_t at, std::size_t bytes) {
+    std::size_t next = 0;  // The first page that is not counted yet. Areas come in ascending order.
+    const auto touch = [&](std::size_t offset, std::size_t bytes) {
       if (bytes == 0) return;
-      const std::size_t first = std::max(next, at / page);
-      next = std::max(next, (at + bytes - 1) / page + 1);
+      const std::size_t first = std::max(next, offset / page);
+      next = std::max(next, (offset + bytes - 1) / page + 1);
       pages += next - std::min(next, first);
     };
-    // Refusals are written seldom, but read in every combine, which takes memory where it is a
-    // file's.
+    // Verdicts of combine are written seldom, but every combine reads them. In memory that belongs
+    // to a file, reading a page commits it.
     touch(counts, sets - counts);
     for (std::size_t set = 0; set < in_flight; ++set) {
       const std::size_t base = set * set_bytes;
@@ -206,11 +213,11 @@ struct memory_map {
   }
 };
 
-/// Bytes that each row moves in dispatch and in combine: what bandwidths of this library are
-/// computed from.
+/// Returns the bytes that dispatch moves for each row. Benchmarks compute bandwidths from it.
 constexpr std::size_t dispatch_bytes_per_row(row_format format) noexcept {
   return format.row_bytes + format.scale_bytes + sizeof(wire_origin);
 }
+/// Returns the bytes that combine moves for each row. Benchmarks compute bandwidths from it.
 constexpr std::size_t combine_bytes_per_row(std::size_t hidden) noexcept {
   return hidden * sizeof(bf16);
 }

@@ -8,22 +8,23 @@
 
 namespace peerbus::moe {
 
-/// What a caller keeps for each batch of an exchange: as many entries as batches may be in flight,
-/// used in turns as the exchange uses its own memory. Dispatch n has the entry of dispatch n -
-/// in_flight, so an entry is replaced when the rows of its batch are. `exchange::next_dispatch`
-/// gives the number of a dispatch ahead of it, `ticket::number` afterwards.
+/// Data that a caller keeps for each batch of an exchange. There are as many entries as batches may
+/// be in flight, and they are reused in turn, as the exchange reuses its own memory. Dispatch n
+/// reuses the entry of dispatch n - in_flight, whose rows it also replaces. The number of a
+/// dispatch is `exchange::next_dispatch` before it and `ticket::number` after it.
 template <class T>
 class per_batch {
  public:
-  /// `entries` has one for each batch in flight, at least one.
+  /// Takes one entry for each batch in flight, at least one.
   explicit per_batch(std::vector<T> entries) noexcept : entries_{std::move(entries)} {}
 
-  /// The entry of dispatch `number`, whatever is in it now.
+  /// Returns the entry of dispatch `number`. Until the caller replaces it, the entry holds the data
+  /// of an earlier dispatch.
   [[nodiscard]] T& of(std::uint64_t number) noexcept { return entries_[index_of(number)]; }
   [[nodiscard]] const T& of(std::uint64_t number) const noexcept {
     return entries_[index_of(number)];
   }
-  /// The place of that entry, below `size()`.
+  /// Returns the index of the entry of dispatch `number`, below `size()`.
   [[nodiscard]] std::size_t index_of(std::uint64_t number) const noexcept {
     return number % entries_.size();
   }

@@ -12,10 +12,11 @@
 
 namespace peerbus::moe {
 
-/// Names one dispatch of one exchange, from `dispatch_send` to `combine`.
+/// The identity of one dispatch of one exchange. `dispatch_send` returns it, and later calls for
+/// the batch take it.
 struct ticket {
   std::uint64_t number = 0;        ///< of the dispatch; the first is 1
-  const void* exchange = nullptr;  ///< identity of the exchange
+  const void* exchange = nullptr;  ///< the exchange, for comparison only
   friend bool operator==(const ticket&, const ticket&) = default;
 };
 
@@ -26,38 +27,41 @@ class expert_rows : public row_block<Codec> {
   expert_rows(std::size_t id, const row_block<Codec>& rows) noexcept
       : row_block<Codec>{rows}, id_{id} {}
 
-  /// Number of the expert within the whole group, as routing names it.
+  /// Returns the number of the expert within the whole group, as in `routing`.
   [[nodiscard]] std::size_t id() const noexcept { return id_; }
 
  private:
   std::size_t id_;
 };
 
-/// What one dispatch brought to this rank, expert-major: a view, cheap to copy, valid as its rows
-/// are.
+/// The rows that one dispatch brought to this rank, in an expert-major layout. A view that is cheap
+/// to copy. It is valid as long as its rows are (`row_block`).
 template <token_codec Codec>
 class received {
  public:
   using element = typename Codec::element;
 
-  /// `rows` counts the rows without gaps, `end` with them; `set` is the batch's set at this rank.
-  received(moe::ticket from, std::span<expert_rows<Codec>> experts, std::size_t rows,
+  /// Makes the view. `rows` is the number of rows without gaps, `end` the number with gaps, and
+  /// `set` the set of the batch at this rank.
+  received(moe::ticket ticket, std::span<expert_rows<Codec>> experts, std::size_t rows,
            std::size_t end, const set_view& set) noexcept
-      : ticket_{from}, experts_{experts}, rows_{rows}, end_{end}, set_{set} {}
+      : ticket_{ticket}, experts_{experts}, rows_{rows}, end_{end}, set_{set} {}
 
-  /// One entry per local expert, also for those without rows.
+  /// Returns one entry per local expert, also for experts without rows.
   [[nodiscard]] std::span<expert_rows<Codec>> experts() const noexcept { return experts_; }
-  /// How many rows arrived for all local experts.
+  /// Returns the number of rows that arrived for all local experts together.
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
-  /// The rows of all local experts in one array, gaps included: [rows, row_bytes(hidden) /
-  /// sizeof(element)]; an expert's begin at its `first_row()`. What a grouped GEMM takes.
+  /// Returns the rows of all local experts as one array for a grouped GEMM, gaps included: [rows
+  /// and gaps, row_bytes(hidden) / sizeof(element)]. The rows of an expert begin at its
+  /// `first_row()`.
   [[nodiscard]] std::span<const element> all_rows() const noexcept {
     return columns().rows().first(end_ * set_.map().format.row_bytes / sizeof(element));
   }
-  /// The arrays that all rows, and what travels with them, lie in: writable, from row 0 to the
-  /// exchange's row capacity.
+  /// Returns the arrays that contain all rows and the data that travelled with them. They are
+  /// writable and reach from row 0 to the row capacity of the exchange.
   [[nodiscard]] batch_columns<Codec> columns() const noexcept { return batch_columns<Codec>{set_}; }
 
+  /// Returns the ticket of the dispatch.
   [[nodiscard]] moe::ticket ticket() const noexcept { return ticket_; }
 
  private:

@@ -10,7 +10,7 @@
 
 namespace peerbus::moe {
 
-/// What was wrong with one rank's input. The numbers cross process boundaries.
+/// The error in the input of a rank. The numbers never change, because processes exchange them.
 enum class refusal_reason : std::uint32_t {
   none = 0,
   null_tokens = 1,
@@ -37,8 +37,8 @@ enum class refusal_reason : std::uint32_t {
   null_note = 22,
 };
 
-/// Why a rank refuses an operation, in a form that it can send to its peers, so that all of them
-/// report the same and know that the operation did not happen.
+/// The reason why a rank refuses an operation. A rank sends it to its peers, so that all ranks
+/// report the same reason and none of them does the operation.
 struct refusal {
   refusal_reason reason = refusal_reason::none;
   std::uint32_t token = 0;
@@ -50,16 +50,18 @@ struct refusal {
   [[nodiscard]] explicit operator bool() const noexcept { return reason != refusal_reason::none; }
 };
 
+/// Makes a refusal that concerns no particular token.
 constexpr refusal refuse(refusal_reason reason, std::size_t given, std::size_t expected,
                          std::uint32_t slot = 0) noexcept {
   return {
       reason, 0, slot, 0, static_cast<std::int64_t>(given), static_cast<std::int64_t>(expected)};
 }
 
-/// What a rank sends of an operation beside its signal: whether it refuses, what it brings, and of
-/// which epoch that is said, so that a record left from an earlier operation is not mistaken for
-/// this one's. (The signal cannot say it: its raiser may be in the next operation before a slow
-/// peer looks.)
+/// The record that a rank sends to its peers beside the signal of an operation. It states whether
+/// the rank refuses the operation and how many bytes it brings. The epoch of the operation is part
+/// of the record, so that a record of an earlier operation is not mistaken for one of this
+/// operation. The value of the signal does not suffice, because the sender may be in the next
+/// operation before a slow peer reads the signal.
 struct verdict {
   std::uint64_t epoch = 0;
   refusal why;
@@ -67,8 +69,8 @@ struct verdict {
 };
 static_assert(std::is_trivially_copyable_v<verdict> && sizeof(verdict) == 48);
 
-/// What was given and what was expected, for people.
-std::string describe(const refusal& r);
+/// Describes a refusal for error messages: the given and the expected values.
+std::string describe(const refusal& why);
 
 }  // namespace peerbus::moe
 

@@ -7,9 +7,10 @@
 
 namespace peerbus::moe {
 
-/// Which experts each token goes to and with what weight: a view of two arrays [tokens, top_k], row
-/// by row, that stays the caller's and is read during `dispatch` only. An id of -1 means no expert
-/// in that slot; its weight is not read. Within a token, experts differ.
+/// The experts of each token and their weights: a view of two arrays [tokens, top_k], row by row.
+/// An expert id of -1 marks an empty slot, whose weight is ignored. The experts of one token
+/// differ. The arrays are the caller's. `dispatch` and `dispatch_send` read them before they
+/// return.
 class routing {
  public:
   routing(std::span<const std::int32_t> experts, std::span<const float> weights) noexcept
@@ -17,13 +18,13 @@ class routing {
   routing(std::span<const std::int64_t> experts, std::span<const float> weights) noexcept
       : wide_{experts.data()}, size_{experts.size()}, weights_{weights} {}
 
-  /// Number of slots: tokens x top_k.
+  /// Returns the number of slots: tokens x top_k.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::span<const float> weights() const noexcept { return weights_; }
   [[nodiscard]] std::int64_t expert(std::size_t slot) const noexcept {
     return wide_ != nullptr ? wide_[slot] : narrow_[slot];
   }
-  /// Whether it claims slots but points nowhere.
+  /// Returns whether there are slots but the pointer to their expert ids is null.
   [[nodiscard]] bool null() const noexcept {
     return size_ != 0 && wide_ == nullptr && narrow_ == nullptr;
   }

@@ -8,13 +8,14 @@
 
 namespace peerbus::moe {
 
-/// One batch's memory at one rank: where each of its rows, what travels beside them, and their
-/// outputs lie. Rows are numbered as they arrive there, gaps included. A view of two pointers; a
-/// rank whose memory cannot be reached by loads and stores has an empty one.
+/// The memory of one batch at one rank: its rows, the data that travels beside them, and their
+/// outputs. Row numbers are those of that rank, gaps included. A view of two pointers. It is empty
+/// for a rank whose memory cannot be reached by loads and stores.
 class set_view {
  public:
   set_view() = default;
-  /// `part` is that rank's part of the exchange's window, or nullptr. `map` outlives the view.
+  /// Makes a view of batch set `set`. `part` is that rank's part of the window of the exchange, or
+  /// nullptr. `map` outlives the view.
   set_view(const memory_map& map, std::byte* part, std::size_t set) noexcept
       : map_{&map}, base_{part == nullptr ? nullptr : part + set * map.set_bytes} {}
 
@@ -30,40 +31,43 @@ class set_view {
   [[nodiscard]] wire_origin* origin(std::size_t i) const noexcept {
     return reinterpret_cast<wire_origin*>(at(map_->origins, i, sizeof(wire_origin)));
   }
-  /// The local expert ids of row `i`'s slots; rank-major only.
+  /// Returns the local expert ids of the slots of row `i`. Rank-major only.
   [[nodiscard]] std::byte* experts(std::size_t i) const noexcept {
     return at(map_->experts, i, map_->slot_bytes);
   }
-  /// Their weights; rank-major only.
+  /// Returns the weights of the slots of row `i`. Rank-major only.
   [[nodiscard]] std::byte* weights(std::size_t i) const noexcept {
     return at(map_->weights, i, map_->slot_bytes);
   }
-  /// What travels with row `i` as attachment `a`.
+  /// Returns attachment `a` of row `i`.
   [[nodiscard]] std::byte* attachment(std::size_t a, std::size_t i) const noexcept {
     return at(map_->attachments[a], i, map_->attachment_bytes[a]);
   }
-  /// What becomes of row `i`, where outputs lie at the expert.
+  /// Returns the output of row `i`, if outputs lie at the expert.
   [[nodiscard]] bf16* output(std::size_t i) const noexcept { return values(map_->outputs, i); }
-  /// What becomes of copy `copy` of token `token` of this rank, where outputs lie at home.
+  /// Returns the output for copy `copy` of this rank's token `token`, if outputs lie at home.
   [[nodiscard]] bf16* home_slot(std::size_t token, std::size_t copy) const noexcept {
     return values(map_->outputs, token * map_->copies + copy);
   }
-  /// The same where outputs are put home from the expert.
+  /// Returns the output for copy `copy` of this rank's token `token`, if the expert's rank puts
+  /// outputs home.
   [[nodiscard]] bf16* returned(std::size_t token, std::size_t copy) const noexcept {
     return values(map_->staged.returned, token * map_->copies + copy);
   }
 
-  /// What came home beside the output of copy `copy` of this rank's token `token`.
+  /// Returns the attachment that came home beside the output of copy `copy` of this rank's token
+  /// `token`.
   [[nodiscard]] std::byte* returned_attachment(std::size_t token, std::size_t copy) const noexcept {
     return at(map_->returned_attachments, token * map_->copies + copy,
               map_->output_attachment_bytes);
   }
-  /// What is to go home beside the output of row `i`, where its home cannot be stored to.
+  /// Returns the attachment that is to go home beside the output of row `i`, if its home rank
+  /// cannot be stored to.
   [[nodiscard]] std::byte* output_attachment(std::size_t i) const noexcept {
     return at(map_->output_attachments, i, map_->output_attachment_bytes);
   }
 
-  /// Entry `i` of the batch's array at `offset`, whose entries have `bytes` each.
+  /// Returns entry `i` of the array of the batch at `offset`. An entry has `bytes` bytes.
   [[nodiscard]] std::byte* at(std::size_t offset, std::size_t i, std::size_t bytes) const noexcept {
     return base_ + offset + i * bytes;
   }

@@ -22,11 +22,11 @@ PEERBUS_CONTROL_PATH arrivals::arrivals(const block_geometry& geometry, rank_id 
 
 template <class Count>
 void arrivals::place_as(const count_table& counts) noexcept {
-  // Through locals: counts of one byte might alias the members, which would then be read again for
-  // every block.
+  // The members are copied to locals, because counts of one byte may alias the members. The
+  // compiler would then read the members again for every block.
   const block_geometry geometry = geometry_;
   const std::size_t local = geometry.blocks.count(rank_);
-  const std::byte* const first =
+  const std::byte* const first_count =
       counts.first + geometry.blocks.first(rank_) * sizeof(Count);  // of rank 0
   const std::size_t ranks = ranks_;
   std::uint32_t* next = starts_.data();
@@ -34,10 +34,10 @@ void arrivals::place_as(const count_table& counts) noexcept {
   std::uint32_t begin = 0;
   for (std::size_t b = 0; b < local; ++b) {
     std::uint32_t row = begin;
-    const std::byte* of_source = first + b * sizeof(Count);
-    for (std::size_t source = 0; source < ranks; ++source, of_source += counts.stride) {
+    const std::byte* source_count = first_count + b * sizeof(Count);
+    for (std::size_t source = 0; source < ranks; ++source, source_count += counts.stride) {
       *next++ = row;
-      row += *reinterpret_cast<const Count*>(of_source);
+      row += *reinterpret_cast<const Count*>(source_count);
     }
     *next++ = row;
     arrived += row - begin;

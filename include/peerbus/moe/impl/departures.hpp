@@ -43,7 +43,7 @@ PEERBUS_CONTROL_PATH departures::departures(const exchange_config& config,
       factors_(places_.size(), 1.0F),
       slots_(config.max_tokens * config.top_k),
       counted_slots_(slots_.size()) {
-  config_.physical_to_logical = {};  // The caller's, for a moment.
+  config_.physical_to_logical = {};  // The caller may free this memory after construction.
 }
 
 PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
@@ -60,7 +60,7 @@ PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
       const std::int64_t expert = route.expert(slot);
       counted_slots_[slot] = {};
       if (expert == -1) continue;
-      const auto at = [&](refusal_reason reason) noexcept {
+      const auto refuse_slot = [&](refusal_reason reason) noexcept {
         return refusal{reason,
                        static_cast<std::uint32_t>(t),
                        static_cast<std::uint32_t>(k),
@@ -69,9 +69,9 @@ PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
                        static_cast<std::int64_t>(config_.experts)};
       };
       if (expert < 0 || expert >= static_cast<std::int64_t>(config_.experts))
-        return at(refusal_reason::expert_out_of_range);
+        return refuse_slot(refusal_reason::expert_out_of_range);
       const auto e = static_cast<std::size_t>(expert);
-      if (seen_expert_[e] == mark) return at(refusal_reason::expert_repeated);
+      if (seen_expert_[e] == mark) return refuse_slot(refusal_reason::expert_repeated);
       seen_expert_[e] = mark;
       const std::uint32_t physical = experts_->physical(e);
       counted_slots_[slot] = {static_cast<std::int32_t>(physical), route.weights()[slot]};
@@ -90,20 +90,21 @@ const Count* departures::counts_of(const count_table& counts, rank_id source) no
 
 template <class Count>
 void departures::place_blocks(const count_table& counts) noexcept {
-  // First the rows of b from lower ranks in next_, and all rows of b in totals_: several blocks at
-  // a time, whose sums stay in registers. Through locals: counts of one byte might alias the
-  // members, which would then be read again for every block.
+  // First next_[b] gets the rows of block b from lower ranks, and totals_[b] all rows of b. Several
+  // blocks are added up at a time, so that their sums stay in registers. The members are copied to
+  // locals, because counts of one byte may alias the members. The compiler would then read the
+  // members again for every block.
   static constexpr std::size_t width = 8;
   std::uint32_t* const totals = totals_.data();
   std::uint32_t* const next = next_.data();
   const std::size_t blocks = totals_.size();
-  const rank_id mine = rank_;
+  const rank_id own_rank = rank_;
   const auto add_up = [&](std::size_t b, auto count) noexcept {
     std::array<std::uint32_t, width> sums{};
     for (const rank_id source : all_ranks{ranks_}) {
-      const Count* const theirs = counts_of<Count>(counts, source) + b;
-      if (source == mine) std::copy_n(sums.begin(), count(), next + b);
-      for (std::size_t i = 0; i < count(); ++i) sums[i] += theirs[i];
+      const Count* const source_counts = counts_of<Count>(counts, source) + b;
+      if (source == own_rank) std::copy_n(sums.begin(), count(), next + b);
+      for (std::size_t i = 0; i < count(); ++i) sums[i] += source_counts[i];
     }
     std::copy_n(sums.begin(), count(), totals + b);
   };
@@ -111,7 +112,8 @@ void departures::place_blocks(const count_table& counts) noexcept {
   for (; b + width <= blocks; b += width) add_up(b, [] { return width; });
   add_up(b, [&] { return blocks - b; });
 
-  // Then the rows of lower blocks of the same rank. Blocks without rows need no place.
+  // Then the rows of lower blocks of the same rank are added. Without gaps, blocks without rows are
+  // skipped, because no row needs their place.
   const block_geometry geometry = geometry_;
   const bool gapless = geometry.block_rows == 0 && geometry.alignment == 1;
   b = 0;

@@ -22,7 +22,8 @@ namespace peerbus::moe::detail {
 
 using peerbus::detail::concat;
 
-/// Rows of the worst case, which may be more than can be counted.
+/// Returns the largest number of rows that one rank may receive. The result is a double, because
+/// the number may exceed the range of integers.
 PEERBUS_CONTROL_PATH double worst_rows(const exchange_config& config, std::size_t ranks,
                                        const layout_facts& layout) {
   const double arriving = static_cast<double>(ranks) * static_cast<double>(config.max_tokens);
@@ -34,7 +35,7 @@ PEERBUS_CONTROL_PATH double worst_rows(const exchange_config& config, std::size_
   return layout.shape == block_shape::padded ? arriving * experts : arriving;
 }
 
-/// Whether each expert has one place.
+/// Returns an error unless `physical_to_logical` is empty or contains each expert once.
 inline std::optional<error> objection_to_map(const exchange_config& config) {
   const auto wrong = [](const auto&... parts) {
     return error{errc::invalid_argument, concat("exchange: physical_to_logical", parts...)};
@@ -107,7 +108,7 @@ PEERBUS_CONTROL_PATH std::optional<error> objection_to(const exchange_config& co
     return wrong("hidden is ", config.hidden, ", which makes an output of ",
                  config.hidden * sizeof(bf16), " bytes, expected a multiple of 16 bytes");
 
-  // Rows are numbered by 32 bits. Divisions, as the product may not fit in 64.
+  // Row numbers have 32 bits. The check divides, because the product may not fit in 64 bits.
   if (config.max_tokens > max_rows / ranks / config.top_k)
     return wrong("ranks x max_tokens x top_k is ", ranks, " x ", config.max_tokens, " x ",
                  config.top_k, ", expected less than 2^32");
@@ -115,8 +116,8 @@ PEERBUS_CONTROL_PATH std::optional<error> objection_to(const exchange_config& co
   if (rows >= 0x1p32)
     return wrong("layout ", layout.name, " may need ", rows,
                  " rows on one rank, expected less than 2^32");
-  // Roughly, and in floating point, as the exact sizes of memory_map might wrap around. What fits
-  // in 62 bits but not in the machine is refused when the window is made.
+  // An estimate in floating point, because the exact sizes of memory_map might wrap around. A size
+  // that fits in 62 bits but not in the machine is refused when the window is made.
   double bytes_per_row = static_cast<double>(row) + static_cast<double>(scales) +
                          static_cast<double>(combine_bytes_per_row(config.hidden)) +
                          static_cast<double>(config.output_attachment);

@@ -16,11 +16,11 @@
 
 namespace peerbus::moe::detail {
 
-/// FNV-1a, by whole numbers, of which expert each physical one is, whether that is given or left
-/// out.
+/// Returns a hash of the logical expert of each physical expert: FNV-1a, applied to whole numbers
+/// instead of bytes. An empty `physical_to_logical` counts as the identity.
 inline std::uint64_t hash_of_map(const exchange_config& config) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325U;
-  // A number of experts that will be refused would take long to count through.
+  // Limited, because an absurd number of experts, which is refused later, would take long to hash.
   const std::size_t experts = std::min(config.experts, max_experts);
   for (std::size_t p = 0; p < experts; ++p) {
     const bool given = p < config.physical_to_logical.size();
@@ -41,7 +41,7 @@ PEERBUS_CONTROL_PATH void agree_on(rank_group& group, const exchange_config& con
   values.push_back({"output_attachment", config.output_attachment});
   values.push_back({"note_bytes", config.note_bytes});
   values.push_back({"hash of physical_to_logical", hash_of_map(config)});
-  // Of every layout, so that ranks which differ in theirs declare as many values.
+  // Declared for every layout, so that ranks with different layouts declare equally many values.
   values.push_back({"alignment", alignment});
   group.agree("exchange", values, until, objection_to(config, group.size(), codec, layout));
 }
