@@ -46,50 +46,53 @@ namespace peerbus::moe {
 
 /// Sends tokens to their experts and brings the results home, over one window of fixed size.
 ///
-/// A dispatch has two phases. Every rank first gives every other its rows by block (or its refusal
-/// of bad input); from all counts each rank computes the exact place of each of its rows at the
-/// peers. Then it writes the rows there and signals. A combine has one: when all peers say that
-/// their outputs are ready, the home rank sums them. Why no buffer is written too early:
-/// docs/memory_model.md.
+/// A dispatch has two phases. First every rank sends each peer the numbers of its rows for each
+/// block, or its refusal of bad input. From the counts of all ranks each rank computes the exact
+/// place of each of its rows, writes the rows there and signals. A combine has one phase: when all
+/// peers have signalled that their outputs are ready, the home rank sums them. docs/memory_model.md
+/// explains why no buffer is written too early.
 ///
-/// `dispatch` and `combine` do an operation whole. `dispatch_send`, `dispatch_recv`, `combine_send`
-/// and `combine_recv` are their halves, for callers who compute meanwhile: a `send` waits for other
-/// ranks only if its input is bad, a `recv` does. Up to `in_flight` batches may be between
-/// `dispatch_send` and `combine_recv`, each with memory of its own. Any call on the exchange moves
-/// along what earlier ones began; nothing moves between calls, as the library has no thread of its
-/// own.
+/// `dispatch` and `combine` do a whole operation. `dispatch_send`, `dispatch_recv`, `combine_send`
+/// and `combine_recv` do half of one, for callers that compute in the meantime. Only the `recv`
+/// halves wait for other ranks, and `dispatch_send` if its input is bad. Up to `in_flight` batches
+/// may be between `dispatch_send` and `combine_recv`, each with its own memory. Each of these calls
+/// also advances earlier batches. Nothing advances between calls, as there is no hidden thread.
 ///
-/// All ranks make the same calls of one exchange in the same order, also with zero tokens; a whole
-/// operation counts as its two halves. Batches may be received and combined in any order that all
-/// ranks share; ranks that differ in it may wait for each other. Calls that misuse a batch (in the
-/// wrong order, twice, of another exchange) throw `error` invalid_argument on that rank alone,
-/// which has then not called.
+/// All ranks make the same calls on an exchange in the same order, also with zero tokens. A whole
+/// operation counts as its two halves. Batches may be received and combined in any order that is
+/// the same on all ranks; otherwise ranks may wait for each other. Misusing a batch (in the wrong
+/// order, twice, or with another exchange) throws `error` invalid_argument on the calling rank
+/// only. The call has no effect on the other ranks.
 ///
-/// Threads: one operation at a time per exchange, carried by one thread or by several `lane`s;
-/// different exchanges are independent.
+/// Cost: memory as in `memory_map`. No operation allocates, unless it fails. Queries take constant
+/// time and do not communicate.
+/// Threads: one operation at a time per exchange, carried out by one thread or by several `lane`s.
+/// Different exchanges are independent.
 template <transport Transport, token_codec Codec, row_layout Layout = compact>
 class exchange {
   using road = typename road_over<Transport, Codec>::type;
   static_assert(row_road<road, token_of<Codec>>);
-  using batch = detail::batch<Codec, Layout, typename road::batch_order>;
+  using batch_type = detail::batch<Codec, Layout, typename road::batch_order>;
   using batches = detail::batch_ring<Codec, Layout, typename road::batch_order>;
 
  public:
-  /// `received<Codec>`, or `received_tokens<Codec>` if rank-major.
-  using received_type = typename batch::received_type;
-  /// What tokens are made of.
+  /// The result of a dispatch: `received<Codec>`, or `received_tokens<Codec>` if rank-major.
+  using received_type = typename batch_type::received_type;
+  /// The element type of tokens.
   using token = token_of<Codec>;
 
-  /// Collective. Takes all memory that the exchange will ever use, most of it untouched.
+  /// Makes the exchange. Collective, with equal arguments on all ranks. `comm` outlives the
+  /// exchange. `until` is the deadline; without it, the default timeout of `comm` applies.
+  /// Cost: one agreement, one window, and all memory that the exchange will use, mostly untouched.
   /// Throws, on all ranks: `error` invalid_argument for an impossible configuration, mismatch if
-  /// ranks differ in it, in the codec or the layout, out_of_memory, timed_out, peer_dead, poisoned.
+  /// ranks differ in configuration, codec or layout, out_of_memory, timed_out, peer_dead, poisoned.
   exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec = {},
            Layout layout = {}, std::optional<deadline> until = std::nullopt);
   exchange(const exchange&) = delete;
   exchange& operator=(const exchange&) = delete;
   ~exchange();
 
-  /// The sizes that such an exchange would have, before anything is made.
+  /// Returns the memory that an exchange with a valid `config` would have, without making it.
   [[nodiscard]] static constexpr memory_map map_for(const exchange_config& config,
                                                     std::size_t ranks,
                                                     Layout layout = {}) noexcept {
@@ -98,95 +101,110 @@ class exchange {
             road::needs};
   }
 
-  /// Without `physical_to_logical`, which is the caller's; `placement` has it.
+  /// Returns the configuration, without `physical_to_logical`, which `placement` contains.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
-  /// Where everything lies in the window, and how large it is.
+  /// Returns the places and sizes of all data in the window.
   [[nodiscard]] const memory_map& map() const noexcept { return map_; }
-  /// The experts that each rank holds.
+  /// Returns the experts that each rank holds.
   [[nodiscard]] const expert_map& placement() const noexcept { return batches_.experts(); }
-  /// The window that everything lies in, for tools that measure or inspect it.
+  /// Returns the window that contains all data, for tools that measure or inspect it.
   [[nodiscard]] window<Transport>& memory() noexcept { return memory_; }
 
-  /// Returns the number that the ticket of the next dispatch will have, for callers who prepare
-  /// data of their own for it (`per_batch`). A refused dispatch has used its number.
+  /// Returns the number of the next dispatch, for callers that prepare their own data for it
+  /// (`per_batch`). A refused dispatch uses up its number.
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept { return batches_.latest() + 1; }
 
-  /// Collective. Sends each token to the experts that `route` names. `tokens` is [count, hidden],
-  /// `route` [count, top_k], with count at most max_tokens, different per rank if need be; both are
-  /// free again on return. Returns when all rows for this rank's experts are there.
-  /// Throws, on all ranks: `error` invalid_argument on a rank whose input is bad and `refused` on
-  /// the others, nothing having been written anywhere; the exchange goes on. Or timed_out or
-  /// peer_dead, which poison the communicator.
+  /// Sends each token to its experts and returns the rows for the experts of this rank. Collective.
+  /// `tokens` is [count, hidden] and `route` [count, top_k]. `count` is no more than max_tokens and
+  /// may differ between ranks. Returns when all rows for this rank have arrived. The caller may
+  /// then reuse `tokens`, `route` and attachments.
+  /// Cost: to each peer two signals and one count message of 64 bytes, 1, 2 or 4 bytes for each
+  /// block of the group, and the note. Each copy of a token is sent once: row, scales, 8 bytes of
+  /// origin, slots (rank-major), attachments. A token is encoded once per kind of peer (near, far).
+  /// Throws, on all ranks: `error` invalid_argument on a rank whose input is bad, and `refused` on
+  /// the others. No row is then written, and the exchange remains usable. Also timed_out, peer_dead
+  /// and unreachable, which poison the communicator, and poisoned.
   [[nodiscard]] received_type dispatch(std::span<const token> tokens, const routing& route,
-                                       const dispatch_options& with = {});
+                                       const dispatch_options& options = {});
 
-  /// Collective. out[t] = the sum over the copies of token t, in order, of factor times output, in
-  /// f32 by fused multiply-add, rounded to bf16 once. Expert-major, a copy is a slot k and its
-  /// factor weight[t, k]; -1 slots add nothing. Rank-major, it is a rank that has experts of the
-  /// token, in ascending order, and its factor 1. `rows` is what `dispatch` returned, its outputs
-  /// filled; `out` is [count, hidden] for the count of tokens given there. Returns when `out` is
-  /// complete. A batch is combined once.
-  /// Throws: as `dispatch`, the batch being as before if `out` is refused.
-  void combine(const received_type& rows, std::span<bf16> out, const combine_options& with = {});
+  /// Sums the outputs for each token of this rank into `out`. Collective. `rows` is the result of
+  /// `dispatch` with all outputs filled. `out` is [count, hidden], with the count of that dispatch.
+  /// Returns when `out` is complete. A batch is combined once.
+  ///
+  /// out[t] = the sum over the copies of token t, in order, of factor times output, in f32 by fused
+  /// multiply-add, rounded to bf16 once. In expert-major layouts a copy is a slot k with factor
+  /// weight[t, k], and slots of -1 add nothing. In the rank-major layout a copy is a rank that
+  /// holds experts of the token, in ascending order, with factor 1. See also `combine_terms`.
+  /// Cost: one signal to each peer. Each output, 2 x hidden bytes, is read once, and first put home
+  /// if the home rank cannot load it. `attached` adds 48 bytes to each peer, and the attachments.
+  /// Throws: as `dispatch`. After a refusal, all ranks may combine the batch again.
+  void combine(const received_type& rows, std::span<bf16> out, const combine_options& options = {});
 
-  /// Begins a dispatch and returns at once: the first half of `dispatch`. `route` is free again on
-  /// return; `tokens` and attachments stay as they are until `dispatch_recv` has returned. Gives up
-  /// the rows of the dispatch `in_flight` before.
-  /// Throws: as `dispatch`, but on the rank whose input is bad only, once all ranks have come; the
-  /// others learn it in `dispatch_recv`. invalid_argument if `in_flight` batches are on their way.
+  /// Begins a dispatch, the first half of `dispatch`, and returns its ticket. Invalidates the rows
+  /// received `in_flight` dispatches earlier. The caller may reuse `route` on return. `tokens` and
+  /// attachments must not change until `dispatch_recv` has returned.
+  /// Cost: to each peer one signal and the count message. For batches with all counts, also that of
+  /// `dispatch_recv`.
+  /// Throws: as `dispatch`, but for bad input only on that rank, after all ranks have called; the
+  /// others throw in `dispatch_recv`. invalid_argument if the dispatch `in_flight` earlier still
+  /// needs its `dispatch_recv` or `combine_recv`.
   [[nodiscard]] moe::ticket dispatch_send(std::span<const token> tokens, const routing& route,
-                                          const dispatch_options& with = {});
+                                          const dispatch_options& options = {});
 
-  /// Ends a dispatch: the second half of `dispatch`, which see.
-  [[nodiscard]] received_type dispatch_recv(moe::ticket begun, const receive_options& with = {});
+  /// Completes the dispatch named by `ticket`. Contract as `dispatch`.
+  /// Cost: one signal to each peer, and the rows of this rank, unless an earlier call sent them.
+  [[nodiscard]] received_type dispatch_recv(moe::ticket ticket,
+                                            const receive_options& options = {});
 
-  /// Returns the arrays that the rows of the batch `begun` lie in, also before they are there: for
-  /// callers who hand out places of rows ahead of `dispatch_recv`. From then on they are those of
-  /// `received_type::columns`.
-  /// Throws: `error` invalid_argument unless `begun` is one of the latest `in_flight` dispatches.
-  [[nodiscard]] batch_columns<Codec> columns(moe::ticket begun) {
-    return batch_columns<Codec>{local_set(batches_.of("columns", this, begun))};
+  /// Returns `received_type::columns` for the batch `ticket`, also before its rows have arrived.
+  /// Throws: `error` invalid_argument unless `ticket` is one of the latest `in_flight` dispatches.
+  [[nodiscard]] batch_columns<Codec> columns(moe::ticket ticket) {
+    return batch_columns<Codec>{local_set(batches_.of("columns", this, ticket))};
   }
 
-  /// Returns the note that `source` gave to its dispatch of the batch `begun`, which is received:
-  /// [note_bytes / sizeof(T)], aligned to 8 bytes, or empty if that rank gave none. It is valid
-  /// until this rank's `in_flight`th next `dispatch_send`, refused ones counted too.
-  /// Throws: `error` invalid_argument unless `begun` is received and of the latest `in_flight`.
+  /// Returns the note that `source` gave to the batch `ticket`: [note_bytes / sizeof(T)], aligned
+  /// to 8 bytes, or empty if it gave none. Valid until this rank has called `dispatch_send` or
+  /// `dispatch` `in_flight` more times, refused calls included.
+  /// Throws: `error` invalid_argument unless `ticket` is received and of the latest `in_flight`.
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T>
-  [[nodiscard]] std::span<const T> note(moe::ticket begun, rank_id source) {
-    const batch& one = batches_.of("note", this, begun, detail::stage::received);
-    const std::span<const std::byte> bytes = post_.note(step_of(one, counts), source);
+  [[nodiscard]] std::span<const T> note(moe::ticket ticket, rank_id source) {
+    const batch_type& batch = batches_.of("note", this, ticket, detail::stage::received);
+    const std::span<const std::byte> bytes = post_.note(step_of(batch, counts), source);
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
-  /// Gives the outputs, which are filled, to the home ranks, and returns at once: the first half of
-  /// `combine`. The outputs must not change any more. With several lanes: those of all of them.
-  void combine_send(const received_type& rows, const publish_options& with = {});
+  /// Makes the filled outputs available to their home ranks, the first half of `combine`. Outputs
+  /// must not change afterwards. Each lane calls after all outputs that it fills are complete.
+  /// Cost: that of `combine`, without reading the outputs.
+  /// Throws: as `combine`, but for bad `rows` or `options` invalid_argument on this rank only. With
+  /// `refuse` all ranks throw in `combine_recv`.
+  void combine_send(const received_type& rows, const publish_options& options = {});
 
-  /// Sums: the second half of `combine`, which see. A bad `out` throws here alone, before anything
-  /// is written, and the call can be made again.
-  void combine_recv(const received_type& rows, std::span<bf16> out, const sum_options& with = {});
+  /// Sums the outputs into `out`, the second half of `combine`.
+  /// Cost: reads the 2 x hidden bytes of each copy's output once.
+  /// Throws: as `combine`, but for bad `out` or `terms` invalid_argument on this rank only, before
+  /// anything is written. The call can then be repeated.
+  void combine_recv(const received_type& rows, std::span<bf16> out,
+                    const sum_options& options = {});
 
-  /// Returns whether `rank` let output attachments go home (`attached`) in the combine of the batch
-  /// `begun`.
-  /// Throws: `error` invalid_argument unless this rank has combined the batch and it is of the
-  /// latest `in_flight`.
-  [[nodiscard]] bool attached_by(moe::ticket begun, rank_id rank) {
-    const batch& one = batches_.of("attached_by", this, begun, detail::stage::returned);
-    return post_.brought(step_of(one, outputs), rank) != 0;
+  /// Returns whether `rank` sent output attachments home (`attached`) in the combine of `ticket`.
+  /// Throws: `error` invalid_argument unless it is combined here and of the latest `in_flight`.
+  [[nodiscard]] bool attached_by(moe::ticket ticket, rank_id rank) {
+    const batch_type& batch = batches_.of("attached_by", this, ticket, detail::stage::returned);
+    return post_.brought(step_of(batch, outputs), rank) != 0;
   }
-  /// Returns what came home beside the output of copy `copy` of this rank's token `t`, numbered
-  /// as in `combine`: [output_attachment / sizeof(T)]. The copy was sent, and its rank is one of
-  /// `attached_by`; otherwise the bytes are of an earlier batch. Valid until this rank's
-  /// `in_flight`th next `dispatch_send`.
+  /// Returns the attachment that came home beside the output of copy `copy` of this rank's token
+  /// `t`: [output_attachment / sizeof(T)]. Copies are numbered as in `combine`: by slot, or, if
+  /// rank-major, by rank of the token. The copy must have been sent, and `attached_by` be true for
+  /// its rank; otherwise the bytes are those of an earlier batch. Valid as `note`.
   /// Throws: as `attached_by`.
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T>
-  [[nodiscard]] std::span<const T> returned_attachment(moe::ticket begun, std::size_t t,
+  [[nodiscard]] std::span<const T> returned_attachment(moe::ticket ticket, std::size_t t,
                                                        std::size_t copy) {
-    const batch& one = batches_.of("returned_attachment", this, begun, detail::stage::returned);
-    return {reinterpret_cast<const T*>(local_set(one).returned_attachment(t, copy)),
+    const auto& batch = batches_.of("returned_attachment", this, ticket, detail::stage::returned);
+    return {reinterpret_cast<const T*>(local_set(batch).returned_attachment(t, copy)),
             map_.output_attachment_bytes / sizeof(T)};
   }
 
@@ -203,67 +221,62 @@ class exchange {
            deadline until, agreed);
 
   template <class Options>
-  [[nodiscard]] deadline deadline_of(const Options& with) const noexcept {
-    return with.until.value_or(comm_.default_deadline());
+  [[nodiscard]] deadline deadline_of(const Options& options) const noexcept {
+    return options.until.value_or(comm_.default_deadline());
   }
 
-  [[nodiscard]] step step_of(const batch& one, phase which) const noexcept {
-    const bool home = which == outputs;
-    return {home ? "combine" : "dispatch", one.number, batches_.set_of(one), which,
-            home ? one.combines : one.number};
+  [[nodiscard]] step step_of(const batch_type& batch, phase which) const noexcept {
+    const bool is_combine = which == outputs;
+    return {is_combine ? "combine" : "dispatch", batch.number, batches_.set_of(batch), which,
+            is_combine ? batch.combines : batch.number};
   }
 
-  /// The set of a batch at this rank.
-  [[nodiscard]] set_view local_set(const batch& one) const noexcept {
-    return {map_, memory_.local().data(), batches_.set_of(one)};
+  /// Returns the set of a batch at this rank.
+  [[nodiscard]] set_view local_set(const batch_type& batch) const noexcept {
+    return {map_, memory_.local().data(), batches_.set_of(batch)};
   }
-
-  // --- dispatch --------------------------------------------------------------------------------
 
   void begin_dispatch(const batch_input<token>& input, const routing& route,
-                      const dispatch_options& with, deadline until);
+                      const dispatch_options& options, deadline until);
 
-  /// Sends the rows of all batches whose counts are complete, in order, waiting for those of
-  /// `wanted` and earlier ones. All lanes come here together.
-  void advance(const batch* wanted, lane as, deadline until, std::span<std::int64_t> waited = {});
+  /// Sends the rows of all batches whose counts are complete, in order. Waits for the counts of
+  /// `wanted` and of earlier batches, unless it is null. All lanes call it together.
+  void advance(const batch_type* wanted, lane as, deadline until,
+               std::span<std::int64_t> waited = {});
 
-  [[nodiscard]] batch* next_ready(const batch* wanted, deadline until,
-                                  std::span<std::int64_t> waited);
+  /// Returns the next batch whose rows can be sent, or null. Waits as `advance`.
+  [[nodiscard]] batch_type* next_ready(const batch_type* wanted, deadline until,
+                                       std::span<std::int64_t> waited);
 
-  void end_dispatch(batch& one, deadline until, std::span<std::int64_t> waited);
+  void end_dispatch(batch_type& batch, deadline until, std::span<std::int64_t> waited);
 
-  // --- combine ---------------------------------------------------------------------------------
-
-  /// Tells the home ranks that the outputs are there, after they have been put there if need be, or
-  /// that this rank refuses to take any: if `check` finds something wrong.
+  /// Publishes the outputs and signals the home ranks, or sends the refusal that `check` returns.
   template <class Options, class Check>
-  void begin_combine(std::string_view doing, const received_type& rows, const Options& with,
+  void begin_combine(std::string_view doing, const received_type& rows, const Options& options,
                      deadline until, Check&& check);
 
-  void announce_outputs(batch& one);
+  void announce_outputs(batch_type& batch);
 
   void finish_combine(const received_type& rows, const combine_sum& wanted, lane as, deadline until,
                       std::span<std::int64_t> waited);
-
-  // --- lanes and failures ----------------------------------------------------------------------
 
   template <class Turn>
   void serial(lane as, deadline until, Turn&& turn) {
     team_.serial(as, until, turn,
                  [this](errc code, const std::string& text) { comm_.fail(code, text); });
   }
-  /// The meeting of lanes that a road is given.
+  /// Returns the `meet` function that roads take.
   [[nodiscard]] auto meeting(lane as, deadline until) {
     return [this, as, until](auto&& work) { this->serial(as, until, work); };
   }
-  /// Keeps a failure of this lane for the next `serial`, which reports it. order: relaxed; `serial`
-  /// is where lanes see what the others wrote.
+  /// Records a failure of this lane, which the next `serial` reports. order: relaxed; `serial`
+  /// makes it visible to lane 0, which reads it there.
   void note(errc code) noexcept {
     if (code != errc::ok) failure_.store(code, std::memory_order_relaxed);
   }
 
-  static error bad_input(const step& now, const refusal& why);
-  static error refused(const step& now, rank_id by, const refusal& why);
+  static error bad_input(const step& this_step, const refusal& why);
+  static error refused(const step& this_step, rank_id refuser, const refusal& why);
 
   communicator<Transport>& comm_;
   exchange_config config_;
@@ -274,10 +287,10 @@ class exchange {
   post_office post_;
   road road_;
 
-  // What lane 0 tells the others.
+  // Lane 0 writes these members inside `serial`, and all lanes read them after it.
   detail::lane_team team_;
-  batch* wanted_ = nullptr;
-  batch* ready_ = nullptr;
+  batch_type* wanted_ = nullptr;
+  batch_type* ready_ = nullptr;
   std::optional<received_type> arrived_;
   std::atomic<errc> failure_{errc::ok};
 };

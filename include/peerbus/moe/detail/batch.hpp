@@ -27,17 +27,18 @@
 
 namespace peerbus::moe::detail {
 
-/// How far a batch has come. In `counted`, `sent` and `returning` this rank owes a call that takes
-/// up what it began.
+/// The progress of a batch. In `counted`, `sent` and `returning` this rank has begun an operation
+/// and must still call its second half.
 enum class stage : std::uint8_t {
   idle,       ///< never used
-  counted,    ///< counts are posted; rows go out once all ranks have counted
-  sent,       ///< this rank's rows are out
-  received,   ///< all rows for this rank are in
+  counted,    ///< counts are posted; rows leave when the counts of all ranks are here
+  sent,       ///< this rank's rows have left
+  received,   ///< all rows for this rank have arrived
   returning,  ///< outputs are announced
   returned    ///< combined
 };
 
+/// Returns the state of a batch in words, for error messages.
 inline std::string_view describe(stage reached) noexcept {
   switch (reached) {
     case stage::idle: return "not dispatched";
@@ -50,9 +51,9 @@ inline std::string_view describe(stage reached) noexcept {
   return "unknown";
 }
 
-/// The local half of what a batch set holds: everything a rank knows of the dispatch that uses the
-/// set, and the views that it hands out. All memory is taken at construction.
-/// `Order` is what the exchange's road keeps of a batch.
+/// The part of a batch set in ordinary memory: the state of the dispatch that uses the set, and the
+/// views that it returns. Only the constructor allocates. `Order` is the data that the road of the
+/// exchange keeps for each batch.
 template <token_codec Codec, row_layout Layout, class Order>
 class batch {
  public:
@@ -69,7 +70,8 @@ class batch {
     if constexpr (by_rank) {
       starts_.resize(local + 1);
       most_uses_ = geometry.row_capacity * std::min(config.top_k, local);
-      uses_ = std::make_unique_for_overwrite<row_use[]>(most_uses_);  // Taken as rows arrive.
+      // Not initialised, so that pages are committed only as rows arrive.
+      uses_ = std::make_unique_for_overwrite<row_use[]>(most_uses_);
     } else {
       views_.reserve(local);
     }
@@ -79,34 +81,35 @@ class batch {
   arrivals arriving;
   Order order;
   batch_input<token_of<Codec>> input;
-  stage at = stage::idle;
-  std::uint64_t number = 0;    ///< of the dispatch
-  std::uint64_t combines = 0;  ///< attempts, of all dispatches that used the set
-  refusal refused;             ///< of the dispatch or combine under way, if it is refused
+  stage reached = stage::idle;
+  std::uint64_t number = 0;    ///< number of the dispatch
+  std::uint64_t combines = 0;  ///< attempts to combine, over all dispatches that used the set
+  refusal refused;             ///< set if the dispatch or combine under way is refused
   rank_id refused_by{0};
-  bool attached = false;  ///< whether this rank's output attachments go home
+  bool attached = false;  ///< true if this rank sends output attachments home
 
-  /// The set is used for dispatch `n` from now on.
-  void begin(std::uint64_t n, const batch_input<token_of<Codec>>& given) noexcept {
-    before_ = {at, number};
-    at = stage::counted;
-    number = n;
-    input = given;
+  /// Starts to use the set for dispatch `new_number`.
+  void begin(std::uint64_t new_number, const batch_input<token_of<Codec>>& new_input) noexcept {
+    previous_ = {reached, number};
+    reached = stage::counted;
+    number = new_number;
+    input = new_input;
     refused = {};
   }
-  /// The dispatch did not happen: what the set held before is still there.
+  /// Returns the set to the previous dispatch, after a dispatch that was refused. The rows of the
+  /// previous dispatch are still there.
   void undo() noexcept {
-    at = before_.at;
-    number = before_.number;
+    reached = previous_.reached;
+    number = previous_.number;
   }
 
-  /// The batch as its road sees it; `set` is the number of its set.
+  /// Returns the batch as its road sees it. `set` is the number of its set.
   [[nodiscard]] road_batch<token_of<Codec>, Order> on_road(std::size_t set) noexcept {
     return {input, leaving, arriving, order, set, attached};
   }
 
-  /// Returns the views of what arrived; zeroes gaps if the layout wants that. `memory` is the same
-  /// in each call, so that views which see the arrivals are made in the first.
+  /// Returns the views of the rows that arrived. Zeroes gaps if the layout requires that. Every
+  /// call has the same `memory`, and views read the arrivals, so that views are made only once.
   [[nodiscard]] received_type views(const void* exchange, Codec codec, row_memory memory) noexcept {
     if constexpr (by_rank) {
       const row_block<Codec> rows{codec, memory, arriving.of(0)};
@@ -137,7 +140,7 @@ class batch {
       std::fill(set.attachment(a, begin), set.attachment(a, end), std::byte{0});
   }
 
-  /// Counting sort of the rows' slots by expert.
+  /// Indexes the uses of rows by local expert, by a counting sort of the slots.
   void index_uses(const row_block<Codec>& rows, const set_view& set) noexcept {
     const auto* const experts = reinterpret_cast<const std::int32_t*>(set.experts(0));
     const std::size_t width = set.map().slot_bytes / sizeof(std::int32_t);
@@ -147,25 +150,26 @@ class batch {
           if (const std::int32_t e = experts[row * width + slot]; e >= 0)
             visit(static_cast<std::size_t>(e), row_use{row, slot});
     };
-    // starts_[e + 1] counts the uses of e, then is where those of e begin, then where they end.
+    // starts_[e + 1] is first the number of uses of expert e, then the beginning of its uses, and
+    // finally their end.
     std::fill(starts_.begin(), starts_.end(), 0U);
     for_each_use([&](std::size_t e, row_use) { ++starts_[e + 1]; });
-    std::uint32_t before = 0;
+    std::uint32_t begin_of_uses = 0;
     for (std::size_t e = 0; e + 1 < starts_.size(); ++e) {
-      const std::uint32_t here = starts_[e + 1];
-      starts_[e + 1] = before;
-      before += here;
+      const std::uint32_t use_count = starts_[e + 1];
+      starts_[e + 1] = begin_of_uses;
+      begin_of_uses += use_count;
     }
     for_each_use([&](std::size_t e, row_use use) { uses_[starts_[e + 1]++] = use; });
   }
 
   struct use_of_set {
-    stage at = stage::idle;
+    stage reached = stage::idle;
     std::uint64_t number = 0;
   };
 
   rank_id rank_;
-  use_of_set before_;
+  use_of_set previous_;
   std::vector<expert_rows<Codec>> views_;
   std::vector<std::uint32_t> starts_;
   std::unique_ptr<row_use[]> uses_;

@@ -20,9 +20,9 @@
 
 namespace peerbus::moe::detail {
 
-/// The batch sets of an exchange: dispatch n uses set n mod in_flight. Finds the batch that a call
-/// means, and throws `error` invalid_argument, before anything is done, if it is not what the call
-/// expects.
+/// The batch sets of an exchange. Dispatch n uses set n mod in_flight. The class finds the batch of
+/// a call. If the batch is not in the state that the call expects, it throws `error`
+/// invalid_argument before anything is changed.
 template <token_codec Codec, row_layout Layout, class Order>
 class batch_ring {
   using batch_type = batch<Codec, Layout, Order>;
@@ -35,67 +35,69 @@ class batch_ring {
         sets_{made_sets(config, geometry, experts_, rank, ranks)} {}
 
   [[nodiscard]] const expert_map& experts() const noexcept { return *experts_; }
-  [[nodiscard]] std::size_t set_of(const batch_type& one) const noexcept {
-    return static_cast<std::size_t>(&one - &*sets_.begin());
+  /// Returns the number of the set of `batch`.
+  [[nodiscard]] std::size_t set_of(const batch_type& batch) const noexcept {
+    return static_cast<std::size_t>(&batch - &*sets_.begin());
   }
-  /// The set that dispatch `number` uses, whatever is in it now.
+  /// Returns the set that dispatch `number` uses. It may hold another dispatch.
   [[nodiscard]] batch_type& at(std::uint64_t number) noexcept { return sets_.of(number); }
-  /// The number of the latest dispatch, 0 before the first.
+  /// Returns the number of the latest dispatch, or 0 before the first.
   [[nodiscard]] std::uint64_t latest() const noexcept { return latest_; }
-  /// The lowest number that a batch may still have.
+  /// Returns the lowest number that a batch in a set may have.
   [[nodiscard]] std::uint64_t oldest() const noexcept {
     return latest_ < sets_.size() ? 1 : latest_ - sets_.size() + 1;
   }
 
-  /// The set for the next dispatch, whose number is `latest()` from now on.
+  /// Returns the set for the next dispatch, whose number `latest()` then returns.
   [[nodiscard]] batch_type& next() {
-    batch_type& one = at(latest_ + 1);
-    if (one.at == stage::counted || one.at == stage::sent || one.at == stage::returning)
-      misuse("dispatch ", latest_ + 1, " needs the place of dispatch ", one.number, ", which is ",
-             describe(one.at), "; expected at most ", sets_.size(),
+    batch_type& batch = at(latest_ + 1);
+    if (batch.reached == stage::counted || batch.reached == stage::sent ||
+        batch.reached == stage::returning)
+      misuse("dispatch ", latest_ + 1, " needs the place of dispatch ", batch.number, ", which is ",
+             describe(batch.reached), "; expected at most ", sets_.size(),
              " batches on their way (in_flight)");
     ++latest_;
-    return one;
+    return batch;
   }
 
-  /// The batch that ticket `begun` names, which must have come at least as far as `least`.
-  [[nodiscard]] batch_type& of(std::string_view doing, const void* exchange, ticket begun,
+  /// Returns the batch named by `ticket`, which must have reached at least `least`.
+  [[nodiscard]] batch_type& of(std::string_view doing, const void* exchange, moe::ticket ticket,
                                stage least = stage::counted) {
-    const std::uint64_t number = begun.number;
-    if (number != 0 && begun.exchange != exchange)
+    const std::uint64_t number = ticket.number;
+    if (number != 0 && ticket.exchange != exchange)
       misuse(doing, " was given a ticket of another exchange, expected one of its own");
-    batch_type& one = at(number);
-    if (number == 0 || one.number != number)
+    batch_type& batch = at(number);
+    if (number == 0 || batch.number != number)
       misuse(doing, " was given ticket ", number,
              ", expected one that dispatch_send gave, of the latest ", sets_.size());
-    if (one.at < least)
-      misuse(doing, " was given ticket ", number, ", which is ", describe(one.at),
+    if (batch.reached < least)
+      misuse(doing, " was given ticket ", number, ", which is ", describe(batch.reached),
              ", expected one that is ", describe(least));
-    return one;
+    return batch;
   }
-  /// The batch that waits for `dispatch_recv` of this ticket.
-  [[nodiscard]] batch_type& awaiting_rows(const void* exchange, ticket begun) {
-    batch_type& one = of("dispatch_recv", exchange, begun);
-    if (one.at != stage::counted && one.at != stage::sent)
-      misuse("dispatch_recv was given ticket ", begun.number, ", which is ", describe(one.at),
-             ", expected one that is not received yet");
-    return one;
+  /// Returns the batch named by `ticket`, which must still need `dispatch_recv`.
+  [[nodiscard]] batch_type& awaiting_rows(const void* exchange, moe::ticket ticket) {
+    batch_type& batch = of("dispatch_recv", exchange, ticket);
+    if (batch.reached != stage::counted && batch.reached != stage::sent)
+      misuse("dispatch_recv was given ticket ", ticket.number, ", which is ",
+             describe(batch.reached), ", expected one that is not received yet");
+    return batch;
   }
 
-  /// The batch that `rows` came from, which must have come as far as `expected`.
+  /// Returns the batch that `rows` belong to, which must have reached exactly `expected`.
   [[nodiscard]] batch_type& behind(std::string_view doing, const void* exchange,
                                    const received_type& rows, stage expected) {
     if (rows.ticket().exchange != exchange)
       misuse(doing, " was given the rows of another exchange, expected those of its own dispatch");
     const std::uint64_t number = rows.ticket().number;
-    batch_type& one = at(number);
-    if (one.number != number)
-      misuse(doing, " was given the rows of dispatch ", number, ", which dispatch ", one.number,
+    batch_type& batch = at(number);
+    if (batch.number != number)
+      misuse(doing, " was given the rows of dispatch ", number, ", which dispatch ", batch.number,
              " has replaced; expected those of the latest ", sets_.size());
-    if (one.at != expected)
-      misuse(doing, " was given the rows of dispatch ", number, ", which is ", describe(one.at),
-             ", expected one that is ", describe(expected));
-    return one;
+    if (batch.reached != expected)
+      misuse(doing, " was given the rows of dispatch ", number, ", which is ",
+             describe(batch.reached), ", expected one that is ", describe(expected));
+    return batch;
   }
 
  private:

@@ -12,7 +12,7 @@
 
 namespace peerbus::moe::detail {
 
-/// The values of a batch's tokens, whatever their type.
+/// The values of the tokens of a batch, without their type.
 struct token_values {
   const void* data;
   std::size_t size;
@@ -23,7 +23,8 @@ struct token_values {
       : data{std::span{tokens}.data()}, size{std::span{tokens}.size()} {}
 };
 
-/// Whether the sizes of tokens and routing fit together. Returns: the first thing wrong.
+/// Checks that the sizes of tokens and routing fit together.
+/// Returns: the first error, if any.
 inline refusal check_sizes(const exchange_config& config, const token_values& tokens,
                            const routing& route) noexcept {
   if (tokens.data == nullptr && tokens.size != 0)
@@ -43,22 +44,25 @@ inline refusal check_sizes(const exchange_config& config, const token_values& to
   return {};
 }
 
-/// Whether the attachments are as configured, for tokens that `check_sizes` accepted.
+/// Checks that the attachments have the configured sizes. `tokens` is the number of tokens, which
+/// `check_sizes` has accepted.
+/// Returns: the first error, if any.
 inline refusal check_attachments(const exchange_config& config, std::size_t tokens,
                                  const attachments& attached) noexcept {
   for (std::size_t a = 0; a < max_attachments; ++a) {
     const auto given = attached[a];
     const std::size_t expected = tokens * config.attachments[a];
-    const auto at = static_cast<std::uint32_t>(a);
+    const auto number = static_cast<std::uint32_t>(a);
     if (given.size() != expected)
-      return refuse(refusal_reason::attachment_size, given.size(), expected, at);
+      return refuse(refusal_reason::attachment_size, given.size(), expected, number);
     if (given.data() == nullptr && !given.empty())
-      return refuse(refusal_reason::null_attachment, given.size(), expected, at);
+      return refuse(refusal_reason::null_attachment, given.size(), expected, number);
   }
   return {};
 }
 
-/// Whether a note is as configured.
+/// Checks that a note is empty or has the configured size.
+/// Returns: the first error, if any.
 inline refusal check_note(const exchange_config& config, std::span<const std::byte> note) noexcept {
   if (!note.empty() && note.size() != config.note_bytes)
     return refuse(refusal_reason::note_size, note.size(), config.note_bytes);

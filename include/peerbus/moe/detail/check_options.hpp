@@ -12,12 +12,13 @@
 
 namespace peerbus::moe::detail {
 
-/// What the caller of an operation objects to itself.
+/// Returns a refusal if the caller itself wants the operation refused.
 inline refusal objection_of_caller(bool refuse) noexcept {
   return {refuse ? refusal_reason::by_caller : refusal_reason::none};
 }
 
-/// Throws: `error` invalid_argument unless there is room for every rank's waits, or none is wanted.
+/// Checks that `waited` is empty or has an entry for every rank.
+/// Throws: `error` invalid_argument.
 inline void require_all_ranks(std::span<const std::int64_t> waited, std::size_t ranks) {
   if (!waited.empty() && waited.size() != ranks)
     throw error{errc::invalid_argument,
@@ -25,7 +26,8 @@ inline void require_all_ranks(std::span<const std::int64_t> waited, std::size_t 
                                         " entries, expected none or one per rank, ", ranks)};
 }
 
-/// Throws: `error` invalid_argument if output attachments are to go home that were not configured.
+/// Checks that output attachments are configured if `attached` is true.
+/// Throws: `error` invalid_argument.
 inline void require_output_attachment(bool attached, const exchange_config& config) {
   if (attached && config.output_attachment == 0)
     throw error{errc::invalid_argument,

@@ -13,7 +13,8 @@
 
 namespace peerbus::moe::detail {
 
-/// Whether `out` has the `expected` values.
+/// Checks that `out` has `expected` values.
+/// Returns: the first error, if any.
 inline refusal check_out(std::size_t expected, std::span<const bf16> out) noexcept {
   if (out.size() != expected) return refuse(refusal_reason::out_size, out.size(), expected);
   if (out.data() == nullptr && expected != 0)
@@ -21,7 +22,8 @@ inline refusal check_out(std::size_t expected, std::span<const bf16> out) noexce
   return {};
 }
 
-/// Whether what else a combine is to add up fits the batch that is `leaving`.
+/// Checks that the `terms` of a combine fit the batch that `leaving` describes.
+/// Returns: the first error, if any.
 inline refusal check_terms(const departures& leaving, std::size_t hidden,
                            const combine_terms& terms) noexcept {
   for (std::size_t b = 0; b < terms.bias.size(); ++b)
@@ -47,7 +49,8 @@ inline refusal check_terms(const departures& leaving, std::size_t hidden,
   return {};
 }
 
-/// Whether a combine can be done as `wanted`. Returns: the first thing wrong.
+/// Checks that the arguments of a combine fit the batch that `leaving` describes.
+/// Returns: the first error, if any.
 inline refusal check_sum(const departures& leaving, std::size_t hidden,
                          const combine_sum& wanted) noexcept {
   if (const refusal found = check_out(leaving.tokens() * hidden, wanted.out)) return found;

@@ -20,16 +20,18 @@
 
 namespace peerbus::moe::detail {
 
-/// Lets the lanes of one rank take turns between work that they share and work that lane 0 does.
+/// The synchronisation of the lanes of one rank. They alternate between work that they share and
+/// steps that only lane 0 does.
 class lane_team {
  public:
-  /// All lanes come here; then lane 0 does `step` while the others wait; then all go on, or throw
-  /// what `step` threw. What a lane wrote before is visible to `step`, what `step` wrote to all.
-  /// `unfit(code, text)` is called, and throws, when lanes do not fit together or one does not come
-  /// by `until`. One lane alone just does `step`.
+  /// Waits until all lanes have called. Then lane 0 does `step` while the others wait, and all
+  /// return, or throw the exception of `step`. `step` sees all earlier writes of all lanes, and all
+  /// lanes see the writes of `step` on return. If lanes do not fit together, or if one does not
+  /// call before `until`, the function calls `unfit(code, text)`, which throws. A single lane only
+  /// does `step`.
   template <class Step, class Unfit>
   void serial(lane as, deadline until, Step&& step, Unfit&& unfit) {
-    // order: relaxed; `waiting_` tells people of a mistake, it orders nothing.
+    // order: relaxed; `waiting_` only detects a mistake of the caller and publishes no data.
     if (as.index == 0 && as.count == 1 && waiting_.load(std::memory_order_relaxed) == 0)
       return step();
     take_turn(as, until, step, unfit);
@@ -39,54 +41,62 @@ class lane_team {
   using step_ref = peerbus::detail::function_ref<void()>;
   using unfit_ref = peerbus::detail::function_ref<void(errc, const std::string&)>;
 
-  /// `serial` for several lanes, and for a lane that has no place among them.
+  /// Does `serial` for several lanes, or reports a lane that does not fit.
   void take_turn(lane as, deadline until, step_ref step, unfit_ref unfit);
 
-  /// Lanes are few and do not wait long, but there may be more of them than cores.
+  /// Short phases of polling: lanes are few and do not wait long, but there may be more lanes than
+  /// cores.
   static constexpr wait_thresholds thresholds{256, 256, 16, std::chrono::milliseconds{2}};
   static errc healthy() noexcept { return errc::ok; }
 
   struct member {
-    std::atomic<std::size_t> count{0};      ///< as this lane says
-    std::atomic<std::uint64_t> claimed{0};  ///< the latest turn that a thread came for
+    std::atomic<std::size_t> count{0};      ///< number of lanes that this lane gives
+    std::atomic<std::uint64_t> claimed{0};  ///< the latest turn that a thread claimed
     signal_word came;
   };
 
-  /// Lanes other than 0 in a turn, as long as this lives.
+  /// Counts a lane other than 0 in `waiting_` during its lifetime.
   struct counted {
     explicit counted(std::atomic<std::uint32_t>& all) noexcept : all_{all} {
-      all_.fetch_add(1, std::memory_order_relaxed);  // order: none needed, see `serial`.
+      // order: relaxed; the counter publishes no data, see `serial`.
+      all_.fetch_add(1, std::memory_order_relaxed);
     }
     counted(const counted&) = delete;
     counted& operator=(const counted&) = delete;
+    // order: relaxed; the counter publishes no data, see `serial`.
     ~counted() { all_.fetch_sub(1, std::memory_order_relaxed); }
 
    private:
     std::atomic<std::uint32_t>& all_;
   };
 
-  /// What a step threw. Each lane throws an `error` of its own: the last to drop a shared one would
-  /// free it under counters that ThreadSanitizer does not see.
+  /// The exception of a step. Each lane throws its own copy of an `error`. If lanes shared one
+  /// exception, the last of them would free it by a reference count that ThreadSanitizer does not
+  /// see.
   struct problem {
     errc code;
     std::string text;
-    std::exception_ptr other;  ///< if it was no `error`
+    std::exception_ptr other;  ///< set if the exception is not an `error`
 
     [[noreturn]] void raise() const {
       if (other) std::rethrow_exception(other);
       throw error{code, text};
     }
   };
-  /// Two, as lanes may still look at that of the turn before when lane 0 comes for the next.
+  /// Returns the problem of `turn`. There are two in turn, because lanes may still read the problem
+  /// of the previous turn when lane 0 begins the next one.
   [[nodiscard]] std::optional<problem>& problem_of(std::uint64_t turn) noexcept {
     return problems_[turn % problems_.size()];
   }
 
+  /// Checks that lane `other` gives as many lanes as this lane. `other` has called.
   void fit(lane as, std::size_t other, unfit_ref unfit) const;
 
-  static void await(signal_word& came, std::uint64_t turn, deadline until, std::size_t who,
+  /// Waits until lane `other` has called for `turn`.
+  static void await(signal_word& came, std::uint64_t turn, deadline until, std::size_t other,
                     unfit_ref unfit);
 
+  /// Does lane 0's part of a turn.
   void lead(lane as, std::uint64_t turn, deadline until, step_ref step, unfit_ref unfit);
 
   std::array<member, max_lanes> members_;

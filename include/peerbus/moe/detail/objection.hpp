@@ -16,7 +16,7 @@
 
 namespace peerbus::moe::detail {
 
-/// The sizes that a codec gives to tokens of one `hidden`.
+/// The properties of a codec in numbers, for tokens of one `hidden`.
 struct codec_facts {
   std::string_view name;
   std::size_t hidden_multiple;
@@ -32,10 +32,10 @@ struct codec_facts {
   }
 };
 
-/// How many rows a layout keeps room for.
+/// The kinds of layouts, which differ in the number of rows that they have room for.
 enum class block_shape : std::uint8_t { compact, padded, by_rank };
 
-/// A layout in numbers, without its type.
+/// The properties of a layout in numbers, without its type.
 struct layout_facts {
   std::string_view name;
   block_shape shape;
@@ -51,7 +51,7 @@ struct layout_facts {
   }
 };
 
-/// Says why no exchange of `ranks` ranks can be configured like this, if so.
+/// Returns the error of a configuration that is impossible for `ranks` ranks, if any.
 std::optional<error> objection_to(const exchange_config& config, std::size_t ranks,
                                   const codec_facts& codec, const layout_facts& layout);
 

@@ -29,210 +29,225 @@
 
 namespace peerbus::moe::detail {
 
-/// What ranks tell each other of an exchange besides rows: counts, refusals, and that rows or
-/// outputs are there.
+/// The messages of an exchange besides rows: counts, notes, refusals, and signals that rows or
+/// outputs are ready.
 template <transport Transport>
 class post_office {
  public:
-  /// Each batch set has, in each phase, a signal per source rank.
+  /// The phases of a batch. Each batch set has a signal per phase and source rank.
   enum class phase : std::size_t { counts = 0, rows = 1, outputs = 2 };
 
-  /// One phase of an operation as the ranks know it: `epoch` is the value of its signals.
+  /// One phase of an operation. `epoch` is the value of its signals.
   struct step {
-    std::string_view name;  ///< of the operation, for people
-    std::uint64_t number;   ///< of the dispatch, for people
+    std::string_view name;  ///< of the operation, for messages
+    std::uint64_t number;   ///< of the dispatch, for messages
     std::size_t set;
     phase which;
     std::uint64_t epoch;
   };
 
+  /// Returns the number of signals that the window needs.
   [[nodiscard]] static constexpr std::size_t signals(const memory_map& map,
                                                      std::size_t ranks) noexcept {
     return 3 * map.in_flight * ranks;
   }
 
   post_office(communicator<Transport>& comm, window<Transport>& memory, const memory_map& map)
-      : comm_{&comm}, memory_{&memory}, map_{map}, came_(comm.size()) {}
+      : comm_{&comm}, memory_{&memory}, map_{map}, has_come_(comm.size()) {}
 
-  /// Tells all peers how many rows each block gets from here, with this rank's note, or why this
-  /// rank refuses.
-  void post_counts(const step& now, std::span<const std::uint32_t> counts,
-                   std::span<const std::byte> note, const refusal& mine) {
-    const std::size_t at = message_at(now, comm_->rank());
-    std::size_t bytes = write_verdict({now.epoch, mine, note.size()}, at);
-    if (!mine) {
-      write_counts(counts, at);
+  /// Sends all peers the number of this rank's rows for each block and this rank's note, or the
+  /// reason why this rank refuses. Then announces the step.
+  void post_counts(const step& this_step, std::span<const std::uint32_t> counts,
+                   std::span<const std::byte> note, const refusal& own_refusal) {
+    const std::size_t offset = message_at(this_step, comm_->rank());
+    std::size_t bytes = write_verdict({this_step.epoch, own_refusal, note.size()}, offset);
+    if (!own_refusal) {
+      write_counts(counts, offset);
       bytes = memory_map::header_bytes + counts.size() * map_.count_bytes;
       if (!note.empty()) {
-        std::memcpy(local(at + map_.note_at), note.data(), note.size());
+        std::memcpy(local(offset + map_.note_at), note.data(), note.size());
         bytes = map_.note_at + note.size();
       }
     }
     for (const rank_id peer : comm_->peers())
-      require(now, memory_->put(peer, at, memory_->local().subspan(at, bytes)));
-    announce(now);
+      require(this_step, memory_->put(peer, offset, memory_->local().subspan(offset, bytes)));
+    announce(this_step);
   }
 
-  /// Leaves word at all peers that this rank refuses a combine, or of how many bytes its output
-  /// attachments are. Seen with the next `announce`.
-  void post_verdict(const step& now, const refusal& mine, std::size_t attachment_bytes) {
-    const std::size_t at = refusal_at(now, comm_->rank());
-    const std::size_t bytes = write_verdict({now.epoch, mine, attachment_bytes}, at);
+  /// Sends all peers the refusal of a combine, or the bytes of one output attachment. Peers see it
+  /// after the next `announce`.
+  void post_verdict(const step& this_step, const refusal& own_refusal,
+                    std::size_t attachment_bytes) {
+    const std::size_t offset = refusal_at(this_step, comm_->rank());
+    const std::size_t bytes =
+        write_verdict({this_step.epoch, own_refusal, attachment_bytes}, offset);
     for (const rank_id peer : comm_->peers())
-      require(now, memory_->put(peer, at, memory_->local().subspan(at, bytes)));
+      require(this_step, memory_->put(peer, offset, memory_->local().subspan(offset, bytes)));
   }
 
   /// Raises this step's signal at all peers.
-  void announce(const step& now) {
-    require(now, memory_->signal_each(comm_->peers(), signal_of(now, comm_->rank()), now.epoch));
+  void announce(const step& this_step) {
+    require(this_step, memory_->signal_each(comm_->peers(), signal_of(this_step, comm_->rank()),
+                                            this_step.epoch));
   }
 
-  [[nodiscard]] bool all_came(const step& now) const noexcept {
+  /// Returns whether all peers have announced the step. Does not wait.
+  [[nodiscard]] bool all_came(const step& this_step) const noexcept {
     for (const rank_id peer : comm_->peers())
-      if (memory_->value(signal_of(now, peer)) < now.epoch) return false;
+      if (memory_->value(signal_of(this_step, peer)) < this_step.epoch) return false;
     return true;
   }
-  /// Throws: `error` that names who is missing, and the communicator is poisoned. `besides` ends
-  /// its text.
-  void await_all(const step& now, deadline until, std::string_view besides = {},
+  /// Waits until all peers have announced the step. Adds the waits to `waited`, unless it is empty.
+  /// Throws: `error` that names the missing ranks and ends with `text_end`. The communicator is
+  /// then poisoned.
+  void await_all(const step& this_step, deadline until, std::string_view text_end = {},
                  std::span<std::int64_t> waited = {}) {
-    if (!waited.empty()) measure_arrivals(now, until, waited);
+    if (!waited.empty()) measure_arrivals(this_step, until, waited);
     for (const rank_id peer : comm_->peers()) {
-      const errc code = memory_->wait(signal_of(now, peer), now.epoch, until, peer);
-      if (code != errc::ok) fail_waiting(now, code, besides);
+      const errc code = memory_->wait(signal_of(this_step, peer), this_step.epoch, until, peer);
+      if (code != errc::ok) fail_waiting(this_step, code, text_end);
     }
   }
 
-  /// What all ranks counted. All of them have come.
-  [[nodiscard]] count_table counts(const step& now) const noexcept {
-    return {local(message_at(now, rank_id{0}) + memory_map::header_bytes), map_.message_bytes,
+  /// Returns the counts of all ranks, which must have announced the step.
+  [[nodiscard]] count_table counts(const step& this_step) const noexcept {
+    return {local(message_at(this_step, rank_id{0}) + memory_map::header_bytes), map_.message_bytes,
             map_.count_bytes};
   }
 
-  /// The note that `source` sent with its counts; empty if it sent none. Its counts have come.
-  [[nodiscard]] std::span<const std::byte> note(const step& now, rank_id source) const noexcept {
-    return {local(message_at(now, source) + map_.note_at), brought(now, source)};
+  /// Returns the note that `source` sent with its counts, or an empty span if it sent none.
+  /// `source` must have announced the step.
+  [[nodiscard]] std::span<const std::byte> note(const step& this_step,
+                                                rank_id source) const noexcept {
+    return {local(message_at(this_step, source) + map_.note_at), brought(this_step, source)};
   }
-  /// What `source` said that it brings in this step, in bytes; 0 if it said nothing.
-  [[nodiscard]] std::size_t brought(const step& now, rank_id source) const noexcept {
-    const verdict said = verdict_of(now, source);
-    return said.epoch == now.epoch ? said.brought : 0;
+  /// Returns the bytes that `source` brings in this step, or 0 if it sent no record of this step.
+  [[nodiscard]] std::size_t brought(const step& this_step, rank_id source) const noexcept {
+    const verdict record = verdict_of(this_step, source);
+    return record.epoch == this_step.epoch ? record.brought : 0;
   }
 
   struct refused_by {
     rank_id rank;
     refusal why;
   };
-  /// The lowest peer that refuses this step, if any. All ranks see the same refusals.
-  [[nodiscard]] std::optional<refused_by> refused(const step& now) const noexcept {
+  /// Returns the lowest peer that refuses this step, if any. All ranks see the same refusals.
+  [[nodiscard]] std::optional<refused_by> refused(const step& this_step) const noexcept {
     for (const rank_id peer : comm_->ranks()) {
       if (peer == comm_->rank()) continue;
-      const verdict said = verdict_of(now, peer);
-      if (said.epoch == now.epoch && said.why) return refused_by{peer, said.why};
+      const verdict record = verdict_of(this_step, peer);
+      if (record.epoch == this_step.epoch && record.why) return refused_by{peer, record.why};
     }
     return std::nullopt;
   }
 
-  static std::string title(const step& now) {
-    return peerbus::detail::concat(now.name, " ", now.number);
+  /// Returns the name and number of the operation, for messages.
+  static std::string title(const step& this_step) {
+    return peerbus::detail::concat(this_step.name, " ", this_step.number);
   }
-  void require(const step& now, errc code) {
+  /// Throws: `error` with `code` unless it is ok. The communicator is then poisoned.
+  void require(const step& this_step, errc code) {
     if (code == errc::ok) return;
-    std::string text = title(now) + " failed in the middle";
+    std::string text = title(this_step) + " failed in the middle";
     if (const auto gone = comm_->missing(); !gone.empty()) text += "; " + gone;
     comm_->fail(code, text);
   }
 
  private:
-  [[nodiscard]] std::size_t message_at(const step& now, rank_id source) const noexcept {
-    // Twice as many generations as batches: a rank may send the counts of a batch's next use while
-    // a slow one reads those of this.
-    const std::size_t generation = now.epoch % (2 * map_.in_flight);
+  [[nodiscard]] std::size_t message_at(const step& this_step, rank_id source) const noexcept {
+    // There are twice as many generations as batches, because a rank may send the counts of the
+    // next use of a batch set while a slow rank still reads the counts of this use.
+    const std::size_t generation = this_step.epoch % (2 * map_.in_flight);
     return map_.counts + (generation * comm_->size() + source.index()) * map_.message_bytes;
   }
-  [[nodiscard]] std::size_t refusal_at(const step& now, rank_id source) const noexcept {
-    const std::size_t generation = 2 * now.set + now.epoch % 2;
+  [[nodiscard]] std::size_t refusal_at(const step& this_step, rank_id source) const noexcept {
+    const std::size_t generation = 2 * this_step.set + this_step.epoch % 2;
     return map_.refusals + (generation * comm_->size() + source.index()) * cache_line_bytes;
   }
   [[nodiscard]] std::byte* local(std::size_t offset) const noexcept {
     return memory_->local().data() + offset;
   }
-  [[nodiscard]] signal_id signal_of(const step& now, rank_id source) const noexcept {
-    const std::size_t group = static_cast<std::size_t>(now.which) * map_.in_flight + now.set;
+  [[nodiscard]] signal_id signal_of(const step& this_step, rank_id source) const noexcept {
+    const std::size_t group =
+        static_cast<std::size_t>(this_step.which) * map_.in_flight + this_step.set;
     return static_cast<signal_id>(group * comm_->size() + source.index());
   }
 
-  std::size_t write_verdict(const verdict& mine, std::size_t at) const noexcept {
-    static_assert(sizeof mine <= memory_map::header_bytes);
-    std::memcpy(local(at), &mine, sizeof mine);
-    return sizeof mine;
+  std::size_t write_verdict(const verdict& record, std::size_t offset) const noexcept {
+    static_assert(sizeof record <= memory_map::header_bytes);
+    std::memcpy(local(offset), &record, sizeof record);
+    return sizeof record;
   }
-  [[nodiscard]] verdict verdict_of(const step& now, rank_id source) const noexcept {
-    const bool with_counts = now.which == phase::counts;
-    verdict said;
-    std::memcpy(&said, local(with_counts ? message_at(now, source) : refusal_at(now, source)),
-                sizeof said);
-    return said;
+  [[nodiscard]] verdict verdict_of(const step& this_step, rank_id source) const noexcept {
+    const bool with_counts = this_step.which == phase::counts;
+    verdict record;
+    std::memcpy(&record,
+                local(with_counts ? message_at(this_step, source) : refusal_at(this_step, source)),
+                sizeof record);
+    return record;
   }
 
-  void write_counts(std::span<const std::uint32_t> counts, std::size_t at) const noexcept {
-    std::byte* const to = local(at + memory_map::header_bytes);
+  void write_counts(std::span<const std::uint32_t> counts, std::size_t offset) const noexcept {
+    std::byte* const first = local(offset + memory_map::header_bytes);
     with_count_type(map_.count_bytes, [&]<class Count>(std::type_identity<Count>) noexcept {
-      std::transform(counts.begin(), counts.end(), reinterpret_cast<Count*>(to),
-                     [](std::uint32_t wide) { return static_cast<Count>(wide); });
+      std::transform(counts.begin(), counts.end(), reinterpret_cast<Count*>(first),
+                     [](std::uint32_t wide_count) { return static_cast<Count>(wide_count); });
     });
   }
 
-  /// Adds to `waited` how long each peer's signal lets this rank wait, until all are there or one
-  /// of them never will be, which the caller finds again.
-  void measure_arrivals(const step& now, deadline until, std::span<std::int64_t> waited) noexcept {
+  /// Adds to `waited` the time until the signal of each peer arrived. Returns when all signals have
+  /// arrived, or when a wait fails, which the caller then finds again.
+  void measure_arrivals(const step& this_step, deadline until,
+                        std::span<std::int64_t> waited) noexcept {
     using clock = std::chrono::steady_clock;
-    // Between two looks at all signals; short against what makes a rank worth naming.
+    // The time between two looks at all signals. It is short compared with the delay of a slow
+    // rank.
     constexpr std::chrono::microseconds between_looks{10};
     const auto begin = clock::now();
-    std::fill(came_.begin(), came_.end(), std::uint8_t{0});
+    std::fill(has_come_.begin(), has_come_.end(), std::uint8_t{0});
     for (;;) {
-      const rank_id* open = nullptr;
+      const rank_id* missing = nullptr;
       for (const rank_id& peer : comm_->peers()) {
-        if (came_[peer.index()] != 0) continue;
-        if (memory_->value(signal_of(now, peer)) < now.epoch) {
-          open = &peer;
+        if (has_come_[peer.index()] != 0) continue;
+        if (memory_->value(signal_of(this_step, peer)) < this_step.epoch) {
+          missing = &peer;
           continue;
         }
-        came_[peer.index()] = 1;
+        has_come_[peer.index()] = 1;
         waited[peer.index()] +=
             std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
       }
-      if (open == nullptr || until.expired()) return;
-      // A wait that times out makes a system call to look after the peers. The looks at a rank that
-      // is late become rarer therefore, as a sixteenth of the time so far is exact enough.
+      if (missing == nullptr || until.expired()) return;
+      // A wait that times out makes a system call to check the peers. Therefore a late rank is
+      // looked at less often as time passes. An error of a sixteenth of the wait is acceptable.
       const auto next_look =
           deadline::after(std::max<clock::duration>((clock::now() - begin) / 16, between_looks));
-      const errc code = memory_->wait(signal_of(now, *open), now.epoch,
-                                      next_look.when() < until.when() ? next_look : until, *open);
+      const errc code =
+          memory_->wait(signal_of(this_step, *missing), this_step.epoch,
+                        next_look.when() < until.when() ? next_look : until, *missing);
       if (code != errc::ok && code != errc::timed_out) return;
     }
   }
 
-  [[noreturn]] void fail_waiting(const step& now, errc code, std::string_view besides) {
+  [[noreturn]] void fail_waiting(const step& this_step, errc code, std::string_view text_end) {
     constexpr std::array names{"counts", "rows", "outputs"};
-    std::string text = peerbus::detail::concat(title(now), ": waited for ",
-                                               names[static_cast<std::size_t>(now.which)]);
+    std::string text = peerbus::detail::concat(title(this_step), ": waited for ",
+                                               names[static_cast<std::size_t>(this_step.which)]);
     std::size_t named = 0;
     for (const rank_id peer : comm_->ranks()) {
-      const std::uint64_t seen = memory_->value(signal_of(now, peer));
-      if (peer == comm_->rank() || seen >= now.epoch) continue;
+      const std::uint64_t seen = memory_->value(signal_of(this_step, peer));
+      if (peer == comm_->rank() || seen >= this_step.epoch) continue;
       text += peerbus::detail::concat(named++ == 0 ? " of " : ", ", peer, " (epoch ", seen,
-                                      ", expected ", now.epoch, ")");
+                                      ", expected ", this_step.epoch, ")");
     }
     if (const auto gone = comm_->missing(); !gone.empty()) text += "; " + gone;
-    comm_->fail(code, text.append(besides));
+    comm_->fail(code, text.append(text_end));
   }
 
   communicator<Transport>* comm_;
   window<Transport>* memory_;
   memory_map map_;
-  std::vector<std::uint8_t> came_;
+  std::vector<std::uint8_t> has_come_;
 };
 
 }  // namespace peerbus::moe::detail

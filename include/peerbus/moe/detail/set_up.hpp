@@ -14,13 +14,14 @@
 
 namespace peerbus::moe::detail {
 
-/// Compares a configuration with the other ranks'. `alignment` is that of the layout's blocks.
-/// Throws, on all ranks: `error` mismatch, or what `objection_to` says.
+/// Compares a configuration with those of the other ranks. Collective. `alignment` is that of the
+/// blocks of the layout.
+/// Throws, on all ranks: `error` mismatch, or the error of `objection_to`.
 void agree_on(rank_group& group, const exchange_config& config, const codec_facts& codec,
               const layout_facts& layout, std::size_t alignment, deadline until);
 
-/// Compares the configuration with the other ranks' and returns it.
-/// Throws, on all ranks: what the constructor of `exchange` says.
+/// Compares the configuration with those of the other ranks and returns it. Collective.
+/// Throws, on all ranks: as the constructor of `exchange`.
 template <token_codec Codec, row_layout Layout>
 exchange_config agreed_config(rank_group& group, const exchange_config& config,
                               const Layout& layout, deadline until) {
@@ -29,8 +30,8 @@ exchange_config agreed_config(rank_group& group, const exchange_config& config,
   return config;
 }
 
-/// What this rank keeps of its batches. Made after the window, which refuses sizes beyond the
-/// machine at once; here their pages would be touched first.
+/// Returns the batches of this rank. Collective. They are made after the window, because making the
+/// window refuses sizes beyond the machine at once, while batches would first touch their pages.
 /// Throws, on all ranks: `error` out_of_memory, or as `agree`.
 template <class Batches>
 Batches made_batches(rank_group& group, const exchange_config& config,

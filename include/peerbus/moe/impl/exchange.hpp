@@ -48,73 +48,77 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
 template <transport Transport, token_codec Codec, row_layout Layout>
 typename exchange<Transport, Codec, Layout>::received_type
 exchange<Transport, Codec, Layout>::dispatch(std::span<const token> tokens, const routing& route,
-                                             const dispatch_options& with) {
-  dispatch_options first = with;
-  first.until = deadline_of(with);
-  const moe::ticket begun = dispatch_send(tokens, route, first);
-  return dispatch_recv(begun, {.until = first.until, .as = with.as, .waited = with.waited});
+                                             const dispatch_options& options) {
+  dispatch_options send_options = options;
+  send_options.until = deadline_of(options);
+  const moe::ticket ticket = dispatch_send(tokens, route, send_options);
+  return dispatch_recv(ticket,
+                       {.until = send_options.until, .as = options.as, .waited = options.waited});
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::combine(const received_type& rows, std::span<bf16> out,
-                                                 const combine_options& with) {
-  const deadline until = deadline_of(with);
-  detail::require_all_ranks(with.waited, comm_.size());
-  begin_combine("combine", rows, with, until, [&](const batch& one) {
-    if (const refusal found = detail::objection_of_caller(with.refuse)) return found;
-    return detail::check_sum(one.leaving, config_.hidden, {out, with.terms});
+                                                 const combine_options& options) {
+  const deadline until = deadline_of(options);
+  detail::require_all_ranks(options.waited, comm_.size());
+  begin_combine("combine", rows, options, until, [&](const batch_type& batch) {
+    if (const refusal found = detail::objection_of_caller(options.refuse)) return found;
+    return detail::check_sum(batch.leaving, config_.hidden, {out, options.terms});
   });
-  finish_combine(rows, {out, with.terms}, with.as, until, with.waited);
+  finish_combine(rows, {out, options.terms}, options.as, until, options.waited);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 moe::ticket exchange<Transport, Codec, Layout>::dispatch_send(std::span<const token> tokens,
                                                               const routing& route,
-                                                              const dispatch_options& with) {
-  const deadline until = deadline_of(with);
-  serial(with.as, until, [&] { begin_dispatch({tokens, with.attachments}, route, with, until); });
-  const moe::ticket begun{batches_.latest(), this};
-  advance(nullptr, with.as, until);
-  return begun;
+                                                              const dispatch_options& options) {
+  const deadline until = deadline_of(options);
+  serial(options.as, until,
+         [&] { begin_dispatch({tokens, options.attachments}, route, options, until); });
+  const moe::ticket ticket{batches_.latest(), this};
+  advance(nullptr, options.as, until);
+  return ticket;
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 typename exchange<Transport, Codec, Layout>::received_type
-exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket begun, const receive_options& with) {
-  const deadline until = deadline_of(with);
-  serial(with.as, until, [&] {
+exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
+                                                  const receive_options& options) {
+  const deadline until = deadline_of(options);
+  serial(options.as, until, [&] {
     comm_.require_healthy("dispatch_recv");
-    detail::require_all_ranks(with.waited, comm_.size());
-    wanted_ = &batches_.awaiting_rows(this, begun);
+    detail::require_all_ranks(options.waited, comm_.size());
+    wanted_ = &batches_.awaiting_rows(this, ticket);
   });
-  batch* const one = wanted_;
-  advance(one, with.as, until, with.waited);
-  serial(with.as, until, [&] { end_dispatch(*one, until, with.waited); });
+  batch_type* const batch = wanted_;
+  advance(batch, options.as, until, options.waited);
+  serial(options.as, until, [&] { end_dispatch(*batch, until, options.waited); });
   return *arrived_;
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::combine_send(const received_type& rows,
-                                                      const publish_options& with) {
-  const deadline until = deadline_of(with);
-  begin_combine("combine_send", rows, with, until,
-                [&](const batch&) { return detail::objection_of_caller(with.refuse); });
-  advance(nullptr, with.as, until);
+                                                      const publish_options& options) {
+  const deadline until = deadline_of(options);
+  begin_combine("combine_send", rows, options, until,
+                [&](const batch_type&) { return detail::objection_of_caller(options.refuse); });
+  advance(nullptr, options.as, until);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::combine_recv(const received_type& rows,
                                                       std::span<bf16> out,
-                                                      const sum_options& with) {
-  const deadline until = deadline_of(with);
-  serial(with.as, until, [&] {
+                                                      const sum_options& options) {
+  const deadline until = deadline_of(options);
+  serial(options.as, until, [&] {
     comm_.require_healthy("combine_recv");
-    detail::require_all_ranks(with.waited, comm_.size());
-    batch& one = batches_.behind("combine_recv", this, rows, detail::stage::returning);
-    if (const refusal wrong = detail::check_sum(one.leaving, config_.hidden, {out, with.terms}))
-      throw bad_input(step_of(one, outputs), wrong);
+    detail::require_all_ranks(options.waited, comm_.size());
+    batch_type& batch = batches_.behind("combine_recv", this, rows, detail::stage::returning);
+    if (const refusal found =
+            detail::check_sum(batch.leaving, config_.hidden, {out, options.terms}))
+      throw bad_input(step_of(batch, outputs), found);
   });
-  finish_combine(rows, {out, with.terms}, with.as, until, with.waited);
+  finish_combine(rows, {out, options.terms}, options.as, until, options.waited);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -136,110 +140,118 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::begin_dispatch(const batch_input<token>& input,
                                                         const routing& route,
-                                                        const dispatch_options& with,
+                                                        const dispatch_options& options,
                                                         deadline until) {
   comm_.require_healthy("dispatch");
-  detail::require_all_ranks(with.waited, comm_.size());
-  batch& one = batches_.next();
+  detail::require_all_ranks(options.waited, comm_.size());
+  batch_type& batch = batches_.next();
   const std::uint64_t number = batches_.latest();
-  refusal mine = detail::objection_of_caller(with.refuse);
-  if (!mine) mine = one.leaving.count(input.tokens, route);
-  if (!mine)
-    mine = detail::check_attachments(config_, input.tokens.size() / config_.hidden, input.attached);
-  if (!mine) mine = detail::check_note(config_, with.note);
-  const step now{"dispatch", number, batches_.set_of(one), counts, number};
-  post_.post_counts(now, one.leaving.counts(), with.note, mine);
-  if (mine) {
-    // Not before all ranks are here, or this one could run ahead and overwrite its refusal.
-    post_.await_all(now, until, "; its own input was bad: " + describe(mine), with.waited);
-    throw bad_input(now, mine);
+  refusal found = detail::objection_of_caller(options.refuse);
+  if (!found) found = batch.leaving.count(input.tokens, route);
+  if (!found)
+    found =
+        detail::check_attachments(config_, input.tokens.size() / config_.hidden, input.attached);
+  if (!found) found = detail::check_note(config_, options.note);
+  const step this_step{"dispatch", number, batches_.set_of(batch), counts, number};
+  post_.post_counts(this_step, batch.leaving.counts(), options.note, found);
+  if (found) {
+    // Waits for all ranks, because this rank might otherwise run ahead and overwrite its refusal.
+    post_.await_all(this_step, until, "; its own input was bad: " + describe(found),
+                    options.waited);
+    throw bad_input(this_step, found);
   }
-  one.begin(number, input);
+  batch.begin(number, input);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-void exchange<Transport, Codec, Layout>::advance(const batch* wanted, lane as, deadline until,
+void exchange<Transport, Codec, Layout>::advance(const batch_type* wanted, lane as, deadline until,
                                                  std::span<std::int64_t> waited) {
   for (;;) {
     serial(as, until, [&] { ready_ = next_ready(wanted, until, waited); });
-    batch* const one = ready_;
-    if (one == nullptr) return;
-    note(road_.send(one->on_road(batches_.set_of(*one)), as, meeting(as, until)));
+    batch_type* const batch = ready_;
+    if (batch == nullptr) return;
+    note(road_.send(batch->on_road(batches_.set_of(*batch)), as, meeting(as, until)));
     serial(as, until, [&] {
-      const step now = step_of(*one, rows_in);
-      post_.require(now, failure_.load(std::memory_order_relaxed));
-      post_.announce(now);
-      one->arriving.place(post_.counts(step_of(*one, counts)));  // While rows are on their way.
-      one->at = detail::stage::sent;
+      const step this_step = step_of(*batch, rows_in);
+      // order: relaxed; `serial` has made the stores of all lanes in `note` visible.
+      post_.require(this_step, failure_.load(std::memory_order_relaxed));
+      post_.announce(this_step);
+      // Computed after the rows have left, so that it overlaps their transfer.
+      batch->arriving.place(post_.counts(step_of(*batch, counts)));
+      batch->reached = detail::stage::sent;
     });
   }
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-typename exchange<Transport, Codec, Layout>::batch* exchange<Transport, Codec, Layout>::next_ready(
-    const batch* wanted, deadline until, std::span<std::int64_t> waited) {
+auto exchange<Transport, Codec, Layout>::next_ready(const batch_type* wanted, deadline until,
+                                                    std::span<std::int64_t> waited) -> batch_type* {
   for (std::uint64_t number = batches_.oldest(); number <= batches_.latest(); ++number) {
-    batch& one = batches_.at(number);
-    if (one.number != number || one.at != detail::stage::counted || one.refused) continue;
-    const step now = step_of(one, counts);
+    batch_type& batch = batches_.at(number);
+    if (batch.number != number || batch.reached != detail::stage::counted || batch.refused)
+      continue;
+    const step this_step = step_of(batch, counts);
     if (wanted != nullptr && number <= wanted->number)
-      post_.await_all(now, until, {}, waited);
-    else if (!post_.all_came(now))
+      post_.await_all(this_step, until, {}, waited);
+    else if (!post_.all_came(this_step))
       return nullptr;
-    if (const auto no = post_.refused(now)) {
-      one.refused = no->why;
-      one.refused_by = no->rank;
+    if (const auto peer_refusal = post_.refused(this_step)) {
+      batch.refused = peer_refusal->why;
+      batch.refused_by = peer_refusal->rank;
       continue;
     }
-    one.leaving.place(post_.counts(now));
-    return &one;
+    batch.leaving.place(post_.counts(this_step));
+    return &batch;
   }
   return nullptr;
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-void exchange<Transport, Codec, Layout>::end_dispatch(batch& one, deadline until,
+void exchange<Transport, Codec, Layout>::end_dispatch(batch_type& batch, deadline until,
                                                       std::span<std::int64_t> waited) {
-  if (one.refused) {
-    const refusal why = one.refused;
-    const step now = step_of(one, counts);
-    one.undo();
-    throw refused(now, one.refused_by, why);
+  if (batch.refused) {
+    const refusal why = batch.refused;
+    const step this_step = step_of(batch, counts);
+    batch.undo();
+    throw refused(this_step, batch.refused_by, why);
   }
-  post_.await_all(step_of(one, rows_in), until, {}, waited);
-  one.at = detail::stage::received;
-  arrived_.emplace(one.views(this, codec_, {local_set(one), road_.sets(batches_.set_of(one))}));
+  post_.await_all(step_of(batch, rows_in), until, {}, waited);
+  batch.reached = detail::stage::received;
+  arrived_.emplace(
+      batch.views(this, codec_, {local_set(batch), road_.sets(batches_.set_of(batch))}));
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 template <class Options, class Check>
 void exchange<Transport, Codec, Layout>::begin_combine(std::string_view doing,
                                                        const received_type& rows,
-                                                       const Options& with, deadline until,
+                                                       const Options& options, deadline until,
                                                        Check&& check) {
-  const lane as = with.as;
+  const lane as = options.as;
   serial(as, until, [&] {
     comm_.require_healthy(doing);
-    detail::require_output_attachment(with.attached, config_);
-    batch& one = batches_.behind(doing, this, rows, detail::stage::received);
-    one.refused = check(one);
-    one.attached = with.attached;
+    detail::require_output_attachment(options.attached, config_);
+    batch_type& batch = batches_.behind(doing, this, rows, detail::stage::received);
+    batch.refused = check(batch);
+    batch.attached = options.attached;
   });
-  batch& one = batches_.at(rows.ticket().number);
-  if (!one.refused) note(road_.publish(one.on_road(batches_.set_of(one)), as, meeting(as, until)));
-  serial(as, until, [&] { announce_outputs(one); });
+  batch_type& batch = batches_.at(rows.ticket().number);
+  if (!batch.refused)
+    note(road_.publish(batch.on_road(batches_.set_of(batch)), as, meeting(as, until)));
+  serial(as, until, [&] { announce_outputs(batch); });
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-void exchange<Transport, Codec, Layout>::announce_outputs(batch& one) {
-  ++one.combines;
-  const step now = step_of(one, outputs);
-  post_.require(now, failure_.load(std::memory_order_relaxed));
-  const std::size_t bytes = one.attached ? map_.output_attachment_bytes : 0;
-  if (one.refused || one.attached) post_.post_verdict(now, one.refused, bytes);
-  post_.announce(now);
-  one.at = detail::stage::returning;
-  one.refused_by = comm_.rank();
+void exchange<Transport, Codec, Layout>::announce_outputs(batch_type& batch) {
+  ++batch.combines;
+  const step this_step = step_of(batch, outputs);
+  // order: relaxed; `serial` has made the stores of all lanes in `note` visible.
+  post_.require(this_step, failure_.load(std::memory_order_relaxed));
+  const std::size_t bytes = batch.attached ? map_.output_attachment_bytes : 0;
+  if (batch.refused || batch.attached) post_.post_verdict(this_step, batch.refused, bytes);
+  post_.announce(this_step);
+  batch.reached = detail::stage::returning;
+  batch.refused_by = comm_.rank();
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -248,34 +260,38 @@ void exchange<Transport, Codec, Layout>::finish_combine(const received_type& row
                                                         deadline until,
                                                         std::span<std::int64_t> waited) {
   advance(nullptr, as, until);
-  batch& one = batches_.at(rows.ticket().number);
+  batch_type& batch = batches_.at(rows.ticket().number);
   serial(as, until, [&] {
-    const step now = step_of(one, outputs);
-    post_.await_all(now, until, {}, waited);
-    const bool mine{one.refused};
-    const auto theirs = post_.refused(now);
-    if (!mine && !theirs) return;
-    post_.require(now, road_.settle());
-    one.at = detail::stage::received;
-    if (mine) throw bad_input(now, one.refused);
-    throw refused(now, theirs->rank, theirs->why);
+    const step this_step = step_of(batch, outputs);
+    post_.await_all(this_step, until, {}, waited);
+    const bool refused_here{batch.refused};
+    const auto peer_refusal = post_.refused(this_step);
+    if (!refused_here && !peer_refusal) return;
+    post_.require(this_step, road_.settle());
+    batch.reached = detail::stage::received;
+    if (refused_here) throw bad_input(this_step, batch.refused);
+    throw refused(this_step, peer_refusal->rank, peer_refusal->why);
   });
-  note(road_.sum(one.on_road(batches_.set_of(one)), wanted, as));
+  note(road_.sum(batch.on_road(batches_.set_of(batch)), wanted, as));
   serial(as, until, [&] {
-    post_.require(step_of(one, outputs), failure_.load(std::memory_order_relaxed));
-    one.at = detail::stage::returned;
+    // order: relaxed; `serial` has made the stores of all lanes in `note` visible.
+    post_.require(step_of(batch, outputs), failure_.load(std::memory_order_relaxed));
+    batch.reached = detail::stage::returned;
   });
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-error exchange<Transport, Codec, Layout>::bad_input(const step& now, const refusal& why) {
-  return error{errc::invalid_argument, post_office::title(now) + " was given " + describe(why)};
+error exchange<Transport, Codec, Layout>::bad_input(const step& this_step, const refusal& why) {
+  return error{errc::invalid_argument,
+               post_office::title(this_step) + " was given " + describe(why)};
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-error exchange<Transport, Codec, Layout>::refused(const step& now, rank_id by, const refusal& why) {
-  return error{errc::refused, peerbus::detail::concat(post_office::title(now), " did not happen: ",
-                                                      by, " was given ", describe(why))};
+error exchange<Transport, Codec, Layout>::refused(const step& this_step, rank_id refuser,
+                                                  const refusal& why) {
+  return error{errc::refused,
+               peerbus::detail::concat(post_office::title(this_step), " did not happen: ", refuser,
+                                       " was given ", describe(why))};
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>

@@ -30,36 +30,38 @@ PEERBUS_INLINE void lane_team::take_turn(lane as, deadline until, step_ref step,
   if (as.count == 1)
     return unfit(errc::invalid_argument, "lane 0 says that it is alone, but other lanes have come");
   const std::uint64_t turn = done_.value() + 1;
-  member& mine = members_[as.index];
-  // order: relaxed; only threads that claim to be the same lane meet here.
-  if (mine.claimed.exchange(turn, std::memory_order_relaxed) == turn)
+  member& own = members_[as.index];
+  // order: relaxed; it only detects two threads that give the same index, and publishes no data.
+  if (own.claimed.exchange(turn, std::memory_order_relaxed) == turn)
     unfit(errc::invalid_argument, concat("lane ", as.index, " came twice"));
-  // order: relaxed; read only after `came`.
-  mine.count.store(as.count, std::memory_order_relaxed);
-  mine.came.raise(turn);
+  // order: relaxed; `came.raise` (release) publishes it, and lanes read it after `await`.
+  own.count.store(as.count, std::memory_order_relaxed);
+  own.came.raise(turn);
   if (as.index == 0) return lead(as, turn, until, step, unfit);
-  const counted here{waiting_};
+  const counted waiting_lane{waiting_};
   await(members_[0].came, turn, until, 0, unfit);
   fit(as, 0, unfit);
-  // Lane 0 has come and keeps the deadline in all that it does; this one waits for what comes of
-  // it, and would for ever if that thread were killed, which leaves no process whole.
+  // Lane 0 has called and obeys the deadline in everything that it does, so that this wait needs no
+  // deadline. It would only wait forever if the thread of lane 0 were killed, and a process cannot
+  // continue after that.
   static_cast<void>(done_.wait_at_least(turn, deadline::never(), thresholds, healthy));
   if (const auto& found = problem_of(turn)) found->raise();
 }
 
 PEERBUS_INLINE void lane_team::fit(lane as, std::size_t other, unfit_ref unfit) const {
-  // order: relaxed; it was written before `came` of that lane was raised.
-  const std::size_t theirs = members_[other].count.load(std::memory_order_relaxed);
-  if (theirs != as.count)
+  // order: relaxed; pairs with the store in `take_turn`. `await` has acquired `came` of that lane,
+  // which was raised after the store.
+  const std::size_t other_count = members_[other].count.load(std::memory_order_relaxed);
+  if (other_count != as.count)
     unfit(errc::invalid_argument,
           peerbus::detail::concat("lane ", as.index, " says that there are ", as.count,
-                                  " lanes, but lane ", other, " says ", theirs));
+                                  " lanes, but lane ", other, " says ", other_count));
 }
 
 PEERBUS_INLINE void lane_team::await(signal_word& came, std::uint64_t turn, deadline until,
-                                     std::size_t who, unfit_ref unfit) {
+                                     std::size_t other, unfit_ref unfit) {
   if (const errc code = came.wait_at_least(turn, until, thresholds, healthy); code != errc::ok)
-    unfit(code, peerbus::detail::concat("lane ", who, " did not come in time"));
+    unfit(code, peerbus::detail::concat("lane ", other, " did not come in time"));
 }
 
 PEERBUS_INLINE void lane_team::lead(lane as, std::uint64_t turn, deadline until, step_ref step,
