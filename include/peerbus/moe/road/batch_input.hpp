@@ -7,8 +7,8 @@
 
 namespace peerbus::moe {
 
-/// What a rank gives to a dispatch besides the routing; the caller's memory, read until
-/// `dispatch_recv` returns.
+/// The input of a rank to a dispatch, without the routing. The memory is the caller's, and roads
+/// read it until `dispatch_recv` returns.
 template <class Token>
 struct batch_input {
   std::span<const Token> tokens;  ///< [count, hidden]

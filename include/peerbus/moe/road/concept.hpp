@@ -18,43 +18,44 @@
 
 namespace peerbus::moe {
 
-/// One batch as its road sees it.
+/// A batch as its road sees it.
 template <class Token, class Order>
 struct road_batch {
   const batch_input<Token>& input;
   const departures& leaving;
-  const arrivals& arriving;  ///< found once the rows have left, thus not in `send`
-  Order& order;              ///< what the road keeps of the batch
+  const arrivals& arriving;  ///< computed after `send`, which must not use it
+  Order& order;              ///< data that the road keeps for the batch
   std::size_t set;
-  bool attached;  ///< whether output attachments go home with the outputs
+  bool attached;  ///< true if output attachments go home with the outputs
 };
 
-/// How the rows of an exchange travel: to their experts in dispatch, and their outputs home in
-/// combine. All roads give the same bytes; which one an exchange has follows from what its
-/// transport can do.
+/// A way for the rows of an exchange to travel to their experts in dispatch, and for the outputs to
+/// travel home in combine. All roads produce the same bytes. The capabilities of the transport
+/// determine the road of an exchange (`road_over`).
 ///
-///  1. `Road::needs` says what the road needs of each rank's window.
-///  2. `Road::batch_order` is what the road keeps of each batch in ordinary memory, all of it taken
-///     by its constructor, which is given the configuration, the geometry and the number of ranks.
-///  3. `sets(set)` are the batch's sets at all ranks, [ranks], with empty views where this rank's
-///     loads and stores do not reach; that of this rank is never empty. Experts leave outputs in
-///     the `home_slot`s there if the map says that outputs lie at home, else in `output` of their
-///     own set. Output attachments go to `returned_attachment` of sets that are not empty; for
-///     other ranks they are left in `output_attachment` of the own set.
-///  4. `send(batch, as, meet)` writes this lane's share of the rows to their places: visible at a
-///     rank after the next signal to it. All lanes call it.
-///  5. `publish(batch, as, meet)` makes this lane's share of the outputs reachable for `sum` of
-///     their home ranks, once those have seen the next signal, and, if the batch is `attached`,
-///     brings output attachments into `returned_attachment` there. All lanes call it; not called
-///     for a combine that this rank refuses.
-///  6. `settle()` waits until what `publish` reads may be written again. For combines that turn out
-///     refused; one lane alone calls it, also where this rank has published nothing.
-///  7. `sum(batch, wanted, as)` adds up this lane's share of the tokens, as `sum_copies` says.
+///  1. `Road::needs` states the requirements of the road on the window of each rank.
+///  2. `Road::batch_order` is the data that the road keeps for each batch in ordinary memory. Its
+///     constructor takes the configuration, the geometry and the number of ranks, and allocates all
+///     memory.
+///  3. `sets(set)` returns the sets of a batch at all ranks: [ranks]. Sets of ranks that loads and
+///     stores of this rank do not reach are empty. The set of this rank is never empty. Experts
+///     write outputs to the `home_slot`s of these sets if the map has outputs at home, else to
+///     `output` of their own set. They write output attachments to `returned_attachment` of the
+///     home rank's set if it is not empty, else to `output_attachment` of their own set.
+///  4. `send(batch, as, meet)` writes this lane's share of the rows to their places. The rows are
+///     visible at a rank after the next signal to it. All lanes call it.
+///  5. `publish(batch, as, meet)` makes this lane's share of the outputs available to `sum` at the
+///     home ranks, after these have seen the next signal. If the batch is `attached`, it also
+///     brings output attachments into `returned_attachment` there. All lanes call it, unless this
+///     rank refuses the combine.
+///  6. `settle()` waits until the memory that `publish` reads may be written again. A single lane
+///     calls it after a combine was refused, also if this rank has published nothing.
+///  7. `sum(batch, wanted, as)` sums this lane's share of the tokens with `sum_copies`.
 ///
-/// `meet(step)` is for roads whose lanes need each other's work: all lanes call it; once they have,
-/// lane 0 does `step`, then all go on. It throws what `step` throws, or that a lane did not come.
-/// A road calls the communicator's transport and nothing else that waits. Where nothing can fail,
-/// it returns `errc::ok`.
+/// `meet(step)` is for roads whose lanes need each other's work. All lanes call it. When all have
+/// called, lane 0 does `step`, and then all lanes return. It throws the exception of `step`, or an
+/// error if a lane does not call. A road waits only in calls of the communicator's transport. It
+/// returns `errc::ok` or the first failure.
 template <class Road, class Token>
 concept row_road =
     std::constructible_from<typename Road::batch_order, const exchange_config&,
@@ -70,7 +71,7 @@ concept row_road =
       { idle.sum(batch, wanted, as) } noexcept -> std::same_as<errc>;
     };
 
-/// The `batch_order` of a road that keeps nothing of a batch.
+/// The `batch_order` of a road that keeps no data for a batch.
 struct no_order {
   no_order(const exchange_config& /*config*/, const block_geometry& /*geometry*/,
            std::size_t /*ranks*/) noexcept {}

@@ -15,32 +15,32 @@
 
 namespace peerbus::moe {
 
-/// The copies that leave this rank, in the order of their places: by rank, then by row. For roads
-/// that put rows, so that puts which continue each other follow each other. All its memory is taken
-/// at construction.
+/// The copies that leave this rank, in the order of their places: by rank, then by row. Roads that
+/// put rows use this order, so that puts to consecutive bytes follow each other. Only the
+/// constructor allocates.
 class copy_order {
  public:
-  /// A copy of a token, as its number among all places: token x copies per token + slot.
+  /// The number of a copy: token x copies per token + slot.
   using copy_number = std::uint32_t;
 
   copy_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks);
 
-  /// Sorts what `leaving.place` placed.
+  /// Sorts the copies that `leaving.place` has placed.
   void sort(const departures& leaving) noexcept;
 
-  /// All copies that are sent, as `sort` left them.
+  /// Returns all copies that are sent, in the order of the last `sort`.
   [[nodiscard]] std::span<const copy_number> all() const noexcept {
     return std::span{copies_}.first(begins_.back());
   }
-  /// The part of `all()` that goes to one rank.
+  /// Returns the part of `all()` that goes to `rank`.
   [[nodiscard]] lane::range to(rank_id rank) const noexcept {
     return {begins_[rank.index()], begins_[rank.index() + 1]};
   }
 
  private:
   std::vector<copy_number> copies_;
-  std::vector<std::uint32_t> begins_;  ///< [ranks + 1]: where the copies for each rank begin
-  std::vector<std::uint32_t> next_;    ///< [blocks]: where the next copy for each goes
+  std::vector<std::uint32_t> begins_;  ///< [ranks + 1]: first copy for each rank, then the end
+  std::vector<std::uint32_t> next_;    ///< [blocks]: position of the next copy for each block
 };
 
 }  // namespace peerbus::moe

@@ -28,8 +28,9 @@
 
 namespace peerbus::moe {
 
-/// The road where peers' memory loads and stores: each byte is written once, by its sender, where
-/// the expert reads it, and the home rank sums outputs where the experts wrote them.
+/// The road for transports whose peers' memory can be loaded and stored. The sender writes each
+/// byte once, to the place where the expert reads it. The home rank reads outputs at the places
+/// where the experts wrote them.
 template <token_codec Codec>
 class direct_road {
  public:
@@ -42,17 +43,18 @@ class direct_road {
       : direct_road{comm.rank(), comm.size(), map, codec,
                     [&](rank_id peer) { return window.peer(peer).data(); }} {}
 
-  /// For a road that serves ranks where `part_of` is nullptr in another way: copies for them are
-  /// left out. `sum` is only for roads that serve all.
+  /// Makes a road that serves only the ranks for which `part_of(rank)` is not nullptr. It leaves
+  /// out copies for other ranks. Its `sum` must not be called, unless it serves all ranks.
   template <class PartOf>
-  direct_road(rank_id mine, std::size_t ranks, const memory_map& map, Codec codec, PartOf&& part_of)
+  direct_road(rank_id own_rank, std::size_t ranks, const memory_map& map, Codec codec,
+              PartOf&& part_of)
       : map_{&map},
         codec_{codec},
-        mine_{mine},
+        own_rank_{own_rank},
         ranks_{ranks},
         sets_{map, ranks, std::forward<PartOf>(part_of)} {}
 
-  /// Empty for ranks that are served in another way.
+  /// Returns the sets of a batch: [ranks], empty for ranks that this road does not serve.
   [[nodiscard]] std::span<const set_view> sets(std::size_t set) const noexcept {
     return sets_.of(set);
   }
@@ -64,7 +66,8 @@ class direct_road {
     return errc::ok;
   }
 
-  /// Nothing: the home ranks read outputs where they are, and attachments are there already.
+  /// Does nothing, because `sum` reads outputs where the experts wrote them, and the experts wrote
+  /// the attachments at home.
   template <class Meet>
   [[nodiscard]] errc publish(const road_batch<token_of<Codec>, batch_order>& /*batch*/, lane /*as*/,
                              Meet&& /*meet*/) const noexcept {
@@ -75,16 +78,16 @@ class direct_road {
   [[nodiscard]] errc sum(const road_batch<token_of<Codec>, batch_order>& batch,
                          const combine_sum& wanted, lane as) const noexcept {
     const departures& leaving = batch.leaving;
-    const auto at = sets(batch.set);
+    const auto batch_sets = sets(batch.set);
     if (map_->outputs_home) {
-      const set_view home = at[mine_.index()];
+      const set_view home = batch_sets[own_rank_.index()];
       sum_copies(leaving, map_->hidden, wanted, as,
                  [&](std::size_t t, std::size_t slot) noexcept { return home.home_slot(t, slot); });
       return errc::ok;
     }
     sum_copies(leaving, map_->hidden, wanted, as, [&](std::size_t t, std::size_t slot) noexcept {
       const row_place place = leaving.places(t)[slot];
-      return at[place.rank].output(place.row);
+      return batch_sets[place.rank].output(place.row);
     });
     return errc::ok;
   }
@@ -92,7 +95,7 @@ class direct_road {
   /// Writes every copy of this lane's share of the tokens to its place in `sets`, [ranks].
   void write(const batch_input<token_of<Codec>>& input, const departures& leaving,
              std::span<const set_view> sets, lane as) const noexcept {
-    const token_order order{leaving.tokens(), as, mine_, ranks_};
+    const token_order order{leaving.tokens(), as, own_rank_, ranks_};
     for (std::size_t i = 0; i < order.size(); ++i) {
       const std::size_t t = order[i];
       const auto token = input.tokens.subspan(t * map_->hidden, map_->hidden);
@@ -104,25 +107,27 @@ class direct_road {
       for (std::size_t slot = 0; slot < places.size(); ++slot) {
         const row_place& place = places[slot];
         if (!place.sent()) continue;
-        const set_view& to = sets[place.rank];
-        if (!to) continue;
-        rows[copies] = to.row(place.row);
-        scales[copies++] = to.scales(place.row);
-        *to.origin(place.row) = {static_cast<std::uint32_t>(t),
-                                 static_cast<std::uint16_t>(mine_.index()),
-                                 static_cast<std::uint16_t>(slot)};
+        const set_view& receiver = sets[place.rank];
+        if (!receiver) continue;
+        rows[copies] = receiver.row(place.row);
+        scales[copies++] = receiver.scales(place.row);
+        *receiver.origin(place.row) = {static_cast<std::uint32_t>(t),
+                                       static_cast<std::uint16_t>(own_rank_.index()),
+                                       static_cast<std::uint16_t>(slot)};
         if (map_->slot_bytes != 0)
-          leaving.describe(t, rank_id{place.rank}, to.experts(place.row), to.weights(place.row));
+          leaving.describe(t, rank_id{place.rank}, receiver.experts(place.row),
+                           receiver.weights(place.row));
         for (std::size_t a = 0; a < max_attachments; ++a)
           if (const std::size_t bytes = map_->attachment_bytes[a]; bytes != 0)
-            std::memcpy(to.attachment(a, place.row), input.attached[a].data() + t * bytes, bytes);
+            std::memcpy(receiver.attachment(a, place.row), input.attached[a].data() + t * bytes,
+                        bytes);
       }
       encode(token, {rows, copies}, {scales, copies});
     }
   }
 
  private:
-  /// Encodes once, however many copies leave.
+  /// Encodes a token once, into the places of all its copies.
   void encode(std::span<const token_of<Codec>> token, std::span<std::byte* const> rows,
               std::span<std::byte* const> scales) const noexcept {
     if (rows.empty()) return;
@@ -131,7 +136,8 @@ class direct_road {
     } else if constexpr (multicast_codec<Codec>) {
       codec_.encode_copies(token, rows, scales);
     } else {
-      // Straight into the first place; the others from there, while it is in this core's cache.
+      // Encodes directly into the first place, then copies that place to the others while it is in
+      // the cache of this core.
       const std::size_t row_bytes = map_->format.row_bytes;
       const std::size_t scale_bytes = map_->format.scale_bytes;
       codec_.encode(token, {rows[0], row_bytes}, {scales[0], scale_bytes});
@@ -142,16 +148,16 @@ class direct_road {
     }
   }
 
-  /// The next token comes in while the stores of this one wait for their cache lines.
+  /// Prefetches the next token while the stores of the current token wait for their cache lines.
   void prefetch(const token_of<Codec>* token) const noexcept {
     const auto* const bytes = reinterpret_cast<const char*>(token);
-    for (std::size_t at = 0; at < map_->hidden * sizeof(*token); at += cache_line_bytes)
-      __builtin_prefetch(bytes + at, 0, 2);
+    for (std::size_t offset = 0; offset < map_->hidden * sizeof(*token); offset += cache_line_bytes)
+      __builtin_prefetch(bytes + offset, 0, 2);
   }
 
   const memory_map* map_;
   [[no_unique_address]] Codec codec_;
-  rank_id mine_;
+  rank_id own_rank_;
   std::size_t ranks_;
   rank_sets sets_;
 };

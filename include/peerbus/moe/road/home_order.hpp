@@ -17,22 +17,23 @@
 
 namespace peerbus::moe {
 
-/// Rows that came from other ranks, in the order of the slots that their outputs go home to: by
-/// home rank, then by slot. They lie by expert, so that outputs for neighbouring slots do not lie
-/// together. All memory is taken at construction.
+/// The rows from other ranks, in the order of the slots of their outputs at home: by home rank,
+/// then by slot. Roads that put outputs need this order, because rows lie in the order of experts,
+/// in which outputs for neighbouring slots do not lie together. Only the constructor allocates.
 class home_order {
  public:
   home_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks);
 
-  /// Sorts the rows that came from the ranks whose entry in `wanted`, [ranks], is not 0. `origins`
-  /// are those of this rank's rows, from row 0 on.
+  /// Sorts the rows from the ranks whose entry in `wanted`, [ranks], is not 0. `origins` are those
+  /// of this rank's rows, from row 0.
   void sort(const arrivals& arriving, std::span<const std::uint8_t> wanted,
             const wire_origin* origins) noexcept;
 
+  /// Returns the row numbers in the order of the last `sort`.
   [[nodiscard]] std::span<const std::uint32_t> rows() const noexcept {
     return {rows_.get(), count_};
   }
-  /// The part of `rows()` whose outputs go to one rank.
+  /// Returns the part of `rows()` whose outputs go to `home`.
   [[nodiscard]] lane::range to(rank_id home) const noexcept {
     return {ranks_[home.index()], ranks_[home.index() + 1]};
   }

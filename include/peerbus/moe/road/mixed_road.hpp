@@ -22,9 +22,10 @@
 
 namespace peerbus::moe {
 
-/// The road chosen per peer: near peers, whose memory loads and stores, by `direct_road`, far ones
-/// by `staged_road`, in one exchange. Same bytes as either. Outputs lie at the expert; home ranks
-/// read them there if near, and have them put into their slots if far. Nearness is mutual.
+/// The road for transports with near and far peers. `direct_road` serves near peers, whose memory
+/// can be loaded and stored, and `staged_road` serves far peers. The bytes are those of either
+/// road. Outputs lie at the expert. Near home ranks read them there. Outputs for far home ranks are
+/// put into slots of the home rank. If a peer is near to this rank, this rank is near to that peer.
 template <partly_direct_transport Transport, token_codec Codec>
 class mixed_road {
   using far_road = staged_road<Transport, Codec>;
@@ -37,7 +38,7 @@ class mixed_road {
   mixed_road(communicator<Transport>& comm, window<Transport>& window, const memory_map& map,
              Codec codec)
       : map_{&map},
-        mine_{comm.rank()},
+        own_rank_{comm.rank()},
         near_{comm.rank(), comm.size(), map, codec,
               [&](rank_id peer) { return part_of(comm, window, peer); }},
         far_{comm, window, map, codec,
@@ -47,7 +48,7 @@ class mixed_road {
     return near_.sets(set);
   }
 
-  /// Far copies leave first, so that they travel while near ones are stored.
+  /// Sends far copies first, so that they travel while near copies are stored.
   template <class Meet>
   [[nodiscard]] errc send(const batch_type& batch, lane as, Meet&& meet) {
     const errc sent = far_.send(batch, as, meet);
@@ -64,25 +65,25 @@ class mixed_road {
   [[nodiscard]] errc sum(const batch_type& batch, const combine_sum& wanted,
                          lane as) const noexcept {
     const auto sets = near_.sets(batch.set);
-    const set_view home = sets[mine_.index()];
+    const set_view home = sets[own_rank_.index()];
     sum_copies(batch.leaving, map_->hidden, wanted, as,
                [&](std::size_t t, std::size_t slot) noexcept -> const bf16* {
                  const row_place& place = batch.leaving.places(t)[slot];
-                 const set_view& expert = sets[place.rank];
-                 return expert ? expert.output(place.row) : home.returned(t, slot);
+                 const set_view& expert_set = sets[place.rank];
+                 return expert_set ? expert_set.output(place.row) : home.returned(t, slot);
                });
     return errc::ok;
   }
 
  private:
-  /// Returns nullptr if `peer` is far.
+  /// Returns the start of the peer's part of the window, or nullptr if `peer` is far.
   [[nodiscard]] static std::byte* part_of(const communicator<Transport>& comm,
                                           const window<Transport>& window, rank_id peer) noexcept {
     return peer == comm.rank() ? window.local().data() : window.find_peer(peer).data();
   }
 
   const memory_map* map_;
-  rank_id mine_;
+  rank_id own_rank_;
   direct_road<Codec> near_;
   far_road far_;
 };

@@ -13,17 +13,18 @@
 
 namespace peerbus::moe {
 
-/// Collects puts to one peer and hands them to the transport as runs, so that it takes its turn at
-/// the peer's queue once for many rows. Puts leave in the order in which they were added.
+/// A list of puts to one peer. It passes them to the transport in runs, so that the transport takes
+/// the lock of the peer's queue once for many rows. Puts leave in the order in which they were
+/// added.
 template <transport Transport>
 class put_list {
  public:
-  /// Puts into the part of `memory` that `peer` has, from byte `base` on.
+  /// Makes an empty list of puts into the peer's part of `memory`. Their offsets count from `base`.
   put_list(window<Transport>& memory, rank_id peer, std::size_t base) noexcept
       : memory_{&memory}, peer_{peer}, base_{base} {}
 
-  /// Adds a put of `bytes` from `source` to byte `offset` behind the base. Hands over all puts so
-  /// far if the list is full.
+  /// Adds a put of `bytes` bytes from `source` to byte `base` + `offset`. If the list is full,
+  /// first passes its puts to the transport.
   [[nodiscard]] errc add(std::size_t offset, const std::byte* source, std::size_t bytes) noexcept {
     if (count_ == pieces_.size())
       if (const errc code = leave(); code != errc::ok) return code;
@@ -31,7 +32,7 @@ class put_list {
     return errc::ok;
   }
 
-  /// Hands over what was added since the last run.
+  /// Passes the puts of the list to the transport. The list is then empty.
   [[nodiscard]] errc leave() noexcept {
     const std::size_t count = count_;
     count_ = 0;
@@ -43,7 +44,7 @@ class put_list {
   rank_id peer_;
   std::size_t base_;
   std::size_t count_ = 0;
-  std::array<put_piece, 32> pieces_;  ///< the first `count_` of them
+  std::array<put_piece, 32> pieces_;  ///< the first `count_` are in use
 };
 
 }  // namespace peerbus::moe

@@ -11,11 +11,12 @@
 
 namespace peerbus::moe {
 
-/// The batch sets of all ranks, as far as this rank's loads and stores reach.
+/// The views of the batch sets of all ranks. They are empty for ranks that loads and stores of this
+/// rank do not reach.
 class rank_sets {
  public:
-  /// `part_of(rank)` is the start of that rank's part of the window, or nullptr. `map` outlives
-  /// the sets.
+  /// Makes the views. `part_of(rank)` returns the start of that rank's part of the window, or
+  /// nullptr. `map` outlives the views.
   template <class PartOf>
   rank_sets(const memory_map& map, std::size_t ranks, PartOf&& part_of) : ranks_{ranks} {
     views_.reserve(map.in_flight * ranks);
@@ -23,7 +24,7 @@ class rank_sets {
       for (const rank_id rank : all_ranks{ranks}) views_.emplace_back(map, part_of(rank), set);
   }
 
-  /// One set at each rank: [ranks], empty views where the rank is out of reach.
+  /// Returns batch set `set` at each rank: [ranks].
   [[nodiscard]] std::span<const set_view> of(std::size_t set) const noexcept {
     return std::span{views_}.subspan(set * ranks_, ranks_);
   }

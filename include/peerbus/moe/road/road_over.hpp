@@ -10,8 +10,8 @@
 
 namespace peerbus::moe {
 
-/// The road that an exchange over `Transport` takes. `type` is a `row_road`, made of the
-/// communicator, the exchange's window, its memory map and the codec.
+/// The road of an exchange over `Transport`. `type` is a `row_road`. Its constructor takes the
+/// communicator, the window of the exchange, its memory map and the codec.
 template <transport Transport, token_codec Codec>
 struct road_over {
   using type = staged_road<Transport, Codec>;

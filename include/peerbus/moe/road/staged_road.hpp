@@ -33,19 +33,19 @@
 
 namespace peerbus::moe {
 
-/// The road where peers' memory can only be put to: tokens are encoded into the sender's own window
-/// and put from there; outputs are put from where the experts wrote them into slots [token, copy]
-/// of their home rank, and summed there. Same bytes as `direct_road`.
+/// The road for transports whose peers' memory can only be put to. The sender encodes tokens into
+/// its own window and puts them from there. The rank of the expert puts outputs into the slots
+/// [token, copy] of their home rank, which sums them. The bytes are those of `direct_road`.
 ///
-/// Puts to one peer go in the order of their destinations, so that a transport may join those that
-/// continue each other. Nothing is flushed: what a batch's puts read is written again only after
-/// signals of the peers that prove their delivery (docs/memory_model.md).
+/// Puts to one peer leave in the order of their destinations, so that a transport may join puts to
+/// consecutive bytes. Only `settle` flushes. Otherwise the memory that the puts of a batch read is
+/// written again only after signals of the peers that prove delivery (docs/memory_model.md).
 template <transport Transport, token_codec Codec>
 class staged_road {
  public:
   static constexpr road_memory needs{.stages = true, .outputs_may_be_home = false};
 
-  /// Order in which the copies of a batch leave, and that in which its outputs go home.
+  /// The order in which the copies of a batch leave, and the order in which its outputs go home.
   struct batch_order {
     batch_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks)
         : copies{config, geometry, ranks}, outputs{config, geometry, ranks} {}
@@ -54,13 +54,12 @@ class staged_road {
   };
   using batch_type = road_batch<token_of<Codec>, batch_order>;
 
-  /// Serves all ranks.
   staged_road(communicator<Transport>& comm, window<Transport>& memory, const memory_map& map,
               Codec codec)
       : staged_road{comm, memory, map, codec, [](rank_id) { return true; }} {}
 
-  /// For a road that serves other ranks than those that `served` says in another way: copies for
-  /// them are left out, as are their outputs. `sum` is only for roads that serve all.
+  /// Makes a road that serves only the ranks for which `served(rank)` is true, and leaves out
+  /// copies and outputs for others. Its `sum` must not be called, unless it serves all ranks.
   template <class Served>
   staged_road(communicator<Transport>& comm, window<Transport>& memory, const memory_map& map,
               Codec codec, Served&& served)
@@ -76,7 +75,7 @@ class staged_road {
     served_[comm.rank().index()] = 0;
   }
 
-  /// Empty for all ranks but this one: there are no addresses of other ranks' memory.
+  /// Returns the sets of a batch: [ranks], empty for other ranks, whose memory has no address here.
   [[nodiscard]] std::span<const set_view> sets(std::size_t set) const noexcept {
     return sets_.of(set);
   }
@@ -84,12 +83,13 @@ class staged_road {
   template <class Meet>
   [[nodiscard]] errc send(const batch_type& batch, lane as, Meet&& meet) {
     stage(batch, as);
-    meet([&] { batch.order.copies.sort(batch.leaving); });  // A lane puts what others staged.
+    // The lanes meet because each lane puts tokens that other lanes have staged.
+    meet([&] { batch.order.copies.sort(batch.leaving); });
     return share_out(
         as, [this](auto&& call) noexcept { return this->for_each_served(call); },
-        [&](rank_id to) noexcept { return batch.order.copies.to(to); },
-        [&](rank_id to, lane::range share) noexcept {
-          if (to != comm_->rank()) return send_to(to, batch, share);
+        [&](rank_id receiver) noexcept { return batch.order.copies.to(receiver); },
+        [&](rank_id receiver, lane::range share) noexcept {
+          if (receiver != comm_->rank()) return send_to(receiver, batch, share);
           keep(batch, share);
           return errc::ok;
         });
@@ -97,26 +97,26 @@ class staged_road {
 
   template <class Meet>
   [[nodiscard]] errc publish(const batch_type& batch, lane as, Meet&& meet) {
-    meet([&] { batch.order.outputs.sort(batch.arriving, served_, mine(batch.set).origin(0)); });
+    meet([&] { batch.order.outputs.sort(batch.arriving, served_, own_set(batch.set).origin(0)); });
     return share_out(
         as, [this](auto&& call) noexcept { return this->for_each_served(call); },
         [&](rank_id home) noexcept { return batch.order.outputs.to(home); },
         [&](rank_id home, lane::range share) noexcept {
           const auto rows =
               batch.order.outputs.rows().subspan(share.begin, share.end - share.begin);
-          const set_view& here = mine(batch.set);
+          const set_view& set = own_set(batch.set);
           put_list<Transport> puts{*memory_, home, batch.set * map_->set_bytes};
           for (const std::uint32_t row : rows) {
-            const auto* const output = reinterpret_cast<const std::byte*>(here.output(row));
+            const auto* const output = reinterpret_cast<const std::byte*>(set.output(row));
             const errc code =
-                return_home(puts, here, row, map_->staged.returned, output, map_->output_bytes());
+                return_home(puts, set, row, map_->staged.returned, output, map_->output_bytes());
             if (code != errc::ok) return code;
           }
-          // After all outputs, so that puts to neighbouring slots follow each other.
+          // Attachments follow all outputs, so that puts to neighbouring slots follow each other.
           for (const std::uint32_t row : batch.attached ? rows : rows.first(0)) {
             const errc code =
-                return_home(puts, here, row, map_->returned_attachments,
-                            here.output_attachment(row), map_->output_attachment_bytes);
+                return_home(puts, set, row, map_->returned_attachments, set.output_attachment(row),
+                            map_->output_attachment_bytes);
             if (code != errc::ok) return code;
           }
           return puts.leave();
@@ -131,25 +131,24 @@ class staged_road {
 
   [[nodiscard]] errc sum(const batch_type& batch, const combine_sum& wanted,
                          lane as) const noexcept {
-    const set_view here = mine(batch.set);
+    const set_view set = own_set(batch.set);
     sum_copies(batch.leaving, map_->hidden, wanted, as,
                [&](std::size_t t, std::size_t slot) noexcept -> const bf16* {
                  const row_place& place = batch.leaving.places(t)[slot];
-                 if (rank_id{place.rank} == comm_->rank()) return here.output(place.row);
-                 return here.returned(t, slot);
+                 if (rank_id{place.rank} == comm_->rank()) return set.output(place.row);
+                 return set.returned(t, slot);
                });
     return errc::ok;
   }
 
  private:
   [[nodiscard]] bool serves(rank_id rank) const noexcept { return served_[rank.index()] != 0; }
-  [[nodiscard]] const set_view& mine(std::size_t set) const noexcept {
+  [[nodiscard]] const set_view& own_set(std::size_t set) const noexcept {
     return sets_.of(set)[comm_->rank().index()];
   }
 
-  /// Calls `call(rank)` for each rank that copies are carried to, in the order in which they leave,
-  /// until one fails: peers as the communicator visits them, then this rank, while the puts to the
-  /// others are in flight.
+  /// Calls `call(rank)` for each rank that this road serves, until a call fails. This rank is last,
+  /// so that its copies are kept while the puts to the peers are in flight.
   template <class Call>
   [[nodiscard]] errc for_each_served(Call&& call) const noexcept {
     for (const rank_id peer : comm_->peers())
@@ -158,29 +157,29 @@ class staged_road {
     return keeps_own_ ? call(comm_->rank()) : errc::ok;
   }
 
-  /// Encodes this lane's share of the tokens that have a copy to send.
+  /// Stages this lane's share of the tokens: encodes the tokens of which this road carries a copy.
   void stage(const batch_type& batch, lane as) const noexcept {
-    const staging_map& at = map_->staged;
-    const set_view here = mine(batch.set);
+    const staging_map& staging = map_->staged;
+    const set_view set = own_set(batch.set);
     const lane::range share = as.share(batch.leaving.tokens());
     for (std::size_t t = share.begin; t < share.end; ++t) {
       const auto places = batch.leaving.places(t);
       if (std::none_of(places.begin(), places.end(), [&](auto& place) { return sends(place); }))
         continue;
       const auto entry = [&](std::size_t area, std::size_t bytes) noexcept {
-        return std::span{here.at(area, t, bytes), bytes};
+        return std::span{set.at(area, t, bytes), bytes};
       };
       codec_.encode(batch.input.tokens.subspan(t * map_->hidden, map_->hidden),
-                    entry(at.rows, map_->format.row_bytes),
-                    entry(at.scales, map_->format.scale_bytes));
+                    entry(staging.rows, map_->format.row_bytes),
+                    entry(staging.scales, map_->format.scale_bytes));
       for (std::size_t a = 0; a < max_attachments; ++a)
         if (const std::size_t bytes = map_->attachment_bytes[a]; !staging_map::packs(bytes))
-          std::memcpy(entry(at.attachments[a], bytes).data(),
+          std::memcpy(entry(staging.attachments[a], bytes).data(),
                       batch.input.attached[a].data() + t * bytes, bytes);
     }
   }
 
-  /// Whether this road carries a copy.
+  /// Returns whether this road carries the copy with this place.
   [[nodiscard]] bool sends(const row_place& place) const noexcept {
     if (!place.sent()) return false;
     return serves(rank_id{place.rank}) || (keeps_own_ && rank_id{place.rank} == comm_->rank());
@@ -188,12 +187,12 @@ class staged_road {
 
   // --- dispatch --------------------------------------------------------------------------------
 
-  /// Puts the copies of `share`, all of them for one rank.
-  [[nodiscard]] errc send_to(rank_id to, const batch_type& batch, lane::range share) noexcept {
+  /// Puts the copies of `share`, which all go to `peer`.
+  [[nodiscard]] errc send_to(rank_id peer, const batch_type& batch, lane::range share) noexcept {
     const auto copies = batch.order.copies.all();
-    put_list<Transport> puts{*memory_, to, batch.set * map_->set_bytes};
+    put_list<Transport> puts{*memory_, peer, batch.set * map_->set_bytes};
     for (std::size_t i = share.begin; i < share.end;) {
-      // As far as rows continue each other there.
+      // A run ends where the rows at the receiver are not consecutive.
       const std::uint32_t row = batch.leaving.place_of(copies[i]).row;
       std::size_t end = i + 1;
       while (end < share.end && batch.leaving.place_of(copies[end]).row == row + (end - i)) ++end;
@@ -207,23 +206,25 @@ class staged_road {
     return puts.leave();
   }
 
+  /// Puts one column of a run of copies from the staged entries of their tokens, from `row` on.
   [[nodiscard]] errc put_rows(put_list<Transport>& puts, const row_column& column,
                               const batch_type& batch, lane::range run,
                               std::size_t row) const noexcept {
     std::size_t offset = column.received + row * column.bytes;
     for (std::size_t i = run.begin; i < run.end; ++i, offset += column.bytes) {
       const std::size_t token = batch.order.copies.all()[i] / map_->copies;
-      const std::byte* const staged = mine(batch.set).at(column.staged, token, column.bytes);
+      const std::byte* const staged = own_set(batch.set).at(column.staged, token, column.bytes);
       if (const errc code = puts.add(offset, staged, column.bytes); code != errc::ok) return code;
     }
     return errc::ok;
   }
 
+  /// Packs one column of a run of copies, and sends it in one put, from `row` on.
   [[nodiscard]] errc put_packed(put_list<Transport>& puts, const row_column& column,
                                 const batch_type& batch, lane::range run,
                                 std::size_t row) const noexcept {
     const auto packed = [&](std::size_t i) noexcept {
-      return mine(batch.set).at(column.staged, i, column.bytes);
+      return own_set(batch.set).at(column.staged, i, column.bytes);
     };
     for (std::size_t i = run.begin; i < run.end; ++i)
       write(column, batch, batch.order.copies.all()[i], packed(i));
@@ -231,45 +232,44 @@ class staged_road {
                     (run.end - run.begin) * column.bytes);
   }
 
-  /// Copies that stay on this rank go where they are read: no signal to oneself would say when a
-  /// put has arrived.
+  /// Stores the copies for this rank directly. No signal would tell it when its own puts arrive.
   void keep(const batch_type& batch, lane::range share) const noexcept {
     for (std::size_t i = share.begin; i < share.end; ++i) {
       const auto copy = batch.order.copies.all()[i];
       const std::size_t row = batch.leaving.place_of(copy).row;
       for (const row_column& column : columns_)
-        write(column, batch, copy, mine(batch.set).at(column.received, row, column.bytes));
+        write(column, batch, copy, own_set(batch.set).at(column.received, row, column.bytes));
     }
   }
 
-  /// Writes the `column.bytes` that `column` has of a copy.
+  /// Writes the `column.bytes` bytes of a copy in `column` to `target`.
   void write(const row_column& column, const batch_type& batch, copy_order::copy_number copy,
-             std::byte* to) const noexcept {
+             std::byte* target) const noexcept {
     const std::size_t token = copy / map_->copies;
     const auto staged = [&](std::size_t area) noexcept {
-      std::memcpy(to, mine(batch.set).at(area, token, column.bytes), column.bytes);
+      std::memcpy(target, own_set(batch.set).at(area, token, column.bytes), column.bytes);
     };
     const auto slots = [&](auto&& value_of) noexcept {
       const rank_id rank{batch.leaving.place_of(copy).rank};
       batch.leaving.for_slots(token, rank, [&](std::size_t k, std::int32_t local, float weight) {
         const auto value = value_of(local, weight);
-        std::memcpy(to + k * sizeof value, &value, sizeof value);
+        std::memcpy(target + k * sizeof value, &value, sizeof value);
       });
     };
     switch (column.what) {
       case row_part::row: return staged(map_->staged.rows);
       case row_part::scales: return staged(map_->staged.scales);
       case row_part::origin: {
-        const wire_origin from{static_cast<std::uint32_t>(token),
-                               static_cast<std::uint16_t>(comm_->rank().index()),
-                               static_cast<std::uint16_t>(copy % map_->copies)};
-        std::memcpy(to, &from, sizeof from);
+        const wire_origin origin{static_cast<std::uint32_t>(token),
+                                 static_cast<std::uint16_t>(comm_->rank().index()),
+                                 static_cast<std::uint16_t>(copy % map_->copies)};
+        std::memcpy(target, &origin, sizeof origin);
         return;
       }
       case row_part::experts: return slots([](std::int32_t local, float) { return local; });
       case row_part::weights: return slots([](std::int32_t, float weight) { return weight; });
       case row_part::attachment:
-        std::memcpy(to, batch.input.attached[column.number].data() + token * column.bytes,
+        std::memcpy(target, batch.input.attached[column.number].data() + token * column.bytes,
                     column.bytes);
         return;
     }
@@ -277,12 +277,13 @@ class staged_road {
 
   // --- combine ---------------------------------------------------------------------------------
 
-  /// Puts `bytes` of `source` into the slot of `row` in the array at `area` of its home rank.
-  [[nodiscard]] errc return_home(put_list<Transport>& puts, const set_view& here, std::size_t row,
+  /// Puts `bytes` bytes from `source` into the slot of `row` in the array at `area` of its home
+  /// rank.
+  [[nodiscard]] errc return_home(put_list<Transport>& puts, const set_view& set, std::size_t row,
                                  std::size_t area, const std::byte* source,
                                  std::size_t bytes) const noexcept {
-    const wire_origin& from = *here.origin(row);
-    const std::size_t slot = from.token * map_->copies + from.slot;
+    const wire_origin& origin = *set.origin(row);
+    const std::size_t slot = origin.token * map_->copies + origin.slot;
     return puts.add(area + slot * bytes, source, bytes);
   }
 
@@ -292,8 +293,8 @@ class staged_road {
   rank_sets sets_;
   row_columns columns_;
   [[no_unique_address]] Codec codec_;
-  std::vector<std::uint8_t> served_;  ///< [ranks]: whether rows are put there; not to this one
-  bool keeps_own_;                    ///< whether copies for this rank itself are carried too
+  std::vector<std::uint8_t> served_;  ///< [ranks]: 1 if rows are put to the rank; 0 for own rank
+  bool keeps_own_;                    ///< true if this road also carries copies for this rank
 };
 
 }  // namespace peerbus::moe

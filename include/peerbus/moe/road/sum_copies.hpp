@@ -13,21 +13,22 @@
 
 namespace peerbus::moe {
 
-/// What a combine computes, and what else goes into it.
+/// The result of a combine and its optional inputs.
 struct combine_sum {
   std::span<bf16> out;  ///< [tokens, hidden]
   combine_terms terms;
 };
 
-/// out[t] = the biases, then the sum over token t's copies, in order, of factor times output, in
-/// f32, for the lane's share of the tokens; the one definition of combine's arithmetic, whichever
-/// road the outputs took. `output_of(t, i)` points to the `hidden` values of copy i of token t.
+/// Sums the outputs of the copies of each token in the share of lane `as`. out[t] = the biases,
+/// then the sum over the copies of token t, in order, of factor times output, in f32. All roads use
+/// this function, so that the arithmetic of combine is the same for all. `output_of(t, i)` returns
+/// a pointer to the `hidden` values of copy i of token t.
 template <class OutputOf>
 void sum_copies(const departures& leaving, std::size_t hidden, const combine_sum& sum, lane as,
                 OutputOf&& output_of) noexcept {
   const kernel::kernel_set& kernels = kernel::best();
-  const lane::range mine = as.share(leaving.tokens());
-  for (std::size_t t = mine.begin; t < mine.end; ++t) {
+  const lane::range share = as.share(leaving.tokens());
+  for (std::size_t t = share.begin; t < share.end; ++t) {
     const bf16* rows[max_top_k + 2];
     float factors[max_top_k + 2];
     std::size_t count = 0;

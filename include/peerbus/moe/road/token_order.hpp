@@ -8,16 +8,16 @@
 
 namespace peerbus::moe {
 
-/// The order in which a lane sends its share of a rank's tokens. Each rank starts elsewhere among
-/// its tokens and goes round: where they are sorted by expert, not all ranks write to the same peer
-/// at once.
+/// The order in which a lane sends its share of a rank's tokens. Each rank starts at a different
+/// position among its tokens and wraps around. If tokens are sorted by expert, the ranks therefore
+/// do not all write to one peer at the same time.
 class token_order {
  public:
   token_order(std::size_t tokens, lane as, rank_id rank, std::size_t ranks) noexcept
       : share_{as.share(tokens)}, start_{size() * rank.index() / ranks} {}
 
   [[nodiscard]] std::size_t size() const noexcept { return share_.end - share_.begin; }
-  /// The token that is sent as number `i`, below `size()`.
+  /// Returns the token that is sent as number `i`, which is below `size()`.
   [[nodiscard]] std::size_t operator[](std::size_t i) const noexcept {
     return share_.begin + (start_ + i) % size();
   }

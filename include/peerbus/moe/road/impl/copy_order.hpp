@@ -22,7 +22,8 @@ PEERBUS_CONTROL_PATH copy_order::copy_order(const exchange_config& config,
       next_(geometry.blocks.experts()) {}
 
 PEERBUS_INLINE void copy_order::sort(const departures& leaving) noexcept {
-  // A counting sort: blocks are dealt out in the order of ranks, and the rows of one go by token.
+  // A counting sort by block. Blocks are in the order of ranks, and the rows of a block are in the
+  // order of tokens.
   const block_geometry& geometry = leaving.geometry();
   const auto for_each_sent = [&](auto&& visit) noexcept {
     for (std::size_t c = 0; c < leaving.tokens() * geometry.copies_per_token; ++c)
@@ -30,14 +31,14 @@ PEERBUS_INLINE void copy_order::sort(const departures& leaving) noexcept {
   };
   std::fill(next_.begin(), next_.end(), 0U);
   for_each_sent([&](copy_number, std::size_t block) { ++next_[block]; });
-  std::uint32_t before = 0;
+  std::uint32_t position = 0;
   std::size_t b = 0;
   for (std::size_t owner = 0; owner + 1 < begins_.size(); ++owner) {
-    begins_[owner] = before;
+    begins_[owner] = position;
     for (const std::size_t end = b + geometry.blocks.count(rank_id{owner}); b < end; ++b)
-      before += std::exchange(next_[b], before);
+      position += std::exchange(next_[b], position);
   }
-  begins_.back() = before;
+  begins_.back() = position;
   for_each_sent([&](copy_number copy, std::size_t block) { copies_[next_[block]++] = copy; });
 }
 

@@ -23,7 +23,7 @@ PEERBUS_CONTROL_PATH home_order::home_order(const exchange_config& config,
     : copies_{geometry.copies_per_token} {
   begins_.resize(config.max_tokens * copies_ + 1);
   ranks_.resize(ranks + 1);
-  // Taken as rows arrive.
+  // Not initialised, so that pages are committed only as rows arrive.
   by_slot_ = std::make_unique_for_overwrite<std::uint32_t[]>(geometry.row_capacity);
   rows_ = std::make_unique_for_overwrite<std::uint32_t[]>(geometry.row_capacity);
 }
@@ -38,16 +38,17 @@ PEERBUS_INLINE void home_order::sort(const arrivals& arriving, std::span<const s
           for (std::uint32_t row = starts[source]; row < starts[source + 1]; ++row) visit(row);
     }
   };
-  // What origins say is a peer's word, which must not lead beyond these arrays.
-  const std::size_t most = begins_.size() - 2;
+  // Origins come from peers. They are limited, so that a bad origin does not lead beyond these
+  // arrays.
+  const std::size_t last_slot = begins_.size() - 2;
   const auto home_of = [&](std::uint32_t row) {
     return std::min<std::size_t>(origins[row].rank, ranks_.size() - 2);
   };
   const auto slot_of = [&](std::uint32_t row) {
-    const wire_origin& from = origins[row];
-    return std::min(from.token * copies_ + from.slot, most);
+    const wire_origin& origin = origins[row];
+    return std::min(origin.token * copies_ + origin.slot, last_slot);
   };
-  // Two counting sorts: first by slot, then, keeping that order, by home rank.
+  // Two counting sorts: first by slot, then by home rank, which keeps the order of slots.
   std::size_t used = 0;
   std::fill(ranks_.begin(), ranks_.end(), 0U);
   for_each_row([&](std::uint32_t row) {
@@ -61,7 +62,7 @@ PEERBUS_INLINE void home_order::sort(const arrivals& arriving, std::span<const s
   for_each_row([&](std::uint32_t row) { by_slot_[begins_[slot_of(row)]++] = row; });
   for (std::size_t r = 0; r + 1 < ranks_.size(); ++r) ranks_[r + 1] += ranks_[r];
   for (std::size_t i = 0; i < count_; ++i) rows_[ranks_[home_of(by_slot_[i])]++] = by_slot_[i];
-  // Each is now where the next one begins.
+  // Each entry is now the beginning of the next rank's part. Moves it to that rank.
   std::rotate(ranks_.begin(), ranks_.end() - 1, ranks_.end());
   ranks_[0] = 0;
 }
