@@ -40,7 +40,7 @@ class shared_text {
   }
   [[nodiscard]] std::string read() const {
     std::string text;
-    std::rewind(file_.get());
+    if (std::fseek(file_.get(), 0, SEEK_SET) != 0) return text;
     char part[4096];
     while (const std::size_t bytes = std::fread(part, 1, sizeof part, file_.get()))
       text.append(part, bytes);

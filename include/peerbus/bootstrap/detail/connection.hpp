@@ -45,7 +45,7 @@ class connection {
   connection() = default;
   /// Makes a connection without a cipher. Implicit, because a plain socket is a complete
   /// connection.
-  connection(unique_fd socket) noexcept : socket_{std::move(socket)} {}
+  explicit(false) connection(unique_fd socket) noexcept : socket_{std::move(socket)} {}
   connection(unique_fd socket, std::unique_ptr<cipher_layer> layer) noexcept
       : socket_{std::move(socket)}, layer_{std::move(layer)} {}
 
