@@ -25,6 +25,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -204,21 +205,15 @@ inline std::uint16_t free_tcp_port() {
   throw std::runtime_error{"no free TCP port"};
 }
 
-/// As a launcher would: one process per rank, told its place by variables.
-template <class F>
-int run_launched(std::size_t n, F f) {
-  const std::string port = std::to_string(fresh_port());
-  const std::string address = own_address();
+/// Starts one process per rank, each of which calls `f` with the bootstrap that `meet(rank)` makes.
+/// Returns: the worst exit status.
+template <class Meet, class F>
+int run_each(std::size_t n, Meet meet, F f) {
   std::vector<pid_t> children;
   children.reserve(n);
   for (std::size_t rank = 0; rank < n; ++rank)
     children.push_back(in_child([&] {
-      ::setenv("RANK", std::to_string(rank).c_str(), 1);
-      ::setenv("WORLD_SIZE", std::to_string(n).c_str(), 1);
-      ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
-      ::setenv("MASTER_ADDR", address.c_str(), 1);
-      ::setenv("MASTER_PORT", port.c_str(), 1);
-      auto boot = peerbus::environment_bootstrap::from_environment(patience());
+      auto boot = meet(rank);
       if constexpr (std::is_void_v<std::invoke_result_t<F&, bootstrap&>>) {
         f(boot);
         return 0;
@@ -229,6 +224,24 @@ int run_launched(std::size_t n, F f) {
   int worst = 0;
   for (const pid_t child : children) worst = std::max(worst, status_of(child));
   return worst;
+}
+
+/// As a launcher would: one process per rank, told its place by variables.
+template <class F>
+int run_launched(std::size_t n, F f) {
+  const std::string port = std::to_string(fresh_port());
+  const std::string address = own_address();
+  return run_each(
+      n,
+      [&](std::size_t rank) {
+        ::setenv("RANK", std::to_string(rank).c_str(), 1);
+        ::setenv("WORLD_SIZE", std::to_string(n).c_str(), 1);
+        ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+        ::setenv("MASTER_ADDR", address.c_str(), 1);
+        ::setenv("MASTER_PORT", port.c_str(), 1);
+        return peerbus::environment_bootstrap::from_environment(patience());
+      },
+      std::move(f));
 }
 
 struct as_threads {
@@ -274,21 +287,10 @@ inline peerbus::tcp_settings tcp_seat(std::size_t rank, std::size_t size, std::u
 template <class F>
 int run_over_tcp(std::size_t n, F f) {
   const auto port = free_tcp_port();
-  std::vector<pid_t> children;
-  children.reserve(n);
-  for (std::size_t rank = 0; rank < n; ++rank)
-    children.push_back(in_child([&] {
-      peerbus::tcp_bootstrap boot{tcp_seat(rank, n, port), patience()};
-      if constexpr (std::is_void_v<std::invoke_result_t<F&, bootstrap&>>) {
-        f(boot);
-        return 0;
-      } else {
-        return static_cast<int>(f(boot));
-      }
-    }));
-  int worst = 0;
-  for (const pid_t child : children) worst = std::max(worst, status_of(child));
-  return worst;
+  return run_each(
+      n,
+      [&](std::size_t rank) { return peerbus::tcp_bootstrap{tcp_seat(rank, n, port), patience()}; },
+      std::move(f));
 }
 
 struct over_tcp {

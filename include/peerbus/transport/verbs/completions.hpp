@@ -77,7 +77,7 @@ class completions {
     const std::unique_lock turn{parking_, std::try_to_lock};
     if (!turn) return false;
     if (ibv_req_notify_cq(&own_->received(), 0) != 0) return false;
-    // What came before the request rings no bell, and another thread may have taken it.
+    // An arrival before the request rings no bell, and another thread may have taken it.
     look_at_all_arrivals();
     if (word.value() < value) {
       const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until.remaining());

@@ -31,7 +31,7 @@ namespace peerbus::detail::rdma {
     const bool is_last_look = until.expired();
     if (is_last_look || next_check.expired()) {
       if (const errc found = net.health(awaited); found != errc::ok) {
-        // What the peer raised before it was gone still counts.
+        // A signal that the peer raised before it was gone still counts.
         net.arriving().look_at_all_arrivals();
         return word.value() >= value ? errc::ok : found;
       }
