@@ -11,7 +11,7 @@
 #define PEERBUS_INLINE inline
 #endif
 
-/// PEERBUS_CONTROL_PATH is PEERBUS_INLINE for functions of the control path. They are optimised for
-/// size, because they run seldom and every translation unit that uses them would pay for more
-/// optimisation.
-#define PEERBUS_CONTROL_PATH [[gnu::cold]] PEERBUS_INLINE
+/// PEERBUS_ERROR_PATH is PEERBUS_INLINE for functions that run only once something has failed. They
+/// are optimised for size. No function that succeeds may have it: g++ takes everything that leads
+/// to such a call, or follows it, for seldom used, and optimises a caller's loops for size as well.
+#define PEERBUS_ERROR_PATH [[gnu::cold]] PEERBUS_INLINE

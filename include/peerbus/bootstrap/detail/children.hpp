@@ -54,7 +54,7 @@ class children {
   /// Waits for all processes. After the first one that did not end normally, the others have
   /// `grace` to end and are then killed.
   /// Returns: the greatest exit status. A process that was killed counts as 128 + signal.
-  [[gnu::cold]] int wait(std::chrono::milliseconds grace) {
+  int wait(std::chrono::milliseconds grace) {
     auto until = deadline::never();
     bool all_watched = true;
     for (const child& process : all_) all_watched = all_watched && process.handle;
@@ -119,7 +119,7 @@ class children {
   /// Counts the end of a rank in the worst status. Announces `died` if the rank has announced no
   /// state itself. Prints a line if the end was abnormal and the rank has not reported it. `known`
   /// is false if `status` could not be read.
-  [[gnu::cold]] void judge(rank_id rank, bool known, int status) noexcept {
+  void judge(rank_id rank, bool known, int status) noexcept {
     // order: acquire; pairs with the release in `membership::announce`.
     const auto announced =
         static_cast<rank_state>(states_[rank.index()].load(std::memory_order_acquire));

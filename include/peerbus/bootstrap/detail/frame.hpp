@@ -82,7 +82,7 @@ class frame_reader {
 
   /// Reads as many bytes as `source` has, up to the end of the frame. Descriptors are taken only
   /// from connections without a cipher.
-  [[gnu::cold, nodiscard]] status step(connection& source) {
+  [[nodiscard]] status step(connection& source) {
     for (;;) {
       if (const auto progress = enter_stage(); progress != status::more) return progress;
       const std::span<std::byte> target = next_target();
@@ -222,7 +222,7 @@ class frame_writer {
       : bytes_{bytes}, fds_{fds} {}
 
   /// Writes as much as the socket takes. After `failed`, errno has the reason.
-  [[gnu::cold, nodiscard]] status step(connection& destination) noexcept {
+  [[nodiscard]] status step(connection& destination) noexcept {
     while (sent_ < bytes_.size() || sent_fds_ < fds_.size()) {
       const ssize_t put = send_some(destination);
       is_mid_send_ = destination.is_mid_send();

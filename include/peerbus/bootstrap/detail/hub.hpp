@@ -41,10 +41,8 @@ class hub final : public star {
   explicit hub(std::vector<connection> spokes, carries payload = carries::descriptors)
       : spokes_{std::move(spokes)}, carries_{payload} {}
 
-  [[gnu::cold]] std::vector<contribution> allgather(contribution mine, deadline until,
-                                                    std::string_view doing,
-                                                    const membership& members,
-                                                    idle_work& idle) override {
+  std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
+                                      const membership& members, idle_work& idle) override {
     doing = doing.substr(0, most_text_bytes);
     if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
     broken_ = "interrupted";
@@ -66,9 +64,9 @@ class hub final : public star {
     bool has_given = false;
   };
 
-  [[gnu::cold]] std::optional<failure> try_allgather(std::vector<contribution>& given,
-                                                     deadline until, std::string_view doing,
-                                                     const membership& members, idle_work& idle) {
+  std::optional<failure> try_allgather(std::vector<contribution>& given, deadline until,
+                                       std::string_view doing, const membership& members,
+                                       idle_work& idle) {
     try {
       constexpr auto most = bootstrap::max_contribution_bytes;
       if (given[0].bytes.size() > most)
@@ -84,9 +82,9 @@ class hub final : public star {
   }
 
   /// Receives the contributions of all other ranks.
-  [[gnu::cold]] std::optional<failure> collect(std::vector<contribution>& given, deadline until,
-                                               std::string_view doing, const membership& members,
-                                               idle_work& idle) {
+  std::optional<failure> collect(std::vector<contribution>& given, deadline until,
+                                 std::string_view doing, const membership& members,
+                                 idle_work& idle) {
     const auto span = until.remaining();
     std::vector<seat> seats;
     // All ranks are watched to the end, also those that have contributed, because they may die
@@ -155,8 +153,8 @@ class hub final : public star {
   }
 
   /// Moves the message of `peer` into `given`, or returns why it is refused.
-  [[gnu::cold]] std::optional<failure> take_seat(seat& giver, contribution& given,
-                                                 std::string_view doing, rank_id peer) const {
+  std::optional<failure> take_seat(seat& giver, contribution& given, std::string_view doing,
+                                   rank_id peer) const {
     frame message = giver.reader.take();
     if (message.header.kind == static_cast<std::uint32_t>(frame_kind::refuse))
       return told_failure(message);
@@ -172,9 +170,8 @@ class hub final : public star {
 
   /// Sends the result to all other ranks. If a rank dies meanwhile, the other ranks still get the
   /// result, because it has contributed. They learn of the death when they next wait.
-  [[gnu::cold]] std::optional<failure> distribute(const std::vector<contribution>& given,
-                                                  deadline until, std::string_view doing,
-                                                  idle_work& idle) {
+  std::optional<failure> distribute(const std::vector<contribution>& given, deadline until,
+                                    std::string_view doing, idle_work& idle) {
     // A complete result is sent even if the deadline has just passed.
     constexpr std::chrono::seconds least{1};
     const auto patience = until.remaining() < least ? deadline::after(least) : until;

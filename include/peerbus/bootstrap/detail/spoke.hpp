@@ -58,10 +58,8 @@ class spoke final : public star {
   explicit spoke(connection hub, carries payload = carries::descriptors) noexcept
       : hub_{std::move(hub)}, carries_{payload} {}
 
-  [[gnu::cold]] std::vector<contribution> allgather(contribution mine, deadline until,
-                                                    std::string_view doing,
-                                                    const membership& members,
-                                                    idle_work& idle) override {
+  std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
+                                      const membership& members, idle_work& idle) override {
     doing = doing.substr(0, most_text_bytes);
     if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
     // Reset on success. Any other exception also leaves the stream out of step.
@@ -77,10 +75,9 @@ class spoke final : public star {
   }
 
  private:
-  [[gnu::cold]] std::optional<failure> try_allgather(const contribution& mine,
-                                                     std::vector<contribution>& given,
-                                                     deadline until, std::string_view doing,
-                                                     const membership& members, idle_work& idle) {
+  std::optional<failure> try_allgather(const contribution& mine, std::vector<contribution>& given,
+                                       deadline until, std::string_view doing,
+                                       const membership& members, idle_work& idle) {
     constexpr auto most = bootstrap::max_contribution_bytes;
     if (mine.bytes.size() > most)
       return give_up(too_many_bytes(doing, members.rank(), mine.bytes.size(), most), false);
@@ -110,9 +107,9 @@ class spoke final : public star {
   /// Sends the contribution and receives the answer of rank 0. Returns nothing once the answer has
   /// arrived, else the failure. Reads while it sends, because rank 0 may refuse before it has read
   /// everything.
-  [[gnu::cold]] std::optional<failure> exchange(frame_writer& writer, frame_reader& reader,
-                                                deadline until, std::string_view doing,
-                                                const membership& members, idle_work& idle) {
+  std::optional<failure> exchange(frame_writer& writer, frame_reader& reader, deadline until,
+                                  std::string_view doing, const membership& members,
+                                  idle_work& idle) {
     const auto span = until.remaining();
     // Rank 0 gives up at `until` and sends the names of the missing ranks. This rank gives up
     // later, for the case that rank 0 is gone.

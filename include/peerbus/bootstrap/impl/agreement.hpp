@@ -22,13 +22,13 @@
 
 namespace peerbus {
 
-PEERBUS_CONTROL_PATH declared::declared(std::string_view value_name, std::uint64_t number)
+PEERBUS_INLINE declared::declared(std::string_view value_name, std::uint64_t number)
     : name{value_name}, value{std::to_string(number)} {}
 
-PEERBUS_CONTROL_PATH declared::declared(std::string_view value_name, std::string_view text)
+PEERBUS_INLINE declared::declared(std::string_view value_name, std::string_view text)
     : name{value_name}, value{text} {}
 
-PEERBUS_CONTROL_PATH std::vector<bootstrap::contribution> gather_or_refuse(
+PEERBUS_INLINE std::vector<bootstrap::contribution> gather_or_refuse(
     bootstrap& boot, std::string_view doing, bootstrap::contribution mine,
     const std::optional<error>& objection, deadline until) {
   // Wire form: the caller's bytes, or the text of the objection; then the code, 4 bytes.
@@ -58,9 +58,8 @@ PEERBUS_CONTROL_PATH std::vector<bootstrap::contribution> gather_or_refuse(
   return all;
 }
 
-PEERBUS_CONTROL_PATH void agree(bootstrap& boot, std::string_view doing,
-                                std::span<const declared> values, deadline until,
-                                const std::optional<error>& objection) {
+PEERBUS_INLINE void agree(bootstrap& boot, std::string_view doing, std::span<const declared> values,
+                          deadline until, const std::optional<error>& objection) {
   // Wire form: name, value, name, value, …, each ended by a zero byte.
   bootstrap::contribution own_values;
   for (const declared& entry : values)

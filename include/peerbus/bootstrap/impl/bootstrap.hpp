@@ -24,8 +24,8 @@ namespace peerbus {
 namespace detail {
 
 /// Returns the error in a list of members that can be seen without the lists of the other ranks.
-PEERBUS_CONTROL_PATH std::optional<error> objection_to_list(const std::vector<rank_id>& ranks,
-                                                            rank_id caller, std::size_t size) {
+PEERBUS_INLINE std::optional<error> objection_to_list(const std::vector<rank_id>& ranks,
+                                                      rank_id caller, std::size_t size) {
   const auto bad = [&](const auto&... reason) {
     return error{errc::invalid_argument, concat("subgroup of ", describe_ranks(ranks),
                                                 " was asked for by ", caller, ", ", reason...)};
@@ -44,7 +44,7 @@ PEERBUS_CONTROL_PATH std::optional<error> objection_to_list(const std::vector<ra
 }
 
 /// Checks that all members of each rank's list have the same list. Throws: `agreed_error` mismatch.
-PEERBUS_CONTROL_PATH void require_equal_lists(const std::vector<std::vector<rank_id>>& lists) {
+PEERBUS_INLINE void require_equal_lists(const std::vector<std::vector<rank_id>>& lists) {
   const auto require_equal = [&](rank_id rank, rank_id other) {
     if (lists[rank.index()] == lists[other.index()]) return;
     throw agreed_error{
@@ -65,22 +65,22 @@ PEERBUS_CONTROL_PATH void require_equal_lists(const std::vector<std::vector<rank
 
 }  // namespace detail
 
-PEERBUS_CONTROL_PATH void bootstrap::set_neighbours(std::vector<rank_id> near_ranks,
-                                                    std::size_t ranks_here,
-                                                    std::size_t cores_here) noexcept {
+PEERBUS_INLINE void bootstrap::set_neighbours(std::vector<rank_id> near_ranks,
+                                              std::size_t ranks_here,
+                                              std::size_t cores_here) noexcept {
   near_ranks_ = std::move(near_ranks);
   ranks_here_ = ranks_here;
   cores_here_ = std::max<std::size_t>(cores_here, 1);
 }
 
-PEERBUS_CONTROL_PATH void bootstrap::set_one_host(std::size_t cores_here) {
+PEERBUS_INLINE void bootstrap::set_one_host(std::size_t cores_here) {
   std::vector<rank_id> peers;
   for (const rank_id peer : all_ranks{size()}) peers.push_back(peer);
   set_neighbours(std::move(peers), size(), cores_here);
 }
 
-PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> bootstrap::subgroup(
-    const std::vector<rank_id>& ranks, deadline until) {
+PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap::subgroup(const std::vector<rank_id>& ranks,
+                                                              deadline until) {
   const auto bytes = std::as_bytes(std::span{ranks});
   const auto all = gather_or_refuse(*this, "subgroup", {{bytes.begin(), bytes.end()}, {}},
                                     detail::objection_to_list(ranks, rank(), size()), until);

@@ -69,21 +69,20 @@ struct met_ranks {
 
 }  // namespace detail
 
-PEERBUS_CONTROL_PATH environment_bootstrap::environment_bootstrap(const launch_settings& settings,
-                                                                  deadline until)
+PEERBUS_INLINE environment_bootstrap::environment_bootstrap(const launch_settings& settings,
+                                                            deadline until)
     : environment_bootstrap{settings, until, detail::met_ranks::at(settings, until)} {}
 
-PEERBUS_CONTROL_PATH environment_bootstrap environment_bootstrap::from_environment(deadline until) {
+PEERBUS_INLINE environment_bootstrap environment_bootstrap::from_environment(deadline until) {
   return environment_bootstrap{detail::read_launch_settings(), until};
 }
 
-PEERBUS_CONTROL_PATH bool environment_bootstrap::launched() noexcept {
+PEERBUS_INLINE bool environment_bootstrap::launched() noexcept {
   return detail::find_launcher() != nullptr;
 }
 
-PEERBUS_CONTROL_PATH environment_bootstrap::environment_bootstrap(const launch_settings& settings,
-                                                                  deadline until,
-                                                                  detail::met_ranks met)
+PEERBUS_INLINE environment_bootstrap::environment_bootstrap(const launch_settings& settings,
+                                                            deadline until, detail::met_ranks met)
     : joined_star{rank_id{settings.rank}, settings.size, met.states, std::move(met.connections),
                   until},
       local_rank_{settings.local_rank} {}

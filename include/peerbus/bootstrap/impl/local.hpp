@@ -137,7 +137,7 @@ inline void refuse_lost_statuses() {
                 "expects the default action or a handler"};
 }
 
-PEERBUS_CONTROL_PATH int run_processes(std::size_t n, rank_body body, const run_options& options) {
+PEERBUS_INLINE int run_processes(std::size_t n, rank_body body, const run_options& options) {
   refuse_empty_world(n, "run_local");
   refuse_lost_statuses();
   const descriptor_room room{n};

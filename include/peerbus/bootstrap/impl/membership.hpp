@@ -29,9 +29,8 @@
 
 namespace peerbus {
 
-PEERBUS_CONTROL_PATH membership::membership(rank_id rank, std::size_t size, state_word* states,
-                                            std::shared_ptr<void> owner,
-                                            std::vector<unique_fd> processes)
+PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word* states,
+                                      std::shared_ptr<void> owner, std::vector<unique_fd> processes)
     : rank_{rank},
       size_{size},
       states_{states},
@@ -42,17 +41,17 @@ PEERBUS_CONTROL_PATH membership::membership(rank_id rank, std::size_t size, stat
   for (const rank_id peer : all_ranks{size_}) watch(peer);
 }
 
-PEERBUS_CONTROL_PATH membership::membership(rank_id rank, std::size_t size, state_word* states,
-                                            const std::shared_ptr<membership_news>& news)
+PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word* states,
+                                      const std::shared_ptr<membership_news>& news)
     : membership{rank, size, states, news, {}} {
   news_ = news.get();
 }
 
-PEERBUS_CONTROL_PATH void membership::announce(rank_state state) noexcept {
+PEERBUS_INLINE void membership::announce(rank_state state) noexcept {
   if (announce(states_[rank_.index()], state) && news_ != nullptr) news_->tell(state);
 }
 
-PEERBUS_CONTROL_PATH bool membership::announce(state_word& word, rank_state state) noexcept {
+PEERBUS_INLINE bool membership::announce(state_word& word, rank_state state) noexcept {
   auto expected = static_cast<std::uint32_t>(rank_state::running);
   // order: release; pairs with the acquires in `said_by` and `children::judge`, so that a rank that
   // sees `left` sees all signals before it. Relaxed on failure, because the present value is not
@@ -61,19 +60,19 @@ PEERBUS_CONTROL_PATH bool membership::announce(state_word& word, rank_state stat
                                       std::memory_order_release, std::memory_order_relaxed);
 }
 
-PEERBUS_CONTROL_PATH rank_state membership::state(rank_id peer) const noexcept {
+PEERBUS_INLINE rank_state membership::state(rank_id peer) const noexcept {
   notice_ended();
   return noticed(peer);
 }
 
-PEERBUS_CONTROL_PATH std::optional<rank_id> membership::first_failed() const noexcept {
+PEERBUS_INLINE std::optional<rank_id> membership::first_failed() const noexcept {
   notice_ended();
   for (const rank_id peer : all_ranks{size_})
     if (peer != rank_ && noticed(peer) == rank_state::failed) return peer;
   return std::nullopt;
 }
 
-PEERBUS_CONTROL_PATH errc membership::health(std::optional<rank_id> awaited) const noexcept {
+PEERBUS_INLINE errc membership::health(std::optional<rank_id> awaited) const noexcept {
   notice_ended();
   bool anybody_left = size_ == 1;
   for (const rank_id peer : all_ranks{size_}) {
@@ -89,17 +88,17 @@ PEERBUS_CONTROL_PATH errc membership::health(std::optional<rank_id> awaited) con
   return anybody_left || awaited == rank_ ? errc::ok : errc::peer_dead;
 }
 
-PEERBUS_CONTROL_PATH rank_state membership::end_by_exception() const noexcept {
+PEERBUS_INLINE rank_state membership::end_by_exception() const noexcept {
   // order: relaxed; guards no other data. `health` writes it.
   return told_of_death_.load(std::memory_order_relaxed) ? rank_state::followed : rank_state::failed;
 }
 
-PEERBUS_CONTROL_PATH void membership::announce_end(int exceptions_before) noexcept {
+PEERBUS_INLINE void membership::announce_end(int exceptions_before) noexcept {
   const bool is_unwinding = std::uncaught_exceptions() > exceptions_before;
   announce(is_unwinding ? end_by_exception() : rank_state::left);
 }
 
-PEERBUS_CONTROL_PATH std::string membership::fate(rank_id peer) const {
+PEERBUS_ERROR_PATH std::string membership::fate(rank_id peer) const {
   const auto current = state(peer);
   const char* ending = current == rank_state::running        ? " runs"
                        : current == rank_state::left         ? " left"
@@ -110,13 +109,13 @@ PEERBUS_CONTROL_PATH std::string membership::fate(rank_id peer) const {
   return detail::concat(peer, ending);
 }
 
-PEERBUS_CONTROL_PATH std::string membership::describe_missing() const {
+PEERBUS_ERROR_PATH std::string membership::describe_missing() const {
   std::string causes = describe(false);
   return causes.empty() ? describe(true) : causes;
 }
 
-PEERBUS_CONTROL_PATH bool membership::ends_within(
-    rank_id peer, std::chrono::milliseconds patience) const noexcept {
+PEERBUS_INLINE bool membership::ends_within(rank_id peer,
+                                            std::chrono::milliseconds patience) const noexcept {
   if (news_ != nullptr) return news_->ends_within(peer, patience);
   const unique_fd& process = processes_[peer.index()];
   if (!process) return false;
@@ -131,7 +130,7 @@ PEERBUS_CONTROL_PATH bool membership::ends_within(
   return true;
 }
 
-PEERBUS_CONTROL_PATH std::string membership::describe(bool followers_too) const {
+PEERBUS_ERROR_PATH std::string membership::describe(bool followers_too) const {
   constexpr std::size_t most = 8;
   std::string text;
   std::size_t missing = 0;
@@ -146,11 +145,11 @@ PEERBUS_CONTROL_PATH std::string membership::describe(bool followers_too) const 
   return text;
 }
 
-PEERBUS_CONTROL_PATH bool membership::followed(rank_id peer) const noexcept {
+PEERBUS_INLINE bool membership::followed(rank_id peer) const noexcept {
   return said_by(peer) == rank_state::followed;
 }
 
-PEERBUS_CONTROL_PATH void membership::watch(rank_id peer) {
+PEERBUS_INLINE void membership::watch(rank_id peer) {
   const unique_fd& process = processes_[peer.index()];
   if (!process) return;
   if (!watched_) watched_.reset(::epoll_create1(EPOLL_CLOEXEC));
@@ -161,7 +160,7 @@ PEERBUS_CONTROL_PATH void membership::watch(rank_id peer) {
     throw detail::system_failure(detail::concat("watching the process of ", peer), errno);
 }
 
-PEERBUS_CONTROL_PATH void membership::notice_ended() const noexcept {
+PEERBUS_INLINE void membership::notice_ended() const noexcept {
   if (news_ != nullptr) news_->look();
   if (!watched_) return;
   std::array<epoll_event, 16> events;
@@ -177,7 +176,7 @@ PEERBUS_CONTROL_PATH void membership::notice_ended() const noexcept {
   }
 }
 
-PEERBUS_CONTROL_PATH rank_state membership::noticed(rank_id peer) const noexcept {
+PEERBUS_INLINE rank_state membership::noticed(rank_id peer) const noexcept {
   // order: acquire; pairs with the releases in `notice_ended` and `ends_within`.
   const bool ended = ended_[peer.index()].load(std::memory_order_acquire);
   const auto announced = said_by(peer);
@@ -186,7 +185,7 @@ PEERBUS_CONTROL_PATH rank_state membership::noticed(rank_id peer) const noexcept
   return bad ? rank_state::failed : announced;
 }
 
-PEERBUS_CONTROL_PATH rank_state membership::said_by(rank_id peer) const noexcept {
+PEERBUS_INLINE rank_state membership::said_by(rank_id peer) const noexcept {
   // order: acquire; pairs with the release in `announce`.
   return static_cast<rank_state>(states_[peer.index()].load(std::memory_order_acquire));
 }

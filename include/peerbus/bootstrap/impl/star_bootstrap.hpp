@@ -35,22 +35,22 @@
 
 namespace peerbus::detail {
 
-PEERBUS_CONTROL_PATH star_bootstrap::star_bootstrap(rank_id rank, std::size_t size,
-                                                    const state_page& states,
-                                                    std::unique_ptr<star> connections)
+PEERBUS_INLINE star_bootstrap::star_bootstrap(rank_id rank, std::size_t size,
+                                              const state_page& states,
+                                              std::unique_ptr<star> connections)
     : star_{std::move(connections)} {
   set_members(std::make_shared<membership>(rank, size, states.words(), states.memory(),
                                            std::vector<unique_fd>{}));
 }
 
-PEERBUS_CONTROL_PATH star_bootstrap::~star_bootstrap() = default;
+PEERBUS_INLINE star_bootstrap::~star_bootstrap() = default;
 
-PEERBUS_CONTROL_PATH std::vector<bootstrap::contribution> star_bootstrap::allgather(
+PEERBUS_INLINE std::vector<bootstrap::contribution> star_bootstrap::allgather(
     contribution mine, deadline until, std::string_view doing) {
   return star_->allgather(std::move(mine), until, doing, *members(), *idle());
 }
 
-PEERBUS_CONTROL_PATH void star_bootstrap::meet(const state_page& states, deadline until) {
+PEERBUS_INLINE void star_bootstrap::meet(const state_page& states, deadline until) {
   const auto my_cores = usable_core_numbers();
   const auto bytes = std::as_bytes(std::span{my_cores});
   // Without pidfds only rank 0 sees deaths at once, by closed connections.
@@ -77,7 +77,7 @@ PEERBUS_CONTROL_PATH void star_bootstrap::meet(const state_page& states, deadlin
 /// Exchanges the connections of a subgroup in one allgather. Rank 0 of the subgroup contributes the
 /// page of states. Each other member contributes one end of a connection and keeps the other end.
 /// The subgroup therefore needs no meeting place: its connections exist when the allgather is over.
-PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
+PEERBUS_INLINE std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
     const std::vector<rank_id>& ranks, rank_id member, deadline until) {
   const bool is_first = member.index() == 0;
   contribution own_part;
@@ -110,9 +110,8 @@ PEERBUS_CONTROL_PATH std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
   });
 }
 
-PEERBUS_CONTROL_PATH joined_star::joined_star(rank_id rank, std::size_t size,
-                                              const state_page& states,
-                                              std::unique_ptr<star> connections, deadline until)
+PEERBUS_INLINE joined_star::joined_star(rank_id rank, std::size_t size, const state_page& states,
+                                        std::unique_ptr<star> connections, deadline until)
     : star_bootstrap{rank, size, states, std::move(connections)} {
   try {
     meet(states, until);
@@ -122,6 +121,6 @@ PEERBUS_CONTROL_PATH joined_star::joined_star(rank_id rank, std::size_t size,
   }
 }
 
-PEERBUS_CONTROL_PATH joined_star::~joined_star() { members()->announce_end(exceptions_before_); }
+PEERBUS_INLINE joined_star::~joined_star() { members()->announce_end(exceptions_before_); }
 
 }  // namespace peerbus::detail

@@ -84,24 +84,23 @@ struct met_over_tcp {
 
 }  // namespace detail
 
-[[gnu::cold]] inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until)
+inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until)
     : tcp_bootstrap{settings, until, detail::met_over_tcp::at(settings, until)} {}
 
-[[gnu::cold]] inline tcp_bootstrap tcp_bootstrap::from_environment(deadline until) {
+inline tcp_bootstrap tcp_bootstrap::from_environment(deadline until) {
   return tcp_bootstrap{detail::read_tcp_settings(), until};
 }
 
-[[gnu::cold]] inline tcp_bootstrap::~tcp_bootstrap() {
-  members()->announce_end(exceptions_before_);
-}
+inline tcp_bootstrap::~tcp_bootstrap() { members()->announce_end(exceptions_before_); }
 
-[[gnu::cold]] inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(
-    contribution mine, deadline until, std::string_view doing) {
+inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(contribution mine,
+                                                                     deadline until,
+                                                                     std::string_view doing) {
   return star_->allgather(std::move(mine), until, doing, *members(), *idle());
 }
 
-[[gnu::cold]] inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
-                                                  detail::met_over_tcp met)
+inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
+                                    detail::met_over_tcp met)
     : star_{std::move(met.connections)}, settings_{settings} {
   settings_.address = std::move(met.address);
   auto* const states = met.news->states();
@@ -115,7 +114,7 @@ struct met_over_tcp {
   }
 }
 
-[[gnu::cold]] inline void tcp_bootstrap::count_neighbours(deadline until) {
+inline void tcp_bootstrap::count_neighbours(deadline until) {
   const detail::host_identity here{settings_.host};
   const auto identity = std::as_bytes(std::span{&here, 1});
   std::vector<std::byte> own_part{identity.begin(), identity.end()};
@@ -150,8 +149,8 @@ struct met_over_tcp {
 
 /// Lets the members meet at a place that the first member offers. If all members are near each
 /// other, they meet on this host, else over TCP with the group's secret.
-[[gnu::cold]] inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(
-    const std::vector<rank_id>& ranks, rank_id member, deadline until) {
+inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(const std::vector<rank_id>& ranks,
+                                                               rank_id member, deadline until) {
   const bool all_near =
       std::all_of(ranks.begin(), ranks.end(), [this](rank_id peer) { return is_near(peer); });
   detail::subgroup_place offer;  // It keeps the port, so it must live until all have met.

@@ -23,7 +23,7 @@
 
 namespace peerbus::detail {
 
-PEERBUS_CONTROL_PATH int run_as_threads(std::size_t n, rank_body body) {
+PEERBUS_INLINE int run_as_threads(std::size_t n, rank_body body) {
   refuse_empty_world(n, "run_threads");
   const auto world = std::make_shared<thread_world>(n);
   const std::size_t cores = usable_cores();  // Counted before any rank may pin itself.

@@ -14,7 +14,7 @@
 
 namespace peerbus {
 
-PEERBUS_CONTROL_PATH std::vector<std::uint32_t> usable_core_numbers() {
+PEERBUS_INLINE std::vector<std::uint32_t> usable_core_numbers() {
   for (int capacity = CPU_SETSIZE; capacity <= 64 * CPU_SETSIZE; capacity *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set{
         CPU_ALLOC(static_cast<std::size_t>(capacity)), [](cpu_set_t* owned) { CPU_FREE(owned); }};
@@ -32,7 +32,7 @@ PEERBUS_CONTROL_PATH std::vector<std::uint32_t> usable_core_numbers() {
   return {};
 }
 
-PEERBUS_CONTROL_PATH std::size_t usable_cores() {
+PEERBUS_INLINE std::size_t usable_cores() {
   const std::size_t count = usable_core_numbers().size();
   return count > 0 ? count : 1;
 }

@@ -14,12 +14,12 @@ namespace detail {
 inline constexpr std::string_view error_prefix = "peerbus: ";
 }  // namespace detail
 
-PEERBUS_CONTROL_PATH error::error(errc code, std::string_view text)
+PEERBUS_ERROR_PATH error::error(errc code, std::string_view text)
     : std::runtime_error{detail::concat(detail::error_prefix, text, " [", to_string(code), "]")},
       code_{code},
       text_bytes_{text.size()} {}
 
-PEERBUS_CONTROL_PATH std::string_view error::text() const noexcept {
+PEERBUS_ERROR_PATH std::string_view error::text() const noexcept {
   return std::string_view{what()}.substr(detail::error_prefix.size(), text_bytes_);
 }
 

@@ -19,30 +19,30 @@ namespace peerbus {
 
 namespace detail {
 
-PEERBUS_CONTROL_PATH std::size_t page_bytes() noexcept {
+PEERBUS_INLINE std::size_t page_bytes() noexcept {
   return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-PEERBUS_CONTROL_PATH error cannot_map(std::size_t bytes, int reason) {
+PEERBUS_ERROR_PATH error cannot_map(std::size_t bytes, int reason) {
   return error{errc::out_of_memory,
                concat("cannot map ", bytes, " bytes: ", describe_errno(reason))};
 }
 
 }  // namespace detail
 
-PEERBUS_CONTROL_PATH mapping::~mapping() {
+PEERBUS_INLINE mapping::~mapping() {
   if (base_ != nullptr) ::munmap(base_, bytes_);
 }
 
-PEERBUS_CONTROL_PATH mapping mapping::anonymous(std::size_t bytes) {
+PEERBUS_INLINE mapping mapping::anonymous(std::size_t bytes) {
   return map(bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 }
 
-PEERBUS_CONTROL_PATH mapping mapping::shared_file(int fd, std::size_t bytes) {
+PEERBUS_INLINE mapping mapping::shared_file(int fd, std::size_t bytes) {
   return map(bytes, MAP_SHARED, fd);
 }
 
-PEERBUS_CONTROL_PATH mapping mapping::map(std::size_t wanted, int flags, int fd) {
+PEERBUS_INLINE mapping mapping::map(std::size_t wanted, int flags, int fd) {
   const bool is_large = wanted >= huge_page_bytes;
   const std::size_t bytes = align_up(wanted, is_large ? huge_page_bytes : detail::page_bytes());
   // Reserves more than needed, so that the mapping can start at a boundary. The surplus is unmapped

@@ -18,7 +18,7 @@
 
 namespace peerbus {
 
-PEERBUS_CONTROL_PATH unique_fd make_memory_file(const char* name, std::size_t bytes) {
+PEERBUS_INLINE unique_fd make_memory_file(const char* name, std::size_t bytes) {
   // Sizing a file beyond this limit would raise SIGXFSZ.
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&

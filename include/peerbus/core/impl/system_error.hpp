@@ -15,17 +15,15 @@
 namespace peerbus::detail {
 
 /// Returns the text of either kind of strerror_r: glibc's returns it, POSIX's fills the buffer.
-PEERBUS_CONTROL_PATH const char* strerror_text(const char* text, const char*) noexcept {
-  return text;
-}
-PEERBUS_CONTROL_PATH const char* strerror_text(int, const char* buffer) noexcept { return buffer; }
+PEERBUS_INLINE const char* strerror_text(const char* text, const char*) noexcept { return text; }
+PEERBUS_INLINE const char* strerror_text(int, const char* buffer) noexcept { return buffer; }
 
-PEERBUS_CONTROL_PATH std::string describe_errno(int number) {
+PEERBUS_ERROR_PATH std::string describe_errno(int number) {
   std::array<char, 128> buffer{};
   return strerror_text(::strerror_r(number, buffer.data(), buffer.size()), buffer.data());
 }
 
-PEERBUS_CONTROL_PATH error system_failure(std::string_view doing, int number) {
+PEERBUS_ERROR_PATH error system_failure(std::string_view doing, int number) {
   const char* hint = number == EMFILE ? " (see `ulimit -n`)" : "";
   return error{errc::system, concat(doing, ": ", describe_errno(number), hint)};
 }

@@ -9,7 +9,7 @@
 
 namespace peerbus::detail {
 
-PEERBUS_CONTROL_PATH std::string join(const text_part* parts, std::size_t count) {
+PEERBUS_INLINE std::string join(const text_part* parts, std::size_t count) {
   std::string out;
   for (const text_part* part = parts; part != parts + count; ++part) {
     switch (part->what) {

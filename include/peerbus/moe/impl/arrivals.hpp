@@ -13,8 +13,7 @@
 
 namespace peerbus::moe {
 
-PEERBUS_CONTROL_PATH arrivals::arrivals(const block_geometry& geometry, rank_id rank,
-                                        std::size_t ranks)
+PEERBUS_INLINE arrivals::arrivals(const block_geometry& geometry, rank_id rank, std::size_t ranks)
     : geometry_{geometry},
       rank_{rank},
       ranks_{ranks},

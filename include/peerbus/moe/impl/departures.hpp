@@ -25,10 +25,9 @@
 
 namespace peerbus::moe {
 
-PEERBUS_CONTROL_PATH departures::departures(const exchange_config& config,
-                                            const block_geometry& geometry,
-                                            std::shared_ptr<const expert_map> experts, rank_id rank,
-                                            std::size_t ranks)
+PEERBUS_INLINE departures::departures(const exchange_config& config, const block_geometry& geometry,
+                                      std::shared_ptr<const expert_map> experts, rank_id rank,
+                                      std::size_t ranks)
     : config_{config},
       geometry_{geometry},
       experts_{std::move(experts)},

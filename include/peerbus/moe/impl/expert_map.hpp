@@ -12,7 +12,7 @@
 
 namespace peerbus::moe {
 
-PEERBUS_CONTROL_PATH expert_map::expert_map(const exchange_config& config, std::size_t ranks)
+PEERBUS_INLINE expert_map::expert_map(const exchange_config& config, std::size_t ranks)
     : dealt_{config.experts, ranks},
       logical_{config.physical_to_logical.begin(), config.physical_to_logical.end()},
       physical_(config.experts) {

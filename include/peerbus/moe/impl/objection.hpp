@@ -24,8 +24,8 @@ using peerbus::detail::concat;
 
 /// Returns the largest number of rows that one rank may receive. The result is a double, because
 /// the number may exceed the range of integers.
-PEERBUS_CONTROL_PATH double worst_rows(const exchange_config& config, std::size_t ranks,
-                                       const layout_facts& layout) {
+PEERBUS_INLINE double worst_rows(const exchange_config& config, std::size_t ranks,
+                                 const layout_facts& layout) {
   const double arriving = static_cast<double>(ranks) * static_cast<double>(config.max_tokens);
   const double experts =
       std::ceil(static_cast<double>(config.experts) / static_cast<double>(ranks));
@@ -55,9 +55,9 @@ inline std::optional<error> objection_to_map(const exchange_config& config) {
   return std::nullopt;
 }
 
-PEERBUS_CONTROL_PATH std::optional<error> objection_to(const exchange_config& config,
-                                                       std::size_t ranks, const codec_facts& codec,
-                                                       const layout_facts& layout) {
+PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, std::size_t ranks,
+                                                 const codec_facts& codec,
+                                                 const layout_facts& layout) {
   const auto wrong = [](const auto&... parts) {
     return error{errc::invalid_argument, concat("exchange: ", parts...)};
   };

@@ -9,7 +9,7 @@
 
 namespace peerbus::moe {
 
-PEERBUS_CONTROL_PATH std::string describe(const refusal& why) {
+PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
   using peerbus::detail::concat;
   const std::string where = concat("token ", why.token, ", slot ", why.slot);
   switch (why.reason) {

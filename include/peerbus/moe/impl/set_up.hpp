@@ -29,9 +29,9 @@ inline std::uint64_t hash_of_map(const exchange_config& config) noexcept {
   return hash;
 }
 
-PEERBUS_CONTROL_PATH void agree_on(rank_group& group, const exchange_config& config,
-                                   const codec_facts& codec, const layout_facts& layout,
-                                   std::size_t alignment, deadline until) {
+PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
+                             const codec_facts& codec, const layout_facts& layout,
+                             std::size_t alignment, deadline until) {
   std::vector<declared> values{
       {"codec", codec.name},           {"layout", layout.name},
       {"experts", config.experts},     {"hidden", config.hidden},

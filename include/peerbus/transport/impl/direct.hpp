@@ -14,14 +14,14 @@
 
 namespace peerbus {
 
-PEERBUS_CONTROL_PATH direct_window::direct_window(window_shape shape, rank_id mine,
-                                                  std::vector<std::shared_ptr<const mapping>> parts)
+PEERBUS_INLINE direct_window::direct_window(window_shape shape, rank_id mine,
+                                            std::vector<std::shared_ptr<const mapping>> parts)
     : shape_{shape}, mine_{mine}, parts_{std::move(parts)} {
   bases_.reserve(parts_.size());
   for (const auto& part : parts_) bases_.push_back(part->data());
 }
 
-PEERBUS_CONTROL_PATH direct_path::direct_path(bootstrap& boot, wait_thresholds thresholds)
+PEERBUS_INLINE direct_path::direct_path(bootstrap& boot, wait_thresholds thresholds)
     : boot_{&boot}, members_{boot.members()}, thresholds_{thresholds} {}
 
 }  // namespace peerbus

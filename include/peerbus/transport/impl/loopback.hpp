@@ -22,16 +22,15 @@
 
 namespace peerbus::detail {
 
-PEERBUS_CONTROL_PATH void require_shared_addresses(const bootstrap& boot) {
+PEERBUS_INLINE void require_shared_addresses(const bootstrap& boot) {
   if (boot.addresses() != address_space::shared)
     throw error{errc::unsupported,
                 "loopback connects threads of one process, but these ranks are processes: start "
                 "them with run_threads, or use unified_bus"};
 }
 
-PEERBUS_CONTROL_PATH direct_window make_private_window(bootstrap& boot, window_shape shape,
-                                                       const memory_hook& on_memory,
-                                                       deadline until) {
+PEERBUS_INLINE direct_window make_private_window(bootstrap& boot, window_shape shape,
+                                                 const memory_hook& on_memory, deadline until) {
   bootstrap::contribution mine;
   auto objection = objection_to(shape);
   if (!objection) {

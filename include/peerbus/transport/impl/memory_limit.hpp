@@ -20,7 +20,7 @@
 
 namespace peerbus::detail {
 
-PEERBUS_CONTROL_PATH std::size_t memory_limit() {
+PEERBUS_INLINE std::size_t memory_limit() {
   const auto pages = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
   std::size_t limit = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   for (const char* path :
@@ -35,7 +35,7 @@ PEERBUS_CONTROL_PATH std::size_t memory_limit() {
   return limit;
 }
 
-PEERBUS_CONTROL_PATH std::optional<error> objection_to(window_shape shape) {
+PEERBUS_INLINE std::optional<error> objection_to(window_shape shape) {
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 4;
   const std::size_t limit = memory_limit();
   const bool countable = shape.bytes < most && shape.signals < most / sizeof(signal_word);

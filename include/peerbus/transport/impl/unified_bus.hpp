@@ -28,14 +28,13 @@
 
 namespace peerbus::detail {
 
-PEERBUS_CONTROL_PATH std::size_t file_bytes(window_shape shape) noexcept {
+PEERBUS_INLINE std::size_t file_bytes(window_shape shape) noexcept {
   // Never empty, which could not be mapped; whole huge pages where it has any.
   const std::size_t bytes = direct_window::mapped_bytes(shape) + 1;
   return align_up(bytes, bytes >= huge_page_bytes ? huge_page_bytes : 4096);
 }
 
-PEERBUS_CONTROL_PATH std::shared_ptr<const mapping> map_file(int fd, std::size_t bytes,
-                                                             rank_id owner) {
+PEERBUS_INLINE std::shared_ptr<const mapping> map_file(int fd, std::size_t bytes, rank_id owner) {
   struct stat status{};
   if (fd < 0 || ::fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes)
     throw error{errc::mismatch, detail::concat("the memory file of ", owner, " has ",
@@ -43,9 +42,8 @@ PEERBUS_CONTROL_PATH std::shared_ptr<const mapping> map_file(int fd, std::size_t
   return std::make_shared<const mapping>(mapping::shared_file(fd, bytes));
 }
 
-PEERBUS_CONTROL_PATH direct_window make_shared_window(bootstrap& boot, window_shape shape,
-                                                      const memory_hook& on_memory,
-                                                      deadline until) {
+PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape shape,
+                                                const memory_hook& on_memory, deadline until) {
   const std::size_t bytes = file_bytes(shape);
   bootstrap::contribution mine;
   auto objection = objection_to(shape);

@@ -15,8 +15,8 @@
 
 namespace peerbus::moe {
 
-PEERBUS_CONTROL_PATH copy_order::copy_order(const exchange_config& config,
-                                            const block_geometry& geometry, std::size_t ranks)
+PEERBUS_INLINE copy_order::copy_order(const exchange_config& config, const block_geometry& geometry,
+                                      std::size_t ranks)
     : copies_(config.max_tokens * geometry.copies_per_token),
       begins_(ranks + 1),
       next_(geometry.blocks.experts()) {}

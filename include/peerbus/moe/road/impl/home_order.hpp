@@ -18,8 +18,8 @@
 
 namespace peerbus::moe {
 
-PEERBUS_CONTROL_PATH home_order::home_order(const exchange_config& config,
-                                            const block_geometry& geometry, std::size_t ranks)
+PEERBUS_INLINE home_order::home_order(const exchange_config& config, const block_geometry& geometry,
+                                      std::size_t ranks)
     : copies_{geometry.copies_per_token} {
   begins_.resize(config.max_tokens * copies_ + 1);
   ranks_.resize(ranks + 1);
