@@ -172,8 +172,11 @@ class thread_bootstrap : public bootstrap {
   [[nodiscard]] thread_world& world() noexcept { return *world_; }
 
  private:
-  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
-                                                         rank_id member, deadline until) final;
+  // Inline here already. Otherwise it is the key function of the class, and g++ compiles the class
+  // into every translation unit, also where no rank is a thread.
+  [[nodiscard]] inline std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks,
+                                                                rank_id member,
+                                                                deadline until) final;
 
   std::shared_ptr<thread_world> world_;
 };
