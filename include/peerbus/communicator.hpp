@@ -35,6 +35,7 @@ namespace peerbus {
 template <transport Transport>
 class communicator : public rank_group {
  public:
+  /// Cost: one window of ceil(log2 size) signals, and one agreement if `needs_fetch_add` is set.
   /// Throws, on all ranks: `error` unsupported if the transport lacks what `options` need, or as
   /// `make_window`.
   explicit communicator(Transport bus, communicator_options options = {});
@@ -47,6 +48,7 @@ class communicator : public rank_group {
 
   /// Makes a window with `bytes` of zeroed memory and `signals` zero signals on every rank.
   /// Collective. Windows are independent of each other.
+  /// Cost: one agreement, and `make_window` of the transport.
   /// Throws, on all ranks: `error` mismatch if they ask for different shapes, out_of_memory if one
   /// cannot have it, timed_out or peer_dead if one does not come.
   [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals);

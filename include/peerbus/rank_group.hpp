@@ -45,7 +45,8 @@ class rank_group {
   /// set another order, each rank begins with the next one, so that not all visit the same at once.
   [[nodiscard]] std::span<const rank_id> peers() const noexcept { return peers_; }
   /// Sets the order of `peers` on this rank alone, such as nearest first. Not while an operation
-  /// runs. Throws: `error` invalid_argument unless `order` names every other rank once.
+  /// runs. Cost: no communication.
+  /// Throws: `error` invalid_argument unless `order` names every other rank once.
   void order_peers(std::vector<rank_id> order);
   [[nodiscard]] deadline default_deadline() const noexcept {
     return deadline::after(options_.timeout);
@@ -53,6 +54,7 @@ class rank_group {
 
   /// Returns if all ranks pass the same values and no rank passes an objection. Collective. For
   /// set-up that must be the same everywhere, such as the sizes of a model.
+  /// Cost: one `bootstrap::allgather`.
   /// Throws, on all ranks: `error` that names the value, the ranks and what they have.
   void agree(std::string_view doing, std::span<const declared> values,
              const std::optional<error>& objection = std::nullopt);
@@ -62,7 +64,8 @@ class rank_group {
   /// Marks the communicator unusable, because its ranks are out of step, and throws. The first
   /// reason is kept. For operations built on windows. Threads: any.
   [[noreturn]] void fail(errc code, std::string_view reason);
-  /// Throws `error` poisoned, with the first reason, if the communicator is unusable. Threads: any.
+  /// Throws `error` poisoned, with the first reason, if the communicator is unusable. Cost: one
+  /// load. Threads: any.
   void require_healthy(std::string_view doing) const;
   /// Returns "rank 3 died" or the like, for messages. Empty if all ranks are there and can be
   /// reached.

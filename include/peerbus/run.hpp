@@ -19,6 +19,7 @@ namespace peerbus {
 /// status or nothing. `options` apply to processes only, `comm_options` to each communicator.
 /// Returns: the worst exit status. An exception that `body` throws is printed and counts as 1. No
 /// deadline ends `body`.
+/// Cost: one thread or one fork per rank, and one communicator.
 /// Throws: `error` as `run_threads` or `run_local`.
 /// Threads: ranks that are threads call the same `body` object at the same time.
 template <runnable_transport Transport, class Body>

@@ -33,12 +33,14 @@ struct met_ranks;
 class environment_bootstrap final : public detail::joined_star {
  public:
   /// Collective: meets the other ranks at the place that `settings` name.
+  /// Cost: one connection from each rank to rank 0, and one `allgather`.
   /// Throws: `error` invalid_argument, timed_out (naming the missing ranks), mismatch (a rank that
   /// came twice, different sizes or builds), peer_dead, system. All ranks that came throw the same
   /// error.
   environment_bootstrap(const launch_settings& settings, deadline until);
 
   /// Collective: meets the other ranks with the settings from the environment.
+  /// Cost: as the constructor.
   /// Throws: as the constructor; also `error` invalid_argument, with the variable that is missing
   /// or wrong, and unsupported if the launcher reports that there are other hosts.
   [[nodiscard]] static environment_bootstrap from_environment(

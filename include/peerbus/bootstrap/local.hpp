@@ -35,6 +35,7 @@ namespace detail {
 /// after `options.grace` are killed. A death is reported on stderr.
 /// No process outlives the call, nor this process if it is killed: the children die with the thread
 /// that called. The call creates no files.
+/// Cost: one fork per rank, and one `bootstrap::allgather`.
 /// Returns: the greatest exit status of all ranks. A rank that was killed counts as 128 + signal.
 /// Throws: `error` invalid_argument if `n` is 0 or SIGCHLD is ignored; system if not all processes
 /// could be started (those that were started have ended by then).

@@ -47,6 +47,7 @@ class tcp_bootstrap final : public bootstrap {
   /// Collective: meets the other ranks at the place that `settings` name. The call ends by `until`,
   /// or up to a second later if rank 0 does not answer. If the system takes longer to resolve a
   /// name, the call takes that time as well.
+  /// Cost: two TLS connections from each rank to rank 0, and one `allgather`.
   /// Throws: `error` invalid_argument (also if there is no secret and other hosts could connect),
   /// timed_out (naming the missing ranks), mismatch (another secret, a rank that came twice,
   /// different sizes or builds), peer_dead, system. All ranks that came throw the same error,
@@ -58,6 +59,7 @@ class tcp_bootstrap final : public bootstrap {
   /// the network. The port is `PEERBUS_PORT` instead if that is set, or the port next to
   /// `MASTER_PORT` if torchrun reports that it listens at `MASTER_PORT` itself. The secret is in
   /// `PEERBUS_SECRET`, or in the file that `PEERBUS_SECRET_FILE` names.
+  /// Cost: as the constructor.
   /// Throws: as the constructor; also `error` invalid_argument, with the variable that is missing
   /// or wrong, and system if the file cannot be read.
   [[nodiscard]] static tcp_bootstrap from_environment(

@@ -19,6 +19,7 @@ namespace detail {
 /// Runs `f(bootstrap&)` as `n` ranks. Each rank is a thread of this process that ends before the
 /// call returns. All threads call the same `f` at the same time. A rank whose `f` throws prints a
 /// line on stderr and counts as status 1, and the waits of the other ranks end with peer_dead.
+/// Cost: one thread per rank.
 /// Returns: the greatest status of all ranks. A status outside 0 to 255 counts as 255.
 /// Throws: `error` invalid_argument if `n` is 0, system if not all threads could be started.
 template <rank_function F>

@@ -72,6 +72,7 @@ void take(std::span<const cpu_place> sorted, std::size_t count, std::vector<cpu_
 ///
 /// The result depends on the set of `cpus` only, not on its order. Ranks that know the set
 /// therefore need no communication.
+/// Cost: sorts the cpus.
 [[nodiscard]] inline std::vector<cpu_place> choose_cpus(std::vector<cpu_place> cpus,
                                                         std::size_t ranks) {
   if (ranks > cpus.size()) return {};

@@ -61,6 +61,7 @@ class placement {
 
   /// Places the ranks on `where`. Collective. If that is another machine, nothing is pinned or
   /// bound. The choices and the order are then those that the ranks would have there.
+  /// Cost: two calls of `bootstrap::allgather`.
   placement(bootstrap& boot, machine where, placement_options options = {})
       : rank_{boot.rank()}, state_{std::make_shared<state>(std::move(where), options.bind)} {
     const deadline until = deadline::after(options.timeout);

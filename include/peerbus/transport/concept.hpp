@@ -67,6 +67,11 @@ struct transport_capabilities {
 ///     earlier puts to all peers are visible there.
 /// 12. `progress()` moves things along on transports that need the caller's help.
 ///
+/// Cost: where peers' memory loads and stores, 4 and 7 copy the bytes once, 5 is a store and a
+/// fence, 8 an atomic instruction, and 11 and 12 do nothing. Where a device carries them, 4 and 7
+/// are requests that copy nothing on the way to it, 5 travels with the last put where it can, and 8
+/// is a round trip. 9 spins before it yields and sleeps.
+///
 /// Refinements. A transport names those that it has in `refines`; see `transport_refinements`.
 /// 13. `peer_memory(window, peer)`, for a rank that exists, is the start of its part, `shape.bytes`
 ///     long. Plain stores through it are ordered before a later `signal` to that peer, as puts are;

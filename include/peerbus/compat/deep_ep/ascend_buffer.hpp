@@ -42,6 +42,7 @@ class ascend_buffer {
 
   /// Collective. Sends each token to every expert that it names. Returns when all rows for this
   /// rank's experts have arrived.
+  /// Cost: that of `cann::moe_distribute::dispatch`.
   /// Throws, besides the errors of `buffer`: `error` invalid_argument for a call that the target
   /// refuses.
   [[nodiscard]] ascend_dispatch_result low_latency_dispatch(const ascend_dispatch_args& args) {

@@ -53,6 +53,7 @@ class buffer {
   /// Counts the tokens for each rank and each expert, without communication. `topk_idx` is int64 or
   /// int32 [T, K]; -1 is an unused slot. The views of the result stay valid as long as its `memory`
   /// is held.
+  /// Cost: copies the ids, and writes one bool for each token and rank.
   /// Throws: `error` invalid_argument if an id is neither -1 nor below `num_experts`.
   [[nodiscard]] dispatch_layout get_dispatch_layout(const const_tensor& topk_idx,
                                                     std::size_t num_experts) {
@@ -60,6 +61,8 @@ class buffer {
   }
   /// Collective. Sends each token once to every rank that holds an expert that the token names.
   /// Returns when all rows for this rank have arrived.
+  /// Cost: that of a rank-major `moe::exchange::dispatch`. Rows are not copied again. With
+  /// `topk_idx`, the ids of each row are. Scales are copied before they travel if they have gaps.
   [[nodiscard]] dispatch_result dispatch(const dispatch_args& args) {
     return normal_.dispatch(args);
   }
@@ -83,6 +86,8 @@ class buffer {
   /// Collective. Sends each token to every expert that it names. Returns when all rows for this
   /// rank have arrived. With `return_recv_hook` or `async_finish` it returns without waiting for
   /// rows, and the hook or event completes the dispatch.
+  /// Cost: that of a padded `moe::exchange::dispatch`. Rows are not copied again. Their scales are,
+  /// column by column.
   [[nodiscard]] low_latency_dispatch_result low_latency_dispatch(
       const low_latency_dispatch_args& args) {
     return low_latency_.dispatch(args);
@@ -102,6 +107,7 @@ class buffer {
   }
   /// Collective, and a barrier. Frees the memory of low-latency calls whose tokens, hidden or
   /// experts differ from these. Nothing needs to be cleaned, because signals only ever grow.
+  /// Cost: one barrier.
   /// Throws: `error` invalid_argument if a hook or event was not called yet.
   void clean_low_latency_buffer(std::size_t num_max_dispatch_tokens_per_rank, std::size_t hidden,
                                 std::size_t num_experts) {
@@ -112,6 +118,7 @@ class buffer {
   /// rank, as if the slots of its experts were -1. A masked rank that is alive still takes part in
   /// every call, and the rows that it sends still arrive. If it dies, the communicator ends, masked
   /// or not. All calls about masks require `buffer_options::enable_shrink`.
+  /// Cost: no communication.
   void low_latency_update_mask_buffer(std::size_t rank, bool mask) {
     low_latency_.masks().update(rank, mask);
   }
