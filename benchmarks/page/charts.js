@@ -19,8 +19,9 @@ const charts = (() => {
   const ratio = (value) => d3.format(value < 10 ? ".2f" : ".1f")(value);
   const number = (value) => (Math.abs(value) < 1 ? String(+value.toPrecision(3)) : d3.format(",")(value));
 
-  /** A place in pixels from the top left corner of the picture. */
+  /** A place in pixels from the top left corner of the picture, whatever panels it has. */
   const at = (frame, x, y) => ({
+    facet: "super",
     frameAnchor: "top-left",
     lineAnchor: "middle",
     dx: x - frame.marginLeft,
@@ -50,6 +51,10 @@ const charts = (() => {
       ],
     });
   }
+
+  /** Says what was measured, and where. */
+  const payload = ({hidden, top_k, experts}, {cpu, cores}) =>
+    `hidden ${hidden}, top-${top_k} of ${experts} experts; ${cpu}, ${cores} cores`;
 
   const stacked = (entries) => entries.map((entry, index) => ({...entry, y: 38 + 18 * index}));
 
@@ -93,6 +98,51 @@ const charts = (() => {
     ].filter(({values}) => values.length > 0);
   }
 
+  /** Returns the range of the vertical axis that shows all values with their spreads. */
+  const heights = (values) => [
+    d3.min(values, ({y, low = y}) => low) / 1.25,
+    d3.max(values, ({y, high = y}) => high) * 1.25,
+  ];
+
+  /** The marks of lines: the spread as a band, the line, and its points. `panel`: where each value belongs. */
+  function curves(lines, axis, tip, panel = {}) {
+    const hint =
+      ({name}) =>
+      ({x, y, low, high}) =>
+        `${name}\n${number(x)} ${axis === "tokens" ? "tokens a rank" : "ranks"}: ${time(y)} µs` +
+        (high === undefined ? "" : ` (${time(low)} to ${time(high)})`);
+    return [
+      lines.map(({values, colour: fill}) =>
+        values[0].high === undefined
+          ? null
+          : values.length > 1
+            ? Plot.areaY(values, {...panel, x: "x", y1: "low", y2: "high", fill, fillOpacity: 0.18})
+            : Plot.ruleX(values, {...panel, x: "x", y1: "low", y2: "high", stroke: fill, strokeWidth: 2}),
+      ),
+      lines.map((line) =>
+        Plot.lineY(line.values, {
+          ...panel,
+          x: "x",
+          y: "y",
+          stroke: line.colour,
+          strokeWidth: line.dashes ? 1.6 : 2.2,
+          strokeDasharray: line.dashes,
+        }),
+      ),
+      lines.map((line) =>
+        Plot.dot(line.values, {
+          ...panel,
+          x: "x",
+          y: "y",
+          r: line.dashes && line.values.length > 1 ? 2 : 3.2,
+          fill: line.colour,
+          title: hint(line),
+          tip,
+        }),
+      ),
+    ];
+  }
+
   /** Times of one operation over tokens or ranks, on logarithmic axes, beside the floor and other libraries. */
   function sweep(section, operation, tip) {
     const {axis, points} = section;
@@ -118,15 +168,10 @@ const charts = (() => {
     const xs = d3.sort(new Set(values.map(({x}) => x)));
     const margin = Math.max((xs.at(-1) / xs[0]) ** 0.04, 1.1);
     const domain = [xs[0] / margin, xs.at(-1) * margin];
-    const range = [d3.min(values, ({y, low = y}) => low) / 1.25, d3.max(values, ({y, high = y}) => high) * 1.25];
+    const range = heights(values);
     const cores = d3.max(points, ({machine}) => machine.usable_cores);
     const crowded = axis === "ranks" ? xs.findIndex((x) => x > cores) : -1;
     const edge = crowded > 0 ? Math.sqrt(xs[crowded - 1] * xs[crowded]) : domain[0];
-    const hint =
-      ({name}) =>
-      ({x, y, low, high}) =>
-        `${name}\n${number(x)} ${axis === "tokens" ? "tokens a rank" : "ranks"}: ${time(y)} µs` +
-        (high === undefined ? "" : ` (${time(low)} to ${time(high)})`);
     return picture(title, frame, stacked(lines), {
       x: {type: "log", domain},
       y: {type: "log", domain: range},
@@ -146,32 +191,45 @@ const charts = (() => {
           label: axis === "tokens" ? "tokens a rank" : "ranks",
         }),
         Plot.ruleY([range[0]], {stroke: faint}),
-        lines.map((line) =>
-          line.values[0].high === undefined
-            ? null
-            : line.values.length > 1
-              ? Plot.areaY(line.values, {x: "x", y1: "low", y2: "high", fill: line.colour, fillOpacity: 0.18})
-              : Plot.ruleX(line.values, {x: "x", y1: "low", y2: "high", stroke: line.colour, strokeWidth: 2}),
-        ),
-        lines.map((line) =>
-          Plot.lineY(line.values, {
-            x: "x",
-            y: "y",
-            stroke: line.colour,
-            strokeWidth: line.dashes ? 1.6 : 2.2,
-            strokeDasharray: line.dashes,
-          }),
-        ),
-        lines.map((line) =>
-          Plot.dot(line.values, {
-            x: "x",
-            y: "y",
-            r: line.dashes && line.values.length > 1 ? 2 : 3.2,
-            fill: line.colour,
-            title: hint(line),
-            tip,
-          }),
-        ),
+        curves(lines, axis, tip),
+      ],
+    });
+  }
+
+  /** Dispatch and combine over tokens, side by side on equal scales, beside the floor and other libraries. */
+  function latency(view, tip) {
+    const frame = {width: 860, height: 470, marginTop: 92, marginLeft: 52, marginRight: 16, marginBottom: 70};
+    const gap = 0.08;
+    const panels = ["dispatch", "combine"].map((operation) =>
+      lines_of(view, operation).map((line) => ({
+        ...line,
+        values: line.values.map((value) => ({...value, operation})),
+      })),
+    );
+    const lines = panels.flat();
+    const values = lines.flatMap((line) => line.values);
+    const xs = d3.sort(new Set(values.map(({x}) => x)));
+    const domain = [xs[0] / 1.25, xs.at(-1) * 1.25];
+    const range = heights(values);
+    const pixels = ((frame.width - frame.marginLeft - frame.marginRight) * (1 - gap)) / 2;
+    const legend = panels[0].map((line, index) => ({...line, x: 10 + 270 * index, y: 42}));
+    return picture(`Dispatch and combine, ${view.config.ranks} ranks`, frame, legend, {
+      x: {type: "log", domain},
+      y: {type: "log", domain: range},
+      fx: {domain: ["dispatch", "combine"], padding: gap},
+      marks: [
+        Plot.gridY(decades(range), {stroke: "var(--grid)", strokeOpacity: 1}),
+        Plot.axisY({ticks: decades(range), text: number, tickSize: 0, label: null}),
+        Plot.text(["µs"], {...at(frame, frame.marginLeft - 6, frame.marginTop - 12), textAnchor: "end"}),
+        Plot.axisFx({label: null, fontSize: 13, fontWeight: "bold"}),
+        below({ticks: spaced(xs, domain, pixels), text: number, label: "tokens a rank", labelOffset: 36}),
+        Plot.ruleY([range[0]], {stroke: faint}),
+        curves(lines, "tokens", tip, {fx: "operation"}),
+        Plot.text([`${view.config.placement} ranks, ${view.config.codec}, ${payload(view.config, view.machine)}`], {
+          ...at(frame, 8, frame.height - 14),
+          textAnchor: "start",
+          fill: faint,
+        }),
       ],
     });
   }
@@ -204,9 +262,7 @@ const charts = (() => {
         ...options,
       }),
     ];
-    const about =
-      `${config.ranks} ranks, ${config.placement}, ${config.tokens} tokens a rank, hidden ${config.hidden}, ` +
-      `top-${config.top_k} of ${config.experts} experts; ${machine.cpu}, ${machine.cores} cores`;
+    const size = `${config.ranks} ranks, ${config.placement}, ${config.tokens} tokens a rank`;
     return picture(
       title,
       frame,
@@ -216,7 +272,7 @@ const charts = (() => {
         {name: "p10 to p90 of the sum", colour: "currentColor", x: 390, y: 64},
       ],
       {
-        x: {domain: [0, d3.max(steps, spread)], nice: true},
+        x: {domain: [0, 1.05 * d3.max(steps, spread)], nice: true},  // Room for the number beside a bar.
         y: {type: "band", domain: steps.map(({name}) => name), padding: 0.4},
         marks: [
           Plot.gridX({stroke: "var(--grid)", strokeOpacity: 1, ticks: 5}),
@@ -253,7 +309,7 @@ const charts = (() => {
           }),
           beside(160, "basic", (step) => ratio(step.times_faster_than_basic.sum) + "×", {fontWeight: "bold"}),
           beside(60, "the step before", (step) => ratio(step.times_faster_than_before.sum) + "×"),
-          Plot.text([about], {...at(frame, 8, frame.height - 14), textAnchor: "start", fill: faint}),
+          Plot.text([`${size}, ${payload(config, machine)}`], {...at(frame, 8, frame.height - 14), textAnchor: "start", fill: faint}),
         ],
       },
     );
@@ -357,8 +413,8 @@ const charts = (() => {
           ]),
         ),
       );
-    const rows = {ablation: view.steps, times: view.times, ratios: view.rows}[view.kind];
-    return new Map(rows.length === 0 ? [] : [[view.kind, {ablation, times, ratios}[view.kind](view, tip)]]);
+    const rows = {ablation: view.steps, latency: view.points, times: view.times, ratios: view.rows}[view.kind];
+    return new Map(rows.length === 0 ? [] : [[view.kind, {ablation, latency, times, ratios}[view.kind](view, tip)]]);
   }
 
   return {style, time, ratio, draw};

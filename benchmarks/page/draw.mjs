@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Draws the pictures of a benchmark's JSON into SVG files. Needs the npm package linkedom:
 //   npm install --prefix benchmarks/page
-//   node benchmarks/page/draw.mjs RESULTS.json OUT.svg [NAME]
+//   node benchmarks/page/draw.mjs RESULTS.json... OUT.svg [NAME]
+// Several files are runs of ep_bench and of other libraries over tokens, which make one picture.
 import {readFileSync, writeFileSync} from "node:fs";
 import {runInThisContext} from "node:vm";
 import {parseHTML} from "linkedom";
 
-const [input, output, wanted] = process.argv.slice(2);
-if (!output) {
-  console.error("usage: draw.mjs RESULTS.json OUT.svg [NAME]");
+const words = process.argv.slice(2);
+const inputs = words.filter((name) => name.endsWith(".json"));
+const [output, wanted] = words.filter((name) => !name.endsWith(".json"));
+if (inputs.length === 0 || !output) {
+  console.error("usage: draw.mjs RESULTS.json... OUT.svg [NAME]");
   process.exit(2);
 }
 globalThis.window = parseHTML("<html><body></body></html>");
@@ -17,10 +20,11 @@ for (const script of ["vendor/d3.min.js", "vendor/plot.umd.min.js", "results.js"
   runInThisContext(readFileSync(new URL(script, import.meta.url), "utf8"), script);
 const {results, charts} = runInThisContext("({results, charts})");
 
-const pictures = charts.draw(results.read(JSON.parse(readFileSync(input, "utf8"))));
+const given = inputs.map((input) => JSON.parse(readFileSync(input, "utf8")));
+const pictures = charts.draw(results.read(given.length > 1 ? given : given[0]));
 const names = [...pictures.keys()];
 if (wanted ? !pictures.has(wanted) : names.length !== 1) {
-  console.error(`draw.mjs: ${input} has the pictures [${names}]; name one of them`);
+  console.error(`draw.mjs: ${inputs} have the pictures [${names}]; name one of them`);
   process.exit(2);
 }
 const picture = pictures.get(wanted ?? names[0]);

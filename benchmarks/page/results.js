@@ -49,12 +49,57 @@ const results = (() => {
     };
   }
 
+  /** Joins runs of one configuration: the median of their medians, from the least p10 to the greatest p90. */
+  function joined(runs) {
+    const times = (name) => ({
+      p10: d3.min(runs, (run) => run[name].p10),
+      p50: d3.median(runs, (run) => run[name].p50),
+      p90: d3.max(runs, (run) => run[name].p90),
+    });
+    const least = (operation) => d3.median(runs, (run) => floor(run, operation));
+    return {
+      ...runs[0],
+      dispatch_us: times("dispatch_us"),
+      combine_us: times("combine_us"),
+      floor: {dispatch_us: least("dispatch"), combine_us: least("combine")},
+    };
+  }
+
+  /**
+   * A sweep over tokens from single runs of ep_bench and of other libraries. Several runs of peerbus
+   * are joined; of another library the fastest run of each size counts, whatever its settings were.
+   */
+  function sweep_of_runs(runs) {
+    const own = runs.filter(({config}) => own_transports.has(config.transport));
+    if (own.length === 0) throw new Error("no run of ep_bench in it, expected one for each number of tokens");
+    const {config, machine} = own[0];
+    const others = runs.filter((run) => comparable(run, config) && run.config.ranks === config.ranks);
+    const by_tokens = (list, reduce) =>
+      d3
+        .rollups(list, reduce, (run) => run.config.tokens)
+        .map(([, result]) => result)
+        .sort((a, b) => a.config.tokens - b.config.tokens);
+    const fastest = (list) => d3.least(list, (run) => run.dispatch_us.p50 + run.combine_us.p50);
+    return {
+      kind: "latency",
+      config,
+      machine,
+      axis: "tokens",
+      points: by_tokens(own, joined),
+      others: d3
+        .groups(others, (run) => run.config.transport)
+        .map(([name, list]) => [`${name}, its fastest run`, by_tokens(list, fastest)]),
+    };
+  }
+
   /**
    * Returns {kind, ...} of what a program wrote: "report" (ep_bench --report), "ablation"
-   * (ep_bench --ablation), "ratios" (compare.sh) or "times" (one run of any program).
+   * (ep_bench --ablation), "ratios" (compare.sh), "times" (one run of any program), or
+   * "latency" (a list of such runs).
    */
   function read(data) {
     if (Array.isArray(data) && data.every((row) => row.what && row.ratio)) return {kind: "ratios", rows: data};
+    if (Array.isArray(data)) return sweep_of_runs(timed(data));
     if (data.results)
       return {kind: "report", ...data, sections: ["tokens", "ranks"].map((axis) => section(data, axis))};
     if (data.steps) return {kind: "ablation", ...data};

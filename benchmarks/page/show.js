@@ -208,6 +208,18 @@
       ];
     },
 
+    latency(view) {
+      return [
+        element("p", {class: "faint"}, `${payload(view.config)}; ${view.config.ranks} ranks`),
+        element("div", {class: "charts"}, [...view.pictures.values()]),
+        section_table(view),
+        heading("The machine and the runs"),
+        machine_table(view, [
+          ["several runs", "ours: the median of their medians, with the least p10 and the greatest p90; others: the fastest"],
+        ]),
+      ];
+    },
+
     ablation(view) {
       const columns = ["p10", "p50", "p90"];
       return [
@@ -308,6 +320,7 @@
   };
   const titles = {
     report: "dispatch and combine",
+    latency: "dispatch and combine over tokens",
     ablation: "from a basic flow to the fused operation",
     times: "one run",
     ratios: "beside other programs",
@@ -332,13 +345,17 @@
     element(
       "p",
       {},
-      "Results to show, as a benchmark wrote them with ",
+      "Results to show, one file or several, as benchmarks wrote them with ",
       element("code", {}, "--json"),
       ": ",
       element("input", {
         type: "file",
         accept: ".json",
-        onchange: async ({target}) => open(await target.files[0].text()),
+        multiple: "",
+        onchange: async ({target}) => {
+          const texts = await Promise.all([...target.files].map((file) => file.text()));
+          open(texts.length > 1 ? `[${texts}]` : texts[0]);
+        },
       }),
     );
 
