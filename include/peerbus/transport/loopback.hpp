@@ -25,6 +25,7 @@ direct_window make_private_window(bootstrap& boot, window_shape shape, const mem
 }  // namespace detail
 
 /// Ranks are threads of one process; a window is that process's own memory.
+/// Cost: `make_window` takes one call of `bootstrap::allgather`.
 template <wait_policy Wait = adaptive_wait>
 class basic_loopback : public direct_path {
  public:

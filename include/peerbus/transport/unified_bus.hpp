@@ -28,6 +28,7 @@ direct_window make_shared_window(bootstrap& boot, window_shape shape, const memo
 ///
 /// Memory is taken as it is touched. If the machine runs out at that moment, the kernel kills a
 /// process, and its peers get `peer_dead`.
+/// Cost: `make_window` takes two calls of `bootstrap::allgather`, and maps the part of each rank.
 template <wait_policy Wait = adaptive_wait>
 class basic_unified_bus : public direct_path {
  public:

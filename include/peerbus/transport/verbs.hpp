@@ -28,12 +28,16 @@ namespace peerbus {
 /// gives the connection up after `verbs_options::stall_timeout`. Threads that use one connection at
 /// once take turns; a turn is as long as noting or posting a few requests takes, or, where the
 /// queue is full, until there is room.
+///
+/// Cost: `make_window` takes one call of `bootstrap::allgather`, and registers the memory.
 template <wait_policy Wait = adaptive_wait>
 class basic_verbs : public detail::rdma::data_path {
  public:
   static constexpr rank_kind ranks_are = rank_kind::processes;
 
-  /// Collective. Throws, on all ranks: `error` unsupported (no device), invalid_argument (no such
+  /// Collective.
+  /// Cost: three calls of `bootstrap::allgather`, and the connections to all peers.
+  /// Throws, on all ranks: `error` unsupported (no device), invalid_argument (no such
   /// device, port or address, or an impossible option), mismatch (options or versions that differ),
   /// out_of_memory (too little may be locked), system; or as `bootstrap::allgather`.
   explicit basic_verbs(bootstrap& boot, const verbs_options& chosen = {}, Wait policy = {},
