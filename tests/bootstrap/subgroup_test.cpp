@@ -312,6 +312,34 @@ TEST_CASE_TEMPLATE("subgroup: an exception that ends a member's part fails the s
   CHECK(status == 0);
 }
 
+TEST_CASE_TEMPLATE("subgroup: a member that ended with another is not named as the cause", Run,
+                   PEERBUS_ALL_BOOTSTRAPS) {
+  const time_limit limit;
+  // Either end of a connection: the member that follows is the first one or another.
+  for (const std::size_t follower : {0U, 1U}) {
+    CAPTURE(follower);
+    const int status = Run::run(3, [follower](bootstrap& boot) {
+      const rank_id witness{1 - follower};
+      try {
+        const auto group = boot.subgroup(ranks_of({0, 1, 2}));
+        if (boot.rank() == rank_id{2}) throw std::runtime_error{"enough"};
+        if (boot.rank() == witness) {
+          const auto& members = *group->members();
+          wait_until([&] { return members.state(rank_id{follower}) != rank_state::running; },
+                     "the follower to end");
+          require(members.describe_missing() == "rank 2 failed", members.describe_missing());
+        } else {
+          (void)group->allgather({}, patience(), "alone");
+        }
+      } catch (const std::runtime_error&) {
+        if (boot.rank() == witness) throw;
+      }
+      (void)boot.allgather({}, patience(), "the parent is as it was");
+    });
+    CHECK(status == 0);
+  }
+}
+
 TEST_CASE_TEMPLATE("subgroup: ranks outside are not needed, and may leave", Run,
                    PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;

@@ -105,6 +105,22 @@ TEST_CASE("news: what a rank says reaches rank 0, and through it the others") {
   CHECK(center.members->describe_missing() == "rank 2 left, rank 3 died");
 }
 
+TEST_CASE("news: a rank whose last peers left has followed them, and is not named as the cause") {
+  const time_limit limit;
+  rank_0 center{3};
+  auto one = other_rank(1, 3, std::move(center.ends[1]));
+  auto two = other_rank(2, 3, std::move(center.ends[2]));
+  two->announce(rank_state::left);
+  CHECK(center.members->fate(rank_id{2}) == "rank 2 left");
+  CHECK(one->health(std::nullopt) == errc::ok);
+  CHECK(one->end_by_exception() == rank_state::failed);
+  center.members->announce(rank_state::left);
+  CHECK(one->health(std::nullopt) == errc::peer_dead);
+  CHECK(one->end_by_exception() == rank_state::followed);
+  one->announce(one->end_by_exception());
+  CHECK(center.members->describe_missing() == "rank 2 left");
+}
+
 TEST_CASE("news: rank 0 passes on what it knows before its own end") {
   const time_limit limit;
   rank_0 center{3};

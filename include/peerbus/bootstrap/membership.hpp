@@ -101,8 +101,11 @@ class membership {
   /// Cost: as `first_failed`.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept;
 
-  /// Returns the state of this rank if an exception ends it: `followed` if `health` has reported a
-  /// rank that failed, or an awaited rank that left, else `failed`.
+  /// Records that an operation of this rank has ended with `peer_dead`. `health` calls this itself.
+  void note_peer_dead() const noexcept;
+
+  /// Returns the state of this rank if an exception ends it: `followed` if an operation has ended
+  /// with `peer_dead`, so that the other ranks do not take this rank for the cause, else `failed`.
   [[nodiscard]] rank_state end_by_exception() const noexcept;
 
   /// Announces that this rank has left. If more exceptions are in flight than `exceptions_before`,

@@ -23,6 +23,12 @@ struct failure {
   std::string text;
 };
 
+/// Throws `why` as an `error`. Records in `members` if this rank only follows a rank that is gone.
+[[noreturn]] inline void throw_failure(const failure& why, const membership& members) {
+  if (why.code == errc::peer_dead) members.note_peer_dead();
+  throw error{why.code, why.text};
+}
+
 inline failure missing_ranks(std::string_view doing, const std::vector<rank_id>& missing,
                              std::size_t size, deadline::clock::duration span) {
   return {errc::timed_out, concat("allgather for '", doing, "': ", describe_ranks(missing), " of ",

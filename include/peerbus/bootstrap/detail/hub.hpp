@@ -52,7 +52,7 @@ class hub final : public star {
     if (auto why = try_allgather(given, until, doing, members, idle)) {
       refuse_all(*why);
       broken_ = why->text;
-      throw error{why->code, why->text};
+      throw_failure(*why, members);
     }
     broken_.reset();
     return given;

@@ -68,7 +68,7 @@ class spoke final : public star {
     std::vector<contribution> given;
     if (auto why = try_allgather(mine, given, until, doing, members, idle)) {
       broken_ = why->text;
-      throw error{why->code, why->text};
+      throw_failure(*why, members);
     }
     broken_.reset();
     return given;

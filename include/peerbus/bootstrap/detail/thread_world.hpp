@@ -72,7 +72,7 @@ class thread_world {
         pause = idle.advance(look_around);
         lock.lock();
       }
-      if (!current->complete) throw_failure(me, doing);
+      if (!current->complete) throw_told(members, doing);
     }
     // A complete round does not change any more, so that the ranks copy it at the same time without
     // the lock.
@@ -137,10 +137,9 @@ class thread_world {
     changed_.notify_all();
   }
 
-  [[noreturn]] void throw_failure(rank_id me, std::string_view doing) {
-    const bool again = std::exchange(told_[me.index()], true);
-    const failure why = again ? poisoned_by(doing, failed_->text) : *failed_;
-    throw error{why.code, why.text};
+  [[noreturn]] void throw_told(const membership& members, std::string_view doing) {
+    const bool again = std::exchange(told_[members.rank().index()], true);
+    throw_failure(again ? poisoned_by(doing, failed_->text) : *failed_, members);
   }
 
   std::vector<membership::state_word> states_;

@@ -74,22 +74,28 @@ PEERBUS_INLINE std::optional<rank_id> membership::first_failed() const noexcept 
 
 PEERBUS_INLINE errc membership::health(std::optional<rank_id> awaited) const noexcept {
   notice_ended();
-  bool anybody_left = size_ == 1;
+  bool anybody_runs = size_ == 1;
   for (const rank_id peer : all_ranks{size_}) {
     if (peer == rank_) continue;
     const auto current = noticed(peer);
     if (current == rank_state::failed || (current == rank_state::left && peer == awaited)) {
-      // order: relaxed; guards no other data. `end_by_exception` of this rank reads it.
-      told_of_death_.store(true, std::memory_order_relaxed);
+      note_peer_dead();
       return errc::peer_dead;
     }
-    anybody_left = anybody_left || current == rank_state::running;
+    anybody_runs = anybody_runs || current == rank_state::running;
   }
-  return anybody_left || awaited == rank_ ? errc::ok : errc::peer_dead;
+  if (anybody_runs || awaited == rank_) return errc::ok;
+  note_peer_dead();
+  return errc::peer_dead;
+}
+
+PEERBUS_INLINE void membership::note_peer_dead() const noexcept {
+  // order: relaxed; guards no other data. `end_by_exception` of this rank reads it.
+  told_of_death_.store(true, std::memory_order_relaxed);
 }
 
 PEERBUS_INLINE rank_state membership::end_by_exception() const noexcept {
-  // order: relaxed; guards no other data. `health` writes it.
+  // order: relaxed; guards no other data. `note_peer_dead` writes it.
   return told_of_death_.load(std::memory_order_relaxed) ? rank_state::followed : rank_state::failed;
 }
 

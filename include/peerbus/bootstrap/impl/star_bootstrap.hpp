@@ -116,7 +116,7 @@ PEERBUS_INLINE joined_star::joined_star(rank_id rank, std::size_t size, const st
   try {
     meet(states, until);
   } catch (...) {
-    members()->announce(rank_state::failed);
+    members()->announce(members()->end_by_exception());
     throw;
   }
 }

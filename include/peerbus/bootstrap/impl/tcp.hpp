@@ -109,7 +109,7 @@ inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until
   try {
     count_neighbours(until);
   } catch (...) {
-    members()->announce(rank_state::failed);
+    members()->announce(members()->end_by_exception());
     throw;
   }
 }
