@@ -10,60 +10,24 @@
 
 set -u -o pipefail
 started_in=$PWD
-self=$(realpath -- "${BASH_SOURCE[0]}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-rounds=5
-json=""
-build=build/release
-configurations=()
-shared=()
-usage() {
-  sed -n 's/^# \{0,1\}//; 3,9p' "$self"
-  exit "$1"
-}
-while [ $# -gt 0 ]; do
+help_lines=3,9
+takes_shared=yes
+is_item() {
   case $1 in
-    --help | -h) usage 0 ;;
-    --rounds | --json | --build)
-      if [ $# -lt 2 ]; then
-        echo "compare.sh: $1 needs a value" >&2
-        exit 2
-      fi
-      case $1 in
-        --rounds) rounds=$2 ;;
-        --json) json=$2 ;;
-        --build) build=$2 ;;
-      esac
-      shift 2
-      ;;
-    --)
-      shift
-      shared=("$@")
-      break
-      ;;
-    ep:*:*:expert:int8 | ep:*:*:expert:bf16 | ep:*:*:rank:int8 | ep:*:*:rank:bf16 | deep_ep:*:*:copy | deep_ep:*:*:zero_copy | put:*)
-      configurations+=("$1")
-      shift
-      ;;
-    *)
-      echo "compare.sh: '$1' given, expected an option or a configuration:" >&2
-      usage 2 >&2
-      ;;
+    ep:*:*:expert:int8 | ep:*:*:expert:bf16 | ep:*:*:rank:int8 | ep:*:*:rank:bf16) ;;
+    deep_ep:*:*:copy | deep_ep:*:*:zero_copy | put:*) ;;
+    *) return 1 ;;
   esac
-done
-if ! [[ $rounds =~ ^[1-9][0-9]*$ ]]; then
-  echo "compare.sh: --rounds: '$rounds' given, expected a number from 1 on" >&2
-  exit 2
-fi
-# Both paths are of where the caller is.
-if [[ -n $json && $json != /* ]]; then json=$started_in/$json; fi
-if [[ $build != /* && ! -d $build ]]; then build=$started_in/$build; fi
-if [ ${#configurations[@]} -eq 0 ]; then
+}
+source benchmarks/support/compare_options.sh || exit 1
+read_options "$@"
+if [ ${#items[@]} -eq 0 ]; then
   for tokens in 128 32 8 1; do
-    configurations+=("ep:2:$tokens:expert:int8" "ep:2:$tokens:expert:bf16")
+    items+=("ep:2:$tokens:expert:int8" "ep:2:$tokens:expert:bf16")
   done
-  configurations+=(ep:2:128:rank:int8 ep:2:128:rank:bf16 ep:8:32:expert:int8 ep:64:8:expert:int8
+  items+=(ep:2:128:rank:int8 ep:2:128:rank:bf16 ep:8:32:expert:int8 ep:64:8:expert:int8
     deep_ep:2:128:copy deep_ep:2:128:zero_copy put:8 put:7680)
 fi
 
@@ -71,7 +35,6 @@ how_to_build="cmake --preset release && cmake --build --preset release --target"
 programs=$build/benchmarks
 source benchmarks/support/turns.sh || exit 1
 need compare_peers "build it with: $how_to_build compare_peers" || exit 1
-wants() { printf '%s\n' "${configurations[@]}" | grep -q "^$1:"; }
 declare -A have=([ep]=no [deep_ep]=no [put]=no)
 declare -A program_of=([ep]=ep_bench [deep_ep]=deep_ep_bench)
 for kind in ep deep_ep; do
@@ -166,7 +129,7 @@ compare_put() { # compare_put <configuration>
 }
 
 status=0
-for configuration in "${configurations[@]}"; do
+for configuration in "${items[@]}"; do
   kind=${configuration%%:*}
   if [ "${have[$kind]}" = no ]; then
     status=1

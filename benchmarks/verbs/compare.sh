@@ -11,58 +11,19 @@
 
 set -u -o pipefail
 started_in=$PWD
-self=$(realpath -- "${BASH_SOURCE[0]}")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
-rounds=5
-json=""
-build=build/release
+help_lines=3,10
 device=""
 gid=""
 depth=64
-parts=()
-usage() {
-  sed -n 's/^# \{0,1\}//; 3,10p' "$self"
-  exit "$1"
-}
-while [ $# -gt 0 ]; do
-  case $1 in
-    --help | -h) usage 0 ;;
-    --rounds | --json | --build | --device | --gid-index | --depth)
-      if [ $# -lt 2 ]; then
-        echo "compare.sh: $1 needs a value" >&2
-        exit 2
-      fi
-      case $1 in
-        --rounds) rounds=$2 ;;
-        --json) json=$2 ;;
-        --build) build=$2 ;;
-        --device) device=$2 ;;
-        --gid-index) gid=$2 ;;
-        --depth) depth=$2 ;;
-      esac
-      shift 2
-      ;;
-    put | rows | ep | memory)
-      parts+=("$1")
-      shift
-      ;;
-    *)
-      echo "compare.sh: '$1' given, expected an option or a part:" >&2
-      usage 2 >&2
-      ;;
-  esac
-done
-for number in "--rounds $rounds" "--depth $depth" "--gid-index ${gid:-1}"; do
-  if ! [[ ${number#* } =~ ^[0-9]+$ && ($number == --gid* || ${number#* } != 0) ]]; then
-    echo "compare.sh: ${number% *}: '${number#* }' given, expected a number" >&2
-    exit 2
-  fi
-done
-if [[ -n $json && $json != /* ]]; then json=$started_in/$json; fi
-if [[ $build != /* && ! -d $build ]]; then build=$started_in/$build; fi
-if [ ${#parts[@]} -eq 0 ]; then parts=(put rows ep memory); fi
-wants() { printf '%s\n' "${parts[@]}" | grep -qx "$1"; }
+declare -A variable_of=([--device]=device [--gid-index]=gid [--depth]=depth)
+is_item() { [[ $1 =~ ^(put|rows|ep|memory)$ ]]; }
+source benchmarks/support/compare_options.sh || exit 1
+read_options "$@"
+require_numbers --depth
+[[ -z $gid || $gid =~ ^[0-9]+$ ]] || refuse "--gid-index: '$gid' given, expected a number"
+if [ ${#items[@]} -eq 0 ]; then items=(put rows ep memory); fi
 
 how_to_build="cmake --preset release && cmake --build --preset release --target"
 programs=$build/benchmarks
