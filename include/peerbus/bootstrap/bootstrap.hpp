@@ -112,8 +112,7 @@ class bootstrap {
   /// Cost: at most two allgathers of this bootstrap and one of the subgroup. All ranks take part
   /// because `allgather` is the only way in which members can exchange the data that a subgroup
   /// needs. It also lets every rank check all lists before anything is made. Ranks that have met
-  /// over TCP make new connections for the subgroup. If a member dies while they do, the others
-  /// notice it at `until`, not earlier.
+  /// over TCP make new connections for the subgroup.
   /// Throws, on all ranks of this bootstrap, which stays usable: `agreed_error` invalid_argument (a
   /// list that is empty, names a rank twice, names a rank that does not exist, or lacks the
   /// caller), mismatch (lists of members that differ), system. Throws, on the affected ranks:

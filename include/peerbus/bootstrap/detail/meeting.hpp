@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <vector>
 
+#include <peerbus/bootstrap/detail/awaited_members.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
@@ -18,6 +21,13 @@ struct meeting {
   deadline until;
   /// The time from the start to the deadline, for messages.
   deadline::clock::duration span = until.remaining();
+  /// The ranks of a subgroup, if one meets.
+  awaited_members members{};
+
+  /// Returns how long a rank may sleep before it looks again which ranks are still on their way.
+  [[nodiscard]] std::chrono::milliseconds pause() const noexcept {
+    return members.are_watched() ? look_around : std::chrono::milliseconds{1000};
+  }
 };
 
 /// A place where ranks meet, such as a socket name or a port, and the rule which processes may

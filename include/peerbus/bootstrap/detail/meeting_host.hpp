@@ -119,7 +119,8 @@ class meeting_host {
       until = earlier(until, deadline::after(std::chrono::milliseconds{500}));
     };
     std::vector<pollfd> entries;
-    while (1 + complete_ + turned_away_.size() < ours_.size) {
+    std::size_t gone = 0;
+    while (1 + complete_ + std::max(turned_away_.size(), gone) < ours_.size) {
       const bool last_look = until.expired();
       entries.clear();
       for (const unique_fd& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
@@ -127,7 +128,7 @@ class meeting_host {
       const std::size_t first_seated = listeners_.size() + callers_.size();
       for (const seat& taken : seats_)
         for (const connection& link : taken.connections) entries.push_back({link.get(), POLLIN, 0});
-      poll_for(entries, earlier(until, callers_.next_end()), std::chrono::milliseconds{1000});
+      poll_for(entries, earlier(until, callers_.next_end()), ours_.pause());
 
       // A rank sends nothing between its hello and the welcome, so an event means that the
       // connection has ended.
@@ -142,6 +143,15 @@ class meeting_host {
       for (auto& member : callers_.hear_all(called.first(callers_.size()))) object(take(member));
       for (std::size_t i = 0; i < listeners_.size(); ++i)
         if (entries[i].revents != 0) callers_.accept_some(listeners_[i]);
+      // A member that has its seat ends by its connection. The others are on their way.
+      gone = 0;
+      for (const rank_id peer : all_ranks{ours_.size}) {
+        if (peer.index() == 0 || seats_[peer.index()].is_complete() ||
+            !ours_.members.has_ended(peer))
+          continue;
+        ++gone;
+        object(was_gone(peer));
+      }
       if (last_look) break;
     }
     if (!why && 1 + complete_ < ours_.size) return absent();
@@ -155,6 +165,10 @@ class meeting_host {
     turned_away_.push_back(std::move(left.connections[0]));
     left = {};
     left.connections.resize(place_.channels());
+    return was_gone(peer);
+  }
+
+  [[nodiscard]] failure was_gone(rank_id peer) const {
     return {errc::peer_dead, concat(peer, " of ", ours_.size, " was gone before all ranks had ",
                                     "come to ", place_.describe())};
   }

@@ -23,6 +23,7 @@
 #include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/unique_fd.hpp>
@@ -53,6 +54,7 @@ class meeting_joiner {
   /// if rank 0 has another secret, peer_dead, timed_out, system.
   joined join(std::uint32_t files) {
     frame_reader reader{0, files};
+    std::optional<deadline> last_word;
     for (;;) {
       for (std::size_t channel = 0; channel < attempts_.size(); ++channel) {
         attempt& current = attempts_[channel];
@@ -67,8 +69,14 @@ class meeting_joiner {
           hung_up(current);
         }
       }
+      if (last_word && last_word->expired())
+        throw error{errc::peer_dead,
+                    concat(describe_rank_0(), " was gone before all ranks had come")};
       if (patience().expired()) throw no_answer();
       wait();
+      // Rank 0 may have sent before its end why the ranks do not meet.
+      if (!last_word && ours_.members.has_ended(rank_id{0}))
+        last_word = deadline::after(std::chrono::milliseconds{50});
     }
   }
 
@@ -170,7 +178,7 @@ class meeting_joiner {
     for (const attempt& made : attempts_)
       if (made.link) entries.push_back({made.link.get(), POLLIN, 0});
     if (entries.size() == attempts_.size()) {
-      poll_for(entries, patience(), std::chrono::milliseconds{1000});
+      poll_for(entries, patience(), ours_.pause());
     } else {
       // No descriptor reports that a place has been opened, so this rank calls again after a pause.
       poll_for(entries, patience(), pause_);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/awaited_members.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
@@ -41,7 +42,8 @@ struct met_ranks {
 
   /// Collective: meets the other ranks. Throws: `error` as the constructor of
   /// `environment_bootstrap`.
-  static met_ranks at(const launch_settings& settings, deadline until) {
+  static met_ranks at(const launch_settings& settings, deadline until,
+                      const awaited_members& members = {}) {
     if (settings.size == 0 || settings.size > most_ranks)
       throw error{errc::invalid_argument, concat("a world of ", settings.size, " ranks was given, ",
                                                  "expected 1 to ", most_ranks)};
@@ -51,7 +53,7 @@ struct met_ranks {
     if (settings.size == 1)
       return {state_page{1}, std::make_unique<hub>(std::vector<connection>(1))};
     local_meeting_place place{settings};
-    const meeting ours{settings.rank, settings.size, until};
+    const meeting ours{settings.rank, settings.size, until, until.remaining(), members};
     if (settings.rank != 0) {
       joined met = meeting_joiner{place, ours}.join(1);
       return {state_page::open(settings.size, met.files[0]),
@@ -66,6 +68,14 @@ struct met_ranks {
     return {std::move(states), std::make_unique<hub>(std::move(spokes))};
   }
 };
+
+PEERBUS_INLINE std::unique_ptr<bootstrap> join_on_this_host(const launch_settings& settings,
+                                                            deadline until,
+                                                            const awaited_members& members) {
+  met_ranks met = met_ranks::at(settings, until, members);
+  return std::make_unique<joined_star>(rank_id{settings.rank}, settings.size, met.states,
+                                       std::move(met.connections), until);
+}
 
 }  // namespace detail
 

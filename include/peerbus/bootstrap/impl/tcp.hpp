@@ -17,6 +17,7 @@
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/awaited_members.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/host_identity.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
@@ -53,7 +54,8 @@ struct met_over_tcp {
   std::string address;  ///< an address by which other ranks reach this host
 
   /// Collective: meets the other ranks. Throws: `error` as the constructor of `tcp_bootstrap`.
-  static met_over_tcp at(const tcp_settings& settings, deadline until) {
+  static met_over_tcp at(const tcp_settings& settings, deadline until,
+                         const awaited_members& members = {}) {
     check_settings(settings);
     std::vector<connection> frames(settings.size);
     std::vector<connection> watches(settings.size);
@@ -63,7 +65,7 @@ struct met_over_tcp {
     };
     if (settings.size > 1) {
       tcp_meeting_place place{settings, until};
-      const meeting ours{settings.rank, settings.size, until};
+      const meeting ours{settings.rank, settings.size, until, until.remaining(), members};
       if (settings.rank == 0) {
         auto met = meeting_host{place, ours}.gather({});
         for (const rank_id peer : all_ranks{settings.size}) keep(peer.index(), met[peer.index()]);
@@ -164,6 +166,7 @@ inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(const std::vector
   }
   const auto given = gather_or_refuse(*this, "subgroup", {offer.encode(), {}}, objection, until);
   const auto place = detail::subgroup_place::decode(given[ranks.front().index()].bytes);
+  const detail::awaited_members awaited{members(), ranks};
   return detail::meet_as_subgroup(ranks, [&]() -> std::unique_ptr<bootstrap> {
     if (all_near) {
       launch_settings settings;
@@ -171,7 +174,7 @@ inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(const std::vector
       settings.size = ranks.size();
       settings.address = place.address;
       settings.port = place.port;
-      return std::make_unique<environment_bootstrap>(settings, until);
+      return detail::join_on_this_host(settings, until, awaited);
     }
     tcp_settings settings = settings_;
     settings.rank = member.index();
@@ -179,7 +182,8 @@ inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(const std::vector
     settings.size = ranks.size();
     settings.address = place.address;
     settings.port = place.port;
-    return std::make_unique<tcp_bootstrap>(settings, until);
+    auto met = detail::met_over_tcp::at(settings, until, awaited);
+    return std::unique_ptr<bootstrap>{new tcp_bootstrap{settings, until, std::move(met)}};
   });
 }
 
