@@ -30,6 +30,7 @@
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/memory_file.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 
@@ -81,11 +82,12 @@ void limit_to(int resource, rlim_t most) {
   require(::setrlimit(static_cast<__rlimit_resource_t>(resource), &limit) == 0, "a limit");
 }
 
-/// From now on the kernel knows no pidfds, as an old one or a container's filter.
-void forbid_pidfds() {
+/// From now on the kernel answers ENOSYS to system calls that have `value` at `offset` of
+/// `seccomp_data`, as an old one or a container's filter.
+void forbid_calls(std::uint32_t offset, std::uint32_t value) {
   std::array<sock_filter, 4> program{{
-      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_pidfd_open},
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offset},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, value},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | ENOSYS},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
   }};
@@ -94,6 +96,9 @@ void forbid_pidfds() {
               ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0,
           "a system call filter");
 }
+void forbid_pidfds() { forbid_calls(offsetof(seccomp_data, nr), SYS_pidfd_open); }
+/// Forbids fcntl(2) with F_ADD_SEALS. No other call of these tests has this number there.
+void forbid_seals() { forbid_calls(offsetof(seccomp_data, args[1]), F_ADD_SEALS); }
 
 }  // namespace
 
@@ -427,4 +432,14 @@ TEST_CASE("run_local: a rank that runs out of descriptors tells all") {
             require(contains(after.what(), peerbus::detail::concat(rank_id{poor})), after.what());
           }) == 0);
   }
+}
+
+TEST_CASE("memory files: one whose size cannot be sealed is refused") {
+  CHECK(status_of(in_child([] {
+          forbid_seals();
+          const auto caught = error_of([] { (void)peerbus::make_memory_file("peerbus-test", 8); });
+          require(caught.code() == errc::system, caught.what());
+          require(contains(caught.what(), "sealing the size of a memory file"), caught.what());
+          return 0;
+        })) == 0);
 }

@@ -31,7 +31,8 @@ PEERBUS_INLINE unique_fd make_memory_file(const char* name, std::size_t bytes) {
   if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
     throw error{errc::out_of_memory, detail::concat("cannot size a memory file to ", bytes,
                                                     " bytes: ", detail::describe_errno(errno))};
-  ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    throw detail::system_failure("sealing the size of a memory file", errno);
   return file;
 }
 
