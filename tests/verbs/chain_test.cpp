@@ -129,6 +129,13 @@ class narrow_device {
   narrow_device(const narrow_device&) = delete;
   narrow_device& operator=(const narrow_device&) = delete;
 
+  /// Completes what has been taken. As on a real device, places become free up to the last request
+  /// that asked for a completion, and stay taken behind it.
+  void complete_and_free() {
+    const std::uint32_t before = count.completed();
+    complete(room);
+    room += count.completed() - before;
+  }
   /// Completes what has been taken, and has room for `next`.
   void complete(std::size_t next) {
     for (const ibv_send_wr& one : taken)
@@ -230,6 +237,42 @@ TEST_CASE("a chain that was taken in parts has room again when all of it was") {
   CHECK(queue.post() == 0);
   CHECK(queue.has_room());
   check_taken(device, request_chain::most_requests);
+}
+
+TEST_CASE("a device that holds few requests never waits for a completion that none asked for") {
+  for (std::uint32_t holds = 1; holds <= request_chain::most_requests; ++holds)
+    for (std::uint32_t length = 1; length <= request_chain::most_requests; ++length) {
+      CAPTURE(holds);
+      CAPTURE(length);
+      narrow_device device{holds};
+      send_queue& queue = device.queue;
+      // A chain that the device takes at once, then twice one that it may have to take in parts.
+      const std::uint32_t total = 1 + 2 * length;
+      std::uint32_t noted = 0;
+      for (const std::uint32_t chain : {1U, length, length}) {
+        for (std::uint32_t i = 0; i < chain; ++i, ++noted)
+          write(queue.chain(), 100 * noted, 8, 200 * noted);
+        for (std::uint32_t tries = 0; queue.post() == EAGAIN; ++tries) {
+          REQUIRE(tries < 2 * length);
+          device.complete_and_free();
+        }
+      }
+      check_taken(device, total);
+      device.complete_and_free();
+      CHECK(queue.is_idle());
+    }
+}
+
+TEST_CASE("once a device has taken a long chain, only the last of a chain asks for a completion") {
+  narrow_device device{100};
+  send_queue& queue = device.queue;
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    write(queue.chain(), 100 * i, 8, 200 * i);
+    if (i % 4 == 3) CHECK(queue.post() == 0);
+  }
+  check_taken(device, 8);
+  for (std::uint32_t i = 0; i < 8; ++i)
+    CHECK(((device.taken[i].send_flags & IBV_SEND_SIGNALED) != 0) == (i == 0 || i % 4 == 3));
 }
 
 TEST_CASE("a device that takes nothing though nothing is on its way is broken") {

@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstddef>
@@ -17,6 +18,10 @@ namespace peerbus::detail::rdma {
 /// The sending half of a queue pair: a chain of requests that wait for their doorbell. The last
 /// request of each post asks for a completion, the others do not; requests complete in order, so it
 /// speaks for all before it.
+///
+/// A device may hold fewer requests than it has promised, and free their places only when one of
+/// them completes that asked for it. So the first request asks as well, unless the device has
+/// already taken as long a chain at once.
 ///
 /// Threads: one at a time.
 class send_queue {
@@ -67,6 +72,8 @@ class send_queue {
     // The device may count places in another way than `has_room` does. That is no error.
     const bool full =
         failed == ENOMEM && refused != nullptr && (others || refused != chain_.first());
+    was_full_ = full;
+    if (failed == 0) proven_ = std::max(proven_, before);
     if (full)
       chain_.drop_before(*refused);
     else
@@ -88,6 +95,7 @@ class send_queue {
                            request->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
       if (carries && length != 0 && length <= most_inline_) request->send_flags = IBV_SEND_INLINE;
     }
+    if (was_full_ || chain_.count() > proven_) chain_.first()->send_flags |= IBV_SEND_SIGNALED;
     chain_.last().send_flags |= IBV_SEND_SIGNALED;
   }
 
@@ -97,6 +105,8 @@ class send_queue {
   std::uint32_t number_ = 0;
   std::uint32_t depth_ = 0;
   std::uint32_t most_inline_ = 0;
+  std::uint32_t proven_ = 0;  ///< the longest chain that the device has taken at once
+  bool was_full_ = false;     ///< whether the device has refused a part of the last post
 };
 
 }  // namespace peerbus::detail::rdma
