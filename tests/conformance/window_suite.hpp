@@ -24,6 +24,7 @@
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/window.hpp>
 
+#include "support/bytes.hpp"
 #include "support/ranks.hpp"
 
 /// The numbered semantics of `transport`, through communicator and window, for any group of ranks.
@@ -61,11 +62,10 @@ void check_fresh_windows(std::size_t ranks) {
         expect_equal(win.shape().signals, signals, "signals of the shape");
         const auto at = reinterpret_cast<std::uintptr_t>(win.local().data());
         expect_equal(at % peerbus::cache_line_bytes, 0U, "misalignment of the local part");
-        for (const std::byte byte : win.local())
-          expect(byte == std::byte{0}, "fresh memory of zeros");
+        expect(test::all_bytes_are(win.local(), std::byte{0}), "fresh memory of zeros");
         for (std::size_t s = 0; s < signals; ++s)
           expect_equal(win.value(static_cast<signal_id>(s)), 0U, "fresh signal ", s);
-        std::fill(win.local().begin(), win.local().end(), std::byte{0xff});
+        test::fill_bytes(win.local(), std::byte{0xff});
         comm.barrier();
       }
   });

@@ -25,6 +25,7 @@
 #include <peerbus/moe/row_block.hpp>
 #include <peerbus/transport/concept.hpp>
 
+#include "support/bytes.hpp"
 #include "support/layout_oracle.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
@@ -196,7 +197,7 @@ void check_columns_of(const peerbus::moe::received_tokens<Codec>& got, const sce
 /// Overwrites all that a caller may. Combine must not notice.
 template <class Codec>
 void overwrite(const peerbus::moe::batch_columns<Codec>& columns) {
-  const auto fill = [](auto column) { std::ranges::fill(std::as_writable_bytes(column), junk); };
+  const auto fill = [](auto column) { fill_bytes(std::as_writable_bytes(column), junk); };
   fill(columns.rows());
   fill(columns.scales());
   for (std::size_t a = 0; a < peerbus::moe::max_attachments; ++a) fill(columns.attachment(a));
@@ -386,7 +387,7 @@ std::uint64_t check_round(peerbus::moe::exchange<Transport, Codec, Layout>& moe,
   if (promised.zero_gaps || promised.untouched_gaps) {
     const auto& map = moe.map();
     for (std::size_t set = 0; set < map.in_flight; ++set)
-      std::ranges::fill(
+      fill_bytes(
           moe.memory().local().subspan(set * map.set_bytes + map.rows, map.origins - map.rows),
           junk);
   }
