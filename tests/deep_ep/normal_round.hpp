@@ -147,19 +147,32 @@ inline void check_routing(const peerbus::deep_ep::dispatch_result& got, const pr
 
 // --- combine -------------------------------------------------------------------------------------
 
-/// What this rank's experts make of one channel of a row together, weighted, in order of slots;
-/// without topk_idx, what the rank makes of it.
-inline bf16 output_of(const problem& p, std::size_t rank, const origin& from, std::size_t h,
-                      float value, const form& how) {
+/// An expert that a row goes to, with the weight that its token gives it.
+struct chosen_expert {
+  std::size_t id;
+  float weight;
+};
+
+/// Returns the experts of `rank` that a row goes to, in order of slots.
+inline std::vector<chosen_expert> chosen_experts(const problem& p, std::size_t rank,
+                                                 const origin& from) {
   namespace plain = oracle::deep_ep;
+  std::vector<chosen_expert> chosen;
+  for (std::size_t k = 0; k < p.of.top_k; ++k)
+    if (const auto id = plain::local_id(p, from, k, rank); id != -1)
+      chosen.push_back(
+          {plain::first_expert(p, rank) + static_cast<std::size_t>(id), plain::weight(p, from, k)});
+  return chosen;
+}
+
+/// Returns the weighted sum of what `experts` make of one channel of a row. Without topk_idx,
+/// returns what the rank makes of it.
+inline bf16 output_of(const std::vector<chosen_expert>& experts, std::size_t rank, std::size_t h,
+                      float value, const form& how) {
   if (!how.with_topk) return oracle::apply(rank, h, value);
   float sum = 0;
-  for (std::size_t k = 0; k < p.of.top_k; ++k) {
-    const auto id = plain::local_id(p, from, k, rank);
-    if (id == -1) continue;
-    const std::size_t expert = plain::first_expert(p, rank) + static_cast<std::size_t>(id);
-    sum = std::fma(plain::weight(p, from, k), oracle::widen(oracle::apply(expert, h, value)), sum);
-  }
+  for (const chosen_expert& expert : experts)
+    sum = std::fma(expert.weight, oracle::widen(oracle::apply(expert.id, h, value)), sum);
   return oracle::round(sum);
 }
 
@@ -192,8 +205,9 @@ class outputs {
     y_.assign(count_ * row_, bf16::from_bits(0x7fc0));
     for (std::size_t i = 0; i < count_; ++i) {
       const auto row = bytes_of_row(recv_x, i);
+      const auto experts = chosen_experts(p, rank, rows[i]);
       for (std::size_t h = 0; h < hidden_; ++h)
-        y_[i * row_ + h] = output_of(p, rank, rows[i], h, value_of(row, h, how.type), how);
+        y_[i * row_ + h] = output_of(experts, rank, h, value_of(row, h, how.type), how);
       for (std::size_t k = 0; k < top_k_ && how.weights; ++k)
         weights_.push_back(weight_home(p, rank, rows[i], k, how));
     }
@@ -242,14 +256,19 @@ inline std::uint64_t check_combined(const peerbus::deep_ep::combine_result& got,
   for (std::size_t t = 0; t < tokens; ++t) {
     const origin self{rank, t};
     std::vector<std::size_t> to;
+    std::vector<std::vector<chosen_expert>> experts;  // Of each rank in `to`.
     for (std::size_t r = 0; r < p.of.ranks; ++r)
-      if (plain::goes_to(p, rank, t, r)) to.push_back(r);
+      if (plain::goes_to(p, rank, t, r)) {
+        to.push_back(r);
+        experts.push_back(chosen_experts(p, r, self));
+      }
     const auto row = payload(p, self, how.type);
     for (std::size_t h = 0; h < p.of.hidden; ++h) {
       float sum = 0;
       for (std::size_t b = 0; b < how.biases; ++b) sum += bias_of(p, rank, b, t, h);
-      for (const std::size_t r : to)
-        sum += oracle::widen(output_of(p, r, self, h, value_of(row, h, how.type), how));
+      const float sent = value_of(row, h, how.type);
+      for (std::size_t i = 0; i < to.size(); ++i)
+        sum += oracle::widen(output_of(experts[i], to[i], h, sent, how));
       const bf16 value = got.combined_x.at<bf16>(t, h);
       if (value != oracle::round(sum))
         test::fail("combined_x of token ", t, ", channel ", h, ": is ", static_cast<float>(value),
