@@ -2,7 +2,7 @@
 // A loop over layers with two microbatches: while the tokens of one microbatch travel, the rank
 // computes the other microbatch. Prints the time with and without overlap, and checks that both
 // give the same bytes.
-//   04_overlap [RANKS]
+//   04_overlap [RANKS [REPETITIONS]]
 //
 // The library has no thread of its own. On a CPU the rank's own core copies rows, and overlap does
 // not hide that work. It hides waiting. Attention takes longer on a rank whose current sequences
@@ -30,7 +30,6 @@ using codec = peerbus::codec::int8_per_token;
 using exchange = peerbus::moe::exchange<peerbus::unified_bus, codec>;
 
 constexpr std::size_t hidden = 256, experts = 8, top_k = 2, count = 48, layers = 6;
-constexpr std::size_t repetitions = 9;
 using row = std::array<float, hidden>;
 
 // Returns number `i` of a fixed sequence in [0, 1).
@@ -149,7 +148,7 @@ double median(std::vector<double> samples) {
   return *middle;
 }
 
-int work(peerbus::communicator<peerbus::unified_bus>& comm) {
+int work(peerbus::communicator<peerbus::unified_bus>& comm, std::size_t repetitions) {
   exchange moe{
       comm,
       {.experts = experts, .hidden = hidden, .top_k = top_k, .max_tokens = count, .in_flight = 2}};
@@ -193,9 +192,12 @@ int work(peerbus::communicator<peerbus::unified_bus>& comm) {
 
 int main(int argc, char** argv) {
   const std::size_t ranks = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 2;
-  if (argc > 2 || ranks < 1 || ranks > 64) {
-    std::fprintf(stderr, "usage: 04_overlap [RANKS], 1 to 64\n");
+  const std::size_t repetitions = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 9;
+  if (argc > 3 || ranks < 1 || ranks > 64 || repetitions < 1) {
+    std::fprintf(stderr,
+                 "usage: 04_overlap [RANKS [REPETITIONS]], 1 to 64 ranks, at least 1 repetition\n");
     return 2;
   }
-  return peerbus::run<peerbus::unified_bus>(ranks, work);
+  return peerbus::run<peerbus::unified_bus>(
+      ranks, [repetitions](auto& comm) { return work(comm, repetitions); });
 }
