@@ -364,6 +364,7 @@ class program {
 class machine {
  public:
   machine(std::size_t ranks, std::size_t cells) : ranks_{ranks}, bytes_(4 * ranks + cells, '\0') {}
+  machine(std::size_t ranks, const std::string& bytes) : ranks_{ranks}, bytes_{bytes} {}
 
   [[nodiscard]] std::size_t at(std::size_t rank) const {
     return static_cast<std::size_t>(byte(2 * rank)) * 256 +
@@ -413,8 +414,8 @@ verdict explore(const model& m) {
 
   verdict result;
   std::unordered_set<std::string> seen;
-  std::vector<machine> open;
-  const auto reach = [&](machine one) {
+  std::vector<const std::string*> open;  // Elements of `seen`, which stay where they are.
+  const auto reach = [&](machine& one) {
     // Notes are a rank's own: nobody can tell when it makes or reads them. Nor when a transfer may
     // begin, as it may then wait.
     for (std::size_t r = 0; r < m.ranks; ++r)
@@ -432,11 +433,12 @@ verdict explore(const model& m) {
           break;
         }
       }
-    if (seen.insert(one.bytes()).second) open.push_back(std::move(one));
+    if (const auto [known, is_new] = seen.insert(one.bytes()); is_new) open.push_back(&*known);
   };
-  reach(machine{programs.size(), cells.count()});
+  machine after{programs.size(), cells.count()};
+  reach(after);
   while (!open.empty() && result.wrong_read.empty()) {
-    const machine state = open.back();
+    const machine state{programs.size(), *open.back()};
     open.pop_back();
     ++result.states;
     bool moved = false;
@@ -445,7 +447,7 @@ verdict explore(const model& m) {
       const std::size_t at = state.at(r);
       if (at == programs[r].size()) continue;
       ended = ended && r >= m.ranks;
-      machine after = state;
+      after = state;
       // A transfer reads its source as late as it may, and delivers at once: a write in between
       // would be found by one that came as late.
       bool goes = true;
@@ -471,7 +473,7 @@ verdict explore(const model& m) {
       }
       if (!goes) continue;
       moved = true;
-      reach(std::move(after));
+      reach(after);
     }
     result.stuck = result.stuck || (!moved && !ended);
   }
