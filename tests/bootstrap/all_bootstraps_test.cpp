@@ -33,27 +33,10 @@
 #include "support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::rank_id;
 using peerbus::signal_word;
 using peerbus::wait_thresholds;
-using test::as_launched;
-using test::as_local;
-using test::as_threads;
-using test::belongings;
-using test::bootstrap;
-using test::bytes_of;
-using test::contains;
-using test::deadline;
-using test::errc;
-using test::error_of;
-using test::in_child;
-using test::patience;
-using test::require;
-using test::shared;
-using test::status_of;
-using test::stderr_of;
-using test::text_of;
-using test::time_limit;
 
 namespace {
 
@@ -464,24 +447,11 @@ TEST_CASE_TEMPLATE("kill -9: at any moment of many collectives, nobody hangs", R
     CAPTURE(attempt);
     const belongings before;
     shared<std::atomic<int>> victim_pid;
-    shared<signal_word> started;
     int status = -1;
     (void)stderr_of([&] {
-      // A bystander with a different delay each time; the point is that any moment will do.
-      const pid_t killer = in_child([&] {
-        if (started->wait_at_least(1, patience(), park_at_once, [] { return errc::ok; }) !=
-            errc::ok)
-          return 1;
-        const auto until = deadline::after(std::chrono::microseconds{attempt * 173});
-        while (!until.expired()) std::this_thread::yield();
-        return ::kill(victim_pid->load(), SIGKILL) == 0 ? 0 : 1;
-      });
+      const pid_t killer = start_killer(*victim_pid, attempt);
       status = Run::run(4, [&](bootstrap& boot) {
-        const bool victim = boot.rank().index() == attempt % 4;
-        if (victim) {
-          *victim_pid = ::getpid();
-          started->raise(1);
-        }
+        if (boot.rank().index() == attempt % 4) *victim_pid = ::getpid();
         const auto until = patience();
         try {
           while (!until.expired()) {

@@ -32,24 +32,11 @@
 #include "support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::environment_bootstrap;
 using peerbus::launch_settings;
 using peerbus::rank_id;
 using peerbus::unique_fd;
-using test::belongings;
-using test::bytes_of;
-using test::contains;
-using test::deadline;
-using test::errc;
-using test::error_of;
-using test::fresh_port;
-using test::in_child;
-using test::own_address;
-using test::patience;
-using test::require;
-using test::status_of;
-using test::text_of;
-using test::time_limit;
 
 namespace {
 

@@ -37,23 +37,10 @@
 #include "support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::rank_id;
 using peerbus::run_local;
 using peerbus::signal_word;
-using test::belongings;
-using test::bootstrap;
-using test::contains;
-using test::deadline;
-using test::entries_of;
-using test::errc;
-using test::error_of;
-using test::in_child;
-using test::patience;
-using test::require;
-using test::shared;
-using test::status_of;
-using test::stderr_of;
-using test::time_limit;
 
 namespace {
 

@@ -36,6 +36,7 @@
 #include "support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::membership;
 using peerbus::rank_id;
 using peerbus::unique_fd;
@@ -50,17 +51,6 @@ using peerbus::detail::frame_reader;
 using peerbus::detail::frame_writer;
 using peerbus::detail::hub;
 using peerbus::detail::spoke;
-using test::belongings;
-using test::bootstrap;
-using test::bytes_of;
-using test::contains;
-using test::deadline;
-using test::errc;
-using test::error_of;
-using test::patience;
-using test::require;
-using test::text_of;
-using test::time_limit;
 
 namespace {
 

@@ -35,25 +35,10 @@
 #include "support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::rank_id;
 using peerbus::rank_state;
 using peerbus::detail::concat;
-using test::as_launched;
-using test::as_local;
-using test::as_threads;
-using test::belongings;
-using test::bootstrap;
-using test::bytes_of;
-using test::contains;
-using test::deadline;
-using test::errc;
-using test::error_of;
-using test::patience;
-using test::require;
-using test::shared;
-using test::stderr_of;
-using test::text_of;
-using test::time_limit;
 
 namespace {
 
@@ -492,27 +477,19 @@ TEST_CASE_TEMPLATE("kill -9: at any moment of making a subgroup, nobody hangs", 
     shared<std::atomic<int>> victim_pid;
     int status = -1;
     (void)stderr_of([&] {
-      const pid_t killer = test::in_child([&] {
-        wait_until([&] { return victim_pid->load() != 0; }, "the victim");
-        const auto until = deadline::after(std::chrono::microseconds{attempt * 173});
-        while (!until.expired()) std::this_thread::yield();
-        return ::kill(victim_pid->load(), SIGKILL) == 0 ? 0 : 1;
-      });
+      const pid_t killer = start_killer(*victim_pid, attempt);
       status = Run::run(4, [&](bootstrap& boot) {
         if (boot.rank().index() == attempt % 4) *victim_pid = ::getpid();
-        // Ranks that meet anew over TCP may wait until the deadline for one that died on its way.
-        const auto soon = [] { return Run::descriptors ? patience() : deadline::after(1s); };
         const auto until = patience();
         try {
-          while (!until.expired()) (void)boot.subgroup(ranks_of({3, 1, 0, 2}), soon());
+          while (!until.expired()) (void)boot.subgroup(ranks_of({3, 1, 0, 2}), patience());
         } catch (const peerbus::error& caught) {
-          const bool may_be_late = !Run::descriptors && caught.code() == errc::timed_out;
-          require(caught.code() == errc::peer_dead || may_be_late, caught.what());
+          require(caught.code() == errc::peer_dead, caught.what());
           return;
         }
         throw std::runtime_error{"never learned of the death"};
       });
-      CHECK(test::status_of(killer) == 0);
+      CHECK(status_of(killer) == 0);
     });
     CHECK(status == 137);
     CHECK(belongings{} == before);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -25,6 +26,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -177,6 +179,18 @@ inline int status_of(pid_t child) {
   while (::waitpid(child, &status, 0) < 0)
     if (errno != EINTR) return -1;
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/// Starts a process that kills the one whose pid `victim` becomes, each `attempt` a little later
+/// than the one before: the moment is arbitrary. Returns: its pid; it ends with 0 once it has.
+inline pid_t start_killer(const std::atomic<int>& victim, unsigned attempt) {
+  return in_child([&] {
+    for (const auto until = patience(); victim.load() == 0; std::this_thread::yield())
+      require(!until.expired(), "a victim");
+    const auto until = deadline::after(std::chrono::microseconds{attempt * 173});
+    while (!until.expired()) std::this_thread::yield();
+    return ::kill(victim.load(), SIGKILL) == 0 ? 0 : 1;
+  });
 }
 
 /// A port that no other group of this program has used.

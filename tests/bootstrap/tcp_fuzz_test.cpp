@@ -36,34 +36,11 @@
 #include "tcp_support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::detail::encode_failure;
 using peerbus::detail::encode_frame;
 using peerbus::detail::frame_header;
 using peerbus::detail::frame_kind;
-using test::belongings;
-using test::bootstrap;
-using test::bytes_of;
-using test::call_at;
-using test::connection;
-using test::deadline;
-using test::errc;
-using test::first_flight;
-using test::free_tcp_port;
-using test::handshake;
-using test::hello_of;
-using test::in_child;
-using test::joins;
-using test::patience;
-using test::require;
-using test::secured;
-using test::send_bytes;
-using test::squat;
-using test::status_of;
-using test::tcp_bootstrap;
-using test::tcp_seat;
-using test::time_limit;
-using test::tls_layer;
-using test::unique_fd;
 
 namespace {
 

@@ -29,24 +29,9 @@
 #include "tcp_support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::rank_id;
 using peerbus::rank_state;
-using test::all_as_expected;
-using test::bootstrap;
-using test::bytes_of;
-using test::contains;
-using test::errc;
-using test::error_of;
-using test::free_tcp_port;
-using test::in_child;
-using test::patience;
-using test::require;
-using test::run_over_tcp;
-using test::shared;
-using test::tcp_bootstrap;
-using test::tcp_seat;
-using test::time_limit;
-using test::unique_fd;
 
 namespace {
 

@@ -30,26 +30,9 @@
 #include "tcp_support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::rank_id;
 using peerbus::detail::concat;
-using test::belongings;
-using test::bootstrap;
-using test::bytes_of;
-using test::contains;
-using test::deadline;
-using test::errc;
-using test::error_of;
-using test::free_tcp_port;
-using test::in_child;
-using test::patience;
-using test::require;
-using test::shared;
-using test::status_of;
-using test::tcp_bootstrap;
-using test::tcp_seat;
-using test::text_of;
-using test::time_limit;
-using test::unique_fd;
 
 namespace {
 

@@ -27,22 +27,11 @@
 #include "tcp_support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::membership;
 using peerbus::rank_id;
 using peerbus::rank_state;
 using peerbus::detail::tcp_news;
-using test::bytes_of;
-using test::connection;
-using test::errc;
-using test::free_tcp_port;
-using test::patience;
-using test::read_all;
-using test::require;
-using test::send_bytes;
-using test::tcp_bootstrap;
-using test::tcp_seat;
-using test::time_limit;
-using test::unique_fd;
 
 namespace {
 

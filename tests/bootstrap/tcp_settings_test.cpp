@@ -25,28 +25,11 @@
 #include "tcp_support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::rank_id;
 using peerbus::detail::connect_once;
 using peerbus::detail::listen_for_ranks;
 using peerbus::detail::resolve;
-using test::all_as_expected;
-using test::contains;
-using test::deadline;
-using test::errc;
-using test::error_of;
-using test::free_tcp_port;
-using test::in_child;
-using test::joins;
-using test::patience;
-using test::require;
-using test::shared;
-using test::squat;
-using test::status_of;
-using test::tcp_bootstrap;
-using test::tcp_seat;
-using test::tcp_settings;
-using test::test_secret;
-using test::time_limit;
 
 namespace {
 

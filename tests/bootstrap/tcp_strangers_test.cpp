@@ -31,33 +31,7 @@
 #include "tcp_support.hpp"
 
 using namespace std::chrono_literals;
-using test::all_as_expected;
-using test::belongings;
-using test::call_at;
-using test::connection;
-using test::contains;
-using test::errc;
-using test::expects;
-using test::first_flight;
-using test::free_tcp_port;
-using test::handshake;
-using test::hello;
-using test::hello_of;
-using test::in_child;
-using test::joins;
-using test::patience;
-using test::read_all;
-using test::require;
-using test::secured;
-using test::send_bytes;
-using test::shake_hands;
-using test::squat;
-using test::take_all;
-using test::tcp_bootstrap;
-using test::tcp_seat;
-using test::time_limit;
-using test::tls_layer;
-using test::unique_fd;
+using namespace test;
 
 namespace {
 

@@ -28,30 +28,9 @@
 #include "tcp_support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::rank_id;
 using peerbus::rank_state;
-using test::all_as_expected;
-using test::bytes_of;
-using test::call_at;
-using test::contains;
-using test::deadline;
-using test::errc;
-using test::error_of;
-using test::free_tcp_port;
-using test::in_child;
-using test::patience;
-using test::require;
-using test::send_bytes;
-using test::shared;
-using test::squat;
-using test::status_of;
-using test::take_all;
-using test::tcp_bootstrap;
-using test::tcp_channel;
-using test::tcp_seat;
-using test::text_of;
-using test::time_limit;
-using test::unique_fd;
 
 namespace {
 
@@ -117,12 +96,30 @@ pid_t stand_between(std::uint16_t port, std::uint16_t target, const plan& change
   });
 }
 
-void stop(pid_t child) {
-  ::kill(child, SIGKILL);
-  CHECK(status_of(child) == 137);
-}
-
 constexpr std::size_t nowhere = std::size_t{1} << 40;
+
+/// Runs two ranks that reach each other through a process in the middle, which changes the bytes of
+/// `channel` that go `way`, from `from_byte` on. Each rank calls `f` with its number, its settings
+/// and the plan, in a process of its own.
+template <class F>
+void run_tampered(tcp_channel channel, direction way, std::size_t from_byte, F f) {
+  shared<plan> changes;
+  changes->channel = channel;
+  changes->way = way;
+  changes->from_byte = from_byte;
+  const auto port = free_tcp_port();
+  const auto in_between = free_tcp_port();
+  const pid_t between = stand_between(in_between, port, *changes);
+  std::vector<pid_t> ranks;
+  for (const std::size_t rank : {0U, 1U})
+    ranks.push_back(in_child([&] {
+      f(rank, tcp_seat(rank, 2, rank == 0 ? port : in_between), *changes);
+      return 0;
+    }));
+  CHECK(all_as_expected(ranks));
+  ::kill(between, SIGKILL);
+  CHECK(status_of(between) == 137);
+}
 
 }  // namespace
 
@@ -133,26 +130,14 @@ TEST_CASE("tampering: a byte that is changed while the ranks meet is not believe
     for (const std::size_t byte : {5U, 20U, 100U, 180U, 250U, 290U, 330U, 360U}) {
       CAPTURE(way);
       CAPTURE(byte);
-      shared<plan> changes;
-      changes->channel = tcp_channel::collectives;
-      changes->way = way;
-      changes->from_byte = byte;
-      const auto port = free_tcp_port();
-      const auto in_between = free_tcp_port();
-      const pid_t between = stand_between(in_between, port, *changes);
-      std::vector<pid_t> ranks;
-      for (const std::size_t rank : {0U, 1U})
-        ranks.push_back(in_child([=] {
-          const auto caught = error_of([&] {
-            tcp_bootstrap boot{tcp_seat(rank, 2, rank == 0 ? port : in_between),
-                               deadline::after(500ms)};
-            (void)boot.allgather({}, deadline::after(500ms), "together");
-          });
-          require(caught.code() != errc::ok, "an error");
-          return 0;
-        }));
-      CHECK(all_as_expected(ranks));
-      stop(between);
+      run_tampered(tcp_channel::collectives, way, byte,
+                   [](std::size_t, const tcp_settings& settings, plan&) {
+                     const auto caught = error_of([&] {
+                       tcp_bootstrap boot{settings, deadline::after(500ms)};
+                       (void)boot.allgather({}, deadline::after(500ms), "together");
+                     });
+                     require(caught.code() != errc::ok, "an error");
+                   });
     }
 }
 
@@ -160,67 +145,45 @@ TEST_CASE("tampering: a byte that is changed in a collective ends it on both sid
   const time_limit limit;
   for (const auto way : {to_rank_0, from_rank_0}) {
     CAPTURE(way);
-    shared<plan> changes;
-    changes->channel = tcp_channel::collectives;
-    changes->way = way;
-    changes->from_byte = nowhere;
     shared<std::atomic<int>> met;
-    const auto port = free_tcp_port();
-    const auto in_between = free_tcp_port();
-    const pid_t between = stand_between(in_between, port, *changes);
-    std::vector<pid_t> ranks;
-    for (const std::size_t rank : {0U, 1U})
-      ranks.push_back(in_child([&, rank] {
-        tcp_bootstrap boot{tcp_seat(rank, 2, rank == 0 ? port : in_between), patience()};
-        const auto given = boot.allgather({bytes_of("honest"), {}}, patience(), "unharmed");
-        require(text_of(given[1 - rank].bytes) == "honest", "honest bytes");
-        ++*met;
-        for (const auto until = patience(); met->load() < 2 && !until.expired();) ::usleep(1000);
-        changes->at_once = true;
-        const auto start = deadline::clock::now();
-        const auto caught = error_of([&] {
-          (void)boot.allgather({bytes_of("changed"), {}}, patience(), "changed");
-          // Rank 0 learns in its next collective that a rank did not get the result.
-          require(rank == 0 && way == from_rank_0, "no result of changed bytes");
-          (void)boot.allgather({}, patience(), "after it");
-        });
-        require(caught.code() == errc::system || caught.code() == errc::peer_dead, caught.what());
-        require(contains(caught.what(), rank == 0 ? "rank 1" : "rank 0"), caught.what());
-        require(deadline::clock::now() - start < 30s, "an end long before the deadline");
-        return 0;
-      }));
-    CHECK(all_as_expected(ranks));
-    stop(between);
+    const auto collective = [&](std::size_t rank, const tcp_settings& settings, plan& changes) {
+      tcp_bootstrap boot{settings, patience()};
+      const auto given = boot.allgather({bytes_of("honest"), {}}, patience(), "unharmed");
+      require(text_of(given[1 - rank].bytes) == "honest", "honest bytes");
+      ++*met;
+      for (const auto until = patience(); met->load() < 2 && !until.expired();) ::usleep(1000);
+      changes.at_once = true;
+      const auto start = deadline::clock::now();
+      const auto caught = error_of([&] {
+        (void)boot.allgather({bytes_of("changed"), {}}, patience(), "changed");
+        // Rank 0 learns in its next collective that a rank did not get the result.
+        require(rank == 0 && way == from_rank_0, "no result of changed bytes");
+        (void)boot.allgather({}, patience(), "after it");
+      });
+      require(caught.code() == errc::system || caught.code() == errc::peer_dead, caught.what());
+      require(contains(caught.what(), rank == 0 ? "rank 1" : "rank 0"), caught.what());
+      require(deadline::clock::now() - start < 30s, "an end long before the deadline");
+    };
+    run_tampered(tcp_channel::collectives, way, nowhere, collective);
   }
 }
 
 TEST_CASE("tampering: changed news are not believed, and their rank is out of reach") {
   const time_limit limit;
-  shared<plan> changes;
-  changes->channel = tcp_channel::watch;
-  changes->way = to_rank_0;
-  changes->from_byte = nowhere;
   shared<std::atomic<int>> heard;
-  const auto port = free_tcp_port();
-  const auto in_between = free_tcp_port();
-  const pid_t between = stand_between(in_between, port, *changes);
-  std::vector<pid_t> ranks;
-  for (const std::size_t rank : {0U, 1U})
-    ranks.push_back(in_child([&, rank] {
-      tcp_bootstrap boot{tcp_seat(rank, 2, rank == 0 ? port : in_between), patience()};
-      (void)boot.allgather({}, patience(), "together");
-      const auto& members = boot.members();
-      if (rank == 1) {
-        changes->at_once = true;
-        members->announce(rank_state::left);
-        for (const auto until = patience(); heard->load() == 0 && !until.expired();) ::usleep(1000);
-        return 0;
-      }
-      require(members->ends_within(rank_id{1}, 60s), "an end");
-      require(members->fate(rank_id{1}) == "rank 1 is out of reach", members->fate(rank_id{1}));
-      ++*heard;
-      return 0;
-    }));
-  CHECK(all_as_expected(ranks));
-  stop(between);
+  const auto tell = [&](std::size_t rank, const tcp_settings& settings, plan& changes) {
+    tcp_bootstrap boot{settings, patience()};
+    (void)boot.allgather({}, patience(), "together");
+    const auto& members = boot.members();
+    if (rank == 1) {
+      changes.at_once = true;
+      members->announce(rank_state::left);
+      for (const auto until = patience(); heard->load() == 0 && !until.expired();) ::usleep(1000);
+      return;
+    }
+    require(members->ends_within(rank_id{1}, 60s), "an end");
+    require(members->fate(rank_id{1}) == "rank 1 is out of reach", members->fate(rank_id{1}));
+    ++*heard;
+  };
+  run_tampered(tcp_channel::watch, to_rank_0, nowhere, tell);
 }

@@ -29,42 +29,8 @@
 #include "tcp_support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::rank_id;
-using test::all_as_expected;
-using test::belongings;
-using test::bytes_of;
-using test::call_as;
-using test::call_at;
-using test::connection;
-using test::contains;
-using test::deadline;
-using test::errc;
-using test::error_of;
-using test::expects;
-using test::free_tcp_port;
-using test::handshake;
-using test::hello;
-using test::hello_of;
-using test::in_child;
-using test::joins;
-using test::patience;
-using test::read_all;
-using test::require;
-using test::secured;
-using test::send_bytes;
-using test::shake_hands;
-using test::shared;
-using test::squat;
-using test::status_of;
-using test::tcp_bootstrap;
-using test::tcp_channel;
-using test::tcp_seat;
-using test::tcp_settings;
-using test::test_secret;
-using test::text_of;
-using test::time_limit;
-using test::tls_layer;
-using test::unique_fd;
 
 TEST_CASE("tcp: ranks meet over IPv4 and IPv6, by address and by name") {
   const time_limit limit;

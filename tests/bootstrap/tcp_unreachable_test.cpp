@@ -26,19 +26,8 @@
 #include "tcp_support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::rank_id;
-using test::all_as_expected;
-using test::contains;
-using test::errc;
-using test::error_of;
-using test::in_child;
-using test::patience;
-using test::require;
-using test::status_of;
-using test::tcp_bootstrap;
-using test::tcp_seat;
-using test::time_limit;
-using test::unique_fd;
 
 namespace {
 

@@ -19,18 +19,9 @@
 #include "support.hpp"
 
 using namespace std::chrono_literals;
+using namespace test;
 using peerbus::rank_id;
 using peerbus::run_threads;
-using test::bootstrap;
-using test::bytes_of;
-using test::contains;
-using test::errc;
-using test::error_of;
-using test::patience;
-using test::require;
-using test::stderr_of;
-using test::text_of;
-using test::time_limit;
 
 TEST_CASE("run_threads: a world of no ranks is refused") {
   const auto caught = error_of([] { (void)run_threads(0, [](bootstrap&) {}); });
