@@ -309,7 +309,11 @@ const charts = (() => {
           }),
           beside(160, "basic", (step) => ratio(step.times_faster_than_basic.sum) + "×", {fontWeight: "bold"}),
           beside(60, "the step before", (step) => ratio(step.times_faster_than_before.sum) + "×"),
-          Plot.text([`${size}, ${payload(config, machine)}`], {...at(frame, 8, frame.height - 14), textAnchor: "start", fill: faint}),
+          Plot.text([`${size}, ${payload(config, machine)}`], {
+            ...at(frame, 8, frame.height - 14),
+            textAnchor: "start",
+            fill: faint,
+          }),
         ],
       },
     );
