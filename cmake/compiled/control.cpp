@@ -6,6 +6,7 @@
 #include <peerbus/bootstrap/impl/membership.hpp>
 #include <peerbus/bootstrap/impl/star_bootstrap.hpp>
 #include <peerbus/bootstrap/impl/threads.hpp>
+#include <peerbus/core/impl/caches.hpp>
 #include <peerbus/core/impl/cores.hpp>
 #include <peerbus/core/impl/error.hpp>
 #include <peerbus/core/impl/futex.hpp>

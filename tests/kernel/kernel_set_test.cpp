@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cfloat>
 #include <cmath>
@@ -14,8 +16,10 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
+#include <peerbus/kernel/stream.hpp>
 
 #include "guarded.hpp"
 
@@ -368,5 +372,37 @@ TEST_CASE("no kernel touches memory outside its rows, and all sets agree at ever
         CHECK(out_codes.untouched());
       }
     }
+  }
+}
+
+TEST_CASE("stream copies any number of bytes to any place in a line, and nothing else") {
+  for (const kernel_set* set : peerbus::kernel::available()) {
+    CAPTURE(set->name);
+    for (const edge side : {edge::front, edge::back}) {
+      for (std::size_t length = 0; length <= 5 * peerbus::cache_line_bytes; ++length) {
+        const guarded<std::byte> source{length, side};
+        for (std::size_t i = 0; i < length; ++i) source.all()[i] = static_cast<std::byte>(i * 7);
+        const guarded<std::byte> out{length, side};
+        peerbus::kernel::stream(*set, out.data(), source.data(), length);
+        peerbus::kernel::fence_streams();
+        CAPTURE(length);
+        CHECK(same_bytes(out.all(), source.all()));
+        CHECK(out.untouched());
+      }
+    }
+    std::vector<std::byte> source(300);
+    for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 11);
+    std::size_t wrong = 0;
+    for (std::size_t from = 0; from < 4; ++from)
+      for (std::size_t place = 0; place < peerbus::cache_line_bytes; ++place) {
+        alignas(peerbus::cache_line_bytes) std::array<std::byte, 400> out{};
+        const std::size_t length = source.size() - from;
+        peerbus::kernel::stream(*set, out.data() + place, source.data() + from, length);
+        peerbus::kernel::fence_streams();
+        std::array<std::byte, 400> expected{};
+        std::copy_n(source.data() + from, length, expected.data() + place);
+        wrong += out != expected;
+      }
+    CHECK(wrong == 0);
   }
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/scalar.hpp>
 
@@ -200,6 +201,16 @@ template <std::size_t Lanes>
                         _mm256_permute4x64_epi64(packed, 0b11011000));
   }
   scalar::narrow(source + i, count - i, out + i);
+}
+
+[[gnu::target("avx2,fma")]] inline void stream_lines(const std::byte* source, std::size_t lines,
+                                                     std::byte* out) noexcept {
+  for (std::size_t i = 0; i < lines * cache_line_bytes; i += cache_line_bytes) {
+    const __m256i first = detail::load(source + i);
+    const __m256i second = detail::load(source + i + 32);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(out + i), first);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(out + i + 32), second);
+  }
 }
 
 }  // namespace peerbus::kernel::avx2

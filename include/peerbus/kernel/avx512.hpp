@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/scalar.hpp>
 
@@ -268,6 +269,13 @@ template <std::size_t Lanes>
     const __m512i upper = _mm512_maskz_srli_epi32(detail::all16, detail::rounded(values), 16);
     _mm256_mask_storeu_epi16(out + i, mask, _mm512_maskz_cvtepi32_epi16(detail::all16, upper));
   }
+}
+
+[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void stream_lines(const std::byte* source,
+                                                                      std::size_t lines,
+                                                                      std::byte* out) noexcept {
+  for (std::size_t i = 0; i < lines * cache_line_bytes; i += cache_line_bytes)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i), _mm512_loadu_si512(source + i));
 }
 
 }  // namespace peerbus::kernel::avx512

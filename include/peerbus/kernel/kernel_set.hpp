@@ -70,6 +70,11 @@ struct kernel_set {
 
   /// Rounds f32 to bf16 as the constructor of `bf16` does.
   void (*narrow)(const float* source, std::size_t count, bf16* out) noexcept;
+
+  /// Copies `lines` cache lines by streaming stores, which neither read the lines of `out` first
+  /// nor leave them in a cache. `out` is aligned to a cache line. On x86-64 other threads may see
+  /// these stores after later ones; `stream.hpp` has the fence. The scalar set stores plainly.
+  void (*stream_lines)(const std::byte* source, std::size_t lines, std::byte* out) noexcept;
 };
 
 /// Returns every set that this CPU and operating system can run, slowest first. The first is the

@@ -9,7 +9,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/scalar.hpp>
 
@@ -186,6 +188,21 @@ inline void narrow(const float* source, std::size_t count, bf16* out) noexcept {
     detail::store(out + i, detail::upper_halves(detail::rounded(vld1q_f32(source + i)),
                                                 detail::rounded(vld1q_f32(source + i + 4))));
   scalar::narrow(source + i, count - i, out + i);
+}
+
+inline void stream_lines(const std::byte* source, std::size_t lines, std::byte* out) noexcept {
+  for (std::size_t i = 0; i < lines * cache_line_bytes; i += cache_line_bytes) {
+    uint8x16_t parts[4];
+    std::memcpy(parts, source + i, cache_line_bytes);
+    // There is no intrinsic for a pair of non-temporal stores that all compilers have.
+    asm volatile(
+        "stnp %q[a], %q[b], [%[to]]\n\t"
+        "stnp %q[c], %q[d], [%[to], #32]"
+        :
+        : [a] "w"(parts[0]), [b] "w"(parts[1]), [c] "w"(parts[2]), [d] "w"(parts[3]),
+          [to] "r"(out + i)
+        : "memory");
+  }
 }
 
 }  // namespace peerbus::kernel::neon

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/fp8.hpp>
 #include <peerbus/kernel/group.hpp>
@@ -135,6 +136,11 @@ inline void widen(const bf16* source, std::size_t count, float* out) noexcept {
 
 inline void narrow(const float* source, std::size_t count, bf16* out) noexcept {
   for (std::size_t i = 0; i < count; ++i) out[i] = bf16{source[i]};
+}
+
+inline void stream_lines(const std::byte* source, std::size_t lines, std::byte* out) noexcept {
+  // Without lines, the pointers may be null, which memcpy does not accept.
+  if (lines != 0) std::memcpy(out, source, lines * cache_line_bytes);
 }
 
 }  // namespace peerbus::kernel::scalar

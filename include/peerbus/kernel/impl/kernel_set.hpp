@@ -31,7 +31,8 @@ inline constexpr kernel_set scalar_set{"scalar",
                                        &scalar::quantise_e4m3,
                                        &scalar::dequantise_e4m3,
                                        &scalar::widen,
-                                       &scalar::narrow};
+                                       &scalar::narrow,
+                                       &scalar::stream_lines};
 
 #if defined(__x86_64__)
 inline constexpr kernel_set avx2_set{"avx2",
@@ -43,7 +44,8 @@ inline constexpr kernel_set avx2_set{"avx2",
                                      &avx2::quantise_e4m3,
                                      &avx2::dequantise_e4m3,
                                      &avx2::widen,
-                                     &avx2::narrow};
+                                     &avx2::narrow,
+                                     &avx2::stream_lines};
 
 inline constexpr kernel_set avx512_set{"avx512",
                                        &avx512::weighted_sum,
@@ -54,7 +56,8 @@ inline constexpr kernel_set avx512_set{"avx512",
                                        &avx512::quantise_e4m3,
                                        &avx512::dequantise_e4m3,
                                        &avx512::widen,
-                                       &avx512::narrow};
+                                       &avx512::narrow,
+                                       &avx512::stream_lines};
 #elif defined(__aarch64__)
 inline constexpr kernel_set neon_set{"neon",
                                      &neon::weighted_sum,
@@ -65,7 +68,8 @@ inline constexpr kernel_set neon_set{"neon",
                                      &neon::quantise_e4m3,
                                      &neon::dequantise_e4m3,
                                      &neon::widen,
-                                     &neon::narrow};
+                                     &neon::narrow,
+                                     &neon::stream_lines};
 #endif
 
 struct available_sets {
