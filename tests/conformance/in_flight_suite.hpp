@@ -403,7 +403,8 @@ void check_actions(std::size_t ranks, std::size_t in_flight, const std::vector<a
                                 .top_k = one.top_k,
                                 .max_tokens = one.max_tokens,
                                 .in_flight = in_flight,
-                                .outputs = outputs},
+                                .outputs = outputs,
+                                .stream_from = stream_from(comm.rank(), seed)},
                                oracle::codec_of<Codec>::make()};
     pipeline<decltype(moe), Codec> all{moe, one, comm.size(), comm.rank(), seed};
     std::string done;

@@ -101,15 +101,17 @@ void check_lanes(std::size_t ranks, std::size_t lanes, Layout layout,
   const exchange_case one{7, 32, 3, 9, oracle::routes::holes};
   const int worst_status = Group::run(ranks, [&](auto& comm) {
     using peerbus::bf16;
-    const peerbus::moe::exchange_config config{.experts = one.experts,
-                                               .hidden = one.hidden,
-                                               .top_k = one.top_k,
-                                               .max_tokens = one.max_tokens,
-                                               .in_flight = 2,
-                                               .outputs = outputs,
-                                               .attachments = {12}};
+    peerbus::moe::exchange_config config{.experts = one.experts,
+                                         .hidden = one.hidden,
+                                         .top_k = one.top_k,
+                                         .max_tokens = one.max_tokens,
+                                         .in_flight = 2,
+                                         .outputs = outputs,
+                                         .attachments = {12},
+                                         .stream_from = peerbus::moe::never_stream};
     const peerbus::codec::int8_per_token codec;
     peerbus::moe::exchange alone{comm, config, codec, layout};
+    config.stream_from = stream_from(comm.rank(), lanes);
     peerbus::moe::exchange together{comm, config, codec, layout};
 
     struct batch {

@@ -42,7 +42,11 @@ void check_soak(std::size_t ranks, std::uint64_t pairs) {
   const int worst_status = Group::run(ranks, [&](auto& comm) {
     peerbus::moe::exchange moe{
         comm,
-        {.experts = 2 * ranks, .hidden = hidden, .top_k = top_k, .max_tokens = most},
+        {.experts = 2 * ranks,
+         .hidden = hidden,
+         .top_k = top_k,
+         .max_tokens = most,
+         .stream_from = comm.rank().index() % 2 == 0 ? 0 : peerbus::moe::never_stream},
         peerbus::codec::bf16{}};
     const std::size_t me = comm.rank().index();
     std::array<bf16, most * hidden> tokens;

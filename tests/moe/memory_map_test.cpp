@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ctest: tsan
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 #include <vector>
@@ -9,8 +10,10 @@
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/core/align.hpp>
+#include <peerbus/core/caches.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/detail/set_up.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 
@@ -240,4 +243,17 @@ TEST_CASE("counts travel as narrow as they may be") {
 TEST_CASE("bytes on the wire per row") {
   CHECK(peerbus::moe::dispatch_bytes_per_row(int8_format(7168)) == 7168 + 4 + 8);
   CHECK(peerbus::moe::combine_bytes_per_row(7168) == 14336);
+}
+
+TEST_CASE("stream_from: a given value stays, the default is a rank's share of the largest cache") {
+  using peerbus::moe::detail::stream_from;
+  CHECK(stream_from({.stream_from = 0}, 2) == 0);
+  CHECK(stream_from({.stream_from = peerbus::moe::never_stream}, 2) == peerbus::moe::never_stream);
+  const peerbus::shared_cache cache = peerbus::largest_cache();
+  for (const std::size_t ranks : {1U, 2U, 100'000U}) {
+    const std::size_t sharers = std::min(cache.cores, ranks);
+    const std::size_t expected =
+        cache.bytes == 0 ? peerbus::moe::never_stream : cache.bytes / sharers / 4 * 3;
+    CHECK(stream_from({}, ranks) == expected);
+  }
 }

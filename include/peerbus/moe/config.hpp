@@ -5,6 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <span>
 
 #include <peerbus/core/rank.hpp>
@@ -37,7 +39,7 @@ enum class outputs_at : std::uint32_t {
   home = 1
 };
 
-/// The sizes of an exchange. All ranks give equal configurations.
+/// The sizes of an exchange. All ranks give equal configurations, except for `stream_from`.
 struct exchange_config {
   std::size_t experts = 0;     ///< experts of the whole group; any number, also fewer than ranks
   std::size_t hidden = 0;      ///< channels of a token; rows and outputs are multiples of 16 bytes
@@ -62,7 +64,17 @@ struct exchange_config {
   /// expert e is physical expert e. The memory is the caller's, and only the constructor of the
   /// exchange reads it (`expert_map`).
   std::span<const std::uint32_t> physical_to_logical{};
+  /// The bytes of a batch from which this rank uses streaming stores, which write memory past the
+  /// caches. They save reading what is overwritten, and pay if the rows would not stay in a cache
+  /// until they are read. 0: always. `never_stream`: never. Empty: three quarters of the rank's
+  /// share of the largest cache; never if the system does not report caches. docs/performance.md
+  /// has the command that measures it. Applies to rows that are stored to peers and to results of
+  /// combine, except for rows longer than 32 KiB. Changes no byte. Ranks may differ in it.
+  std::optional<std::size_t> stream_from{};
 };
+
+/// The value of `exchange_config::stream_from` for which all stores are plain.
+inline constexpr std::size_t never_stream = std::numeric_limits<std::size_t>::max();
 
 /// The division of experts among ranks. Each rank holds consecutive experts. The first
 /// `experts % ranks` ranks hold one expert more than the others. If there are fewer experts than

@@ -101,7 +101,7 @@ class exchange {
             road::needs};
   }
 
-  /// Returns the configuration, without `physical_to_logical`, which `placement` contains.
+  /// Returns the configuration, with `stream_from` set, and `placement` for `physical_to_logical`.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   /// Returns the places and sizes of all data in the window.
   [[nodiscard]] const memory_map& map() const noexcept { return map_; }

@@ -65,7 +65,8 @@ class batch {
       : leaving{config, geometry, experts, rank, ranks},
         arriving{geometry, rank, ranks},
         order{config, geometry, ranks},
-        rank_{rank} {
+        rank_{rank},
+        stream_from_{config.stream_from.value_or(never_stream)} {
     const std::size_t local = leaving.placement().count(rank);
     if constexpr (by_rank) {
       starts_.resize(local + 1);
@@ -105,7 +106,7 @@ class batch {
 
   /// Returns the batch as its road sees it. `set` is the number of its set.
   [[nodiscard]] road_batch<token_of<Codec>, Order> on_road(std::size_t set) noexcept {
-    return {input, leaving, arriving, order, set, attached};
+    return {input, leaving, arriving, order, set, attached, stream_from_};
   }
 
   /// Returns the views of the rows that arrived. Zeroes gaps if the layout requires that. Every
@@ -169,6 +170,7 @@ class batch {
   };
 
   rank_id rank_;
+  std::size_t stream_from_;
   use_of_set previous_;
   std::vector<expert_rows<Codec>> views_;
   std::vector<std::uint32_t> starts_;

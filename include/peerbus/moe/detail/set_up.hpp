@@ -20,14 +20,20 @@ namespace peerbus::moe::detail {
 void agree_on(rank_group& group, const exchange_config& config, const codec_facts& codec,
               const layout_facts& layout, std::size_t alignment, deadline until);
 
-/// Compares the configuration with those of the other ranks and returns it. Collective.
+/// Returns `config.stream_from`, or the default for a group of `ranks` ranks if it is empty.
+std::size_t stream_from(const exchange_config& config, std::size_t ranks);
+
+/// Compares the configuration with those of the other ranks and returns it, with its `stream_from`
+/// set. Collective.
 /// Throws, on all ranks: as the constructor of `exchange`.
 template <token_codec Codec, row_layout Layout>
 exchange_config agreed_config(rank_group& group, const exchange_config& config,
                               const Layout& layout, deadline until) {
   agree_on(group, config, codec_facts::of<Codec>(config.hidden), layout_facts::of(layout),
            layout.geometry(config, group.size()).alignment, until);
-  return config;
+  exchange_config agreed = config;
+  agreed.stream_from = stream_from(config, group.size());
+  return agreed;
 }
 
 /// Returns the batches of this rank. Collective. They are made after the window, because making the

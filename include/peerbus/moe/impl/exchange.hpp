@@ -130,8 +130,8 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
       codec_{codec},
       map_{map_for(config, comm.size(), layout)},
       memory_{comm.make_window(map_.total, post_office::signals(map_, comm.size()), until)},
-      batches_{
-          detail::made_batches<batches>(comm, config, layout.geometry(config, comm.size()), until)},
+      batches_{detail::made_batches<batches>(comm, config_, layout.geometry(config, comm.size()),
+                                             until)},
       post_{comm_, memory_, map_},
       road_{comm_, memory_, map_, codec} {
   config_.physical_to_logical = {};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/core/caches.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/moe/config.hpp>
@@ -44,6 +45,14 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
   // Declared for every layout, so that ranks with different layouts declare equally many values.
   values.push_back({"alignment", alignment});
   group.agree("exchange", values, until, objection_to(config, group.size(), codec, layout));
+}
+
+PEERBUS_INLINE std::size_t stream_from(const exchange_config& config, std::size_t ranks) {
+  if (config.stream_from) return *config.stream_from;
+  const shared_cache cache = largest_cache();
+  if (cache.bytes == 0) return never_stream;
+  // A quarter is left for the tokens, which are read meanwhile, and for other data.
+  return cache.bytes / std::min(cache.cores, ranks) / 4 * 3;
 }
 
 }  // namespace peerbus::moe::detail

@@ -26,7 +26,8 @@ struct road_batch {
   const arrivals& arriving;  ///< computed after `send`, which must not use it
   Order& order;              ///< data that the road keeps for the batch
   std::size_t set;
-  bool attached;  ///< true if output attachments go home with the outputs
+  bool attached;            ///< true if output attachments go home with the outputs
+  std::size_t stream_from;  ///< bytes of a batch from which rows are stored by a `row_stream`
 };
 
 /// A way for the rows of an exchange to travel to their experts in dispatch, and for the outputs to

@@ -22,6 +22,7 @@
 #include <peerbus/moe/road/rank_sets.hpp>
 #include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/road/token_order.hpp>
+#include <peerbus/moe/row_stream.hpp>
 #include <peerbus/moe/set_view.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
@@ -62,7 +63,7 @@ class direct_road {
   template <class Meet>
   [[nodiscard]] errc send(const road_batch<token_of<Codec>, batch_order>& batch, lane as,
                           Meet&& /*meet*/) const noexcept {
-    write(batch.input, batch.leaving, sets(batch.set), as);
+    write(batch, sets(batch.set), as);
     return errc::ok;
   }
 
@@ -81,20 +82,26 @@ class direct_road {
     const auto batch_sets = sets(batch.set);
     if (map_->outputs_home) {
       const set_view home = batch_sets[own_rank_.index()];
-      sum_copies(leaving, map_->hidden, wanted, as,
+      sum_copies(batch, map_->hidden, wanted, as,
                  [&](std::size_t t, std::size_t slot) noexcept { return home.home_slot(t, slot); });
       return errc::ok;
     }
-    sum_copies(leaving, map_->hidden, wanted, as, [&](std::size_t t, std::size_t slot) noexcept {
+    sum_copies(batch, map_->hidden, wanted, as, [&](std::size_t t, std::size_t slot) noexcept {
       const row_place place = leaving.places(t)[slot];
       return batch_sets[place.rank].output(place.row);
     });
     return errc::ok;
   }
 
-  /// Writes every copy of this lane's share of the tokens to its place in `sets`, [ranks].
-  void write(const batch_input<token_of<Codec>>& input, const departures& leaving,
-             std::span<const set_view> sets, lane as) const noexcept {
+  /// Writes every copy of this lane's share of the tokens to its place in `sets`, [ranks]. `batch`
+  /// is the batch as any road sees it.
+  template <class Batch>
+  void write(const Batch& batch, std::span<const set_view> sets, lane as) const noexcept {
+    const batch_input<token_of<Codec>>& input = batch.input;
+    const departures& leaving = batch.leaving;
+    row_stream stream{
+        {.rows = leaving.tokens() * map_->copies, .row_bytes = map_->format.row_bytes},
+        batch.stream_from};
     const token_order order{leaving.tokens(), as, own_rank_, ranks_};
     for (std::size_t i = 0; i < order.size(); ++i) {
       const std::size_t t = order[i];
@@ -122,17 +129,20 @@ class direct_road {
             std::memcpy(receiver.attachment(a, place.row), input.attached[a].data() + t * bytes,
                         bytes);
       }
-      encode(token, {rows, copies}, {scales, copies});
+      encode(token, {rows, copies}, {scales, copies}, stream);
     }
   }
 
  private:
   /// Encodes a token once, into the places of all its copies.
   void encode(std::span<const token_of<Codec>> token, std::span<std::byte* const> rows,
-              std::span<std::byte* const> scales) const noexcept {
+              std::span<std::byte* const> scales, row_stream& stream) const noexcept {
     if (rows.empty()) return;
     if constexpr (verbatim_codec<Codec>) {
-      for (std::byte* const row : rows) std::memcpy(row, token.data(), token.size_bytes());
+      const auto* const bytes = reinterpret_cast<const std::byte*>(token.data());
+      for (std::byte* const row : rows) stream.copy(row, bytes, token.size_bytes());
+    } else if (stream) {
+      encode_streaming(token, rows, scales, stream);
     } else if constexpr (multicast_codec<Codec>) {
       codec_.encode_copies(token, rows, scales);
     } else {
@@ -145,6 +155,19 @@ class direct_road {
         std::memcpy(rows[copy], rows[0], row_bytes);
         std::memcpy(scales[copy], scales[0], scale_bytes);
       }
+    }
+  }
+
+  /// Encodes a token in the cache of this core and streams it to the places of all its copies. The
+  /// scales, which are short, are stored plainly.
+  void encode_streaming(std::span<const token_of<Codec>> token, std::span<std::byte* const> rows,
+                        std::span<std::byte* const> scales, row_stream& stream) const noexcept {
+    const std::size_t row_bytes = map_->format.row_bytes;
+    const std::size_t scale_bytes = map_->format.scale_bytes;
+    codec_.encode(token, {stream.row(), row_bytes}, {scales[0], scale_bytes});
+    for (std::size_t copy = 0; copy < rows.size(); ++copy) {
+      stream.copy(rows[copy], stream.row(), row_bytes);
+      if (copy > 0) std::memcpy(scales[copy], scales[0], scale_bytes);
     }
   }
 

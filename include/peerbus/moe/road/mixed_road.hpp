@@ -52,7 +52,7 @@ class mixed_road {
   template <class Meet>
   [[nodiscard]] errc send(const batch_type& batch, lane as, Meet&& meet) {
     const errc sent = far_.send(batch, as, meet);
-    if (sent == errc::ok) near_.write(batch.input, batch.leaving, near_.sets(batch.set), as);
+    if (sent == errc::ok) near_.write(batch, near_.sets(batch.set), as);
     return sent;
   }
 
@@ -66,7 +66,7 @@ class mixed_road {
                          lane as) const noexcept {
     const auto sets = near_.sets(batch.set);
     const set_view home = sets[own_rank_.index()];
-    sum_copies(batch.leaving, map_->hidden, wanted, as,
+    sum_copies(batch, map_->hidden, wanted, as,
                [&](std::size_t t, std::size_t slot) noexcept -> const bf16* {
                  const row_place& place = batch.leaving.places(t)[slot];
                  const set_view& expert_set = sets[place.rank];

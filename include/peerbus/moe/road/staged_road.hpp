@@ -132,7 +132,7 @@ class staged_road {
   [[nodiscard]] errc sum(const batch_type& batch, const combine_sum& wanted,
                          lane as) const noexcept {
     const set_view set = own_set(batch.set);
-    sum_copies(batch.leaving, map_->hidden, wanted, as,
+    sum_copies(batch, map_->hidden, wanted, as,
                [&](std::size_t t, std::size_t slot) noexcept -> const bf16* {
                  const row_place& place = batch.leaving.places(t)[slot];
                  if (rank_id{place.rank} == comm_->rank()) return set.output(place.row);

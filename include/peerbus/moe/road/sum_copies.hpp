@@ -10,6 +10,7 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/departures.hpp>
 #include <peerbus/moe/lane.hpp>
+#include <peerbus/moe/row_stream.hpp>
 
 namespace peerbus::moe {
 
@@ -19,15 +20,18 @@ struct combine_sum {
   combine_terms terms;
 };
 
-/// Sums the outputs of the copies of each token in the share of lane `as`. out[t] = the biases,
-/// then the sum over the copies of token t, in order, of factor times output, in f32. All roads use
-/// this function, so that the arithmetic of combine is the same for all. `output_of(t, i)` returns
-/// a pointer to the `hidden` values of copy i of token t.
-template <class OutputOf>
-void sum_copies(const departures& leaving, std::size_t hidden, const combine_sum& sum, lane as,
+/// Sums the outputs of the copies of each token of `batch` in the share of lane `as`. out[t] = the
+/// biases, then the sum over the copies of token t, in order, of factor times output, in f32. All
+/// roads use this function, so that the arithmetic of combine is the same for all. `output_of(t,
+/// i)` returns a pointer to the `hidden` values of copy i of token t.
+template <class Batch, class OutputOf>
+void sum_copies(const Batch& batch, std::size_t hidden, const combine_sum& sum, lane as,
                 OutputOf&& output_of) noexcept {
   const kernel::kernel_set& kernels = kernel::best();
+  const departures& leaving = batch.leaving;
   const lane::range share = as.share(leaving.tokens());
+  const std::size_t row_bytes = hidden * sizeof(bf16);
+  row_stream stream{{.rows = leaving.tokens(), .row_bytes = row_bytes}, batch.stream_from};
   for (std::size_t t = share.begin; t < share.end; ++t) {
     const bf16* rows[max_top_k + 2];
     float factors[max_top_k + 2];
@@ -48,7 +52,10 @@ void sum_copies(const departures& leaving, std::size_t hidden, const combine_sum
       else if (!sum.terms.local.empty() && sum.terms.local[t * places.size() + i] != nullptr)
         add(sum.terms.local[t * places.size() + i], factor[i]);
     }
-    kernels.weighted_sum(rows, factors, count, hidden, sum.out.data() + t * hidden);
+    bf16* const out = sum.out.data() + t * hidden;
+    bf16* const target = stream ? reinterpret_cast<bf16*>(stream.row()) : out;
+    kernels.weighted_sum(rows, factors, count, hidden, target);
+    if (stream) stream.copy(reinterpret_cast<std::byte*>(out), stream.row(), row_bytes);
   }
 }
 
