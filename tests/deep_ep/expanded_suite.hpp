@@ -285,7 +285,7 @@ void run_forms(std::size_t ranks, const oracle::shape& of, pattern routes, batch
   CAPTURE(of.experts);
   const int status = Group::run(ranks, [&](auto& comm) {
     deep_ep::elastic_buffer<transport> buffer{
-        comm, {.num_max_tokens_per_rank = round<transport>::most_tokens}};
+        comm, {.num_max_tokens_per_rank = round<transport>::most_tokens, .stream_from = 0}};
     for (std::uint64_t seed = 1; seed <= 2; ++seed) {
       const problem p =
           oracle::deep_ep::make_problem(of, routes, sizes, round<transport>::most_tokens, seed);

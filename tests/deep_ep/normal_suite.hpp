@@ -106,7 +106,7 @@ void check_forms(std::size_t ranks) {
   CAPTURE(ranks);
   const int worst_status = Group::run(ranks, [](auto& comm) {
     constexpr std::size_t most = 10;
-    peerbus::deep_ep::buffer buffer{comm, {.num_max_tokens_per_rank = most}};
+    peerbus::deep_ep::buffer buffer{comm, {.num_max_tokens_per_rank = most, .stream_from = 0}};
     const std::size_t rank = comm.rank().index();
     std::uint64_t seed = 0;
     for (const batch sizes : {batch::full, batch::uneven})
@@ -134,7 +134,7 @@ template <class Group>
 void check_models(std::size_t ranks) {
   CAPTURE(ranks);
   const int worst_status = Group::run(ranks, [](auto& comm) {
-    peerbus::deep_ep::buffer buffer{comm, {.num_max_tokens_per_rank = 24}};
+    peerbus::deep_ep::buffer buffer{comm, {.num_max_tokens_per_rank = 24, .stream_from = 0}};
     const std::size_t rank = comm.rank().index();
     std::uint64_t seed = 100;
     for (const model& of : {

@@ -18,10 +18,11 @@
 /// ranks, N received tokens (each counted once), M rows including the gaps between experts.
 namespace peerbus::deep_ep {
 
-/// Options of an `elastic_buffer`; equal on all ranks.
+/// Options of an `elastic_buffer`; equal on all ranks, except for `stream_from`.
 struct elastic_options {
   std::size_t num_max_tokens_per_rank = 4096;  ///< B
   std::size_t in_flight = 2;                   ///< as in `buffer_options`
+  std::optional<std::size_t> stream_from{};    ///< as in `buffer_options`
   /// Refused if true. The rows of a token on one rank would be added up and rounded there. Here all
   /// rows of a token are added up once, at its home rank.
   bool allow_multiple_reduction = false;

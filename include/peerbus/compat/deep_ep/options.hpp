@@ -2,15 +2,16 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include <peerbus/compat/deep_ep/call.hpp>
 #include <peerbus/compat/deep_ep/profile.hpp>
 
 namespace peerbus::deep_ep {
 
-/// Options of a `buffer`; equal on all ranks. DeepEP's constructor takes sizes in bytes instead.
-/// Here the shape of each call states how much memory it needs, and all ranks allocate together
-/// when a shape is first used.
+/// Options of a `buffer`; equal on all ranks, except for `stream_from`. DeepEP's constructor takes
+/// sizes in bytes instead. Here the shape of each call states how much memory it needs, and all
+/// ranks allocate together when a shape is first used.
 struct buffer_options {
   /// The most tokens that a rank gives to one normal `dispatch`.
   std::size_t num_max_tokens_per_rank = 4096;
@@ -21,6 +22,9 @@ struct buffer_options {
   /// could arrive, so that callers can write them where a `zero_copy` combine reads them. If false,
   /// they lie at their home ranks, which have room for tokens x top_k rows.
   bool zero_copy = false;
+  /// As `moe::exchange_config::stream_from`. Applies also to the copies that a combine makes of
+  /// outputs in the caller's memory. Ranks may differ in it.
+  std::optional<std::size_t> stream_from{};
   /// If true, the low-latency calls accept masks of ranks.
   bool enable_shrink = false;
   /// The platform that the program is meant to run on later. A call that this platform would

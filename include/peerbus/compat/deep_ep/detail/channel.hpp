@@ -24,6 +24,7 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/routing.hpp>
+#include <peerbus/moe/row_stream.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::deep_ep::detail {
@@ -121,6 +122,18 @@ class channel : public Mode::calls {
   virtual void publish_arrays(batch& /*this_batch*/) {}
 
   // --- combine -----------------------------------------------------------------------------------
+
+  /// Copies the caller's outputs to the places where their home ranks read them. `for_each(copy)`
+  /// calls `copy(output, source)` for each of the `count` rows.
+  template <class ForEach>
+  void copy_outputs(std::size_t count, ForEach&& for_each) {
+    const moe::row_stream stream{{.rows = count, .row_bytes = moe_.map().output_bytes()},
+                                 moe_.config().stream_from.value_or(moe::never_stream)};
+    for_each([&](std::span<bf16> output, const bf16* source) {
+      stream.copy(std::as_writable_bytes(output).data(), reinterpret_cast<const std::byte*>(source),
+                  output.size_bytes());
+    });
+  }
 
   /// Sends the outputs of `this_batch`, which are in place, to their home ranks. Returns `made`,
   /// delivered as `when` states.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -62,7 +61,8 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
               .in_flight = options.in_flight,
               .outputs = moe::outputs_at::home,
               .attachments = {key.scale_bytes, key.weighted ? key.top_k * sizeof(float) : 0},
-              .output_attachment = key.weighted ? sizeof(float) : 0},
+              .output_attachment = key.weighted ? sizeof(float) : 0,
+              .stream_from = options.stream_from},
              {.alignment = key.alignment, .zero_gaps = key.zero_padding},
              until,
              [&](const auto& moe) {
@@ -190,9 +190,11 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     const auto* const x = args.x.template as<bf16>();
     const std::span<const float> weights =
         this_batch.weighted ? args.topk_weights.template values<float>() : std::span<const float>{};
-    for_each_row(this_batch, [&](std::size_t row, const auto& rows, std::size_t i) {
-      std::memcpy(rows.output(i).data(), x + row * args.x.stride(0), shape().hidden * sizeof(bf16));
-      if (this_batch.weighted) rows.template output_attachment<float>(i).front() = weights[row];
+    this->copy_outputs(this_batch.rows->rows(), [&](auto&& copy) {
+      for_each_row(this_batch, [&](std::size_t row, const auto& rows, std::size_t i) {
+        copy(rows.output(i), x + row * args.x.stride(0));
+        if (this_batch.weighted) rows.template output_attachment<float>(i).front() = weights[row];
+      });
     });
   }
 

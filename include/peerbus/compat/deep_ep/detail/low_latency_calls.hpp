@@ -131,8 +131,7 @@ class low_latency_calls {
   [[nodiscard]] auto make_channel(const low_latency_key& shape,
                                   const std::optional<deadline>& until) {
     return std::make_unique<low_latency_exchange<Transport, Codec>>(
-        comm_, shape, options_.in_flight, options_.zero_copy,
-        until.value_or(comm_.default_deadline()));
+        comm_, shape, options_, until.value_or(comm_.default_deadline()));
   }
 
   communicator<Transport>& comm_;

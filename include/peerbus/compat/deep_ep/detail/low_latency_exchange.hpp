@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -17,11 +16,13 @@
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
 #include <peerbus/compat/deep_ep/low_latency.hpp>
+#include <peerbus/compat/deep_ep/options.hpp>
 #include <peerbus/compat/deep_ep/size_hint.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/concept.hpp>
 
@@ -51,23 +52,17 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
 
   /// Makes the exchange and the arrays. Collective, as the exchange's constructor.
   low_latency_exchange(communicator<Transport>& comm, const low_latency_key& key,
-                       std::size_t in_flight, bool zero_copy, deadline until)
+                       const buffer_options& options, deadline until)
       : base{comm,
              key,
-             exchange_for({.num_max_dispatch_tokens_per_rank = key.max_tokens,
-                           .hidden = key.hidden,
-                           .num_ranks = comm.size(),
-                           .num_experts = key.experts,
-                           .num_topk = key.top_k,
-                           .in_flight = in_flight,
-                           .zero_copy = zero_copy}),
+             config_for(key, comm.size(), options),
              {},
              until,
              [&](const auto& moe) {
                return low_latency_arrays{key, comm.size(), moe.placement().count(comm.rank()),
                                          Codec::scale_bytes(key.hidden)};
              }},
-        zero_copy_{zero_copy},
+        zero_copy_{options.zero_copy},
         scale_words_{Codec::scale_bytes(key.hidden) / sizeof(std::uint32_t)},
         local_experts_{moe_.placement().count(comm.rank())},
         no_weights_(key.max_tokens * key.top_k) {}
@@ -119,6 +114,19 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
   }
 
  private:
+  static moe::exchange_config config_for(const low_latency_key& key, std::size_t ranks,
+                                         const buffer_options& options) noexcept {
+    moe::exchange_config config = exchange_for({.num_max_dispatch_tokens_per_rank = key.max_tokens,
+                                                .hidden = key.hidden,
+                                                .num_ranks = ranks,
+                                                .num_experts = key.experts,
+                                                .num_topk = key.top_k,
+                                                .in_flight = options.in_flight,
+                                                .zero_copy = options.zero_copy});
+    config.stream_from = options.stream_from;
+    return config;
+  }
+
   [[nodiscard]] static delivery delivery_of(bool return_recv_hook, bool async_finish) noexcept {
     if (return_recv_hook) return delivery::hook;
     return async_finish ? delivery::event : delivery::immediate;
@@ -224,12 +232,13 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
       return;
     }
     const auto* const outputs = args.x.template as<bf16>();
-    for (std::size_t e = 0; e < local_experts_; ++e) {
-      const auto& rows = this_batch.rows->experts()[e];
-      for (std::size_t i = 0; i < rows.count(); ++i)
-        std::memcpy(rows.output(i).data(), outputs + e * args.x.stride(0) + i * args.x.stride(1),
-                    shape().hidden * sizeof(bf16));
-    }
+    this->copy_outputs(this_batch.rows->rows(), [&](auto&& copy) {
+      for (std::size_t e = 0; e < local_experts_; ++e) {
+        const auto& rows = this_batch.rows->experts()[e];
+        for (std::size_t i = 0; i < rows.count(); ++i)
+          copy(rows.output(i), outputs + e * args.x.stride(0) + i * args.x.stride(1));
+      }
+    });
   }
 
   bool zero_copy_;

@@ -269,8 +269,7 @@ class normal_calls {
   template <class Codec>
   [[nodiscard]] auto make_channel(const normal_shape& shape, const std::optional<deadline>& until) {
     return std::make_unique<normal_exchange<Transport, Codec>>(
-        comm_, shape, options_.num_max_tokens_per_rank, options_.in_flight,
-        until.value_or(comm_.default_deadline()));
+        comm_, shape, options_, until.value_or(comm_.default_deadline()));
   }
 
   communicator<Transport>& comm_;

@@ -17,6 +17,7 @@
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/channel.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
+#include <peerbus/compat/deep_ep/options.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -55,23 +56,24 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
   using base::shape;
 
   /// Makes the exchange and the arrays. Collective, as the exchange's constructor.
-  normal_exchange(communicator<Transport>& comm, const normal_shape& key, std::size_t max_tokens,
-                  std::size_t in_flight, deadline until)
+  normal_exchange(communicator<Transport>& comm, const normal_shape& key,
+                  const buffer_options& options, deadline until)
       : base{comm,
              key,
              {.experts = key.experts,
               .hidden = key.hidden,
               .top_k = key.top_k,
-              .max_tokens = max_tokens,
-              .in_flight = in_flight,
+              .max_tokens = options.num_max_tokens_per_rank,
+              .in_flight = options.in_flight,
               .outputs = moe::outputs_at::home,
               .attachments = {key.scale_bytes},
               .output_attachment = key.top_k * sizeof(float),
-              .note_bytes = key.listed_experts * sizeof(std::int32_t)},
+              .note_bytes = key.listed_experts * sizeof(std::int32_t),
+              .stream_from = options.stream_from},
              {},
              until,
              [&](const auto&) {
-               return normal_arrays{key, comm.size(), max_tokens,
+               return normal_arrays{key, comm.size(), options.num_max_tokens_per_rank,
                                     placement_of(key, comm.size()).count(comm.rank())};
              }} {}
 
@@ -100,9 +102,10 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
   combine_result combine(const combine_args& args, normal_routing& routing) override {
     batch& this_batch = this->slots_.at(routing.latest.number());
     const auto* const x = args.x.as<bf16>();
-    for (std::size_t i = 0; i < this_batch.rows->count(); ++i)
-      std::memcpy(this_batch.rows->output(i).data(), x + i * args.x.stride(0),
-                  shape().hidden * sizeof(bf16));
+    this->copy_outputs(this_batch.rows->count(), [&](auto&& copy) {
+      for (std::size_t i = 0; i < this_batch.rows->count(); ++i)
+        copy(this_batch.rows->output(i), x + i * args.x.stride(0));
+    });
     this_batch.until = args.until;
     this_batch.bias = args.bias;
     this_batch.weighted = static_cast<bool>(args.topk_weights);
