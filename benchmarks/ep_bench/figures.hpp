@@ -41,7 +41,7 @@ inline std::string words_for_floor(const outcome& result) {
   if (result.floor == floor_kind::puts)
     return "putting the same bytes from registered memory, one put and one signal to each peer, "
            "nothing quantised, placed or summed";
-  std::string words = "plainly copying or reading the same bytes";
+  std::string words = "copying (by plain or by streaming stores) or reading the same bytes";
   if (result.shares_floor()) words += " of all ranks by one rank per core";
   return words;
 }
@@ -58,8 +58,10 @@ struct figures {
   bench::statistics pair;
   bench::statistics plain_dispatch;
   bench::statistics plain_combine;
+  std::optional<bench::statistics> streaming_dispatch;  ///< none if the floor is puts
   /// Of all ranks' bytes, copied by as many ranks as there are cores; none if each has its own.
   std::optional<bench::statistics> shared_plain_dispatch;
+  std::optional<bench::statistics> shared_streaming_dispatch;
   std::optional<bench::statistics> shared_plain_combine;
   std::optional<double> signal_one_way_ns;  ///< none with one rank
 
@@ -73,8 +75,13 @@ struct figures {
                   in(series::plain_combine),
                   std::nullopt,
                   std::nullopt,
+                  std::nullopt,
+                  std::nullopt,
                   std::nullopt};
+    if (result.floor == floor_kind::copies)
+      found.streaming_dispatch = in(series::streaming_dispatch);
     if (result.shares_floor()) {
+      found.shared_streaming_dispatch = in(series::shared_streaming_dispatch);
       found.shared_plain_dispatch = in(series::shared_plain_dispatch);
       found.shared_plain_combine = in(series::shared_plain_combine);
     }
@@ -83,12 +90,29 @@ struct figures {
     return found;
   }
 
-  /// What an operation is compared with: what the cores can do together where ranks share them.
+  /// What an operation is compared with: what the cores can do together where ranks share them, and
+  /// for dispatch the faster of plain and streaming stores.
   [[nodiscard]] const bench::statistics& dispatch_floor() const noexcept {
-    return shared_plain_dispatch ? *shared_plain_dispatch : plain_dispatch;
+    return shared_plain_dispatch ? faster(*shared_plain_dispatch, shared_streaming_dispatch)
+                                 : own_dispatch_floor();
+  }
+  /// The same for the bytes of one rank.
+  [[nodiscard]] const bench::statistics& own_dispatch_floor() const noexcept {
+    return faster(plain_dispatch, streaming_dispatch);
+  }
+  /// Whether the floor of dispatch is the streaming copy.
+  [[nodiscard]] bool floor_streams() const noexcept {
+    const bench::statistics* const least = &dispatch_floor();
+    return least != &plain_dispatch && !(shared_plain_dispatch && least == &*shared_plain_dispatch);
   }
   [[nodiscard]] const bench::statistics& combine_floor() const noexcept {
     return shared_plain_combine ? *shared_plain_combine : plain_combine;
+  }
+
+ private:
+  static const bench::statistics& faster(
+      const bench::statistics& plain, const std::optional<bench::statistics>& streaming) noexcept {
+    return streaming && streaming->p50 < plain.p50 ? *streaming : plain;
   }
 };
 

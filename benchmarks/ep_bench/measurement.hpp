@@ -56,7 +56,8 @@ class measurement {
               .top_k = chosen.top_k,
               .max_tokens = chosen.tokens,
               .outputs = chosen.outputs == "home" ? peerbus::moe::outputs_at::home
-                                                  : peerbus::moe::outputs_at::expert},
+                                                  : peerbus::moe::outputs_at::expert,
+              .stream_from = chosen.stream_from()},
              Codec{},
              Layout{}},
         truth_{chosen, comm.rank().index(), comm.size()},
@@ -154,12 +155,20 @@ class measurement {
 
     plain_.recall();
     note(series::plain_dispatch, bench::timed(*comm_, [&] { plain_.dispatch(); }));
+    if constexpr (floor == floor_kind::copies) {
+      plain_.recall();
+      note(series::streaming_dispatch, bench::timed(*comm_, [&] { plain_.dispatch_streaming(); }));
+    }
     experts_.run(*received);
     note(series::plain_combine, bench::timed(*comm_, [&] { plain_.combine(); }));
 
     if (!crowded_ || floor != floor_kind::copies) return;
     for (const auto& plain : shared_plain_) plain->recall();
     note(series::shared_plain_dispatch, bench::timed(*comm_, [&] { share_plain_dispatch(); }));
+    for (const auto& plain : shared_plain_) plain->recall();
+    note(series::shared_streaming_dispatch, bench::timed(*comm_, [&] {
+           for (const auto& plain : shared_plain_) plain->dispatch_streaming();
+         }));
     experts_.run(*received);
     note(series::shared_plain_combine, bench::timed(*comm_, [&] {
            for (const auto& plain : shared_plain_) plain->combine();
@@ -208,6 +217,7 @@ class measurement {
         comm_->barrier();
       };
       check_copies([&] { plain_.dispatch(); });
+      check_copies([&] { plain_.dispatch_streaming(); });
       if (crowded_) check_copies([&] { share_plain_dispatch(); });
     }
     return found;

@@ -268,6 +268,10 @@ std::variant<options, int> parse(int argc, char** argv) {
       ->check(one_of({"compact", "padded", "rank"}));
   app.add_option("--outputs", chosen.outputs, "where experts leave what combine reads")
       ->check(one_of({"expert", "home"}));
+  app.add_option("--stores", chosen.stores,
+                 "stores of rows: streaming ones write memory past the caches; automatic: those of "
+                 "batches that are large for the caches")
+      ->check(one_of({"automatic", "plain", "streaming"}));
   app.add_option("--lanes", chosen.lanes, "threads of a rank that carry one operation together")
       ->transform(whole_number(1, peerbus::moe::max_lanes));
   app.add_option("--routing", chosen.routing,

@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include <peerbus/moe/config.hpp>
+
 namespace ep_bench {
 
 /// What the command line asks for, checked.
@@ -26,6 +28,7 @@ struct options {
   std::string codec = "int8";
   std::string layout = "compact";
   std::string outputs = "expert";
+  std::string stores = "automatic";
   std::size_t lanes = 1;  ///< threads of a rank that carry one operation together
   std::string routing = "uniform";
   double zipf = 0;  ///< exponent of the experts' popularity; 0 is uniform
@@ -45,6 +48,12 @@ struct options {
                                          128, 256, 512, 1024, 2048, 4096, 8192};
   std::vector<std::size_t> report_ranks{1, 2, 4, 8, 16, 32, 64};
   double report_seconds = 180;  ///< for the whole report, roughly
+
+  /// Returns `stores` as `exchange_config::stream_from` has it.
+  [[nodiscard]] std::optional<std::size_t> stream_from() const {
+    if (stores == "automatic") return std::nullopt;
+    return stores == "streaming" ? 0 : peerbus::moe::never_stream;
+  }
 };
 
 inline constexpr int bad_command_line = 2;

@@ -15,19 +15,23 @@ enum class series : std::size_t {
   combine,
   pair,
   plain_dispatch,
+  streaming_dispatch,
   plain_combine,
   shared_plain_dispatch,
+  shared_streaming_dispatch,
   shared_plain_combine
 };
-inline constexpr std::size_t series_count = 7;
+inline constexpr std::size_t series_count = 9;
 
 /// What the operations are compared with: `plain_copy` or `plain_puts`.
 enum class floor_kind { copies, puts };
 
 /// What a run found out. Times are there on rank 0 only, and not if the check before them failed.
 struct outcome {
-  std::string wrong;            ///< what the check found; empty if all was right
-  bench::sample_table samples;  ///< by `series`; the shared ones are zero unless `shares_floor`
+  std::string wrong;  ///< what the check found; empty if all was right
+  /// By `series`. Streaming copies are zero unless the floor is copies, the shared ones unless
+  /// `shares_floor`.
+  bench::sample_table samples;
   std::vector<double> signal_one_way_ns;
   floor_kind floor = floor_kind::copies;
   bool crowded = false;            ///< more ranks than cores

@@ -9,8 +9,10 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/row_stream.hpp>
 
 #include "ep_bench/check.hpp"
 #include "ep_bench/options.hpp"
@@ -20,7 +22,7 @@
 
 namespace ep_bench {
 
-/// The least that any dispatch and combine must do, as a memcpy per row: the bytes of a dispatch,
+/// The least that any dispatch and combine must do, as a copy per row: the bytes of a dispatch,
 /// encoded beforehand, written to where the exchange puts them, and the bytes of a combine read
 /// from where it reads them. Every address is worked out beforehand. `rank` is whose bytes are
 /// copied, which need not be the rank that copies them.
@@ -77,16 +79,10 @@ class plain_copy {
 
   void recall() const noexcept { rows_.recall(); }
 
-  void dispatch() const noexcept {
-    for (const target& to : targets_) {
-      std::memcpy(to.row, to.from_row, row_bytes_);
-      if (scale_bytes_ != 0) std::memcpy(to.scale, to.from_scale, scale_bytes_);
-      std::memcpy(to.origin, &to.from, sizeof to.from);
-      if (slot_bytes_ == 0) continue;
-      std::memcpy(to.experts, to.from_slots, slot_bytes_);
-      std::memcpy(to.weights, to.from_slots + slot_bytes_, slot_bytes_);
-    }
-  }
+  /// Copies with stores that leave the rows in a cache as far as they fit.
+  void dispatch() const noexcept { copy_rows(peerbus::moe::never_stream); }
+  /// Copies with stores that write memory past the caches.
+  void dispatch_streaming() const noexcept { copy_rows(0); }
 
   void combine() noexcept {
     for (const target& from : targets_) {
@@ -128,6 +124,19 @@ class plain_copy {
     const std::byte* from_slots;
     peerbus::moe::wire_origin from;
   };
+
+  void copy_rows(std::size_t stream_from) const noexcept {
+    const peerbus::moe::row_stream stream{{.rows = targets_.size(), .row_bytes = row_bytes_},
+                                          stream_from};
+    for (const target& to : targets_) {
+      stream.copy(to.row, to.from_row, row_bytes_);
+      if (scale_bytes_ != 0) std::memcpy(to.scale, to.from_scale, scale_bytes_);
+      std::memcpy(to.origin, &to.from, sizeof to.from);
+      if (slot_bytes_ == 0) continue;
+      std::memcpy(to.experts, to.from_slots, slot_bytes_);
+      std::memcpy(to.weights, to.from_slots + slot_bytes_, slot_bytes_);
+    }
+  }
 
   /// The local expert ids of a token at the rank that gets it, then their weights.
   static void fill_slots(const options& chosen, const oracle& truth, std::size_t rank,

@@ -62,6 +62,12 @@ void print(const options& chosen, const group& who, const bench::machine& where,
         "floor     p50 of %s, in turns with the operations; ratio of the p50s\n",
         words_for_floor(result).c_str());
     const bool puts = result.floor == floor_kind::puts;
+    if (found->streaming_dispatch)
+      std::printf(
+          "          of dispatch: the %s copy; of one rank's bytes plain %.1f us, streaming %.1f "
+          "us\n",
+          found->floor_streams() ? "streaming" : "plain", found->plain_dispatch.p50,
+          found->streaming_dispatch->p50);
     if (chosen.lanes > 1 && puts)
       std::printf("          plain puts have one thread a rank, an operation %zu\n", chosen.lanes);
     else if (chosen.lanes > 1)
@@ -75,9 +81,9 @@ void print(const options& chosen, const group& who, const bench::machine& where,
                                   : ", yielding, as ranks share cores");
     if (result.shares_floor())
       std::printf(
-          "          ranks share cores; a plain copy of one rank's own bytes takes %.1f us for "
+          "          ranks share cores; a copy of one rank's own bytes takes %.1f us for "
           "dispatch, %.1f us for combine\n",
-          found->plain_dispatch.p50, found->plain_combine.p50);
+          found->own_dispatch_floor().p50, found->plain_combine.p50);
     std::printf("bytes     %s; GB/s of 10^9 at p50\n", bytes_formula(chosen).c_str());
   }
   print_check(result.wrong, what_is_checked);

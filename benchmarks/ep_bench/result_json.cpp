@@ -9,6 +9,18 @@ namespace ep_bench {
 
 using bench::statistics_json;
 
+namespace {
+
+/// The floor in a few words, as a legend has them.
+std::string what_floor_is(const outcome& result, const figures& found) {
+  if (result.floor == floor_kind::puts) return "plain puts";
+  const std::string copy =
+      found.floor_streams() ? "streaming copy, and for combine a plain one" : "plain copy";
+  return result.crowded ? copy + ", all ranks' bytes by one rank per core" : copy;
+}
+
+}  // namespace
+
 json result_json(const options& chosen, const group& who, const bench::machine& where,
                  const outcome& result) {
   json all;
@@ -29,20 +41,22 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
     all["pair_us"] = statistics_json(found->pair);
     json& floor = all["floor"];
     if (found->signal_one_way_ns) floor["signal_one_way_ns"] = rounded(*found->signal_one_way_ns);
-    floor["dispatch_us"] = rounded(found->plain_dispatch.p50);
+    floor["dispatch_us"] = rounded(found->own_dispatch_floor().p50);
     floor["combine_us"] = rounded(found->plain_combine.p50);
     floor["signal_yields"] = result.shares_floor();
-    floor["dispatch_distribution_us"] = statistics_json(found->plain_dispatch);
+    floor["dispatch_distribution_us"] = statistics_json(found->own_dispatch_floor());
+    if (found->streaming_dispatch) {
+      floor["plain_copy_us"] = rounded(found->plain_dispatch.p50);
+      floor["streaming_copy_us"] = rounded(found->streaming_dispatch->p50);
+    }
     floor["combine_distribution_us"] = statistics_json(found->plain_combine);
     if (found->shared_plain_dispatch && found->shared_plain_combine) {
-      floor["all_ranks_dispatch_us"] = rounded(found->shared_plain_dispatch->p50);
+      floor["all_ranks_dispatch_us"] = rounded(found->dispatch_floor().p50);
       floor["all_ranks_combine_us"] = rounded(found->shared_plain_combine->p50);
     }
     all["ratio"] = {{"dispatch", rounded(found->dispatch.p50 / found->dispatch_floor().p50)},
                     {"combine", rounded(found->combine.p50 / found->combine_floor().p50)},
-                    {"of", result.floor == floor_kind::puts ? "plain puts"
-                           : result.crowded ? "all ranks' bytes copied by one rank per core"
-                                            : "plain copy"}};
+                    {"of", what_floor_is(result, *found)}};
   }
   all["check"] = bench::check_json(result.wrong, what_is_checked);
   return all;

@@ -28,7 +28,8 @@ inline json config_json(const options& chosen, const group& who, std::size_t ite
       {"hidden", chosen.hidden},       {"top_k", chosen.top_k},     {"experts", chosen.experts},
       {"codec", chosen.codec},         {"layout", chosen.layout},   {"outputs", chosen.outputs},
       {"lanes", chosen.lanes},         {"routing", chosen.routing}, {"iters", iterations},
-      {"warmup", chosen.warmup},       {"seed", chosen.seed},       {"placement", who.placement}};
+      {"warmup", chosen.warmup},       {"seed", chosen.seed},       {"placement", who.placement},
+      {"stores", chosen.stores}};
 }
 
 inline json machine_json(const bench::machine& where, std::size_t usable_cores) {

@@ -24,7 +24,7 @@ namespace micro {
 
 /// What rank 0 found out, in memory that outlives it: ranks may be forked processes.
 struct found {
-  static constexpr std::size_t most_contenders = 4;
+  static constexpr std::size_t most_contenders = 6;
 
   double seconds = 0;  ///< of the measured operations, all together
   /// Medians, of each that took turns: see `alternate`.

@@ -93,7 +93,7 @@ const charts = (() => {
     const least = points.map((result) => ({...value(result), y: results.floor(result, operation)}));
     return [
       {name: "peerbus, median and p10 to p90", colour: colour(0), values: own},
-      {name: "floor: plain copy of the same bytes", colour: faint, dashes: "6 4", values: least.filter(({y}) => y > 0)},
+      {name: "floor: copy of the same bytes", colour: faint, dashes: "6 4", values: least.filter(({y}) => y > 0)},
       ...others.map(([name, list], index) => ({name, colour: colour(index + 1), values: list.map(value)})),
     ].filter(({values}) => values.length > 0);
   }

@@ -169,9 +169,9 @@
           "p",
           {},
           "Solid: median time of the slowest rank, from a barrier that lets all ranks start together; the band " +
-            "reaches from p10 to p90. Dashed, the floor: the median time of plainly copying (dispatch) or reading (combine) the " +
-            "same bytes to and from the same places, in turns with the operations. Where ranks share cores, the floor is the " +
-            "bytes of all ranks copied by one rank per core." +
+            "reaches from p10 to p90. Dashed, the floor: the median time of copying (dispatch; by plain or by streaming " +
+            "stores, whichever is faster) or reading (combine) the same bytes to and from the same places, in turns with " +
+            "the operations. Where ranks share cores, the floor is the bytes of all ranks copied by one rank per core." +
             (has_peers ? " Other libraries: medians of runs of their own, as given." : ""),
         ),
         view.sections.map((section) => [
