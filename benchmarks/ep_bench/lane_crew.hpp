@@ -55,14 +55,15 @@ class lane_crew {
  private:
   static constexpr int patience = 20'000;  ///< looks before a thread sleeps
 
-  /// order: release, so that helpers see `work_`; they load by acquire.
   void begin() noexcept {
+    // order: relaxed; helpers see it by the release of `turn_`.
     done_.store(0, std::memory_order_relaxed);
+    // order: release; pairs with the acquires in `help`, so that helpers see `work_`.
     turn_.fetch_add(1, std::memory_order_release);
     turn_.notify_all();
   }
   void wait_for_helpers() noexcept {
-    // order: acquire; pairs with the release of each helper's last act.
+    // order: acquire; pairs with the release of each helper in `help`.
     for (std::size_t seen = 0; (seen = done_.load(std::memory_order_acquire)) != helpers_.size();)
       std::this_thread::yield();
   }
@@ -71,9 +72,11 @@ class lane_crew {
     for (std::uint64_t seen = 0;;) {
       std::uint64_t now = seen;
       for (int look = 0; now == seen && look < patience; ++look) {
+        // order: acquire; pairs with the release in `begin`.
         now = turn_.load(std::memory_order_acquire);
         if (look % 64 == 63) std::this_thread::yield();
       }
+      // order: acquire; as above. The next turn of the loop loads the number.
       if (now == seen) turn_.wait(seen, std::memory_order_acquire);
       if (now == seen) continue;
       seen = now;
@@ -82,6 +85,7 @@ class lane_crew {
         work_(as);
       } catch (...) {  // NOLINT(bugprone-empty-catch): lane 0 throws the same.
       }
+      // order: release; pairs with the acquire in `wait_for_helpers`.
       done_.fetch_add(1, std::memory_order_release);
     }
   }
