@@ -18,6 +18,8 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
 
+/// One-sided communication between the ranks of a group: bootstraps, by which ranks meet;
+/// transports, which give them windows; and communicators.
 namespace peerbus {
 
 /// A group of ranks that share windows. Its constructor, `make_window`, `agree` and `barrier` are
@@ -43,9 +45,11 @@ class communicator : public rank_group {
   communicator& operator=(const communicator&) = delete;
   ~communicator() override;
 
+  /// Returns the transport, for queries and for calls on its own windows.
   [[nodiscard]] Transport& bus() noexcept { return bus_; }
   [[nodiscard]] std::string missing() const override;
 
+  ///@{
   /// Makes a window with `bytes` of zeroed memory and `signals` zero signals on every rank.
   /// Collective. Windows are independent of each other.
   /// Cost: one agreement, and `make_window` of the transport.
@@ -54,12 +58,15 @@ class communicator : public rank_group {
   [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals);
   [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals,
                                               deadline until);
+  ///@}
 
+  ///@{
   /// Returns after all ranks have called it. Collective. Everything that a rank wrote before is
   /// visible to all ranks after. Cost: ceil(log2 size) signals, one after the other.
   /// Throws: `error` timed_out or peer_dead, and the communicator is poisoned.
   void barrier();
   void barrier(deadline until);
+  ///@}
 
  private:
   static constexpr std::size_t barrier_rounds(std::size_t ranks) noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+/// @file
 /// The headers that need no transport: errors, deadlines, ranks, bf16, signals and wait policies.
 
 #include <peerbus/core/align.hpp>     // IWYU pragma: export

@@ -21,6 +21,7 @@
 
 namespace peerbus {
 
+/// Options of a communicator.
 struct communicator_options {
   /// The time limit of blocking calls that are given none.
   std::chrono::milliseconds timeout{30'000};
@@ -38,8 +39,11 @@ class rank_group {
   rank_group& operator=(const rank_group&) = delete;
   virtual ~rank_group() = default;
 
+  /// Returns the rank of the caller.
   [[nodiscard]] rank_id rank() const noexcept { return boot_->rank(); }
+  /// Returns the number of ranks.
   [[nodiscard]] std::size_t size() const noexcept { return boot_->size(); }
+  /// Returns all ranks in ascending order, the caller included.
   [[nodiscard]] all_ranks ranks() const noexcept { return all_ranks{size()}; }
   /// Returns the other ranks in the order in which operations visit them. Unless `order_peers` has
   /// set another order, each rank begins with the next one, so that not all visit the same at once.
@@ -48,10 +52,12 @@ class rank_group {
   /// runs. Cost: no communication.
   /// Throws: `error` invalid_argument unless `order` names every other rank once.
   void order_peers(std::vector<rank_id> order);
+  /// Returns the deadline of a blocking call that begins now and is given none.
   [[nodiscard]] deadline default_deadline() const noexcept {
     return deadline::after(options_.timeout);
   }
 
+  ///@{
   /// Returns if all ranks pass the same values and no rank passes an objection. Collective. For
   /// set-up that must be the same everywhere, such as the sizes of a model.
   /// Cost: one `bootstrap::allgather`.
@@ -60,6 +66,7 @@ class rank_group {
              const std::optional<error>& objection = std::nullopt);
   void agree(std::string_view doing, std::span<const declared> values, deadline until,
              const std::optional<error>& objection = std::nullopt);
+  ///@}
 
   /// Marks the communicator unusable, because its ranks are out of step, and throws. The first
   /// reason is kept. For operations built on windows. Threads: any.
@@ -72,8 +79,10 @@ class rank_group {
   [[nodiscard]] virtual std::string missing() const = 0;
 
  protected:
+  /// Makes the group of the ranks of `boot`, which outlives it. Does not communicate.
   rank_group(bootstrap& boot, communicator_options options);
 
+  /// Marks the communicator unusable, as `fail` does, without throwing.
   void poison(std::string_view reason);
   /// Calls `collective`, and poisons the group if it throws and leaves the ranks out of step. An
   /// `agreed_error`, which all ranks throw together, leaves them in step.

@@ -11,13 +11,14 @@ namespace peerbus {
 /// Until 1.0.0 a new `minor` may break source; all ranks of a group must be built from the same
 /// version, as the layout of shared memory is not promised to last.
 struct version_number {
-  int major_part;
-  int minor_part;
-  int patch_part;
+  int major_part;  ///< PEERBUS_VERSION_MAJOR
+  int minor_part;  ///< PEERBUS_VERSION_MINOR
+  int patch_part;  ///< PEERBUS_VERSION_PATCH
 
   friend constexpr bool operator==(const version_number&, const version_number&) = default;
 };
 
+/// The version of these headers.
 inline constexpr version_number version{PEERBUS_VERSION_MAJOR, PEERBUS_VERSION_MINOR,
                                         PEERBUS_VERSION_PATCH};
 

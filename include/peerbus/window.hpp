@@ -34,9 +34,12 @@ concept spannable = requires(R&& range) {
 template <transport Transport>
 class window {
  public:
+  /// Takes the transport's window `memory`, which has that shape. `communicator::make_window` calls
+  /// it; `bus` outlives the window.
   window(Transport& bus, window_shape shape, typename Transport::window memory)
       : bus_{&bus}, shape_{shape}, memory_{std::move(memory)} {}
 
+  /// Returns the shape of the part that each rank contributes.
   [[nodiscard]] window_shape shape() const noexcept { return shape_; }
   /// Returns the transport's own window, for code that drives the transport itself.
   [[nodiscard]] const typename Transport::window& memory() const noexcept { return memory_; }

@@ -21,16 +21,20 @@ namespace peerbus {
 class agreed_error : public error {
  public:
   using error::error;
+  /// Makes an error with the code and text of `cause`, after all ranks have agreed to throw it.
   explicit agreed_error(const error& cause) : error{cause.code(), cause.text()} {}
 };
 
 /// A value that must be equal on all ranks, with the name that errors use for it.
 struct declared {
-  std::string_view name;
-  std::string value;
+  std::string_view name;  ///< the name of the value in errors
+  std::string value;      ///< the value as text, in which form ranks compare it
 
+  ///@{
+  /// Declares a number or a text. The caller keeps `value_name` valid.
   declared(std::string_view value_name, std::uint64_t number);
   declared(std::string_view value_name, std::string_view text);
+  ///@}
 };
 
 /// Collective: gathers as `bootstrap::allgather`, unless a rank refuses. A rank that cannot take

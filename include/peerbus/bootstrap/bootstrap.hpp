@@ -19,9 +19,11 @@
 
 namespace peerbus {
 
-/// The relation between the address spaces of a group's ranks: `shared` if a pointer of one rank is
-/// valid on all ranks.
-enum class address_space { shared, separate };
+/// The relation between the address spaces of a group's ranks.
+enum class address_space {
+  shared,   ///< a pointer of one rank is valid on all ranks
+  separate  ///< ranks are processes, each with its own addresses
+};
 
 /// A rank's connection to the other ranks of its group, used to set up windows and other shared
 /// state. Set-up may be slow, so the functions are virtual. A bootstrap must outlive the transports
@@ -36,8 +38,8 @@ class bootstrap {
   /// The data that one rank gives to all ranks: bytes, and optionally a file descriptor or an
   /// object.
   struct contribution {
-    std::vector<std::byte> bytes;
-    unique_fd fd;
+    std::vector<std::byte> bytes;  ///< may be empty
+    unique_fd fd;                  ///< empty if there is none to pass
     /// Arrives only on ranks that share the giver's address space. Other ranks receive null.
     std::shared_ptr<const void> object = nullptr;
   };
@@ -46,7 +48,9 @@ class bootstrap {
   bootstrap& operator=(const bootstrap&) = delete;
   virtual ~bootstrap() = default;
 
+  /// Returns the rank of the caller in the group.
   [[nodiscard]] rank_id rank() const noexcept { return members_->rank(); }
+  /// Returns the number of ranks of the group.
   [[nodiscard]] std::size_t size() const noexcept { return members_->size(); }
   /// Returns the number of ranks on this host, including the caller. A subgroup also counts the
   /// ranks outside of it, because they use the same cores.
@@ -64,7 +68,9 @@ class bootstrap {
   [[nodiscard]] bool is_near(rank_id peer) const noexcept {
     return std::binary_search(near_ranks_.begin(), near_ranks_.end(), peer);
   }
+  /// Returns whether the ranks share an address space, as threads of one process do.
   [[nodiscard]] virtual address_space addresses() const noexcept = 0;
+  /// Returns the states of the ranks. The membership may outlive the bootstrap.
   [[nodiscard]] const std::shared_ptr<membership>& members() const noexcept { return members_; }
   /// Returns the work that `allgather` advances while it waits.
   [[nodiscard]] const std::shared_ptr<idle_work>& idle() const noexcept { return idle_; }
@@ -129,7 +135,9 @@ class bootstrap {
 
  protected:
   bootstrap() = default;
+  /// Sets what `members` returns. Before that, `rank` and `size` must not be called.
   void set_members(std::shared_ptr<membership> members) { members_ = std::move(members); }
+  /// Sets what `near_ranks`, `ranks_here` and `cores_here` return.
   void set_neighbours(std::vector<rank_id> near_ranks, std::size_t ranks_here,
                       std::size_t cores_here) noexcept;
   /// Calls `set_neighbours` for a group whose ranks are all near each other.

@@ -59,6 +59,7 @@ class membership_news {
 /// Threads: all functions may be called from any thread of the rank.
 class membership {
  public:
+  /// The state of one rank, a `rank_state`, in memory that ranks may share.
   using state_word = std::atomic<std::uint32_t>;
   static_assert(state_word::is_always_lock_free);
 
@@ -76,7 +77,9 @@ class membership {
   membership(rank_id rank, std::size_t size, state_word* states,
              const std::shared_ptr<membership_news>& news);
 
+  /// Returns the rank of the caller.
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
+  /// Returns the number of ranks of the group.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
   /// Announces the final state of this rank to all ranks. Only the first state other than `running`

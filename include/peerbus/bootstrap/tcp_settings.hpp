@@ -11,8 +11,8 @@ namespace peerbus {
 /// The place of a rank in a group whose ranks may be on different hosts, and the meeting point of
 /// the group.
 struct tcp_settings {
-  std::size_t rank = 0;
-  std::size_t size = 1;
+  std::size_t rank = 0;  ///< below `size`
+  std::size_t size = 1;  ///< ranks of the group
   /// The position among the ranks of this host, if the launcher sets one. If empty, it is counted.
   std::optional<std::size_t> local_rank;
   /// The host of rank 0, by a name or an address (IPv4 or IPv6) that works on all ranks.

@@ -18,14 +18,17 @@ namespace peerbus::codec {
 /// Its row is the token itself, and its only scale is the number of elements of the token.
 class archetype {
  public:
+  /// An element of a row, of which the concept asks only that bytes can be copied to and from it.
   class element {
    public:
     element() = delete;
 
    protected:
-    std::byte bytes[2];
+    std::byte bytes[2];  ///< the bits of a bf16
   };
 
+  ///@{
+  /// A member of the concept `token_codec`, which states its contract.
   static constexpr std::string_view name = "archetype";
 
   [[nodiscard]] static constexpr std::size_t row_bytes(std::size_t hidden) noexcept {
@@ -33,6 +36,7 @@ class archetype {
   }
   [[nodiscard]] static constexpr std::size_t scale_bytes(std::size_t) noexcept { return 4; }
 
+  /// Returns a codec. It stands for the default constructor, which the concept does not ask for.
   [[nodiscard]] static archetype make() noexcept { return archetype{0}; }
 
   archetype(const archetype&) noexcept = default;
@@ -54,6 +58,7 @@ class archetype {
       out[i] = static_cast<float>(value);
     }
   }
+  ///@}
 
  private:
   explicit archetype(int) noexcept {}

@@ -17,6 +17,8 @@ namespace peerbus::codec {
 /// Cost: `encode` copies the row once.
 class fp8_e4m3_as_given {
  public:
+  ///@{
+  /// A member of the concepts `token_codec` and `verbatim_codec`, which state its contract.
   using token = fp8_e4m3;
   using element = fp8_e4m3;
 
@@ -42,6 +44,7 @@ class fp8_e4m3_as_given {
       out[i] = static_cast<float>(code);
     }
   }
+  ///@}
 };
 
 static_assert(verbatim_codec<fp8_e4m3_as_given>);

@@ -10,6 +10,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 
+/// The codecs of the library. The concept `token_codec` states what they have in common.
 namespace peerbus::codec {
 
 /// A codec that sends the bytes of the token unchanged: 2 * hidden bytes, without scales, exact in
@@ -17,6 +18,8 @@ namespace peerbus::codec {
 /// Cost: `encode` copies the row once.
 class bf16 {
  public:
+  ///@{
+  /// A member of the concepts `token_codec` and `verbatim_codec`, which state its contract.
   using element = ::peerbus::bf16;
 
   static constexpr std::string_view name = "bf16";
@@ -43,6 +46,7 @@ class bf16 {
               std::span<float> out) const noexcept {
     kernels_->widen(reinterpret_cast<const element*>(row.data()), out.size(), out.data());
   }
+  ///@}
 
  private:
   const kernel::kernel_set* kernels_ = &kernel::best();

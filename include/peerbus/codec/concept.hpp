@@ -74,9 +74,9 @@ using token_of = typename detail::token_element<C>::type;
 ///   8. Both functions are data path: no allocation, lock, system call or exception. Several
 ///      threads may use one codec at once.
 ///   9. A copy behaves like its original. Copying does not throw.
-///  10. A codec that works on groups of channels may define `static constexpr std::size_t
+///   10. A codec that works on groups of channels may define `static constexpr std::size_t
 ///      hidden_multiple`. `hidden` is then always a multiple of it.
-///  11. A codec whose tokens are not bf16 may define `using token`, a trivially copyable type of
+///   11. A codec whose tokens are not bf16 may define `using token`, a trivially copyable type of
 ///      which tokens then consist. Outputs are bf16 in any case.
 template <class C>
 concept token_codec =

@@ -44,6 +44,8 @@ namespace peerbus::codec {
 template <class Scales>
 class fp8_e4m3_per_128 {
  public:
+  ///@{
+  /// A member of the concepts `token_codec` and `multicast_codec`, which state its contract.
   using element = fp8_e4m3;
 
   static constexpr std::string_view name = Scales::codec_name;
@@ -106,6 +108,7 @@ class fp8_e4m3_per_128 {
                                 to_values.data(), count, out.data() + column);
     }
   }
+  ///@}
 
  private:
   /// The number of groups that are taken from their magnitudes to their codes before the next
@@ -143,8 +146,11 @@ class fp8_e4m3_per_128 {
   const kernel::kernel_set* kernels_ = &kernel::best();
 };
 
+/// The default format of DeepEP's fp8 dispatch.
 using fp8_e4m3_per_128_f32 = fp8_e4m3_per_128<f32_scales>;
+/// The format of DeepEP's fp8 dispatch with `round_scale`.
 using fp8_e4m3_per_128_rounded_f32 = fp8_e4m3_per_128<rounded_f32_scales>;
+/// The format of DeepEP's fp8 dispatch with `round_scale` and `use_ue8m0`.
 using fp8_e4m3_per_128_ue8m0 = fp8_e4m3_per_128<ue8m0_scales>;
 
 static_assert(multicast_codec<fp8_e4m3_per_128_f32> && !verbatim_codec<fp8_e4m3_per_128_f32>);

@@ -9,6 +9,7 @@
 
 #include <peerbus/core/align.hpp>
 
+/// @file
 /// The ways in which `fp8_e4m3_per_128` scales a group and sends the scale along.
 namespace peerbus::codec {
 
@@ -37,11 +38,13 @@ inline constexpr float per_largest_code = 1.0F / 448.0F;
 
 /// Scales of one f32 per group: the largest magnitude times 1 / 448.
 struct f32_scales {
+  /// The `name` of the codec with these scales.
   static constexpr std::string_view codec_name = "fp8_e4m3_per_128_f32";
 
   /// The type of a scale in the scales of a row.
   using stored = float;
 
+  /// Returns the bytes of the scales of `groups` groups.
   [[nodiscard]] static constexpr std::size_t bytes(std::size_t groups) noexcept {
     return groups * sizeof(stored);
   }
@@ -52,7 +55,9 @@ struct f32_scales {
     return {448.0F / magnitude, magnitude * detail::per_largest_code};
   }
 
+  /// Returns the scale as it is stored, from the factor that turns codes into values.
   [[nodiscard]] static constexpr stored pack(float to_values) noexcept { return to_values; }
+  /// Returns the factor that turns codes into values, from the stored scale.
   [[nodiscard]] static constexpr float unpack(stored scale) noexcept { return scale; }
 };
 
@@ -73,8 +78,10 @@ namespace detail {
 
 /// Scales of one f32 per group, rounded up to a power of two.
 struct rounded_f32_scales : f32_scales {
+  /// The `name` of the codec with these scales.
   static constexpr std::string_view codec_name = "fp8_e4m3_per_128_rounded_f32";
 
+  /// As `of` of `f32_scales`, for the scale rounded up to a power of two.
   [[nodiscard]] static constexpr detail::group_scale of(float magnitude) noexcept {
     return detail::power_of_two(detail::rounded_exponent(magnitude));
   }
@@ -84,21 +91,27 @@ struct rounded_f32_scales : f32_scales {
 /// `rounded_f32_scales`. The byte 255 is NaN. Four bytes form a word, with the first group in its
 /// lowest byte. Zero bytes fill the last word.
 struct ue8m0_scales {
+  /// The `name` of the codec with these scales.
   static constexpr std::string_view codec_name = "fp8_e4m3_per_128_ue8m0";
 
+  /// The type of a scale in the scales of a row: the exponent, biased by 127.
   using stored = std::uint8_t;
 
+  /// Returns the bytes of the scales of `groups` groups, in whole words.
   [[nodiscard]] static constexpr std::size_t bytes(std::size_t groups) noexcept {
     return align_up(groups, 4);
   }
 
+  /// As `of` of `rounded_f32_scales`.
   [[nodiscard]] static constexpr detail::group_scale of(float magnitude) noexcept {
     return detail::power_of_two(detail::rounded_exponent(magnitude));
   }
 
+  /// Returns the biased exponent of `to_values`, a power of two or NaN.
   [[nodiscard]] static constexpr stored pack(float to_values) noexcept {
     return static_cast<stored>(std::bit_cast<std::uint32_t>(to_values) >> 23);
   }
+  /// Returns the factor that turns codes into values, from the stored exponent.
   [[nodiscard]] static constexpr float unpack(stored scale) noexcept {
     if (scale == 0xff) return std::numeric_limits<float>::quiet_NaN();
     return std::bit_cast<float>(static_cast<std::uint32_t>(scale) << 23);

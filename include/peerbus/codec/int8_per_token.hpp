@@ -38,6 +38,8 @@ namespace peerbus::codec {
 /// Cost: `encode` reads the token twice (once for m) and writes each copy once.
 class int8_per_token {
  public:
+  ///@{
+  /// A member of the concepts `token_codec` and `multicast_codec`, which state its contract.
   using element = std::int8_t;
 
   static constexpr std::string_view name = "int8_per_token";
@@ -87,6 +89,7 @@ class int8_per_token {
     kernels_->dequantise_int8(reinterpret_cast<const std::int8_t*>(row.data()), out.size(), scale,
                               out.data());
   }
+  ///@}
 
  private:
   static constexpr std::uint16_t infinity_bits = 0x7f80;

@@ -16,6 +16,8 @@ namespace peerbus::codec {
 /// not read the tokens; their span only states their number. Rows decode to zeros.
 class nothing {
  public:
+  ///@{
+  /// A member of the concept `token_codec`, which states its contract.
   using element = std::byte;
 
   static constexpr std::string_view name = "nothing";
@@ -30,6 +32,7 @@ class nothing {
               std::span<float> out) const noexcept {
     std::fill(out.begin(), out.end(), 0.0F);
   }
+  ///@}
 };
 
 static_assert(token_codec<nothing>);

@@ -45,6 +45,7 @@ namespace peerbus::cann {
 template <transport Transport, operator_codec Codec>
 class moe_distribute {
  public:
+  /// The result of a dispatch, which combine takes.
   using result = dispatch_result<Codec>;
 
   /// Collective. Allocates all memory that the calls will ever use, most of it untouched.
@@ -62,6 +63,7 @@ class moe_distribute {
 
   /// Returns the placement of experts on ranks.
   [[nodiscard]] const cann::deployment& experts() const noexcept { return experts_; }
+  /// Returns the rank of the caller in the communicator, the operators' epRankId.
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
   /// Returns the attributes, completed with size and rank of the communicator.
   [[nodiscard]] const attributes& config() const noexcept { return attributes_; }

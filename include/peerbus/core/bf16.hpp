@@ -9,7 +9,7 @@ namespace peerbus {
 /// The upper half of an IEEE 754 binary32: 1 sign, 8 exponent and 7 mantissa bits. A storage type
 /// only: arithmetic is done in `float`.
 struct bf16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  ///< the representation; 0 is the number 0
 
   constexpr bf16() = default;
 

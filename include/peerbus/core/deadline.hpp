@@ -10,10 +10,13 @@ namespace peerbus {
 /// clock is CLOCK_MONOTONIC, which futexes also use for absolute times.
 class deadline {
  public:
+  /// The clock of all deadlines.
   using clock = std::chrono::steady_clock;
 
+  /// Makes the deadline that expires at `when`; `time_point::max()` never expires.
   constexpr explicit deadline(clock::time_point when) noexcept : when_{when} {}
 
+  ///@{
   /// Returns the point `span` from now. If that lies beyond the range of the clock, the deadline
   /// never expires.
   /// Cost: reads the clock once.
@@ -26,13 +29,15 @@ class deadline {
   [[nodiscard]] static deadline after(std::chrono::duration<Rep, Period> span) noexcept {
     return after(saturated(span));
   }
+  ///@}
   /// Returns a deadline that never expires.
   [[nodiscard]] static constexpr deadline never() noexcept {
     return deadline{clock::time_point::max()};
   }
 
   /// Converts `span` to the clock's unit. A span beyond the range of that unit becomes its longest
-  /// or shortest one, because the conversion of <chrono> would overflow and could change the sign.
+  /// or shortest one, because the conversion of `std::chrono` would overflow and could change the
+  /// sign.
   template <class Rep, class Period>
   [[nodiscard]] static constexpr clock::duration saturated(
       std::chrono::duration<Rep, Period> span) noexcept {
@@ -54,6 +59,7 @@ class deadline {
     const auto current_time = clock::now();
     return when_ > current_time ? when_ - current_time : clock::duration::zero();
   }
+  /// Returns the point itself, for calls that take absolute times.
   [[nodiscard]] constexpr clock::time_point when() const noexcept { return when_; }
 
  private:

@@ -14,7 +14,7 @@ namespace peerbus {
 /// change, because processes exchange them: a rank that refuses its input sends the reason to its
 /// peers.
 enum class errc : std::uint32_t {
-  ok = 0,
+  ok = 0,                ///< the call has done what was asked
   invalid_argument = 1,  ///< a value outside what the function accepts
   out_of_range = 2,      ///< bytes outside a window, a rank outside the group
   mismatch = 3,          ///< ranks were configured differently
@@ -54,6 +54,7 @@ class error : public std::runtime_error {
   /// Makes an error whose `what()` is "peerbus: ", then `text`, then the code in brackets.
   error(errc code, std::string_view text);
 
+  /// Returns the kind of failure, which is how a program tells failures apart.
   [[nodiscard]] errc code() const noexcept { return code_; }
   /// Returns `what()` without the library's name and the code, for errors that quote this one.
   /// The view is valid as long as the error.

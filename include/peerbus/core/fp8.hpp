@@ -25,7 +25,7 @@ inline constexpr std::uint16_t nan_code = 0x7f;
 /// the smallest is 2^-9. There is no infinity. NaN is 0x7f or 0xff. A storage type only: arithmetic
 /// is done in `float`.
 struct fp8_e4m3 {
-  std::uint8_t bits = 0;
+  std::uint8_t bits = 0;  ///< the representation; 0 is the number 0
 
   constexpr fp8_e4m3() = default;
 

@@ -18,6 +18,7 @@ inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 class mapping {
  public:
   mapping() = default;
+  /// Takes over the memory of `other`, which is empty afterwards.
   mapping(mapping&& other) noexcept
       : base_{std::exchange(other.base_, nullptr)}, bytes_{std::exchange(other.bytes_, 0)} {}
   mapping& operator=(mapping&& other) noexcept {
@@ -41,7 +42,9 @@ class mapping {
   /// Throws: `error` out_of_memory.
   [[nodiscard]] static mapping shared_file(int fd, std::size_t bytes);
 
+  /// Returns the first byte, or nullptr if the mapping is empty.
   [[nodiscard]] std::byte* data() const noexcept { return base_; }
+  /// Returns the mapped bytes, as rounded up when they were mapped.
   [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
 
  private:

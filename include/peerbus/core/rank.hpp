@@ -35,10 +35,13 @@ class rank_id {
 /// A range over the ranks of a group of `size`, for loops: `for (rank_id peer : all_ranks{n})`.
 class all_ranks {
  public:
+  /// Makes the range of ranks 0 to `size` - 1.
   constexpr explicit all_ranks(std::size_t size) noexcept : size_{size} {}
 
+  /// An iterator that gives ranks by value. It is no more than loops need.
   class iterator {
    public:
+    /// Makes an iterator at the rank with number `index`.
     constexpr explicit iterator(std::size_t index) noexcept : index_{index} {}
     constexpr rank_id operator*() const noexcept { return rank_id{index_}; }
     constexpr iterator& operator++() noexcept {
@@ -51,8 +54,11 @@ class all_ranks {
     std::size_t index_;
   };
 
+  ///@{
+  /// Returns the bounds of the range, for range-based loops.
   [[nodiscard]] constexpr iterator begin() const noexcept { return iterator{0}; }
   [[nodiscard]] constexpr iterator end() const noexcept { return iterator{size_}; }
+  ///@}
 
  private:
   std::size_t size_;

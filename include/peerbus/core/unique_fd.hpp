@@ -11,7 +11,9 @@ namespace peerbus {
 class unique_fd {
  public:
   unique_fd() = default;
+  /// Takes over `fd`, which is a descriptor or -1.
   explicit unique_fd(int fd) noexcept : fd_{fd} {}
+  /// Takes over the descriptor of `other`, which is empty afterwards.
   unique_fd(unique_fd&& other) noexcept : fd_{std::exchange(other.fd_, -1)} {}
   unique_fd& operator=(unique_fd&& other) noexcept {
     if (this != &other) reset(std::exchange(other.fd_, -1));
@@ -21,7 +23,9 @@ class unique_fd {
   unique_fd& operator=(const unique_fd&) = delete;
   ~unique_fd() { reset(); }
 
+  /// Returns the descriptor, or -1. It stays owned.
   [[nodiscard]] int get() const noexcept { return fd_; }
+  /// Returns whether there is a descriptor.
   [[nodiscard]] explicit operator bool() const noexcept { return fd_ >= 0; }
   /// Closes the descriptor, if there is one, and takes over `fd`.
   void reset(int fd = -1) noexcept {

@@ -22,10 +22,10 @@ inline void pause_core() noexcept {
 /// a sched_yield between them. Then it parks on a futex and wakes at least every `check_interval`
 /// to check the health of its peers.
 struct wait_thresholds {
-  std::uint32_t tight;
-  std::uint32_t paused;
-  std::uint32_t yields;
-  std::chrono::nanoseconds check_interval;
+  std::uint32_t tight;                      ///< loads back to back
+  std::uint32_t paused;                     ///< loads with a pause after each
+  std::uint32_t yields;                     ///< loads with a sched_yield after each
+  std::chrono::nanoseconds check_interval;  ///< the longest time to sleep at once
 };
 
 /// A policy that chooses the thresholds for a host. `ranks_here` ranks of the group run on it, and
@@ -42,6 +42,7 @@ concept wait_policy = std::default_initializable<P> && std::copyable<P> &&
 /// the core that its peer needs, so that a waiter loads its word a few times, yields a few times
 /// (about 1 us each) and parks.
 struct adaptive_wait {
+  /// Returns the thresholds for `ranks_here` ranks on `cores` cores.
   [[nodiscard]] constexpr wait_thresholds thresholds(std::size_t ranks_here,
                                                      std::size_t cores) const noexcept {
     using std::chrono::milliseconds;

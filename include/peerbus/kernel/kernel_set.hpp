@@ -9,6 +9,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/fp8.hpp>
 
+/// The row arithmetic of codecs and of combine, for each instruction set.
 namespace peerbus::kernel {
 
 /// Row arithmetic for one instruction set. The set is chosen when the program runs, so that a build
@@ -23,6 +24,7 @@ namespace peerbus::kernel {
 /// Cost: one pass over each row. No allocation.
 /// Threads: any number of threads may call at once.
 struct kernel_set {
+  /// The instruction set, such as "avx2", for reports.
   const char* name;
 
   /// Sums weighted rows: out[j] is the bf16 nearest to s, where s begins at 0 and becomes

@@ -44,11 +44,13 @@ inline void weighted_sum_columns(const bf16* const* rows, const float* weights,
   }
 }
 
+/// The scalar form of `kernel_set::weighted_sum`.
 inline void weighted_sum(const bf16* const* rows, const float* weights, std::size_t row_count,
                          std::size_t hidden, bf16* out) noexcept {
   weighted_sum_columns(rows, weights, row_count, 0, hidden, out);
 }
 
+/// The scalar form of `kernel_set::max_magnitude_bits`.
 [[nodiscard]] inline std::uint16_t max_magnitude_bits(const bf16* row,
                                                       std::size_t hidden) noexcept {
   std::uint16_t largest = 0;
@@ -85,16 +87,19 @@ inline void quantise_int8_columns(const bf16* row, float inverse_scale, std::siz
   }
 }
 
+/// The scalar form of `kernel_set::quantise_int8`.
 inline void quantise_int8(const bf16* row, std::size_t hidden, float inverse_scale,
                           std::byte* const* outs, std::size_t copies) noexcept {
   quantise_int8_columns(row, inverse_scale, 0, hidden, outs, copies);
 }
 
+/// The scalar form of `kernel_set::dequantise_int8`.
 inline void dequantise_int8(const std::int8_t* row, std::size_t hidden, float scale,
                             float* out) noexcept {
   for (std::size_t i = 0; i < hidden; ++i) out[i] = static_cast<float>(row[i]) * scale;
 }
 
+/// The scalar form of `kernel_set::group_magnitude_bits`.
 inline void group_magnitude_bits(const bf16* row, std::size_t groups, std::uint16_t* out) noexcept {
   for (std::size_t group = 0; group < groups; ++group)
     out[group] = max_magnitude_bits(row + group * group_columns, group_columns);
@@ -106,6 +111,7 @@ inline void group_magnitude_bits(const bf16* row, std::size_t groups, std::uint1
   return std::isnan(scale) ? std::int16_t{-1} : std::int16_t{0x7f80};
 }
 
+/// The scalar form of `kernel_set::quantise_e4m3`.
 inline void quantise_e4m3(const bf16* row, const float* scales, std::size_t first,
                           std::size_t groups, std::byte* const* outs, std::size_t copies) noexcept {
   for (std::size_t group = 0; group < groups; ++group) {
@@ -122,6 +128,7 @@ inline void quantise_e4m3(const bf16* row, const float* scales, std::size_t firs
   }
 }
 
+/// The scalar form of `kernel_set::dequantise_e4m3`.
 inline void dequantise_e4m3(const fp8_e4m3* row, const float* scales, std::size_t groups,
                             float* out) noexcept {
   for (std::size_t i = 0; i < groups * group_columns; ++i) {
@@ -130,10 +137,12 @@ inline void dequantise_e4m3(const fp8_e4m3* row, const float* scales, std::size_
   }
 }
 
+/// The scalar form of `kernel_set::widen`.
 inline void widen(const bf16* source, std::size_t count, float* out) noexcept {
   for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<float>(source[i]);
 }
 
+/// The scalar form of `kernel_set::narrow`.
 inline void narrow(const float* source, std::size_t count, bf16* out) noexcept {
   for (std::size_t i = 0; i < count; ++i) out[i] = bf16{source[i]};
 }

@@ -17,6 +17,7 @@ namespace peerbus::moe {
 /// half of the arithmetic of a dispatch. Only the constructor allocates.
 class arrivals {
  public:
+  /// Allocates for the blocks that `rank` holds.
   arrivals(const block_geometry& geometry, rank_id rank, std::size_t ranks);
 
   /// Computes the places of all rows from the counts of all ranks.

@@ -24,6 +24,7 @@ namespace peerbus::moe {
 template <token_codec Codec>
 class batch_columns {
  public:
+  /// The type in which the codec stores a row.
   using element = typename Codec::element;
 
   /// Makes the view. `set` is the set of the batch at this rank.

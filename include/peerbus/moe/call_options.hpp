@@ -39,45 +39,45 @@ using attachments = std::array<std::span<const std::byte>, max_attachments>;
 /// rank. `dispatch_send` reads it before it returns. It travels in the message of counts, so that
 /// it costs its bytes and no further message.
 struct dispatch_options {
-  std::optional<deadline> until{};
-  lane as{};
-  moe::attachments attachments{};
-  bool refuse = false;
-  std::span<std::int64_t> waited{};
-  std::span<const std::byte> note{};
+  std::optional<deadline> until{};    ///< empty: the communicator's default timeout
+  lane as{};                          ///< the lane that calls
+  moe::attachments attachments{};     ///< one array for each that is configured
+  bool refuse = false;                ///< fail on all ranks
+  std::span<std::int64_t> waited{};   ///< [ranks] nanoseconds, added to; or empty
+  std::span<const std::byte> note{};  ///< for all ranks
 };
 
 /// Options of `dispatch_recv`.
 struct receive_options {
-  std::optional<deadline> until{};
-  lane as{};
-  std::span<std::int64_t> waited{};
+  std::optional<deadline> until{};   ///< empty: the communicator's default timeout
+  lane as{};                         ///< the lane that calls
+  std::span<std::int64_t> waited{};  ///< [ranks] nanoseconds, added to; or empty
 };
 
 /// Options of `combine`.
 struct combine_options {
-  std::optional<deadline> until{};
-  lane as{};
-  combine_terms terms{};
-  bool refuse = false;
-  bool attached = false;
-  std::span<std::int64_t> waited{};
+  std::optional<deadline> until{};   ///< empty: the communicator's default timeout
+  lane as{};                         ///< the lane that calls
+  combine_terms terms{};             ///< other weights, biases, local rows
+  bool refuse = false;               ///< fail on all ranks
+  bool attached = false;             ///< output attachments go home
+  std::span<std::int64_t> waited{};  ///< [ranks] nanoseconds, added to; or empty
 };
 
 /// Options of `combine_send`.
 struct publish_options {
-  std::optional<deadline> until{};
-  lane as{};
-  bool refuse = false;
-  bool attached = false;
+  std::optional<deadline> until{};  ///< empty: the communicator's default timeout
+  lane as{};                        ///< the lane that calls
+  bool refuse = false;              ///< fail on all ranks
+  bool attached = false;            ///< output attachments go home
 };
 
 /// Options of `combine_recv`.
 struct sum_options {
-  std::optional<deadline> until{};
-  lane as{};
-  combine_terms terms{};
-  std::span<std::int64_t> waited{};
+  std::optional<deadline> until{};   ///< empty: the communicator's default timeout
+  lane as{};                         ///< the lane that calls
+  combine_terms terms{};             ///< other weights, biases, local rows
+  std::span<std::int64_t> waited{};  ///< [ranks] nanoseconds, added to; or empty
 };
 
 }  // namespace peerbus::moe

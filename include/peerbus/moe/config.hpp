@@ -11,16 +11,17 @@
 
 #include <peerbus/core/rank.hpp>
 
+/// Dispatch and combine for a mixture of experts: `exchange`, its arguments and its results.
 namespace peerbus::moe {
 
 // The limits of an exchange that do not depend on its layout. The constructor of `exchange` refuses
 // a configuration beyond them.
-inline constexpr std::size_t max_ranks = 65'535;
-inline constexpr std::size_t max_experts = std::size_t{1} << 24U;
-inline constexpr std::size_t max_hidden = std::size_t{1} << 24U;
-inline constexpr std::size_t max_top_k = 32;
-inline constexpr std::size_t max_attachments = 4;
-inline constexpr std::size_t max_in_flight = 16;
+inline constexpr std::size_t max_ranks = 65'535;                   ///< ranks of the communicator
+inline constexpr std::size_t max_experts = std::size_t{1} << 24U;  ///< experts of all ranks
+inline constexpr std::size_t max_hidden = std::size_t{1} << 24U;   ///< channels of a token
+inline constexpr std::size_t max_top_k = 32;                       ///< expert slots of a token
+inline constexpr std::size_t max_attachments = 4;                  ///< tensors beside the tokens
+inline constexpr std::size_t max_in_flight = 16;                   ///< batches under way at once
 /// The largest product ranks x max_tokens x top_k, and the largest number of rows that a rank may
 /// have room for.
 inline constexpr std::size_t max_rows = (std::size_t{1} << 32U) - 1;
@@ -46,6 +47,7 @@ struct exchange_config {
   std::size_t top_k = 0;       ///< expert slots of a token, 1 to `max_top_k`
   std::size_t max_tokens = 0;  ///< the most tokens that a rank gives to one dispatch
   std::size_t in_flight = 1;   ///< batches under way at once, 1 to `max_in_flight`
+  /// Where experts write their outputs; `home` takes less memory if there are many ranks.
   outputs_at outputs = outputs_at::expert;
   /// Bytes per token of each further tensor that travels unchanged with the tokens, such as
   /// positions, or the scales of tokens that are already quantised. A multiple of 4, no more than
@@ -81,17 +83,21 @@ inline constexpr std::size_t never_stream = std::numeric_limits<std::size_t>::ma
 /// ranks, the last ranks hold none.
 class expert_placement {
  public:
+  /// Divides `experts` experts among `ranks` ranks, at least one.
   constexpr expert_placement(std::size_t experts, std::size_t ranks) noexcept
       : experts_{experts}, least_{experts / ranks}, larger_{experts % ranks} {}
 
+  /// Returns the number of experts of the whole group.
   [[nodiscard]] constexpr std::size_t experts() const noexcept { return experts_; }
   /// Returns the first expert of `rank`, even if the rank holds none.
   [[nodiscard]] constexpr std::size_t first(rank_id rank) const noexcept {
     return rank.index() * least_ + std::min(rank.index(), larger_);
   }
+  /// Returns the number of experts that `rank` holds, which may be 0.
   [[nodiscard]] constexpr std::size_t count(rank_id rank) const noexcept {
     return least_ + (rank.index() < larger_ ? 1 : 0);
   }
+  /// Returns the rank that holds `expert`, which is below `experts()`.
   [[nodiscard]] constexpr rank_id owner(std::size_t expert) const noexcept {
     const std::size_t in_larger = larger_ * (least_ + 1);
     return rank_id{expert < in_larger ? expert / (least_ + 1)

@@ -11,9 +11,9 @@ namespace peerbus::moe {
 /// `count_bytes` (1, 2 or 4) bytes. The numbers of a rank begin `stride` bytes after those of the
 /// previous rank. `first` points to those of rank 0.
 struct count_table {
-  const std::byte* first;
-  std::size_t stride;
-  std::size_t count_bytes;
+  const std::byte* first;   ///< the counts of rank 0
+  std::size_t stride;       ///< in bytes, from the counts of a rank to those of the next
+  std::size_t count_bytes;  ///< of one count: 1, 2 or 4
 };
 
 /// Calls `visit(std::type_identity<Count>{})`, where `Count` is the unsigned type of `count_bytes`

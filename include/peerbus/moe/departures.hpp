@@ -22,11 +22,13 @@ namespace peerbus::moe {
 
 /// The destination of one copy of a token: a row at the rank that holds its block, or nowhere.
 struct row_place {
+  /// The `rank` of a copy that is not sent.
   static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
 
-  std::uint32_t rank = nowhere;
-  std::uint32_t row = 0;
+  std::uint32_t rank = nowhere;  ///< of the receiver, or `nowhere`
+  std::uint32_t row = 0;         ///< among all rows of the receiver, gaps included
 
+  /// Returns whether the copy goes to a rank.
   [[nodiscard]] bool sent() const noexcept { return rank != nowhere; }
 };
 
@@ -52,6 +54,7 @@ class departures {
   /// Computes the place of every row of the last `count` from the counts of all ranks.
   void place(const count_table& counts) noexcept;
 
+  /// Returns the number of tokens of the last `place`.
   [[nodiscard]] std::size_t tokens() const noexcept { return tokens_; }
   /// Returns the places of the copies of a token: one per slot, or, if rank-major, the token's
   /// ranks in ascending order, then places nowhere.
@@ -94,7 +97,9 @@ class departures {
   [[nodiscard]] std::size_t block_of(std::size_t copy) const noexcept {
     return geometry_.by_rank ? places_[copy].rank : static_cast<std::size_t>(slots_[copy].expert);
   }
+  /// Returns the experts that each rank holds.
   [[nodiscard]] const expert_map& placement() const noexcept { return *experts_; }
+  /// Returns the layout in numbers.
   [[nodiscard]] const block_geometry& geometry() const noexcept { return geometry_; }
 
  private:

@@ -20,13 +20,13 @@ inline constexpr std::size_t max_lanes = 64;
 /// operation. One mistake is found late: if lane 0 gives a count of 1 before the other lanes have
 /// called, it does the operation alone, and the other lanes time out.
 struct lane {
-  std::size_t index = 0;
-  std::size_t count = 1;
+  std::size_t index = 0;  ///< of this lane, below `count`
+  std::size_t count = 1;  ///< of all lanes, 1 to `max_lanes`
 
   /// The items from `begin` to the item before `end`.
   struct range {
-    std::size_t begin;
-    std::size_t end;
+    std::size_t begin;  ///< the first item
+    std::size_t end;    ///< the item after the last
   };
   /// Returns the part of `all` items that this lane handles.
   [[nodiscard]] constexpr range share(std::size_t all) const noexcept {

@@ -39,10 +39,12 @@ struct block_geometry {
 /// `alignment` there are no gaps. With it, the rows of each expert start at a multiple of
 /// `alignment` rows, as some grouped GEMMs require. Combine applies the weights at the home rank.
 struct compact {
+  /// The name that errors and reports use.
   static constexpr std::string_view name = "compact";
   std::size_t alignment = 1;  ///< in rows, at least 1
   bool zero_gaps = false;     ///< true: dispatch zeroes rows, scales and attachments in gaps
 
+  /// Returns the layout in numbers. `config` is valid for this layout.
   [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
                                                   std::size_t ranks) const noexcept {
     const expert_placement experts{config.experts, ranks};
@@ -59,8 +61,10 @@ struct compact {
 /// each expert lie at the start of its part, and their number is separate, as a masked grouped GEMM
 /// expects. Dispatch does not write the unused rows. Combine applies the weights at the home rank.
 struct padded {
+  /// The name that errors and reports use.
   static constexpr std::string_view name = "padded";
 
+  /// Returns the layout in numbers. `config` is valid for this layout.
   [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
                                                   std::size_t ranks) const noexcept {
     const expert_placement experts{config.experts, ranks};
@@ -77,8 +81,10 @@ struct padded {
 /// receiving rank applies the weights and sums the outputs of its experts for each row. Combine
 /// adds these sums without weights, in the order of ranks.
 struct rank_major {
+  /// The name that errors and reports use.
   static constexpr std::string_view name = "rank_major";
 
+  /// Returns the layout in numbers. `config` is valid for this layout.
   [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
                                                   std::size_t ranks) const noexcept {
     return {.blocks = expert_placement{ranks, ranks},

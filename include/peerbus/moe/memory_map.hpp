@@ -18,8 +18,8 @@ namespace peerbus::moe {
 
 /// The bytes that a codec makes of one token: the row and its scales.
 struct row_format {
-  std::size_t row_bytes = 0;
-  std::size_t scale_bytes = 0;
+  std::size_t row_bytes = 0;    ///< of the row, as the codec's `row_bytes` returns them
+  std::size_t scale_bytes = 0;  ///< of its scales, as `scale_bytes` returns them
 };
 
 /// The requirements of a road on the window of each rank.
@@ -31,9 +31,9 @@ struct road_memory {
 /// The origin of a row, which travels beside it: the home rank of the token, its index there, and
 /// the slot in which its output goes home. Ascend's operators call this triple the assist info.
 struct wire_origin {
-  std::uint32_t token;
-  std::uint16_t rank;
-  std::uint16_t slot;
+  std::uint32_t token;  ///< below the tokens of the home rank
+  std::uint16_t rank;   ///< the home rank
+  std::uint16_t slot;   ///< below `memory_map::copies`
 };
 static_assert(sizeof(wire_origin) == 8);
 
@@ -63,7 +63,7 @@ struct memory_map {
   /// The alignment of notes in bytes.
   static constexpr std::size_t note_alignment = 8;
 
-  std::size_t in_flight;
+  std::size_t in_flight;      ///< batches with memory of their own
   std::size_t row_capacity;   ///< rows that can arrive in one dispatch
   bool outputs_home;          ///< true if outputs lie at the home rank of their token
   std::size_t output_rows;    ///< outputs that this rank has room for
@@ -71,10 +71,11 @@ struct memory_map {
   std::size_t count_bytes;    ///< bytes of one count
   std::size_t note_at;        ///< start of the note in a count message
   std::size_t message_bytes;  ///< bytes of a count message: header, a count per block, note
-  row_format format;
-  std::size_t hidden;
+  row_format format;          ///< bytes of a row and of its scales
+  std::size_t hidden;         ///< channels of a token and of an output
+  /// Bytes per token of each attachment; 0 for an attachment that is not configured.
   std::array<std::size_t, max_attachments> attachment_bytes;
-  std::size_t output_attachment_bytes;
+  std::size_t output_attachment_bytes;  ///< bytes beside an output that go home with it
   /// Bytes of the local expert ids of a row, and of the weights of a row. 0 unless rank-major.
   std::size_t slot_bytes;
 
@@ -94,10 +95,11 @@ struct memory_map {
   /// Attachments that go home beside outputs, for home ranks that cannot be stored to:
   /// [row_capacity][output attachment bytes] on roads that stage, else empty.
   std::size_t output_attachments;
-  staging_map staged;  ///< empty unless the road stages
-  std::size_t set_bytes;
-  std::size_t total;
+  staging_map staged;     ///< empty unless the road stages
+  std::size_t set_bytes;  ///< bytes from the memory of a batch to that of the next
+  std::size_t total;      ///< bytes of a rank's part of the window
 
+  /// Computes the map. `config` is valid, and `geometry` and `row` belong to its layout and codec.
   constexpr memory_map(const exchange_config& config, const block_geometry& geometry,
                        std::size_t ranks, row_format row, road_memory road = {}) noexcept
       : in_flight{config.in_flight},
@@ -160,8 +162,8 @@ struct memory_map {
 
   /// A named part of the memory.
   struct component {
-    std::string_view name;
-    std::size_t bytes;
+    std::string_view name;  ///< such as "rows"
+    std::size_t bytes;      ///< for all batches together
   };
   /// Returns the memory by component, for reports about memory. The components add up to `total`.
   [[nodiscard]] constexpr std::array<component, 7> components() const noexcept {

@@ -24,6 +24,7 @@ struct ticket {
 template <token_codec Codec>
 class expert_rows : public row_block<Codec> {
  public:
+  /// Makes the view of `rows`, those of the expert with number `id` in the whole group.
   expert_rows(std::size_t id, const row_block<Codec>& rows) noexcept
       : row_block<Codec>{rows}, id_{id} {}
 
@@ -39,6 +40,7 @@ class expert_rows : public row_block<Codec> {
 template <token_codec Codec>
 class received {
  public:
+  /// The type in which the codec stores a row.
   using element = typename Codec::element;
 
   /// Makes the view. `rows` is the number of rows without gaps, `end` the number with gaps, and

@@ -15,16 +15,16 @@ namespace peerbus::moe {
 /// The use of a row by a local expert: the number of the row, and the slot with the expert's
 /// weight.
 struct row_use {
-  std::uint32_t row;
-  std::uint32_t slot;
+  std::uint32_t row;   ///< number of the row, from 0, as `row_block` numbers it
+  std::uint32_t slot;  ///< below top_k
   friend bool operator==(const row_use&, const row_use&) = default;
 };
 
 /// The uses of all rows, grouped by local expert, in the order of rows. `starts` is [local experts
 /// + 1]: the first entry of `uses` for each expert, then the end.
 struct expert_index {
-  std::span<const std::uint32_t> starts;
-  std::span<const row_use> uses;
+  std::span<const std::uint32_t> starts;  ///< [local experts + 1]
+  std::span<const row_use> uses;          ///< one for each pair of a row and an expert
 };
 
 /// The rows that one dispatch brought to this rank, in the rank-major layout. Each token arrives
@@ -34,6 +34,7 @@ struct expert_index {
 template <token_codec Codec>
 class received_tokens : public row_block<Codec> {
  public:
+  /// Makes the view. `experts` has the number within the whole group of each local expert.
   received_tokens(moe::ticket ticket, const row_block<Codec>& rows,
                   std::span<const std::uint32_t> experts, expert_index index) noexcept
       : row_block<Codec>{rows}, ticket_{ticket}, experts_{experts}, index_{index} {}
@@ -48,6 +49,7 @@ class received_tokens : public row_block<Codec> {
     return slots<float>(this->set().weights(this->first_row() + i));
   }
 
+  /// Returns the number of experts that this rank holds.
   [[nodiscard]] std::size_t local_experts() const noexcept { return index_.starts.size() - 1; }
   /// Returns the number of local expert `e` within the whole group, as in `routing`.
   [[nodiscard]] std::size_t expert_id(std::size_t e) const noexcept { return experts_[e]; }

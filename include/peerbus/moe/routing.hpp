@@ -13,14 +13,20 @@ namespace peerbus::moe {
 /// return.
 class routing {
  public:
+  ///@{
+  /// Makes the view: `experts` and `weights` are both [tokens, top_k]. Nothing is checked here;
+  /// `dispatch` refuses arrays of other sizes.
   routing(std::span<const std::int32_t> experts, std::span<const float> weights) noexcept
       : narrow_{experts.data()}, size_{experts.size()}, weights_{weights} {}
   routing(std::span<const std::int64_t> experts, std::span<const float> weights) noexcept
       : wide_{experts.data()}, size_{experts.size()}, weights_{weights} {}
+  ///@}
 
   /// Returns the number of slots: tokens x top_k.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  /// Returns the weights: [tokens, top_k].
   [[nodiscard]] std::span<const float> weights() const noexcept { return weights_; }
+  /// Returns the expert id of slot `slot`, numbered token x top_k + k.
   [[nodiscard]] std::int64_t expert(std::size_t slot) const noexcept {
     return wide_ != nullptr ? wide_[slot] : narrow_[slot];
   }

@@ -20,9 +20,9 @@ namespace peerbus::moe {
 /// token that its output belongs to. The slot is k, or, in the rank-major layout, the number of
 /// this rank among the ranks of the token.
 struct row_origin {
-  rank_id rank;
-  std::uint32_t token;
-  std::uint32_t slot;
+  rank_id rank;         ///< the home rank of the token
+  std::uint32_t token;  ///< index in the `tokens` of that rank
+  std::uint32_t slot;   ///< which of the token's copies
   friend bool operator==(const row_origin&, const row_origin&) = default;
 };
 
@@ -46,6 +46,7 @@ struct row_memory {
 template <token_codec Codec>
 class row_block {
  public:
+  /// The type in which the codec stores a row.
   using element = typename Codec::element;
 
   /// Makes the view. `arrivals` has the first row from each source rank, then the row after the
@@ -53,6 +54,7 @@ class row_block {
   row_block(Codec codec, row_memory memory, std::span<const std::uint32_t> arrivals) noexcept
       : codec_{codec}, memory_{memory}, arrivals_{arrivals} {}
 
+  /// Returns the number of channels of a token and of an output.
   [[nodiscard]] std::size_t hidden() const noexcept { return map().hidden; }
   /// Returns the number of rows that arrived.
   [[nodiscard]] std::size_t count() const noexcept { return arrivals_.back() - first_row(); }

@@ -19,15 +19,20 @@ class set_view {
   set_view(const memory_map& map, std::byte* part, std::size_t set) noexcept
       : map_{&map}, base_{part == nullptr ? nullptr : part + set * map.set_bytes} {}
 
+  /// Returns whether loads and stores reach the memory. Nothing else may be called otherwise.
   [[nodiscard]] explicit operator bool() const noexcept { return base_ != nullptr; }
+  /// Returns the map that says where the arrays of the batch begin.
   [[nodiscard]] const memory_map& map() const noexcept { return *map_; }
 
+  /// Returns the bytes of row `i`, as the codec encodes it.
   [[nodiscard]] std::byte* row(std::size_t i) const noexcept {
     return at(map_->rows, i, map_->format.row_bytes);
   }
+  /// Returns the scales of row `i`, as the codec encodes them.
   [[nodiscard]] std::byte* scales(std::size_t i) const noexcept {
     return at(map_->scales, i, map_->format.scale_bytes);
   }
+  /// Returns the place of the origin of row `i`.
   [[nodiscard]] wire_origin* origin(std::size_t i) const noexcept {
     return reinterpret_cast<wire_origin*>(at(map_->origins, i, sizeof(wire_origin)));
   }

@@ -11,11 +11,11 @@ namespace peerbus::moe {
 
 /// The bytes per row of each kind of data that travels beside a row. 0: the row has no such data.
 struct row_extras {
-  std::size_t scales = 0;
-  std::size_t origin = 0;
-  std::size_t experts = 0;
-  std::size_t weights = 0;
-  std::array<std::size_t, max_attachments> attachments{};
+  std::size_t scales = 0;   ///< the codec's `scale_bytes`
+  std::size_t origin = 0;   ///< a `wire_origin`
+  std::size_t experts = 0;  ///< local expert ids, rank-major only
+  std::size_t weights = 0;  ///< weights of these experts, rank-major only
+  std::array<std::size_t, max_attachments> attachments{};  ///< 0 where none is configured
 };
 
 /// The offsets of the data of a batch that passes through registered memory, because the memory of
@@ -35,19 +35,19 @@ struct staging_map {
     return bytes <= most_packed;
   }
 
-  std::size_t begin = 0;
+  std::size_t begin = 0;  ///< start of the first area
   // Areas with an entry per token: [max_tokens].
-  std::size_t rows = 0;
-  std::size_t scales = 0;
+  std::size_t rows = 0;                                    ///< [row_bytes]
+  std::size_t scales = 0;                                  ///< [scale_bytes]
   std::array<std::size_t, max_attachments> attachments{};  ///< attachments that are not packed
   // Areas with an entry per copy, in the order of destinations: [max_tokens x copies].
-  std::size_t packed_scales = 0;
-  std::size_t packed_origins = 0;
-  std::size_t packed_experts = 0;
-  std::size_t packed_weights = 0;
-  std::array<std::size_t, max_attachments> packed_attachments{};
+  std::size_t packed_scales = 0;   ///< [scale_bytes], if they are packed
+  std::size_t packed_origins = 0;  ///< a `wire_origin`
+  std::size_t packed_experts = 0;  ///< [top_k] int32, rank-major only
+  std::size_t packed_weights = 0;  ///< [top_k] float, rank-major only
+  std::array<std::size_t, max_attachments> packed_attachments{};  ///< attachments that are packed
   // The outputs from other ranks, by slot: [max_tokens][copies][hidden] bf16.
-  std::size_t returned = 0;
+  std::size_t returned = 0;  ///< 2 x hidden bytes each
 
   /// Calls `visit(area, bytes)` for each area of `self` in ascending order. `area` is the member
   /// with its offset, and `bytes` its size for `tokens` tokens of `copies` copies each.

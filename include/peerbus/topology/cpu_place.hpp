@@ -18,11 +18,11 @@ inline constexpr std::uint32_t unknown = 0xFFFF'FFFF;
 /// in it, and a node has the system's number. Processes that may use different parts of one machine
 /// therefore agree about the numbers.
 struct cpu_place {
-  std::uint32_t cpu = unknown;
-  std::uint32_t core = unknown;
-  std::uint32_t l3 = unknown;
-  std::uint32_t node = unknown;
-  std::uint32_t package = unknown;
+  std::uint32_t cpu = unknown;      ///< the logical processor, by the system's number
+  std::uint32_t core = unknown;     ///< the core that it is a hardware thread of
+  std::uint32_t l3 = unknown;       ///< the third-level cache that it uses
+  std::uint32_t node = unknown;     ///< the NUMA node next to it
+  std::uint32_t package = unknown;  ///< the package, or socket, that contains it
 
   friend bool operator==(const cpu_place&, const cpu_place&) = default;
 };

@@ -15,13 +15,17 @@ static_assert(HWLOC_API_VERSION >= 0x00020000, "peerbus::topology needs hwloc 2.
 
 namespace peerbus::topology {
 
+/// The deleter of `hwloc_handle`.
 struct destroy_topology {
+  /// Destroys the topology.
   void operator()(hwloc_topology_t owned) const noexcept { hwloc_topology_destroy(owned); }
 };
 /// Owns an hwloc topology. Threads: several threads may read one topology at once.
 using hwloc_handle = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, destroy_topology>;
 
+/// The deleter of `bitmap_handle`.
 struct free_bitmap {
+  /// Frees the set.
   void operator()(hwloc_bitmap_t owned) const noexcept { hwloc_bitmap_free(owned); }
 };
 /// Owns an hwloc set of processors or nodes.

@@ -19,6 +19,7 @@
 #include <peerbus/topology/hwloc_handle.hpp>
 #include <peerbus/topology/peer_order.hpp>
 
+/// The cores, caches and NUMA nodes of the machine, by hwloc, and the placement of ranks on them.
 namespace peerbus::topology {
 
 /// A snapshot of the parts of a machine that matter for placing ranks, read by hwloc.

@@ -16,7 +16,7 @@ namespace peerbus::topology {
 /// The distances between NUMA nodes in the firmware's units (10 is local). Empty if the firmware
 /// does not report them.
 struct node_distances {
-  std::vector<std::uint32_t> nodes;
+  std::vector<std::uint32_t> nodes;   ///< the system's numbers
   std::vector<std::uint64_t> values;  ///< [source][destination], in the order of `nodes`
 
   /// Returns the distance from one node to another, or 0 if it is not known.
@@ -31,10 +31,15 @@ struct node_distances {
 
 /// The distance of a peer. Distances compare by their members, of which the first weighs most.
 struct peer_distance {
-  enum class shared : std::uint8_t { l3, node, nothing };
-  shared common = shared::nothing;
-  std::uint64_t nodes_apart = 0;
-  bool other_package = false;
+  /// The smallest thing that a rank and its peer share.
+  enum class shared : std::uint8_t {
+    l3,      ///< a third-level cache
+    node,    ///< a NUMA node, but no such cache
+    nothing  ///< neither, or it is not known
+  };
+  shared common = shared::nothing;  ///< weighs most
+  std::uint64_t nodes_apart = 0;    ///< distance of the nodes, 0 if they are one or it is unknown
+  bool other_package = false;       ///< false also if a cache or node is shared
 
   friend auto operator<=>(const peer_distance&, const peer_distance&) = default;
 };

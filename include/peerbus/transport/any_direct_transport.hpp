@@ -19,6 +19,7 @@ namespace peerbus {
 /// addresses of all parts.
 class any_direct_transport : public any_transport {
  public:
+  /// A window of the held transport, with the addresses of the parts of all ranks.
   class window : public any_transport::window {
     friend any_direct_transport;
     window(any_transport::window made, std::vector<std::byte*> parts) noexcept
@@ -27,16 +28,20 @@ class any_direct_transport : public any_transport {
     std::vector<std::byte*> parts_;
   };
 
+  /// The refinements of `any_transport`, and `peer_memory`.
   static constexpr transport_refinements refines = [] {
     transport_refinements all = any_transport::refines;
     all.peer_memory = true;
     return all;
   }();
 
+  /// Takes the transport `bus`. Allocates.
   template <class Held>
     requires(!std::derived_from<Held, any_transport>) && direct_transport<Held>
   explicit any_direct_transport(Held bus) : any_transport{std::move(bus)} {}
 
+  /// Makes a window of the held transport and notes the addresses of its parts. Contract as
+  /// `make_window` of `transport`.
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     any_transport::window made = any_transport::make_window(shape, until);
     std::vector<std::byte*> parts;
@@ -45,6 +50,7 @@ class any_direct_transport : public any_transport {
       parts.push_back(held_peer_memory(made, rank));
     return {std::move(made), std::move(parts)};
   }
+  /// Returns the start of the part of `peer`, a rank of the group.
   [[nodiscard]] std::byte* peer_memory(const window& at, rank_id peer) const noexcept {
     return at.parts_[peer.index()];
   }

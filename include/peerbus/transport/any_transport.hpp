@@ -35,6 +35,7 @@ namespace peerbus {
 /// window only. After a move, the source may only be destroyed; windows go on with the target.
 class any_transport {
  public:
+  /// A window of the held transport. It can be moved, but not assigned.
   class window {
    public:
     window(window&&) noexcept = default;
@@ -52,9 +53,11 @@ class any_transport {
     std::span<std::byte> local_;
   };
 
+  /// The optional calls, which are there whichever transport is held.
   static constexpr transport_refinements refines{
       .put_run = true, .signal_each = true, .describe_trouble = true};
 
+  /// Takes the transport `bus`. Allocates.
   template <class Held>
     requires(!std::derived_from<Held, any_transport>) && transport<Held>
   explicit any_transport(Held bus)
@@ -65,6 +68,8 @@ class any_transport {
   any_transport& operator=(const any_transport&) = delete;
   ~any_transport() = default;
 
+  ///@{
+  /// Forwards the call to the held transport. The concept `transport` states its contract.
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
     return held_->capabilities();
@@ -115,6 +120,7 @@ class any_transport {
   [[nodiscard]] errc quiet() noexcept { return held_->quiet(); }
   [[nodiscard]] errc progress() noexcept { return held_->progress(); }
   [[nodiscard]] std::string describe_trouble() const { return held_->describe_trouble(); }
+  ///@}
 
  protected:
   /// Returns the start of the peer's part, or nullptr if the held transport is not direct.

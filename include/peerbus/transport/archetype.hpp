@@ -20,6 +20,7 @@ namespace peerbus {
 /// it is also where a new transport starts. It moves no data: each call says `unsupported`.
 class transport_archetype {
  public:
+  /// A window without memory or signals. It can be moved and nothing more.
   class window {
    public:
     window(window&&) noexcept = default;
@@ -33,6 +34,7 @@ class transport_archetype {
     window() = default;
   };
 
+  /// Keeps a reference to `boot`, which outlives the transport. Not collective.
   explicit transport_archetype(bootstrap& boot) noexcept : boot_{&boot} {}
   transport_archetype(transport_archetype&&) noexcept = default;
   transport_archetype(const transport_archetype&) = delete;
@@ -40,6 +42,8 @@ class transport_archetype {
   transport_archetype& operator=(const transport_archetype&) = delete;
   ~transport_archetype() = default;
 
+  ///@{
+  /// A call of the concept `transport`. It does nothing, and returns `unsupported` or no memory.
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
   [[nodiscard]] transport_capabilities capabilities() const noexcept { return {}; }
   [[nodiscard]] window make_window(window_shape, deadline) { return window{}; }
@@ -69,6 +73,7 @@ class transport_archetype {
   [[nodiscard]] errc flush(rank_id) noexcept { return errc::unsupported; }
   [[nodiscard]] errc quiet() noexcept { return errc::unsupported; }
   [[nodiscard]] errc progress() noexcept { return errc::unsupported; }
+  ///@}
 
  private:
   bootstrap* boot_;
@@ -80,9 +85,11 @@ static_assert(transport<transport_archetype> && !direct_transport<transport_arch
 /// Satisfies `direct_transport` and nothing more.
 class direct_transport_archetype : public transport_archetype {
  public:
+  /// Names `peer_memory`, the one refinement that a direct transport needs.
   static constexpr transport_refinements refines{.peer_memory = true};
 
   using transport_archetype::transport_archetype;
+  /// Returns nullptr, as a window of the archetype has no memory.
   [[nodiscard]] std::byte* peer_memory(const window&, rank_id) const noexcept { return nullptr; }
 };
 
@@ -91,9 +98,11 @@ static_assert(direct_transport<direct_transport_archetype>);
 /// Satisfies `partly_direct_transport` and nothing more.
 class partly_direct_transport_archetype : public transport_archetype {
  public:
+  /// Names `find_peer_memory`, the one refinement that a partly direct transport needs.
   static constexpr transport_refinements refines{.find_peer_memory = true};
 
   using transport_archetype::transport_archetype;
+  /// Returns nullptr: every peer is far.
   [[nodiscard]] std::byte* find_peer_memory(const window&, rank_id) const noexcept {
     return nullptr;
   }

@@ -18,8 +18,8 @@ namespace peerbus {
 
 /// The part of a window that each rank contributes: `bytes` of memory and `signals` signal words.
 struct window_shape {
-  std::size_t bytes = 0;
-  std::size_t signals = 0;
+  std::size_t bytes = 0;    ///< the data of a rank; the same on all ranks
+  std::size_t signals = 0;  ///< the signal words of a rank, numbered from 0
 };
 
 /// The parts of the contract that a transport may leave out, depending on its device.
@@ -62,10 +62,10 @@ struct transport_capabilities {
 ///     `awaited` leaves, or if all other ranks leave. A `wait` looks after its peers before it
 ///     returns `timed_out`, so short waits in a loop, even with a deadline in the past, end with
 ///     `peer_dead` as soon as one long wait does. 10 looks at the signal alone.
-/// 10. `value(window, id)` is the present value of the caller's own signal (acquire).
-/// 11. `flush(peer)`: sources and targets of earlier calls to `peer` are reusable. `quiet()`:
+///  10. `value(window, id)` is the present value of the caller's own signal (acquire).
+///  11. `flush(peer)`: sources and targets of earlier calls to `peer` are reusable. `quiet()`:
 ///     earlier puts to all peers are visible there.
-/// 12. `progress()` moves things along on transports that need the caller's help.
+///  12. `progress()` moves things along on transports that need the caller's help.
 ///
 /// Cost: where peers' memory loads and stores, 4 and 7 copy the bytes once, 5 is a store and a
 /// fence, 8 an atomic instruction, and 11 and 12 do nothing. Where a device carries them, 4 and 7
@@ -73,17 +73,17 @@ struct transport_capabilities {
 /// is a round trip. 9 spins before it yields and sleeps.
 ///
 /// Refinements. A transport names those that it has in `refines`; see `transport_refinements`.
-/// 13. `peer_memory(window, peer)`, for a rank that exists, is the start of its part, `shape.bytes`
-///     long. Plain stores through it are ordered before a later `signal` to that peer, as puts are;
-///     plain loads after a `wait` see what its signal published.
-/// 14. `find_peer_memory(window, peer)`, for a rank that exists, is what 13 says if `peer` is near
+///  13. `peer_memory(window, peer)`, for a rank that exists, is the start of its part of
+///     `shape.bytes`. Plain stores through it are ordered before a later `signal` to that peer, as
+///     puts are; plain loads after a `wait` see what its signal published.
+///  14. `find_peer_memory(window, peer)`, for a rank that exists, is what 13 says if `peer` is near
 ///     and nullptr if it is far. It says the same of every window, and for peers about each other;
 ///     a rank is not asked about itself.
-/// 15. `put_run(peer, window, pieces)` is 4 for each of `pieces`, in their order, as one operation.
-///     If one is out of range, none is written.
-/// 16. `signal_each(peers, window, id, value)` is 5 for each of `peers`. If one of them does not
+///  15. `put_run(peer, window, pieces)` is 4 for each of `pieces`, in their order, as one
+///     operation. If one is out of range, none is written.
+///  16. `signal_each(peers, window, id, value)` is 5 for each of `peers`. If one of them does not
 ///     exist, no signal is raised.
-/// 17. `describe_trouble()` says, as a string, which connections broke and why; empty if none did.
+///  17. `describe_trouble()` says, as a string, which connections broke and why; empty if none did.
 ///     4 to 12 return `unreachable` then. A transport without it cannot break: all its memory is
 ///     this machine's.
 ///
@@ -123,7 +123,10 @@ template <class T>
 concept partly_direct_transport = transport<T> && detail::refinements_of<T>().find_peer_memory;
 
 /// The form in which ranks are made.
-enum class rank_kind { threads, processes };
+enum class rank_kind {
+  threads,   ///< of the process that calls `run`
+  processes  ///< which `run` forks
+};
 
 /// A transport that `run` can make, and start the ranks for, from its type alone: `T{boot}` makes
 /// it, and `T::ranks_are` says what kind of ranks it connects.

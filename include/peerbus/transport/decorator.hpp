@@ -70,18 +70,25 @@ template <class Inner,
   requires transport<std::remove_reference_t<Inner>>
 class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inner>> {
  public:
+  /// The type of the held transport, without a reference.
   using inner_transport = std::remove_reference_t<Inner>;
+  /// The window of the inner transport.
   using window = typename inner_transport::window;
 
+  /// The refinements that are forwarded.
   static constexpr transport_refinements refines = Kept;
   static_assert(detail::can_keep(Kept, detail::refinements_of<inner_transport>()),
                 "Kept names a refinement that the inner transport does not have");
 
+  /// Makes the inner transport over `boot`, as its own constructor does.
   explicit transport_decorator(bootstrap& boot)
     requires std::constructible_from<Inner, bootstrap&>
       : inner_{boot} {}
+  /// Takes the transport `inner`, or refers to it if `Inner` is a reference.
   explicit transport_decorator(Inner inner) : inner_{std::forward<Inner>(inner)} {}
 
+  ///@{
+  /// Forwards the call to the inner transport. The concept `transport` states its contract.
   [[nodiscard]] bootstrap& boot() const noexcept { return inner_.boot(); }
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
     return inner_.capabilities();
@@ -151,10 +158,14 @@ class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inne
   {
     return inner_.describe_trouble();
   }
+  ///@}
 
  protected:
+  ///@{
+  /// Returns the inner transport, for the calls of a derived class.
   [[nodiscard]] inner_transport& inner() noexcept { return inner_; }
   [[nodiscard]] const inner_transport& inner() const noexcept { return inner_; }
+  ///@}
 
  private:
   Inner inner_;

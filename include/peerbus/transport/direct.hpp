@@ -37,10 +37,15 @@ class direct_window {
     return signals_at(shape) + shape.signals * sizeof(signal_word);
   }
 
+  /// Returns the shape of the part that each rank contributes.
   [[nodiscard]] window_shape shape() const noexcept { return shape_; }
+  /// Returns the rank of the caller.
   [[nodiscard]] rank_id mine() const noexcept { return mine_; }
+  /// Returns the number of parts, one for each rank.
   [[nodiscard]] std::size_t ranks() const noexcept { return bases_.size(); }
+  /// Returns the start of the data of `rank`, aligned to a cache line. Does not check `rank`.
   [[nodiscard]] std::byte* data(rank_id rank) const noexcept { return bases_[rank.index()]; }
+  /// Returns signal word `id` in the part of `rank`. Does not check `rank` or `id`.
   [[nodiscard]] signal_word& signal(rank_id rank, signal_id id) const noexcept {
     // Fresh mapped memory is all zero, which is the value representation of a fresh signal_word.
     return *reinterpret_cast<signal_word*>(bases_[rank.index()] + signals_at(shape_) +
@@ -62,10 +67,15 @@ class direct_window {
 /// only where the memory comes from. Semantics: the numbered list at `transport`.
 class direct_path {
  public:
+  /// The window, with an address for the part of each rank.
   using window = direct_window;
 
+  /// The refinements of all such transports: peers' memory, and a signal to several peers at once.
   static constexpr transport_refinements refines{.peer_memory = true, .signal_each = true};
 
+  ///@{
+  /// A call of the concept `transport`, which states its contract. Puts and gets are copies by the
+  /// caller and complete on return.
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
     return {.any_local_memory = true, .fetch_add = true};
@@ -144,8 +154,10 @@ class direct_path {
   [[nodiscard]] errc flush(rank_id) noexcept { return errc::ok; }
   [[nodiscard]] errc quiet() noexcept { return errc::ok; }
   [[nodiscard]] errc progress() noexcept { return errc::ok; }
+  ///@}
 
  protected:
+  /// Keeps a reference to `boot`. Waits go from one stage to the next by `thresholds`.
   direct_path(bootstrap& boot, wait_thresholds thresholds);
 
  private:

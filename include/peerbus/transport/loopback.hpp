@@ -29,6 +29,7 @@ direct_window make_private_window(bootstrap& boot, window_shape shape, const mem
 template <wait_policy Wait = adaptive_wait>
 class basic_loopback : public direct_path {
  public:
+  /// The ranks that `run` starts for this transport.
   static constexpr rank_kind ranks_are = rank_kind::threads;
 
   /// Throws: `error` unsupported if the ranks of `boot` are not threads of one process.
@@ -38,6 +39,7 @@ class basic_loopback : public direct_path {
     detail::require_shared_addresses(boot);
   }
 
+  /// Makes a window of memory of this process. Contract as `make_window` of `transport`.
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     return detail::make_private_window(boot(), shape, on_memory_, until);
   }
@@ -46,6 +48,7 @@ class basic_loopback : public direct_path {
   memory_hook on_memory_;
 };
 
+/// The transport among threads of one process, with the default wait policy.
 using loopback = basic_loopback<>;
 static_assert(direct_transport<loopback> && runnable_transport<loopback>);
 

@@ -30,8 +30,8 @@ struct transport_refinements {
 
 /// One write of a `put_run`: `source` goes to byte `offset` of the peer's part.
 struct put_piece {
-  std::size_t offset = 0;
-  std::span<const std::byte> source;
+  std::size_t offset = 0;             ///< in bytes from the start of the peer's part
+  std::span<const std::byte> source;  ///< unchanged until `flush`, as for `put`
 };
 
 namespace detail {

@@ -32,12 +32,16 @@ direct_window make_shared_window(bootstrap& boot, window_shape shape, const memo
 template <wait_policy Wait = adaptive_wait>
 class basic_unified_bus : public direct_path {
  public:
+  /// The ranks that `run` starts for this transport.
   static constexpr rank_kind ranks_are = rank_kind::processes;
 
+  /// Keeps a reference to `boot`, whose ranks are on one host. `on_memory` is called for the memory
+  /// of each window.
   explicit basic_unified_bus(bootstrap& boot, Wait policy = {}, memory_hook on_memory = {})
       : direct_path{boot, policy.thresholds(boot.ranks_here(), boot.cores_here())},
         on_memory_{std::move(on_memory)} {}
 
+  /// Makes a window of memory files that all ranks map. Contract as `make_window` of `transport`.
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     return detail::make_shared_window(boot(), shape, on_memory_, until);
   }
@@ -46,6 +50,7 @@ class basic_unified_bus : public direct_path {
   memory_hook on_memory_;
 };
 
+/// The transport among processes of one host, with the default wait policy.
 using unified_bus = basic_unified_bus<>;
 static_assert(direct_transport<unified_bus> && runnable_transport<unified_bus>);
 

@@ -33,6 +33,7 @@ namespace peerbus {
 template <wait_policy Wait = adaptive_wait>
 class basic_verbs : public detail::rdma::data_path {
  public:
+  /// The ranks that `run` starts for this transport.
   static constexpr rank_kind ranks_are = rank_kind::processes;
 
   /// Collective.
@@ -48,6 +49,8 @@ class basic_verbs : public detail::rdma::data_path {
         maker_{*net()},
         on_memory_{std::move(on_memory)} {}
 
+  /// Makes a window of memory that is registered with the device. Contract as `make_window` of
+  /// `transport`.
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     return {net(), maker_.make(boot(), shape, on_memory_, until)};
   }
@@ -64,6 +67,7 @@ class basic_verbs : public detail::rdma::data_path {
   memory_hook on_memory_;
 };
 
+/// The transport over RDMA, with the default wait policy.
 using verbs = basic_verbs<>;
 static_assert(runnable_transport<verbs> && !direct_transport<verbs>);
 

@@ -14,6 +14,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 
+/// @file
 /// The arguments of the operators, with the operators' names. An argument that exists here but
 /// cannot be honoured is refused by name when it is given. docs/cann.md states the reasons.
 namespace peerbus::cann {
@@ -21,12 +22,16 @@ namespace peerbus::cann {
 /// The operators' quantMode that corresponds to a codec.
 template <token_codec Codec>
 struct quant_mode_of;
+/// The quantMode of rows that travel as bf16.
 template <>
 struct quant_mode_of<codec::bf16> {
+  /// No quantisation.
   static constexpr std::int64_t value = 0;
 };
+/// The quantMode of rows that travel as int8.
 template <>
 struct quant_mode_of<codec::int8_per_token> {
+  /// Per-token dynamic quantisation.
   static constexpr std::int64_t value = 2;
 };
 
@@ -42,21 +47,21 @@ struct attributes {
   std::size_t max_tokens = 0;  ///< most tokens of a rank; 0: global_bs / ranks
   std::size_t in_flight = 1;   ///< dispatches whose results stay valid at once
 
-  std::int64_t ep_world_size = 0;  ///< 0, or the size of the communicator
-  std::int64_t ep_rank_id = -1;    ///< -1, or the rank in the communicator
-  std::int64_t moe_expert_num = 0;
+  std::int64_t ep_world_size = 0;      ///< 0, or the size of the communicator
+  std::int64_t ep_rank_id = -1;        ///< -1, or the rank in the communicator
+  std::int64_t moe_expert_num = 0;     ///< MoE experts of all ranks, without the shared ones
   std::string_view group_tp{};         ///< must be empty: there is no tensor-parallel group
   std::int64_t tp_world_size = 0;      ///< 0 or 1
   std::int64_t tp_rank_id = 0;         ///< must be 0
   std::int64_t expert_shard_type = 0;  ///< must be 0: shared experts live on the first ranks
   std::int64_t shared_expert_num = 1;  ///< if no rank holds shared experts: 0 or 1, without effect
-  std::int64_t shared_expert_rank_num = 0;
+  std::int64_t shared_expert_rank_num = 0;  ///< ranks that hold shared experts; they hold no others
   std::optional<std::int64_t> quant_mode{};  ///< none, or the mode of the codec
   std::int64_t global_bs = 0;                ///< 0, or max_tokens x ranks
   std::string_view comm_alg{};  ///< empty, "fullmesh" or "fullmesh_v1", which all mean the same
-  std::int64_t zero_expert_num = 0;
-  std::int64_t copy_expert_num = 0;
-  std::int64_t const_expert_num = 0;
+  std::int64_t zero_expert_num = 0;   ///< experts whose output is zero; ids from moe_expert_num on
+  std::int64_t copy_expert_num = 0;   ///< experts whose output is the token; ids after those
+  std::int64_t const_expert_num = 0;  ///< constant experts; ids after those
 };
 
 /// The arguments of one dispatch. Bs is the number of tokens of this rank, at most max_tokens. The

@@ -11,7 +11,12 @@
 namespace peerbus::cann {
 
 /// The kinds of experts that a slot of a token can name.
-enum class expert_kind : std::uint8_t { moe, zero, copy, constant };
+enum class expert_kind : std::uint8_t {
+  moe,      ///< an expert of its own on some rank
+  zero,     ///< its output is zero
+  copy,     ///< its output is the token
+  constant  ///< its output is the token and a constant vector, mixed by learnt factors
+};
 
 /// The placement of experts on ranks that the operators define, and the numbers by which the
 /// exchange knows the experts. The first `shared_expert_rank_num` ranks hold shared experts, one
@@ -44,9 +49,12 @@ class deployment {
   [[nodiscard]] constexpr std::size_t shared() const noexcept { return shared_; }
   /// Returns the number of slots of a token in the exchange.
   [[nodiscard]] constexpr std::size_t slots() const noexcept { return top_k_ + shared_; }
+  /// Returns how many consecutive numbers the exchange gives each rank, used or not.
   [[nodiscard]] constexpr std::size_t numbers_per_rank() const noexcept { return per_rank_; }
+  /// Returns the number of experts that the exchange is configured with.
   [[nodiscard]] constexpr std::size_t numbers() const noexcept { return ranks_ * per_rank_; }
 
+  /// Returns whether the rank holds a shared expert, and so no MoE experts.
   [[nodiscard]] constexpr bool holds_shared(rank_id rank) const noexcept {
     return rank.index() < shared_ranks_;
   }

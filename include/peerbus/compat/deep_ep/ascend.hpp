@@ -10,6 +10,7 @@
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
 
+/// @file
 /// The arguments and results of DeepEP-Ascend's low-latency calls: DeepEP's names, with results in
 /// the layout of CANN's operators. In shapes: T tokens of this rank, B most tokens of a rank, H
 /// hidden, K slots, E experts of all ranks, L experts of this rank, R ranks, A received rows.
@@ -30,8 +31,8 @@ struct ascend_dispatch_args {
   const_tensor topk_idx{};                           ///< int64 or int32 [T, K], -1: no expert
   std::size_t num_max_dispatch_tokens_per_rank = 0;  ///< B
   std::size_t num_experts = 0;                       ///< E, a multiple of the ranks
-  bool use_fp8 = true;  ///< sends int8 with one scale per token, as DeepEP-Ascend does
-  std::optional<deadline> until{};
+  bool use_fp8 = true;              ///< sends int8 with one scale per token, as DeepEP-Ascend does
+  std::optional<deadline> until{};  ///< none: the communicator's default
 };
 
 /// The handle of a dispatch, for its combine. The tensors are views of the buffer's memory, valid
@@ -50,17 +51,17 @@ struct ascend_dispatch_result {
   tensor recv_x{};
   tensor recv_x_scales{};  ///< float32 [R * B * min(K, L)]; none without use_fp8
   tensor recv_count{};     ///< int64 [L]
-  ascend_handle handle{};
+  ascend_handle handle{};  ///< for `low_latency_combine`
 };
 
 /// The arguments of `ascend_buffer::low_latency_combine`, which reads the tensors before it
 /// returns.
 struct ascend_combine_args {
-  const_tensor x{};             ///< bfloat16 [A or more, H], in the order of `recv_x`
-  const_tensor topk_idx{};      ///< equal to the topk_idx of the dispatch
-  const_tensor topk_weights{};  ///< float32 [T, K]
-  ascend_handle handle{};
-  std::optional<deadline> until{};
+  const_tensor x{};                 ///< bfloat16 [A or more, H], in the order of `recv_x`
+  const_tensor topk_idx{};          ///< equal to the topk_idx of the dispatch
+  const_tensor topk_weights{};      ///< float32 [T, K]
+  ascend_handle handle{};           ///< of the dispatch
+  std::optional<deadline> until{};  ///< none: the communicator's default
 };
 
 /// The sums of a combine, weighted at the home rank as by `buffer::low_latency_combine`. Valid

@@ -15,6 +15,7 @@
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/transport/concept.hpp>
 
+/// DeepEP's names over peerbus. The guide is docs/porting-from-deepep.md.
 namespace peerbus::deep_ep {
 
 /// DeepEP's Buffer with its names and meanings, over any transport. It has the normal and the
@@ -46,6 +47,7 @@ class buffer {
   buffer& operator=(const buffer&) = delete;
   ~buffer() = default;
 
+  /// Returns the options that the buffer was made with, checked.
   [[nodiscard]] const buffer_options& options() const noexcept { return options_; }
 
   // --- normal mode -------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ namespace peerbus::deep_ep {
 
 /// The operations of DeepEP's API that a platform can be asked about.
 enum class operation : std::uint8_t {
-  normal_dispatch,
-  normal_combine,
-  low_latency_dispatch,
-  low_latency_combine
+  normal_dispatch,       ///< `dispatch`
+  normal_combine,        ///< `combine`
+  low_latency_dispatch,  ///< `low_latency_dispatch`
+  low_latency_combine    ///< `low_latency_combine`
 };
 
 /// Returns the name of DeepEP's function for `what`.
@@ -26,16 +26,23 @@ constexpr std::string_view to_string(operation what) noexcept {
   return "unknown";
 }
 
+/// Returns whether `what` belongs to DeepEP's low-latency mode.
 constexpr bool is_low_latency(operation what) noexcept {
   return what == operation::low_latency_dispatch || what == operation::low_latency_combine;
 }
+/// Returns whether `what` sends tokens to experts, rather than outputs home.
 constexpr bool is_dispatch(operation what) noexcept {
   return what == operation::normal_dispatch || what == operation::low_latency_dispatch;
 }
 
 /// The type of the values in `x`.
-enum class element_type : std::uint8_t { bf16, fp8_e4m3, other };
+enum class element_type : std::uint8_t {
+  bf16,      ///< torch.bfloat16
+  fp8_e4m3,  ///< torch.float8_e4m3fn
+  other      ///< any other type
+};
 
+/// Returns the name of the enumerator, or "unknown".
 constexpr std::string_view to_string(element_type type) noexcept {
   switch (type) {
     case element_type::bf16: return "bf16";
@@ -45,17 +52,18 @@ constexpr std::string_view to_string(element_type type) noexcept {
   return "unknown";
 }
 
-/// CANN's `commAlg`: the algorithm by which tokens travel between Ascend NPUs. `automatic` means
-/// fullmesh_v1 on A3. On A2 it means fullmesh within a node; between nodes it means hierarchy for
-/// the numbers of ranks that hierarchy supports, and fullmesh for others.
+/// CANN's `commAlg`: the algorithm by which tokens travel between Ascend NPUs.
 enum class comm_algorithm : std::uint8_t {
+  /// fullmesh_v1 on A3. On A2, fullmesh within a node; between nodes, hierarchy for the numbers of
+  /// ranks that hierarchy supports, and fullmesh for others.
   automatic,
-  fullmesh_v1,
-  fullmesh_v2,
-  fullmesh,
-  hierarchy
+  fullmesh_v1,  ///< every rank to every other, on A3
+  fullmesh_v2,  ///< every rank to every other, with flags among the data, on A3
+  fullmesh,     ///< every rank to every other, on A2
+  hierarchy     ///< by nodes first, on A2
 };
 
+/// Returns the name of the enumerator, or "unknown".
 constexpr std::string_view to_string(comm_algorithm algorithm) noexcept {
   switch (algorithm) {
     case comm_algorithm::automatic: return "automatic";
@@ -82,51 +90,51 @@ struct target_environment {
 /// The arguments of one call of DeepEP's API, as plain values. Members that belong to another
 /// function are ignored.
 struct call {
-  operation what = operation::low_latency_dispatch;
+  operation what = operation::low_latency_dispatch;  ///< the function that is called
 
-  std::size_t ranks = 0;
+  std::size_t ranks = 0;           ///< of the group
   std::size_t ranks_per_node = 0;  ///< 0: the usual 8; has no effect on A3
   std::size_t tokens = 0;          ///< tokens of this rank
   std::size_t max_tokens = 0;      ///< num_max_dispatch_tokens_per_rank; only for low latency
-  std::size_t hidden = 0;
-  std::size_t top_k = 0;
-  std::size_t experts = 0;
-  element_type dtype = element_type::bf16;
-  bool dropped = false;  ///< topk_idx contains -1
+  std::size_t hidden = 0;          ///< values of a token
+  std::size_t top_k = 0;           ///< columns of topk_idx
+  std::size_t experts = 0;         ///< of all ranks
+  element_type dtype = element_type::bf16;  ///< of `x`
+  bool dropped = false;                     ///< topk_idx contains -1
 
   // low_latency_dispatch
-  bool use_fp8 = false;
-  bool round_scale = false;
-  bool use_ue8m0 = false;
+  bool use_fp8 = false;                      ///< fp8 travels; int8 on Ascend
+  bool round_scale = false;                  ///< scales are powers of two
+  bool use_ue8m0 = false;                    ///< scales are packed exponents
   bool cumulative_statistics_given = false;  ///< cumulative_local_expert_recv_stats
 
   // low_latency_combine
-  bool use_logfmt = false;
-  bool zero_copy = false;
-  bool out_given = false;
+  bool use_logfmt = false;  ///< outputs travel in the LogFMT format
+  bool zero_copy = false;   ///< outputs lie in the buffer already
+  bool out_given = false;   ///< out
 
   // low_latency_dispatch and low_latency_combine
-  bool return_recv_hook = false;
+  bool return_recv_hook = false;       ///< a hook receives the results
   bool wait_statistics_given = false;  ///< dispatch_ or combine_wait_recv_cost_stats
 
   // dispatch
-  std::size_t expert_alignment = 1;
-  std::size_t num_worst_tokens = 0;
-  bool cached_handle = false;
+  std::size_t expert_alignment = 1;  ///< expert counts are rounded up to multiples
+  std::size_t num_worst_tokens = 0;  ///< rows of results of fixed size; 0: none
+  bool cached_handle = false;        ///< handle
 
   // combine
-  bool bias_given = false;
+  bool bias_given = false;  ///< bias
 
   // dispatch and combine
-  bool config_given = false;
-  bool previous_event_given = false;
-  bool allocate_on_comm_stream = false;
+  bool config_given = false;             ///< config
+  bool previous_event_given = false;     ///< previous_event
+  bool allocate_on_comm_stream = false;  ///< results belong to the communication stream
 
   // All functions
-  bool async_finish = false;
+  bool async_finish = false;  ///< an event completes the results
 
-  comm_algorithm algorithm = comm_algorithm::automatic;
-  target_environment environment{};
+  comm_algorithm algorithm = comm_algorithm::automatic;  ///< of the Ascend operators
+  target_environment environment{};  ///< the variables that are set on the target
 };
 
 }  // namespace peerbus::deep_ep

@@ -15,9 +15,11 @@ namespace peerbus::deep_ep {
 class recv_hook {
  public:
   recv_hook() noexcept = default;
+  /// Makes the hook of a pending call. The buffer uses it.
   explicit recv_hook(detail::pending_operation operation) noexcept
       : operation_{std::move(operation)} {}
 
+  /// Returns whether this is the hook of a call, so that it must be called.
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(operation_); }
   /// Waits for the rows and completes the outputs of the call.
   /// Throws: `error` invalid_argument if the hook was called before, its buffer is gone, or the
@@ -44,6 +46,7 @@ class recv_hook {
 class event_overlap {
  public:
   event_overlap() noexcept = default;
+  /// Makes the event of a pending call. The buffer uses it.
   explicit event_overlap(detail::pending_operation operation) noexcept
       : operation_{std::move(operation)} {}
 

@@ -12,6 +12,7 @@
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
 
+/// @file
 /// The arguments and results of the expanded form of DeepEP V2's calls (`do_expand`), with its
 /// names: one row per (token, local expert), grouped by expert. In shapes: T tokens of this rank, B
 /// most tokens of a rank, H hidden, K slots, E experts of all ranks, L experts of this rank, R
@@ -41,21 +42,21 @@ struct elastic_dispatch_args {
   bool do_expand = true;             ///< false is refused: use `buffer::dispatch` for that form
   bool do_zero_padding = false;      ///< writes zeros to the gaps
   bool do_cpu_sync = true;           ///< false is refused
-  bool use_tma_aligned_col_major_sf = false;  ///< refused
-  std::size_t num_sms = 0;                    ///< other than 0 is refused
-  std::size_t num_qps = 0;                    ///< other than 0 is refused
-  std::optional<event_overlap> previous_event{};
-  bool async_with_compute_stream = false;  ///< results are valid on return in any case
-  bool allocate_on_comm_stream = false;    ///< refused
-  std::optional<deadline> until{};
+  bool use_tma_aligned_col_major_sf = false;      ///< refused
+  std::size_t num_sms = 0;                        ///< other than 0 is refused
+  std::size_t num_qps = 0;                        ///< other than 0 is refused
+  std::optional<event_overlap> previous_event{};  ///< the call waits for it first
+  bool async_with_compute_stream = false;         ///< results are valid on return in any case
+  bool allocate_on_comm_stream = false;           ///< refused
+  std::optional<deadline> until{};                ///< none: the communicator's default
 };
 
 /// The handle of an expanded dispatch, for its combine. The tensors are views of the buffer's
 /// memory, valid as long as the other results of the dispatch.
 struct elastic_handle {
-  std::size_t num_experts = 0;
-  std::size_t expert_alignment = 1;
-  std::size_t num_max_tokens_per_rank = 0;
+  std::size_t num_experts = 0;                     ///< E
+  std::size_t expert_alignment = 1;                ///< as given to the dispatch
+  std::size_t num_max_tokens_per_rank = 0;         ///< B
   std::size_t num_recv_tokens = 0;                 ///< N
   std::size_t num_expanded_tokens = 0;             ///< M
   tensor psum_num_recv_tokens_per_scaleup_rank{};  ///< int32 [R]: tokens from ranks 0 to r
@@ -77,23 +78,23 @@ struct elastic_dispatch_result {
   tensor recv_x{};             ///< [M, H]; rows of an expert lie by source rank, then by token
   tensor recv_x_scales{};      ///< [M, S]; none without x_scales
   tensor recv_topk_weights{};  ///< float32 [M]; none without topk_weights
-  elastic_handle handle{};
-  event_overlap event{};
+  elastic_handle handle{};     ///< for `combine`
+  event_overlap event{};       ///< nothing to wait for
 };
 
 /// The arguments of `elastic_buffer::combine`. `bias` must stay valid and unchanged until the
 /// result is received.
 struct elastic_combine_args {
   const_tensor x{};  ///< bfloat16 [M, H], in the order of `recv_x`; read before the call returns
-  elastic_handle handle{};
-  const_tensor topk_weights{};         ///< float32 [M], or none on all ranks
-  std::array<const_tensor, 2> bias{};  ///< bfloat16 [T, H] each, or none
-  std::size_t num_sms = 0;             ///< other than 0 is refused
-  std::size_t num_qps = 0;             ///< other than 0 is refused
-  std::optional<event_overlap> previous_event{};
-  bool async_with_compute_stream = false;
-  bool allocate_on_comm_stream = false;  ///< refused
-  std::optional<deadline> until{};
+  elastic_handle handle{};                        ///< of the dispatch
+  const_tensor topk_weights{};                    ///< float32 [M], or none on all ranks
+  std::array<const_tensor, 2> bias{};             ///< bfloat16 [T, H] each, or none
+  std::size_t num_sms = 0;                        ///< other than 0 is refused
+  std::size_t num_qps = 0;                        ///< other than 0 is refused
+  std::optional<event_overlap> previous_event{};  ///< the call waits for it first
+  bool async_with_compute_stream = false;         ///< results are valid after the event's wait
+  bool allocate_on_comm_stream = false;           ///< refused
+  std::optional<deadline> until{};                ///< none: the communicator's default
 };
 
 /// The sums of an expanded combine: combined_x[t] = bf16(bias[0][t] + bias[1][t] + the rows of its
@@ -103,7 +104,7 @@ struct elastic_combine_args {
 struct elastic_combine_result {
   tensor combined_x{};             ///< bfloat16 [T, H]
   tensor combined_topk_weights{};  ///< float32 [T, K]; none without topk_weights
-  event_overlap event{};
+  event_overlap event{};           ///< completes the sums, if they were to be asynchronous
 };
 
 }  // namespace peerbus::deep_ep

@@ -15,12 +15,15 @@ namespace peerbus::deep_ep {
 /// The values that a platform accepts for an argument or a limit.
 class expectation {
  public:
+  /// Accepts `least` and every larger number.
   static constexpr expectation at_least(std::uint64_t least) noexcept {
     return {form::at_least, least, 0, {}, {}};
   }
+  /// Accepts `most` and every smaller number.
   static constexpr expectation at_most(std::uint64_t most) noexcept {
     return {form::at_most, 0, most, {}, {}};
   }
+  /// Accepts `least`, `most` and the numbers between them.
   static constexpr expectation between(std::uint64_t least, std::uint64_t most) noexcept {
     return {form::between, least, most, {}, {}};
   }
@@ -28,6 +31,7 @@ class expectation {
   static constexpr expectation multiple_of(std::uint64_t unit) noexcept {
     return {form::multiple_of, unit, 0, {}, {}};
   }
+  /// Accepts `value` alone.
   static constexpr expectation exactly(std::uint64_t value) noexcept {
     return {form::exactly, value, value, {}, {}};
   }
@@ -41,6 +45,7 @@ class expectation {
     return {form::text, 0, 0, {}, words};
   }
 
+  /// Returns whether the platform accepts the number.
   [[nodiscard]] constexpr bool accepts(std::uint64_t value) const noexcept {
     switch (form_) {
       case form::at_least: return value >= low_;
@@ -54,6 +59,7 @@ class expectation {
     return false;
   }
 
+  /// Appends the expectation in words, such as "a multiple of 16".
   friend void append_text(std::string& out, const expectation& e) {
     using peerbus::detail::concat;
     switch (e.form_) {
@@ -90,6 +96,7 @@ enum class finding_kind : std::uint8_t {
   differs     ///< the call works, but its results look different
 };
 
+/// Returns the name of the enumerator, or "unknown".
 constexpr std::string_view to_string(finding_kind kind) noexcept {
   switch (kind) {
     case finding_kind::refused: return "refused";
@@ -101,7 +108,7 @@ constexpr std::string_view to_string(finding_kind kind) noexcept {
 
 /// One thing about a call that a platform does not do as asked. All its texts are valid forever.
 struct finding {
-  finding_kind kind;
+  finding_kind kind;            ///< the effect on the call
   std::string_view what;        ///< name of the argument or of the limit
   std::uint64_t given;          ///< its value, unless `given_text` has one
   std::string_view given_text;  ///< its value if that is not a number, otherwise empty

@@ -8,6 +8,7 @@
 
 #include <peerbus/core/align.hpp>
 
+/// @file
 /// The sizes of HCCL_BUFFSIZE, the memory of one communication domain on Ascend, that the MoE
 /// operators need. The rules are those that CANN's operator documents and DeepEP-Ascend publish.
 namespace peerbus::deep_ep {
@@ -28,6 +29,7 @@ enum class hccl_rule : std::uint8_t {
   deep_ep_ascend_layered,  ///< DeepEP-Ascend on A2, layered by nodes
 };
 
+/// Returns the name of the enumerator, or "unknown".
 constexpr std::string_view to_string(hccl_rule rule) noexcept {
   switch (rule) {
     case hccl_rule::a3_fullmesh_v1: return "a3_fullmesh_v1";
@@ -42,12 +44,12 @@ constexpr std::string_view to_string(hccl_rule rule) noexcept {
 
 /// The shape of the calls that a communication domain must have memory for.
 struct hccl_shape {
-  std::size_t max_tokens = 0;  ///< the most that one rank dispatches at once
-  std::size_t hidden = 0;
-  std::size_t ranks = 0;  ///< at least 1
-  std::size_t experts = 0;
-  std::size_t top_k = 0;
-  std::size_t shared_experts = 0;
+  std::size_t max_tokens = 0;      ///< the most that one rank dispatches at once
+  std::size_t hidden = 0;          ///< values of a token
+  std::size_t ranks = 0;           ///< at least 1
+  std::size_t experts = 0;         ///< of all ranks, without shared experts
+  std::size_t top_k = 0;           ///< slots of a token
+  std::size_t shared_experts = 0;  ///< that each token also goes to
 };
 
 /// Returns the bytes that the rule requires. A channel counts as two bytes even if int8 travels.

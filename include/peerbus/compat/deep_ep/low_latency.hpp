@@ -8,6 +8,7 @@
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
 
+/// @file
 /// The arguments and results of DeepEP's low-latency calls, with its names. In shapes: T tokens of
 /// this rank, H hidden, K slots, E experts of all ranks, L experts of this rank, R ranks, B most
 /// tokens of a rank.
@@ -25,12 +26,12 @@ struct low_latency_dispatch_args {
   /// int64 [R], or none. The call adds the nanoseconds that it waited for each rank. DeepEP counts
   /// clock cycles.
   tensor dispatch_wait_recv_cost_stats{};
-  bool use_fp8 = true;
-  bool round_scale = false;       ///< scales are powers of two
-  bool use_ue8m0 = false;         ///< scales are packed exponents; requires round_scale
-  bool async_finish = false;      ///< results are valid after the event's wait
-  bool return_recv_hook = false;  ///< results are valid after the hook's call
-  std::optional<deadline> until{};
+  bool use_fp8 = true;              ///< rows travel and arrive as fp8, otherwise as bf16
+  bool round_scale = false;         ///< scales are powers of two
+  bool use_ue8m0 = false;           ///< scales are packed exponents; requires round_scale
+  bool async_finish = false;        ///< results are valid after the event's wait
+  bool return_recv_hook = false;    ///< results are valid after the hook's call
+  std::optional<deadline> until{};  ///< none: the communicator's default
 };
 
 /// The handle of a low-latency dispatch, for its combine. The tensors are views of the buffer's
@@ -40,10 +41,10 @@ struct low_latency_handle {
   /// int64 [L, R]: the low 32 bits are the number of rows from that rank, the high 32 bits the
   /// index of the first of them.
   tensor layout_range{};
-  std::size_t num_max_dispatch_tokens_per_rank = 0;
-  std::size_t hidden = 0;
-  std::size_t num_experts = 0;
-  detail::pending_operation batch{};  ///< identifies the dispatch
+  std::size_t num_max_dispatch_tokens_per_rank = 0;  ///< B
+  std::size_t hidden = 0;                            ///< H
+  std::size_t num_experts = 0;                       ///< E
+  detail::pending_operation batch{};                 ///< identifies the dispatch
 };
 
 /// The received rows of a low-latency dispatch. The rows of an expert lie by source rank, then by
@@ -55,10 +56,10 @@ struct low_latency_dispatch_result {
   /// in each, the first in the lowest byte. Stored column by column (strides [.., 1, R*B]), as
   /// DeepGEMM reads it.
   tensor recv_x_scales{};
-  tensor recv_count{};  ///< int32 [L]
-  low_latency_handle handle{};
-  event_overlap event{};
-  recv_hook hook{};
+  tensor recv_count{};          ///< int32 [L]
+  low_latency_handle handle{};  ///< for `low_latency_combine`
+  event_overlap event{};        ///< completes the results, if `async_finish` was set
+  recv_hook hook{};             ///< completes the results, if `return_recv_hook` was set
 };
 
 /// The arguments of `buffer::low_latency_combine`. `topk_weights`, `out` and the statistics must
@@ -67,26 +68,26 @@ struct low_latency_combine_args {
   /// bfloat16 [L, R*B, H], in the order of `recv_x`, with any row stride. With `zero_copy` it is
   /// the tensor that `get_next_low_latency_combine_buffer` returned. Read before the call returns.
   const_tensor x{};
-  const_tensor topk_idx{};      ///< equal to the topk_idx of the dispatch
-  const_tensor topk_weights{};  ///< float32 [T, K]
-  low_latency_handle handle{};
-  bool use_logfmt = false;  ///< refused
-  bool zero_copy = false;   ///< needs `buffer_options::zero_copy`
-  bool async_finish = false;
-  bool return_recv_hook = false;
-  tensor out{};  ///< bfloat16 [T, H], or none: the result lies in the buffer
+  const_tensor topk_idx{};        ///< equal to the topk_idx of the dispatch
+  const_tensor topk_weights{};    ///< float32 [T, K]
+  low_latency_handle handle{};    ///< of the dispatch
+  bool use_logfmt = false;        ///< refused
+  bool zero_copy = false;         ///< needs `buffer_options::zero_copy`
+  bool async_finish = false;      ///< the result is valid after the event's wait
+  bool return_recv_hook = false;  ///< the result is valid after the hook's call
+  tensor out{};                   ///< bfloat16 [T, H], or none: the result lies in the buffer
   /// int64 [R], or none. The call adds the nanoseconds that it waited for each rank.
   tensor combine_wait_recv_cost_stats{};
-  std::optional<deadline> until{};
+  std::optional<deadline> until{};  ///< none: the communicator's default
 };
 
 /// The sums of a low-latency combine: combined_x[t] = bf16(sum over slots k of topk_weights[t, k] *
 /// the returned row of that slot), added in f32 by fused multiply-add in the order of the slots.
 /// Slots of -1 add nothing.
 struct low_latency_combine_result {
-  tensor combined_x{};  ///< bfloat16 [T, H]
-  event_overlap event{};
-  recv_hook hook{};
+  tensor combined_x{};    ///< bfloat16 [T, H]
+  event_overlap event{};  ///< completes the sums, if `async_finish` was set
+  recv_hook hook{};       ///< completes the sums, if `return_recv_hook` was set
 };
 
 }  // namespace peerbus::deep_ep

@@ -13,6 +13,7 @@
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
 
+/// @file
 /// The arguments and results of DeepEP's normal (high-throughput) calls, with its names. In shapes:
 /// T tokens of this rank, H hidden, K slots, E experts of all ranks, L experts of this rank, R
 /// ranks, N rows received by this rank. A tensor that is none has no dimensions.
@@ -24,8 +25,8 @@ struct dispatch_layout {
   tensor num_tokens_per_rdma_rank{};  ///< always none: all ranks are reached the same way
   tensor num_tokens_per_expert{};     ///< int32 [E]
   tensor is_token_in_rank{};          ///< bool [T, R]
-  event_overlap event{};
-  std::shared_ptr<void> memory{};
+  event_overlap event{};              ///< nothing to wait for
+  std::shared_ptr<void> memory{};     ///< keeps the tensors valid
 };
 
 namespace detail {
@@ -41,8 +42,9 @@ struct dispatch_handle {
   tensor rank_prefix{};       ///< int32 [R]: rows from ranks 0 to r; a column of rank_prefix_matrix
   tensor recv_src_idx{};      ///< int32 [N]: the token's index at its sender
   tensor is_token_in_rank{};  ///< bool [T, R]
-  std::shared_ptr<detail::normal_routing> routing{};
+  std::shared_ptr<detail::normal_routing> routing{};  ///< kept alive by the handle
 
+  /// Returns whether this is the handle of a dispatch.
   [[nodiscard]] explicit operator bool() const noexcept { return routing != nullptr; }
 };
 
@@ -55,17 +57,19 @@ struct dispatch_args {
   dispatch_handle handle{};
   const_tensor num_tokens_per_rank{};       ///< as from `get_dispatch_layout`; checked
   const_tensor num_tokens_per_rdma_rank{};  ///< must be none
-  const_tensor is_token_in_rank{};
-  const_tensor num_tokens_per_expert{};
+  const_tensor is_token_in_rank{};          ///< bool [T, R]; checked if topk_idx is given
+  const_tensor num_tokens_per_expert{};     ///< as from `get_dispatch_layout`
   const_tensor topk_idx{};  ///< int64 or int32 [T, K], -1: no expert; or none: by is_token_in_rank
   const_tensor topk_weights{};  ///< float32 [T, K]; given exactly if topk_idx is
+  /// The counts in `num_recv_tokens_per_expert_list` are rounded up to multiples of it. 1 with a
+  /// handle.
   std::size_t expert_alignment = 1;
   std::size_t num_worst_tokens = 0;  ///< 0, or R * num_max_tokens_per_rank: rows of the results
-  std::optional<deep_ep::config> config{};  ///< refused
-  std::optional<event_overlap> previous_event{};
-  bool async_finish = false;             ///< results are valid on return in any case
-  bool allocate_on_comm_stream = false;  ///< refused
-  std::optional<deadline> until{};
+  std::optional<deep_ep::config> config{};        ///< refused
+  std::optional<event_overlap> previous_event{};  ///< the call waits for it first
+  bool async_finish = false;                      ///< results are valid on return in any case
+  bool allocate_on_comm_stream = false;           ///< refused
+  std::optional<deadline> until{};                ///< none: the communicator's default
 };
 
 /// The received rows of a dispatch, by source rank, then by token. The tensors are views of the
@@ -78,22 +82,22 @@ struct dispatch_result {
   /// [L]: rows of each local expert, rounded up to a multiple of expert_alignment. Empty with
   /// num_worst_tokens or a handle.
   std::span<const std::int32_t> num_recv_tokens_per_expert_list{};
-  dispatch_handle handle{};
-  event_overlap event{};
+  dispatch_handle handle{};  ///< for `combine`, or for another dispatch
+  event_overlap event{};     ///< nothing to wait for
 };
 
 /// The arguments of `buffer::combine`. `bias` must stay valid and unchanged until the result is
 /// received.
 struct combine_args {
   const_tensor x{};  ///< bfloat16 [N, H], in the order of `recv_x`; read before the call returns
-  dispatch_handle handle{};
-  const_tensor topk_weights{};              ///< float32 [N, K], or none on all ranks
-  std::array<const_tensor, 2> bias{};       ///< bfloat16 [T, H] each, or none
-  std::optional<deep_ep::config> config{};  ///< refused
-  std::optional<event_overlap> previous_event{};
-  bool async_finish = false;             ///< results are valid after the event's wait
-  bool allocate_on_comm_stream = false;  ///< refused
-  std::optional<deadline> until{};
+  dispatch_handle handle{};                       ///< of the dispatch
+  const_tensor topk_weights{};                    ///< float32 [N, K], or none on all ranks
+  std::array<const_tensor, 2> bias{};             ///< bfloat16 [T, H] each, or none
+  std::optional<deep_ep::config> config{};        ///< refused
+  std::optional<event_overlap> previous_event{};  ///< the call waits for it first
+  bool async_finish = false;                      ///< results are valid after the event's wait
+  bool allocate_on_comm_stream = false;           ///< refused
+  std::optional<deadline> until{};                ///< none: the communicator's default
 };
 
 /// The sums of a combine: combined_x[t] = bf16(bias[0][t] + bias[1][t] + the rows of the ranks that
@@ -103,7 +107,7 @@ struct combine_args {
 struct combine_result {
   tensor combined_x{};             ///< bfloat16 [T, H]
   tensor combined_topk_weights{};  ///< float32 [T, K]; none without topk_weights
-  event_overlap event{};
+  event_overlap event{};           ///< completes the sums, if `async_finish` was set
 };
 
 }  // namespace peerbus::deep_ep

@@ -15,6 +15,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 
+/// @file
 /// Checks whether a call of DeepEP's API would work on another platform, without needing that
 /// platform. docs/profiles.md lists the limits and their sources.
 namespace peerbus::deep_ep {
@@ -27,9 +28,11 @@ enum class profile : std::uint8_t {
   ascend_a3      ///< DeepEP-Ascend on Atlas A3, the servers of CloudMatrix384
 };
 
+/// Every profile, for programs that examine a call for each.
 inline constexpr std::array all_profiles{profile::unrestricted, profile::deepep_v1,
                                          profile::ascend_a2, profile::ascend_a3};
 
+/// Returns the name of the enumerator, or "unknown".
 constexpr std::string_view to_string(profile platform) noexcept {
   switch (platform) {
     case profile::unrestricted: return "unrestricted";

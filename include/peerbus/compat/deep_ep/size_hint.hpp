@@ -14,6 +14,7 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 
+/// @file
 /// The memory that DeepEP asks for, by the formulas of its version 1 (commit dd758ca), and the
 /// memory that peerbus needs for the same calls.
 namespace peerbus::deep_ep {
@@ -41,11 +42,11 @@ constexpr std::size_t low_latency_rdma_size_hint(std::size_t num_max_dispatch_to
 /// DeepEP's `Config`: the sizes of the chunks into which its normal mode cuts transfers. peerbus
 /// has no such chunks; the members serve `nvl_buffer_size_hint`.
 struct config {
-  std::size_t num_sms = 20;
-  std::size_t num_max_nvl_chunked_send_tokens = 6;
-  std::size_t num_max_nvl_chunked_recv_tokens = 256;
-  std::size_t num_max_rdma_chunked_send_tokens = 6;
-  std::size_t num_max_rdma_chunked_recv_tokens = 256;
+  std::size_t num_sms = 20;                            ///< two for each channel
+  std::size_t num_max_nvl_chunked_send_tokens = 6;     ///< of a chunk within a node
+  std::size_t num_max_nvl_chunked_recv_tokens = 256;   ///< room in a channel for one rank
+  std::size_t num_max_rdma_chunked_send_tokens = 6;    ///< of a chunk between nodes
+  std::size_t num_max_rdma_chunked_recv_tokens = 256;  ///< room between nodes
 
   /// Returns the configuration that DeepEP makes of this one: `num_max_rdma_chunked_recv_tokens` is
   /// rounded up to a multiple of `num_max_rdma_chunked_send_tokens`, so that at least two chunks
@@ -102,13 +103,13 @@ struct config {
 
 /// The shape of a low-latency call of DeepEP, and the options that peerbus adds to it.
 struct low_latency_shape {
-  std::size_t num_max_dispatch_tokens_per_rank = 0;
-  std::size_t hidden = 0;
-  std::size_t num_ranks = 0;
-  std::size_t num_experts = 0;
-  std::size_t num_topk = 0;
-  bool use_fp8 = true;
-  bool use_ue8m0 = false;
+  std::size_t num_max_dispatch_tokens_per_rank = 0;  ///< most tokens of a rank
+  std::size_t hidden = 0;                            ///< values of a token
+  std::size_t num_ranks = 0;                         ///< at least 1
+  std::size_t num_experts = 0;                       ///< of all ranks
+  std::size_t num_topk = 0;                          ///< slots of a token
+  bool use_fp8 = true;                               ///< rows are fp8, otherwise bf16
+  bool use_ue8m0 = false;     ///< scales are packed exponents; ignored without use_fp8
   std::size_t in_flight = 2;  ///< batches that wait for their combine at once; DeepEP has two
   bool zero_copy = false;     ///< outputs lie at the rank of their expert
 };

@@ -19,8 +19,17 @@
 namespace peerbus::deep_ep {
 
 /// The element type of a tensor, with the names that torch uses.
-enum class dtype : std::uint8_t { boolean, int8, int32, int64, float32, bfloat16, float8_e4m3fn };
+enum class dtype : std::uint8_t {
+  boolean,       ///< torch.bool, C++ `bool`
+  int8,          ///< C++ `std::int8_t`
+  int32,         ///< C++ `std::int32_t`
+  int64,         ///< C++ `std::int64_t`
+  float32,       ///< C++ `float`
+  bfloat16,      ///< `peerbus::bf16`
+  float8_e4m3fn  ///< `peerbus::fp8_e4m3`
+};
 
+/// Returns torch's name of the type, such as "bool" for `boolean`.
 constexpr std::string_view to_string(dtype type) noexcept {
   constexpr std::array<std::string_view, 7> names{"bool",    "int8",     "int32",        "int64",
                                                   "float32", "bfloat16", "float8_e4m3fn"};
@@ -28,6 +37,7 @@ constexpr std::string_view to_string(dtype type) noexcept {
   return index < names.size() ? names[index] : "unknown";
 }
 
+/// Returns the bytes of one element.
 constexpr std::size_t bytes_of(dtype type) noexcept {
   constexpr std::array<std::size_t, 7> bytes{1, 1, 4, 8, 4, 2, 1};
   return bytes[static_cast<std::size_t>(type)];
@@ -66,6 +76,8 @@ struct dtype_named<fp8_e4m3> {
 };
 }  // namespace detail
 
+/// The `dtype` of elements of type `T`, which is one of the seven types, const or not. Other types
+/// do not compile.
 template <class T>
 inline constexpr dtype dtype_of = detail::dtype_named<std::remove_const_t<T>>::value;
 
@@ -74,7 +86,9 @@ inline constexpr dtype dtype_of = detail::dtype_named<std::remove_const_t<T>>::v
 /// Cheap to copy. `tensor` is the view of memory that may be written.
 class const_tensor {
  public:
+  /// The largest number of dimensions.
   static constexpr std::size_t most_dims = 3;
+  /// One number for each dimension that a tensor may have.
   using extents = std::array<std::size_t, most_dims>;
 
   constexpr const_tensor() noexcept = default;
@@ -113,9 +127,13 @@ class const_tensor {
 
   /// Returns whether this is a tensor, even one without elements. False stands for Python's None.
   [[nodiscard]] explicit operator bool() const noexcept { return dims_ != 0; }
+  /// Returns the element type. It has no meaning for None.
   [[nodiscard]] dtype type() const noexcept { return type_; }
+  /// Returns the number of dimensions, 0 for None.
   [[nodiscard]] std::size_t dims() const noexcept { return dims_; }
+  /// Returns the size of a dimension, which is below `most_dims`; 0 from `dims()` on.
   [[nodiscard]] std::size_t size(std::size_t dim) const noexcept { return sizes_[dim]; }
+  /// Returns the stride of a dimension, in elements.
   [[nodiscard]] std::size_t stride(std::size_t dim) const noexcept { return strides_[dim]; }
   /// Returns the product of the sizes, 0 for None.
   [[nodiscard]] std::size_t elements() const noexcept {
@@ -123,6 +141,7 @@ class const_tensor {
     for (std::size_t d = 0; d < dims_; ++d) all *= sizes_[d];
     return all;
   }
+  /// Returns the address of the first element, whatever its type.
   [[nodiscard]] const void* data() const noexcept { return data_; }
   /// Returns whether the elements lie row by row, without gaps.
   [[nodiscard]] bool contiguous() const noexcept {
@@ -166,12 +185,15 @@ class const_tensor {
     if (!contiguous()) text += " with strides " + list(strides_);
     return text;
   }
+  /// Appends `describe()`, for messages.
   friend void append_text(std::string& out, const const_tensor& given) { out += given.describe(); }
 
  protected:
+  /// Returns the position of an element, in elements from the first.
   [[nodiscard]] std::size_t offset(std::size_t i, std::size_t j, std::size_t k) const noexcept {
     return i * strides_[0] + j * strides_[1] + k * strides_[2];
   }
+  /// Throws `error` invalid_argument if there are gaps.
   void require_contiguous() const {
     if (!contiguous())
       throw error{errc::invalid_argument,
@@ -179,6 +201,7 @@ class const_tensor {
                                           " read as one array, expected no "
                                           "gaps: read it element by element")};
   }
+  /// Throws `error` invalid_argument if the element type is not `wanted`.
   void require_type(dtype wanted) const {
     if (type_ != wanted)
       throw error{errc::invalid_argument,
@@ -202,10 +225,14 @@ class tensor : public const_tensor {
     requires(!std::is_const_v<T>)
   tensor(std::span<T> values, std::initializer_list<std::size_t> sizes)
       : const_tensor{std::span<const T>{values}, sizes}, data_{values.data()} {}
+  /// Makes a view with the given strides in elements. Contract as the constructors of
+  /// `const_tensor`.
   tensor(void* data, dtype type, std::initializer_list<std::size_t> sizes,
          std::initializer_list<std::size_t> strides = {})
       : const_tensor{data, type, sizes, strides}, data_{data} {}
 
+  ///@{
+  /// As the function of that name of `const_tensor`, for elements that may be written.
   [[nodiscard]] void* data() const noexcept { return data_; }
   template <class T>
   [[nodiscard]] T* as() const {
@@ -221,6 +248,7 @@ class tensor : public const_tensor {
   [[nodiscard]] T& at(std::size_t i, std::size_t j = 0, std::size_t k = 0) const {
     return as<T>()[offset(i, j, k)];
   }
+  ///@}
 
  private:
   void* data_ = nullptr;

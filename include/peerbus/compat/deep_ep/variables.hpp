@@ -15,10 +15,10 @@ namespace peerbus::deep_ep {
 
 /// An environment variable that the target needs for a call. Its texts are valid forever.
 struct variable {
-  std::string_view name;
-  bool set;  ///< if true, set it to `value`; if false, it must not be set
-  std::uint64_t value;
-  std::string_view why;
+  std::string_view name;  ///< such as "HCCL_BUFFSIZE"
+  bool set;               ///< if true, set it to `value`; if false, it must not be set
+  std::uint64_t value;    ///< no meaning if it must not be set
+  std::string_view why;   ///< the reason, or the unit and the default
 };
 
 /// Calls `visit(const variable&)` for each variable that must be set or unset for the call.

@@ -21,12 +21,12 @@ namespace peerbus::moe {
 /// A batch as its road sees it.
 template <class Token, class Order>
 struct road_batch {
-  const batch_input<Token>& input;
-  const departures& leaving;
-  const arrivals& arriving;  ///< computed after `send`, which must not use it
-  Order& order;              ///< data that the road keeps for the batch
-  std::size_t set;
-  bool attached;            ///< true if output attachments go home with the outputs
+  const batch_input<Token>& input;  ///< tokens and attachments of this rank
+  const departures& leaving;        ///< places of the copies that this rank sends
+  const arrivals& arriving;         ///< computed after `send`, which must not use it
+  Order& order;                     ///< data that the road keeps for the batch
+  std::size_t set;                  ///< number of the batch's memory, below in_flight
+  bool attached;                    ///< true if output attachments go home with the outputs
   std::size_t stream_from;  ///< bytes of a batch from which rows are stored by a `row_stream`
 };
 
@@ -74,6 +74,7 @@ concept row_road =
 
 /// The `batch_order` of a road that keeps no data for a batch.
 struct no_order {
+  /// Allocates nothing.
   no_order(const exchange_config& /*config*/, const block_geometry& /*geometry*/,
            std::size_t /*ranks*/) noexcept {}
 };

@@ -23,6 +23,7 @@ class copy_order {
   /// The number of a copy: token x copies per token + slot.
   using copy_number = std::uint32_t;
 
+  /// Allocates for all copies that one rank can send.
   copy_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks);
 
   /// Sorts the copies that `leaving.place` has placed.

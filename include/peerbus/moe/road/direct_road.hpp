@@ -35,9 +35,12 @@ namespace peerbus::moe {
 template <token_codec Codec>
 class direct_road {
  public:
+  /// No staging. Outputs lie at the expert or at home, as the configuration says.
   static constexpr road_memory needs{.stages = false, .outputs_may_be_home = true};
+  /// Nothing to keep: copies are stored in the order of tokens.
   using batch_order = no_order;
 
+  /// Makes a road that serves all ranks. Keeps a reference to `map`.
   template <direct_transport Transport>
   direct_road(const communicator<Transport>& comm, window<Transport>& window, const memory_map& map,
               Codec codec)
@@ -60,6 +63,7 @@ class direct_road {
     return sets_.of(set);
   }
 
+  /// Writes the rows, as `write` does. Contract as for `row_road`.
   template <class Meet>
   [[nodiscard]] errc send(const road_batch<token_of<Codec>, batch_order>& batch, lane as,
                           Meet&& /*meet*/) const noexcept {
@@ -74,8 +78,10 @@ class direct_road {
                              Meet&& /*meet*/) const noexcept {
     return errc::ok;
   }
+  /// Does nothing, as `publish` reads no memory.
   [[nodiscard]] errc settle() const noexcept { return errc::ok; }
 
+  /// Sums this lane's share of the tokens. Contract as for `row_road`.
   [[nodiscard]] errc sum(const road_batch<token_of<Codec>, batch_order>& batch,
                          const combine_sum& wanted, lane as) const noexcept {
     const departures& leaving = batch.leaving;

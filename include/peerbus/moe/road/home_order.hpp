@@ -22,6 +22,7 @@ namespace peerbus::moe {
 /// in which outputs for neighbouring slots do not lie together. Only the constructor allocates.
 class home_order {
  public:
+  /// Allocates for all rows that can arrive.
   home_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks);
 
   /// Sorts the rows from the ranks whose entry in `wanted`, [ranks], is not 0. `origins` are those

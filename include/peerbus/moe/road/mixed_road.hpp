@@ -31,10 +31,14 @@ class mixed_road {
   using far_road = staged_road<Transport, Codec>;
 
  public:
+  /// The requirements of the road to far peers.
   static constexpr road_memory needs = far_road::needs;
+  /// The order in which far copies leave and outputs go home to far ranks.
   using batch_order = typename far_road::batch_order;
+  /// The batches that `send`, `publish` and `sum` take.
   using batch_type = typename far_road::batch_type;
 
+  /// Makes a road that serves all ranks. Keeps references to `comm`, `window` and `map`.
   mixed_road(communicator<Transport>& comm, window<Transport>& window, const memory_map& map,
              Codec codec)
       : map_{&map},
@@ -44,6 +48,7 @@ class mixed_road {
         far_{comm, window, map, codec,
              [&](rank_id peer) { return part_of(comm, window, peer) == nullptr; }} {}
 
+  /// Returns the sets of a batch: [ranks], empty for far ranks.
   [[nodiscard]] std::span<const set_view> sets(std::size_t set) const noexcept {
     return near_.sets(set);
   }
@@ -56,12 +61,16 @@ class mixed_road {
     return sent;
   }
 
+  /// Puts the outputs for far home ranks. Contract as for `row_road`.
   template <class Meet>
   [[nodiscard]] errc publish(const batch_type& batch, lane as, Meet&& meet) {
     return far_.publish(batch, as, meet);
   }
+  /// Waits for the puts to far ranks. Contract as for `row_road`.
   [[nodiscard]] errc settle() noexcept { return far_.settle(); }
 
+  /// Sums this lane's share of the tokens, from the experts' ranks where they are near. Contract as
+  /// for `row_road`.
   [[nodiscard]] errc sum(const batch_type& batch, const combine_sum& wanted,
                          lane as) const noexcept {
     const auto sets = near_.sets(batch.set);

@@ -12,12 +12,19 @@
 namespace peerbus::moe {
 
 /// A kind of data of a row.
-enum class row_part : std::uint8_t { row, scales, origin, experts, weights, attachment };
+enum class row_part : std::uint8_t {
+  row,        ///< the token, encoded
+  scales,     ///< the codec's scales
+  origin,     ///< a `wire_origin`
+  experts,    ///< local expert ids of the slots, rank-major only
+  weights,    ///< weights of the slots, rank-major only
+  attachment  ///< one of the tensors that travel with the tokens
+};
 
 /// One kind of data of all rows, with its array at the receiver and its staging array at the
 /// sender.
 struct row_column {
-  row_part what;
+  row_part what;         ///< which kind of data
   bool packed;           ///< true: staged by copy, in the order of destinations; false: by token
   std::size_t number;    ///< of the attachment
   std::size_t bytes;     ///< per row
@@ -29,6 +36,7 @@ struct row_column {
 /// not have are left out.
 class row_columns {
  public:
+  /// Lists the columns of an exchange with this map.
   explicit row_columns(const memory_map& map) noexcept {
     const staging_map& staging = map.staged;
     add({row_part::row, false, 0, map.format.row_bytes, map.rows, staging.rows});
@@ -43,7 +51,9 @@ class row_columns {
                 staging.packed_attachments[a]);
   }
 
+  /// Returns the first column, that of the rows, unless rows have no bytes.
   [[nodiscard]] const row_column* begin() const noexcept { return columns_.data(); }
+  /// Returns the end of the columns.
   [[nodiscard]] const row_column* end() const noexcept { return columns_.data() + count_; }
 
  private:

@@ -43,17 +43,20 @@ namespace peerbus::moe {
 template <transport Transport, token_codec Codec>
 class staged_road {
  public:
+  ///@{
+  /// A member of the concept `row_road`, which states its contract.
   static constexpr road_memory needs{.stages = true, .outputs_may_be_home = false};
-
   /// The order in which the copies of a batch leave, and the order in which its outputs go home.
   struct batch_order {
+    /// Allocates for the largest batch that `config` allows.
     batch_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks)
         : copies{config, geometry, ranks}, outputs{config, geometry, ranks} {}
-    copy_order copies;
-    home_order outputs;
+    copy_order copies;   ///< the order in which copies leave
+    home_order outputs;  ///< the order in which outputs go home
   };
   using batch_type = road_batch<token_of<Codec>, batch_order>;
 
+  /// Makes a road that serves all ranks. Keeps references to `comm`, `memory` and `map`.
   staged_road(communicator<Transport>& comm, window<Transport>& memory, const memory_map& map,
               Codec codec)
       : staged_road{comm, memory, map, codec, [](rank_id) { return true; }} {}
@@ -140,6 +143,7 @@ class staged_road {
                });
     return errc::ok;
   }
+  ///@}
 
  private:
   [[nodiscard]] bool serves(rank_id rank) const noexcept { return served_[rank.index()] != 0; }
@@ -184,8 +188,6 @@ class staged_road {
     if (!place.sent()) return false;
     return serves(rank_id{place.rank}) || (keeps_own_ && rank_id{place.rank} == comm_->rank());
   }
-
-  // --- dispatch --------------------------------------------------------------------------------
 
   /// Puts the copies of `share`, which all go to `peer`.
   [[nodiscard]] errc send_to(rank_id peer, const batch_type& batch, lane::range share) noexcept {
@@ -274,8 +276,6 @@ class staged_road {
         return;
     }
   }
-
-  // --- combine ---------------------------------------------------------------------------------
 
   /// Puts `bytes` bytes from `source` into the slot of `row` in the array at `area` of its home
   /// rank.

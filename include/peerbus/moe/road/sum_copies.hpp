@@ -17,7 +17,7 @@ namespace peerbus::moe {
 /// The result of a combine and its optional inputs.
 struct combine_sum {
   std::span<bf16> out;  ///< [tokens, hidden]
-  combine_terms terms;
+  combine_terms terms;  ///< weights, biases and local rows; each may be empty
 };
 
 /// Sums the outputs of the copies of each token of `batch` in the share of lane `as`. out[t] = the

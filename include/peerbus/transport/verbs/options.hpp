@@ -39,8 +39,11 @@ struct verbs_options {
   /// A packet is sent again if no acknowledgement comes within 4.096 us x 2^ack_timeout (0 to 31,
   /// 0: never), up to `retries` (0 to 7) times; then the connection is broken.
   std::uint8_t ack_timeout = 14;
+  /// How often a packet is sent again, 0 to 7; see `ack_timeout`.
   std::uint8_t retries = 7;
+  /// The InfiniBand service level of all connections, 0 to 15.
   std::uint8_t service_level = 0;
+  /// The traffic class in the global route header; over RoCE v2 its upper six bits are the DSCP.
   std::uint8_t traffic_class = 0;
   /// Lets the PCI bus reorder the device's writes to windows. Correct with this transport, whose
   /// signals are completions; faster on some hosts.
