@@ -2,7 +2,8 @@
 # For peerbus's own tests, examples and benchmarks only; nothing here reaches a user.
 
 set(PEERBUS_TEST_TIMEOUT_FACTOR 1 CACHE STRING "Multiplies every test's timeout (sanitizers are slow)")
-mark_as_advanced(PEERBUS_TEST_TIMEOUT_FACTOR)
+option(PEERBUS_UNITY_PROGRAMS "Compile the sources of a program several at a time, where they are many" OFF)
+mark_as_advanced(PEERBUS_TEST_TIMEOUT_FACTOR PEERBUS_UNITY_PROGRAMS)
 
 # peerbus_warnings(<target>): the warnings that our own code is held to.
 function(peerbus_warnings target)

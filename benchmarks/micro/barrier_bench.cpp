@@ -14,6 +14,7 @@
 #include "micro/group.hpp"
 #include "support/clock.hpp"
 
+namespace micro::barrier_bench {
 namespace {
 
 template <class Transport>
@@ -45,3 +46,4 @@ void add(const std::string& transport) {
 }();
 
 }  // namespace
+}  // namespace micro::barrier_bench

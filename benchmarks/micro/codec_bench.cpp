@@ -22,6 +22,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 
+namespace micro::codec_bench {
 namespace {
 
 using peerbus::bf16;
@@ -243,3 +244,4 @@ BENCHMARK(decode<peerbus::codec::bf16>)->Name("codec/bf16/decode")->Apply(each_s
 BENCHMARK(narrow)->Name("codec/narrow")->Apply(each_set);
 
 }  // namespace
+}  // namespace micro::codec_bench

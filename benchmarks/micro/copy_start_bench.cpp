@@ -24,6 +24,7 @@
 #include "micro/one_sided.hpp"
 #include "support/kernel_copy.hpp"
 
+namespace micro::copy_start_bench {
 namespace {
 
 using peerbus::rank_id;
@@ -112,3 +113,4 @@ void copy_start(benchmark::State& state, std::size_t bytes) {
 }();
 
 }  // namespace
+}  // namespace micro::copy_start_bench

@@ -37,6 +37,7 @@
 #include "support/clock.hpp"
 #include "support/statistics.hpp"
 
+namespace micro::erased_bench {
 namespace {
 
 using peerbus::bf16;
@@ -160,3 +161,4 @@ void add(const std::string& road) {
 }();
 
 }  // namespace
+}  // namespace micro::erased_bench

@@ -26,6 +26,7 @@
 #include "micro/blocks.hpp"
 #include "micro/group.hpp"
 
+namespace micro::places_bench {
 namespace {
 
 using peerbus::rank_id;
@@ -154,3 +155,4 @@ void dispatch(benchmark::State& state, std::size_t tokens) {
 }();
 
 }  // namespace
+}  // namespace micro::places_bench

@@ -32,6 +32,7 @@
 #include "support/numbered_message.hpp"
 #include "support/raw_ping_pong.hpp"
 
+namespace micro::put_signal_bench {
 namespace {
 
 using peerbus::rank_id;
@@ -202,3 +203,4 @@ void add(const std::string& transport) {
 }();
 
 }  // namespace
+}  // namespace micro::put_signal_bench
