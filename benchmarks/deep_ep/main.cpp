@@ -109,6 +109,8 @@ int main(int argc, char** argv) {
   app.add_flag("--zero-copy", chosen.zero_copy, "experts write where combine reads");
   app.add_flag("--alone", chosen.alone, "DeepEP's names only");
   app.add_option("--in-flight", chosen.in_flight)->check(CLI::Range(1, 16));
+  app.add_option("--stores", chosen.payload.stores, "stores of rows and outputs")
+      ->check(CLI::IsMember({"automatic", "plain", "streaming"}));
   app.add_option("--iters", chosen.payload.iterations)->check(CLI::Range(1, 1'000'000));
   app.add_option("--warmup", chosen.payload.warmup)->check(CLI::Range(0, 1'000'000));
   app.add_option("--seed", chosen.payload.seed);
