@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -22,6 +21,7 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/detail/set_up.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/transport/unified_bus.hpp>
