@@ -26,6 +26,7 @@
 #include "support/clock.hpp"
 #include "support/statistics.hpp"
 
+namespace micro::empty_batch_bench {
 namespace {
 
 using received_rows = peerbus::moe::received<peerbus::codec::int8_per_token>;
@@ -78,10 +79,11 @@ void empty_batch(benchmark::State& state, std::size_t ranks) {
         found.nanoseconds = {dispatches.median(), dispatches.mean_cpu(), combines.median(),
                              combines.mean_cpu()};
       });
-  const auto [dispatch, dispatch_cpu, combine, combine_cpu] = result.nanoseconds;
-  state.counters["dispatch_ns"] = dispatch;
+  const double dispatch_cpu = result.nanoseconds[1];
+  const double combine_cpu = result.nanoseconds[3];
+  state.counters["dispatch_ns"] = result.nanoseconds[0];
   state.counters["dispatch_cpu_ns"] = dispatch_cpu;
-  state.counters["combine_ns"] = combine;
+  state.counters["combine_ns"] = result.nanoseconds[2];
   state.counters["combine_cpu_ns"] = combine_cpu;
   state.counters["cpu_ns_per_peer"] = (dispatch_cpu + combine_cpu) / static_cast<double>(ranks - 1);
 }
@@ -96,3 +98,4 @@ void empty_batch(benchmark::State& state, std::size_t ranks) {
 }();
 
 }  // namespace
+}  // namespace micro::empty_batch_bench

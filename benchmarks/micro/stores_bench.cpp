@@ -32,6 +32,7 @@
 #include "support/pages.hpp"
 #include "support/statistics.hpp"
 
+namespace micro::stores_bench {
 namespace {
 
 using peerbus::bf16;
@@ -155,3 +156,4 @@ const bool registered = [] {
 }();
 
 }  // namespace
+}  // namespace micro::stores_bench
