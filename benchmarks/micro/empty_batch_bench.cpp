@@ -79,11 +79,10 @@ void empty_batch(benchmark::State& state, std::size_t ranks) {
         found.nanoseconds = {dispatches.median(), dispatches.mean_cpu(), combines.median(),
                              combines.mean_cpu()};
       });
-  const double dispatch_cpu = result.nanoseconds[1];
-  const double combine_cpu = result.nanoseconds[3];
-  state.counters["dispatch_ns"] = result.nanoseconds[0];
+  const auto [dispatch, dispatch_cpu, combine, combine_cpu] = result.medians<4>();
+  state.counters["dispatch_ns"] = dispatch;
   state.counters["dispatch_cpu_ns"] = dispatch_cpu;
-  state.counters["combine_ns"] = result.nanoseconds[2];
+  state.counters["combine_ns"] = combine;
   state.counters["combine_cpu_ns"] = combine_cpu;
   state.counters["cpu_ns_per_peer"] = (dispatch_cpu + combine_cpu) / static_cast<double>(ranks - 1);
 }

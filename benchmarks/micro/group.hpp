@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -31,6 +32,15 @@ struct found {
   std::array<double, most_contenders> nanoseconds{};
   bool payload_right = true;
   int refusal = 0;  ///< an errno, where the system does not allow what was to be measured
+
+  /// The medians of the first `Count` contenders.
+  template <std::size_t Count>
+  [[nodiscard]] std::array<double, Count> medians() const noexcept {
+    static_assert(Count <= most_contenders);
+    std::array<double, Count> first;
+    std::copy_n(nanoseconds.begin(), Count, first.begin());
+    return first;
+  }
 };
 static_assert(std::is_trivially_copyable_v<found>);
 
