@@ -19,4 +19,9 @@ inline bool all_bytes_are(std::span<const std::byte> bytes, std::byte value) {
                            std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
 
+inline bool equal_bytes(std::span<const std::byte> one, std::span<const std::byte> other) {
+  return one.size() == other.size() &&
+         (one.empty() || std::memcmp(one.data(), other.data(), one.size()) == 0);
+}
+
 }  // namespace test
