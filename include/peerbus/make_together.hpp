@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <new>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
+#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/rank_group.hpp>
@@ -23,15 +21,9 @@ namespace peerbus {
 template <class Make>
 [[nodiscard]] auto make_together(rank_group& group, std::string_view what, deadline until,
                                  Make&& make) {
-  std::optional<std::invoke_result_t<Make>> made;
-  std::optional<error> objection;
-  try {
-    made.emplace(std::forward<Make>(make)());
-  } catch (const std::bad_alloc&) {
-    objection = error{errc::out_of_memory, std::string{"no memory for "} + std::string{what}};
-  }
-  group.agree(what, {}, until, objection);
-  return std::move(*made);
+  return detail::make_and_agree(
+      what, std::forward<Make>(make),
+      [&](const std::optional<error>& objection) { group.agree(what, {}, until, objection); });
 }
 
 }  // namespace peerbus

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -263,6 +264,35 @@ TEST_CASE("without a refinement, calls do what its users would do without it") {
           expect_same(calls, {"put rank 1 47 0 1"});
           test::expect(bus.describe_trouble().empty(), "no trouble");
         }) == 0);
+}
+
+namespace {
+/// Rank 1 has no memory left once the window is made.
+class out_of_memory_on_1 : public transport_decorator<peerbus::loopback> {
+ public:
+  using transport_decorator::transport_decorator;
+  [[nodiscard]] window make_window(peerbus::window_shape shape, deadline until) {
+    window made = transport_decorator::make_window(shape, until);
+    if (boot().rank() == rank_id{1}) throw std::bad_alloc{};
+    return made;
+  }
+};
+
+template <class Any>
+void check_no_rank_has_a_window() {
+  CHECK(peerbus::run_threads(3, [](bootstrap& boot) {
+          Any bus{out_of_memory_on_1{boot}};
+          test::expect_error(errc::out_of_memory, {"no memory for a window"}, [&] {
+            static_cast<void>(bus.make_window({.bytes = 64, .signals = 1}, soon()));
+          });
+          static_cast<void>(boot.allgather({}, soon(), "the ranks are in step"));
+        }) == 0);
+}
+}  // namespace
+
+TEST_CASE("a window for which one rank has no memory is made on no rank") {
+  check_no_rank_has_a_window<any_transport>();
+  check_no_rank_has_a_window<any_direct_transport>();
 }
 
 TEST_CASE("windows go on with the transport that theirs was moved to") {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -54,6 +57,26 @@ std::vector<bootstrap::contribution> gather_or_refuse(bootstrap& boot, std::stri
 /// values; or the `objection` of the lowest rank that has one; or as `bootstrap::allgather`.
 void agree(bootstrap& boot, std::string_view doing, std::span<const declared> values,
            deadline until, const std::optional<error>& objection = std::nullopt);
+
+namespace detail {
+
+/// Returns the result of `make()` once `agree_with(objection)` has returned, which is to throw on
+/// all ranks if any rank has an objection. This rank has one if `make()` threw `std::bad_alloc`.
+/// `what` names the result in its text.
+template <class Make, class AgreeWith>
+[[nodiscard]] auto make_and_agree(std::string_view what, Make&& make, AgreeWith&& agree_with) {
+  std::optional<std::invoke_result_t<Make>> made;
+  std::optional<error> objection;
+  try {
+    made.emplace(std::forward<Make>(make)());
+  } catch (const std::bad_alloc&) {
+    objection = error{errc::out_of_memory, std::string{"no memory for "} + std::string{what}};
+  }
+  std::forward<AgreeWith>(agree_with)(objection);
+  return std::move(*made);
+}
+
+}  // namespace detail
 
 }  // namespace peerbus
 

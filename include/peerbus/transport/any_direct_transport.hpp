@@ -43,12 +43,15 @@ class any_direct_transport : public any_transport {
   /// Makes a window of the held transport and notes the addresses of its parts. Contract as
   /// `make_window` of `transport`.
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    any_transport::window made = any_transport::make_window(shape, until);
-    std::vector<std::byte*> parts;
-    parts.reserve(boot().size());
-    for (const rank_id rank : all_ranks{boot().size()})
-      parts.push_back(held_peer_memory(made, rank));
-    return {std::move(made), std::move(parts)};
+    const auto make = [&]() -> window {
+      any_transport::window made = make_here(shape, until);
+      std::vector<std::byte*> parts;
+      parts.reserve(boot().size());
+      for (const rank_id rank : all_ranks{boot().size()})
+        parts.push_back(held_peer_memory(made, rank));
+      return {std::move(made), std::move(parts)};
+    };
+    return on_all_ranks(make, until);
   }
   /// Returns the start of the part of `peer`, a rank of the group.
   [[nodiscard]] std::byte* peer_memory(const window& at, rank_id peer) const noexcept {

@@ -8,8 +8,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
+#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -32,7 +35,8 @@ namespace peerbus {
 /// `put_run`, `signal_each` and `describe_trouble` are here for all: where the held transport has
 /// none, they do what its callers would do instead. A call of the data path costs one
 /// virtual call; `boot` and `local` cost none. Memory is allocated with the transport and with each
-/// window only. After a move, the source may only be destroyed; windows go on with the target.
+/// window only. Making a window takes one agreement of the ranks more. After a move, the source may
+/// only be destroyed; windows go on with the target.
 class any_transport {
  public:
   /// A window of the held transport. It can be moved, but not assigned.
@@ -75,9 +79,7 @@ class any_transport {
     return held_->capabilities();
   }
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    auto made = held_->make_window(shape, until);
-    const auto local = held_->local(*made);
-    return window{std::move(made), local};
+    return on_all_ranks([&] { return make_here(shape, until); }, until);
   }
   [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept { return at.local_; }
   [[nodiscard]] errc put(rank_id peer, const window& at, std::size_t offset,
@@ -123,6 +125,23 @@ class any_transport {
   ///@}
 
  protected:
+  /// Makes a window of the held transport. If that succeeds, a `std::bad_alloc` may still end the
+  /// call on this rank alone: call it by `on_all_ranks`.
+  [[nodiscard]] window make_here(window_shape shape, deadline until) {
+    auto made = held_->make_window(shape, until);
+    const auto local = held_->local(*made);
+    return window{std::move(made), local};
+  }
+  /// Collective: returns `make()` on all ranks. Throws, on all ranks: `agreed_error` out_of_memory
+  /// if `make()` threw `std::bad_alloc` on any of them.
+  template <class Make>
+  [[nodiscard]] std::invoke_result_t<Make> on_all_ranks(Make&& make, deadline until) {
+    static constexpr std::string_view what = "a window of any_transport";
+    return detail::make_and_agree(
+        what, std::forward<Make>(make),
+        [&](const std::optional<error>& objection) { agree(*boot_, what, {}, until, objection); });
+  }
+
   /// Returns the start of the peer's part, or nullptr if the held transport is not direct.
   [[nodiscard]] std::byte* held_peer_memory(const window& at, rank_id peer) const noexcept {
     return held_->peer_memory(*at.held_, peer);
