@@ -79,7 +79,7 @@ void empty_batch(benchmark::State& state, std::size_t ranks) {
         found.nanoseconds = {dispatches.median(), dispatches.mean_cpu(), combines.median(),
                              combines.mean_cpu()};
       });
-  const auto [dispatch, dispatch_cpu, combine, combine_cpu] = result.medians<4>();
+  const auto [dispatch, dispatch_cpu, combine, combine_cpu] = micro::medians_of<4>(result);
   state.counters["dispatch_ns"] = dispatch;
   state.counters["dispatch_cpu_ns"] = dispatch_cpu;
   state.counters["combine_ns"] = combine;

@@ -137,7 +137,7 @@ void erased(benchmark::State& state, std::size_t count) {
                              holder.combine_ns()};
         found.payload_right = holder.has_right_payload(mine, plain);
       });
-  const auto [held_dispatch, dispatch, held_combine, combine] = result.medians<4>();
+  const auto [held_dispatch, dispatch, held_combine, combine] = micro::medians_of<4>(result);
   state.counters["dispatch_ns"] = dispatch;
   state.counters["dispatch_ratio"] = dispatch / held_dispatch;
   state.counters["combine_ns"] = combine;

@@ -32,17 +32,17 @@ struct found {
   std::array<double, most_contenders> nanoseconds{};
   bool payload_right = true;
   int refusal = 0;  ///< an errno, where the system does not allow what was to be measured
-
-  /// The medians of the first `Count` contenders.
-  template <std::size_t Count>
-  [[nodiscard]] std::array<double, Count> medians() const noexcept {
-    static_assert(Count <= most_contenders);
-    std::array<double, Count> first;
-    std::copy_n(nanoseconds.begin(), Count, first.begin());
-    return first;
-  }
 };
 static_assert(std::is_trivially_copyable_v<found>);
+
+/// The medians of the first `Count` contenders.
+template <std::size_t Count>
+std::array<double, Count> medians_of(const found& result) noexcept {
+  static_assert(Count <= found::most_contenders);
+  std::array<double, Count> first;
+  std::copy_n(result.nanoseconds.begin(), Count, first.begin());
+  return first;
+}
 
 class shared_found {
  public:

@@ -162,7 +162,7 @@ void put_signal(benchmark::State& state, std::size_t bytes) {
               here.change_place();
             });
       });
-  const auto [raw, copy_flag, seen, read] = result.medians<4>();
+  const auto [raw, copy_flag, seen, read] = micro::medians_of<4>(result);
   state.counters["raw_ns"] = raw;
   state.counters["copy_flag_ns"] = copy_flag;
   state.counters["seen_ns"] = seen;
