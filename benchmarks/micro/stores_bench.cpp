@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
 // Plain against streaming stores, with the reader: two ranks dispatch, then each reads all rows
-// that it received, as an expert does first. Two exchanges that differ only in their stores take
-// turns. `ratio` is (dispatch + first read) with streaming stores over the same with plain ones;
-// below 1 streaming wins. `batch_bytes` = tokens x top_k x hidden is what a rank stores, and what
-// `exchange_config::stream_from` is compared with: the smallest `batch_bytes` from which `ratio`
-// stays below 1 is the value for this machine. `default_from` is its default here.
+// that it received, as an expert does first. Then they combine, and each reads its results. Two
+// exchanges that differ only in their stores take turns. Times are medians, from a barrier to the
+// next.
+//
+// `ratio` is (dispatch + first read) with streaming stores / the same with plain ones; below 1,
+// streaming wins. `combine_ratio` is the same for combine. `batch_bytes` = tokens x top_k x hidden
+// is what a rank stores in a dispatch, and what `exchange_config::stream_from` is compared with:
+// the least `batch_bytes` from which `ratio` stays below 1 is the value for this machine.
+// `default_from` is its default here.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -124,12 +128,17 @@ void stores(benchmark::State& state, std::size_t tokens) {
         const std::vector<batch> batches{batch{tokens, 0, experts}, batch{tokens, 1, experts}};
         contender plain{comm, tokens, peerbus::moe::never_stream};
         contender streaming{comm, tokens, 0};
-        found.payload_right = plain.is_right(batches) && streaming.is_right(batches);
+        // Both checks are collective, whatever the first one finds.
+        const auto check = [&] {
+          const bool plain_right = plain.is_right(batches);
+          if (!streaming.is_right(batches) || !plain_right) found.payload_right = false;
+        };
+        check();
         for (std::size_t i = 0; i < operations; ++i) {
           plain.time(batches[comm.rank().index()]);
           streaming.time(batches[comm.rank().index()]);
         }
-        if (!plain.is_right(batches) || !streaming.is_right(batches)) found.payload_right = false;
+        check();
         for (const double spent : streaming.reads) found.seconds += spent / 1e9;
         found.nanoseconds = {bench::median(plain.dispatches), bench::median(streaming.dispatches),
                              bench::median(plain.reads),      bench::median(streaming.reads),
