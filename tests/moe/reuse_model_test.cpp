@@ -40,6 +40,7 @@ enum class broken {
   one_set_of_staging,
   one_set_of_returned,
   refused_outputs_unsettled,
+  one_set_of_attachments,
 };
 
 /// Where rows are written and outputs lie.
@@ -59,6 +60,9 @@ struct model {
   broken fault = broken::nothing;
   outputs where = outputs::at_expert;
   std::string_view of_last_rank{};  ///< its schedule, if it is another
+  /// Whether ranks read notes, and send output attachments home and read them there. Both may be
+  /// read until the next dispatch of the set.
+  bool beside = false;
 };
 
 /// One step of a rank's program.
@@ -122,6 +126,7 @@ class program {
     int before = 0;     ///< the one before, while `held` may turn out refused
     int attempts = 0;   ///< combines
     int outputs = 0;    ///< how often the experts have run
+    int attached = 0;   ///< the attempt that brought output attachments home, 0 if there are none
   };
   struct dispatched {
     int number;
@@ -164,6 +169,12 @@ class program {
   std::size_t returned(std::size_t at, std::size_t slot, int n) {
     return (*cells_)("returned", at, slot, m_.fault == broken::one_set_of_returned ? 0 : set_of(n));
   }
+  /// The output attachments of a slot at home `at`.
+  std::size_t attachment(std::size_t at, std::size_t slot, int n) {
+    return (*cells_)("attachment", at, slot,
+                     m_.fault == broken::one_set_of_attachments ? 0 : set_of(n));
+  }
+  [[nodiscard]] int attached_by(int n, int attempt) const { return 32 * set_of(n) + attempt; }
   /// Of attempt `attempt`, or of the rows if that is 0: whether the transfer to `to` may begin, and
   /// whether it has ended.
   std::size_t bell(std::string_view which, std::size_t to, int n, int attempt) {
@@ -193,12 +204,24 @@ class program {
     for (std::size_t slot = 0; slot < m_.ranks; ++slot) add(kind::read, row(me_, slot, n), n);
   }
 
+  /// The last moment at which the notes of dispatch `n` - B may be read, and output attachments of
+  /// the set. Notes lie in the messages of counts, so a refused dispatch takes their place too.
+  void read_beside(batch_set& one, int n) {
+    if (!m_.beside) return;
+    if (one.rows && one.held == n - m_.in_flight)
+      every_peer([&](std::size_t peer) { add(kind::read, counts(peer, me_, one.held), one.held); });
+    if (const int attempt = std::exchange(one.attached, 0); attempt != 0)
+      for (std::size_t slot = 0; slot < m_.ranks; ++slot)
+        add(kind::read, attachment(me_, slot, n), attached_by(n, attempt));
+  }
+
   /// `refuser`: who refuses it, or the number of ranks.
   void send(int n, std::size_t refuser) {
     const bool refused = refuser != m_.ranks;
     batch_set& one = set_at(n);
     // The last moment at which the rows that were here may be read.
     if (one.rows) read_rows(one.held);
+    read_beside(one, n);
     every_peer([&](std::size_t peer) {
       add(kind::write, counts(me_, peer, n), n);
       add(kind::raise, signal("counts!", me_, peer, n), n);
@@ -216,17 +239,19 @@ class program {
   }
 
   /// Puts what `source` holds into `target` at rank `to`, some time, then raises `signal` there.
+  /// Puts what lies `beside` likewise.
   void transfer(std::size_t to, int n, int attempt, std::size_t source, std::size_t target,
-                int value, std::size_t signal, int epoch) {
+                int value, std::size_t signal, int epoch, const std::vector<step>& beside = {}) {
     const std::size_t begin = bell("begin", to, n, attempt);
     add(kind::begin, begin, 1);
     // Code for the same transfer may be at several places of the program.
     if (!begun_.insert(begin).second) return;
-    transfers_.push_back({{kind::wait, begin, 1},
-                          {kind::read, source, value},
-                          {kind::write, target, value},
-                          {kind::raise, signal, epoch},
-                          {kind::raise, bell("end", to, n, attempt), 1}});
+    std::vector<step> steps{
+        {kind::wait, begin, 1}, {kind::read, source, value}, {kind::write, target, value}};
+    steps.insert(steps.end(), beside.begin(), beside.end());
+    steps.push_back({kind::raise, signal, epoch});
+    steps.push_back({kind::raise, bell("end", to, n, attempt), 1});
+    transfers_.push_back(std::move(steps));
   }
 
   void put_rows(int n) {
@@ -311,15 +336,28 @@ class program {
       every_peer([&](std::size_t peer) {
         add(kind::write, refusal(me_, peer, n, attempt), 100 * set_of(n) + attempt);
       });
+    if (m_.beside && !refusing) attach(n, attempt);
     every_peer([&](std::size_t peer) {
       const std::size_t announced = signal("outputs!", me_, peer, n);
       if (m_.where != outputs::put_home || refusing) return add(kind::raise, announced, attempt);
       for (std::size_t slot = 0; slot < m_.ranks; ++slot)
         if (writer(slot, n) == me_)
           transfer(peer, n, attempt, output(me_, 0, n), returned(peer, slot, n), versions_[n],
-                   announced, attempt);
+                   announced, attempt, attachments_of(peer, slot, n, attempt));
     });
     advance(0);
+  }
+  /// The writes that bring the attachments of a slot to `home`.
+  std::vector<step> attachments_of(std::size_t home, std::size_t slot, int n, int attempt) {
+    if (!m_.beside) return {};
+    return {{kind::write, attachment(home, slot, n), attached_by(n, attempt)}};
+  }
+  /// Stores the output attachments that are not put.
+  void attach(int n, int attempt) {
+    for (std::size_t home = 0; home < m_.ranks; ++home)
+      for (std::size_t slot = 0; slot < m_.ranks; ++slot)
+        if (writer(slot, n) == me_ && (home == me_ || m_.where != outputs::put_home))
+          for (const step& one : attachments_of(home, slot, n, attempt)) steps_.push_back(one);
   }
   void await_outputs(int n) {
     if (m_.fault == broken::outputs_unannounced) return;
@@ -340,6 +378,7 @@ class program {
   void finish(int n) {
     advance(0);
     await_outputs(n);
+    if (m_.beside) set_at(n).attached = set_at(n).attempts;
     const int version = versions_[n];
     for (std::size_t other = 0; other < m_.ranks; ++other) {
       std::size_t from = m_.where == outputs::at_home ? output(me_, other, n) : output(other, 0, n);
@@ -563,8 +602,15 @@ TEST_CASE("no interleaving of two ranks lets an exchange overwrite what is still
        }) {
     holds({2, in_flight, schedule});
     holds({2, in_flight, schedule, broken::nothing, outputs::at_home});
-    holds({2, in_flight, schedule, broken::nothing, outputs::put_home});
+    holds({2, in_flight, schedule, broken::nothing, outputs::put_home, {}, true});
   }
+  holds({2,
+         2,
+         "S1 S2 R1 E1 s1 R2 E2 s2 r1 X3 r2 S4 R3 R4 S5 E4 s4 R5 r4 S6 R6",
+         broken::nothing,
+         outputs::at_expert,
+         {},
+         true});
 }
 
 TEST_CASE("no interleaving of two ranks does, over schedules that nobody chose") {
@@ -572,7 +618,13 @@ TEST_CASE("no interleaving of two ranks does, over schedules that nobody chose")
   for (const int in_flight : {1, 2, 3})
     for (std::uint64_t seed = 0; seed < 300; ++seed) {
       const std::string schedule = random_schedule(in_flight, 24, seed);
-      states += holds({2, in_flight, schedule, broken::nothing, static_cast<outputs>(seed % 3)});
+      states += holds({2,
+                       in_flight,
+                       schedule,
+                       broken::nothing,
+                       static_cast<outputs>(seed % 3),
+                       {},
+                       seed % 4 == 0});
     }
   CHECK(states > 100'000);
 }
@@ -599,11 +651,11 @@ TEST_CASE("no interleaving of three ranks does") {
 
 TEST_CASE("the checker sees what would go wrong without each safeguard") {
   const auto caught = [](int in_flight, std::string_view schedule, broken fault,
-                         outputs where = outputs::at_expert) {
+                         outputs where = outputs::at_expert, bool beside = false) {
     CAPTURE(schedule);
     // It is the fault that is caught, not the schedule.
-    holds({2, in_flight, schedule, broken::nothing, where});
-    CHECK(explore({2, in_flight, schedule, fault, where}).wrong_read != "");
+    holds({2, in_flight, schedule, broken::nothing, where, {}, beside});
+    CHECK(explore({2, in_flight, schedule, fault, where, {}, beside}).wrong_read != "");
   };
   // Without enough generations of counts, a rank that saw a refusal posts over counts that a slower
   // one is about to read.
@@ -616,6 +668,13 @@ TEST_CASE("the checker sees what would go wrong without each safeguard") {
   caught(1, "X1 R1 X2 R2 X3 R3", one_less);
   caught(2, "X1 Z2 R1 R2 S3 S4 R3 R4", one_less);
   caught(3, "X1 Z2 Z3 R1 R2 R3 S4 S5 S6 R4 R5 R6", one_less);
+  // Notes are read for longer than counts: one generation less is caught without refusals.
+  const std::string_view four_batches = "S1 S2 R1 R2 S3 S4 R3 R4";
+  holds({2, 2, four_batches, one_less});
+  caught(2, four_batches, one_less, outputs::at_expert, true);
+  // Each batch has output attachments of its own.
+  for (const outputs where : {outputs::at_expert, outputs::put_home})
+    caught(2, "S1 R1 S2 R2 E1 E2 s1 s2 r1 r2 S3 R3", broken::one_set_of_attachments, where, true);
   // A rank whose own input is bad has nothing to receive, and would not wait for anybody.
   const broken ahead = broken::refusing_rank_runs_ahead;
   caught(1, "Z1 R1 Z2 R2 Z3 R3", ahead);
