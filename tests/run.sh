@@ -70,14 +70,15 @@ stage_test_tsan() {
 stage_aarch64() { build aarch64; }
 stage_test_aarch64() { run_ctest aarch64; }
 
-# By the commands of the build by clang++; through all_headers.cpp every header is seen.
+# By the commands of the build by clang++, but each source alone; through all_headers.cpp every header is
+# seen.
 stage_tidy() {
-  if [ ! -f build/asan/compile_commands.json ]; then cmake --preset asan || return 1; fi
+  cmake --preset asan -B build/tidy -D PEERBUS_UNITY_PROGRAMS=OFF || return 1
   # Not the tests: the analyser takes longer over their instantiations than everything else here. Not
   # cmake/compiled: all_headers.cpp has the same bodies.
-  sed -n 's/^ *"file": "\(.*\)".*$/\1/p' build/asan/compile_commands.json |
+  sed -n 's/^ *"file": "\(.*\)".*$/\1/p' build/tidy/compile_commands.json |
     grep -v -e 'all_headers_again' -e '/headers_alone/' -e "^$PWD/tests/" -e "^$PWD/cmake/" -e '/cmake_pch.hxx' | sort -u |
-    xargs -P "$jobs" -n 1 "clang-tidy-$llvm" -p build/asan --quiet --warnings-as-errors='*'
+    xargs -P "$jobs" -n 1 "clang-tidy-$llvm" -p build/tidy --quiet --warnings-as-errors='*'
 }
 
 if [ "${1:-}" = --list ]; then
