@@ -81,7 +81,8 @@ struct rounded_f32_scales : f32_scales {
   /// The `name` of the codec with these scales.
   static constexpr std::string_view codec_name = "fp8_e4m3_per_128_rounded_f32";
 
-  /// As `of` of `f32_scales`, for the scale rounded up to a power of two.
+  /// Returns the factors for a group with the largest magnitude `magnitude`. The scale is rounded
+  /// up to a power of two.
   [[nodiscard]] static constexpr detail::group_scale of(float magnitude) noexcept {
     return detail::power_of_two(detail::rounded_exponent(magnitude));
   }
@@ -102,7 +103,7 @@ struct ue8m0_scales {
     return align_up(groups, 4);
   }
 
-  /// As `of` of `rounded_f32_scales`.
+  /// Returns the factors of `rounded_f32_scales`.
   [[nodiscard]] static constexpr detail::group_scale of(float magnitude) noexcept {
     return detail::power_of_two(detail::rounded_exponent(magnitude));
   }

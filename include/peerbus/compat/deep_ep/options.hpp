@@ -22,8 +22,9 @@ struct buffer_options {
   /// could arrive, so that callers can write them where a `zero_copy` combine reads them. If false,
   /// they lie at their home ranks, which have room for tokens x top_k rows.
   bool zero_copy = false;
-  /// As `moe::exchange_config::stream_from`. Applies also to the copies that a combine makes of
-  /// outputs in the caller's memory. Ranks may differ in it.
+  /// The bytes of a batch from which this rank uses streaming stores
+  /// (`moe::exchange_config::stream_from`), also for the copies that a combine makes of outputs in
+  /// the caller's memory. Ranks may differ in it.
   std::optional<std::size_t> stream_from{};
   /// If true, the low-latency calls accept masks of ranks.
   bool enable_shrink = false;

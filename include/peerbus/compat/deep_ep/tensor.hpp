@@ -232,7 +232,7 @@ class tensor : public const_tensor {
       : const_tensor{data, type, sizes, strides}, data_{data} {}
 
   ///@{
-  /// As the function of that name of `const_tensor`, for elements that may be written.
+  /// Returns the elements, which may be written. Contract as in `const_tensor`.
   [[nodiscard]] void* data() const noexcept { return data_; }
   template <class T>
   [[nodiscard]] T* as() const {

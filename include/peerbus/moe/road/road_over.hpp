@@ -17,13 +17,13 @@ struct road_over {
   /// Rows are put, to all peers.
   using type = staged_road<Transport, Codec>;
 };
-/// As the primary template, for transports with the memory of near peers.
+/// The road of an exchange over a transport that reaches the memory of near peers.
 template <partly_direct_transport Transport, token_codec Codec>
 struct road_over<Transport, Codec> {
   /// Rows are stored at near peers and put to far ones.
   using type = mixed_road<Transport, Codec>;
 };
-/// As the primary template, for transports with the memory of all peers.
+/// The road of an exchange over a transport that reaches the memory of all peers.
 template <direct_transport Transport, token_codec Codec>
 struct road_over<Transport, Codec> {
   /// Rows are stored, at all peers.
