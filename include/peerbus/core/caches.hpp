@@ -11,7 +11,7 @@ namespace peerbus {
 /// A cache and the number of cores that share it.
 struct shared_cache {
   std::size_t bytes = 0;  ///< 0: the system does not report caches
-  std::size_t cores = 1;
+  std::size_t cores = 1;  ///< cores that share it, at least 1
 };
 
 /// Returns the largest cache of the core that this thread runs on, usually the last level. In a

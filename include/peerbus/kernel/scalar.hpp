@@ -147,6 +147,7 @@ inline void narrow(const float* source, std::size_t count, bf16* out) noexcept {
   for (std::size_t i = 0; i < count; ++i) out[i] = bf16{source[i]};
 }
 
+/// The scalar form of `kernel_set::stream_lines`, by plain stores.
 inline void stream_lines(const std::byte* source, std::size_t lines, std::byte* out) noexcept {
   // Without lines, the pointers may be null, which memcpy does not accept.
   if (lines != 0) std::memcpy(out, source, lines * cache_line_bytes);

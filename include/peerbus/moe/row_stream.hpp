@@ -23,8 +23,8 @@ class row_stream {
 
   /// The rows that this rank stores for a batch.
   struct batch_size {
-    std::size_t rows;
-    std::size_t row_bytes;
+    std::size_t rows;       ///< copies of tokens, at most
+    std::size_t row_bytes;  ///< bytes of one row, without its scales
   };
 
   /// Streams the rows if they have `stream_from` bytes or more in all, and otherwise stores them
