@@ -359,7 +359,7 @@ class pipeline {
     const std::size_t values = at(number).tokens.size() + 1;
     test::expect_error(peerbus::errc::invalid_argument,
                        {"combine " + std::to_string(number),
-                        "out has " + std::to_string(values) + " values, expected tokens x hidden"},
+                        "out with " + std::to_string(values) + " values, expected tokens x hidden"},
                        [&] { call(scratch(values)); });
     expect_untouched();
   }

@@ -79,7 +79,7 @@ TEST_CASE("what lane 0 throws all lanes throw, and the exchange goes on") {
           if (as.index == 0) test::run_experts(got);
           // All lanes give the same arguments; only lane 0's are looked at.
           std::vector<bf16> wrong(tokens.size() + (bad ? 1 : 0));
-          test::expect_error(bad ? errc::invalid_argument : errc::refused, {"combine", "out has"},
+          test::expect_error(bad ? errc::invalid_argument : errc::refused, {"combine", "out with"},
                              [&] { moe.combine(got, wrong, {.as = as}); });
         }
       });

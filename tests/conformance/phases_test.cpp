@@ -167,7 +167,7 @@ TEST_CASE_TEMPLATE("a ticket that was refused, and the batch before it", Group, 
       const auto b = on.receive(on.send(2));
       ticket third{};
       if (bad) {
-        test::expect_error(errc::invalid_argument, {"dispatch 3", "attachment 1 has 8 bytes"}, [&] {
+        test::expect_error(errc::invalid_argument, {"dispatch 3", "attachment 1 of 8 bytes"}, [&] {
           const std::vector<std::byte> extra(8);
           const oracle::input& mine = on.mine(3);
           (void)on.moe.dispatch_send(mine.tokens, {mine.experts, mine.weights},
@@ -179,7 +179,7 @@ TEST_CASE_TEMPLATE("a ticket that was refused, and the batch before it", Group, 
         test::expect_error(errc::invalid_argument,
                            {"the rows of dispatch 1, which dispatch 3 has replaced"},
                            [&] { on.moe.combine_send(a); });
-        test::expect_error(errc::refused, {"dispatch 3 did not happen", "attachment 1 has 8 bytes"},
+        test::expect_error(errc::refused, {"dispatch 3 did not happen", "attachment 1 of 8 bytes"},
                            [&] { (void)on.moe.dispatch_recv(third); });
       }
       on.expect_misuse({"dispatch_recv was given ticket 3"},
@@ -221,7 +221,7 @@ TEST_CASE_TEMPLATE("halves of combine in the wrong order, twice, or of the wrong
                        [&] { on.moe.combine(a, out); });
       // A bad `out` can be mended, any number of times.
       std::vector<bf16> wrong(out.size() + 32, bf16::from_bits(0xdead));
-      on.expect_misuse({"combine 1 was given out has", "expected tokens x hidden"},
+      on.expect_misuse({"combine 1 was given out with", "expected tokens x hidden"},
                        [&] { on.moe.combine_recv(a, wrong); });
       if (!out.empty())
         test::expect_error(errc::invalid_argument, {"combine 1 was given out is null"}, [&] {

@@ -101,16 +101,16 @@ void check_bad_attachments(std::size_t ranks) {
     check_works(moe, comm.size(), comm.rank(), 1);
     for (const wrong& one :
          {wrong{{all.first(23), nothing, all.first(36)},
-                "attachment 0 has 23 bytes, expected tokens x configured, 24"},
+                "attachment 0 of 23 bytes, expected tokens x configured, 24"},
           {{all.first(24), nothing, all.first(48)},
-           "attachment 2 has 48 bytes, expected tokens x configured, 36"},
-          {{all.first(24)}, "attachment 2 has 0 bytes, expected tokens x configured, 36"},
+           "attachment 2 of 48 bytes, expected tokens x configured, 36"},
+          {{all.first(24)}, "attachment 2 of 0 bytes, expected tokens x configured, 36"},
           {{all.first(24), all.first(4), all.first(36)},
-           "attachment 1 has 4 bytes, expected tokens x configured, 0"},
+           "attachment 1 of 4 bytes, expected tokens x configured, 0"},
           {{all.first(24), nothing, all.first(36), all.first(1)},
-           "attachment 3 has 1 bytes, expected tokens x configured, 0"},
+           "attachment 3 of 1 bytes, expected tokens x configured, 0"},
           {{std::span{static_cast<const std::byte*>(nullptr), 24}, nothing, all.first(36)},
-           "attachment 0 is null but 24 bytes long"},
+           "attachment 0 that is null but 24 bytes long"},
           {good, "a note of 8 bytes, expected none or note_bytes, 16", all.first(8)},
           {good, "a note that is null but 16 bytes long",
            std::span{static_cast<const std::byte*>(nullptr), 16}}}) {

@@ -314,7 +314,7 @@ TEST_CASE("describe says what was given and what was expected") {
   const auto text = [](refusal_reason reason, std::int64_t given, std::int64_t expected) {
     return describe(refusal{reason, 3, 1, 0, given, expected});
   };
-  CHECK(text(refusal_reason::null_tokens, 5, 0) == "tokens is null but 5 values long");
+  CHECK(text(refusal_reason::null_tokens, 5, 0) == "tokens that are null but 5 values long");
   CHECK(text(refusal_reason::too_many_tokens, 129, 128) ==
         "129 tokens, expected at most max_tokens, 128");
   CHECK(text(refusal_reason::expert_out_of_range, -7, 64) ==
@@ -322,7 +322,7 @@ TEST_CASE("describe says what was given and what was expected") {
   CHECK(text(refusal_reason::expert_repeated, 9, 64) ==
         "expert id 9 again at token 3, slot 1, expected different experts within a token");
   CHECK(text(refusal_reason::attachment_size, 4, 6) ==
-        "attachment 1 has 4 bytes, expected tokens x configured, 6");
+        "attachment 1 of 4 bytes, expected tokens x configured, 6");
   // Every reason has a text of its own, and so does one that a newer peer might send.
   std::vector<std::string> texts;
   for (std::uint32_t reason = 0; reason <= 13; ++reason)

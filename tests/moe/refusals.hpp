@@ -67,13 +67,13 @@ struct bad_input {
 
 inline constexpr bad_input bad_inputs[] = {
     {"null tokens", [](arguments& a) { a.null_tokens = true; },
-     "tokens is null but 48 values long"},
+     "tokens that are null but 48 values long"},
     {"null experts", [](arguments& a) { a.null_experts = true; },
-     "the routing's experts are null but 6 long"},
+     "a routing whose experts are null but 6 long"},
     {"null weights", [](arguments& a) { a.null_weights = true; },
-     "the routing's weights are null but 6 long"},
+     "a routing whose weights are null but 6 long"},
     {"part of a token", [](arguments& a) { a.tokens.pop_back(); },
-     "tokens has 47 values, expected a multiple of hidden, 16"},
+     "tokens with 47 values, expected a multiple of hidden, 16"},
     {"too many tokens",
      [](arguments& a) {
        a.tokens.resize(5 * config.hidden);
@@ -82,15 +82,15 @@ inline constexpr bad_input bad_inputs[] = {
      },
      "5 tokens, expected at most max_tokens, 4"},
     {"too few expert ids", [](arguments& a) { a.experts.pop_back(); },
-     "the routing has 5 expert ids, expected tokens x top_k, 6"},
+     "a routing with 5 expert ids, expected tokens x top_k, 6"},
     {"too many expert ids", [](arguments& a) { a.experts.push_back(3); },
-     "the routing has 7 expert ids, expected tokens x top_k, 6"},
+     "a routing with 7 expert ids, expected tokens x top_k, 6"},
     {"no expert ids", [](arguments& a) { a.experts.clear(); },
-     "the routing has 0 expert ids, expected tokens x top_k, 6"},
+     "a routing with 0 expert ids, expected tokens x top_k, 6"},
     {"too few weights", [](arguments& a) { a.weights.resize(2); },
-     "the routing has 2 weights, expected tokens x top_k, 6"},
+     "a routing with 2 weights, expected tokens x top_k, 6"},
     {"ids but no tokens", [](arguments& a) { a.tokens.clear(); },
-     "the routing has 6 expert ids, expected tokens x top_k, 0"},
+     "a routing with 6 expert ids, expected tokens x top_k, 0"},
     {"expert past the last", [](arguments& a) { a.experts[3] = 6; },
      "expert id 6 at token 1, slot 1, expected -1 or 0 to 5"},
     {"expert -2", [](arguments& a) { a.experts[4] = -2; },
@@ -227,9 +227,9 @@ void check_bad_combine(std::size_t ranks,
       expect_misuse(
           "the rows of dispatch 1, which dispatch 2 has replaced; expected those of the latest 1",
           [&] { moe.combine(first, out); });
-    expect_refused(0, "out has 47 values, expected tokens x hidden, 48",
+    expect_refused(0, "out with 47 values, expected tokens x hidden, 48",
                    [&] { moe.combine(got, me == 0 ? std::span{out}.first(47) : std::span{out}); });
-    expect_refused(last, "out is null but 48 values long", [&] {
+    expect_refused(last, "out that is null but 48 values long", [&] {
       moe.combine(got,
                   me == last ? std::span<bf16>{static_cast<bf16*>(nullptr), 48} : std::span{out});
     });
@@ -289,7 +289,7 @@ void check_bad_configurations(std::size_t ranks) {
              {{.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = 1, .note_bytes = huge},
               "note_bytes is 4294967296, expected at most 16777216"},
              {{.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = 1, .attachments = {4, 6}},
-              "attachment 1 has 6 bytes per token, expected a multiple of 4"},
+              "attachment 1 of 6 bytes per token, expected a multiple of 4"},
              {{.experts = 4,
                .hidden = 16,
                .top_k = 1,
