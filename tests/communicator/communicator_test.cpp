@@ -195,6 +195,8 @@ TEST_CASE("await says what it waited for") {
           test::expect_error(errc::out_of_range, {"signal 5 of 5"}, [&] {
             window.await(peerbus::signal_id{5}, 1, peerbus::deadline::never(), other);
           });
+          test::expect_error(errc::out_of_range, {"from rank 2"},
+                             [&] { window.await(id, 9, peerbus::deadline::never(), rank_id{2}); });
           // Not poisoned: one rank's wait is no collective.
           comm.barrier();
           if (comm.rank() == rank_id{1}) return;

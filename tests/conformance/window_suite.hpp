@@ -207,6 +207,8 @@ void check_ranges(std::size_t ranks) {
         expect_code(win.signal_each(some, good, 7), errc::out_of_range, "signal to somebody too");
         expect_code(win.put_signal(peer, 0, source.first(8), good, 7), errc::out_of_range,
                     "put_signal to nobody");
+        expect_code(win.flush(peer), errc::out_of_range, "flush of nobody");
+        expect_code(win.wait(good, 1, soon(), peer), errc::out_of_range, "wait for nobody");
       }
     }
     expect_code(win.wait(bad, 0, soon()), errc::out_of_range, "wait for bad id");
