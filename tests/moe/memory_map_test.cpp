@@ -94,6 +94,15 @@ static_assert(expert_placement{10, 4}.first(rank_id{3}) == 8);
 static_assert(expert_placement{10, 4}.owner(5) == rank_id{1});
 static_assert(expert_placement{3, 8}.most() == 1);
 
+TEST_CASE("a group without ranks has no experts, and its map no rows") {
+  constexpr exchange_config config{.experts = 8, .hidden = 64, .top_k = 2, .max_tokens = 4};
+  constexpr expert_placement experts{config.experts, 0};
+  CHECK(experts.most() == 0);
+  constexpr memory_map map{config, compact{}.geometry(config, 0), 0, row_format{64, 4}};
+  CHECK(map.row_capacity == 0);
+  CHECK(map.total == 0);
+}
+
 TEST_CASE("experts are dealt out in order, as the oracle deals them") {
   for (std::size_t ranks = 1; ranks <= 12; ++ranks)
     for (std::size_t experts = 1; experts <= 40; ++experts) {

@@ -83,9 +83,11 @@ inline constexpr std::size_t never_stream = std::numeric_limits<std::size_t>::ma
 /// ranks, the last ranks hold none.
 class expert_placement {
  public:
-  /// Divides `experts` experts among `ranks` ranks, at least one.
+  /// Divides `experts` experts among `ranks` ranks. No rank holds any if there are no ranks.
   constexpr expert_placement(std::size_t experts, std::size_t ranks) noexcept
-      : experts_{experts}, least_{experts / ranks}, larger_{experts % ranks} {}
+      : experts_{experts},
+        least_{ranks == 0 ? 0 : experts / ranks},
+        larger_{ranks == 0 ? 0 : experts % ranks} {}
 
   /// Returns the number of experts of the whole group.
   [[nodiscard]] constexpr std::size_t experts() const noexcept { return experts_; }
