@@ -312,3 +312,29 @@ TEST_CASE("strangers: there are never more of them than there is room for") {
   callers.append_entries(entries);
   CHECK(entries.size() == 10);
 }
+
+TEST_CASE("strangers: a lack of descriptors is named") {
+  const time_limit limit;
+  const auto port = free_tcp_port();
+  const auto listening =
+      peerbus::detail::listen_at(peerbus::detail::resolve("127.0.0.1", port, patience())[0]);
+  peerbus::detail::tcp_meeting_place place{tcp_seat(0, 2, port), patience()};
+  peerbus::detail::callers callers{place, 10};
+  std::vector<unique_fd> calls;
+  calls.push_back(call_at(port));
+  callers.accept_some(listening);
+  REQUIRE(callers.size() == 1);
+  CHECK_FALSE(contains(callers.describe_strangers(), "hang up"));
+  calls.push_back(call_at(port));
+
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit full = before;
+  full.rlim_cur = static_cast<rlim_t>(unique_fd{::dup(listening.get())}.get());
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &full) == 0);
+  callers.accept_some(listening);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(callers.size() == 1);  // The second caller took the place of the first.
+  CHECK(contains(callers.describe_strangers(),
+                 "rank 0 had to hang up on callers: Too many open files (see `ulimit -n`)"));
+}

@@ -86,11 +86,16 @@ class callers {
         case EMFILE:
         case ENFILE:
         case ENOBUFS:
-        case ENOMEM:
+        case ENOMEM: {
+          // The system may say so although nobody waits.
+          const int lacking = errno;
+          if (pollfd waiting{listener.get(), POLLIN, 0}; ::poll(&waiting, 1, 0) == 0) return;
           // Strangers must not use up the descriptors and memory that the ranks need.
-          if (callers_.empty()) throw system_failure("accepting a rank's connection", errno);
+          if (callers_.empty()) throw system_failure("accepting a rank's connection", lacking);
+          shortage_ = lacking;
           hang_up_on_eldest();
           break;
+        }
         case EBADF:
         case EINVAL:
         case ENOTSOCK:
@@ -102,7 +107,7 @@ class callers {
   }
 
   /// Returns text such as "; 3 callers had another secret; 5 callers were no ranks", to be appended
-  /// to the names of the missing ranks.
+  /// to the names of the missing ranks. It also names a lack of descriptors or memory.
   [[nodiscard]] std::string describe_strangers() const {
     std::string text;
     if (other_secrets_ != 0)
@@ -110,6 +115,8 @@ class callers {
                      " had another secret");
     if (const auto others = strangers_ + callers_.size(); others != 0)
       text += concat("; ", others, others == 1 ? " caller was no rank" : " callers were no ranks");
+    if (shortage_ != 0)
+      text += concat("; rank 0 had to hang up on callers: ", describe_errno(shortage_));
     return text;
   }
 
@@ -160,6 +167,7 @@ class callers {
   std::deque<caller> callers_;
   std::size_t strangers_ = 0;
   std::size_t other_secrets_ = 0;
+  int shortage_ = 0;  ///< the errno for which callers were hung up on, if any were
 };
 
 }  // namespace peerbus::detail

@@ -20,12 +20,13 @@ PEERBUS_INLINE const char* strerror_text(int, const char* buffer) noexcept { ret
 
 PEERBUS_ERROR_PATH std::string describe_errno(int number) {
   std::array<char, 128> buffer{};
-  return strerror_text(::strerror_r(number, buffer.data(), buffer.size()), buffer.data());
+  const char* const text =
+      strerror_text(::strerror_r(number, buffer.data(), buffer.size()), buffer.data());
+  return concat(text, number == EMFILE ? " (see `ulimit -n`)" : "");
 }
 
 PEERBUS_ERROR_PATH error system_failure(std::string_view doing, int number) {
-  const char* hint = number == EMFILE ? " (see `ulimit -n`)" : "";
-  return error{errc::system, concat(doing, ": ", describe_errno(number), hint)};
+  return error{errc::system, concat(doing, ": ", describe_errno(number))};
 }
 
 }  // namespace peerbus::detail
