@@ -224,7 +224,7 @@ TEST_CASE_TEMPLATE("halves of combine in the wrong order, twice, or of the wrong
       on.expect_misuse({"combine 1 was given out with", "expected tokens x hidden"},
                        [&] { on.moe.combine_recv(a, wrong); });
       if (!out.empty())
-        test::expect_error(errc::invalid_argument, {"combine 1 was given out is null"}, [&] {
+        test::expect_error(errc::invalid_argument, {"combine 1 was given out that is null"}, [&] {
           on.moe.combine_recv(a, std::span<bf16>{static_cast<bf16*>(nullptr), out.size()});
         });
       for (const bf16 value : wrong) test::expect_equal(value.bits, 0xdeadU, "a value of out");

@@ -243,11 +243,12 @@ inline std::uint64_t hash_of(std::span<const bf16> values) {
 /// Starts `ranks` ranks with a buffer each and checks that all went well. Every other rank uses
 /// streaming stores, which must change no byte.
 template <class Group, class Body>
-void with_buffers(std::size_t ranks, deep_ep::buffer_options options, Body body) {
+void with_buffers(std::size_t ranks, const deep_ep::buffer_options& options, Body body) {
   CAPTURE(ranks);
-  const int worst_status = Group::run(ranks, [&, options](auto& comm) mutable {
-    if (comm.rank().index() % 2 == 0) options.stream_from = 0;
-    deep_ep::buffer<typename Group::transport> buffer{comm, options};
+  const int worst_status = Group::run(ranks, [&](auto& comm) {
+    deep_ep::buffer_options own_options = options;  // Ranks may be threads that share `options`.
+    if (comm.rank().index() % 2 == 0) own_options.stream_from = 0;
+    deep_ep::buffer<typename Group::transport> buffer{comm, own_options};
     body(buffer, comm);
   });
   CHECK(worst_status == 0);

@@ -289,7 +289,7 @@ void check_bad_configurations(std::size_t ranks) {
              {{.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = 1, .note_bytes = huge},
               "note_bytes is 4294967296, expected at most 16777216"},
              {{.experts = 4, .hidden = 16, .top_k = 1, .max_tokens = 1, .attachments = {4, 6}},
-              "attachment 1 of 6 bytes per token, expected a multiple of 4"},
+              "attachment 1 has 6 bytes per token, expected a multiple of 4"},
              {{.experts = 4,
                .hidden = 16,
                .top_k = 1,
