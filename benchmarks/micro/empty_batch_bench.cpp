@@ -6,10 +6,9 @@
 //   dispatch_cpu_ns, combine_cpu_ns  CPU time of rank 0, user and kernel, for one operation
 //   dispatch_ns, combine_ns          median time of rank 0 for one operation
 //   cpu_ns_per_peer                  both CPU times together, divided by the number of peers
-#include <time.h>
-
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <span>
 #include <string>
