@@ -291,50 +291,55 @@ TEST_CASE("strangers: do not use up the descriptors that the ranks need") {
   CHECK(all_as_expected({rank_0, rank_1}));
 }
 
-TEST_CASE("strangers: there are never more of them than there is room for") {
-  const time_limit limit;
-  const auto port = free_tcp_port();
-  const auto listening =
+namespace {
+
+/// Rank 0 of two while it takes calls, of up to 10 callers at a time.
+struct host_of_two {
+  std::uint16_t port = free_tcp_port();
+  unique_fd listening =
       peerbus::detail::listen_at(peerbus::detail::resolve("127.0.0.1", port, patience())[0]);
   peerbus::detail::tcp_meeting_place place{tcp_seat(0, 2, port), patience()};
   peerbus::detail::callers callers{place, 10};
+};
+
+}  // namespace
+
+TEST_CASE("strangers: there are never more of them than there is room for") {
+  const time_limit limit;
+  host_of_two host;
   std::vector<unique_fd> calls;
   calls.reserve(200);
   for (int i = 0; i < 200; ++i) {
-    calls.push_back(call_at(port));
-    callers.accept_some(listening);
-    CHECK(callers.size() <= 10);
+    calls.push_back(call_at(host.port));
+    host.callers.accept_some(host.listening);
+    CHECK(host.callers.size() <= 10);
   }
-  CHECK(callers.size() == 10);
-  CHECK(contains(callers.describe_strangers(), "200 callers were no ranks"));
+  CHECK(host.callers.size() == 10);
+  CHECK(contains(host.callers.describe_strangers(), "200 callers were no ranks"));
   // The first 190 were hung up on.
   std::vector<pollfd> entries;
-  callers.append_entries(entries);
+  host.callers.append_entries(entries);
   CHECK(entries.size() == 10);
 }
 
 TEST_CASE("strangers: a lack of descriptors is named") {
   const time_limit limit;
-  const auto port = free_tcp_port();
-  const auto listening =
-      peerbus::detail::listen_at(peerbus::detail::resolve("127.0.0.1", port, patience())[0]);
-  peerbus::detail::tcp_meeting_place place{tcp_seat(0, 2, port), patience()};
-  peerbus::detail::callers callers{place, 10};
+  host_of_two host;
   std::vector<unique_fd> calls;
-  calls.push_back(call_at(port));
-  callers.accept_some(listening);
-  REQUIRE(callers.size() == 1);
-  CHECK_FALSE(contains(callers.describe_strangers(), "hang up"));
-  calls.push_back(call_at(port));
+  calls.push_back(call_at(host.port));
+  host.callers.accept_some(host.listening);
+  REQUIRE(host.callers.size() == 1);
+  CHECK_FALSE(contains(host.callers.describe_strangers(), "hang up"));
+  calls.push_back(call_at(host.port));
 
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   rlimit full = before;
-  full.rlim_cur = static_cast<rlim_t>(unique_fd{::dup(listening.get())}.get());
+  full.rlim_cur = static_cast<rlim_t>(unique_fd{::dup(host.listening.get())}.get());
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &full) == 0);
-  callers.accept_some(listening);
+  host.callers.accept_some(host.listening);
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
-  CHECK(callers.size() == 1);  // The second caller took the place of the first.
-  CHECK(contains(callers.describe_strangers(),
+  CHECK(host.callers.size() == 1);  // The second caller took the place of the first.
+  CHECK(contains(host.callers.describe_strangers(),
                  "rank 0 had to hang up on callers: Too many open files (see `ulimit -n`)"));
 }
