@@ -50,8 +50,9 @@ struct transport_capabilities {
 ///     Unordered with other puts. `source` stays unchanged until `flush(peer)` or a later completed
 ///     `wait` that proves delivery.
 ///  5. `signal(peer, window, id, value)` makes signal `id` of the peer's part at least `value`,
-///     after all earlier puts of this rank to that peer are visible there (release). Values of one
-///     signal never fall; one rank at a time raises it. Signals to one peer arrive in order.
+///     after all earlier puts of this rank to that peer are visible there (release). One rank at a
+///     time raises a signal, never to a smaller value than before, which nobody checks. Signals to
+///     one peer arrive in order.
 ///  6. `put_signal(...)` is 4 followed by 5, as one operation where the hardware has one.
 ///  7. `get(peer, window, offset, target)` reads. Done after `flush(peer)`.
 ///  8. `fetch_add(peer, window, offset, addend, before)` adds to the 64-bit word at `offset` (a
