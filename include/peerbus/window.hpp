@@ -8,7 +8,6 @@
 #include <type_traits>
 #include <utility>
 
-#include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -38,7 +37,7 @@ class window {
   /// Takes the transport's window `memory`, which has that shape. `communicator::make_window` calls
   /// it; `bus` outlives the window.
   window(Transport& bus, window_shape shape, typename Transport::window memory)
-      : bus_{&bus}, ranks_{bus.boot().size()}, shape_{shape}, memory_{std::move(memory)} {}
+      : bus_{&bus}, shape_{shape}, memory_{std::move(memory)} {}
 
   /// Returns the shape of the part that each rank contributes.
   [[nodiscard]] window_shape shape() const noexcept { return shape_; }
@@ -118,9 +117,7 @@ class window {
   /// Waits until sources and targets of earlier calls to `peer` are reusable.
   /// Cost: none over a direct transport, whose calls are done when they return.
   /// Returns: ok, out_of_range if there is no such rank, unreachable.
-  [[nodiscard]] errc flush(rank_id peer) noexcept {
-    return peer.index() < ranks_ ? bus_->flush(peer) : errc::out_of_range;
-  }
+  [[nodiscard]] errc flush(rank_id peer) noexcept { return bus_->flush(peer); }
 
   /// Waits until this rank's own signal `id` is at least `value`. The wait ends early if any rank
   /// dies, if all others leave, or if `awaited` leaves, the rank that is to raise the signal. A
@@ -131,7 +128,6 @@ class window {
   /// rank.
   [[nodiscard]] errc wait(signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited = std::nullopt) noexcept {
-    if (awaited && awaited->index() >= ranks_) return errc::out_of_range;
     return bus_->wait(memory_, id, value, until, awaited);
   }
   /// Returns the present value of this rank's own signal. What was put before it was raised is
@@ -155,7 +151,6 @@ class window {
 
  private:
   Transport* bus_;
-  std::size_t ranks_;
   window_shape shape_;
   typename Transport::window memory_;
 };

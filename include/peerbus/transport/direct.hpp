@@ -140,7 +140,7 @@ class direct_path {
 
   [[nodiscard]] errc wait(const window& at, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept {
-    if (!has(at, at.mine(), id)) return errc::out_of_range;
+    if (!has(at, awaited.value_or(at.mine()), id)) return errc::out_of_range;
     return at.signal(at.mine(), id).wait_at_least(value, until, thresholds_, [&]() noexcept {
       return members_->health(awaited);
     });
@@ -151,7 +151,9 @@ class direct_path {
   }
 
   // Stores need no help: they are done when the call returns, and `signal` orders them.
-  [[nodiscard]] errc flush(rank_id) noexcept { return errc::ok; }
+  [[nodiscard]] errc flush(rank_id peer) noexcept {
+    return peer.index() < members_->size() ? errc::ok : errc::out_of_range;
+  }
   [[nodiscard]] errc quiet() noexcept { return errc::ok; }
   [[nodiscard]] errc progress() noexcept { return errc::ok; }
   ///@}

@@ -122,7 +122,7 @@ class data_path {
 
   [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept {
-    if (!has(memory.part(), net_->rank(), id)) return errc::out_of_range;
+    if (!has(memory.part(), awaited.value_or(net_->rank()), id)) return errc::out_of_range;
     return wait_for(*net_, memory.part().signal(id), value, until, awaited);
   }
   [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept {
