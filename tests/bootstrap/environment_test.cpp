@@ -253,9 +253,9 @@ TEST_CASE("environment: ranks that do not join are named to all that did") {
   std::vector<pid_t> ranks;
   ranks.reserve(8);
   for (std::size_t rank : {0U, 1U, 2U, 4U, 6U, 7U})
-    ranks.push_back(expects(seat(rank, 8, port), 300ms, errc::timed_out,
+    ranks.push_back(expects(seat(rank, 8, port), 1s, errc::timed_out,
                             {"ranks 3, 5 of 8 did not join within ",
-                             " ms at " + own_address() + ":" + std::to_string(port)}));
+                             " at " + own_address() + ":" + std::to_string(port)}));
   CHECK(all_as_expected(ranks));
   CHECK(belongings{} == before);
 }
@@ -442,8 +442,8 @@ TEST_CASE("environment: strangers who call without end do not keep rank 0 from i
         return 0;
       }));
     const auto start = deadline::clock::now();
-    CHECK(all_as_expected({expects(seat(0, 2, port), 300ms, errc::timed_out,
-                                   {"rank 1 of 2 did not join within 300 ms"})}));
+    CHECK(all_as_expected(
+        {expects(seat(0, 2, port), 300ms, errc::timed_out, {"rank 1 of 2 did not join within "})}));
     CHECK(deadline::clock::now() - start < calling / 2);
     for (const pid_t stranger : strangers) {
       ::kill(stranger, SIGKILL);
