@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 
 #include "ep_bench/experts.hpp"
@@ -27,7 +28,7 @@ class checker {
  public:
   checker(const options& chosen, const oracle& truth, std::size_t rank)
       : chosen_{chosen},
-        by_rank_{chosen.layout == "rank"},
+        by_rank_{chosen.by_rank()},
         truth_{&truth},
         rank_{rank},
         content_{chosen.seed, grain_of<Codec>},
@@ -43,10 +44,29 @@ class checker {
   /// number of rows, origins where they are told, and, rank-major, the slots and the index.
   template <class Received>
   [[nodiscard]] std::string received(const Received& arrived) {
-    if constexpr (requires { arrived.local_experts(); })
-      return by_token(arrived);
-    else
+    if constexpr (requires { arrived.rows_from(0, peerbus::rank_id{0}); }) {
+      return by_expert_in_slots(arrived);
+    } else if constexpr (requires { arrived.rows_from(peerbus::rank_id{0}); }) {
+      std::vector<std::size_t> used(arrived.local_experts());
+      const auto expected = truth_->rows_at(rank_);
+      std::span<const oracle::token_row> left{expected};
+      for (const peerbus::rank_id source : peerbus::all_ranks{arrived.ranks()}) {
+        const auto rows = arrived.rows_from(source);
+        const std::size_t count = std::min(rows.count(), left.size());
+        if (auto wrong = by_token(rows, arrived, left.first(count), used); !wrong.empty())
+          return wrong;
+        left = left.subspan(count);
+      }
+      if (!left.empty()) return say(left.size(), " rows are missing");
+      return all_used(arrived, used);
+    } else if constexpr (requires { arrived.local_experts(); }) {
+      std::vector<std::size_t> used(arrived.local_experts());
+      if (auto wrong = by_token(arrived, arrived, truth_->rows_at(rank_), used); !wrong.empty())
+        return wrong;
+      return all_used(arrived, used);
+    } else {
       return by_expert(arrived);
+    }
   }
 
   /// Every element of the combined tokens.
@@ -114,14 +134,38 @@ class checker {
   }
 
   template <class Received>
-  [[nodiscard]] std::string by_token(const Received& arrived) {
-    const auto expected = truth_->rows_at(rank_);
-    if (arrived.count() != expected.size())
-      return say(arrived.count(), " rows arrived, expected ", expected.size());
-    std::vector<std::size_t> used(arrived.local_experts());
+  [[nodiscard]] std::string by_expert_in_slots(const Received& arrived) {
+    for (std::size_t e = 0; e < arrived.local_experts(); ++e) {
+      const std::size_t expert = truth_->first_expert(rank_) + e;
+      std::span<const oracle::copy> left{truth_->rows_of(expert)};
+      for (const peerbus::rank_id source : peerbus::all_ranks{arrived.ranks()}) {
+        const auto rows = arrived.rows_from(e, source);
+        for (std::size_t i = 0; i < rows.count(); ++i, left = left.subspan(1)) {
+          if (left.empty()) return say("expert ", expert, " has more rows than expected");
+          const std::size_t token = left[0].slot / chosen_.top_k;
+          if (left[0].source != source.index() ||
+              !right(rows, i, {left[0].source, token, left[0].slot % chosen_.top_k}))
+            return say("row ", i, " of expert ", expert, " from ", source, " is not token ", token,
+                       " of rank ", left[0].source);
+        }
+      }
+      if (!left.empty()) return say("expert ", expert, " misses ", left.size(), " rows");
+    }
+    return {};
+  }
+
+  /// `index` numbers the rows through all rows of the rank. Counts in `used` the uses of rows by
+  /// local expert.
+  template <class Rows, class Index>
+  [[nodiscard]] std::string by_token(const Rows& rows, const Index& index,
+                                     std::span<const oracle::token_row> expected,
+                                     std::vector<std::size_t>& used) {
+    if (rows.count() != expected.size())
+      return say(rows.count(), " rows arrived, expected ", expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      if (!right(arrived, i, expected[i]))
+      if (!right(rows, i, expected[i]))
         return say("row ", i, " is not token ", expected[i].token, " of rank ", expected[i].source);
+      const std::size_t number = rows.first_row() + i;
       const gate::choice& route = truth_->choice_of(expected[i].source);
       for (std::size_t k = 0; k < chosen_.top_k; ++k) {
         const std::size_t slot = expected[i].token * chosen_.top_k + k;
@@ -129,21 +173,27 @@ class checker {
         const auto local =
             here ? route.experts[slot] - static_cast<std::int32_t>(truth_->first_expert(rank_))
                  : -1;
-        if (arrived.experts(i)[k] != local ||
-            arrived.weights(i)[k] != (here ? route.weights[slot] : 0.0F))
-          return say("slot ", k, " of row ", i, " has local expert ", arrived.experts(i)[k],
-                     " with weight ", arrived.weights(i)[k], ", expected ", local, " with ",
+        if (index.experts(number)[k] != local ||
+            index.weights(number)[k] != (here ? route.weights[slot] : 0.0F))
+          return say("slot ", k, " of row ", number, " has local expert ", index.experts(number)[k],
+                     " with weight ", index.weights(number)[k], ", expected ", local, " with ",
                      here ? route.weights[slot] : 0.0F);
         if (!here) continue;
-        const auto uses = arrived.uses_of(static_cast<std::size_t>(local));
+        const auto uses = index.uses_of(static_cast<std::size_t>(local));
         const std::size_t at = used[static_cast<std::size_t>(local)]++;
-        if (at >= uses.size() || uses[at].row != i || uses[at].slot != k)
-          return say("use ", at, " of local expert ", local, " is not slot ", k, " of row ", i);
+        if (at >= uses.size() || uses[at].row != number || uses[at].slot != k)
+          return say("use ", at, " of local expert ", local, " is not slot ", k, " of row ",
+                     number);
       }
     }
+    return {};
+  }
+
+  template <class Index>
+  [[nodiscard]] std::string all_used(const Index& index, const std::vector<std::size_t>& used) {
     for (std::size_t e = 0; e < used.size(); ++e)
-      if (arrived.uses_of(e).size() != used[e])
-        return say("local expert ", e, " has ", arrived.uses_of(e).size(), " uses, expected ",
+      if (index.uses_of(e).size() != used[e])
+        return say("local expert ", e, " has ", index.uses_of(e).size(), " uses, expected ",
                    used[e]);
     return {};
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 #include <peerbus/moe/config.hpp>
 
@@ -31,49 +32,58 @@ class expert_work {
   explicit expert_work(std::size_t hidden) : row_(hidden) {}
 
   /// `received` has a range `experts()`, each with `id`, `count`, `decode` and `output`; or it is
-  /// rank-major, as `peerbus::moe::received_tokens`: each row's output is then the weighted sum of
-  /// what its experts make of it, each rounded to bf16, in the order of its slots.
+  /// a result in a layout by rank: each row's output is then the weighted sum of what its experts
+  /// make of it, each rounded to bf16, in the order of its slots; or it is one with slots.
   template <class Received>
   void run(const Received& received) noexcept {
-    if constexpr (requires { received.local_experts(); })
-      sum_by_token(received);
-    else
-      transform_by_expert(received);
+    if constexpr (requires { received.rows_from(0, peerbus::rank_id{0}); }) {
+      for (std::size_t e = 0; e < received.local_experts(); ++e)
+        for (const peerbus::rank_id source : peerbus::all_ranks{received.ranks()})
+          transform_rows(received.expert_id(e), received.rows_from(e, source));
+    } else if constexpr (requires { received.rows_from(peerbus::rank_id{0}); }) {
+      for (const peerbus::rank_id source : peerbus::all_ranks{received.ranks()})
+        sum_by_token(received.rows_from(source), received);
+    } else if constexpr (requires { received.local_experts(); }) {
+      sum_by_token(received, received);
+    } else {
+      for (const auto& expert : received.experts()) transform_rows(expert.id(), expert);
+    }
   }
 
  private:
-  template <class Received>
-  void transform_by_expert(const Received& received) noexcept {
-    for (const auto& expert : received.experts())
-      for (std::size_t i = 0; i < expert.count(); ++i) {
-        expert.decode(i, row_);
-        const transform apply{expert.id(), row_.size()};
-        for (float& value : row_) value *= apply.factor;
-        rotate(apply, expert.output(i).data());
-      }
+  template <class Rows>
+  void transform_rows(std::size_t expert, const Rows& rows) noexcept {
+    const transform apply{expert, row_.size()};
+    for (std::size_t i = 0; i < rows.count(); ++i) {
+      rows.decode(i, row_);
+      for (float& value : row_) value *= apply.factor;
+      rotate(apply, rows.output(i).data());
+    }
   }
 
-  template <class Received>
-  void sum_by_token(const Received& received) noexcept {
+  /// `index` has the slots of the rows, which it numbers through all rows of the rank.
+  template <class Rows, class Index>
+  void sum_by_token(const Rows& rows, const Index& index) noexcept {
     std::array<const peerbus::bf16*, peerbus::moe::max_top_k> results{};
     std::array<float, peerbus::moe::max_top_k> weights{};
     results_.resize(peerbus::moe::max_top_k * row_.size());
     scaled_.resize(row_.size());
-    for (std::size_t i = 0; i < received.count(); ++i) {
-      received.decode(i, scaled_);
+    for (std::size_t i = 0; i < rows.count(); ++i) {
+      rows.decode(i, scaled_);
+      const auto experts = index.experts(rows.first_row() + i);
       std::size_t count = 0;
-      for (std::size_t k = 0; k < received.experts(i).size(); ++k) {
-        const std::int32_t local = received.experts(i)[k];
+      for (std::size_t k = 0; k < experts.size(); ++k) {
+        const std::int32_t local = experts[k];
         if (local < 0) continue;
-        const transform apply{received.expert_id(static_cast<std::size_t>(local)), row_.size()};
+        const transform apply{index.expert_id(static_cast<std::size_t>(local)), row_.size()};
         for (std::size_t j = 0; j < row_.size(); ++j) row_[j] = scaled_[j] * apply.factor;
         peerbus::bf16* const result = results_.data() + count * row_.size();
         rotate(apply, result);
         results[count] = result;
-        weights[count++] = received.weights(i)[k];
+        weights[count++] = index.weights(rows.first_row() + i)[k];
       }
       peerbus::kernel::best().weighted_sum(results.data(), weights.data(), count, row_.size(),
-                                           received.output(i).data());
+                                           rows.output(i).data());
     }
   }
 

@@ -14,7 +14,10 @@ namespace ep_bench {
 
 /// Where rows and outputs lie and who moves them, in words.
 inline std::string words_for_layout(const options& chosen) {
-  std::string words = chosen.layout == "rank" ? "rank-major" : chosen.layout;
+  std::string words = chosen.layout == "rank"           ? "rank-major"
+                      : chosen.layout == "slots"        ? "rank-major in slots"
+                      : chosen.layout == "expert_slots" ? "by expert in slots"
+                                                        : chosen.layout;
   if (chosen.outputs == "home") words += ", outputs at home";
   if (chosen.lanes > 1) words += ", " + std::to_string(chosen.lanes) + " lanes";
   return words;
@@ -26,7 +29,7 @@ inline std::string bytes_formula(const options& chosen) {
                           : chosen.codec == "int8" ? "hidden + 4"
                           : chosen.codec == "fp8"  ? "hidden + hidden / 32"
                                                    : "hidden + hidden / 128 to whole words";
-  const bool by_rank = chosen.layout == "rank";
+  const bool by_rank = chosen.by_rank();
   return "per rank: dispatch = rows x (row and scales + 8" +
          std::string{by_rank ? " + 8 x top_k" : ""} + "), with row and scales = " + row + " for " +
          chosen.codec + ", 8 for the origin" +

@@ -172,7 +172,8 @@ void check_verbs(const options& chosen) {
     throw CLI::ValidationError{"--transport",
                                "verbs given, but this ep_bench was built without libibverbs "
                                "(Debian: libibverbs-dev), expected ub or loopback"};
-  if (chosen.layout != "compact") refuse("--layout", chosen.layout, "compact there");
+  if (chosen.layout != "compact" && chosen.layout != "expert_slots")
+    refuse("--layout", chosen.layout, "compact or expert_slots there");
   if (chosen.outputs != "expert")
     refuse("--outputs", chosen.outputs, "expert, as no rank can store to another's memory");
   if (!chosen.report.empty()) refuse("--report", chosen.report, "ub or loopback for a report");
@@ -209,6 +210,9 @@ void check_together(const options& chosen) {
                                "given without a report over many sizes, expected --report and no "
                                "--ablation"};
 
+  if (chosen.in_slots() && chosen.codec != "int8")
+    throw CLI::ValidationError{"--codec", chosen.codec + " given with --layout " + chosen.layout +
+                                              ", expected int8 there"};
   if (chosen.top_k > chosen.experts)
     throw CLI::ValidationError{"--top-k", std::to_string(chosen.top_k) +
                                               " given, expected at most the number of experts, " +
@@ -263,9 +267,10 @@ std::variant<options, int> parse(int argc, char** argv) {
   app.add_option("--codec", chosen.codec, "how rows look on the wire")
       ->check(one_of({"bf16", "int8", "fp8", "fp8_ue8m0"}));
   app.add_option("--layout", chosen.layout,
-                 "how rows lie: by expert without gaps, by expert in parts of fixed size, or once "
-                 "per token and rank")
-      ->check(one_of({"compact", "padded", "rank"}));
+                 "how rows lie: by expert without gaps, by expert in parts of fixed size, once per "
+                 "token and rank, or in slots of each source rank, once per token and rank or by "
+                 "expert")
+      ->check(one_of({"compact", "padded", "rank", "slots", "expert_slots"}));
   app.add_option("--outputs", chosen.outputs, "where experts leave what combine reads")
       ->check(one_of({"expert", "home"}));
   app.add_option("--stores", chosen.stores,

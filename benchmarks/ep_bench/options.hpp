@@ -27,6 +27,10 @@ struct options {
   std::size_t experts = 256;
   std::string codec = "int8";
   std::string layout = "compact";
+  [[nodiscard]] bool by_rank() const noexcept { return layout == "rank" || layout == "slots"; }
+  [[nodiscard]] bool in_slots() const noexcept {
+    return layout == "slots" || layout == "expert_slots";
+  }
   std::string outputs = "expert";
   std::string stores = "automatic";
   std::size_t lanes = 1;  ///< threads of a rank that carry one operation together

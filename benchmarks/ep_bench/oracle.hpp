@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,7 +35,9 @@ class oracle {
   };
 
   oracle(const options& chosen, std::size_t rank, std::size_t ranks)
-      : layout_{chosen.layout},
+      : by_rank_{chosen.by_rank()},
+        in_slots_{chosen.in_slots()},
+        padded_{chosen.layout == "padded"},
         tokens_{chosen.tokens},
         top_k_{chosen.top_k},
         rank_{rank},
@@ -101,19 +102,23 @@ class oracle {
   [[nodiscard]] std::vector<sent_row> rows_sent(std::size_t source) const {
     std::vector<sent_row> sent;
     for (std::size_t r = 0; r + 1 < first_expert_.size(); ++r) {
-      if (layout_ == "rank") {
-        const auto rows = rows_at(r);
-        for (std::size_t i = 0; i < rows.size(); ++i)
-          if (rows[i].source == source) sent.push_back({rows[i].token, rows[i].copy, r, i});
+      if (by_rank_) {
+        std::size_t row = in_slots_ ? source * tokens_ : 0;
+        for (const token_row& arriving : rows_at(r)) {
+          if (arriving.source == source) sent.push_back({arriving.token, arriving.copy, r, row});
+          row += in_slots_ && arriving.source != source ? 0 : 1;
+        }
         continue;
       }
       std::size_t row = 0;
       for (std::size_t e = first_expert_[r]; e < first_expert_[r + 1]; ++e) {
-        if (layout_ == "padded") row = (e - first_expert_[r]) * choices_.size() * tokens_;
+        const std::size_t pair = (e - first_expert_[r]) * choices_.size();
+        if (padded_) row = pair * tokens_;
+        if (in_slots_) row = (pair + source) * tokens_;
         for (const copy& arriving : rows_of_[e]) {
           if (arriving.source == source)
             sent.push_back({arriving.slot / top_k_, arriving.slot % top_k_, r, row});
-          ++row;
+          row += in_slots_ && arriving.source != source ? 0 : 1;
         }
       }
     }
@@ -124,7 +129,9 @@ class oracle {
   }
 
  private:
-  std::string layout_;
+  bool by_rank_;
+  bool in_slots_;
+  bool padded_;
   std::size_t tokens_;
   std::size_t top_k_;
   std::size_t rank_;

@@ -35,6 +35,10 @@ inline outcome measure_layout(peerbus::communicator<peerbus::unified_bus>& comm,
     return measure<peerbus::unified_bus, peerbus::moe::padded>(comm, chosen, crew, cores);
   if (chosen.layout == "rank")
     return measure<peerbus::unified_bus, peerbus::moe::rank_major>(comm, chosen, crew, cores);
+  if (chosen.layout == "slots")
+    return measure<peerbus::unified_bus, peerbus::moe::slots>(comm, chosen, crew, cores);
+  if (chosen.layout == "expert_slots")
+    return measure<peerbus::unified_bus, peerbus::moe::expert_slots>(comm, chosen, crew, cores);
   return measure<peerbus::unified_bus, peerbus::moe::compact>(comm, chosen, crew, cores);
 }
 

@@ -2,7 +2,7 @@
 //
 // What a dispatch and its combine cost a rank beside rows: both without a token, on one expert a
 // rank. With more ranks than cores, ranks take turns on the cores, so the CPU time says more than
-// the time from begin to end.
+// the time from begin to end. With counts first, and with slots.
 //   dispatch_cpu_ns, combine_cpu_ns  CPU time of rank 0, user and kernel, for one operation
 //   dispatch_ns, combine_ns          median time of rank 0 for one operation
 //   cpu_ns_per_peer                  both CPU times together, divided by the number of peers
@@ -19,6 +19,7 @@
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "micro/group.hpp"
@@ -27,8 +28,6 @@
 
 namespace micro::empty_batch_bench {
 namespace {
-
-using received_rows = peerbus::moe::received<peerbus::codec::int8_per_token>;
 
 double cpu_nanoseconds() {
   timespec used{};
@@ -55,12 +54,14 @@ class account {
   double cpu_ = 0;
 };
 
+template <class Layout>
 void empty_batch(benchmark::State& state, std::size_t ranks) {
   const auto result = micro::run_group<peerbus::unified_bus>(
       state, ranks, [&](auto& comm, std::size_t operations, micro::found& found) {
         peerbus::moe::exchange moe{comm,
                                    {.experts = ranks, .hidden = 7168, .top_k = 8, .max_tokens = 4},
-                                   peerbus::codec::int8_per_token{}};
+                                   peerbus::codec::int8_per_token{},
+                                   Layout{}};
         const std::span<const peerbus::bf16> no_tokens;
         const std::span<const std::int32_t> no_experts;
         const std::span<const float> no_weights;
@@ -69,7 +70,7 @@ void empty_batch(benchmark::State& state, std::size_t ranks) {
         const auto start = bench::clock::now();
         for (std::size_t i = 0; i < operations; ++i) {
           comm.barrier();
-          std::optional<received_rows> received;
+          std::optional<typename decltype(moe)::received_type> received;
           dispatches.add([&] { received = moe.dispatch(no_tokens, {no_experts, no_weights}); });
           if (received->rows() != 0) found.payload_right = false;
           combines.add([&] { moe.combine(*received, {}); });
@@ -87,11 +88,15 @@ void empty_batch(benchmark::State& state, std::size_t ranks) {
 }
 
 [[maybe_unused]] const bool registered = [] {
-  for (const std::size_t ranks : {8U, 64U, 320U})
-    benchmark::RegisterBenchmark(("empty_batch/ranks:" + std::to_string(ranks)).c_str(),
-                                 empty_batch, ranks)
-        ->UseManualTime()
-        ->Iterations(40);
+  const auto add = [](const char* name, auto function) {
+    for (const std::size_t ranks : {8U, 64U, 320U})
+      benchmark::RegisterBenchmark((std::string{name} + "/ranks:" + std::to_string(ranks)).c_str(),
+                                   function, ranks)
+          ->UseManualTime()
+          ->Iterations(40);
+  };
+  add("empty_batch", empty_batch<peerbus::moe::compact>);
+  add("empty_batch_in_slots", empty_batch<peerbus::moe::expert_slots>);
   return true;
 }();
 

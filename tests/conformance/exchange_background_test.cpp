@@ -48,6 +48,7 @@ TEST_CASE("batches in flight, refused ones and given up ones among them") {
   for (const std::size_t n : {1U, 2U, 3U, 4U}) {
     conformance::check_chosen_orders<group, int8_per_token>(n);
     conformance::check_random_orders<group, int8_per_token>(n, 150, 3);
+    conformance::check_random_orders<group, int8_per_token, peerbus::moe::slots>(n, 150, 3);
   }
 }
 

@@ -67,9 +67,10 @@ inline std::string describe(const action& one) {
 }
 
 /// `count` actions, drawn from what the contract allows at each point, then what brings all batches
-/// home. The same on all ranks.
+/// home. The same on all ranks. With `slots`, a dispatch takes the rows of the batch that had its
+/// set, even if it is refused.
 inline std::vector<action> random_actions(std::size_t in_flight, std::size_t count,
-                                          std::uint64_t seed) {
+                                          std::uint64_t seed, bool slots) {
   using kind = action::kind;
   enum class stage { free, sent, received, run, announced, doomed };
   struct set {
@@ -93,8 +94,12 @@ inline std::vector<action> random_actions(std::size_t in_flight, std::size_t cou
       case 0:
         add(kind::send_bad, latest);
         one.refused = latest;
+        if (slots) one.at = stage::free;
         break;
-      case 1: add(kind::dispatch_bad, latest); break;
+      case 1:
+        add(kind::dispatch_bad, latest);
+        if (slots) one.at = stage::free;
+        break;
       case 2:
         add(kind::dispatch, latest);
         one = {stage::received, latest, 0};
@@ -160,7 +165,7 @@ inline std::vector<action> random_actions(std::size_t in_flight, std::size_t cou
 }
 
 /// Carries out actions on one rank and checks all that comes of them.
-template <class Exchange, class Codec>
+template <class Exchange, class Codec, class Layout>
 class pipeline {
  public:
   pipeline(Exchange& moe, const exchange_case& shapes, std::size_t ranks, peerbus::rank_id rank,
@@ -231,7 +236,7 @@ class pipeline {
     test::scenario from;
     std::vector<peerbus::bf16> tokens;
     peerbus::moe::ticket begun{};
-    std::optional<peerbus::moe::received<Codec>> got;
+    std::optional<typename Exchange::received_type> got;
     bool refused = false;
     bool doomed = false;
   };
@@ -278,7 +283,7 @@ class pipeline {
   void check_received(const batch& one) const {
     // With outputs at home, `outputs()` is not to be had; what combine gives tells all the same.
     if (moe_.config().outputs == peerbus::moe::outputs_at::expert)
-      test::check_received(*one.got, one.from, rank_);
+      test::check_received(*one.got, one.from, rank_, {.slots = shapes_.max_tokens});
   }
   void receive(std::uint64_t number) {
     batch& one = at(number);
@@ -327,20 +332,23 @@ class pipeline {
   void finish(std::uint64_t number) {
     batch& one = at(number);
     if (!one.doomed)
-      return combine(number, [this](const auto& got, auto out) { moe_.combine_recv(got, out); });
+      return combine(
+          number, [this](const auto& got, auto out) { moe_.combine_recv(got, out); },
+          !peerbus::moe::slot_layout<Layout>);
     one.doomed = false;
     if (!bad(number))
       expect_refused("combine", number,
                      [&] { moe_.combine_recv(*one.got, scratch(one.tokens.size())); });
   }
   template <class Combine>
-  void combine(std::uint64_t number, Combine&& bring_home) {
+  void combine(std::uint64_t number, Combine&& bring_home, bool rows_are_kept = true) {
     batch& one = at(number);
-    // Rows stay as they are while later batches come and go.
-    check_received(one);
+    // Rows stay as they are while later batches come and go, unless `combine_send` gives them up.
+    if (rows_are_kept) check_received(one);
     const oracle::input& mine = one.from.inputs[rank_.index()];
     bring_home(*one.got, scratch(mine.tokens.size()));
-    test::check_combined(out_, oracle::combined<Codec>(one.from.shape, mine), shapes_.hidden, 0);
+    test::check_combined(out_, test::expected_of<Codec, Layout>(one.from.shape, mine),
+                         shapes_.hidden, 0);
   }
 
   template <class Dispatch>
@@ -387,7 +395,7 @@ class pipeline {
   oracle::random own_;  ///< what ranks do differently
 };
 
-template <class Group, class Codec>
+template <class Group, class Codec, class Layout = peerbus::moe::compact>
 void check_actions(std::size_t ranks, std::size_t in_flight, const std::vector<action>& actions,
                    std::uint64_t seed = 0,
                    peerbus::moe::outputs_at outputs = peerbus::moe::outputs_at::expert) {
@@ -405,8 +413,9 @@ void check_actions(std::size_t ranks, std::size_t in_flight, const std::vector<a
                                 .in_flight = in_flight,
                                 .outputs = outputs,
                                 .stream_from = stream_from(comm.rank(), seed)},
-                               oracle::codec_of<Codec>::make()};
-    pipeline<decltype(moe), Codec> all{moe, one, comm.size(), comm.rank(), seed};
+                               oracle::codec_of<Codec>::make(),
+                               Layout{}};
+    pipeline<decltype(moe), Codec, Layout> all{moe, one, comm.size(), comm.rank(), seed};
     std::string done;
     for (const action& now : actions) {
       done += ' ' + describe(now);
@@ -451,13 +460,15 @@ void check_chosen_orders(std::size_t ranks) {
   }
 }
 
-template <class Group, class Codec>
+template <class Group, class Codec, class Layout = peerbus::moe::compact>
 void check_random_orders(std::size_t ranks, std::size_t count, std::uint64_t seeds,
                          peerbus::moe::outputs_at outputs = peerbus::moe::outputs_at::expert) {
   for (const std::size_t in_flight : {1U, 2U, 3U, 5U})
     for (std::uint64_t seed = 1; seed <= seeds; ++seed)
-      check_actions<Group, Codec>(
-          ranks, in_flight, random_actions(in_flight, count, 10 * seed + ranks), seed, outputs);
+      check_actions<Group, Codec, Layout>(
+          ranks, in_flight,
+          random_actions(in_flight, count, 10 * seed + ranks, peerbus::moe::slot_layout<Layout>),
+          seed, outputs);
 }
 
 }  // namespace conformance

@@ -33,6 +33,15 @@ TEST_CASE_TEMPLATE("batches in flight, in orders that nobody would choose", Grou
   conformance::check_random_orders<Group, int8_per_token>(8, 150, 1);
 }
 
+TEST_CASE_TEMPLATE("batches in flight in slots", Layout, peerbus::moe::slots,
+                   peerbus::moe::expert_slots) {
+  for (const std::size_t n : {2U, 3U}) {
+    conformance::check_random_orders<direct, int8_per_token, Layout>(n, 200, 3);
+    conformance::check_random_orders<staged, int8_per_token, Layout>(n, 200, 3);
+  }
+  conformance::check_random_orders<direct, int8_per_token, Layout>(3, 200, 2, outputs_at::home);
+}
+
 TEST_CASE("the same with outputs at home") {
   for (const std::size_t n : {1U, 3U, 4U})
     conformance::check_random_orders<direct, int8_per_token>(n, 300, 2, outputs_at::home);

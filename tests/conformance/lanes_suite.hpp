@@ -189,6 +189,7 @@ void check_lanes_all_layouts(std::size_t ranks, std::size_t lanes, std::uint64_t
   check_lanes<Group>(ranks, lanes, moe::padded{}, outputs_at::expert, rounds);
   check_lanes<Group>(ranks, lanes, moe::rank_major{}, outputs_at::expert, rounds);
   check_lanes<Group>(ranks, lanes, moe::rank_major{}, outputs_at::home, rounds);
+  check_lanes<Group>(ranks, lanes, moe::slots{}, outputs_at::expert, rounds);
 }
 
 }  // namespace conformance

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
 #include <doctest/doctest.h>
 
+#include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
 
@@ -15,6 +17,12 @@
 
 /// All layouts, with outputs at either end and attachments, for any group of ranks.
 namespace conformance {
+
+/// The codecs with which layouts with slots are tested: one of the library's and one whose rows
+/// have another size than tokens. Slots change where rows lie, and every codec is told that alike.
+template <class Codec>
+constexpr bool with_slots =
+    std::same_as<Codec, peerbus::codec::int8_per_token> || std::same_as<Codec, oracle::user_codec>;
 
 /// One case in every layout. Rows and results may not depend on where rows lie, nor on where
 /// outputs do.
@@ -34,12 +42,20 @@ void run_layouts(Communicator& comm, exchange_case one, std::size_t rounds) {
   expect_same(compact{.alignment = 128, .zero_gaps = true}, by_expert);
   expect_same(padded{}, by_expert);
   const std::uint64_t by_rank = run(rank_major{});
+  const auto expect_same_slots = [&] {
+    if constexpr (with_slots<Codec>) {
+      expect_same(peerbus::moe::expert_slots{}, by_expert);
+      expect_same(peerbus::moe::slots{}, by_rank);
+    }
+  };
+  expect_same_slots();
   one.outputs = outputs_at::home;
   one.in_flight = 3;
   one.note_bytes += 4;
   expect_same(compact{.alignment = 4}, by_expert);
   expect_same(padded{}, by_expert);
   expect_same(rank_major{}, by_rank);
+  expect_same_slots();
 }
 
 /// All shapes and patterns, small.
@@ -93,6 +109,10 @@ void check_many_rows() {
     const exchange_case most{2, 16, 1, 70'000, routes::one_expert, counts::full};
     run_case<Codec>(comm, most, peerbus::moe::padded{}, 1);
     run_case<Codec>(comm, most, peerbus::moe::rank_major{}, 1);
+    if constexpr (with_slots<Codec>) {
+      run_case<Codec>(comm, most, peerbus::moe::slots{}, 1);
+      run_case<Codec>(comm, most, peerbus::moe::expert_slots{}, 1);
+    }
   });
   CHECK(worst_status == 0);
 }
@@ -107,6 +127,10 @@ void check_layouts_repeatable(std::size_t ranks) {
   for (const outputs_at outputs : {outputs_at::expert, outputs_at::home}) {
     check_repeatable<Group, Codec>(ranks, peerbus::moe::padded{}, outputs);
     check_repeatable<Group, Codec>(ranks, peerbus::moe::rank_major{}, outputs);
+    if constexpr (with_slots<Codec>) {
+      check_repeatable<Group, Codec>(ranks, peerbus::moe::slots{}, outputs);
+      check_repeatable<Group, Codec>(ranks, peerbus::moe::expert_slots{}, outputs);
+    }
   }
 }
 

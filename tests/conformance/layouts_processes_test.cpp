@@ -26,6 +26,7 @@ TEST_CASE("every layout, outputs at either end, attachments") {
     conformance::check_layouts<direct, peerbus::codec::int8_per_token>(n);
     conformance::check_layouts<staged, peerbus::codec::bf16>(n);
   }
+  conformance::check_layouts<staged, peerbus::codec::int8_per_token>(3);
 }
 
 TEST_CASE("more rows than a narrow count holds") {

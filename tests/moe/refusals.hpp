@@ -128,11 +128,11 @@ void check_works(peerbus::moe::exchange<Transport, Codec, Layout>& moe, std::siz
   test::check_round(moe, from, rank);
 }
 
-template <class Group>
+template <class Group, class Layout = peerbus::moe::compact>
 void check_bad_dispatch(std::size_t ranks) {
   CAPTURE(ranks);
   const int worst_status = Group::run(ranks, [](auto& comm) {
-    peerbus::moe::exchange moe{comm, config, peerbus::codec::int8_per_token{}};
+    peerbus::moe::exchange moe{comm, config, peerbus::codec::int8_per_token{}, Layout{}};
     const std::size_t me = comm.rank().index();
     std::uint64_t seed = 0;
     check_works(moe, comm.size(), comm.rank(), seed);
@@ -157,7 +157,9 @@ void check_bad_dispatch(std::size_t ranks) {
         }
       }
       comm.barrier();
-      test::expect(rows_area(moe) == before, bad.name, ": nothing to be written");
+      // Rows in slots have left before the refusal is known. They are not read.
+      test::expect(peerbus::moe::slot_layout<Layout> || rows_area(moe) == before, bad.name,
+                   ": nothing to be written");
       if (++seed % 3 == 0) check_works(moe, comm.size(), comm.rank(), seed);
     }
     check_works(moe, comm.size(), comm.rank(), 1234);
@@ -397,11 +399,11 @@ void check_different_codecs(std::size_t ranks) {
 
 /// One rank does not come: the others say who, what they expected and saw, and the communicator
 /// is of no use any more.
-template <class Group>
+template <class Group, class Layout = peerbus::moe::compact>
 void check_time_out(std::size_t ranks) {
   CAPTURE(ranks);
   const int worst_status = Group::run(ranks, [](auto& comm) {
-    peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}};
+    peerbus::moe::exchange moe{comm, config, peerbus::codec::int8_per_token{}, Layout{}};
     check_works(moe, comm.size(), comm.rank(), 5);
     auto done = comm.make_window(0, comm.size());
     const rank_id absent{comm.size() - 1};
@@ -418,7 +420,8 @@ void check_time_out(std::size_t ranks) {
     const auto short_time = peerbus::deadline::after(std::chrono::milliseconds{50});
     test::expect_error(
         errc::timed_out,
-        {"dispatch 2", "counts", rank_text(absent.index()) + " (epoch 1, expected 2)"},
+        {"dispatch 2", peerbus::moe::slot_layout<Layout> ? "rows" : "counts",
+         rank_text(absent.index()) + " (epoch 1, expected 2)"},
         [&] { (void)moe.dispatch(mine.token_span(), mine.route(), {.until = short_time}); });
     test::expect_error(errc::poisoned, {"dispatch 2", "epoch 1"},
                        [&] { (void)moe.dispatch(mine.token_span(), mine.route()); });

@@ -41,6 +41,8 @@ enum class broken {
   one_set_of_returned,
   refused_outputs_unsettled,
   one_set_of_attachments,
+  rows_over_unreleased_ones,
+  refused_rows_unsettled,
 };
 
 /// Where rows are written and outputs lie.
@@ -63,6 +65,9 @@ struct model {
   /// Whether ranks read notes, and send output attachments home and read them there. Both may be
   /// read until the next dispatch of the set.
   bool beside = false;
+  /// Whether every source rank has slots of its own: rows leave at once, `s` gives rows up, and so
+  /// does an S, X or Z whose set holds rows that were not combined.
+  bool slots = false;
 };
 
 /// One step of a rank's program.
@@ -122,7 +127,8 @@ class program {
   using kind = step::kind;
   struct batch_set {
     int held = 0;       ///< the dispatch whose rows are here
-    bool rows = false;  ///< they have been received
+    bool rows = false;  ///< they have been received, and are not given up
+    int notes = 0;      ///< the dispatch whose notes were received last
     int before = 0;     ///< the one before, while `held` may turn out refused
     int attempts = 0;   ///< combines
     int outputs = 0;    ///< how often the experts have run
@@ -156,6 +162,9 @@ class program {
   /// the rows of a rank belong to other sources with every batch.
   [[nodiscard]] std::size_t writer(std::size_t slot, int n) const {
     return (slot + static_cast<std::size_t>(n / m_.in_flight)) % m_.ranks;
+  }
+  [[nodiscard]] std::size_t source(std::size_t slot, int n) const {
+    return m_.slots ? slot : writer(slot, n);
   }
   std::size_t row(std::size_t at, std::size_t slot, int n) {
     return (*cells_)("row", at, slot, m_.fault == broken::one_set_of_rows ? 0 : set_of(n));
@@ -193,7 +202,11 @@ class program {
       case 'Z': return send(n, 0);
       case 'R': return receive(n);
       case 'E': return run(n);
-      case 's': return announce(n, false);
+      case 's':
+        // The last moment at which rows in slots may be read.
+        if (m_.slots) read_rows(n);
+        if (m_.slots) set_at(n).rows = false;
+        return announce(n, false);
       case 'c': return refuse(n);
       case 'r': return finish(n);
       default: FAIL("unknown call ", what);
@@ -208,8 +221,8 @@ class program {
   /// the set. Notes lie in the messages of counts, so a refused dispatch takes their place too.
   void read_beside(batch_set& one, int n) {
     if (!m_.beside) return;
-    if (one.rows && one.held == n - m_.in_flight)
-      every_peer([&](std::size_t peer) { add(kind::read, counts(peer, me_, one.held), one.held); });
+    if (const int with = one.notes; with != 0 && with == n - m_.in_flight)
+      every_peer([&](std::size_t peer) { add(kind::read, counts(peer, me_, with), with); });
     if (const int attempt = std::exchange(one.attached, 0); attempt != 0)
       for (std::size_t slot = 0; slot < m_.ranks; ++slot)
         add(kind::read, attachment(me_, slot, n), attached_by(n, attempt));
@@ -222,6 +235,7 @@ class program {
     // The last moment at which the rows that were here may be read.
     if (one.rows) read_rows(one.held);
     read_beside(one, n);
+    if (m_.slots) return send_at_once(n, refuser);
     every_peer([&](std::size_t peer) {
       add(kind::write, counts(me_, peer, n), n);
       add(kind::raise, signal("counts!", me_, peer, n), n);
@@ -236,6 +250,47 @@ class program {
     one.held = n;
     open_.push_back({n, refused});
     advance(0);
+  }
+
+  /// The same with slots.
+  void send_at_once(int n, std::size_t refuser) {
+    batch_set& one = set_at(n);
+    if (std::exchange(one.rows, false)) {
+      const int attempt = ++one.attempts;
+      every_peer(
+          [&](std::size_t peer) { add(kind::raise, signal("outputs!", me_, peer, n), attempt); });
+      if (m_.fault != broken::rows_over_unreleased_ones) await_outputs(n);
+    }
+    every_peer([&](std::size_t peer) { add(kind::write, counts(me_, peer, n), n); });
+    if (refuser == me_) {
+      every_peer([&](std::size_t peer) { add(kind::raise, signal("rows!", me_, peer, n), n); });
+      if (m_.fault != broken::refusing_rank_runs_ahead)
+        every_peer([&](std::size_t peer) { add(kind::wait, signal("rows!", peer, me_, n), n); });
+      return;
+    }
+    one.held = n;
+    open_.push_back({n, refuser != m_.ranks});
+    send_rows(n);
+  }
+
+  void receive_at_once(int n) {
+    batch_set& one = set_at(n);
+    const auto at = std::find_if(open_.begin(), open_.end(),
+                                 [n](const dispatched& sent) { return sent.number == n; });
+    if (at == open_.end()) return;  // It has refused: there is no ticket.
+    const bool refused = at->refused;
+    open_.erase(at);
+    every_peer([&](std::size_t peer) { add(kind::wait, signal("rows!", peer, me_, n), n); });
+    every_peer([&](std::size_t peer) { add(kind::read, counts(peer, me_, n), n); });
+    if (refused) {
+      if (m_.where == outputs::put_home && m_.fault != broken::refused_rows_unsettled)
+        every_peer([&](std::size_t peer) { add(kind::wait, bell("end", peer, n, 0), 1); });
+      one.held = 0;
+      return;
+    }
+    one.rows = true;
+    one.notes = n;
+    read_rows(n);
   }
 
   /// Puts what `source` holds into `target` at rank `to`, some time, then raises `signal` there.
@@ -258,7 +313,7 @@ class program {
     add(kind::write, staged(n), n);
     for (std::size_t to = 0; to < m_.ranks; ++to)
       for (std::size_t slot = 0; slot < m_.ranks; ++slot) {
-        if (writer(slot, n) != me_) continue;
+        if (source(slot, n) != me_) continue;
         if (to == me_)
           add(kind::write, row(me_, slot, n), n);
         else
@@ -270,12 +325,13 @@ class program {
     if (m_.where == outputs::put_home) return put_rows(n);
     for (std::size_t to = 0; to < m_.ranks; ++to)
       for (std::size_t slot = 0; slot < m_.ranks; ++slot)
-        if (writer(slot, n) == me_) add(kind::write, row(to, slot, n), n);
+        if (source(slot, n) == me_) add(kind::write, row(to, slot, n), n);
     every_peer([&](std::size_t peer) { add(kind::raise, signal("rows!", me_, peer, n), n); });
   }
 
   /// Sends the rows of batches whose counts are complete, waiting for those up to `wanted`.
   void advance(int wanted) {
+    if (m_.slots) return;
     std::vector<std::size_t> to_end;
     for (const dispatched& one : open_) {
       const std::size_t skip = steps_.size();
@@ -302,6 +358,7 @@ class program {
   }
 
   void receive(int n) {
+    if (m_.slots) return receive_at_once(n);
     batch_set& one = set_at(n);
     if (one.held != n) return;  // It has refused: there is no ticket.
     advance(n);
@@ -318,6 +375,7 @@ class program {
     }
     every_peer([&](std::size_t peer) { add(kind::wait, signal("rows!", peer, me_, n), n); });
     one.rows = true;
+    one.notes = n;
     read_rows(n);
   }
 
@@ -532,7 +590,7 @@ std::size_t holds(const model& m) {
 }
 
 /// Calls drawn from what the contract allows at each point.
-std::string random_schedule(int in_flight, std::size_t calls, std::uint64_t seed) {
+std::string random_schedule(int in_flight, std::size_t calls, std::uint64_t seed, bool slots) {
   struct batch_set {
     char last = 'r';  ///< the latest call on it that happened
     int number = 0;
@@ -556,9 +614,10 @@ std::string random_schedule(int in_flight, std::size_t calls, std::uint64_t seed
       ++latest;
       const bool refused = numbers.below(3) == 0;
       call(refused ? (numbers.below(2) == 0 ? 'X' : 'Z') : 'S', latest);
-      if (refused)
+      if (refused) {
         next.refused = latest;
-      else
+        if (slots) next.last = 'r';  // What the set held is given up.
+      } else
         next = {'S', latest, 0};
     } else if (one.refused != 0) {
       call('R', std::exchange(one.refused, 0));
@@ -617,14 +676,17 @@ TEST_CASE("no interleaving of two ranks does, over schedules that nobody chose")
   std::size_t states = 0;
   for (const int in_flight : {1, 2, 3})
     for (std::uint64_t seed = 0; seed < 300; ++seed) {
-      const std::string schedule = random_schedule(in_flight, 24, seed);
-      states += holds({2,
-                       in_flight,
-                       schedule,
-                       broken::nothing,
-                       static_cast<outputs>(seed % 3),
-                       {},
-                       seed % 4 == 0});
+      for (const bool slots : {false, true}) {
+        const std::string schedule = random_schedule(in_flight, 24, seed, slots);
+        states += holds({2,
+                         in_flight,
+                         schedule,
+                         broken::nothing,
+                         static_cast<outputs>(seed % 3),
+                         {},
+                         seed % 4 == 0,
+                         slots});
+      }
     }
   CHECK(states > 100'000);
 }
@@ -657,8 +719,8 @@ TEST_CASE("the checker sees what would go wrong without each safeguard") {
     holds({2, in_flight, schedule, broken::nothing, where, {}, beside});
     CHECK(explore({2, in_flight, schedule, fault, where, {}, beside}).wrong_read != "");
   };
-  // Without enough generations of counts, a rank that saw a refusal posts over counts that a slower
-  // one is about to read.
+  // Without enough generations of counts, a rank that saw a refusal posts over counts that a
+  // slower one is about to read.
   const broken few = broken::as_many_count_generations_as_batches;
   caught(1, "X1 R1 X2 R2 X3 R3", few);
   caught(2, "X1 X2 R1 X3 R2 R3", few);
@@ -699,6 +761,58 @@ TEST_CASE("the checker sees what would go wrong without each safeguard") {
   caught(2, "S1 R1 E1 c1 E1 c1 S2 R2", broken::refused_outputs_unsettled, outputs::put_home);
   // Rows still wait for counts.
   caught(1, "S1 R1 S2 R2", broken::rows_without_counts, outputs::put_home);
+}
+
+TEST_CASE("no interleaving lets slots be overwritten while they are still read") {
+  const auto in_slots = [](std::size_t ranks, int in_flight, std::string_view schedule,
+                           outputs where) {
+    holds({ranks, in_flight, schedule, broken::nothing, where, {}, false, true});
+  };
+  for (const outputs where : {outputs::at_expert, outputs::at_home, outputs::put_home})
+    for (const auto& [in_flight, schedule] : {
+             in_flight_schedule{1, "S1 R1 E1 s1 r1 S2 R2 E2 s2 r2 S3 R3 E3 s3 r3"},
+             {1, "S1 R1 S2 R2 E2 S3 R3 E3 s3 r3"},
+             {1, "X1 R1 X2 R2 S3 R3 E3 s3 r3 X4 R4 S5 R5"},
+             {1, "S1 R1 E1 c1 E1 c1 c1 E1 s1 r1 S2 R2 E2 c2 S3 R3"},
+             {2, "S1 S2 R1 E1 s1 R2 E2 s2 r1 S3 r2 S4 R3 E3 s3 R4 E4 s4 r3 r4"},
+             {2, "S1 R1 X2 X3 R2 R3 S4 R4 S5 R5"},
+             {3, "S1 X2 S3 R1 X4 R3 R2 R4 S5 X6 R5 R6"},
+         })
+      in_slots(2, in_flight, schedule, where);
+  for (const outputs where : {outputs::at_expert, outputs::put_home})
+    for (const auto& [in_flight, schedule] : {
+             in_flight_schedule{1, "S1 R1 E1 s1 r1 S2 R2"},
+             {1, "S1 R1 S2 R2"},
+             {1, "X1 R1 S2 R2"},
+         })
+      in_slots(3, in_flight, schedule, where);
+}
+
+TEST_CASE("the checker sees what would go wrong without each safeguard of slots") {
+  const auto caught = [](int in_flight, std::string_view schedule, broken fault,
+                         outputs where = outputs::at_expert, bool beside = false) {
+    CAPTURE(schedule);
+    holds({2, in_flight, schedule, broken::nothing, where, {}, beside, true});
+    CHECK(explore({2, in_flight, schedule, fault, where, {}, beside, true}).wrong_read != "");
+  };
+  // Rows that were not combined are given up by the dispatch that takes their memory.
+  caught(1, "S1 R1 S2 R2", broken::rows_over_unreleased_ones);
+  caught(2, "S1 S2 R1 R2 E1 S3 R3", broken::rows_over_unreleased_ones);
+  // A refused combine gives nothing up.
+  caught(1, "S1 R1 E1 c1 S2 R2", broken::rows_over_unreleased_ones);
+  // A combine that ends before all ranks have given up their rows.
+  caught(1, "S1 R1 E1 s1 r1 S2 R2", broken::outputs_unannounced);
+  // Staged rows of a refused dispatch have left before their memory is written anew.
+  caught(1, "X1 R1 S2 R2", broken::refused_rows_unsettled, outputs::put_home);
+  // A rank whose own input is bad would send its next refusals over those that are still read.
+  caught(1, "Z1 R1 Z2 R2 Z3 R3", broken::refusing_rank_runs_ahead);
+  // Notes are read until the next dispatch of their set, which a peer may be ahead of.
+  caught(1, "S1 R1 E1 s1 r1 S2 R2", broken::as_many_count_generations_as_batches,
+         outputs::at_expert, true);
+  caught(2, "S1 S2 R1 R2 E1 E2 s1 s2 r1 r2 S3 S4 R3 R4",
+         broken::as_many_count_generations_as_batches, outputs::at_expert, true);
+  // Each batch has slots of its own.
+  caught(2, "S1 S2 R1 R2", broken::one_set_of_rows);
 }
 
 TEST_CASE("the checker sees what calls that are refused as misuse would do") {

@@ -48,6 +48,7 @@ extern const std::size_t num_experts;
 // The caller's own computations.
 void run_experts(auto&&...);
 void grouped_gemm(auto&&...);
+void run_expert(auto&&...);
 void masked_gemm(auto&&...);
 void add_expert(auto&&...);
 

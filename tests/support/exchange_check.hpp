@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,8 +22,12 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
+#include <peerbus/moe/received_slots.hpp>
+#include <peerbus/moe/received_token_slots.hpp>
 #include <peerbus/moe/received_tokens.hpp>
 #include <peerbus/moe/row_block.hpp>
+#include <peerbus/moe/row_run.hpp>
+#include <peerbus/moe/token_index.hpp>
 #include <peerbus/transport/concept.hpp>
 
 #include "support/bytes.hpp"
@@ -49,6 +54,7 @@ struct promises {
   bool zero_gaps = false;
   bool untouched_gaps = false;
   bool outputs_together = true;
+  std::size_t slots = 0;  ///< of a source rank in a block
 };
 
 inline promises promises_of(const peerbus::moe::compact& layout, const oracle::shape&,
@@ -59,7 +65,9 @@ inline promises promises_of(const peerbus::moe::padded&, const oracle::shape& sh
                             std::size_t max_tokens) {
   return {{1, shape.ranks * max_tokens}, false, true};
 }
-inline promises promises_of(const peerbus::moe::rank_major&, const oracle::shape&, std::size_t) {
+template <class Layout>
+  requires peerbus::moe::layout_by_rank<Layout> || peerbus::moe::slot_layout<Layout>
+promises promises_of(const Layout&, const oracle::shape&, std::size_t) {
   return {};
 }
 
@@ -85,22 +93,19 @@ void expect_same_values(std::span<const float> given, std::span<const float> exp
 void expect_gap(const std::byte* from, std::size_t count, std::size_t bytes, std::byte expected,
                 const std::string& what);
 
-/// Checks the rows of one block, and what travels with them, against `expected`.
+/// Checks consecutive rows, and what travels with them, against `expected`.
 /// Returns: `hashed` and all of it hashed.
 template <class Codec>
-std::uint64_t check_block(const peerbus::moe::row_block<Codec>& block,
-                          std::span<const oracle::placed> expected, const scenario& from,
-                          const promises& promised, std::string_view name, std::uint64_t hashed) {
+std::uint64_t check_run(const peerbus::moe::row_run<Codec>& block,
+                        std::span<const oracle::placed> expected, const scenario& from,
+                        const promises& promised, std::string_view name, std::uint64_t hashed) {
   const std::size_t hidden = from.shape.hidden;
   expect_equal(block.hidden(), hidden, name, ", hidden");
   expect_equal(block.count(), expected.size(), name, ", rows");
-  std::vector<std::size_t> by_source(from.shape.ranks);
-  const std::size_t row_bytes = Codec::row_bytes(hidden);
   const std::size_t scale_bytes = Codec::scale_bytes(hidden);
   std::vector<float> values(hidden);
   for (std::size_t row = 0; row < expected.size(); ++row) {
     const auto [source, token, slot] = expected[row];
-    ++by_source[source];
     const std::string here = std::string{name} + ", row " + std::to_string(row);
     expect_equal(block.origin(row).rank.index(), source, here, ", source rank");
     expect_equal(block.origin(row).token, token, here, ", token");
@@ -122,14 +127,27 @@ std::uint64_t check_block(const peerbus::moe::row_block<Codec>& block,
                         here + ", attachment");
     }
   }
-  for (std::size_t r = 0; r < by_source.size(); ++r)
-    expect_equal(block.count_from(peerbus::rank_id{r}), by_source[r], name, ", rows from rank ", r);
   if (promised.outputs_together)
     expect_equal(block.outputs().size(), expected.size() * hidden, name, ", outputs");
   else
     expect_error(peerbus::errc::unsupported, {"outputs_at::home", "output(i)"},
                  [&] { static_cast<void>(block.outputs()); });
+  return hashed;
+}
 
+/// Checks the rows of one block, what travels with them, and the gap behind them.
+/// Returns: as `check_run`.
+template <class Codec>
+std::uint64_t check_block(const peerbus::moe::row_block<Codec>& block,
+                          std::span<const oracle::placed> expected, const scenario& from,
+                          const promises& promised, std::string_view name, std::uint64_t hashed) {
+  hashed = check_run<Codec>(block, expected, from, promised, name, hashed);
+  const std::size_t row_bytes = Codec::row_bytes(from.shape.hidden);
+  const std::size_t scale_bytes = Codec::scale_bytes(from.shape.hidden);
+  std::vector<std::size_t> by_source(from.shape.ranks);
+  for (const oracle::placed& row : expected) ++by_source[row.rank];
+  for (std::size_t r = 0; r < by_source.size(); ++r)
+    expect_equal(block.count_from(peerbus::rank_id{r}), by_source[r], name, ", rows from rank ", r);
   if (promised.zero_gaps || promised.untouched_gaps) {
     const std::byte left = promised.zero_gaps ? std::byte{0} : junk;
     const std::size_t gap = block.padded_count() - block.count();
@@ -149,7 +167,7 @@ std::uint64_t check_block(const peerbus::moe::row_block<Codec>& block,
 /// Checks that the batch's arrays are whole, and that `block` lies where its first row says.
 template <class Codec>
 void check_columns(const peerbus::moe::batch_columns<Codec>& columns,
-                   const peerbus::moe::row_block<Codec>& block, const scenario& from,
+                   const peerbus::moe::row_run<Codec>& block, const scenario& from,
                    std::size_t row_capacity) {
   const auto expect_column = [&](auto column, auto of_block, std::size_t row_bytes,
                                  std::string_view what) {
@@ -194,6 +212,23 @@ void check_columns_of(const peerbus::moe::received_tokens<Codec>& got, const sce
            "slots to lie in their columns");
 }
 
+template <class Codec>
+void check_columns_of(const peerbus::moe::received_slots<Codec>& got, const scenario& from,
+                      const peerbus::moe::memory_map& map) {
+  for (std::size_t e = 0; e < got.local_experts(); ++e)
+    for (std::size_t r = 0; r < from.shape.ranks; ++r)
+      check_columns<Codec>(got.columns(), got.rows_from(e, peerbus::rank_id{r}), from,
+                           map.row_capacity);
+}
+template <class Codec>
+void check_columns_of(const peerbus::moe::received_token_slots<Codec>& got, const scenario& from,
+                      const peerbus::moe::memory_map& map) {
+  expect_equal(got.all().count(), map.row_capacity, "slots of all ranks");
+  check_columns<Codec>(got.columns(), got.all(), from, map.row_capacity);
+  for (std::size_t r = 0; r < from.shape.ranks; ++r)
+    check_columns<Codec>(got.columns(), got.rows_from(peerbus::rank_id{r}), from, map.row_capacity);
+}
+
 /// Overwrites all that a caller may. Combine must not notice.
 template <class Codec>
 void overwrite(const peerbus::moe::batch_columns<Codec>& columns) {
@@ -235,6 +270,94 @@ std::uint64_t check_received(const peerbus::moe::received<Codec>& got, const sce
   return hashed;
 }
 
+/// The rows of `expected` that came from rank `source`, which are consecutive.
+inline std::span<const oracle::placed> rows_from(std::span<const oracle::placed> expected,
+                                                 std::size_t source) {
+  const auto part = std::ranges::equal_range(expected, source, {}, &oracle::placed::rank);
+  return {part.begin(), part.end()};
+}
+
+/// The same, in slots by expert. The hash is that of the other layouts by expert.
+template <class Codec>
+std::uint64_t check_received(const peerbus::moe::received_slots<Codec>& got, const scenario& from,
+                             peerbus::rank_id rank, const promises& promised = {}) {
+  std::uint64_t hashed = 0xcbf29ce484222325U;
+  const auto blocks = oracle::blocks_of(from.shape, from.inputs, rank.index(), promised.rule);
+  expect_equal(got.local_experts(), blocks.size(), "number of local experts");
+  expect_equal(got.ranks(), from.shape.ranks, "number of ranks");
+  std::size_t total = 0;
+  for (std::size_t e = 0; e < blocks.size(); ++e) {
+    const oracle::expert_block& wanted = blocks[e];
+    expect_equal(got.expert_id(e), wanted.expert, "id of local expert ", e);
+    for (std::size_t r = 0; r < from.shape.ranks; ++r) {
+      const auto rows = got.rows_from(e, peerbus::rank_id{r});
+      const auto expected = rows_from(wanted.rows, r);
+      const std::string name =
+          "expert " + std::to_string(wanted.expert) + ", from rank " + std::to_string(r);
+      const std::size_t pair = e * from.shape.ranks + r;
+      expect_equal(rows.first_row(), pair * promised.slots, name, ", first row");
+      expect_equal(got.counts()[pair], expected.size(), name, ", count");
+      hashed = check_run<Codec>(rows, expected, from, promised, name, hashed);
+    }
+    total += wanted.rows.size();
+  }
+  expect_equal(got.rows(), total, "rows of all local experts");
+  return hashed;
+}
+
+/// Checks what travels beside the rows at a rank, in layouts by rank. `numbers` has the number of
+/// each row of `wanted` among all rows of the rank.
+template <class Codec>
+void check_token_index(const peerbus::moe::token_index<Codec>& got, const scenario& from,
+                       peerbus::rank_id rank, const std::vector<oracle::token_at_rank>& wanted,
+                       const std::vector<std::size_t>& numbers) {
+  const auto owners = oracle::owners(from.shape);
+  const auto local =
+      static_cast<std::size_t>(std::count(owners.begin(), owners.end(), rank.index()));
+  expect_equal(got.local_experts(), local, "number of local experts");
+  if (local != 0)
+    expect_equal(got.expert_id(0),
+                 static_cast<std::size_t>(std::find(owners.begin(), owners.end(), rank.index()) -
+                                          owners.begin()),
+                 "number of local expert 0");
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    expect(std::ranges::equal(got.experts(numbers[i]), wanted[i].experts), "expert ids of row ", i);
+    expect(std::ranges::equal(got.weights(numbers[i]), wanted[i].weights), "weights of row ", i);
+  }
+  for (std::size_t e = 0; e < local; ++e) {
+    std::vector<peerbus::moe::row_use> uses;
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      for (std::uint32_t k = 0; k < from.shape.top_k; ++k)
+        if (wanted[i].experts[k] == static_cast<std::int32_t>(e))
+          uses.push_back({static_cast<std::uint32_t>(numbers[i]), k});
+    expect(std::ranges::equal(got.uses_of(e), uses), "uses of local expert ", e);
+  }
+}
+
+/// The same, in slots by rank. The hash is that of the rank-major layout.
+template <class Codec>
+std::uint64_t check_received(const peerbus::moe::received_token_slots<Codec>& got,
+                             const scenario& from, peerbus::rank_id rank,
+                             const promises& promised = {}) {
+  const auto wanted = oracle::tokens_at(from.shape, from.inputs, rank.index());
+  std::vector<oracle::placed> all;
+  for (const auto& row : wanted) all.push_back(row.from);
+  std::uint64_t hashed = 0xcbf29ce484222325U;
+  std::vector<std::size_t> numbers;
+  for (std::size_t r = 0; r < from.shape.ranks; ++r) {
+    const auto rows = got.rows_from(peerbus::rank_id{r});
+    const auto expected = rows_from(all, r);
+    const std::string name = "tokens of rank " + std::to_string(r);
+    expect_equal(rows.first_row(), r * promised.slots, name, ", first row");
+    expect_equal(got.counts()[r], expected.size(), name, ", count");
+    hashed = check_run<Codec>(rows, expected, from, promised, name, hashed);
+    for (std::size_t i = 0; i < expected.size(); ++i) numbers.push_back(r * promised.slots + i);
+  }
+  expect_equal(got.rows(), all.size(), "rows");
+  check_token_index<Codec>(got, from, rank, wanted, numbers);
+  return hashed;
+}
+
 /// The same, rank-major.
 template <class Codec>
 std::uint64_t check_received(const peerbus::moe::received_tokens<Codec>& got, const scenario& from,
@@ -242,61 +365,62 @@ std::uint64_t check_received(const peerbus::moe::received_tokens<Codec>& got, co
   const auto wanted = oracle::tokens_at(from.shape, from.inputs, rank.index());
   std::vector<oracle::placed> rows;
   for (const auto& row : wanted) rows.push_back(row.from);
-  const auto owners = oracle::owners(from.shape);
-  const auto local =
-      static_cast<std::size_t>(std::count(owners.begin(), owners.end(), rank.index()));
   const std::uint64_t hashed =
       check_block<Codec>(got, rows, from, promised, "tokens of this rank", 0xcbf29ce484222325U);
   expect_equal(got.first_row(), 0U, "first row");
   expect_equal(got.padded_count(), rows.size(), "rows and gap");
-  expect_equal(got.local_experts(), local, "number of local experts");
-  if (local != 0)
-    expect_equal(got.expert_id(0),
-                 static_cast<std::size_t>(std::find(owners.begin(), owners.end(), rank.index()) -
-                                          owners.begin()),
-                 "number of local expert 0");
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    expect(std::ranges::equal(got.experts(row), wanted[row].experts), "expert ids of row ", row);
-    expect(std::ranges::equal(got.weights(row), wanted[row].weights), "weights of row ", row);
-  }
-  for (std::size_t e = 0; e < local; ++e) {
-    std::vector<peerbus::moe::row_use> uses;
-    for (std::uint32_t row = 0; row < rows.size(); ++row)
-      for (std::uint32_t k = 0; k < from.shape.top_k; ++k)
-        if (wanted[row].experts[k] == static_cast<std::int32_t>(e)) uses.push_back({row, k});
-    expect(std::ranges::equal(got.uses_of(e), uses), "uses of local expert ", e);
-  }
+  std::vector<std::size_t> numbers(rows.size());
+  std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+  check_token_index<Codec>(got, from, rank, wanted, numbers);
   return hashed;
+}
+
+template <class Codec>
+void run_expert(std::size_t expert, const peerbus::moe::row_run<Codec>& rows) {
+  std::vector<float> values(rows.hidden());
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    rows.decode(row, values);
+    oracle::apply(expert, values, rows.output(row));
+  }
 }
 
 /// What each expert makes of its rows.
 template <class Codec>
 void run_experts(const peerbus::moe::received<Codec>& got) {
-  std::vector<float> values;
-  for (const auto& expert : got.experts()) {
-    values.resize(expert.hidden());
-    for (std::size_t row = 0; row < expert.count(); ++row) {
-      expert.decode(row, values);
-      oracle::apply(expert.id(), values, expert.output(row));
-    }
-  }
+  for (const auto& expert : got.experts()) run_expert<Codec>(expert.id(), expert);
+}
+template <class Codec>
+void run_experts(const peerbus::moe::received_slots<Codec>& got) {
+  for (std::size_t e = 0; e < got.local_experts(); ++e)
+    for (std::size_t r = 0; r < got.ranks(); ++r)
+      run_expert<Codec>(got.expert_id(e), got.rows_from(e, peerbus::rank_id{r}));
 }
 
-/// What this rank's experts make of its rows together, weighted, in order of slots.
+/// What this rank's experts make of consecutive rows together, weighted, in order of slots.
 template <class Codec>
-void run_experts(const peerbus::moe::received_tokens<Codec>& got) {
-  std::vector<float> values(got.hidden());
-  for (std::size_t row = 0; row < got.count(); ++row) {
-    got.decode(row, values);
-    const auto experts = got.experts(row);
-    const auto weights = got.weights(row);
-    std::vector<float> sums(got.hidden());
+void run_together(const peerbus::moe::row_run<Codec>& rows,
+                  const peerbus::moe::token_index<Codec>& index) {
+  std::vector<float> values(rows.hidden());
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    rows.decode(row, values);
+    const auto experts = index.experts(rows.first_row() + row);
+    const auto weights = index.weights(rows.first_row() + row);
+    std::vector<float> sums(rows.hidden());
     for (std::size_t k = 0; k < experts.size(); ++k)
       if (experts[k] != -1)
-        oracle::add_outputs(got.expert_id(static_cast<std::size_t>(experts[k])), weights[k], values,
-                            sums);
-    std::ranges::transform(sums, got.output(row).begin(), oracle::round);
+        oracle::add_outputs(index.expert_id(static_cast<std::size_t>(experts[k])), weights[k],
+                            values, sums);
+    std::ranges::transform(sums, rows.output(row).begin(), oracle::round);
   }
+}
+template <class Codec>
+void run_experts(const peerbus::moe::received_tokens<Codec>& got) {
+  run_together<Codec>(got, got);
+}
+template <class Codec>
+void run_experts(const peerbus::moe::received_token_slots<Codec>& got) {
+  for (std::size_t r = 0; r < got.ranks(); ++r)
+    run_together<Codec>(got.rows_from(peerbus::rank_id{r}), got);
 }
 
 /// Whether a rank lets output attachments go home.
@@ -306,7 +430,7 @@ std::vector<std::byte> output_attachment_of(const scenario& from, std::size_t ho
                                             std::size_t token, std::size_t slot);
 
 template <class Codec>
-void attach_outputs(const peerbus::moe::row_block<Codec>& rows, const scenario& from) {
+void attach_outputs(const peerbus::moe::row_run<Codec>& rows, const scenario& from) {
   for (std::size_t row = 0; row < rows.count(); ++row) {
     const auto [home, token, slot] = rows.origin(row);
     const auto place = rows.output_attachment(row);
@@ -317,6 +441,17 @@ void attach_outputs(const peerbus::moe::row_block<Codec>& rows, const scenario& 
 template <class Codec>
 void attach_outputs(const peerbus::moe::received<Codec>& got, const scenario& from) {
   for (const auto& expert : got.experts()) attach_outputs<Codec>(expert, from);
+}
+template <class Codec>
+void attach_outputs(const peerbus::moe::received_slots<Codec>& got, const scenario& from) {
+  for (std::size_t e = 0; e < got.local_experts(); ++e)
+    for (std::size_t r = 0; r < got.ranks(); ++r)
+      attach_outputs<Codec>(got.rows_from(e, peerbus::rank_id{r}), from);
+}
+template <class Codec>
+void attach_outputs(const peerbus::moe::received_token_slots<Codec>& got, const scenario& from) {
+  for (std::size_t r = 0; r < got.ranks(); ++r)
+    attach_outputs<Codec>(got.rows_from(peerbus::rank_id{r}), from);
 }
 
 /// The rank that each copy of a token goes to, in order; none for slots of -1.
@@ -369,7 +504,7 @@ auto dispatch(peerbus::moe::exchange<Transport, Codec, Layout>& moe, const scena
 /// What combine must give to the rank that put `mine` in.
 template <class Codec, class Layout>
 std::vector<peerbus::bf16> expected_of(const oracle::shape& of, const oracle::input& mine) {
-  if constexpr (std::same_as<Layout, peerbus::moe::rank_major>)
+  if constexpr (peerbus::moe::layout_by_rank<Layout>)
     return oracle::combined_by_rank<Codec>(of, mine);
   else
     return oracle::combined<Codec>(of, mine);
@@ -381,6 +516,7 @@ template <peerbus::transport Transport, peerbus::token_codec Codec, peerbus::moe
 std::uint64_t check_round(peerbus::moe::exchange<Transport, Codec, Layout>& moe,
                           const scenario& from, peerbus::rank_id rank, const Layout& layout = {}) {
   promises promised = promises_of(layout, from.shape, moe.config().max_tokens);
+  promised.slots = moe.config().max_tokens;
   promised.outputs_together = !peerbus::direct_transport<Transport> ||
                               moe.config().outputs == peerbus::moe::outputs_at::expert;
   // Peers write there only once this rank has come to dispatch.
@@ -406,8 +542,7 @@ std::uint64_t check_round(peerbus::moe::exchange<Transport, Codec, Layout>& moe,
   const oracle::input& mine = from.inputs[rank.index()];
   std::vector<peerbus::bf16> out(mine.tokens.size(), peerbus::bf16::from_bits(0xdead));
   moe.combine(got, out, {.attached = attached});
-  check_returned(moe, got.ticket(), from, rank.index(),
-                 std::same_as<Layout, peerbus::moe::rank_major>);
+  check_returned(moe, got.ticket(), from, rank.index(), peerbus::moe::layout_by_rank<Layout>);
   return check_combined(out, expected_of<Codec, Layout>(from.shape, mine), from.shape.hidden,
                         hashed);
 }

@@ -37,6 +37,10 @@ using indirect_loopback = indirect<peerbus::loopback>;
   TEST_EXCHANGE(extern_or_empty, Transport, int8_per_token, padded); \
   TEST_EXCHANGE(extern_or_empty, Transport, int8_per_token, rank_major)
 
+#define TEST_SLOT_INSTANCES(extern_or_empty, Transport)             \
+  TEST_EXCHANGE(extern_or_empty, Transport, int8_per_token, slots); \
+  TEST_EXCHANGE(extern_or_empty, Transport, int8_per_token, expert_slots)
+
 #define TEST_DEEP_EP_INSTANCES(extern_or_empty, Transport)                         \
   TEST_EXCHANGE(extern_or_empty, Transport, fp8_e4m3_per_128_f32, padded);         \
   TEST_EXCHANGE(extern_or_empty, Transport, fp8_e4m3_per_128_rounded_f32, padded); \
@@ -54,12 +58,16 @@ TEST_COMMON_INSTANCES(extern, test::indirect_loopback);
 TEST_LAYOUT_INSTANCES(extern, peerbus::loopback);
 TEST_LAYOUT_INSTANCES(extern, peerbus::unified_bus);
 TEST_LAYOUT_INSTANCES(extern, test::indirect_loopback);
+TEST_SLOT_INSTANCES(extern, peerbus::loopback);
+TEST_SLOT_INSTANCES(extern, test::indirect_loopback);
 // Over any transport: one instance per road serves all suites that do not test compile-time
 // dispatch.
 TEST_COMMON_INSTANCES(extern, peerbus::any_direct_transport);
 TEST_COMMON_INSTANCES(extern, peerbus::any_transport);
 TEST_LAYOUT_INSTANCES(extern, peerbus::any_direct_transport);
 TEST_LAYOUT_INSTANCES(extern, peerbus::any_transport);
+TEST_SLOT_INSTANCES(extern, peerbus::any_direct_transport);
+TEST_SLOT_INSTANCES(extern, peerbus::any_transport);
 TEST_DEEP_EP_INSTANCES(extern, peerbus::any_direct_transport);
 TEST_DEEP_EP_INSTANCES(extern, peerbus::any_transport);
 TEST_CANN_INSTANCES(extern, peerbus::any_direct_transport);

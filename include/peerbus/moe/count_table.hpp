@@ -7,13 +7,14 @@
 
 namespace peerbus::moe {
 
-/// The counts of all ranks as they lie in memory. Each rank has one unsigned number per block, of
-/// `count_bytes` (1, 2 or 4) bytes. The numbers of a rank begin `stride` bytes after those of the
-/// previous rank. `first` points to those of rank 0.
+/// The counts of all ranks as they lie in memory. Each rank has one unsigned number per block, from
+/// block `first_block` on, of `count_bytes` (1, 2 or 4) bytes. The numbers of a rank begin `stride`
+/// bytes after those of the previous rank. `first` points to those of rank 0.
 struct count_table {
-  const std::byte* first;   ///< the counts of rank 0
-  std::size_t stride;       ///< in bytes, from the counts of a rank to those of the next
-  std::size_t count_bytes;  ///< of one count: 1, 2 or 4
+  const std::byte* first;       ///< the counts of rank 0
+  std::size_t stride;           ///< in bytes, from the counts of a rank to those of the next
+  std::size_t count_bytes;      ///< of one count: 1, 2 or 4
+  std::size_t first_block = 0;  ///< block of the first count of each rank
 };
 
 /// Calls `visit(std::type_identity<Count>{})`, where `Count` is the unsigned type of `count_bytes`

@@ -34,8 +34,8 @@ struct row_place {
 
 /// The destinations of the rows that leave this rank. This is the sending half of the arithmetic of
 /// a dispatch, without communication. It checks the input of this rank and counts its rows by
-/// block. From the counts of all ranks it computes the place of each row in the order (block,
-/// source rank, token). Only the constructor allocates.
+/// block. It computes the place of each row in the order (block, source rank, token), from the
+/// counts of all ranks unless the layout has slots. Only the constructor allocates.
 class departures {
  public:
   /// Allocates for `config`. `experts` is the map of the same configuration, which all batches of
@@ -53,6 +53,9 @@ class departures {
 
   /// Computes the place of every row of the last `count` from the counts of all ranks.
   void place(const count_table& counts) noexcept;
+  /// Computes the place of every row of the last `count` in the slots of this rank. Only for
+  /// layouts with slots.
+  void place_in_slots() noexcept;
 
   /// Returns the number of tokens of the last `place`.
   [[nodiscard]] std::size_t tokens() const noexcept { return tokens_; }
@@ -110,10 +113,10 @@ class departures {
   };
 
   template <class Count>
-  void place_as(const count_table& counts) noexcept;
-
-  template <class Count>
   [[nodiscard]] static const Count* counts_of(const count_table& counts, rank_id source) noexcept;
+
+  /// Gives every row its place, from `next_` on.
+  void place_rows() noexcept;
 
   void place_by_expert(std::size_t t) noexcept;
 

@@ -22,9 +22,7 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/batch_ring.hpp>
-#include <peerbus/moe/detail/check_input.hpp>
-#include <peerbus/moe/detail/check_options.hpp>
-#include <peerbus/moe/detail/check_sum.hpp>
+#include <peerbus/moe/detail/handshake.hpp>
 #include <peerbus/moe/detail/lane_team.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
@@ -48,21 +46,23 @@ namespace peerbus::moe {
 ///
 /// A dispatch has two phases. First every rank sends each peer the numbers of its rows for each
 /// block, or its refusal of bad input. From the counts of all ranks each rank computes the exact
-/// place of each of its rows, writes the rows there and signals. A combine has one phase: when all
-/// peers have signalled that their outputs are ready, the home rank sums them. docs/memory_model.md
+/// place of each of its rows, writes the rows there and signals. With `slots` and `expert_slots` it
+/// has one phase: rows leave at once, with counts or a refusal. So has a combine: when all peers
+/// have signalled that their outputs are ready, the home rank sums them. docs/memory_model.md
 /// explains why no buffer is written too early.
 ///
 /// `dispatch` and `combine` do a whole operation. `dispatch_send`, `dispatch_recv`, `combine_send`
 /// and `combine_recv` do half of one, for callers that compute in the meantime. Only the `recv`
-/// halves wait for other ranks, and `dispatch_send` if its input is bad. Up to `in_flight` batches
-/// may be between `dispatch_send` and `combine_recv`, each with its own memory. Each of these calls
-/// also advances earlier batches. Nothing advances between calls, as there is no hidden thread.
+/// halves wait for other ranks, and `dispatch_send` if its input is bad, or if its slots hold rows
+/// that were not combined. Up to `in_flight` batches may be between `dispatch_send` and
+/// `combine_recv`, each with its own memory. Each of these calls also advances earlier batches.
+/// Nothing advances between calls, as there is no hidden thread.
 ///
 /// All ranks make the same calls on an exchange in the same order, also with zero tokens. A whole
 /// operation counts as its two halves. Batches may be received and combined in any order that is
 /// the same on all ranks; otherwise ranks may wait for each other. Misusing a batch (in the wrong
-/// order, twice, or with another exchange) throws `error` invalid_argument on the calling rank
-/// only. The call has no effect on the other ranks.
+/// order, twice, or with another exchange) throws `error` invalid_argument on the calling rank, and
+/// has no effect on the others.
 ///
 /// Cost: memory as in `memory_map`. No operation allocates, unless it fails. Queries take constant
 /// time and do not communicate.
@@ -74,9 +74,11 @@ class exchange {
   static_assert(row_road<road, token_of<Codec>>);
   using batch_type = detail::batch<Codec, Layout, typename road::batch_order>;
   using batches = detail::batch_ring<Codec, Layout, typename road::batch_order>;
+  using handshake = detail::handshake_of<Transport, Layout>;
 
  public:
-  /// The result of a dispatch: `received<Codec>`, or `received_tokens<Codec>` if rank-major.
+  /// The result of a dispatch: `received<Codec>`; `rank_major`: `received_tokens<Codec>`;
+  /// `expert_slots`: `received_slots<Codec>`; `slots`: `received_token_slots<Codec>`.
   using received_type = typename batch_type::received_type;
   /// The element type of tokens.
   using token = token_of<Codec>;
@@ -119,10 +121,11 @@ class exchange {
   /// may differ between ranks. Returns when all rows for this rank have arrived. The caller may
   /// then reuse `tokens`, `route` and attachments.
   /// Cost: to each peer two signals and one count message of 64 bytes, 1, 2 or 4 bytes for each
-  /// block of the group, and the note. Each copy of a token is sent once: row, scales, 8 bytes of
-  /// origin, slots (rank-major), attachments. A token is encoded once per kind of peer (near, far).
-  /// Throws, on all ranks: `error` invalid_argument on a rank whose input is bad, and `refused` on
-  /// the others. No row is then written, and the exchange remains usable. Also timed_out, peer_dead
+  /// block of the group, and the note; with slots one signal, and counts for the peer's blocks
+  /// only. Each copy of a token is sent once: row, scales, 8 bytes of origin, slots (rank-major),
+  /// attachments. A token is encoded once per kind of peer (near, far). Throws, on all ranks:
+  /// `error` invalid_argument on a rank whose input is bad, and `refused` on the others. No row is
+  /// then written (with slots: read), and the exchange remains usable. Also timed_out, peer_dead
   /// and unreachable, which poison the communicator, and poisoned.
   [[nodiscard]] received_type dispatch(std::span<const token> tokens, const routing& route,
                                        const dispatch_options& options = {});
@@ -170,7 +173,7 @@ class exchange {
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<const T> note(moe::ticket ticket, rank_id source) {
     const batch_type& batch = batches_.of("note", this, ticket, detail::stage::received);
-    const std::span<const std::byte> bytes = post_.note(step_of(batch, counts), source);
+    const std::span<const std::byte> bytes = post_.note(step_of(batch, handshake::decides), source);
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
@@ -212,7 +215,6 @@ class exchange {
   using post_office = detail::post_office<Transport>;
   using step = typename post_office::step;
   using phase = typename post_office::phase;
-  static constexpr phase counts = phase::counts;
   static constexpr phase rows_in = phase::rows;
   static constexpr phase outputs = phase::outputs;
   struct agreed {};
@@ -239,8 +241,8 @@ class exchange {
   void begin_dispatch(const batch_input<token>& input, const routing& route,
                       const dispatch_options& options, deadline until);
 
-  /// Sends the rows of all batches whose counts are complete, in order. Waits for the counts of
-  /// `wanted` and of earlier batches, unless it is null. All lanes call it together.
+  /// Sends the rows of all batches whose rows may leave, in order. Waits until those of `wanted`
+  /// and of earlier batches may, unless it is null. All lanes call it together.
   void advance(const batch_type* wanted, lane as, deadline until,
                std::span<std::int64_t> waited = {});
 
@@ -274,9 +276,6 @@ class exchange {
   void note(errc code) noexcept {
     if (code != errc::ok) failure_.store(code, std::memory_order_relaxed);
   }
-
-  static error bad_input(const step& this_step, const refusal& why);
-  static error refused(const step& this_step, rank_id refuser, const refusal& why);
 
   communicator<Transport>& comm_;
   exchange_config config_;

@@ -14,17 +14,25 @@
 namespace peerbus::moe {
 
 /// The properties of a layout in numbers. A block is the rows of one destination: of an expert, or,
-/// in the rank-major layout, of a rank. The rows of a block lie together, ordered by source rank,
-/// then by token.
+/// in layouts by rank, of a rank. The rows of a block are ordered by source rank, then by token.
+/// They lie together, or, in layouts with slots, at fixed places for each source rank.
 struct block_geometry {
   expert_placement blocks;       ///< the rank that holds each block
   std::size_t copies_per_token;  ///< the most rows that one token becomes
   std::size_t row_capacity;      ///< rows that one rank has room for
   std::size_t block_rows = 0;    ///< rows from a block to the next; 0: as many as arrive
+  std::size_t source_rows = 0;   ///< slots of a source rank in a block; 0: rows lie together
   std::size_t alignment = 1;     ///< blocks without fixed size start at multiples of this
   bool zero_gaps = false;        ///< true: dispatch zeroes gaps between blocks
   bool by_rank = false;          ///< true: blocks are ranks; false: blocks are experts
 
+  /// Returns whether every source rank has slots of its own in every block.
+  [[nodiscard]] constexpr bool has_slots() const noexcept { return source_rows != 0; }
+  /// Returns the row of the first slot of `source` in block `local_block` of a rank.
+  [[nodiscard]] constexpr std::uint32_t first_slot(std::size_t local_block,
+                                                   rank_id source) const noexcept {
+    return static_cast<std::uint32_t>(local_block * block_rows + source.index() * source_rows);
+  }
   /// Returns the first row of the block that follows a block of `rows` rows at row `begin`.
   [[nodiscard]] constexpr std::uint32_t next_block(std::uint32_t begin,
                                                    std::uint32_t rows) const noexcept {
@@ -94,9 +102,55 @@ struct rank_major {
   }
 };
 
-/// A layout of the rows that a rank receives: `compact`, `padded` or `rank_major`.
+/// The rank-major layout with slots: [ranks, max_tokens, hidden]. Every source rank has max_tokens
+/// slots of its own, and its rows lie at their start, in the order of tokens. Rows leave as soon as
+/// `dispatch_send` is called, because their places do not depend on other ranks; in the layouts
+/// above they leave when the counts of all ranks are known. Otherwise as `rank_major`.
+///
+/// `combine_send` gives up the rows of a batch. If a batch is not combined, the dispatch that uses
+/// its memory next first waits until all ranks have called that dispatch.
+struct slots {
+  /// The name that errors and reports use.
+  static constexpr std::string_view name = "slots";
+
+  /// Returns the layout in numbers. `config` is valid for this layout.
+  [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
+                                                  std::size_t ranks) const noexcept {
+    block_geometry by_rank = rank_major{}.geometry(config, ranks);
+    by_rank.block_rows = by_rank.row_capacity;
+    by_rank.source_rows = config.max_tokens;
+    return by_rank;
+  }
+};
+
+/// The expert-major layout with slots: [local experts, ranks, max_tokens, hidden], for a grouped
+/// GEMM that takes a count for each pair of an expert and a source rank. It takes as much memory as
+/// `padded`. Rows leave and are given up as in `slots`. Combine applies the weights at the home
+/// rank.
+struct expert_slots {
+  /// The name that errors and reports use.
+  static constexpr std::string_view name = "expert_slots";
+
+  /// Returns the layout in numbers. `config` is valid for this layout.
+  [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
+                                                  std::size_t ranks) const noexcept {
+    block_geometry by_expert = padded{}.geometry(config, ranks);
+    by_expert.source_rows = config.max_tokens;
+    return by_expert;
+  }
+};
+
+/// A layout in which every source rank has slots of its own: `slots` or `expert_slots`.
+template <class L>
+concept slot_layout = std::same_as<L, slots> || std::same_as<L, expert_slots>;
+
+/// A layout with one row for each pair of a token and a rank: `rank_major` or `slots`.
+template <class L>
+concept layout_by_rank = std::same_as<L, rank_major> || std::same_as<L, slots>;
+
+/// A layout of the rows that a rank receives.
 template <class L>
 concept row_layout =
-    std::same_as<L, compact> || std::same_as<L, padded> || std::same_as<L, rank_major>;
+    std::same_as<L, compact> || std::same_as<L, padded> || layout_by_rank<L> || slot_layout<L>;
 
 }  // namespace peerbus::moe

@@ -57,8 +57,8 @@ constexpr std::size_t count_bytes_for(std::size_t max_tokens) noexcept {
 /// max_tokens x top_k x in_flight. Roads that stage keep 8 bytes more per slot, and 8 bytes per
 /// row. The rank-major layout keeps 8 bytes for each use of a row by a local expert.
 struct memory_map {
-  /// The bytes before the counts in a count message, which contain the sender's `verdict`.
-  static constexpr std::size_t header_bytes = cache_line_bytes;
+  /// The bytes of the sender's `verdict`, with which a count message begins.
+  static constexpr std::size_t verdict_bytes = 48;
 
   /// The alignment of notes in bytes.
   static constexpr std::size_t note_alignment = 8;
@@ -69,8 +69,10 @@ struct memory_map {
   std::size_t output_rows;    ///< outputs that this rank has room for
   std::size_t copies;         ///< the largest number of copies of a token
   std::size_t count_bytes;    ///< bytes of one count
+  std::size_t counts_at;      ///< start of the counts in a count message
   std::size_t note_at;        ///< start of the note in a count message
-  std::size_t message_bytes;  ///< bytes of a count message: header, a count per block, note
+  std::size_t message_bytes;  ///< bytes of a count message: verdict, counts, note
+  std::size_t outbox_bytes;   ///< bytes of a count message that leaves, without note; 0 if no slots
   row_format format;          ///< bytes of a row and of its scales
   std::size_t hidden;         ///< channels of a token and of an output
   /// Bytes per token of each attachment; 0 for an attachment that is not configured.
@@ -79,7 +81,10 @@ struct memory_map {
   /// Bytes of the local expert ids of a row, and of the weights of a row. 0 unless rank-major.
   std::size_t slot_bytes;
 
-  std::size_t counts;    ///< [2 x in_flight][ranks] count messages
+  std::size_t counts;  ///< [2 x in_flight][ranks] count messages
+  /// [2 x in_flight][ranks] count messages that leave, in layouts with slots. There each rank is
+  /// sent only the counts for its own blocks.
+  std::size_t outbox;
   std::size_t refusals;  ///< [in_flight][2][ranks] verdicts of combine, a cache line each
 
   std::size_t sets;     ///< start of the first batch's memory
@@ -109,8 +114,12 @@ struct memory_map {
                                  : geometry.row_capacity},
         copies{geometry.copies_per_token},
         count_bytes{count_bytes_for(config.max_tokens)},
-        note_at{align_up(header_bytes + geometry.blocks.experts() * count_bytes, note_alignment)},
+        // All counts begin at a cache line, as every rank reads many of them. The few that are sent
+        // with slots follow the verdict, often in the same cache line.
+        counts_at{geometry.has_slots() ? verdict_bytes : cache_line_bytes},
+        note_at{align_up(counts_at + counts_in_message(geometry) * count_bytes, note_alignment)},
         message_bytes{align_up(note_at + config.note_bytes, cache_line_bytes)},
+        outbox_bytes{geometry.has_slots() ? align_up(note_at, cache_line_bytes) : 0},
         format{row},
         hidden{config.hidden},
         attachment_bytes{config.attachments},
@@ -124,6 +133,7 @@ struct memory_map {
       return begin;
     };
     counts = place(2 * in_flight * ranks * message_bytes);
+    outbox = place(2 * in_flight * ranks * outbox_bytes);
     refusals = place(2 * in_flight * ranks * cache_line_bytes);
     sets = end;
     rows = place(row_capacity * format.row_bytes);
@@ -144,6 +154,12 @@ struct memory_map {
     total = sets + in_flight * set_bytes;
   }
 
+  /// Returns the number of counts in a message: of all blocks, or, with slots, of one rank's
+  /// blocks.
+  [[nodiscard]] static constexpr std::size_t counts_in_message(
+      const block_geometry& geometry) noexcept {
+    return geometry.has_slots() ? geometry.blocks.most() : geometry.blocks.experts();
+  }
   /// Returns the bytes of one output.
   [[nodiscard]] constexpr std::size_t output_bytes() const noexcept {
     return hidden * sizeof(bf16);

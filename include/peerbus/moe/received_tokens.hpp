@@ -1,81 +1,22 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-
 #include <peerbus/codec/concept.hpp>
-#include <peerbus/moe/batch_columns.hpp>
-#include <peerbus/moe/received.hpp>
 #include <peerbus/moe/row_block.hpp>
+#include <peerbus/moe/token_index.hpp>
 
 namespace peerbus::moe {
-
-/// The use of a row by a local expert: the number of the row, and the slot with the expert's
-/// weight.
-struct row_use {
-  std::uint32_t row;   ///< number of the row, from 0, as `row_block` numbers it
-  std::uint32_t slot;  ///< below top_k
-  friend bool operator==(const row_use&, const row_use&) = default;
-};
-
-/// The uses of all rows, grouped by local expert, in the order of rows. `starts` is [local experts
-/// + 1]: the first entry of `uses` for each expert, then the end.
-struct expert_index {
-  std::span<const std::uint32_t> starts;  ///< [local experts + 1]
-  std::span<const row_use> uses;          ///< one for each pair of a row and an expert
-};
 
 /// The rows that one dispatch brought to this rank, in the rank-major layout. Each token arrives
 /// once, with the slots of its experts at this rank. The caller must fill `output(i)` with the sum
 /// over these experts of weight times the expert's output for row `i`. Combine adds the outputs of
 /// the ranks. A view that is cheap to copy. It is valid as long as its rows are (`row_block`).
 template <token_codec Codec>
-class received_tokens : public row_block<Codec> {
+class received_tokens : public row_block<Codec>, public token_index<Codec> {
  public:
-  /// Makes the view. `experts` has the number within the whole group of each local expert.
-  received_tokens(moe::ticket ticket, const row_block<Codec>& rows,
-                  std::span<const std::uint32_t> experts, expert_index index) noexcept
-      : row_block<Codec>{rows}, ticket_{ticket}, experts_{experts}, index_{index} {}
-
-  /// Returns the slots of row `i`: [top_k] numbers of local experts, from 0. A slot is -1 if it is
-  /// empty or if another rank holds its expert.
-  [[nodiscard]] std::span<const std::int32_t> experts(std::size_t i) const noexcept {
-    return slots<std::int32_t>(this->set().experts(this->first_row() + i));
-  }
-  /// Returns the weights of the slots of row `i`: [top_k], 0 where the expert is -1.
-  [[nodiscard]] std::span<const float> weights(std::size_t i) const noexcept {
-    return slots<float>(this->set().weights(this->first_row() + i));
-  }
-
-  /// Returns the number of experts that this rank holds.
-  [[nodiscard]] std::size_t local_experts() const noexcept { return index_.starts.size() - 1; }
-  /// Returns the number of local expert `e` within the whole group, as in `routing`.
-  [[nodiscard]] std::size_t expert_id(std::size_t e) const noexcept { return experts_[e]; }
-  /// Returns the rows of local expert `e` in ascending order, each with its slot for the expert.
-  [[nodiscard]] std::span<const row_use> uses_of(std::size_t e) const noexcept {
-    return index_.uses.subspan(index_.starts[e], index_.starts[e + 1] - index_.starts[e]);
-  }
-
-  /// Returns the arrays that contain all rows and the data that travelled with them. They are
-  /// writable and reach from row 0 to the row capacity of the exchange.
-  [[nodiscard]] batch_columns<Codec> columns() const noexcept {
-    return batch_columns<Codec>{this->set()};
-  }
-
-  /// Returns the ticket of the dispatch.
-  [[nodiscard]] moe::ticket ticket() const noexcept { return ticket_; }
-
- private:
-  template <class T>
-  [[nodiscard]] std::span<const T> slots(const std::byte* first_slot) const noexcept {
-    return {reinterpret_cast<const T*>(first_slot), this->set().map().slot_bytes / sizeof(T)};
-  }
-
-  moe::ticket ticket_;
-  std::span<const std::uint32_t> experts_;
-  expert_index index_;
+  /// Makes the view of `rows`, with their index.
+  received_tokens(const row_block<Codec>& rows, const token_index<Codec>& index) noexcept
+      : row_block<Codec>{rows}, token_index<Codec>{index} {}
 };
 
 }  // namespace peerbus::moe

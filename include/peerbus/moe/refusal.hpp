@@ -7,6 +7,8 @@
 #include <type_traits>
 
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 
 namespace peerbus::moe {
 
@@ -72,6 +74,15 @@ static_assert(std::is_trivially_copyable_v<verdict> && sizeof(verdict) == 48);
 
 /// Describes a refusal for error messages: the given and the expected values.
 std::string describe(const refusal& why);
+
+namespace detail {
+
+/// Returns the error of `operation` on the rank whose own input is bad.
+error bad_input(const std::string& operation, const refusal& why);
+/// Returns the error of `operation` on a rank that learns of the refusal of `refuser`.
+error refused(const std::string& operation, rank_id refuser, const refusal& why);
+
+}  // namespace detail
 
 }  // namespace peerbus::moe
 

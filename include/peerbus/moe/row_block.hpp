@@ -1,159 +1,36 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 
 #include <peerbus/codec/concept.hpp>
-#include <peerbus/core/bf16.hpp>
-#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/set_view.hpp>
+#include <peerbus/moe/row_run.hpp>
 
 namespace peerbus::moe {
 
-/// The origin of a received row: its home rank, the index of the token there, and the slot of the
-/// token that its output belongs to. The slot is k, or, in the rank-major layout, the number of
-/// this rank among the ranks of the token.
-struct row_origin {
-  rank_id rank;         ///< the home rank of the token
-  std::uint32_t token;  ///< index in the `tokens` of that rank
-  std::uint32_t slot;   ///< which of the token's copies
-  friend bool operator==(const row_origin&, const row_origin&) = default;
-};
-
-/// The memory of the rows of a batch and of their outputs.
-struct row_memory {
-  /// The set of the batch at this rank.
-  set_view set;
-  /// The sets of the batch at all ranks: [ranks], empty for ranks that loads and stores do not
-  /// reach.
-  std::span<const set_view> ranks{};
-};
-
-/// Rows that lie together, ordered by source rank, then by token, with the memory for their
-/// outputs.
-///
-/// A view into the window of the exchange. Rows are valid until this rank has called
-/// `dispatch_send` or `dispatch` on the exchange `in_flight` more times. The caller may write
-/// outputs from `dispatch_recv` until `combine` or `combine_send`, and again after a refused
-/// combine. Outputs must not change after a successful combine, because other ranks, or the
-/// transport, may still read them when the combine of this rank has returned.
+/// The rows of one block: consecutive rows of all source ranks, ordered by source rank, then by
+/// token, with the memory for their outputs. A view that is valid as `row_run` says.
 template <token_codec Codec>
-class row_block {
+class row_block : public row_run<Codec> {
  public:
-  /// The type in which the codec stores a row.
-  using element = typename Codec::element;
-
   /// Makes the view. `arrivals` has the first row from each source rank, then the row after the
   /// last row. The number that follows the span in memory is the first row of the next block.
   row_block(Codec codec, row_memory memory, std::span<const std::uint32_t> arrivals) noexcept
-      : codec_{codec}, memory_{memory}, arrivals_{arrivals} {}
+      : row_run<Codec>{codec, memory, &arrivals.front(), &arrivals.back()}, arrivals_{arrivals} {}
 
-  /// Returns the number of channels of a token and of an output.
-  [[nodiscard]] std::size_t hidden() const noexcept { return map().hidden; }
-  /// Returns the number of rows that arrived.
-  [[nodiscard]] std::size_t count() const noexcept { return arrivals_.back() - first_row(); }
-  /// Returns the number of the first row among all rows of this rank, gaps included.
-  [[nodiscard]] std::size_t first_row() const noexcept { return arrivals_.front(); }
   /// Returns the number of rows up to the next block: the rows that arrived and the gap after them.
   [[nodiscard]] std::size_t padded_count() const noexcept {
-    return *(arrivals_.data() + arrivals_.size()) - first_row();
+    return *(arrivals_.data() + arrivals_.size()) - this->first_row();
   }
-
-  /// Returns all rows as elements of the codec: [count, row_bytes(hidden) / sizeof(element)],
-  /// without gaps.
-  [[nodiscard]] std::span<const element> rows() const noexcept {
-    return {reinterpret_cast<const element*>(memory_.set.row(first_row())),
-            count() * row_bytes() / sizeof(element)};
-  }
-  /// Returns row `i`, which is below `count()`: [row_bytes(hidden) / sizeof(element)].
-  [[nodiscard]] std::span<const element> row(std::size_t i) const noexcept {
-    const std::size_t elements = row_bytes() / sizeof(element);
-    return rows().subspan(i * elements, elements);
-  }
-
-  /// Returns the scales of all rows: [count, scale_bytes(hidden) / sizeof(Scale)]. Empty for codecs
-  /// without scales.
-  template <class Scale = float>
-  [[nodiscard]] std::span<const Scale> scales() const noexcept {
-    return {reinterpret_cast<const Scale*>(memory_.set.scales(first_row())),
-            count() * scale_bytes() / sizeof(Scale)};
-  }
-
-  /// Returns attachment `a` of all rows: [count, configured bytes / sizeof(T)]. The part of each
-  /// row is aligned to the largest power of two, up to 64, that divides the configured bytes.
-  template <class T = std::byte>
-    requires std::is_trivially_copyable_v<T>
-  [[nodiscard]] std::span<const T> attachment(std::size_t a) const noexcept {
-    return {reinterpret_cast<const T*>(memory_.set.attachment(a, first_row())),
-            count() * map().attachment_bytes[a] / sizeof(T)};
-  }
-
-  /// Decodes row `i` into `out`: [hidden].
-  void decode(std::size_t i, std::span<float> out) const noexcept {
-    const std::size_t number = first_row() + i;
-    codec_.decode(std::span{memory_.set.row(number), row_bytes()},
-                  std::span{memory_.set.scales(number), scale_bytes()}, out);
-  }
-
-  /// Returns the outputs of all rows: [count, hidden]. The caller fills them before `combine`.
-  /// Throws: `error` unsupported if outputs lie at their home ranks, where they are not
-  /// consecutive.
-  [[nodiscard]] std::span<bf16> outputs() const {
-    if (map().outputs_home)
-      throw error{errc::unsupported,
-                  "outputs(): with outputs_at::home each row's output lies at its home rank; "
-                  "expected output(i) row by row"};
-    return {memory_.set.output(first_row()), count() * hidden()};
-  }
-  /// Returns the output of row `i`, which is below `count()`: [hidden]. The caller fills it before
-  /// `combine`.
-  [[nodiscard]] std::span<bf16> output(std::size_t i) const noexcept {
-    if (!map().outputs_home) return {memory_.set.output(first_row() + i), hidden()};
-    const wire_origin& source = *memory_.set.origin(first_row() + i);
-    return {memory_.ranks[source.rank].home_slot(source.token, source.slot), hidden()};
-  }
-  /// Returns the attachment that travels home beside the output of row `i`: [configured bytes /
-  /// sizeof(T)], aligned as `attachment`. The caller may write it when it may write outputs. A
-  /// combine with `attached` brings it to the home rank, where `exchange::returned_attachment`
-  /// returns it.
-  template <class T = std::byte>
-    requires std::is_trivially_copyable_v<T>
-  [[nodiscard]] std::span<T> output_attachment(std::size_t i) const noexcept {
-    const std::size_t number = first_row() + i;
-    const wire_origin& source = *memory_.set.origin(number);
-    const set_view& home = memory_.ranks[source.rank];
-    std::byte* const bytes = home ? home.returned_attachment(source.token, source.slot)
-                                  : memory_.set.output_attachment(number);
-    return {reinterpret_cast<T*>(bytes), map().output_attachment_bytes / sizeof(T)};
-  }
-
   /// Returns the number of rows that came from `source`. Rows are in the order of source ranks.
   [[nodiscard]] std::size_t count_from(rank_id source) const noexcept {
     return arrivals_[source.index() + 1] - arrivals_[source.index()];
   }
-  /// Returns the origin of row `i`, which is below `count()`.
-  [[nodiscard]] row_origin origin(std::size_t i) const noexcept {
-    const wire_origin& source = *memory_.set.origin(first_row() + i);
-    return {rank_id{source.rank}, source.token, source.slot};
-  }
-
- protected:
-  /// Returns the batch set that contains the block.
-  [[nodiscard]] const set_view& set() const noexcept { return memory_.set; }
 
  private:
-  [[nodiscard]] const memory_map& map() const noexcept { return memory_.set.map(); }
-  [[nodiscard]] std::size_t row_bytes() const noexcept { return map().format.row_bytes; }
-  [[nodiscard]] std::size_t scale_bytes() const noexcept { return map().format.scale_bytes; }
-
-  [[no_unique_address]] Codec codec_;
-  row_memory memory_;
   std::span<const std::uint32_t> arrivals_;
 };
 

@@ -3,3 +3,4 @@
 
 TEST_COMMON_INSTANCES(, test::indirect_loopback);
 TEST_LAYOUT_INSTANCES(, test::indirect_loopback);
+TEST_SLOT_INSTANCES(, test::indirect_loopback);

@@ -2,3 +2,4 @@
 #include "support/instances.hpp"
 
 TEST_LAYOUT_INSTANCES(, peerbus::loopback);
+TEST_SLOT_INSTANCES(, peerbus::loopback);

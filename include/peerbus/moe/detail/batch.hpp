@@ -2,28 +2,32 @@
 #pragma once
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/arrivals.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/departures.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
+#include <peerbus/moe/received_slots.hpp>
+#include <peerbus/moe/received_token_slots.hpp>
 #include <peerbus/moe/received_tokens.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/road/batch_input.hpp>
 #include <peerbus/moe/road/concept.hpp>
 #include <peerbus/moe/row_block.hpp>
 #include <peerbus/moe/set_view.hpp>
+#include <peerbus/moe/token_index.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -31,9 +35,10 @@ namespace peerbus::moe::detail {
 /// and must still call its second half.
 enum class stage : std::uint8_t {
   idle,       ///< never used
-  counted,    ///< counts are posted; rows leave when the counts of all ranks are here
+  counted,    ///< counts are posted; rows leave when they have their places
   sent,       ///< this rank's rows have left
   received,   ///< all rows for this rank have arrived
+  released,   ///< not combined; its memory is given up to a later dispatch
   returning,  ///< outputs are announced
   returned    ///< combined
 };
@@ -45,6 +50,7 @@ inline std::string_view describe(stage reached) noexcept {
     case stage::counted:
     case stage::sent: return "not received yet";
     case stage::received: return "received";
+    case stage::released: return "given up to a later dispatch";
     case stage::returning: return "on its way home";
     case stage::returned: return "combined already";
   }
@@ -57,8 +63,11 @@ inline std::string_view describe(stage reached) noexcept {
 template <token_codec Codec, row_layout Layout, class Order>
 class batch {
  public:
-  static constexpr bool by_rank = std::same_as<Layout, rank_major>;
-  using received_type = std::conditional_t<by_rank, received_tokens<Codec>, received<Codec>>;
+  static constexpr bool by_rank = layout_by_rank<Layout>;
+  static constexpr bool has_slots = slot_layout<Layout>;
+  using received_type = std::conditional_t<
+      has_slots, std::conditional_t<by_rank, received_token_slots<Codec>, received_slots<Codec>>,
+      std::conditional_t<by_rank, received_tokens<Codec>, received<Codec>>>;
 
   batch(const exchange_config& config, const block_geometry& geometry,
         const std::shared_ptr<const expert_map>& experts, rank_id rank, std::size_t ranks)
@@ -73,7 +82,7 @@ class batch {
       most_uses_ = geometry.row_capacity * std::min(config.top_k, local);
       // Not initialised, so that pages are committed only as rows arrive.
       uses_ = std::make_unique_for_overwrite<row_use[]>(most_uses_);
-    } else {
+    } else if constexpr (!has_slots) {
       views_.reserve(local);
     }
   }
@@ -97,13 +106,22 @@ class batch {
     input = new_input;
     refused = {};
   }
-  /// Returns the set to the previous dispatch, after a dispatch that was refused. The rows of the
-  /// previous dispatch are still there.
+  /// Records the refusal of a peer, if `peer_refusal` has one. Returns whether it has.
+  template <class Refusal>
+  [[nodiscard]] bool refuse(const std::optional<Refusal>& peer_refusal) noexcept {
+    if (!peer_refusal) return false;
+    refused = peer_refusal->why;
+    refused_by = peer_refusal->rank;
+    return true;
+  }
+  /// Returns the set to the previous dispatch, after a dispatch that was refused.
   void undo() noexcept {
     reached = previous_.reached;
     number = previous_.number;
   }
 
+  /// Returns the rank of the caller.
+  [[nodiscard]] rank_id rank() const noexcept { return rank_; }
   /// Returns the batch as its road sees it. `set` is the number of its set.
   [[nodiscard]] road_batch<token_of<Codec>, Order> on_road(std::size_t set) noexcept {
     return {input, leaving, arriving, order, set, attached, stream_from_};
@@ -112,22 +130,24 @@ class batch {
   /// Returns the views of the rows that arrived. Zeroes gaps if the layout requires that. Every
   /// call has the same `memory`, and views read the arrivals, so that views are made only once.
   [[nodiscard]] received_type views(const void* exchange, Codec codec, row_memory memory) noexcept {
+    const ticket own_ticket{number, exchange};
+    const auto experts = leaving.placement().held_by(rank_);
     if constexpr (by_rank) {
-      const row_block<Codec> rows{codec, memory, arriving.of(0)};
-      index_uses(rows, memory.set);
-      return received_tokens<Codec>{ticket{number, exchange},
-                                    rows,
-                                    leaving.placement().held_by(rank_),
-                                    {starts_, {uses_.get(), most_uses_}}};
+      index_uses(memory.set);
+      const token_index<Codec> index{
+          own_ticket, experts, {starts_, {uses_.get(), most_uses_}}, memory.set};
+      if constexpr (has_slots)
+        return received_token_slots<Codec>{index, codec, memory, arriving};
+      else
+        return received_tokens<Codec>{row_block<Codec>{codec, memory, arriving.of(0)}, index};
+    } else if constexpr (has_slots) {
+      return received_slots<Codec>{own_ticket, codec, memory, arriving, experts};
     } else {
-      const std::size_t local = leaving.placement().count(rank_);
-      for (std::size_t e = views_.size(); e < local; ++e)
-        views_.emplace_back(leaving.placement().held_by(rank_)[e],
-                            row_block<Codec>{codec, memory, arriving.of(e)});
+      for (std::size_t e = views_.size(); e < experts.size(); ++e)
+        views_.emplace_back(experts[e], row_block<Codec>{codec, memory, arriving.of(e)});
       if (leaving.geometry().zero_gaps)
         for (const auto& rows : views_) zero_gap(rows, memory.set);
-      return received<Codec>{ticket{number, exchange}, views_, arriving.rows(), arriving.end(),
-                             memory.set};
+      return received<Codec>{own_ticket, views_, arriving.rows(), arriving.end(), memory.set};
     }
   }
 
@@ -142,14 +162,17 @@ class batch {
   }
 
   /// Indexes the uses of rows by local expert, by a counting sort of the slots.
-  void index_uses(const row_block<Codec>& rows, const set_view& set) noexcept {
+  void index_uses(const set_view& set) noexcept {
     const auto* const experts = reinterpret_cast<const std::int32_t*>(set.experts(0));
     const std::size_t width = set.map().slot_bytes / sizeof(std::int32_t);
     const auto for_each_use = [&](auto&& visit) noexcept {
-      for (std::uint32_t row = 0; row < rows.count(); ++row)
-        for (std::uint32_t slot = 0; slot < width; ++slot)
-          if (const std::int32_t e = experts[row * width + slot]; e >= 0)
-            visit(static_cast<std::size_t>(e), row_use{row, slot});
+      for (const rank_id source : all_ranks{arriving.ranks()}) {
+        const auto rows = arriving.from(0, source);
+        for (std::uint32_t row = rows[0]; row < rows[1]; ++row)
+          for (std::uint32_t slot = 0; slot < width; ++slot)
+            if (const std::int32_t e = experts[row * width + slot]; e >= 0)
+              visit(static_cast<std::size_t>(e), row_use{row, slot});
+      }
     };
     // starts_[e + 1] is first the number of uses of expert e, then the beginning of its uses, and
     // finally their end.

@@ -46,8 +46,7 @@ struct layout_facts {
     if constexpr (std::same_as<Layout, compact>)
       return {Layout::name, block_shape::compact, layout.alignment};
     else
-      return {Layout::name,
-              std::same_as<Layout, padded> ? block_shape::padded : block_shape::by_rank, 1};
+      return {Layout::name, layout_by_rank<Layout> ? block_shape::by_rank : block_shape::padded, 1};
   }
 };
 

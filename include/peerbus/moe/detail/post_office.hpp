@@ -56,22 +56,40 @@ class post_office {
       : comm_{&comm}, memory_{&memory}, map_{map}, has_come_(comm.size()) {}
 
   /// Sends all peers the number of this rank's rows for each block and this rank's note, or the
-  /// reason why this rank refuses. Then announces the step.
+  /// reason why this rank refuses. Peers see it after the next `announce`.
   void post_counts(const step& this_step, std::span<const std::uint32_t> counts,
                    std::span<const std::byte> note, const refusal& own_refusal) {
     const std::size_t offset = message_at(this_step, comm_->rank());
     std::size_t bytes = write_verdict({this_step.epoch, own_refusal, note.size()}, offset);
     if (!own_refusal) {
-      write_counts(counts, offset);
-      bytes = memory_map::header_bytes + counts.size() * map_.count_bytes;
+      bytes = write_counts(counts, offset);
       if (!note.empty()) {
         std::memcpy(local(offset + map_.note_at), note.data(), note.size());
         bytes = map_.note_at + note.size();
       }
     }
+    for (const rank_id peer : comm_->peers()) send_part(this_step, peer, offset, offset, bytes);
+  }
+
+  /// Does as `post_counts`, but sends each peer only the counts for the blocks that it holds.
+  void post_own_counts(const step& this_step, const expert_placement& blocks,
+                       std::span<const std::uint32_t> counts, std::span<const std::byte> note,
+                       const refusal& own_refusal) {
+    const std::size_t target = message_at(this_step, comm_->rank());
+    for (const rank_id receiver : comm_->ranks()) {
+      const bool is_own = receiver == comm_->rank();
+      const std::size_t source = is_own ? target : outbox_at(this_step, receiver);
+      std::size_t bytes = write_verdict({this_step.epoch, own_refusal, note.size()}, source);
+      if (!own_refusal)
+        bytes =
+            write_counts(counts.subspan(blocks.first(receiver), blocks.count(receiver)), source);
+      if (!is_own) send_part(this_step, receiver, target, source, bytes);
+    }
+    if (own_refusal || note.empty()) return;
+    const std::size_t note_place = target + map_.note_at;
+    std::memcpy(local(note_place), note.data(), note.size());
     for (const rank_id peer : comm_->peers())
-      require(this_step, memory_->put(peer, offset, memory_->local().subspan(offset, bytes)));
-    announce(this_step);
+      send_part(this_step, peer, note_place, note_place, note.size());
   }
 
   /// Sends all peers the refusal of a combine, or the bytes of one output attachment. Peers see it
@@ -81,8 +99,7 @@ class post_office {
     const std::size_t offset = refusal_at(this_step, comm_->rank());
     const std::size_t bytes =
         write_verdict({this_step.epoch, own_refusal, attachment_bytes}, offset);
-    for (const rank_id peer : comm_->peers())
-      require(this_step, memory_->put(peer, offset, memory_->local().subspan(offset, bytes)));
+    for (const rank_id peer : comm_->peers()) send_part(this_step, peer, offset, offset, bytes);
   }
 
   /// Raises this step's signal at all peers.
@@ -111,7 +128,7 @@ class post_office {
 
   /// Returns the counts of all ranks, which must have announced the step.
   [[nodiscard]] count_table counts(const step& this_step) const noexcept {
-    return {local(message_at(this_step, rank_id{0}) + memory_map::header_bytes), map_.message_bytes,
+    return {local(message_at(this_step, rank_id{0}) + map_.counts_at), map_.message_bytes,
             map_.count_bytes};
   }
 
@@ -154,11 +171,17 @@ class post_office {
   }
 
  private:
+  // There are twice as many generations of messages as batches, because a rank may send the counts
+  // of the next use of a batch set while a slow rank still reads the counts of this use.
   [[nodiscard]] std::size_t message_at(const step& this_step, rank_id source) const noexcept {
-    // There are twice as many generations as batches, because a rank may send the counts of the
-    // next use of a batch set while a slow rank still reads the counts of this use.
+    return map_.counts + entry_of(this_step, source) * map_.message_bytes;
+  }
+  [[nodiscard]] std::size_t outbox_at(const step& this_step, rank_id receiver) const noexcept {
+    return map_.outbox + entry_of(this_step, receiver) * map_.outbox_bytes;
+  }
+  [[nodiscard]] std::size_t entry_of(const step& this_step, rank_id rank) const noexcept {
     const std::size_t generation = this_step.epoch % (2 * map_.in_flight);
-    return map_.counts + (generation * comm_->size() + source.index()) * map_.message_bytes;
+    return generation * comm_->size() + rank.index();
   }
   [[nodiscard]] std::size_t refusal_at(const step& this_step, rank_id source) const noexcept {
     const std::size_t generation = 2 * this_step.set + this_step.epoch % 2;
@@ -174,12 +197,12 @@ class post_office {
   }
 
   std::size_t write_verdict(const verdict& record, std::size_t offset) const noexcept {
-    static_assert(sizeof record <= memory_map::header_bytes);
+    static_assert(sizeof record == memory_map::verdict_bytes);
     std::memcpy(local(offset), &record, sizeof record);
     return sizeof record;
   }
   [[nodiscard]] verdict verdict_of(const step& this_step, rank_id source) const noexcept {
-    const bool with_counts = this_step.which == phase::counts;
+    const bool with_counts = this_step.which != phase::outputs;
     verdict record;
     std::memcpy(&record,
                 local(with_counts ? message_at(this_step, source) : refusal_at(this_step, source)),
@@ -187,12 +210,22 @@ class post_office {
     return record;
   }
 
-  void write_counts(std::span<const std::uint32_t> counts, std::size_t offset) const noexcept {
-    std::byte* const first = local(offset + memory_map::header_bytes);
+  /// Writes `counts` into the message at `offset`. Returns the bytes of the message up to their
+  /// end.
+  std::size_t write_counts(std::span<const std::uint32_t> counts,
+                           std::size_t offset) const noexcept {
+    std::byte* const first = local(offset + map_.counts_at);
     with_count_type(map_.count_bytes, [&]<class Count>(std::type_identity<Count>) noexcept {
       std::transform(counts.begin(), counts.end(), reinterpret_cast<Count*>(first),
                      [](std::uint32_t wide_count) { return static_cast<Count>(wide_count); });
     });
+    return map_.counts_at + counts.size() * map_.count_bytes;
+  }
+
+  /// Puts `bytes` bytes of this rank's part of the window, from `source` on, to `target` at `peer`.
+  void send_part(const step& this_step, rank_id peer, std::size_t target, std::size_t source,
+                 std::size_t bytes) {
+    require(this_step, memory_->put(peer, target, memory_->local().subspan(source, bytes)));
   }
 
   /// Adds to `waited` the time until the signal of each peer arrived. Returns when all signals have

@@ -17,7 +17,16 @@ PEERBUS_INLINE arrivals::arrivals(const block_geometry& geometry, rank_id rank, 
     : geometry_{geometry},
       rank_{rank},
       ranks_{ranks},
-      starts_(geometry.blocks.count(rank) * (ranks + 1) + 1) {}
+      starts_(geometry.has_slots() ? (geometry.blocks.count(rank) * ranks + 1) * 2
+                                   : geometry.blocks.count(rank) * (ranks + 1) + 1) {
+  if (!geometry.has_slots()) return;
+  counts_.resize(blocks() * ranks);
+  end_ = geometry.first_slot(blocks(), rank_id{0});
+  for (std::size_t b = 0; b < blocks(); ++b)
+    for (const rank_id source : all_ranks{ranks})
+      starts_[2 * (b * ranks + source.index())] = geometry.first_slot(b, source);
+  starts_.back() = end_;
+}
 
 template <class Count>
 void arrivals::place_as(const count_table& counts) noexcept {
@@ -26,7 +35,9 @@ void arrivals::place_as(const count_table& counts) noexcept {
   const block_geometry geometry = geometry_;
   const std::size_t local = geometry.blocks.count(rank_);
   const std::byte* const first_count =
-      counts.first + geometry.blocks.first(rank_) * sizeof(Count);  // of rank 0
+      counts.first +
+      (geometry.blocks.first(rank_) - counts.first_block) * sizeof(Count);  // of rank 0
+  if (geometry.has_slots()) return count_slots<Count>(first_count, counts.stride);
   const std::size_t ranks = ranks_;
   std::uint32_t* next = starts_.data();
   std::size_t arrived = 0;
@@ -45,6 +56,26 @@ void arrivals::place_as(const count_table& counts) noexcept {
   *next = begin;
   rows_ = arrived;
   end_ = begin;
+}
+
+template <class Count>
+void arrivals::count_slots(const std::byte* first_count, std::size_t stride) noexcept {
+  // The members are copied to locals, as in `place_as`.
+  const std::size_t ranks = ranks_;
+  const std::size_t local = blocks();
+  std::size_t arrived = 0;
+  for (std::size_t source = 0; source < ranks; ++source) {
+    const auto* const source_counts = reinterpret_cast<const Count*>(first_count + source * stride);
+    std::uint32_t* const counts = counts_.data() + source;
+    std::uint32_t* const bounds = starts_.data() + 2 * source;
+    for (std::size_t b = 0; b < local; ++b) {
+      const std::uint32_t count = source_counts[b];
+      counts[b * ranks] = count;
+      bounds[2 * b * ranks + 1] = bounds[2 * b * ranks] + count;
+      arrived += count;
+    }
+  }
+  rows_ = arrived;
 }
 
 PEERBUS_INLINE void arrivals::place(const count_table& counts) noexcept {

@@ -135,9 +135,7 @@ void departures::place_blocks(const count_table& counts) noexcept {
   }
 }
 
-template <class Count>
-void departures::place_as(const count_table& counts) noexcept {
-  place_blocks<Count>(counts);
+PEERBUS_INLINE void departures::place_rows() noexcept {
   tokens_ = counted_tokens_;
   slots_.swap(counted_slots_);
   for (std::size_t t = 0; t < tokens_; ++t)
@@ -146,8 +144,17 @@ void departures::place_as(const count_table& counts) noexcept {
 
 PEERBUS_INLINE void departures::place(const count_table& counts) noexcept {
   with_count_type(counts.count_bytes, [&]<class Count>(std::type_identity<Count>) noexcept {
-    this->place_as<Count>(counts);
+    this->place_blocks<Count>(counts);
   });
+  place_rows();
+}
+
+PEERBUS_INLINE void departures::place_in_slots() noexcept {
+  std::size_t b = 0;
+  for (const rank_id owner : all_ranks{ranks_})
+    for (std::size_t local = 0; local < geometry_.blocks.count(owner); ++local)
+      next_[b++] = geometry_.first_slot(local, rank_);
+  place_rows();
 }
 
 PEERBUS_INLINE void departures::place_by_expert(std::size_t t) noexcept {

@@ -14,7 +14,6 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/text.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/batch.hpp>
@@ -22,6 +21,7 @@
 #include <peerbus/moe/detail/check_input.hpp>
 #include <peerbus/moe/detail/check_options.hpp>
 #include <peerbus/moe/detail/check_sum.hpp>
+#include <peerbus/moe/detail/handshake.hpp>
 #include <peerbus/moe/detail/lane_team.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
@@ -116,7 +116,7 @@ void exchange<Transport, Codec, Layout>::combine_recv(const received_type& rows,
     batch_type& batch = batches_.behind("combine_recv", this, rows, detail::stage::returning);
     if (const refusal found =
             detail::check_sum(batch.leaving, config_.hidden, {out, options.terms}))
-      throw bad_input(step_of(batch, outputs), found);
+      throw detail::bad_input(post_.title(step_of(batch, outputs)), found);
   });
   finish_combine(rows, {out, options.terms}, options.as, until, options.waited);
 }
@@ -146,19 +146,20 @@ void exchange<Transport, Codec, Layout>::begin_dispatch(const batch_input<token>
   detail::require_all_ranks(options.waited, comm_.size());
   batch_type& batch = batches_.next();
   const std::uint64_t number = batches_.latest();
+  const step this_step{"dispatch", number, batches_.set_of(batch), handshake::decides, number};
+  handshake::take_memory(post_, batch, this_step, until);
   refusal found = detail::objection_of_caller(options.refuse);
   if (!found) found = batch.leaving.count(input.tokens, route);
   if (!found)
     found =
         detail::check_attachments(config_, input.tokens.size() / config_.hidden, input.attached);
   if (!found) found = detail::check_note(config_, options.note);
-  const step this_step{"dispatch", number, batches_.set_of(batch), counts, number};
-  post_.post_counts(this_step, batch.leaving.counts(), options.note, found);
+  handshake::post(post_, batch, this_step, options.note, found);
   if (found) {
     // Waits for all ranks, because this rank might otherwise run ahead and overwrite its refusal.
     post_.await_all(this_step, until, "; its own input was bad: " + describe(found),
                     options.waited);
-    throw bad_input(this_step, found);
+    throw detail::bad_input(post_.title(this_step), found);
   }
   batch.begin(number, input);
 }
@@ -176,8 +177,7 @@ void exchange<Transport, Codec, Layout>::advance(const batch_type* wanted, lane 
       // order: relaxed; `serial` has made the stores of all lanes in `note` visible.
       post_.require(this_step, failure_.load(std::memory_order_relaxed));
       post_.announce(this_step);
-      // Computed after the rows have left, so that it overlaps their transfer.
-      batch->arriving.place(post_.counts(step_of(*batch, counts)));
+      handshake::after_send(post_, *batch, step_of(*batch, handshake::decides));
       batch->reached = detail::stage::sent;
     });
   }
@@ -190,18 +190,11 @@ auto exchange<Transport, Codec, Layout>::next_ready(const batch_type* wanted, de
     batch_type& batch = batches_.at(number);
     if (batch.number != number || batch.reached != detail::stage::counted || batch.refused)
       continue;
-    const step this_step = step_of(batch, counts);
-    if (wanted != nullptr && number <= wanted->number)
-      post_.await_all(this_step, until, {}, waited);
-    else if (!post_.all_came(this_step))
-      return nullptr;
-    if (const auto peer_refusal = post_.refused(this_step)) {
-      batch.refused = peer_refusal->why;
-      batch.refused_by = peer_refusal->rank;
-      continue;
-    }
-    batch.leaving.place(post_.counts(this_step));
-    return &batch;
+    const bool wait = wanted != nullptr && number <= wanted->number;
+    const auto state =
+        handshake::place(post_, batch, step_of(batch, handshake::decides), wait, until, waited);
+    if (state == detail::departure::placed) return &batch;
+    if (state == detail::departure::later) return nullptr;
   }
   return nullptr;
 }
@@ -209,13 +202,12 @@ auto exchange<Transport, Codec, Layout>::next_ready(const batch_type* wanted, de
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::end_dispatch(batch_type& batch, deadline until,
                                                       std::span<std::int64_t> waited) {
+  const step this_step = step_of(batch, rows_in);
+  if (!batch.refused) handshake::receive(post_, batch, this_step, until, waited);
   if (batch.refused) {
-    const refusal why = batch.refused;
-    const step this_step = step_of(batch, counts);
-    batch.undo();
-    throw refused(this_step, batch.refused_by, why);
+    post_.require(this_step, handshake::abandon(batch, road_));
+    throw detail::refused(post_.title(this_step), batch.refused_by, batch.refused);
   }
-  post_.await_all(step_of(batch, rows_in), until, {}, waited);
   batch.reached = detail::stage::received;
   arrived_.emplace(
       batch.views(this, codec_, {local_set(batch), road_.sets(batches_.set_of(batch))}));
@@ -269,8 +261,8 @@ void exchange<Transport, Codec, Layout>::finish_combine(const received_type& row
     if (!refused_here && !peer_refusal) return;
     post_.require(this_step, road_.settle());
     batch.reached = detail::stage::received;
-    if (refused_here) throw bad_input(this_step, batch.refused);
-    throw refused(this_step, peer_refusal->rank, peer_refusal->why);
+    if (refused_here) throw detail::bad_input(post_.title(this_step), batch.refused);
+    throw detail::refused(post_.title(this_step), peer_refusal->rank, peer_refusal->why);
   });
   note(road_.sum(batch.on_road(batches_.set_of(batch)), wanted, as));
   serial(as, until, [&] {
@@ -278,20 +270,6 @@ void exchange<Transport, Codec, Layout>::finish_combine(const received_type& row
     post_.require(step_of(batch, outputs), failure_.load(std::memory_order_relaxed));
     batch.reached = detail::stage::returned;
   });
-}
-
-template <transport Transport, token_codec Codec, row_layout Layout>
-error exchange<Transport, Codec, Layout>::bad_input(const step& this_step, const refusal& why) {
-  return error{errc::invalid_argument,
-               post_office::title(this_step) + " was given " + describe(why)};
-}
-
-template <transport Transport, token_codec Codec, row_layout Layout>
-error exchange<Transport, Codec, Layout>::refused(const step& this_step, rank_id refuser,
-                                                  const refusal& why) {
-  return error{errc::refused,
-               peerbus::detail::concat(post_office::title(this_step), " did not happen: ", refuser,
-                                       " was given ", describe(why))};
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>

@@ -4,6 +4,8 @@
 #include <string>
 
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/refusal.hpp>
 
@@ -71,5 +73,19 @@ PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
   }
   return "an unknown reason";
 }
+
+namespace detail {
+
+PEERBUS_ERROR_PATH error bad_input(const std::string& operation, const refusal& why) {
+  return error{errc::invalid_argument, operation + " was given " + describe(why)};
+}
+
+PEERBUS_ERROR_PATH error refused(const std::string& operation, rank_id refuser,
+                                 const refusal& why) {
+  return error{errc::refused, peerbus::detail::concat(operation, " did not happen: ", refuser,
+                                                      " was given ", describe(why))};
+}
+
+}  // namespace detail
 
 }  // namespace peerbus::moe

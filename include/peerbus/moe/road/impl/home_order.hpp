@@ -32,10 +32,11 @@ PEERBUS_INLINE void home_order::sort(const arrivals& arriving, std::span<const s
                                      const wire_origin* origins) noexcept {
   const auto for_each_row = [&](auto&& visit) {
     for (std::size_t b = 0; b < arriving.blocks(); ++b) {
-      const auto starts = arriving.of(b);
-      for (std::size_t source = 0; source + 1 < starts.size(); ++source)
-        if (wanted[source] != 0)
-          for (std::uint32_t row = starts[source]; row < starts[source + 1]; ++row) visit(row);
+      for (const rank_id source : all_ranks{arriving.ranks()}) {
+        if (wanted[source.index()] == 0) continue;
+        const auto rows = arriving.from(b, source);
+        for (std::uint32_t row = rows[0]; row < rows[1]; ++row) visit(row);
+      }
     }
   };
   // Origins come from peers. They are limited, so that a bad origin does not lead beyond these

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "ep_bench/measure/all_codecs.hpp"
+
+namespace ep_bench {
+
+template outcome measure<peerbus::unified_bus, peerbus::moe::slots>(
+    peerbus::communicator<peerbus::unified_bus>&, const options&, lane_crew&, std::size_t);
+template outcome measure<peerbus::unified_bus, peerbus::moe::expert_slots>(
+    peerbus::communicator<peerbus::unified_bus>&, const options&, lane_crew&, std::size_t);
+
+}  // namespace ep_bench
