@@ -17,6 +17,8 @@
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
+#include <peerbus/moe/received_slots.hpp>
+#include <peerbus/moe/received_token_slots.hpp>
 #include <peerbus/moe/received_tokens.hpp>
 #include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/any_transport.hpp>
@@ -56,6 +58,14 @@ void fill_outputs(const peerbus::moe::received<Codec>& got) {
 template <class Codec>
 void fill_outputs(const peerbus::moe::received_tokens<Codec>& got) {
   for (auto& value : got.outputs()) value = peerbus::bf16{1.0F};
+}
+template <class Codec>
+void fill_outputs(const peerbus::moe::received_slots<Codec>& got) {
+  for (auto& value : got.columns().outputs()) value = peerbus::bf16{1.0F};
+}
+template <class Codec>
+void fill_outputs(const peerbus::moe::received_token_slots<Codec>& got) {
+  for (auto& value : got.all().outputs()) value = peerbus::bf16{1.0F};
 }
 
 /// `operate()` is done once, which may touch things for the first time, then a hundred times.
@@ -126,6 +136,23 @@ void check_no_allocation_in_flight(std::size_t ranks, Layout layout) {
   CHECK(worst_status == 0);
 }
 
+/// A batch in slots that nobody combines, which the next dispatch gives up.
+template <class Group>
+void check_no_allocation_uncombined(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    peerbus::moe::exchange moe{comm, config, peerbus::codec::int8_per_token{},
+                               peerbus::moe::slots{}};
+    const auto inputs = make_inputs(comm.size(), comm.rank().index());
+    std::size_t next = 0;
+    expect_no_allocation([&] {
+      const oracle::input& mine = inputs[next++ % inputs.size()];
+      (void)moe.dispatch(mine.tokens, {mine.experts, mine.weights});
+    });
+  });
+  CHECK(worst_status == 0);
+}
+
 /// Two threads of each rank on one operation, both counted.
 template <class Group>
 void check_no_allocation_in_lanes(std::size_t ranks) {
@@ -191,9 +218,16 @@ TEST_CASE("halves of operations with three batches in flight allocate nothing, i
     check_no_allocation_in_flight<loopback>(n, moe::compact{.alignment = 8, .zero_gaps = true});
     check_no_allocation_in_flight<loopback>(n, moe::padded{});
     check_no_allocation_in_flight<loopback>(n, moe::rank_major{});
+    check_no_allocation_in_flight<loopback>(n, moe::slots{});
     check_no_allocation_in_flight<staged>(n, moe::padded{});
     check_no_allocation_in_flight<staged>(n, moe::rank_major{});
+    check_no_allocation_in_flight<staged>(n, moe::expert_slots{});
   }
+}
+
+TEST_CASE("batches in slots that are not combined allocate nothing") {
+  for (const std::size_t n : {1U, 3U})
+    check_no_allocation_uncombined<test::threads_over<peerbus::loopback>>(n);
 }
 
 TEST_CASE("lanes allocate nothing") {

@@ -24,12 +24,14 @@ using peerbus::rank_id;
 using peerbus::moe::compact;
 using peerbus::moe::exchange_config;
 using peerbus::moe::expert_placement;
+using peerbus::moe::expert_slots;
 using peerbus::moe::memory_map;
 using peerbus::moe::outputs_at;
 using peerbus::moe::padded;
 using peerbus::moe::rank_major;
 using peerbus::moe::road_memory;
 using peerbus::moe::row_format;
+using peerbus::moe::slots;
 
 namespace {
 
@@ -131,30 +133,34 @@ void check_areas(const Layout& layout, const exchange_config& config, std::size_
   // A token has at most one copy per local expert, and top_k in all; rank-major, one.
   const std::size_t most = (config.experts + ranks - 1) / ranks;
   const std::size_t tokens = config.max_tokens;
-  const bool by_rank = std::is_same_v<Layout, rank_major>;
+  const bool by_rank = std::is_same_v<Layout, rank_major> || std::is_same_v<Layout, slots>;
+  const bool in_slots = std::is_same_v<Layout, slots> || std::is_same_v<Layout, expert_slots>;
   std::size_t rows = ranks * tokens * (config.top_k < most ? config.top_k : most);
   if (by_rank) rows = ranks * tokens;
-  if (std::is_same_v<Layout, padded>) rows = ranks * tokens * most;
+  if (std::is_same_v<Layout, padded> || std::is_same_v<Layout, expert_slots>)
+    rows = ranks * tokens * most;
   if constexpr (std::is_same_v<Layout, compact>) rows += most * (layout.alignment - 1);
   CHECK(map.row_capacity == rows);
   const bool staged = way.stages;
   const bool home = config.outputs == outputs_at::home && !staged;
   const std::size_t copies = by_rank && ranks < config.top_k ? ranks : config.top_k;
-  const std::size_t blocks = by_rank ? ranks : config.experts;
-  const std::size_t slots = by_rank ? 4 * config.top_k : 0;
+  // With slots, a rank is sent the counts for its own blocks only, after 48 bytes of verdict.
+  std::size_t blocks = by_rank ? ranks : config.experts;
+  if (in_slots) blocks = by_rank ? 1 : most;
+  const std::size_t counts_end = align_up((in_slots ? 48 : 64) + map.count_bytes * blocks, 8);
+  const std::size_t slot_bytes = by_rank ? 4 * config.top_k : 0;
   const std::size_t flights = config.in_flight;
   struct area {
     std::size_t at, bytes;
   };
-  std::vector<area> areas{
-      {map.counts,
-       2 * flights * ranks * (align_up(64 + map.count_bytes * blocks, 8) + config.note_bytes)},
-      {map.refusals, 2 * flights * ranks * 48}};
+  std::vector<area> areas{{map.counts, 2 * flights * ranks * (counts_end + config.note_bytes)},
+                          {map.outbox, in_slots ? 2 * flights * ranks * counts_end : 0},
+                          {map.refusals, 2 * flights * ranks * 48}};
   std::vector<area> of_set{{map.rows, rows * format.row_bytes},
                            {map.scales, rows * format.scale_bytes},
                            {map.origins, rows * 8},
-                           {map.experts, rows * slots},
-                           {map.weights, rows * slots},
+                           {map.experts, rows * slot_bytes},
+                           {map.weights, rows * slot_bytes},
                            {map.attachments[0], rows * config.attachments[0]},
                            {map.attachments[1], rows * config.attachments[1]},
                            {map.outputs, (home ? tokens * copies : rows) * config.hidden * 2},
@@ -170,8 +176,8 @@ void check_areas(const Layout& layout, const exchange_config& config, std::size_
                    {map.staged.attachments[1], tokens * config.attachments[1]},
                    {map.staged.packed_scales, tokens * copies * format.scale_bytes},
                    {map.staged.packed_origins, tokens * copies * 8},
-                   {map.staged.packed_experts, tokens * copies * slots},
-                   {map.staged.packed_weights, tokens * copies * slots},
+                   {map.staged.packed_experts, tokens * copies * slot_bytes},
+                   {map.staged.packed_weights, tokens * copies * slot_bytes},
                    {map.staged.packed_attachments[0], tokens * copies * config.attachments[0]},
                    {map.staged.returned, tokens * copies * config.hidden * 2}});
   }
@@ -213,6 +219,8 @@ TEST_CASE("areas are aligned, do not overlap, hold the worst case, and sum to th
                 check_areas(compact{.alignment = 128}, config, ranks, way);
                 check_areas(padded{}, config, ranks, way);
                 check_areas(rank_major{}, config, ranks, way);
+                check_areas(slots{}, config, ranks, way);
+                check_areas(expert_slots{}, config, ranks, way);
               }
 }
 

@@ -8,7 +8,6 @@
 
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/text.hpp>
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/layout.hpp>
@@ -103,9 +102,7 @@ struct one_phase {
     const step release{this_step.name, this_step.number, this_step.set, phase::outputs,
                        ++batch.combines};
     post.announce(release);
-    post.await_all(release, until,
-                   peerbus::detail::concat("; it needs the memory of dispatch ", batch.number,
-                                           ", which was not combined"));
+    post.await_all(release, until, "; they still have rows of an earlier dispatch in its memory");
     batch.reached = stage::released;
   }
 
