@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/codec/bf16.hpp>
+#include <peerbus/moe/layout.hpp>
 
 #include "conformance/in_flight_suite.hpp"
 #include "verbs/support.hpp"
@@ -17,4 +18,9 @@ TEST_CASE("batches in flight, in orders that somebody would choose") {
 TEST_CASE("batches in flight, in orders that nobody would choose") {
   for (const std::size_t n : {2U, 3U})
     conformance::check_random_orders<verbs_test::plain, peerbus::codec::bf16>(n, 100, 1);
+}
+
+TEST_CASE("batches in flight in slots") {
+  conformance::check_random_orders<verbs_test::plain, peerbus::codec::bf16,
+                                   peerbus::moe::expert_slots>(3, 100, 1);
 }
