@@ -72,6 +72,16 @@ void for_rows(const peerbus::moe::received_tokens<Codec>& got, peerbus::moe::lan
   for (std::size_t i = begin; i < end; ++i) visit(got, i);
 }
 
+template <class Codec, class Visit>
+void for_rows(const peerbus::moe::received_token_slots<Codec>& got, peerbus::moe::lane as,
+              Visit&& visit) {
+  for (const peerbus::rank_id source : peerbus::all_ranks{got.ranks()}) {
+    const auto rows = got.rows_from(source);
+    const auto [begin, end] = as.share(rows.count());
+    for (std::size_t i = begin; i < end; ++i) visit(rows, i);
+  }
+}
+
 /// A hash of all rows, scales, origins and attachments, in order.
 template <class Received>
 std::uint64_t hash_of(const Received& got) {
