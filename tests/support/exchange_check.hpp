@@ -273,8 +273,11 @@ std::uint64_t check_received(const peerbus::moe::received<Codec>& got, const sce
 /// The rows of `expected` that came from rank `source`, which are consecutive.
 inline std::span<const oracle::placed> rows_from(std::span<const oracle::placed> expected,
                                                  std::size_t source) {
-  const auto part = std::ranges::equal_range(expected, source, {}, &oracle::placed::rank);
-  return {part.begin(), part.end()};
+  const auto is_of = [source](const oracle::placed& row) { return row.rank == source; };
+  const auto begin = std::find_if(expected.begin(), expected.end(), is_of);
+  const auto end = std::find_if_not(begin, expected.end(), is_of);
+  return expected.subspan(static_cast<std::size_t>(begin - expected.begin()),
+                          static_cast<std::size_t>(end - begin));
 }
 
 /// The same, in slots by expert. The hash is that of the other layouts by expert.
