@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#include "read_system.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+namespace peerbus_doctor {
+
+std::string read_text(const std::string& path) {
+  std::ifstream file{path};
+  std::string text{std::istreambuf_iterator<char>{file}, {}};
+  const auto end = text.find_last_not_of(" \n\t");
+  text.resize(end == std::string::npos ? 0 : end + 1);
+  return text;
+}
+
+std::vector<std::string> read_lines(const std::string& path) {
+  std::vector<std::string> lines;
+  std::ifstream file{path};
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+std::optional<std::uint64_t> leading_number(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  std::uint64_t value = 0;
+  const auto [stop, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc{}) return std::nullopt;
+  return value;
+}
+
+std::vector<std::uint32_t> parse_list(std::string_view text) {
+  std::vector<std::uint32_t> numbers;
+  while (!text.empty()) {
+    const std::string_view range = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(range.size() + 1, text.size()));
+    const auto dash = range.find('-');
+    const auto first = leading_number(range);
+    const auto last =
+        dash == std::string_view::npos ? first : leading_number(range.substr(dash + 1));
+    if (!first || !last) continue;
+    for (std::uint64_t number = *first; number <= *last; ++number)
+      numbers.push_back(static_cast<std::uint32_t>(number));
+  }
+  return numbers;
+}
+
+std::string chosen_word(std::string_view line) {
+  const auto open = line.find('[');
+  const auto close = line.find(']');
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open) return {};
+  return std::string{line.substr(open + 1, close - open - 1)};
+}
+
+std::vector<std::string> cgroup_directories(const std::string& root, std::string_view controller) {
+  // Each line is number:controllers:path. Version 2 has one line without controllers.
+  std::vector<std::string> found;
+  for (const std::string& line : read_lines(root + "/proc/self/cgroup")) {
+    const auto names = line.find(':');
+    const auto path_start = names == std::string::npos ? names : line.find(':', names + 1);
+    if (path_start == std::string::npos) continue;
+    const std::string list = "," + line.substr(names + 1, path_start - names - 1) + ",";
+    const bool is_version_2 = list == ",,";
+    if (!is_version_2 && list.find("," + std::string{controller} + ",") == std::string::npos)
+      continue;
+    std::string mount = root + "/sys/fs/cgroup";
+    if (!is_version_2) mount += "/" + std::string{controller};
+    // In a container the path may be the host's, which is not mounted. The mount is its own then.
+    std::string path = line.substr(path_start + 1);
+    while (!path.empty() && path != "/") {
+      found.push_back(mount + path);
+      path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+    }
+    found.push_back(mount);
+  }
+  return found;
+}
+
+}  // namespace peerbus_doctor

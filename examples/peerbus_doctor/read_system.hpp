@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace peerbus_doctor {
+
+/// Returns the content of a file without white space at its end. Empty if it cannot be read.
+std::string read_text(const std::string& path);
+
+/// Returns the lines of a file.
+std::vector<std::string> read_lines(const std::string& path);
+
+/// Returns the number at the beginning of `text`, after spaces.
+std::optional<std::uint64_t> leading_number(std::string_view text);
+
+/// Returns the numbers that a list such as "0-3,8" names, in ascending order. This is the form in
+/// which the kernel writes sets of cores.
+std::vector<std::uint32_t> parse_list(std::string_view text);
+
+/// Returns the word in brackets of a line such as "always [madvise] never", by which the kernel
+/// marks a choice. Empty if there is none.
+std::string chosen_word(std::string_view line);
+
+/// Returns the directories that hold the limits of this process's cgroup and of its ancestors, for
+/// `controller`. `root` precedes the paths.
+std::vector<std::string> cgroup_directories(const std::string& root, std::string_view controller);
+
+}  // namespace peerbus_doctor
