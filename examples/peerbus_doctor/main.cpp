@@ -19,8 +19,8 @@
 #include <peerbus/bootstrap/tcp.hpp>
 #endif
 
-#include "collect.hpp"
-#include "diagnose.hpp"
+#include "checks/collect.hpp"
+#include "checks/diagnose.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "tries.hpp"

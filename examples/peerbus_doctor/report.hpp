@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "diagnose.hpp"
-#include "facts.hpp"
-#include "finding.hpp"
+#include "checks/diagnose.hpp"
+#include "checks/facts.hpp"
+#include "checks/finding.hpp"
+#include "checks/pair_matrix.hpp"
 #include "options.hpp"
-#include "tries.hpp"
 
 namespace peerbus_doctor {
 

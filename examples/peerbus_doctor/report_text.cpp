@@ -9,6 +9,7 @@
 
 #include <peerbus/core/text.hpp>
 
+#include "checks/describe.hpp"
 #include "report.hpp"
 
 namespace peerbus_doctor {

@@ -24,6 +24,9 @@
 #include <peerbus/transport/verbs.hpp>
 #endif
 
+#include "payload.hpp"
+#include "schedule.hpp"
+
 namespace peerbus_doctor {
 namespace {
 
@@ -47,23 +50,6 @@ struct pair_report {
   std::array<char, 232> error{};
 };
 static_assert(std::is_trivially_copyable_v<pair_report>);
-
-/// All ordered pairs, in the order in which they have their turns, numbered from 1.
-struct schedule {
-  std::uint64_t ranks;
-
-  struct pair {
-    std::size_t from;
-    std::size_t to;
-  };
-  [[nodiscard]] std::uint64_t pairs() const { return ranks * (ranks - 1); }
-  /// The number that tells ranks that no pair is left.
-  [[nodiscard]] std::uint64_t end() const { return pairs() + 1; }
-  [[nodiscard]] pair at(std::uint64_t number) const {
-    const std::size_t from = (number - 1) / (ranks - 1);
-    return {from, (from + 1 + (number - 1) % (ranks - 1)) % ranks};
-  }
-};
 
 double median(std::vector<double>& values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -152,31 +138,8 @@ class pair_player {
     deadline until_;
   };
 
-  /// Returns word `index` of the payload of a put. It differs between puts, pairs and places.
-  static std::uint64_t payload_word(std::uint64_t step, std::uint64_t index) {
-    return (step + index) * 0x9e37'79b9'7f4a'7c15U;
-  }
-
   [[nodiscard]] std::span<std::byte> part(std::size_t offset) const {
     return window_.local().subspan(offset, options_.put_bytes);
-  }
-
-  void fill_source(std::uint64_t step) const {
-    const std::span<std::byte> source = part(source_offset_);
-    for (std::size_t i = 0; i < source.size() / sizeof step; ++i) {
-      const std::uint64_t word = payload_word(step, i);
-      std::memcpy(&source[i * sizeof word], &word, sizeof word);
-    }
-  }
-
-  [[nodiscard]] bool target_is_right(std::uint64_t step) const {
-    const std::span<const std::byte> target = part(target_offset_);
-    for (std::size_t i = 0; i < target.size() / sizeof step; ++i) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, &target[i * sizeof word], sizeof word);
-      if (word != payload_word(step, i)) return false;
-    }
-    return true;
   }
 
   // A put takes three steps of the conversation: the signal behind it and its answer, then the
@@ -197,7 +160,7 @@ class pair_player {
     std::vector<double> seconds;
     for (std::size_t i = 0; i <= puts; ++i) {
       with.next();
-      fill_source(with.step());
+      write_payload(part(source_offset_), with.step());
       const auto start = clock::now();
       require(window_.put(partner, target_offset_, part(source_offset_)), "put to", partner);
       with.tell();
@@ -227,7 +190,7 @@ class pair_player {
       with.next();
       with.hear();
       with.tell();
-      const bool is_right = target_is_right(with.step());
+      const bool is_right = is_payload(part(target_offset_), with.step());
       with.next();
       with.tell(is_right ? 0 : is_wrong);
       with.next();

@@ -11,6 +11,8 @@
 
 #include <peerbus/core/error.hpp>
 
+#include "describe.hpp"
+
 using namespace peerbus_doctor;  // NOLINT(google-build-using-namespace)
 
 namespace {

@@ -12,7 +12,7 @@
 
 #include "facts.hpp"
 #include "finding.hpp"
-#include "tries.hpp"
+#include "pair_matrix.hpp"
 
 namespace peerbus_doctor {
 
@@ -44,11 +44,5 @@ finding diagnose_failure(peerbus::errc code, std::string_view text);
 
 /// Returns the findings of all ranks. Equal findings of several ranks become one that names them.
 std::vector<finding> merge(const std::vector<std::vector<finding>>& of_ranks);
-
-/// Returns numbers as "0-3, 8".
-std::string describe_numbers(const std::vector<std::size_t>& numbers);
-
-/// Returns a number of bytes such as "8 MiB", or "no limit".
-std::string describe_bytes(std::uint64_t bytes);
 
 }  // namespace peerbus_doctor
