@@ -119,7 +119,7 @@ int examine(peerbus::bootstrap& boot, const options& chosen, const facts& own, d
 std::unique_ptr<peerbus::bootstrap> meet(const options& chosen, const launcher_facts& launcher) {
   const auto until = peerbus::deadline::after(chosen.tries.timeout);
 #ifdef PEERBUS_DOCTOR_TCP
-  if (chosen.transport == "verbs" || launcher.has_secret || !launcher.other_hosts.empty()) {
+  if (chosen.transport == "verbs" || !launcher.other_hosts.empty()) {
     using peerbus::tcp_bootstrap;
     return std::unique_ptr<tcp_bootstrap>(
         new tcp_bootstrap(tcp_bootstrap::from_environment(until)));

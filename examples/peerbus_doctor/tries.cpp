@@ -24,7 +24,7 @@
 #include <peerbus/transport/verbs.hpp>
 #endif
 
-#include "payload.hpp"
+#include "checks/payload.hpp"
 #include "schedule.hpp"
 
 namespace peerbus_doctor {
@@ -90,8 +90,6 @@ class pair_player {
   [[nodiscard]] signal_id of_reporter(rank_id reporter) const {
     return static_cast<signal_id>(1 + comm_.size() + reporter.index());
   }
-
-  [[nodiscard]] bool is_leader() const { return comm_.rank() == rank_id{0}; }
 
   void require(errc code, std::string_view doing, rank_id peer) const {
     if (code == errc::ok) return;
@@ -272,8 +270,10 @@ class pair_player {
         result = {};
         return matrix;
       }
-      if (report.code == errc::timed_out) ++silences[to];
-      if (result.error.empty()) result.error = report.error.data();
+      if (result.error.empty()) {
+        result.error = report.error.data();
+        if (report.code == errc::timed_out) ++silences[to];
+      }
       result.latency_us = report.latency_us;
       result.put_bytes_per_second = report.put_bytes_per_second;
     }

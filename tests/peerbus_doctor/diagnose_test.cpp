@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "diagnose.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -12,6 +13,7 @@
 #include <peerbus/core/error.hpp>
 
 #include "describe.hpp"
+#include "payload.hpp"
 
 using namespace peerbus_doctor;  // NOLINT(google-build-using-namespace)
 
@@ -269,4 +271,17 @@ TEST_CASE("numbers and bytes are described in few words") {
   CHECK(describe_bytes(std::uint64_t{1000} << 20U) == "1000 MiB");
   CHECK(describe_bytes(std::uint64_t{3} << 29U) == "1.5 GiB");
   CHECK(describe_bytes(unlimited) == "no limit");
+}
+
+TEST_CASE("a payload is told from every other one") {
+  std::array<std::byte, 64> bytes{};
+  CHECK(!is_payload(bytes, 7));
+  write_payload(bytes, 7);
+  CHECK(is_payload(bytes, 7));
+  CHECK(!is_payload(bytes, 8));
+  for (std::byte& each : bytes) {
+    each ^= std::byte{1};
+    CHECK(!is_payload(bytes, 7));
+    each ^= std::byte{1};
+  }
 }

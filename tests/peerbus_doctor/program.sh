@@ -57,6 +57,15 @@ case $2 in
     expect 0 0 0 'found by RANK' 'WORLD_SIZE=3' "MASTER_PORT=$port" 'group: 3 ranks' '6 pairs: every put'
     [ ! -s "$folder/1" ] || fail "rank 1 has output"
     ;;
+  over_tcp) # As ranks over verbs meet, whether or not there is a device.
+    export PEERBUS_SECRET=not-for-anybody-to-see
+    "$program" --ranks 1 >"$folder/out"
+    if ! grep -q 'parts: tcp, verbs' "$folder/out"; then exit 0; fi
+    for rank in 1 0; do start "$rank" 2 --transport verbs --rounds 20; done
+    wait "${started[@]}"
+    expect 0 0 0 'PEERBUS_SECRET=.not shown, 22 bytes' 'group: 2 ranks over verbs' 'healthy: '
+    if grep -q "$PEERBUS_SECRET" "$folder"/*; then fail "the secret is shown"; fi
+    ;;
   half_launched)
     RANK=0 "$program" >"$folder/out"
     expect $? 1 out 'problem +launcher: WORLD_SIZE is not set' 'mend: set RANK' '^not healthy: 1 problem'

@@ -30,7 +30,6 @@ struct launcher_facts {
   std::vector<variable> variables;  ///< all that the library reads, if they are set
   std::string trouble;              ///< which variable is missing or wrong; empty if none is
   std::string other_hosts;          ///< the variable by which the launcher reports other hosts
-  bool has_secret = false;
 };
 
 struct host_facts {

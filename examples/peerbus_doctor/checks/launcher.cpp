@@ -35,8 +35,6 @@ launcher_facts collect_launcher() {
        {"SLURM_STEP_NUM_NODES", "TORCHELASTIC_USE_AGENT_STORE", "MASTER_ADDR", "MASTER_PORT",
         "PEERBUS_PORT", "PEERBUS_SECRET", "PEERBUS_SECRET_FILE"})
     add(launcher, name);
-  launcher.has_secret =
-      detail::variable("PEERBUS_SECRET") || detail::variable("PEERBUS_SECRET_FILE");
   const auto* const names = detail::find_launcher();
   if (names == nullptr) return launcher;
   launcher.rank_variable = names->rank;
