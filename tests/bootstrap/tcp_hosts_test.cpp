@@ -18,7 +18,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/bootstrap/detail/subgroup_place.hpp>
+#include <peerbus/bootstrap/detail/offered_place.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/communicator.hpp>
@@ -162,7 +162,7 @@ TEST_CASE("tcp: a subgroup across hosts outlives its parent's rank 0, and tells 
 
 TEST_CASE("tcp: a member that ends on its way to a subgroup is missed at once, by number") {
   const time_limit limit;
-  using peerbus::detail::subgroup_place;
+  using peerbus::detail::offered_place;
   for (const std::size_t hosts : {1U, 3U})
     for (const bool is_first : {false, true})
       for (const bool is_killed : {false, true}) {
@@ -177,8 +177,8 @@ TEST_CASE("tcp: a member that ends on its way to a subgroup is missed at once, b
             const auto bytes = std::as_bytes(std::span{list});
             peerbus::gather_or_refuse(boot, "subgroup", {{bytes.begin(), bytes.end()}, {}}, {},
                                       patience());
-            const auto place = hosts == 1 ? subgroup_place::on_this_host()
-                                          : subgroup_place::of_network("127.0.0.1");
+            const auto place =
+                hosts == 1 ? offered_place::on_this_host() : offered_place::of_network("127.0.0.1");
             peerbus::gather_or_refuse(boot, "subgroup", {place.encode(), {}}, {}, patience());
             if (is_killed) ::kill(::getpid(), SIGKILL);
             return;

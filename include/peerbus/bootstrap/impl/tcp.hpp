@@ -26,9 +26,9 @@
 #include <peerbus/bootstrap/detail/meeting.hpp>
 #include <peerbus/bootstrap/detail/meeting_host.hpp>
 #include <peerbus/bootstrap/detail/meeting_joiner.hpp>
+#include <peerbus/bootstrap/detail/offered_place.hpp>
 #include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
-#include <peerbus/bootstrap/detail/subgroup_place.hpp>
 #include <peerbus/bootstrap/detail/tcp_environment.hpp>
 #include <peerbus/bootstrap/detail/tcp_meeting.hpp>
 #include <peerbus/bootstrap/detail/tcp_news.hpp>
@@ -155,17 +155,17 @@ inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(const std::vector
                                                                rank_id member, deadline until) {
   const bool all_near =
       std::all_of(ranks.begin(), ranks.end(), [this](rank_id peer) { return is_near(peer); });
-  detail::subgroup_place offer;  // It keeps the port, so it must live until all have met.
+  detail::offered_place offer;  // It keeps the port, so it must live until all have met.
   std::optional<error> objection;
   try {
     if (member.index() == 0)
-      offer = all_near ? detail::subgroup_place::on_this_host()
-                       : detail::subgroup_place::of_network(settings_.address);
+      offer = all_near ? detail::offered_place::on_this_host()
+                       : detail::offered_place::of_network(settings_.address);
   } catch (const error& problem) {
     objection = problem;
   }
   const auto given = gather_or_refuse(*this, "subgroup", {offer.encode(), {}}, objection, until);
-  const auto place = detail::subgroup_place::decode(given[ranks.front().index()].bytes);
+  const auto place = detail::offered_place::decode(given[ranks.front().index()].bytes);
   const detail::awaited_members awaited{members(), ranks};
   return detail::meet_as_subgroup(ranks, [&]() -> std::unique_ptr<bootstrap> {
     if (all_near) {

@@ -26,25 +26,32 @@
 
 namespace peerbus::detail {
 
-/// The place at which the members of a subgroup meet, offered by the first member: an address and a
-/// port of the network, or the name of an abstract socket of one host.
-struct subgroup_place {
+/// Returns 32 random hexadecimal digits. Throws: `error` system.
+inline std::string draw_digits() {
+  std::array<unsigned char, 16> random{};
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+    throw system_failure("drawing random bytes", errno);
+  std::string drawn;
+  constexpr std::string_view digits = "0123456789abcdef";
+  for (const unsigned value : random) {
+    drawn += digits[value / 16];
+    drawn += digits[value % 16];
+  }
+  return drawn;
+}
+
+/// The place at which ranks meet, offered by the first of them: an address and a port of the
+/// network, or the name of an abstract socket of one host.
+struct offered_place {
   std::string address;
   std::uint16_t port = 0;
   /// The socket that reserves the port until the first member listens there.
   unique_fd keeper;
 
   /// Makes a place with a random name, which no other group has. Throws: `error` system.
-  static subgroup_place on_this_host() {
-    std::array<unsigned char, 16> random{};
-    if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
-      throw system_failure("drawing a name for a subgroup", errno);
-    subgroup_place made;
-    constexpr std::string_view digits = "0123456789abcdef";
-    for (const unsigned value : random) {
-      made.address += digits[value / 16];
-      made.address += digits[value % 16];
-    }
+  static offered_place on_this_host() {
+    offered_place made;
+    made.address = draw_digits();
     return made;
   }
 
@@ -52,7 +59,7 @@ struct subgroup_place {
   /// bound to the port and does not listen, so that the system does not give the port to other
   /// processes. Another socket may still listen there if both have SO_REUSEADDR, as those of
   /// `listen_at` have. Throws: `error` system.
-  static subgroup_place of_network(const std::string& address) {
+  static offered_place of_network(const std::string& address) {
     for (const int family : {AF_INET6, AF_INET}) {
       unique_fd socket = tcp_socket(family);
       if (!socket) continue;
@@ -67,7 +74,7 @@ struct subgroup_place {
       std::memcpy(&start, &found.bytes, sizeof start);
       return {address, ntohs(start.sin_port), std::move(socket)};
     }
-    throw system_failure("finding a free TCP port for a subgroup", errno);
+    throw system_failure("finding a free TCP port to meet at", errno);
   }
 
   /// Encodes the place. Wire form: the port in 2 bytes of the host's byte order, then the address.
@@ -79,10 +86,10 @@ struct subgroup_place {
     return bytes;
   }
   /// Decodes a place. Throws: `error` system if `bytes` are too few.
-  static subgroup_place decode(std::span<const std::byte> bytes) {
-    subgroup_place read;
+  static offered_place decode(std::span<const std::byte> bytes) {
+    offered_place read;
     if (bytes.size() <= sizeof read.port)
-      throw error{errc::system, concat("the place of a subgroup came in ", bytes.size(),
+      throw error{errc::system, concat("the place to meet at came in ", bytes.size(),
                                        " bytes, expected more than ", sizeof read.port)};
     std::memcpy(&read.port, bytes.data(), sizeof read.port);
     const auto text = bytes.subspan(sizeof read.port);
