@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-# The parts of peerbus that are targets of their own: those that need a library, tcp (OpenSSL), topology
-# (hwloc) and verbs (libibverbs of rdma-core), and compiled, which has what is no template compiled once. For
+# The parts of peerbus that are targets of their own: those that need a library, mpi (MPI and OpenSSL), tcp
+# (OpenSSL), topology (hwloc) and verbs (libibverbs of rdma-core), and compiled, which has what is no template compiled once. For
 # peerbus's own build and for its installed package alike, which makes the targets anew where it is
 # used, so that installing needs no library and no compiler.
 
-set(peerbus_parts tcp topology verbs)
+set(peerbus_parts mpi tcp topology verbs)
 
-# peerbus_find_part(<part> <library> <problem>): sets <library> to the target of the library that the
-# part needs, OpenSSL::SSL, peerbus::hwloc or peerbus::ibverbs, if the library is found, and <problem>
-# to the empty string or to what is missing. CMake knows OpenSSL. The other two libraries have no CMake
+# peerbus_find_part(<part> <libraries> <problem>): sets <libraries> to the targets of the libraries that the
+# part needs, MPI::MPI_CXX, OpenSSL::SSL, peerbus::hwloc or peerbus::ibverbs, if they are found, and <problem>
+# to the empty string or to what is missing. CMake knows MPI and OpenSSL. The other libraries have no CMake
 # package of their own in most distributions; they are looked for where find_library looks
 # (CMAKE_PREFIX_PATH), and where pkg-config points to.
 function(peerbus_find_part part library_variable problem_variable)
@@ -19,6 +19,15 @@ function(peerbus_find_part part library_variable problem_variable)
     if(NOT TARGET OpenSSL::SSL)
       set("${problem_variable}" "OpenSSL 3.0 or newer was not found (Debian: libssl-dev)" PARENT_SCOPE)
     endif()
+    return()
+  elseif(part STREQUAL "mpi")
+    peerbus_find_part(tcp libraries problem)
+    find_package(MPI 3.0 QUIET GLOBAL COMPONENTS CXX)
+    if(NOT TARGET MPI::MPI_CXX)
+      set(problem "MPI 3.0 or newer was not found (Debian: libopenmpi-dev openmpi-bin)")
+    endif()
+    set("${library_variable}" ${libraries} MPI::MPI_CXX PARENT_SCOPE)
+    set("${problem_variable}" "${problem}" PARENT_SCOPE)
     return()
   elseif(part STREQUAL "topology")
     set(library hwloc)
@@ -71,7 +80,7 @@ endfunction()
 # peerbus_add_part(<part> <header>...): the target peerbus::<part> of peerbus's own build, if what it
 # needs is found.
 function(peerbus_add_part part)
-  peerbus_find_part("${part}" library problem)
+  peerbus_find_part("${part}" libraries problem)
   if(problem)
     message(STATUS "peerbus::${part} is left out: ${problem}")
     return()
@@ -79,7 +88,7 @@ function(peerbus_add_part part)
   add_library("peerbus_${part}" INTERFACE)
   add_library("peerbus::${part}" ALIAS "peerbus_${part}")
   target_sources("peerbus_${part}" INTERFACE FILE_SET HEADERS BASE_DIRS include FILES ${ARGN})
-  target_link_libraries("peerbus_${part}" INTERFACE peerbus::peerbus "${library}")
+  target_link_libraries("peerbus_${part}" INTERFACE peerbus::peerbus ${libraries})
 endfunction()
 
 # peerbus_add_compiled(): the target peerbus::compiled, a static library with the bodies that are no

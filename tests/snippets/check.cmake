@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# cmake -DCOMPILER= -DROOT= -DGIVEN= -DWORK_DIR= -DPARTS=tcp,verbs,topology -P check.cmake: see CMakeLists.txt.
+# cmake -DCOMPILER= -DROOT= -DGIVEN= -DWORK_DIR= -DPARTS=tcp,verbs,topology -DSYSTEM_INCLUDES= -P check.cmake: see CMakeLists.txt.
 # Makes one source of all blocks. Its #line directives let the compiler name a page and its line.
 
 cmake_minimum_required(VERSION 3.25)
@@ -67,7 +67,7 @@ function(add page line mark block)
     elseif(word MATCHES "^quotes ([^ ]+)$")
       set(kind quotes)
       require_quote("${where}" "${block}" "${CMAKE_MATCH_1}")
-    elseif(word MATCHES "^needs (tcp|topology|verbs)$")
+    elseif(word MATCHES "^needs (mpi|tcp|topology|verbs)$")
       if(NOT CMAKE_MATCH_1 IN_LIST PARTS)
         set(is_needed FALSE)
       endif()
@@ -98,6 +98,8 @@ function(add page line mark block)
 endfunction()
 
 string(REPLACE "," ";" PARTS "${PARTS}")
+string(REPLACE "," ";" system_includes "${SYSTEM_INCLUDES}")
+list(TRANSFORM system_includes PREPEND "-isystem")
 file(GLOB pages RELATIVE "${ROOT}" "${ROOT}/docs/*.md")
 foreach(page IN ITEMS README.md LISTS pages)
   file(READ "${ROOT}/${page}" text)
@@ -137,7 +139,7 @@ set(ENV{LC_ALL} C)
 execute_process(
   COMMAND "${COMPILER}" -std=c++20 -fsyntax-only -DPEERBUS_COMPILED -Wall -Wextra -Werror -Wno-unused-variable
           -Wno-unused-but-set-variable -Wno-unused-parameter -Wno-unused-local-typedefs -I "${ROOT}/include"
-          "${source}"
+          ${system_includes} "${source}"
   RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
   message(FATAL_ERROR "the C++ of a page does not compile; see above")

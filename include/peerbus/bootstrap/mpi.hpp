@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <memory>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/meeting_options.hpp>
+#include <peerbus/core/deadline.hpp>
+
+namespace peerbus {
+
+/// Collective: makes a bootstrap of the processes of the MPI communicator `group`, with the same
+/// numbers. Needs MPI 3.0 and OpenSSL (target `peerbus::mpi`).
+///
+/// MPI carries the names of the hosts, the meeting place, a random secret and a random number of
+/// the job, and nothing after that. If all ranks are on one host, they meet as those of
+/// `environment_bootstrap` do, so that `unified_bus` works. Otherwise they meet as those of
+/// `tcp_bootstrap` do. Rank 0 opens a port that the system chooses.
+///
+/// All processes of `group` call, after MPI_Init and before MPI_Finalize. The result does not need
+/// MPI any more, nor `group`. While the call runs, no other thread may use `group`, and errors of
+/// MPI on `group` are returned to this function instead of its error handler.
+///
+/// Cost: MPI_Iallgather, two MPI_Ibcast, and what the constructor of the bootstrap costs.
+/// Throws: `error` invalid_argument (MPI not initialised or finalised already, MPI_COMM_NULL, an
+/// intercommunicator), timed_out (in MPI as well: `group` must not be used for collectives then),
+/// system (an error of MPI, with its text), else as the constructor of the bootstrap.
+[[nodiscard]] std::unique_ptr<bootstrap> mpi_bootstrap(
+    MPI_Comm group, deadline until = deadline::after(std::chrono::seconds{30}),
+    const meeting_options& options = {});
+
+}  // namespace peerbus
+
+#include <peerbus/bootstrap/impl/mpi.hpp>  // IWYU pragma: keep
