@@ -5,7 +5,8 @@ include(CMakePackageConfigHelpers)
 set(peerbus_package_dir "${CMAKE_INSTALL_DATADIR}/cmake/peerbus")
 
 install(TARGETS peerbus EXPORT peerbus_targets FILE_SET HEADERS)
-foreach(header IN LISTS peerbus_mpi_headers peerbus_tcp_headers peerbus_topology_headers peerbus_verbs_headers)
+foreach(header IN LISTS peerbus_mpi_headers peerbus_pmix_headers peerbus_tcp_headers peerbus_topology_headers
+                        peerbus_verbs_headers)
   cmake_path(GET header PARENT_PATH folder)
   string(REGEX REPLACE "^include" "${CMAKE_INSTALL_INCLUDEDIR}" folder "${folder}")
   install(FILES "${header}" DESTINATION "${folder}")

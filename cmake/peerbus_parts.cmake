@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: MIT
-# The parts of peerbus that are targets of their own: those that need a library, mpi (MPI and OpenSSL), tcp
-# (OpenSSL), topology (hwloc) and verbs (libibverbs of rdma-core), and compiled, which has what is no template compiled once. For
-# peerbus's own build and for its installed package alike, which makes the targets anew where it is
+# The parts of peerbus that are targets of their own: those that need a library, mpi (MPI and OpenSSL), pmix
+# (PMIx and OpenSSL), tcp (OpenSSL), topology (hwloc) and verbs (libibverbs of rdma-core), and compiled, which
+# has what is no template compiled once. For peerbus's own build and for its installed package alike, which makes the targets anew where it is
 # used, so that installing needs no library and no compiler.
 
-set(peerbus_parts mpi tcp topology verbs)
+set(peerbus_parts mpi pmix tcp topology verbs)
 
 # peerbus_find_part(<part> <libraries> <problem>): sets <libraries> to the targets of the libraries that the
-# part needs, MPI::MPI_CXX, OpenSSL::SSL, peerbus::hwloc or peerbus::ibverbs, if they are found, and <problem>
+# part needs, MPI::MPI_CXX, OpenSSL::SSL, peerbus::libhwloc, peerbus::libibverbs or peerbus::libpmix, if they are found, and <problem>
 # to the empty string or to what is missing. CMake knows MPI and OpenSSL. The other libraries have no CMake
 # package of their own in most distributions; they are looked for where find_library looks
 # (CMAKE_PREFIX_PATH), and where pkg-config points to.
 function(peerbus_find_part part library_variable problem_variable)
+  set(others "")
   if(part STREQUAL "tcp")
     find_package(OpenSSL 3.0 QUIET GLOBAL)
     set("${library_variable}" OpenSSL::SSL PARENT_SCOPE)
@@ -29,6 +30,17 @@ function(peerbus_find_part part library_variable problem_variable)
     set("${library_variable}" ${libraries} MPI::MPI_CXX PARENT_SCOPE)
     set("${problem_variable}" "${problem}" PARENT_SCOPE)
     return()
+  elseif(part STREQUAL "pmix")
+    peerbus_find_part(tcp others problem)
+    if(problem)
+      set("${problem_variable}" "${problem}" PARENT_SCOPE)
+      return()
+    endif()
+    set(library pmix)
+    set(name pmix)
+    set(header pmix.h)
+    set(sign_of_least "PMIx_Data_type_string")
+    set(least "PMIx 3")
   elseif(part STREQUAL "topology")
     set(library hwloc)
     set(name hwloc)
@@ -45,9 +57,9 @@ function(peerbus_find_part part library_variable problem_variable)
     message(FATAL_ERROR "peerbus has no part '${part}'; expected one of: ${peerbus_parts}")
   endif()
   string(TOUPPER "${library}" upper)
-  set("${library_variable}" "peerbus::${library}" PARENT_SCOPE)
+  set("${library_variable}" ${others} "peerbus::lib${library}" PARENT_SCOPE)
   set("${problem_variable}" "" PARENT_SCOPE)
-  if(TARGET "peerbus::${library}")
+  if(TARGET "peerbus::lib${library}")
     return()
   endif()
 
@@ -72,9 +84,9 @@ function(peerbus_find_part part library_variable problem_variable)
     set("${problem_variable}" "${${folder}}/${header} is older than ${least}" PARENT_SCOPE)
     return()
   endif()
-  add_library("peerbus::${library}" UNKNOWN IMPORTED GLOBAL)
-  set_target_properties("peerbus::${library}" PROPERTIES IMPORTED_LOCATION "${${file}}"
-                                                         INTERFACE_INCLUDE_DIRECTORIES "${${folder}}")
+  add_library("peerbus::lib${library}" UNKNOWN IMPORTED GLOBAL)
+  set_target_properties("peerbus::lib${library}" PROPERTIES IMPORTED_LOCATION "${${file}}"
+                                                            INTERFACE_INCLUDE_DIRECTORIES "${${folder}}")
 endfunction()
 
 # peerbus_add_part(<part> <header>...): the target peerbus::<part> of peerbus's own build, if what it

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Uses peerbus as a stranger would, WAY = find_package, add_subdirectory, include_path, compiled (with
-# that target), mpi, tcp, topology or verbs (the first two, with that part): builds the consumer from scratch in WORK_DIR and runs it.
+# that target), mpi, pmix, tcp, topology or verbs (the first two, with that part): builds the consumer from scratch in WORK_DIR and runs it.
 # CMakeLists.txt says which variables it takes.
 
 set(consumers "${SOURCE_DIR}/tests/package")
@@ -54,10 +54,10 @@ if(WAY STREQUAL "find_package")
   file(RENAME "${WORK_DIR}/first" "${WORK_DIR}/prefix")
   build_and_run_consumer("${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix" "-DEXPECTED_VERSION=${VERSION}"
                          "-DEXPECTED_PREFIX=${WORK_DIR}/prefix")
-elseif(WAY MATCHES "^(mpi|tcp|topology|verbs)$")
+elseif(WAY MATCHES "^(mpi|pmix|tcp|topology|verbs)$")
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
   build_and_run_consumer(part "-DPART=${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
-  if(NOT WAY STREQUAL "mpi") # Which differs from tcp by one more library.
+  if(NOT WAY MATCHES "^(mpi|pmix)$") # Which differ from tcp by one more library.
     build_and_run_consumer(part "-DPART=${WAY}" "-DPEERBUS_SOURCE=${SOURCE_DIR}")
   endif()
 elseif(WAY STREQUAL "compiled")
@@ -80,5 +80,5 @@ elseif(WAY STREQUAL "include_path")
   require_optimised("${WORK_DIR}/main.o" dispatch_and_combine)
   run("${COMPILER}" -std=c++2b -fsyntax-only -I "${SOURCE_DIR}/include" ${sources})
 else()
-  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, mpi, tcp, topology or verbs")
+  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, mpi, pmix, tcp, topology or verbs")
 endif()
