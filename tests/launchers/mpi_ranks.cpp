@@ -77,7 +77,7 @@ void check_missing_rank() {
   MPI_Comm group = MPI_COMM_NULL;  // It is not used again.
   MPI_Comm_dup(MPI_COMM_WORLD, &group);
   if (rank_in(group) != 2)
-    require_error(errc::timed_out, {"300 ms", "all ranks of the communicator to call"},
+    require_error(errc::timed_out, {" ms", "all ranks of the communicator to call"},
                   [&] { (void)mpi_bootstrap(group, deadline::after(300ms)); });
   MPI_Barrier(MPI_COMM_WORLD);
 }

@@ -5,13 +5,11 @@
 #include <pmix.h>
 
 #include <chrono>
-#include <memory>
 #include <string>
-#include <thread>
 
+#include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/pmix.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
-#include <peerbus/core/rank.hpp>
 
 #include "support.hpp"
 
@@ -44,11 +42,17 @@ void check_wrong_address(const pmix_proc_t& self) {
 /// Ranks that do not call are named to those that do.
 void check_missing_ranks(const pmix_proc_t& self) {
   if (self.rank != 0)
-    require_error(errc::timed_out, {"rank 0 of 4", "did not call pmix_bootstrap within 300 ms"},
+    require_error(errc::timed_out, {"rank 0 of 4", "did not call pmix_bootstrap within "},
                   [&] { (void)pmix_bootstrap(self, deadline::after(300ms), {}, "no rank 0"); });
   if (self.rank != 2)
     require_error(errc::timed_out, {"rank 2 of 4 did not join", self.nspace},
                   [&] { (void)pmix_bootstrap(self, deadline::after(3s), {}, "no rank 2"); });
+}
+
+/// The same engines also set variables.
+void check_environment(const pmix_proc_t& self) {
+  auto boot = peerbus::environment_bootstrap::from_environment(patience());
+  check_group(boot, self.rank, 4, "environment");
 }
 
 void check_not_running(const pmix_proc_t& self) {
@@ -74,6 +78,7 @@ int main() {
     check_tcp(self);
     check_wrong_address(self);
     check_missing_ranks(self);
+    check_environment(self);
     require(PMIx_Finalize(nullptr, 0) == PMIX_SUCCESS, "an end of PMIx");
     check_not_running(self);
     check_exchange(*boot);  // It does not need PMIx.

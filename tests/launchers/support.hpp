@@ -105,14 +105,15 @@ inline void check_exchange(bootstrap& boot) {
   }
 }
 
-/// Runs `f` as the main function of a rank, which ends with the process that started it. Returns:
-/// the exit status.
+/// Runs `f` as the main function of a rank, which ends with the process that started it. Prints
+/// "all checks passed" if `f` returns. Returns: the exit status.
 template <class F>
 int run_rank(F f) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::alarm(100);
   try {
     f();
+    std::cout << "all checks passed" << std::endl;
     return 0;
   } catch (const std::exception& caught) {
     std::cerr << caught.what() << std::endl;
