@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Where and how ranks that meet over TCP are told to meet.
+#include <sched.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -256,4 +258,36 @@ TEST_CASE("tcp: a name that means nothing") {
     CHECK(caught.code() == errc::system);
     CHECK(contains(caught.what(), "MASTER_ADDR 'no-such-host.invalid' cannot be resolved: "));
   }
+}
+
+namespace {
+
+/// Gives this process a table of hosts of its own, without the file that other processes see.
+bool replace_hosts(const std::string& file) {
+  // Root may do so, and often any user.
+  return (::unshare(CLONE_NEWNS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
+         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         ::mount(file.c_str(), "/etc/hosts", nullptr, MS_BIND, nullptr) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("tcp: a name that does not resolve yet is asked for again") {
+  const time_limit limit;
+  const scratch_file hosts{"127.0.0.1 localhost\n"};
+  constexpr int no_namespace = 77;
+  const int status = status_of(in_child([&] {
+    if (!replace_hosts(hosts.name())) return no_namespace;
+    const auto port = free_tcp_port();
+    const char* const name = "pod-0.peerbus.invalid";
+    const pid_t early = joins(tcp_seat(1, 2, port, name));
+    ::usleep(300'000);  // The rank comes first if it is not very slow, and passes in any case.
+    std::ofstream{hosts.name(), std::ios::app} << "127.0.0.1 " << name << "\n";
+    return all_as_expected({early, joins(tcp_seat(0, 2, port, name))}) ? 0 : 1;
+  }));
+  if (status == no_namespace) {
+    MESSAGE("not tested: this machine allows no mount namespace");
+    return;
+  }
+  CHECK(status == 0);
 }

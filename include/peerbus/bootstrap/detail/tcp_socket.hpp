@@ -87,8 +87,9 @@ inline std::string describe_far_end(int socket) {
   return describe_address(peer_address);
 }
 
-/// Returns all IPv4 and IPv6 addresses of `host`. If a name server does not answer, it is asked
-/// again until `until`. A single request may take as long as the system's resolver allows
+/// Returns all IPv4 and IPv6 addresses of `host`. If a name server does not answer or does not know
+/// the name, it is asked again until `until`, because the name of a pod or of a virtual machine
+/// exists only once it runs. A single request may take as long as the system's resolver allows
 /// (resolv.conf), regardless of `until`.
 /// Throws: `error` system with the resolver's words.
 inline std::vector<tcp_address> resolve(std::string host, std::uint16_t port, deadline until) {
@@ -98,11 +99,21 @@ inline std::vector<tcp_address> resolve(std::string host, std::uint16_t port, de
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   const std::string service = std::to_string(port);
-  for (std::vector<pollfd> nothing;; poll_for(nothing, until, std::chrono::milliseconds{100})) {
+  constexpr std::chrono::milliseconds longest_pause{1000};
+#ifdef EAI_NODATA
+  constexpr int no_data = EAI_NODATA;  // The name exists, but has no address yet.
+#else
+  constexpr int no_data = EAI_NONAME;
+#endif
+  for (std::chrono::milliseconds pause{100};; pause = std::min(2 * pause, longest_pause)) {
     addrinfo* found = nullptr;
     const int code = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found);
     const int number = errno;
-    if (code == EAI_AGAIN && !until.expired()) continue;
+    const bool may_exist_later = code == EAI_AGAIN || code == EAI_NONAME || code == no_data;
+    if (may_exist_later && !until.expired()) {
+      poll_for({}, until, pause);
+      continue;
+    }
     if (code != 0)
       throw error{errc::system,
                   concat("MASTER_ADDR '", host, "' cannot be resolved: ",
