@@ -61,6 +61,8 @@ constexpr const char* launch_variables[] = {"RANK",
                                             "SLURM_NTASKS",
                                             "SLURM_LOCALID",
                                             "SLURM_JOB_ID",
+                                            "SLURM_RESTART_COUNT",
+                                            "PEERBUS_JOB",
                                             "SLURM_STEP_ID",
                                             "SLURM_STEP_NUM_NODES"};
 
@@ -215,6 +217,25 @@ TEST_CASE("environment: reads what each launcher sets") {
               1, 3, 2));
   // What torchrun says goes before what the batch system around it says.
   CHECK(reads({{"RANK", "5"}, {"WORLD_SIZE", "6"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, 5, 6, 5));
+}
+
+TEST_CASE("environment: reads the id of the job from its variable or from the launcher") {
+  const time_limit limit;
+  const auto reads = [](const variables& set, const char* job) {
+    return with_variables(set, [&] {
+             return peerbus::detail::read_launch_settings().job == job ? 0 : 1;
+           }) == 0;
+  };
+  const auto slurm = [](variables more) {
+    more.insert(more.end(), {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_ID", "0"}});
+    return more;
+  };
+  CHECK(reads({{"RANK", "0"}, {"WORLD_SIZE", "1"}}, ""));
+  CHECK(reads({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PEERBUS_JOB", "7"}}, "7"));
+  CHECK(reads({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"TORCHELASTIC_RUN_ID", "t"}}, "t"));
+  CHECK(reads(slurm({{"SLURM_JOB_ID", "12"}, {"MASTER_PORT", "3000"}}), "12"));
+  CHECK(reads(slurm({{"SLURM_JOB_ID", "12"}, {"SLURM_RESTART_COUNT", "1"}}), "12.1"));
+  CHECK(reads(slurm({{"SLURM_JOB_ID", "12"}, {"PEERBUS_JOB", "7"}}), "7"));
 }
 
 TEST_CASE("environment: settings that make no sense are refused") {

@@ -93,6 +93,9 @@ TEST_CASE("tcp: settings that make no sense are refused") {
   auto short_secret = tcp_seat(0, 2, 1);
   short_secret.secret = "fifteen bytes..";
   CHECK(code_of(short_secret) == errc::invalid_argument);
+  auto long_job = tcp_seat(0, 2, 1);
+  long_job.job = std::string(129, 'j');
+  CHECK(code_of(long_job) == errc::invalid_argument);
 }
 
 TEST_CASE("tcp: without a secret only this host may be the place") {

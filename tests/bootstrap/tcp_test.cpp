@@ -272,6 +272,45 @@ TEST_CASE("tcp: another group's port, with another secret") {
   CHECK(all_as_expected({other_0, joins(theirs(1))}));
 }
 
+TEST_CASE("tcp: a job that starts again at the same place is joined by its own ranks only") {
+  const time_limit limit;
+  const auto port = free_tcp_port();
+  const auto seat = [=](std::size_t rank, std::size_t size, const char* job) {
+    auto settings = tcp_seat(rank, size, port);
+    settings.job = job;
+    return settings;
+  };
+  const pid_t old_rank_0 = joins(seat(0, 2, "first"));
+  (void)call_at(port);  // It has opened the port.
+  std::vector<pid_t> ranks;
+  ranks.reserve(4);
+  for (const std::size_t rank : {2U, 1U, 0U}) ranks.push_back(joins(seat(rank, 4, "second")));
+  ::usleep(200'000);  // They wait for the port now, or come later, which must do as well.
+  ::kill(old_rank_0, SIGKILL);
+  CHECK(status_of(old_rank_0) == 137);
+  (void)call_at(port);  // The new rank 0 has opened it.
+  std::vector<pid_t> others;
+  others.reserve(3);
+  for (const char* job : {"first", "", "second "})
+    others.push_back(
+        expects(seat(1, 4, job), 1s, errc::timed_out,
+                {"rank 0 of 4", "is of another job than rank 1", "PEERBUS_JOB", "MASTER_PORT"}));
+  CHECK(all_as_expected(others));
+  ranks.push_back(joins(seat(3, 4, "second")));
+  CHECK(all_as_expected(ranks));
+}
+
+TEST_CASE("tcp: rank 0 says how many callers were of another job") {
+  const time_limit limit;
+  const auto port = free_tcp_port();
+  auto other = tcp_seat(1, 2, port);
+  other.job = "other";
+  const pid_t caller = expects(other, 2s, errc::timed_out, {"rank 0 of 2"});
+  CHECK(all_as_expected({expects(tcp_seat(0, 2, port), 1s, errc::timed_out,
+                                 {"rank 1 of 2 did not join", "of another job"}),
+                         caller}));
+}
+
 TEST_CASE("tcp: a rank that dies while the others meet is an error on all ranks") {
   const time_limit limit;
   for (const std::size_t connections : {1U, 2U}) {

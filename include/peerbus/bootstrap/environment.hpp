@@ -30,7 +30,8 @@ std::unique_ptr<bootstrap> join_on_this_host(const launch_settings& settings, de
 /// started. `RANK`, `WORLD_SIZE` and `LOCAL_RANK` give its place, or the variables that Open MPI
 /// (`OMPI_COMM_WORLD_...`), PMI (`PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`) or Slurm
 /// (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`) set. `MASTER_ADDR` (127.0.0.1 by default) and
-/// `MASTER_PORT` (29500 by default) give the meeting point.
+/// `MASTER_PORT` (29500 by default) give the meeting point. `PEERBUS_JOB` or the launcher's id of
+/// the job keeps ranks of another job away.
 ///
 /// All ranks must be on one host, in one network namespace and of one user: they meet at an
 /// abstract Unix socket, and the address is only a part of its name. For ranks on several hosts use

@@ -20,7 +20,8 @@ struct launch_settings {
   std::string address = "127.0.0.1";
   /// The number of the meeting point; see `address`.
   std::uint16_t port = 29500;
-  /// Distinguishes groups of one user if the launcher names its job but no port.
+  /// Distinguishes the ranks of a job from those of other jobs of one user at the same meeting
+  /// point. The same on all ranks.
   std::string job;
 };
 

@@ -49,19 +49,19 @@ class tcp_bootstrap final : public bootstrap {
   /// name, the call takes that time as well.
   /// Cost: two TLS connections from each rank to rank 0, and one `allgather`.
   /// Throws: `error` invalid_argument (also if there is no secret and other hosts could connect),
-  /// timed_out (naming the missing ranks), mismatch (another secret, a rank that came twice,
-  /// different sizes or builds), peer_dead, system. All ranks that came throw the same error,
-  /// except that a rank with another secret throws alone.
+  /// timed_out (naming the missing ranks; or rank 0 is of another job), mismatch (another secret, a
+  /// rank that came twice, different sizes or builds), peer_dead, system. All ranks that came throw
+  /// the same error, except that a rank with another secret or of another job throws alone.
   tcp_bootstrap(const tcp_settings& settings, deadline until);
 
   /// Collective: meets the other ranks with the settings from the environment. The rank's place is
   /// read as by `environment_bootstrap`. `MASTER_ADDR` and `MASTER_PORT` are a host and a port of
   /// the network. The port is `PEERBUS_PORT` instead if that is set, or the port next to
   /// `MASTER_PORT` if torchrun reports that it listens at `MASTER_PORT` itself. The secret is in
-  /// `PEERBUS_SECRET`, or in the file that `PEERBUS_SECRET_FILE` names.
-  /// Cost: as the constructor.
-  /// Throws: as the constructor; also `error` invalid_argument, with the variable that is missing
-  /// or wrong, and system if the file cannot be read.
+  /// `PEERBUS_SECRET`, or in the file that `PEERBUS_SECRET_FILE` names. The job is `PEERBUS_JOB`,
+  /// or the launcher's id of it. Cost: as the constructor. Throws: as the constructor; also `error`
+  /// invalid_argument, with the variable that is missing or wrong, and system if the file cannot be
+  /// read.
   [[nodiscard]] static tcp_bootstrap from_environment(
       deadline until = deadline::after(std::chrono::seconds{30}));
 

@@ -28,6 +28,10 @@ struct tcp_settings {
   /// key of all connections is made from it. If it is empty, only a loopback address is accepted,
   /// and any process of the host can join.
   std::string secret;
+  /// Distinguishes the ranks of a job from those of an earlier job at the same address with the
+  /// same secret, up to 128 bytes, the same on all ranks. Ranks of another job cannot join. It
+  /// travels in plain text.
+  std::string job;
 };
 
 }  // namespace peerbus

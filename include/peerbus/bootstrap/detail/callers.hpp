@@ -64,6 +64,8 @@ class callers {
         members.push_back({std::move(present.link), hello::decode(present.greeting)});
       else if (heard == handshake::other_secret || heard == handshake::no_secret)
         ++other_secrets_;
+      else if (heard == handshake::other_job)
+        ++other_jobs_;
       else if (heard == handshake::more && !present.until.expired())
         still.push_back(std::move(present));
       else
@@ -113,6 +115,9 @@ class callers {
     if (other_secrets_ != 0)
       text += concat("; ", other_secrets_, other_secrets_ == 1 ? " caller" : " callers",
                      " had another secret");
+    if (other_jobs_ != 0)
+      text += concat("; ", other_jobs_, other_jobs_ == 1 ? " caller was" : " callers were",
+                     " of another job");
     if (const auto others = strangers_ + callers_.size(); others != 0)
       text += concat("; ", others, others == 1 ? " caller was no rank" : " callers were no ranks");
     if (shortage_ != 0)
@@ -167,6 +172,7 @@ class callers {
   std::deque<caller> callers_;
   std::size_t strangers_ = 0;
   std::size_t other_secrets_ = 0;
+  std::size_t other_jobs_ = 0;
   int shortage_ = 0;  ///< the errno for which callers were hung up on, if any were
 };
 

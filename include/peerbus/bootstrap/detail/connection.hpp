@@ -21,7 +21,8 @@ enum class handshake : std::uint8_t {
   closed,        ///< the other end closed the connection
   stranger,      ///< the other end speaks another protocol
   other_secret,  ///< the other end has another secret
-  no_secret      ///< one end has a secret and the other has none
+  no_secret,     ///< one end has a secret and the other has none
+  other_job      ///< the other end is of another job
 };
 
 /// A layer that changes the form of a connection's bytes on the wire, such as TLS.

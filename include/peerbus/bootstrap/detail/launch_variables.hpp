@@ -91,6 +91,16 @@ inline std::string sign_of_other_hosts(const launcher_names& names, std::size_t 
   return {};
 }
 
+/// Returns the job of this process: `PEERBUS_JOB` if it is set, else the id that the launcher gives
+/// to all ranks. A job that Slurm starts again keeps its id, so the number of its start is added.
+inline std::string read_job(const launcher_names& names) {
+  const auto own = variable("PEERBUS_JOB");
+  const auto job = own ? own : variable(names.job);
+  const auto restart =
+      own || names.required == nullptr ? std::nullopt : variable("SLURM_RESTART_COUNT");
+  return restart ? concat(job.value_or(""), ".", *restart) : std::string{job.value_or("")};
+}
+
 enum class hosts { one, any };
 
 /// Reads the settings from the environment. Throws: `error` invalid_argument, with the variable
@@ -121,8 +131,7 @@ inline launch_settings read_launch_settings(hosts allowed = hosts::one) {
   if (const auto port = variable("MASTER_PORT"))
     read.port =
         static_cast<std::uint16_t>(parse_variable("MASTER_PORT", *port, 0, 65535, "a port number"));
-  else if (const auto job = variable(names->job))
-    read.job = *job;
+  read.job = read_job(*names);
   return read;
 }
 

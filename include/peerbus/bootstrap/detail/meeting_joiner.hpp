@@ -122,6 +122,16 @@ class meeting_joiner {
                            " (rank ", ours_.rank, "); expected the same PEERBUS_SECRET or ",
                            "PEERBUS_SECRET_FILE on all ranks, and a MASTER_PORT of its own for ",
                            "each group")};
+      case handshake::other_job:
+        // Either job may be about to end: an old one whose place is wanted, or one that comes late.
+        if (ours_.until.expired())
+          throw error{errc::timed_out,
+                      concat(describe_rank_0(), " is of another job than rank ", ours_.rank,
+                             " and did not make room within ", describe_span(ours_.span),
+                             "; expected the same PEERBUS_JOB on all ranks, and a MASTER_PORT of ",
+                             "its own for each job that runs")};
+        current = {};
+        return;
       case handshake::done: break;
     }
     place_.tune(current.link, channel);

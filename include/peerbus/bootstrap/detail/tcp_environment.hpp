@@ -82,6 +82,7 @@ inline tcp_settings read_tcp_settings() {
   read.address = launched.address;
   read.port = choose_port(launched.port);
   read.secret = read_secret();
+  read.job = launched.job;
   return read;
 }
 

@@ -120,6 +120,7 @@ struct invitation {
     settings.address = place.address;
     settings.port = place.port;
     settings.secret = secret;
+    settings.job = job;
     try {
       return std::make_unique<tcp_bootstrap>(settings, until);
     } catch (const error& problem) {

@@ -15,6 +15,7 @@
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
 #include <peerbus/bootstrap/detail/tcp_socket.hpp>
 #include <peerbus/bootstrap/detail/tcp_tls.hpp>
+#include <peerbus/bootstrap/detail/tcp_tls_group.hpp>
 #include <peerbus/bootstrap/tcp_settings.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/system_error.hpp>
@@ -37,7 +38,7 @@ class tcp_meeting_place final : public meeting_place {
   tcp_meeting_place(const tcp_settings& settings, deadline until)
       : settings_{settings},
         addresses_{find_place(settings, until)},
-        group_{std::make_shared<const tls_group>(settings.secret)} {}
+        group_{std::make_shared<const tls_group>(settings.secret, settings.job)} {}
 
   [[nodiscard]] std::string describe() const override { return describe_place(settings_); }
   [[nodiscard]] std::size_t channels() const noexcept override { return tcp_channels; }

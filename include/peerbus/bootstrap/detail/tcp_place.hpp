@@ -25,6 +25,7 @@
 namespace peerbus::detail {
 
 inline constexpr std::size_t least_secret_bytes = 16;
+inline constexpr std::size_t most_job_bytes = 128;
 
 /// Returns text such as "node0:29500", for messages.
 inline std::string describe_place(const tcp_settings& settings) {
@@ -45,6 +46,9 @@ inline void check_settings(const tcp_settings& given) {
     throw error{errc::invalid_argument,
                 concat("the host's name '", given.host, "' has ", given.host.size(),
                        " bytes, expected at most ", host_identity::most_name_bytes)};
+  if (given.job.size() > most_job_bytes)
+    throw error{errc::invalid_argument, concat("the job (PEERBUS_JOB) has ", given.job.size(),
+                                               " bytes, expected at most ", most_job_bytes)};
   if (!given.secret.empty() && given.secret.size() < least_secret_bytes)
     throw error{
         errc::invalid_argument,
