@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Ranks that meet over TCP, or fail to.
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -309,6 +310,22 @@ TEST_CASE("tcp: rank 0 says how many callers were of another job") {
   CHECK(all_as_expected({expects(tcp_seat(0, 2, port), 1s, errc::timed_out,
                                  {"rank 1 of 2 did not join", "of another job"}),
                          caller}));
+}
+
+TEST_CASE("tcp: a world larger than the descriptors of rank 0 allow is refused with the limit") {
+  const time_limit limit;
+  const auto port = free_tcp_port();
+  const std::vector<std::string> parts{"rank 0 of 320", "may open 200 files (ulimit -n)",
+                                       "expected at least 6"};
+  const pid_t rank_1 = expects(tcp_seat(1, 320, port), 60s, errc::invalid_argument, parts);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit few = before;
+  few.rlim_cur = 200;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  const pid_t rank_0 = expects(tcp_seat(0, 320, port), 60s, errc::invalid_argument, parts);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(all_as_expected({rank_0, rank_1}));
 }
 
 TEST_CASE("tcp: a rank that dies while the others meet is an error on all ranks") {

@@ -118,6 +118,10 @@ class meeting_host {
       // time, so that they do not wait in vain.
       until = earlier(until, deadline::after(std::chrono::milliseconds{500}));
     };
+    // For each rank two connections, or a connection and a descriptor of its process.
+    if (const auto lack = describe_lack_of_descriptors(2 * ours_.size, listeners_.back());
+        !lack.empty())
+      object(failure{errc::invalid_argument, concat("rank 0 of ", ours_.size, ": ", lack)});
     std::vector<pollfd> entries;
     std::size_t gone = 0;
     while (1 + complete_ + std::max(turned_away_.size(), gone) < ours_.size) {
@@ -126,14 +130,18 @@ class meeting_host {
       for (const unique_fd& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
       callers_.append_entries(entries);
       const std::size_t first_seated = listeners_.size() + callers_.size();
+      // After a failure nobody's end matters, and poll(2) takes no more entries than a process may
+      // open files.
+      const bool are_watched = !why;
       for (const seat& taken : seats_)
-        for (const connection& link : taken.connections) entries.push_back({link.get(), POLLIN, 0});
+        for (const connection& link : taken.connections)
+          if (are_watched) entries.push_back({link.get(), POLLIN, 0});
       poll_for(entries, earlier(until, callers_.next_end()), ours_.pause());
 
       // A rank sends nothing between its hello and the welcome, so an event means that the
       // connection has ended.
       const auto seated = std::span{entries}.subspan(first_seated);
-      for (const rank_id peer : all_ranks{ours_.size}) {
+      for (const rank_id peer : all_ranks{are_watched ? ours_.size : 0}) {
         const auto of_peer = seated.subspan(peer.index() * place_.channels(), place_.channels());
         if (std::any_of(of_peer.begin(), of_peer.end(),
                         [](const pollfd& entry) { return entry.revents != 0; }))

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -53,6 +54,17 @@ inline unique_fd duplicate(const unique_fd& fd) {
   unique_fd copy{::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)};
   if (!copy) throw system_failure("duplicating a file descriptor", errno);
   return copy;
+}
+
+/// Describes a limit of open files that leaves this process fewer than `needed` further
+/// descriptors. `newest` is a descriptor that was opened just now, so that about as many are open.
+/// Empty if there are enough.
+inline std::string describe_lack_of_descriptors(std::size_t needed, const unique_fd& newest) {
+  rlimit limit{};
+  const auto total = static_cast<rlim_t>(newest.get()) + 1 + needed;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= total) return {};
+  return concat("a process may open ", limit.rlim_cur, " files (ulimit -n), expected at least ",
+                total);
 }
 
 /// Calls poll(2). Returns at the first event, at `until`, after `slice` or on a signal, whichever
