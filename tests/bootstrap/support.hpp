@@ -50,6 +50,14 @@ using peerbus::bootstrap;
 using peerbus::deadline;
 using peerbus::errc;
 
+#ifdef __clang__
+inline constexpr bool address_sanitizer = __has_feature(address_sanitizer);
+#elif defined(__SANITIZE_ADDRESS__)
+inline constexpr bool address_sanitizer = true;
+#else
+inline constexpr bool address_sanitizer = false;
+#endif
+
 /// Far beyond what anything here takes: who runs into it has hung.
 inline deadline patience() { return deadline::after(std::chrono::seconds{60}); }
 

@@ -121,13 +121,6 @@ std::size_t peak_mib() {
   return 0;
 }
 
-#ifdef __clang__
-constexpr bool address_sanitizer = __has_feature(address_sanitizer);
-#elif defined(__SANITIZE_ADDRESS__)
-constexpr bool address_sanitizer = true;
-#else
-constexpr bool address_sanitizer = false;
-#endif
 /// The most memory that hostile bytes may cost. AddressSanitizer keeps freed memory for a while.
 constexpr std::size_t most_mib = address_sanitizer ? 700 : 48;
 

@@ -370,9 +370,9 @@ TEST_CASE("tcp: a rank 0 that dies while the others meet does not keep them") {
   CHECK(status_of(other) == 0);
 }
 
-TEST_CASE("tcp: 64 ranks join") {
+TEST_CASE("tcp: many ranks that call at once join") {
   const time_limit limit;
-  constexpr std::size_t n = 64;
+  constexpr std::size_t n = address_sanitizer ? 64 : 320;
   const auto port = free_tcp_port();
   shared<std::array<std::atomic<std::int64_t>, n>> joined_at;
   shared<std::atomic<bool>> go;
@@ -394,6 +394,7 @@ TEST_CASE("tcp: 64 ranks join") {
   CHECK(belongings{} == before);
   std::int64_t last = start;
   for (const auto& one : *joined_at) last = std::max(last, one.load());
-  // Reported, not judged: how busy the machine is, is not this library's doing. The target is 2 s.
+  // Reported, not judged: how busy the machine is, is not this library's doing. The target for 64
+  // ranks is 2 s.
   std::printf("tcp: %zu ranks joined within %.0f ms\n", n, static_cast<double>(last - start) / 1e6);
 }
