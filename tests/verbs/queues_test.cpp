@@ -124,8 +124,7 @@ TEST_CASE("threads of one rank draw tickets at the same peer") {
   const int worst_status = verbs_test::plain::run(2, [](auto& comm) {
     constexpr std::size_t threads = 4;
     constexpr std::uint64_t each = 100;
-    using window = peerbus::window<peerbus::verbs>;
-    std::vector<window> windows;
+    std::vector<peerbus::window<peerbus::verbs>> windows;
     for (std::size_t i = 0; i < threads; ++i) windows.push_back(comm.make_window(64, 1));
     std::vector<std::thread> crew;
     std::vector<int> wrong(threads);
@@ -231,9 +230,8 @@ TEST_CASE("all ranks flood each other, and nobody waits for anybody") {
 
 TEST_CASE("threads of one rank, each with a window of its own") {
   const int worst_status = verbs_test::plain::run(2, [](auto& comm) {
-    using window = peerbus::window<peerbus::verbs>;
     constexpr std::size_t threads = 3;
-    std::vector<window> windows;
+    std::vector<peerbus::window<peerbus::verbs>> windows;
     for (std::size_t i = 0; i < threads; ++i) windows.push_back(comm.make_window(1024, 1));
     const rank_id peer{1 - comm.rank().index()};
     std::vector<std::thread> crew;
@@ -241,7 +239,7 @@ TEST_CASE("threads of one rank, each with a window of its own") {
     for (std::size_t i = 0; i < threads; ++i)
       crew.emplace_back([&, i] {
         try {
-          window& win = windows[i];
+          auto& win = windows[i];
           const auto local = win.local<std::uint64_t>();
           for (std::uint64_t n = 1; n <= 200; ++n) {
             local[64] = word_of(n, i + comm.rank().index());
