@@ -78,13 +78,15 @@ stage_test_aarch64() { run_ctest aarch64; }
 # together too, because headers take most of the time. Through all_headers.cpp every header is seen.
 stage_tidy() {
   cmake --preset asan -B build/tidy || return 1
+  local tidy=clang-tidy-$tidy_llvm
+  command -v "$tidy" >/dev/null || tidy=clang-tidy-19
   find build/tidy -path '*/Unity/*.cxx' | while read -r unity; do join_sources "$unity"; done
   # Not the tests: the analyser takes longer over their instantiations than everything else here. Not
   # cmake/compiled: all_headers.cpp has the same bodies. The analyser believes that functions of system
   # headers never keep a pointer; Google Benchmark's do.
   sed -n 's/^ *"file": "\(.*\)".*$/\1/p' build/tidy/compile_commands.json |
     grep -v -e 'all_headers_again' -e '/headers_alone/' -e "^$PWD/tests/" -e "^$PWD/cmake/" -e '/cmake_pch.hxx' | sort -u |
-    xargs -P "$jobs" -n 1 "clang-tidy-$tidy_llvm" -p build/tidy --quiet --warnings-as-errors='*' \
+    xargs -P "$jobs" -n 1 "$tidy" -p build/tidy --quiet --warnings-as-errors='*' \
       --extra-arg=--no-system-header-prefix=benchmark/
 }
 # Replaces the includes in a unity source by the text of the included sources, because the analyser starts
