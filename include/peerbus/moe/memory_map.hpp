@@ -78,7 +78,8 @@ struct memory_map {
   /// Bytes per token of each attachment; 0 for an attachment that is not configured.
   std::array<std::size_t, max_attachments> attachment_bytes;
   std::size_t output_attachment_bytes;  ///< bytes beside an output that go home with it
-  /// Bytes of the local expert ids of a row, and of the weights of a row. 0 unless rank-major.
+  /// Bytes of the local expert ids of a row, and of the weights of a row. 0 unless the layout is by
+  /// rank.
   std::size_t slot_bytes;
 
   std::size_t counts;  ///< [2 x in_flight][ranks] count messages
@@ -91,8 +92,8 @@ struct memory_map {
   std::size_t rows;     ///< [row_capacity][row_bytes]
   std::size_t scales;   ///< [row_capacity][scale_bytes]
   std::size_t origins;  ///< [row_capacity] wire_origin
-  std::size_t experts;  ///< [row_capacity][top_k] int32, rank-major only
-  std::size_t weights;  ///< [row_capacity][top_k] float, rank-major only
+  std::size_t experts;  ///< [row_capacity][top_k] int32, layouts by rank only
+  std::size_t weights;  ///< [row_capacity][top_k] float, layouts by rank only
   std::array<std::size_t, max_attachments> attachments;  ///< [row_capacity][attachment bytes]
   std::size_t outputs;                                   ///< [output_rows][hidden] bf16
   /// Attachments that came home beside outputs: [max_tokens][copies][output attachment bytes].

@@ -28,7 +28,7 @@ enum class refusal_reason : std::uint32_t {
   out_size = 11,            ///< `out` has not tokens x hidden values
   attachment_size = 12,     ///< an attachment has not tokens x configured bytes
   null_attachment = 13,     ///< an attachment is a null pointer with a length
-  terms_by_rank = 14,       ///< weights or local rows in the rank-major layout
+  terms_by_rank = 14,       ///< weights or local rows in a layout by rank
   term_weights_size = 15,   ///< `combine_terms::weights` has not tokens x top_k values
   bias_size = 16,           ///< a bias has not tokens x hidden values
   local_size = 17,          ///< `combine_terms::local` has not tokens x top_k rows

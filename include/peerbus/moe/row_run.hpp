@@ -16,7 +16,7 @@
 namespace peerbus::moe {
 
 /// The origin of a received row: its home rank, the index of the token there, and the slot of the
-/// token that its output belongs to. The slot is k, or, in the rank-major layout, the number of
+/// token that its output belongs to. The slot is k, or, in layouts by rank, the number of
 /// this rank among the ranks of the token.
 struct row_origin {
   rank_id rank;         ///< the home rank of the token

@@ -36,11 +36,11 @@ class set_view {
   [[nodiscard]] wire_origin* origin(std::size_t i) const noexcept {
     return reinterpret_cast<wire_origin*>(at(map_->origins, i, sizeof(wire_origin)));
   }
-  /// Returns the local expert ids of the slots of row `i`. Rank-major only.
+  /// Returns the local expert ids of the slots of row `i`. Layouts by rank only.
   [[nodiscard]] std::byte* experts(std::size_t i) const noexcept {
     return at(map_->experts, i, map_->slot_bytes);
   }
-  /// Returns the weights of the slots of row `i`. Rank-major only.
+  /// Returns the weights of the slots of row `i`. Layouts by rank only.
   [[nodiscard]] std::byte* weights(std::size_t i) const noexcept {
     return at(map_->weights, i, map_->slot_bytes);
   }

@@ -13,8 +13,8 @@ namespace peerbus::moe {
 struct row_extras {
   std::size_t scales = 0;   ///< the codec's `scale_bytes`
   std::size_t origin = 0;   ///< a `wire_origin`
-  std::size_t experts = 0;  ///< local expert ids, rank-major only
-  std::size_t weights = 0;  ///< weights of these experts, rank-major only
+  std::size_t experts = 0;  ///< local expert ids, layouts by rank only
+  std::size_t weights = 0;  ///< weights of these experts, layouts by rank only
   std::array<std::size_t, max_attachments> attachments{};  ///< 0 where none is configured
 };
 
@@ -43,8 +43,8 @@ struct staging_map {
   // Areas with an entry per copy, in the order of destinations: [max_tokens x copies].
   std::size_t packed_scales = 0;   ///< [scale_bytes], if they are packed
   std::size_t packed_origins = 0;  ///< a `wire_origin`
-  std::size_t packed_experts = 0;  ///< [top_k] int32, rank-major only
-  std::size_t packed_weights = 0;  ///< [top_k] float, rank-major only
+  std::size_t packed_experts = 0;  ///< [top_k] int32, layouts by rank only
+  std::size_t packed_weights = 0;  ///< [top_k] float, layouts by rank only
   std::array<std::size_t, max_attachments> packed_attachments{};  ///< attachments that are packed
   // The outputs from other ranks, by slot: [max_tokens][copies][hidden] bf16.
   std::size_t returned = 0;  ///< 2 x hidden bytes each

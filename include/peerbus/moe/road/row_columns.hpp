@@ -16,8 +16,8 @@ enum class row_part : std::uint8_t {
   row,        ///< the token, encoded
   scales,     ///< the codec's scales
   origin,     ///< a `wire_origin`
-  experts,    ///< local expert ids of the slots, rank-major only
-  weights,    ///< weights of the slots, rank-major only
+  experts,    ///< local expert ids of the slots, layouts by rank only
+  weights,    ///< weights of the slots, layouts by rank only
   attachment  ///< one of the tensors that travel with the tokens
 };
 
