@@ -64,7 +64,7 @@ void arrivals::count_slots(const std::byte* first_count, std::size_t stride) noe
   const std::size_t ranks = ranks_;
   const std::size_t local = blocks();
   std::size_t arrived = 0;
-  for (std::size_t source = 0; source < ranks; ++source) {
+  for (std::size_t source = 0; source < ranks && local != 0; ++source) {
     const auto* const source_counts = reinterpret_cast<const Count*>(first_count + source * stride);
     std::uint32_t* const counts = counts_.data() + source;
     std::uint32_t* const bounds = starts_.data() + 2 * source;
