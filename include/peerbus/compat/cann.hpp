@@ -178,6 +178,7 @@ class moe_distribute {
     return make_together(comm, "what moe_distribute keeps of calls", until, [&] {
       const std::size_t slots = max_tokens_ * experts_.slots();
       std::vector<batch> batches;
+      batches.reserve(attributes_.in_flight);
       for (std::size_t i = 0; i < attributes_.in_flight; ++i)
         batches.push_back(
             {.slots = {max_tokens_, attributes_.top_k},
