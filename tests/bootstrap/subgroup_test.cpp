@@ -24,12 +24,14 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/awaited_members.hpp>
 #include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/core/unique_fd.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "support.hpp"
@@ -494,4 +496,25 @@ TEST_CASE_TEMPLATE("kill -9: at any moment of making a subgroup, nobody hangs", 
     CHECK(status == 137);
     CHECK(belongings{} == before);
   }
+}
+
+TEST_CASE("subgroup: members are not awaited for long once rank 0 cannot tell who has ended") {
+  using peerbus::membership;
+  using peerbus::detail::awaited_members;
+  const auto states = std::make_shared<std::array<membership::state_word, 3>>();
+  const auto parent = std::make_shared<membership>(rank_id{1}, 3, states->data(), states,
+                                                   std::vector<peerbus::unique_fd>{});
+  const auto end = [&](std::size_t rank, rank_state how) {
+    membership::announce((*states)[rank], how);
+  };
+  awaited_members patient{parent, ranks_of({2, 1})};
+  awaited_members impatient{parent, ranks_of({2, 1}), 0s};
+  CHECK_FALSE(patient.has_ended(rank_id{0}));
+  CHECK_FALSE(impatient.has_ended(rank_id{0}));
+  end(0, rank_state::left);
+  CHECK_FALSE(patient.has_ended(rank_id{0}));
+  CHECK(impatient.has_ended(rank_id{0}));
+  end(2, rank_state::died);
+  CHECK(patient.has_ended(rank_id{0}));
+  CHECK_FALSE(awaited_members{}.has_ended(rank_id{0}));
 }
