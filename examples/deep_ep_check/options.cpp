@@ -2,36 +2,22 @@
 #include "options.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
 #include <string_view>
-#include <system_error>
 
 #include <CLI/CLI.hpp>
 
 #include <peerbus/moe/config.hpp>
 
+#include "support/whole_number.hpp"
+
 namespace deep_ep_check {
 namespace {
 
+using examples::whole_number;
 namespace deep_ep = peerbus::deep_ep;
-
-/// Checks a whole number and rewrites it in its plain form, because CLI11 would read 010 as octal.
-CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
-  const std::string range = std::to_string(least) + " to " + std::to_string(most);
-  return {[=](std::string& given) {
-            std::uint64_t value = 0;
-            const char* const end = given.data() + given.size();
-            const auto [stop, code] = std::from_chars(given.data(), end, value);
-            if (code != std::errc{} || stop != end || value < least || value > most)
-              return "'" + given + "' given, expected a whole number from " + range;
-            given = std::to_string(value);
-            return std::string{};
-          },
-          range, "whole number"};
-}
 
 /// Returns the enumerator in `all` with the given `name`.
 /// Throws: `CLI::ValidationError` that lists the possible names.

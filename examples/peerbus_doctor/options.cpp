@@ -3,18 +3,20 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <system_error>
 
 #include <CLI/CLI.hpp>
 
 #include <peerbus/core/cores.hpp>
 
+#include "support/whole_number.hpp"
+
 namespace peerbus_doctor {
 namespace {
+
+using examples::whole_number;
 
 constexpr std::array transports{"unified_bus", "loopback", "verbs"};
 
@@ -23,21 +25,6 @@ constexpr bool has_verbs = true;
 #else
 constexpr bool has_verbs = false;
 #endif
-
-/// Checks a whole number and rewrites it in its plain form, because CLI11 would read 010 as octal.
-CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
-  const std::string range = std::to_string(least) + " to " + std::to_string(most);
-  return {[=](std::string& given) {
-            std::uint64_t value = 0;
-            const char* const end = given.data() + given.size();
-            const auto [stop, code] = std::from_chars(given.data(), end, value);
-            if (code != std::errc{} || stop != end || value < least || value > most)
-              return "'" + given + "' given, expected a whole number from " + range;
-            given = std::to_string(value);
-            return std::string{};
-          },
-          range, "whole number"};
-}
 
 void check_together(const CLI::App& app, const options& chosen, bool is_launched) {
   if (std::ranges::find(transports, chosen.transport) == transports.end())
