@@ -409,3 +409,43 @@ using near_miss =
     peerbus::transport_decorator<complete, peerbus::transport_refinements{.signal_each = true}>;
 static_assert(!peerbus::direct_transport<near_miss>);
 #endif
+
+#if PEERBUS_CASE == 40
+// case 40: expect "static.assert.*failed.*peers' signals are missing"
+struct near_miss : complete {
+  static constexpr peerbus::transport_refinements refines{.peer_memory = true};
+  using complete::complete;
+  [[nodiscard]] std::byte* peer_memory(const window&, rank_id) const noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "peers' signals are missing");
+#endif
+
+#if PEERBUS_CASE == 41
+// case 41: expect "static.assert.*failed.*wait_at may throw"
+struct near_miss : complete_direct {
+  using complete_direct::complete_direct;
+  [[nodiscard]] errc wait_at(rank_id, const window&, signal_id, std::uint64_t, deadline,
+                             std::optional<rank_id>);
+};
+static_assert(peerbus::transport<near_miss>, "wait_at may throw");
+#endif
+
+#if PEERBUS_CASE == 42
+// case 42: expect "static.assert.*failed.*value_at needs a mutable transport"
+struct near_miss : complete_direct {
+  using complete_direct::complete_direct;
+  [[nodiscard]] std::uint64_t value_at(rank_id, const window&, signal_id) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "value_at needs a mutable transport");
+#endif
+
+#if PEERBUS_CASE == 43
+// case 43: expect "static.assert.*failed.*wait_at is not named"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] errc wait_at(rank_id, const window&, signal_id, std::uint64_t, deadline,
+                             std::optional<rank_id>) noexcept;
+  [[nodiscard]] std::uint64_t value_at(rank_id, const window&, signal_id) const noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "wait_at is not named");
+#endif

@@ -78,3 +78,8 @@ TEST_CASE_TEMPLATE("peer memory loads and stores", Group, unified_bus_processes,
                    any_direct_processes) {
   for (const std::size_t n : all_sizes) conformance::check_peer_memory<Group>(n);
 }
+
+TEST_CASE_TEMPLATE("one signal tells all ranks", Group, unified_bus_processes,
+                   any_direct_processes) {
+  for (const std::size_t n : all_sizes) conformance::check_peer_signals<Group>(n);
+}

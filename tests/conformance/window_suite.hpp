@@ -465,4 +465,40 @@ void check_peer_memory(std::size_t ranks) {
   CHECK(worst_status == 0);
 }
 
+/// One signal in the part of one rank tells all ranks, of stores to the memory of any of them.
+template <class Group>
+void check_peer_signals(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    auto win = comm.make_window(comm.size() * 8, comm.size());
+    const auto id_of = [](rank_id rank) { return static_cast<signal_id>(rank.index()); };
+    for (std::uint64_t round = 1; round <= 20; ++round) {
+      const rank_id owner{round % comm.size()};
+      for (const rank_id peer : comm.ranks())
+        win.template peer<std::uint64_t>(peer)[comm.rank().index()] =
+            pattern(comm.rank(), peer, round);
+      expect_ok(win.signal(owner, id_of(comm.rank()), round), "signal");
+      for (const rank_id peer : comm.ranks()) {
+        expect_ok(win.wait_at(owner, id_of(peer), round, soon(), peer), "wait_at");
+        expect_equal(win.value_at(owner, id_of(peer)), round, "value_at");
+        expect_equal(win.template local<std::uint64_t>()[peer.index()],
+                     pattern(peer, comm.rank(), round), "stored by rank ", peer.index());
+      }
+      comm.barrier();
+    }
+    const rank_id nobody{comm.size()};
+    const auto no_signal = static_cast<signal_id>(comm.size());
+    const deadline gone = deadline::after(std::chrono::seconds{0});
+    expect_code(win.wait_at(nobody, signal_id{0}, 1, gone), errc::out_of_range, "no such rank");
+    expect_code(win.wait_at(rank_id{0}, no_signal, 1, gone), errc::out_of_range, "no such signal");
+    expect_code(win.wait_at(rank_id{0}, signal_id{0}, 1, gone, nobody), errc::out_of_range,
+                "no such rank awaited");
+    expect_code(win.wait_at(rank_id{0}, signal_id{0}, 21, gone), errc::timed_out, "not raised");
+    expect_equal(win.value_at(nobody, signal_id{0}), 0U, "no such rank");
+    expect_equal(win.value_at(rank_id{0}, no_signal), 0U, "no such signal");
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
 }  // namespace conformance

@@ -79,3 +79,8 @@ TEST_CASE_TEMPLATE("peer memory loads and stores", Group, loopback_threads, unif
                    any_direct_threads) {
   for (const std::size_t n : all_sizes) conformance::check_peer_memory<Group>(n);
 }
+
+TEST_CASE_TEMPLATE("one signal tells all ranks", Group, loopback_threads, unified_bus_threads,
+                   any_direct_threads) {
+  for (const std::size_t n : all_sizes) conformance::check_peer_signals<Group>(n);
+}

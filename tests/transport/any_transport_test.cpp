@@ -150,6 +150,15 @@ class refined : public noting {
   [[nodiscard]] std::byte* peer_memory(const window&, rank_id peer) const noexcept {
     return memory() + 16 * (peer.index() + 1);
   }
+  [[nodiscard]] errc wait_at(rank_id owner, const window&, signal_id id, std::uint64_t value,
+                             deadline until, std::optional<rank_id> awaited) noexcept {
+    return note("wait_at", owner, index(id), value, until.expired(),
+                awaited ? awaited->index() : 99),
+           errc::unreachable;
+  }
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window&, signal_id id) const noexcept {
+    return note("value_at", owner, index(id)), 815;
+  }
 };
 static_assert(peerbus::direct_transport<refined>);
 
@@ -228,11 +237,18 @@ TEST_CASE_TEMPLATE("refinements are those of the held transport", Erased, any_tr
           expect_same(calls, {"put_run rank 1 2 3 4"});
           test::expect_equal(bus.describe_trouble(), "a broken string", "trouble");
           test::expect(peerbus::describe_absence(bus).ends_with("a broken string"), "absence");
-          if constexpr (peerbus::direct_transport<Erased>)
+          if constexpr (peerbus::direct_transport<Erased>) {
             for (const rank_id peer : both)
               test::expect(
                   bus.peer_memory(at, peer) == bus.local(at).data() + 16 * (peer.index() + 1),
                   "the memory of rank ", peer.index());
+            calls.clear();
+            test::expect_code(
+                bus.wait_at(rank_id{1}, at, signal_id{2}, 14, deadline::never(), rank_id{0}),
+                errc::unreachable, "wait_at");
+            test::expect_equal(bus.value_at(rank_id{1}, at, signal_id{4}), 815U, "value_at");
+            expect_same(calls, {"wait_at rank 1 2 14 0 0", "value_at rank 1 4"});
+          }
         }) == 0);
 }
 

@@ -121,12 +121,13 @@ class exchange {
   /// may differ between ranks. Returns when all rows for this rank have arrived. The caller may
   /// then reuse `tokens`, `route` and attachments.
   /// Cost: to each peer two signals and one count message of 64 bytes, 1, 2 or 4 bytes for each
-  /// block of the group, and the note; with slots one signal, and counts for the peer's blocks
-  /// only. Each copy of a token is sent once: row, scales, 8 bytes of origin, slots (rank-major),
-  /// attachments. A token is encoded once per kind of peer (near, far). Throws, on all ranks:
-  /// `error` invalid_argument on a rank whose input is bad, and `refused` on the others. No row is
-  /// then written (with slots: read), and the exchange remains usable. Also timed_out, peer_dead
-  /// and unreachable, which poison the communicator, and poisoned.
+  /// block of the group, and the note; with slots one signal, and to peers that get rows the counts
+  /// for their blocks. If more than 4 ranks load and store each other's memory, signals and count
+  /// message are written once for all. Each copy of a token is sent once: row, scales, 8 bytes of
+  /// origin, slots (rank-major), attachments. It is encoded once per kind of peer (near, far).
+  /// Throws, on all ranks: `error` invalid_argument on a rank whose input is bad, and `refused` on
+  /// the others. No row is then written (with slots: read), and the exchange remains usable. Also
+  /// timed_out, peer_dead and unreachable, which poison the communicator, and poisoned.
   [[nodiscard]] received_type dispatch(std::span<const token> tokens, const routing& route,
                                        const dispatch_options& options = {});
 
@@ -138,8 +139,8 @@ class exchange {
   /// multiply-add, rounded to bf16 once. In expert-major layouts a copy is a slot k with factor
   /// weight[t, k], and slots of -1 add nothing. In the rank-major layout a copy is a rank that
   /// holds experts of the token, in ascending order, with factor 1. See also `combine_terms`.
-  /// Cost: one signal to each peer. Each output, 2 x hidden bytes, is read once, and first put home
-  /// if the home rank cannot load it. `attached` adds 48 bytes to each peer, and the attachments.
+  /// Cost: one signal, to each peer or for all. Each output, 2 x hidden bytes, is read once, and
+  /// first put home if the home rank cannot load it. `attached` adds itself and 48 bytes a peer.
   /// Throws: as `dispatch`. After a refusal, all ranks may combine the batch again.
   void combine(const received_type& rows, std::span<bf16> out, const combine_options& options = {});
 

@@ -3,11 +3,15 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/refinements.hpp>
@@ -57,6 +61,17 @@ class any_direct_transport : public any_transport {
   [[nodiscard]] std::byte* peer_memory(const window& at, rank_id peer) const noexcept {
     return at.parts_[peer.index()];
   }
+  ///@{
+  /// Forwards the call to the held transport. The concept `transport` states its contract.
+  [[nodiscard]] errc wait_at(rank_id owner, const window& at, signal_id id, std::uint64_t value,
+                             deadline until, std::optional<rank_id> awaited) noexcept {
+    return held_wait_at(owner, at, id, value, until, awaited);
+  }
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& at,
+                                       signal_id id) const noexcept {
+    return held_value_at(owner, at, id);
+  }
+  ///@}
 };
 
 static_assert(direct_transport<any_direct_transport> && !runnable_transport<any_direct_transport>);

@@ -142,10 +142,21 @@ class any_transport {
         [&](const std::optional<error>& objection) { agree(*boot_, what, {}, until, objection); });
   }
 
-  /// Returns the start of the peer's part, or nullptr if the held transport is not direct.
+  ///@{
+  /// A call of the held transport, which must be direct.
   [[nodiscard]] std::byte* held_peer_memory(const window& at, rank_id peer) const noexcept {
     return held_->peer_memory(*at.held_, peer);
   }
+  [[nodiscard]] errc held_wait_at(rank_id owner, const window& at, signal_id id,
+                                  std::uint64_t value, deadline until,
+                                  std::optional<rank_id> awaited) noexcept {
+    return held_->wait_at(owner, *at.held_, id, value, until, awaited);
+  }
+  [[nodiscard]] std::uint64_t held_value_at(rank_id owner, const window& at,
+                                            signal_id id) const noexcept {
+    return held_->value_at(owner, *at.held_, id);
+  }
+  ///@}
 
  private:
   bootstrap* boot_;

@@ -85,12 +85,22 @@ static_assert(transport<transport_archetype> && !direct_transport<transport_arch
 /// Satisfies `direct_transport` and nothing more.
 class direct_transport_archetype : public transport_archetype {
  public:
-  /// Names `peer_memory`, the one refinement that a direct transport needs.
+  /// Names `peer_memory`, the only refinement that a direct transport needs.
   static constexpr transport_refinements refines{.peer_memory = true};
 
   using transport_archetype::transport_archetype;
   /// Returns nullptr, as a window of the archetype has no memory.
   [[nodiscard]] std::byte* peer_memory(const window&, rank_id) const noexcept { return nullptr; }
+  ///@{
+  /// Does nothing, as a window of the archetype has no signals.
+  [[nodiscard]] errc wait_at(rank_id, const window&, signal_id, std::uint64_t, deadline,
+                             std::optional<rank_id>) noexcept {
+    return errc::unsupported;
+  }
+  [[nodiscard]] std::uint64_t value_at(rank_id, const window&, signal_id) const noexcept {
+    return 0;
+  }
+  ///@}
 };
 
 static_assert(direct_transport<direct_transport_archetype>);

@@ -57,8 +57,9 @@ struct ranks_of<T> {
 /// decorator. `Kept` names the refinements that the decorator forwards: by default, all that the
 /// inner transport has. Calls are forwarded one by one, so a class that changes `put` also changes
 /// `put_signal` and `put_run`, and a class that changes `signal` also changes `put_signal` and
-/// `signal_each`, or leaves the refinements out of `Kept`. Stores through `peer_memory` pass no
-/// decorator. A class that adds a refinement declares `refines` again.
+/// `signal_each`, or leaves the refinements out of `Kept`. `wait` and `wait_at` go together. Stores
+/// through `peer_memory` pass no decorator. A class that adds a refinement declares `refines`
+/// again.
 ///
 /// Windows are those of the inner transport. A derived class may have its own type of window if
 /// that converts to the inner one.
@@ -135,6 +136,17 @@ class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inne
     requires(Kept.peer_memory)
   {
     return inner_.peer_memory(at, peer);
+  }
+  [[nodiscard]] errc wait_at(rank_id owner, const window& at, signal_id id, std::uint64_t value,
+                             deadline until, std::optional<rank_id> awaited) noexcept
+    requires(Kept.peer_memory)
+  {
+    return inner_.wait_at(owner, at, id, value, until, awaited);
+  }
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& at, signal_id id) const noexcept
+    requires(Kept.peer_memory)
+  {
+    return inner_.value_at(owner, at, id);
   }
   [[nodiscard]] std::byte* find_peer_memory(const window& at, rank_id peer) const noexcept
     requires(Kept.find_peer_memory)

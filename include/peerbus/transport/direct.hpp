@@ -140,14 +140,21 @@ class direct_path {
 
   [[nodiscard]] errc wait(const window& at, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept {
-    if (!has(at, awaited.value_or(at.mine()), id)) return errc::out_of_range;
-    return at.signal(at.mine(), id).wait_at_least(value, until, thresholds_, [&]() noexcept {
-      return members_->health(awaited);
-    });
+    return wait_at(at.mine(), at, id, value, until, awaited);
+  }
+  [[nodiscard]] errc wait_at(rank_id owner, const window& at, signal_id id, std::uint64_t value,
+                             deadline until, std::optional<rank_id> awaited) noexcept {
+    if (!has(at, owner, id) || !has(at, awaited.value_or(owner), id)) return errc::out_of_range;
+    return at.signal(owner, id).wait_at_least(value, until, thresholds_,
+                                              [&]() noexcept { return members_->health(awaited); });
   }
 
   [[nodiscard]] std::uint64_t value(const window& at, signal_id id) const noexcept {
-    return has(at, at.mine(), id) ? at.signal(at.mine(), id).value() : 0;
+    return value_at(at.mine(), at, id);
+  }
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, const window& at,
+                                       signal_id id) const noexcept {
+    return has(at, owner, id) ? at.signal(owner, id).value() : 0;
   }
 
   // Stores need no help: they are done when the call returns, and `signal` orders them.

@@ -4,9 +4,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
@@ -56,6 +58,14 @@ concept has_peer_memory = requires(const T& idle, const typename T::window& wind
 };
 
 template <class T>
+concept has_peer_signals =
+    requires(T& bus, const T& idle, const typename T::window& window, rank_id owner, signal_id id,
+             std::uint64_t value, deadline until, std::optional<rank_id> awaited) {
+      { bus.wait_at(owner, window, id, value, until, awaited) } noexcept -> std::same_as<errc>;
+      { idle.value_at(owner, window, id) } noexcept -> std::same_as<std::uint64_t>;
+    };
+
+template <class T>
 concept has_find_peer_memory =
     requires(const T& idle, const typename T::window& window, rank_id peer) {
       { idle.find_peer_memory(window, peer) } noexcept -> std::same_as<std::byte*>;
@@ -83,6 +93,7 @@ concept has_describe_trouble = requires(const T& idle) {
 template <class T>
 concept has_what_it_refines =
     has_sound_refines<T> && (refinements_of<T>().peer_memory == has_peer_memory<T>) &&
+    (refinements_of<T>().peer_memory == has_peer_signals<T>) &&
     (refinements_of<T>().find_peer_memory == has_find_peer_memory<T>) &&
     (refinements_of<T>().put_run == has_put_run<T>) &&
     (refinements_of<T>().signal_each == has_signal_each<T>) &&

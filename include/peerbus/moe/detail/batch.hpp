@@ -120,8 +120,6 @@ class batch {
     number = previous_.number;
   }
 
-  /// Returns the rank of the caller.
-  [[nodiscard]] rank_id rank() const noexcept { return rank_; }
   /// Returns the batch as its road sees it. `set` is the number of its set.
   [[nodiscard]] road_batch<token_of<Codec>, Order> on_road(std::size_t set) noexcept {
     return {input, leaving, arriving, order, set, attached, stream_from_};

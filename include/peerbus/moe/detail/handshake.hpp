@@ -130,9 +130,7 @@ struct one_phase {
                       std::span<std::int64_t> waited) {
     post.await_all(rows_step, until, {}, waited);
     if (batch.refuse(post.refused(rows_step))) return;
-    count_table counts = post.counts(rows_step);
-    counts.first_block = batch.leaving.geometry().blocks.first(batch.rank());
-    batch.arriving.place(counts);
+    batch.arriving.place(post.own_counts(rows_step, batch.leaving.geometry().blocks));
   }
 
   /// Ends a refused dispatch. No later signal would tell that the rows of this rank have left its

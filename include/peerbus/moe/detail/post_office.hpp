@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -12,7 +11,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <vector>
 
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/align.hpp>
@@ -22,6 +20,8 @@
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/count_table.hpp>
+#include <peerbus/moe/detail/arrival_clock.hpp>
+#include <peerbus/moe/detail/notice_board.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -53,36 +53,41 @@ class post_office {
   }
 
   post_office(communicator<Transport>& comm, window<Transport>& memory, const memory_map& map)
-      : comm_{&comm}, memory_{&memory}, map_{map}, has_come_(comm.size()) {}
+      : comm_{&comm}, memory_{&memory}, board_{comm, memory}, map_{map}, arrivals_{comm.size()} {}
 
-  /// Sends all peers the number of this rank's rows for each block and this rank's note, or the
+  /// Tells all peers the number of this rank's rows for each block and this rank's note, or the
   /// reason why this rank refuses. Peers see it after the next `announce`.
   void post_counts(const step& this_step, std::span<const std::uint32_t> counts,
                    std::span<const std::byte> note, const refusal& own_refusal) {
     const std::size_t offset = message_at(this_step, comm_->rank());
-    std::size_t bytes = write_verdict({this_step.epoch, own_refusal, note.size()}, offset);
+    std::byte* const message = board_.at(offset);
+    std::size_t bytes = write_verdict({this_step.epoch, own_refusal, note.size()}, message);
     if (!own_refusal) {
-      bytes = write_counts(counts, offset);
+      bytes = write_counts(counts, message);
       if (!note.empty()) {
-        std::memcpy(local(offset + map_.note_at), note.data(), note.size());
+        std::memcpy(message + map_.note_at, note.data(), note.size());
         bytes = map_.note_at + note.size();
       }
     }
-    for (const rank_id peer : comm_->peers()) send_part(this_step, peer, offset, offset, bytes);
+    require(this_step, board_.post(offset, bytes));
   }
 
-  /// Does as `post_counts`, but sends each peer only the counts for the blocks that it holds.
+  /// Does as `post_counts`, but sends each peer only the counts for the blocks that it holds, and
+  /// nothing to peers that get neither a row nor a note nor a refusal.
   void post_own_counts(const step& this_step, const expert_placement& blocks,
                        std::span<const std::uint32_t> counts, std::span<const std::byte> note,
                        const refusal& own_refusal) {
     const std::size_t target = message_at(this_step, comm_->rank());
+    const bool is_for_all = own_refusal || !note.empty();
     for (const rank_id receiver : comm_->ranks()) {
+      const auto own_counts = counts.subspan(blocks.first(receiver), blocks.count(receiver));
+      if (!is_for_all && std::all_of(own_counts.begin(), own_counts.end(),
+                                     [](std::uint32_t count) { return count == 0; }))
+        continue;
       const bool is_own = receiver == comm_->rank();
       const std::size_t source = is_own ? target : outbox_at(this_step, receiver);
-      std::size_t bytes = write_verdict({this_step.epoch, own_refusal, note.size()}, source);
-      if (!own_refusal)
-        bytes =
-            write_counts(counts.subspan(blocks.first(receiver), blocks.count(receiver)), source);
+      std::size_t bytes = write_verdict({this_step.epoch, own_refusal, note.size()}, local(source));
+      if (!own_refusal) bytes = write_counts(own_counts, local(source));
       if (!is_own) send_part(this_step, receiver, target, source, bytes);
     }
     if (own_refusal || note.empty()) return;
@@ -92,26 +97,25 @@ class post_office {
       send_part(this_step, peer, note_place, note_place, note.size());
   }
 
-  /// Sends all peers the refusal of a combine, or the bytes of one output attachment. Peers see it
+  /// Tells all peers the refusal of a combine, or the bytes of one output attachment. Peers see it
   /// after the next `announce`.
   void post_verdict(const step& this_step, const refusal& own_refusal,
                     std::size_t attachment_bytes) {
     const std::size_t offset = refusal_at(this_step, comm_->rank());
     const std::size_t bytes =
-        write_verdict({this_step.epoch, own_refusal, attachment_bytes}, offset);
-    for (const rank_id peer : comm_->peers()) send_part(this_step, peer, offset, offset, bytes);
+        write_verdict({this_step.epoch, own_refusal, attachment_bytes}, board_.at(offset));
+    require(this_step, board_.post(offset, bytes));
   }
 
-  /// Raises this step's signal at all peers.
+  /// Raises this step's signal for all peers.
   void announce(const step& this_step) {
-    require(this_step, memory_->signal_each(comm_->peers(), signal_of(this_step, comm_->rank()),
-                                            this_step.epoch));
+    require(this_step, board_.announce(signal_of(this_step, comm_->rank()), this_step.epoch));
   }
 
   /// Returns whether all peers have announced the step. Does not wait.
   [[nodiscard]] bool all_came(const step& this_step) const noexcept {
     for (const rank_id peer : comm_->peers())
-      if (memory_->value(signal_of(this_step, peer)) < this_step.epoch) return false;
+      if (board_.value(signal_of(this_step, peer)) < this_step.epoch) return false;
     return true;
   }
   /// Waits until all peers have announced the step. Adds the waits to `waited`, unless it is empty.
@@ -119,24 +123,38 @@ class post_office {
   /// then poisoned.
   void await_all(const step& this_step, deadline until, std::string_view text_end = {},
                  std::span<std::int64_t> waited = {}) {
-    if (!waited.empty()) measure_arrivals(this_step, until, waited);
+    if (!waited.empty())
+      arrivals_.measure(
+          board_, comm_->peers(), [&](rank_id peer) { return signal_of(this_step, peer); },
+          this_step.epoch, until, waited);
     for (const rank_id peer : comm_->peers()) {
-      const errc code = memory_->wait(signal_of(this_step, peer), this_step.epoch, until, peer);
+      const errc code = board_.wait(signal_of(this_step, peer), this_step.epoch, until, peer);
       if (code != errc::ok) fail_waiting(this_step, code, text_end);
     }
   }
 
   /// Returns the counts of all ranks, which must have announced the step.
   [[nodiscard]] count_table counts(const step& this_step) const noexcept {
-    return {local(message_at(this_step, rank_id{0}) + map_.counts_at), map_.message_bytes,
-            map_.count_bytes};
+    return {message(this_step, rank_id{0}) + map_.counts_at, map_.message_bytes, map_.count_bytes};
+  }
+  /// Returns the counts that all ranks sent by `post_own_counts`. All must have announced the step.
+  /// Ranks that sent none have zeros, which this function writes over their earlier counts.
+  [[nodiscard]] count_table own_counts(const step& this_step,
+                                       const expert_placement& blocks) const noexcept {
+    for (const rank_id source : comm_->ranks())
+      if (verdict_of(this_step, source).epoch != this_step.epoch)
+        std::memset(message(this_step, source) + map_.counts_at, 0,
+                    blocks.count(comm_->rank()) * map_.count_bytes);
+    count_table table = counts(this_step);
+    table.first_block = blocks.first(comm_->rank());
+    return table;
   }
 
   /// Returns the note that `source` sent with its counts, or an empty span if it sent none.
   /// `source` must have announced the step.
   [[nodiscard]] std::span<const std::byte> note(const step& this_step,
                                                 rank_id source) const noexcept {
-    return {local(message_at(this_step, source) + map_.note_at), brought(this_step, source)};
+    return {message(this_step, source) + map_.note_at, brought(this_step, source)};
   }
   /// Returns the bytes that `source` brings in this step, or 0 if it sent no record of this step.
   [[nodiscard]] std::size_t brought(const step& this_step, rank_id source) const noexcept {
@@ -196,25 +214,31 @@ class post_office {
     return static_cast<signal_id>(group * comm_->size() + source.index());
   }
 
-  std::size_t write_verdict(const verdict& record, std::size_t offset) const noexcept {
+  /// Returns the message of `source`. It lies on the board if it came with the counts for all
+  /// blocks, and in this rank's part if it came with rows, for this rank alone.
+  [[nodiscard]] std::byte* message(const step& this_step, rank_id source) const noexcept {
+    const std::size_t offset = message_at(this_step, source);
+    return this_step.which == phase::rows ? local(offset) : board_.at(offset);
+  }
+
+  static std::size_t write_verdict(const verdict& record, std::byte* target) noexcept {
     static_assert(sizeof record == memory_map::verdict_bytes);
-    std::memcpy(local(offset), &record, sizeof record);
+    std::memcpy(target, &record, sizeof record);
     return sizeof record;
   }
   [[nodiscard]] verdict verdict_of(const step& this_step, rank_id source) const noexcept {
-    const bool with_counts = this_step.which != phase::outputs;
     verdict record;
     std::memcpy(&record,
-                local(with_counts ? message_at(this_step, source) : refusal_at(this_step, source)),
+                this_step.which == phase::outputs ? board_.at(refusal_at(this_step, source))
+                                                  : message(this_step, source),
                 sizeof record);
     return record;
   }
 
-  /// Writes `counts` into the message at `offset`. Returns the bytes of the message up to their
-  /// end.
+  /// Writes `counts` into `message`. Returns the bytes of the message up to their end.
   std::size_t write_counts(std::span<const std::uint32_t> counts,
-                           std::size_t offset) const noexcept {
-    std::byte* const first = local(offset + map_.counts_at);
+                           std::byte* message) const noexcept {
+    std::byte* const first = message + map_.counts_at;
     with_count_type(map_.count_bytes, [&]<class Count>(std::type_identity<Count>) noexcept {
       std::transform(counts.begin(), counts.end(), reinterpret_cast<Count*>(first),
                      [](std::uint32_t wide_count) { return static_cast<Count>(wide_count); });
@@ -228,47 +252,13 @@ class post_office {
     require(this_step, memory_->put(peer, target, memory_->local().subspan(source, bytes)));
   }
 
-  /// Adds to `waited` the time until the signal of each peer arrived. Returns when all signals have
-  /// arrived, or when a wait fails, which the caller then finds again.
-  void measure_arrivals(const step& this_step, deadline until,
-                        std::span<std::int64_t> waited) noexcept {
-    using clock = std::chrono::steady_clock;
-    // The time between two looks at all signals. It is short compared with the delay of a slow
-    // rank.
-    constexpr std::chrono::microseconds between_looks{10};
-    const auto begin = clock::now();
-    std::fill(has_come_.begin(), has_come_.end(), std::uint8_t{0});
-    for (;;) {
-      const rank_id* missing = nullptr;
-      for (const rank_id& peer : comm_->peers()) {
-        if (has_come_[peer.index()] != 0) continue;
-        if (memory_->value(signal_of(this_step, peer)) < this_step.epoch) {
-          missing = &peer;
-          continue;
-        }
-        has_come_[peer.index()] = 1;
-        waited[peer.index()] +=
-            std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
-      }
-      if (missing == nullptr || until.expired()) return;
-      // A wait that times out makes a system call to check the peers. Therefore a late rank is
-      // looked at less often as time passes. An error of a sixteenth of the wait is acceptable.
-      const auto next_look =
-          deadline::after(std::max<clock::duration>((clock::now() - begin) / 16, between_looks));
-      const errc code =
-          memory_->wait(signal_of(this_step, *missing), this_step.epoch,
-                        next_look.when() < until.when() ? next_look : until, *missing);
-      if (code != errc::ok && code != errc::timed_out) return;
-    }
-  }
-
   [[noreturn]] void fail_waiting(const step& this_step, errc code, std::string_view text_end) {
     constexpr std::array names{"counts", "rows", "outputs"};
     std::string text = peerbus::detail::concat(title(this_step), ": waited for ",
                                                names[static_cast<std::size_t>(this_step.which)]);
     std::size_t named = 0;
     for (const rank_id peer : comm_->ranks()) {
-      const std::uint64_t seen = memory_->value(signal_of(this_step, peer));
+      const std::uint64_t seen = board_.value(signal_of(this_step, peer));
       if (peer == comm_->rank() || seen >= this_step.epoch) continue;
       text += peerbus::detail::concat(named++ == 0 ? " of " : ", ", peer, " (epoch ", seen,
                                       ", expected ", this_step.epoch, ")");
@@ -279,8 +269,9 @@ class post_office {
 
   communicator<Transport>* comm_;
   window<Transport>* memory_;
+  notice_board<Transport> board_;
   memory_map map_;
-  std::vector<std::uint8_t> has_come_;
+  arrival_clock arrivals_;
 };
 
 }  // namespace peerbus::moe::detail

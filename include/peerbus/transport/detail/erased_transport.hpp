@@ -44,6 +44,13 @@ class erased_transport {
   /// Returns nullptr if the transport is not direct.
   [[nodiscard]] virtual std::byte* peer_memory(const erased_window& at,
                                                rank_id peer) const noexcept = 0;
+  /// Returns `unsupported` if the transport is not direct.
+  [[nodiscard]] virtual errc wait_at(rank_id owner, const erased_window& at, signal_id id,
+                                     std::uint64_t value, deadline until,
+                                     std::optional<rank_id> awaited) noexcept = 0;
+  /// Returns 0 if the transport is not direct.
+  [[nodiscard]] virtual std::uint64_t value_at(rank_id owner, const erased_window& at,
+                                               signal_id id) const noexcept = 0;
   [[nodiscard]] virtual errc put(rank_id peer, const erased_window& at, std::size_t offset,
                                  std::span<const std::byte> source) noexcept = 0;
   [[nodiscard]] virtual errc put_run(rank_id peer, const erased_window& at,
@@ -92,6 +99,24 @@ class held_transport final : public erased_transport {
       return bus_.peer_memory(held(at), peer);
     else
       return nullptr;
+  }
+  [[nodiscard]] errc wait_at([[maybe_unused]] rank_id owner,
+                             [[maybe_unused]] const erased_window& at,
+                             [[maybe_unused]] signal_id id, [[maybe_unused]] std::uint64_t value,
+                             [[maybe_unused]] deadline until,
+                             [[maybe_unused]] std::optional<rank_id> awaited) noexcept override {
+    if constexpr (direct_transport<Held>)
+      return bus_.wait_at(owner, held(at), id, value, until, awaited);
+    else
+      return errc::unsupported;
+  }
+  [[nodiscard]] std::uint64_t value_at([[maybe_unused]] rank_id owner,
+                                       [[maybe_unused]] const erased_window& at,
+                                       [[maybe_unused]] signal_id id) const noexcept override {
+    if constexpr (direct_transport<Held>)
+      return bus_.value_at(owner, held(at), id);
+    else
+      return 0;
   }
   [[nodiscard]] errc put(rank_id peer, const erased_window& at, std::size_t offset,
                          std::span<const std::byte> source) noexcept override {
