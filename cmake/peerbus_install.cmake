@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: MIT
 include(CMakePackageConfigHelpers)
 
-# share/ rather than lib/: headers serve every architecture of a prefix.
-set(peerbus_package_dir "${CMAKE_INSTALL_DATADIR}/cmake/peerbus")
+# share/ rather than lib/: headers serve every architecture of a prefix. Package managers may have folders of
+# their own for this.
+set(PEERBUS_INSTALL_CMAKEDIR "${CMAKE_INSTALL_DATADIR}/cmake/peerbus"
+    CACHE STRING "Folder of the CMake package, below the prefix")
+mark_as_advanced(PEERBUS_INSTALL_CMAKEDIR)
+set(peerbus_package_dir "${PEERBUS_INSTALL_CMAKEDIR}")
 
 install(TARGETS peerbus EXPORT peerbus_targets FILE_SET HEADERS)
 foreach(header IN LISTS peerbus_mpi_headers peerbus_pmix_headers peerbus_tcp_headers peerbus_topology_headers
@@ -34,3 +38,4 @@ install(
   DESTINATION "${peerbus_package_dir}")
 install(DIRECTORY "${CMAKE_CURRENT_LIST_DIR}/compiled" DESTINATION "${peerbus_package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/peerbus")
+include(cmake/peerbus_pkg_config.cmake)

@@ -34,7 +34,7 @@ peerbus_has_package() {
     cmake) peerbus_has_cmake ;;
     ninja-build) command -v ninja >/dev/null ;;
     clang) command -v clang++ >/dev/null ;;
-    doxygen | g++ | clang-format-* | clang-tidy-*) command -v "$1" >/dev/null ;;
+    doxygen | g++ | pkg-config | python3 | clang-format-* | clang-tidy-*) command -v "$1" >/dev/null ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ >/dev/null ;;
     qemu-user) command -v qemu-aarch64 >/dev/null ;;
     qemu-system-x86) command -v qemu-system-x86_64 >/dev/null ;;

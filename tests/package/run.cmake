@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
 # Uses peerbus as a stranger would, WAY = find_package, add_subdirectory, include_path, compiled (with
-# that target), mpi, pmix, tcp, topology or verbs (the first two, with that part): builds the consumer from scratch in WORK_DIR and runs it.
+# that target), mpi, pmix, tcp, topology or verbs (the first two, with that part), deb (with pkg-config) or
+# single_header: builds the consumer from scratch in WORK_DIR and runs it. recipes checks what package managers
+# read, which cannot run here.
 # CMakeLists.txt says which variables it takes.
 
 set(consumers "${SOURCE_DIR}/tests/package")
 file(REMOVE_RECURSE "${WORK_DIR}")
 file(MAKE_DIRECTORY "${WORK_DIR}")
 # The caller's flags (a sanitizer's, say) are not the consumer's.
-foreach(name IN ITEMS CXXFLAGS CPPFLAGS LDFLAGS CMAKE_PREFIX_PATH peerbus_DIR)
+foreach(name IN ITEMS CXXFLAGS CPPFLAGS LDFLAGS CMAKE_PREFIX_PATH peerbus_DIR PKG_CONFIG_PATH)
   unset(ENV{${name}})
 endforeach()
 
@@ -24,6 +26,22 @@ function(build_and_run_consumer folder)
       "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${COMPILER}" ${ARGN})
   run("${CMAKE_COMMAND}" --build "${WORK_DIR}/build")
   run("${WORK_DIR}/build/consumer")
+endfunction()
+
+# Compiles, links and runs two translation units of one program.
+function(compile_and_run_consumer)
+  set(sources "${consumers}/consumer/main.cpp" "${consumers}/consumer/other.cpp")
+  run("${COMPILER}" -std=c++20 -Wall -Wextra -Werror ${sources} ${ARGN} -o "${WORK_DIR}/consumer")
+  run("${WORK_DIR}/consumer")
+endfunction()
+
+# Sets `result` to the flags of this version of `package`, as pkg-config knows it with its file below `prefix`.
+function(ask_pkg_config result prefix package)
+  set(ENV{PKG_CONFIG_PATH} "${prefix}/share/pkgconfig")
+  execute_process(COMMAND "${PKG_CONFIG}" --cflags --libs "${package} = ${VERSION}" OUTPUT_VARIABLE flags
+                  COMMAND_ERROR_IS_FATAL ANY)
+  separate_arguments(flags UNIX_COMMAND "${flags}")
+  set("${result}" ${flags} PARENT_SCOPE)
 endfunction()
 
 # g++ optimises for size what it takes for seldom used: here, what the user's function shares with
@@ -60,6 +78,16 @@ elseif(WAY MATCHES "^(mpi|pmix|tcp|topology|verbs)$")
   if(NOT WAY MATCHES "^(mpi|pmix)$") # Which differ from tcp by one more library.
     build_and_run_consumer(part "-DPART=${WAY}" "-DPEERBUS_SOURCE=${SOURCE_DIR}")
   endif()
+  if(PKG_CONFIG AND NOT WAY STREQUAL "mpi")
+    ask_pkg_config(flags "${WORK_DIR}/prefix" "peerbus-${WAY}")
+    set(library_of_pmix pmix)
+    set(library_of_tcp ssl)
+    set(library_of_topology hwloc)
+    set(library_of_verbs ibverbs)
+    if(NOT "${flags}" MATCHES "-pthread.*-l${library_of_${WAY}}")
+      message(FATAL_ERROR "peerbus-${WAY}.pc gives '${flags}'; expected -pthread and -l${library_of_${WAY}}")
+    endif()
+  endif()
 elseif(WAY STREQUAL "compiled")
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
   build_and_run_consumer(compiled "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
@@ -79,6 +107,60 @@ elseif(WAY STREQUAL "include_path")
   run("${WORK_DIR}/consumer")
   require_optimised("${WORK_DIR}/main.o" dispatch_and_combine)
   run("${COMPILER}" -std=c++2b -fsyntax-only -I "${SOURCE_DIR}/include" ${sources})
+elseif(WAY STREQUAL "deb")
+  run("${CPACK}" --config "${BUILD_DIR}/CPackConfig.cmake" -B "${WORK_DIR}")
+  set(package "${WORK_DIR}/peerbus-dev_${VERSION}_all.deb")
+  run(dpkg-deb --extract "${package}" "${WORK_DIR}/unpacked")
+  set(prefix "${WORK_DIR}/unpacked/usr")
+  if(NOT EXISTS "${prefix}/share/doc/peerbus-dev/copyright")
+    message(FATAL_ERROR "${package} has no /usr/share/doc/peerbus-dev/copyright")
+  endif()
+  ask_pkg_config(flags "${prefix}" peerbus)
+  compile_and_run_consumer(${flags})
+  set(ENV{PKG_CONFIG_PATH} "${prefix}/share/pkgconfig")
+  execute_process(COMMAND "${PKG_CONFIG}" --variable=compiled_sources peerbus OUTPUT_VARIABLE folder
+                  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  run("${COMPILER}" -std=c++20 -fsyntax-only -DPEERBUS_COMPILED ${flags} "${folder}/kernels.cpp")
+elseif(WAY STREQUAL "single_header")
+  file(MAKE_DIRECTORY "${WORK_DIR}/include/peerbus")
+  set(script "${SOURCE_DIR}/cmake/single_header.py")
+  run("${PYTHON}" "${script}" --output "${WORK_DIR}/include/peerbus/peerbus.hpp")
+  compile_and_run_consumer(-I "${WORK_DIR}/include" -pthread)
+  # With what needs no library, in one header, as another compiler reads it.
+  run("${PYTHON}" "${script}" peerbus/peerbus.hpp peerbus/bootstrap/environment.hpp
+      peerbus/transport/any_transport.hpp peerbus/compat/deep_ep.hpp peerbus/compat/cann.hpp
+      --output "${WORK_DIR}/more.hpp")
+  file(WRITE "${WORK_DIR}/more.cpp" "#include \"more.hpp\"\n#include \"more.hpp\"\n")
+  run("${CLANG}" -std=c++20 -fsyntax-only -Wall -Wextra -Werror "${WORK_DIR}/more.cpp")
+elseif(WAY STREQUAL "recipes")
+  file(READ "${SOURCE_DIR}/cmake/vcpkg/peerbus/vcpkg.json" port)
+  string(JSON version GET "${port}" version)
+  if(NOT version STREQUAL VERSION)
+    message(FATAL_ERROR "cmake/vcpkg/peerbus/vcpkg.json has version ${version}; expected ${VERSION}")
+  endif()
+  set(recipe "${SOURCE_DIR}/cmake/conan/conanfile.py")
+  run("${PYTHON}" -c "import sys; compile(open(sys.argv[1]).read(), sys.argv[1], 'exec')" "${recipe}")
+  # Installs the files that the Conan recipe exports, with the options of the port.
+  file(READ "${recipe}" text)
+  string(REGEX MATCH "for pattern in [(]([^)]*)[)]" found "${text}")
+  string(REGEX REPLACE "/[*]|[\", ]+" ";" exported "${CMAKE_MATCH_1}")
+  list(REMOVE_ITEM exported "")
+  foreach(file IN LISTS exported)
+    file(COPY "${SOURCE_DIR}/${file}" DESTINATION "${WORK_DIR}/source")
+  endforeach()
+  file(READ "${SOURCE_DIR}/cmake/vcpkg/peerbus/portfile.cmake" text)
+  string(REGEX MATCHALL "-DPEERBUS_[A-Z_]+=[A-Za-z/]+" options "${text}")
+  execute_process(
+    COMMAND "${CMAKE_COMMAND}" -S "${WORK_DIR}/source" -B "${WORK_DIR}/build" -G "${GENERATOR}"
+            "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${COMPILER}" ${options}
+    OUTPUT_VARIABLE output ERROR_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+  if(output MATCHES "not used by the project")
+    message(FATAL_ERROR "the options '${options}' of the port have no meaning:\n${output}")
+  endif()
+  run("${CMAKE_COMMAND}" --install "${WORK_DIR}/build" --prefix "${WORK_DIR}/prefix")
+  if(NOT EXISTS "${WORK_DIR}/prefix/share/peerbus/peerbus-config.cmake")
+    message(FATAL_ERROR "the options '${options}' of the port put no peerbus-config.cmake into share/peerbus")
+  endif()
 else()
-  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, mpi, pmix, tcp, topology or verbs")
+  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, mpi, pmix, tcp, topology, verbs, deb, single_header or recipes")
 endif()
