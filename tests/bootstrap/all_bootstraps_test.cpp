@@ -226,6 +226,55 @@ TEST_CASE_TEMPLATE("bootstrap: who does not come is named to all, by the deadlin
   CHECK(status == 0);
 }
 
+namespace {
+
+/// Starts three ranks of four, which `join(rank, deadline)` makes ranks of the group, and the last
+/// rank once the others have missed it. Returns: whether they named it, and met it when they called
+/// again.
+template <class Join>
+bool late_rank_is_named_and_joins(Join join) {
+  shared<std::atomic<int>> named;
+  std::vector<pid_t> ranks;
+  ranks.reserve(4);
+  for (std::size_t rank = 0; rank < 4; ++rank)
+    ranks.push_back(in_child([&, rank] {
+      if (rank != 3) {
+        const auto caught = error_of([&] { (void)join(rank, deadline::after(1s)); });
+        require(caught.code() == errc::timed_out && contains(caught.what(), "3 of 4 did not join"),
+                std::string{"the missing rank in: "} + caught.what());
+        ++*named;
+      }
+      while (named->load() != 3) ::usleep(1000);
+      auto boot = join(rank, patience());
+      (void)boot.allgather({}, patience(), "together");
+      return 0;
+    }));
+  bool all = true;
+  for (const pid_t rank : ranks) all = status_of(rank) == 0 && all;
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("bootstrap: a rank that comes late is named, and joins if the deadline allows it") {
+  const time_limit limit;
+  const auto port = fresh_port();
+  CHECK(late_rank_is_named_and_joins([port](std::size_t rank, deadline until) {
+    peerbus::launch_settings seat;
+    seat.rank = rank;
+    seat.size = 4;
+    seat.address = own_address();
+    seat.port = port;
+    return peerbus::environment_bootstrap{seat, until};
+  }));
+#ifdef PEERBUS_TEST_TCP
+  const auto tcp_port = free_tcp_port();
+  CHECK(late_rank_is_named_and_joins([tcp_port](std::size_t rank, deadline until) {
+    return peerbus::tcp_bootstrap{tcp_seat(rank, 4, tcp_port), until};
+  }));
+#endif
+}
+
 TEST_CASE_TEMPLATE("bootstrap: without rank 0 the others time out all the same", Run,
                    PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
