@@ -63,6 +63,8 @@ constexpr const char* launch_variables[] = {"RANK",
                                             "SLURM_JOB_ID",
                                             "SLURM_RESTART_COUNT",
                                             "PEERBUS_JOB",
+                                            "PEERBUS_RANK_VARIABLE",
+                                            "PMIX_RANK",
                                             "SLURM_STEP_ID",
                                             "SLURM_STEP_NUM_NODES"};
 
@@ -147,6 +149,7 @@ TEST_CASE("environment: knows whether a launcher has started the process") {
   CHECK_FALSE(launched({{"MASTER_ADDR", "127.0.0.1"}, {"LOCAL_RANK", "0"}}));
   CHECK(launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
   CHECK(launched({{"WORLD_SIZE", "2"}}));
+  CHECK(launched({{"PEERBUS_RANK_VARIABLE", "RANK"}}));
   CHECK(launched({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}));
   CHECK(launched({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}));
   CHECK(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}}));
@@ -215,8 +218,48 @@ TEST_CASE("environment: reads what each launcher sets") {
                {"SLURM_LOCALID", "2"},
                {"SLURM_STEP_ID", "0"}},
               1, 3, 2));
-  // What torchrun says goes before what the batch system around it says.
-  CHECK(reads({{"RANK", "5"}, {"WORLD_SIZE", "6"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, 5, 6, 5));
+}
+
+TEST_CASE("environment: launchers that give different places are refused, unless one is chosen") {
+  const time_limit limit;
+  const auto reads = [](const variables& set, std::size_t rank, std::size_t size) {
+    return with_variables(set, [&] {
+             const auto read = peerbus::detail::read_launch_settings(peerbus::detail::hosts::any);
+             return read.rank == rank && read.size == size ? 0 : 1;
+           }) == 0;
+  };
+  const auto with = [](variables set, const variables& more) {
+    set.insert(set.end(), more.begin(), more.end());
+    return set;
+  };
+  const variables script{{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  const variables mpirun{{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}};
+  const variables srun{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}};
+  const auto invalid = errc::invalid_argument;
+  CHECK(refuses(with(script, mpirun), invalid,
+                {"RANK is 0 and WORLD_SIZE is 1, but OMPI_COMM_WORLD_RANK is 3 and "
+                 "OMPI_COMM_WORLD_SIZE is 4",
+                 "PEERBUS_RANK_VARIABLE"}));
+  CHECK(refuses(with(script, srun), invalid, {"SLURM_PROCID is 1 and SLURM_NTASKS is 2"}));
+  CHECK(refuses(with(script, {{"PMIX_RANK", "7"}}), invalid, {"RANK is 0", "PMIX_RANK is 7"}));
+  CHECK(refuses(with(script, {{"PMI_SIZE", "2"}}), invalid,
+                {"PMI_RANK is not set and PMI_SIZE is 2"}));
+  CHECK(refuses(with(mpirun, {{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}), invalid,
+                {"OMPI_COMM_WORLD_SIZE is 4, but PMI_RANK is 3 and PMI_SIZE is 8"}));
+
+  CHECK(reads(with(script, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"PMIX_RANK", "0"}}), 0, 1));
+  // torchrun and mpirun run in processes that another engine has started.
+  CHECK(
+      reads(with(with(script, mpirun), {{"TORCHELASTIC_RUN_ID", "t"}, {"PMIX_RANK", "7"}}), 0, 1));
+  CHECK(reads(with(mpirun, srun), 3, 4));
+
+  const auto choice = [](const char* name) { return std::pair{"PEERBUS_RANK_VARIABLE", name}; };
+  CHECK(reads(with(with(script, mpirun), {choice("RANK")}), 0, 1));
+  CHECK(reads(with(with(script, mpirun), {choice("OMPI_COMM_WORLD_RANK")}), 3, 4));
+  CHECK(refuses(with(script, {choice("rank")}), invalid,
+                {"PEERBUS_RANK_VARIABLE is 'rank', expected RANK, OMPI_COMM_WORLD_RANK"}));
+  CHECK(refuses(with(script, {choice("SLURM_PROCID")}), invalid,
+                {"SLURM_NTASKS is not set although PEERBUS_RANK_VARIABLE is"}));
 }
 
 TEST_CASE("environment: reads the id of the job from its variable or from the launcher") {

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
+#include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 
@@ -32,12 +33,14 @@ launcher_facts collect_launcher() {
          {names.rank, names.size, names.local_rank, names.local_size, names.job, names.required})
       add(launcher, name);
   for (const char* const name :
-       {"SLURM_STEP_NUM_NODES", "TORCHELASTIC_USE_AGENT_STORE", "MASTER_ADDR", "MASTER_PORT",
-        "PEERBUS_PORT", "PEERBUS_SECRET", "PEERBUS_SECRET_FILE"})
+       {detail::rank_choice, "PMIX_RANK", "SLURM_STEP_NUM_NODES", "TORCHELASTIC_USE_AGENT_STORE",
+        "MASTER_ADDR", "MASTER_PORT", "PEERBUS_PORT", "PEERBUS_SECRET", "PEERBUS_SECRET_FILE"})
     add(launcher, name);
   const auto* const names = detail::find_launcher();
-  if (names == nullptr) return launcher;
-  launcher.rank_variable = names->rank;
+  if (names != nullptr)
+    launcher.rank_variable = names->rank;
+  else if (!peerbus::environment_bootstrap::launched())
+    return launcher;
   try {
     const auto settings = detail::read_launch_settings(detail::hosts::any);
     launcher.rank = settings.rank;

@@ -29,9 +29,10 @@ std::unique_ptr<bootstrap> join_on_this_host(const launch_settings& settings, de
 /// A rank of a group of processes on this host that torchrun, mpirun, srun or a shell script
 /// started. `RANK`, `WORLD_SIZE` and `LOCAL_RANK` give its place, or the variables that Open MPI
 /// (`OMPI_COMM_WORLD_...`), PMI (`PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`) or Slurm
-/// (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`) set. `MASTER_ADDR` (127.0.0.1 by default) and
-/// `MASTER_PORT` (29500 by default) give the meeting point. `PEERBUS_JOB` or the launcher's id of
-/// the job keeps ranks of another job away.
+/// (`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`) set. If several of them give different places,
+/// `PEERBUS_RANK_VARIABLE` names the one to believe, such as `RANK`. `MASTER_ADDR` (127.0.0.1 by
+/// default) and `MASTER_PORT` (29500 by default) give the meeting point. `PEERBUS_JOB` or the
+/// launcher's id of the job keeps ranks of another job away.
 ///
 /// All ranks must be on one host, in one network namespace and of one user: they meet at an
 /// abstract Unix socket, and the address is only a part of its name. For ranks on several hosts use
@@ -51,12 +52,13 @@ class environment_bootstrap final : public detail::joined_star {
   /// Collective: meets the other ranks with the settings from the environment.
   /// Cost: as the constructor.
   /// Throws: as the constructor; also `error` invalid_argument, with the variable that is missing
-  /// or wrong, and unsupported if the launcher reports that there are other hosts.
+  /// or wrong or with the variables that contradict each other, and unsupported if the launcher
+  /// reports that there are other hosts.
   [[nodiscard]] static environment_bootstrap from_environment(
       deadline until = deadline::after(std::chrono::seconds{30}));
 
   /// Returns whether a launcher has started this process, which is so if a launcher's variable for
-  /// the rank or the size is set.
+  /// the rank or the size is set, or `PEERBUS_RANK_VARIABLE`.
   [[nodiscard]] static bool launched() noexcept;
 
   /// Returns the position among the ranks of this host.

@@ -43,13 +43,21 @@ inline std::optional<std::string_view> variable(const char* name) {
   return value == nullptr ? std::nullopt : std::optional<std::string_view>{value};
 }
 
-/// Returns the launcher whose variables this process has, or null. If there are several, returns
-/// the first in the order of `launchers`.
+/// The variable in which a user names the variable to read the rank from.
+inline constexpr const char* rank_choice = "PEERBUS_RANK_VARIABLE";
+
+/// Returns whether the launcher has set variables that are meant for this process.
+inline bool has_variables_of(const launcher_names& names) {
+  return (variable(names.rank) || variable(names.size)) &&
+         (names.required == nullptr || variable(names.required));
+}
+
+/// Returns the launcher that the user has chosen, or else the first in the order of `launchers`
+/// whose variables this process has. Null if there is none.
 inline const launcher_names* find_launcher() {
+  const auto chosen = variable(rank_choice);
   for (const launcher_names& names : launchers)
-    if ((variable(names.rank) || variable(names.size)) &&
-        (names.required == nullptr || variable(names.required)))
-      return &names;
+    if (chosen ? *chosen == names.rank : has_variables_of(names)) return &names;
   return nullptr;
 }
 
@@ -101,6 +109,31 @@ inline std::string read_job(const launcher_names& names) {
   return restart ? concat(job.value_or(""), ".", *restart) : std::string{job.value_or("")};
 }
 
+/// Returns the text that names the variables by which another launcher gives this process another
+/// place than `used` does, which are `rank` and `size`. Empty if there are none, or if it is known
+/// which launcher started this process last.
+inline std::string sign_of_another_place(const launcher_names& used, std::size_t rank,
+                                         std::size_t size) {
+  const bool by_anyone = &used == launchers;  // Scripts set RANK and WORLD_SIZE as well.
+  const bool by_torchrun = by_anyone && variable(used.job);
+  if (variable(rank_choice) || by_torchrun) return {};
+  const auto differs = [](const char* name, std::size_t expected) {
+    const auto value = variable(name);
+    return value && *value != std::to_string(expected);
+  };
+  const auto describe = [](const char* name) {
+    return concat(name, " is ", variable(name).value_or("not set"));
+  };
+  for (const launcher_names& other : launchers) {
+    // mpirun has srun start its daemons on other hosts, so its ranks have Slurm's variables too.
+    const bool may_be_around = other.required != nullptr && !by_anyone;
+    if (has_variables_of(other) && !may_be_around &&
+        (differs(other.rank, rank) || differs(other.size, size)))
+      return concat(describe(other.rank), " and ", describe(other.size));
+  }
+  return by_anyone && differs("PMIX_RANK", rank) ? describe("PMIX_RANK") : std::string{};
+}
+
 enum class hosts { one, any };
 
 /// Reads the settings from the environment. Throws: `error` invalid_argument, with the variable
@@ -108,13 +141,23 @@ enum class hosts { one, any };
 /// others.
 inline launch_settings read_launch_settings(hosts allowed = hosts::one) {
   const launcher_names* names = find_launcher();
+  if (const auto chosen = variable(rank_choice); chosen && names == nullptr)
+    throw error{errc::invalid_argument,
+                concat(rank_choice, " is '", *chosen,
+                       "', expected RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID")};
   if (names == nullptr)
     throw error{errc::invalid_argument,
                 "RANK and WORLD_SIZE are not set, nor what mpirun and srun set in their place; "
                 "expected a launcher such as torchrun, mpirun or srun"};
   launch_settings read;
-  read.size = required_variable(names->size, 1, most_ranks, "a number of ranks", names->rank);
+  read.size = required_variable(names->size, 1, most_ranks, "a number of ranks",
+                                variable(names->rank) ? names->rank : rank_choice);
   read.rank = required_variable(names->rank, 0, read.size - 1, "a rank", names->size);
+  if (const auto other = sign_of_another_place(*names, read.rank, read.size); !other.empty())
+    throw error{errc::invalid_argument,
+                concat(names->rank, " is ", read.rank, " and ", names->size, " is ", read.size,
+                       ", but ", other, "; expected launchers that agree, or ", rank_choice,
+                       " to name the variable of the rank, such as ", names->rank)};
   const std::string others = sign_of_other_hosts(*names, read.size);
   if (allowed == hosts::one && !others.empty())
     throw error{errc::unsupported,

@@ -88,7 +88,7 @@ PEERBUS_INLINE environment_bootstrap environment_bootstrap::from_environment(dea
 }
 
 PEERBUS_INLINE bool environment_bootstrap::launched() noexcept {
-  return detail::find_launcher() != nullptr;
+  return detail::variable(detail::rank_choice) || detail::find_launcher() != nullptr;
 }
 
 PEERBUS_INLINE environment_bootstrap::environment_bootstrap(const launch_settings& settings,
