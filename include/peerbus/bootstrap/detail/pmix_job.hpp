@@ -71,9 +71,10 @@ class pmix_job {
          found = get(member(0), key, PMIX_TIMEOUT, seconds, PMIX_INT))
       poll_for({}, until, std::chrono::milliseconds{10});
     if (found.code == PMIX_ERR_TIMEOUT || found.code == PMIX_ERR_NOT_FOUND)
-      throw error{errc::timed_out,
-                  concat("rank 0 of ", size_, " of the job ", name(),
-                         " did not call pmix_bootstrap within ", describe_span(span))};
+      throw error{errc::timed_out, concat("rank 0 of ", size_, " of the job ", name(),
+                                          " did not call pmix_bootstrap for the group '", key,
+                                          "' within ", describe_span(span),
+                                          "; expected the same name of the group on all ranks")};
     require(found.code, "getting the meeting place of rank 0");
     require_type(*found.value, PMIX_STRING, key);
     return found.value->data.string;
