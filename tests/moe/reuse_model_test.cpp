@@ -43,6 +43,7 @@ enum class broken {
   one_set_of_attachments,
   rows_over_unreleased_ones,
   refused_rows_unsettled,
+  counts_of_silent_ranks_kept,
 };
 
 /// Where rows are written and outputs lie.
@@ -252,6 +253,12 @@ class program {
     advance(0);
   }
 
+  /// Returns whether `from` has neither rows nor a note for `to` in a batch with slots, and sends
+  /// no message. The receiver then writes zeros over the counts that lie there.
+  [[nodiscard]] bool silent(std::size_t from, std::size_t to, int n) const {
+    return !m_.beside && (from + to + static_cast<std::size_t>(n)) % 3 == 0;
+  }
+
   /// The same with slots.
   void send_at_once(int n, std::size_t refuser) {
     batch_set& one = set_at(n);
@@ -261,7 +268,9 @@ class program {
           [&](std::size_t peer) { add(kind::raise, signal("outputs!", me_, peer, n), attempt); });
       if (m_.fault != broken::rows_over_unreleased_ones) await_outputs(n);
     }
-    every_peer([&](std::size_t peer) { add(kind::write, counts(me_, peer, n), n); });
+    every_peer([&](std::size_t peer) {
+      if (refuser == me_ || !silent(me_, peer, n)) add(kind::write, counts(me_, peer, n), n);
+    });
     if (refuser == me_) {
       every_peer([&](std::size_t peer) { add(kind::raise, signal("rows!", me_, peer, n), n); });
       if (m_.fault != broken::refusing_rank_runs_ahead)
@@ -281,7 +290,13 @@ class program {
     const bool refused = at->refused;
     open_.erase(at);
     every_peer([&](std::size_t peer) { add(kind::wait, signal("rows!", peer, me_, n), n); });
-    every_peer([&](std::size_t peer) { add(kind::read, counts(peer, me_, n), n); });
+    every_peer([&](std::size_t peer) {
+      if (!silent(peer, me_, n)) return add(kind::read, counts(peer, me_, n), n);
+      if (refused) return;
+      if (m_.fault != broken::counts_of_silent_ranks_kept)
+        add(kind::write, counts(peer, me_, n), n);
+      add(kind::read, counts(peer, me_, n), n);
+    });
     if (refused) {
       if (m_.where == outputs::put_home && m_.fault != broken::refused_rows_unsettled)
         every_peer([&](std::size_t peer) { add(kind::wait, bell("end", peer, n, 0), 1); });
@@ -811,6 +826,8 @@ TEST_CASE("the checker sees what would go wrong without each safeguard of slots"
          outputs::at_expert, true);
   caught(2, "S1 S2 R1 R2 E1 E2 s1 s2 r1 r2 S3 S4 R3 R4",
          broken::as_many_count_generations_as_batches, outputs::at_expert, true);
+  // A rank that sends no counts has none: the counts that it sent before are not read for them.
+  caught(1, "S1 R1 S2 R2", broken::counts_of_silent_ranks_kept);
   // Each batch has slots of its own.
   caught(2, "S1 S2 R1 R2", broken::one_set_of_rows);
 }
