@@ -82,19 +82,27 @@ const charts = (() => {
       .filter((value) => value >= low && value <= high);
   }
 
+  const axis_label = (axis) => (axis === "tokens" ? "tokens a rank" : "ranks");
+
   /** The lines of a sweep: {name, colour, dashes, values: [{x, y, low, high}]}. */
-  function lines_of({axis, points, others}, operation) {
+  function lines_of({axis, points, layouts = [["", points]], others}, operation) {
     const value = (result) => ({x: result.config[axis], y: result[`${operation}_us`].p50});
-    const own = points.map((result) => ({
-      ...value(result),
-      low: result[`${operation}_us`].p10,
-      high: result[`${operation}_us`].p90,
-    }));
-    const least = points.map((result) => ({...value(result), y: results.floor(result, operation)}));
+    const own = (list) =>
+      list.map((result) => ({
+        ...value(result),
+        low: result[`${operation}_us`].p10,
+        high: result[`${operation}_us`].p90,
+      }));
+    const least = layouts[0][1].map((result) => ({...value(result), y: results.floor(result, operation)}));
+    const name = (layout) => (layouts.length > 1 ? `peerbus, ${layout}` : "peerbus") + ", median and p10 to p90";
     return [
-      {name: "peerbus, median and p10 to p90", colour: colour(0), values: own},
+      ...layouts.map(([layout, list], index) => ({name: name(layout), colour: colour(index), values: own(list)})),
       {name: "floor: copy of the same bytes", colour: faint, dashes: "6 4", values: least.filter(({y}) => y > 0)},
-      ...others.map(([name, list], index) => ({name, colour: colour(index + 1), values: list.map(value)})),
+      ...others.map(([name, list], index) => ({
+        name,
+        colour: colour(index + layouts.length),
+        values: list.map(value),
+      })),
     ].filter(({values}) => values.length > 0);
   }
 
@@ -109,7 +117,7 @@ const charts = (() => {
     const hint =
       ({name}) =>
       ({x, y, low, high}) =>
-        `${name}\n${number(x)} ${axis === "tokens" ? "tokens a rank" : "ranks"}: ${time(y)} µs` +
+        `${name}\n${number(x)} ${axis_label(axis)}: ${time(y)} µs` +
         (high === undefined ? "" : ` (${time(low)} to ${time(high)})`);
     return [
       lines.map(({values, colour: fill}) =>
@@ -188,7 +196,7 @@ const charts = (() => {
         below({
           ticks: spaced(xs, domain, frame.width - frame.marginLeft - frame.marginRight),
           text: number,
-          label: axis === "tokens" ? "tokens a rank" : "ranks",
+          label: axis_label(axis),
         }),
         Plot.ruleY([range[0]], {stroke: faint}),
         curves(lines, axis, tip),
@@ -196,9 +204,8 @@ const charts = (() => {
     });
   }
 
-  /** Dispatch and combine over tokens, side by side on equal scales, beside the floor and other libraries. */
+  /** Dispatch and combine over tokens or ranks, side by side on equal scales, beside the floor and other libraries. */
   function latency(view, tip) {
-    const frame = {width: 860, height: 470, marginTop: 92, marginLeft: 52, marginRight: 16, marginBottom: 70};
     const gap = 0.08;
     const panels = ["dispatch", "combine"].map((operation) =>
       lines_of(view, operation).map((line) => ({
@@ -206,14 +213,23 @@ const charts = (() => {
         values: line.values.map((value) => ({...value, operation})),
       })),
     );
+    const rows = Math.ceil(panels[0].length / 3);
+    const frame = {
+      width: 860,
+      height: 452 + 18 * rows,
+      marginTop: 74 + 18 * rows,
+      marginLeft: 62,
+      marginRight: 16,
+      marginBottom: 70,
+    };
     const lines = panels.flat();
     const values = lines.flatMap((line) => line.values);
     const xs = d3.sort(new Set(values.map(({x}) => x)));
     const domain = [xs[0] / 1.25, xs.at(-1) * 1.25];
     const range = heights(values);
     const pixels = ((frame.width - frame.marginLeft - frame.marginRight) * (1 - gap)) / 2;
-    const legend = panels[0].map((line, index) => ({...line, x: 10 + 270 * index, y: 42}));
-    return picture(`Dispatch and combine, ${view.config.ranks} ranks`, frame, legend, {
+    const legend = panels[0].map((line, index) => ({...line, x: 10 + 285 * (index % 3), y: 42 + 18 * Math.floor(index / 3)}));
+    return picture(`Dispatch and combine, ${view.about}`, frame, legend, {
       x: {type: "log", domain},
       y: {type: "log", domain: range},
       fx: {domain: ["dispatch", "combine"], padding: gap},
@@ -222,10 +238,10 @@ const charts = (() => {
         Plot.axisY({ticks: decades(range), text: number, tickSize: 0, label: null}),
         Plot.text(["µs"], {...at(frame, frame.marginLeft - 6, frame.marginTop - 12), textAnchor: "end"}),
         Plot.axisFx({label: null, fontSize: 13, fontWeight: "bold"}),
-        below({ticks: spaced(xs, domain, pixels), text: number, label: "tokens a rank", labelOffset: 36}),
+        below({ticks: spaced(xs, domain, pixels), text: number, label: axis_label(view.axis), labelOffset: 36}),
         Plot.ruleY([range[0]], {stroke: faint}),
-        curves(lines, "tokens", tip, {fx: "operation"}),
-        Plot.text([`${view.config.placement} ranks, ${view.config.codec}, ${payload(view.config, view.machine)}`], {
+        curves(lines, view.axis, tip, {fx: "operation"}),
+        Plot.text([`${view.axis === "tokens" ? `${view.config.placement} ranks, ` : ""}${view.config.codec}, ${payload(view.config, view.machine)}`], {
           ...at(frame, 8, frame.height - 14),
           textAnchor: "start",
           fill: faint,
@@ -417,7 +433,7 @@ const charts = (() => {
           ]),
         ),
       );
-    const rows = {ablation: view.steps, latency: view.points, times: view.times, ratios: view.rows}[view.kind];
+    const rows = {ablation: view.steps, latency: view.layouts, times: view.times, ratios: view.rows}[view.kind];
     return new Map(rows.length === 0 ? [] : [[view.kind, {ablation, latency, times, ratios}[view.kind](view, tip)]]);
   }
 

@@ -2,7 +2,7 @@
 // Draws the pictures of a benchmark's JSON into SVG files. Needs the npm package linkedom:
 //   npm install --prefix benchmarks/page
 //   node benchmarks/page/draw.mjs RESULTS.json... OUT.svg [NAME]
-// Several files are runs of ep_bench and of other libraries over tokens, which make one picture.
+// Several files are runs of ep_bench and of other libraries over tokens or over ranks, which make one picture.
 import {readFileSync, writeFileSync} from "node:fs";
 import {runInThisContext} from "node:vm";
 import {parseHTML} from "linkedom";

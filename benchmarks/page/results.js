@@ -66,29 +66,34 @@ const results = (() => {
   }
 
   /**
-   * A sweep over tokens from single runs of ep_bench and of other libraries. Several runs of peerbus
-   * are joined; of another library the fastest run of each size counts, whatever its settings were.
+   * A sweep over tokens, or over ranks if all runs have equally many tokens, from single runs of
+   * ep_bench and of other libraries. Several runs of peerbus in one layout are joined; of another
+   * library the fastest run of each size counts, whatever its settings were.
    */
   function sweep_of_runs(runs) {
     const own = runs.filter(({config}) => own_transports.has(config.transport));
-    if (own.length === 0) throw new Error("no run of ep_bench in it, expected one for each number of tokens");
+    if (own.length === 0) throw new Error("no run of ep_bench in it, expected one for each size");
     const {config, machine} = own[0];
-    const others = runs.filter((run) => comparable(run, config) && run.config.ranks === config.ranks);
-    const by_tokens = (list, reduce) =>
+    const sizes = (axis) => new Set(own.map((run) => run.config[axis])).size;
+    const [axis, other] = sizes("tokens") > 1 || sizes("ranks") === 1 ? ["tokens", "ranks"] : ["ranks", "tokens"];
+    if (sizes(other) > 1) throw new Error("runs of ep_bench that differ in tokens and in ranks, expected one of them");
+    const others = runs.filter((run) => comparable(run, config) && run.config[other] === config[other]);
+    const by_size = (list, reduce) =>
       d3
-        .rollups(list, reduce, (run) => run.config.tokens)
+        .rollups(list, reduce, (run) => run.config[axis])
         .map(([, result]) => result)
-        .sort((a, b) => a.config.tokens - b.config.tokens);
+        .sort((a, b) => a.config[axis] - b.config[axis]);
     const fastest = (list) => d3.least(list, (run) => run.dispatch_us.p50 + run.combine_us.p50);
     return {
       kind: "latency",
       config,
       machine,
-      axis: "tokens",
-      points: by_tokens(own, joined),
+      axis,
+      about: `${config[other]} ${other === "tokens" ? "tokens a rank" : "ranks"}`,
+      layouts: d3.groups(own, (run) => run.config.layout).map(([name, list]) => [name, by_size(list, joined)]),
       others: d3
         .groups(others, (run) => run.config.transport)
-        .map(([name, list]) => [`${name}, its fastest run`, by_tokens(list, fastest)]),
+        .map(([name, list]) => [`${name}, its fastest run`, by_size(list, fastest)]),
     };
   }
 
