@@ -134,18 +134,17 @@ std::vector<std::size_t> experts_of(const world& of, std::size_t rank) {
 std::vector<bf16> combined(const batch& from, std::size_t rank) {
   const input& mine = from.inputs[rank];
   std::vector<bf16> result;
-  for (std::size_t t = 0; t < mine.count; ++t)
-    for (std::size_t h = 0; h < from.of.hidden; ++h) {
-      float sum = 0;
-      for (std::size_t k = 0; k < from.of.top_k; ++k) {
-        const std::size_t slot = t * from.of.top_k + k;
-        const std::int64_t id = from.routed[rank][slot];
-        if (id == -1) continue;
-        const bf16 output = apply(static_cast<std::size_t>(id), h, from.rows[rank][t].values[h]);
-        sum = std::fma(mine.weights[slot], widen(output), sum);
-      }
-      result.push_back(round(sum));
+  for (std::size_t t = 0; t < mine.count; ++t) {
+    std::vector<float> sums(from.of.hidden);
+    for (std::size_t k = 0; k < from.of.top_k; ++k) {
+      const std::size_t slot = t * from.of.top_k + k;
+      if (const std::int64_t id = from.routed[rank][slot]; id != -1)
+        add_outputs(static_cast<std::size_t>(id), mine.weights[slot], from.rows[rank][t].values,
+                    sums);
     }
+    result.resize(result.size() + from.of.hidden);
+    round(sums, std::span{result}.last(from.of.hidden));
+  }
   return result;
 }
 

@@ -2,7 +2,6 @@
 #include "deep_ep/normal_round.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -17,8 +16,8 @@
 
 #include "deep_ep/deep_ep_oracle.hpp"
 #include "deep_ep/normal_form.hpp"
+#include "support/arithmetic.hpp"
 #include "support/exchange_check.hpp"
-#include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
 namespace normal {
@@ -47,15 +46,22 @@ std::vector<chosen_expert> chosen_experts(const problem& p, std::size_t rank, co
   return chosen;
 }
 
-// Returns the weighted sum of what `experts` make of one channel of a row. Without topk_idx,
-// returns what the rank makes of it.
-bf16 output_of(const std::vector<chosen_expert>& experts, std::size_t rank, std::size_t h,
-               float value, const form& how) {
-  if (!how.with_topk) return oracle::apply(rank, h, value);
-  float sum = 0;
+// Writes the weighted sum of what `experts` make of a row. Without topk_idx, writes what the rank
+// makes of it.
+void run_experts(const std::vector<chosen_expert>& experts, std::size_t rank,
+                 std::span<const float> row, const form& how, std::span<bf16> out) {
+  if (!how.with_topk) return oracle::apply(rank, row, out);
+  std::vector<float> sums(row.size());
   for (const chosen_expert& expert : experts)
-    sum = std::fma(expert.weight, oracle::widen(oracle::apply(expert.id, h, value)), sum);
-  return oracle::round(sum);
+    oracle::add_outputs(expert.id, expert.weight, row, sums);
+  oracle::round(sums, out);
+}
+
+// Returns the values of a row that lies in `bytes`.
+std::vector<float> values_of(std::span<const std::byte> bytes, std::size_t hidden, dtype type) {
+  std::vector<float> values(hidden);
+  for (std::size_t h = 0; h < hidden; ++h) values[h] = value_of(bytes, h, type);
+  return values;
 }
 
 // What `rank` sends home in slot `k` of a row.
@@ -201,18 +207,20 @@ std::uint64_t check_combined(const peerbus::deep_ep::combine_result& got, const 
         to.push_back(r);
         experts.push_back(chosen_experts(p, r, self));
       }
-    const auto row = payload(p, self, how.type);
-    for (std::size_t h = 0; h < p.of.hidden; ++h) {
-      float sum = 0;
-      for (std::size_t b = 0; b < how.biases; ++b) sum += bias_of(p, rank, b, t, h);
-      const float sent = value_of(row, h, how.type);
-      for (std::size_t i = 0; i < to.size(); ++i)
-        sum += oracle::widen(output_of(experts[i], to[i], h, sent, how));
-      const bf16 value = got.combined_x.at<bf16>(t, h);
-      if (value != oracle::round(sum))
-        test::fail("combined_x of token ", t, ", channel ", h, ": is ", static_cast<float>(value),
-                   ", expected ", oracle::widen(oracle::round(sum)));
+    std::vector<float> sums(p.of.hidden);
+    for (std::size_t b = 0; b < how.biases; ++b)
+      for (std::size_t h = 0; h < p.of.hidden; ++h) sums[h] += bias_of(p, rank, b, t, h);
+    const auto sent = values_of(payload(p, self, how.type), p.of.hidden, how.type);
+    std::vector<bf16> expected(p.of.hidden);
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      run_experts(experts[i], to[i], sent, how, expected);
+      for (std::size_t h = 0; h < p.of.hidden; ++h) sums[h] += oracle::widen(expected[h]);
     }
+    oracle::round(sums, expected);
+    for (std::size_t h = 0; h < p.of.hidden; ++h)
+      if (const bf16 value = got.combined_x.at<bf16>(t, h); value != expected[h])
+        test::fail("combined_x of token ", t, ", channel ", h, ": is ", static_cast<float>(value),
+                   ", expected ", oracle::widen(expected[h]));
     hashed = test::hash(hashed, bytes_of_row(got.combined_x, t));
     for (std::size_t k = 0; k < p.of.top_k && how.weights; ++k) {
       float sum = 0;
@@ -234,10 +242,9 @@ outputs::outputs(const const_tensor& recv_x, const problem& p, std::size_t rank,
   count_ = rows.size();
   y_.assign(count_ * row_, bf16::from_bits(0x7fc0));
   for (std::size_t i = 0; i < count_; ++i) {
-    const auto row = bytes_of_row(recv_x, i);
-    const auto experts = chosen_experts(p, rank, rows[i]);
-    for (std::size_t h = 0; h < hidden_; ++h)
-      y_[i * row_ + h] = output_of(experts, rank, h, value_of(row, h, how.type), how);
+    const auto row = values_of(bytes_of_row(recv_x, i), hidden_, how.type);
+    run_experts(chosen_experts(p, rank, rows[i]), rank, row, how,
+                std::span{y_}.subspan(i * row_, hidden_));
     for (std::size_t k = 0; k < top_k_ && how.weights; ++k)
       weights_.push_back(weight_home(p, rank, rows[i], k, how));
   }

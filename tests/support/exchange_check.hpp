@@ -413,7 +413,7 @@ void run_together(const peerbus::moe::row_run<Codec>& rows,
       if (experts[k] != -1)
         oracle::add_outputs(index.expert_id(static_cast<std::size_t>(experts[k])), weights[k],
                             values, sums);
-    std::ranges::transform(sums, rows.output(row).begin(), oracle::round);
+    oracle::round(sums, rows.output(row));
   }
 }
 template <class Codec>

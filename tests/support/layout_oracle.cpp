@@ -2,14 +2,15 @@
 #include "support/layout_oracle.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <peerbus/core/bf16.hpp>
 
+#include "support/arithmetic.hpp"
 #include "support/oracle.hpp"
 
 namespace oracle {
@@ -74,22 +75,24 @@ std::vector<peerbus::bf16> combined_by_rank(const shape& of, const input& mine,
   const auto owner = owners(of);
   for (std::size_t t = 0; t < mine.count; ++t) {
     const row received = encode(token_of(of, mine, t));
-    for (std::size_t h = 0; h < of.hidden; ++h) {
-      float sum = 0;
-      for (std::size_t r = 0; r < of.ranks; ++r) {
-        bool any = false;
-        float partial = 0;
-        for (std::size_t k = 0; k < of.top_k; ++k) {
-          const std::int64_t e = mine.experts[t * of.top_k + k];
-          if (e == -1 || owner[static_cast<std::size_t>(e)] != r) continue;
-          any = true;
-          const auto output = apply(static_cast<std::size_t>(e), h, received.values[h]);
-          partial = std::fma(mine.weights[t * of.top_k + k], widen(output), partial);
-        }
-        if (any) sum += widen(round(partial));
+    std::vector<float> sums(of.hidden);
+    for (std::size_t r = 0; r < of.ranks; ++r) {
+      bool any = false;
+      std::vector<float> partial(of.hidden);
+      for (std::size_t k = 0; k < of.top_k; ++k) {
+        const std::int64_t e = mine.experts[t * of.top_k + k];
+        if (e == -1 || owner[static_cast<std::size_t>(e)] != r) continue;
+        any = true;
+        add_outputs(static_cast<std::size_t>(e), mine.weights[t * of.top_k + k], received.values,
+                    partial);
       }
-      result.push_back(round(sum));
+      if (!any) continue;
+      std::vector<peerbus::bf16> rounded(of.hidden);
+      round(partial, rounded);
+      for (std::size_t h = 0; h < of.hidden; ++h) sums[h] += widen(rounded[h]);
     }
+    result.resize(result.size() + of.hidden);
+    round(sums, std::span{result}.last(of.hidden));
   }
   return result;
 }

@@ -18,25 +18,10 @@
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/core/bf16.hpp>
 
+#include "support/arithmetic.hpp"
 #include "support/e4m3_oracle.hpp"
 
 namespace oracle {
-
-peerbus::bf16 round(float value) {
-  if (std::isnan(value)) return peerbus::bf16::from_bits(0x7fc0);
-  const auto bits = std::bit_cast<std::uint32_t>(std::fabs(value));
-  const auto below = static_cast<std::uint16_t>(bits >> 16);
-  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
-  if (std::isinf(value)) return peerbus::bf16::from_bits(static_cast<std::uint16_t>(below | sign));
-  const auto above = static_cast<std::uint16_t>(below + 1);
-  const double exact = std::fabs(static_cast<double>(value));
-  const double low = widen(peerbus::bf16::from_bits(below));
-  const double high = above == 0x7f80 ? 0x1p128 : widen(peerbus::bf16::from_bits(above));
-  const double down = exact - low;
-  const double up = high - exact;
-  const bool take_low = down < up || (down == up && below % 2 == 0);
-  return peerbus::bf16::from_bits(static_cast<std::uint16_t>((take_low ? below : above) | sign));
-}
 
 row codec_of<peerbus::codec::bf16>::encode(std::span<const peerbus::bf16> token) {
   row result{bytes_of(token), {}, {}};
@@ -124,21 +109,6 @@ row codec_of<user_codec>::encode(std::span<const peerbus::bf16> token) {
   return result;
 }
 
-peerbus::bf16 apply(std::size_t expert, std::size_t channel, float value) {
-  const auto e = static_cast<float>(expert);
-  return round(std::fma(1.0F + e / 64.0F, value, e / 8.0F - static_cast<float>(channel % 5)));
-}
-
-void apply(std::size_t expert, std::span<const float> values, std::span<peerbus::bf16> out) {
-  for (std::size_t h = 0; h < out.size(); ++h) out[h] = apply(expert, h, values[h]);
-}
-
-void add_outputs(std::size_t expert, float weight, std::span<const float> values,
-                 std::span<float> sums) {
-  for (std::size_t h = 0; h < sums.size(); ++h)
-    sums[h] = std::fma(weight, widen(apply(expert, h, values[h])), sums[h]);
-}
-
 std::vector<std::int64_t> choose(random& numbers, const shape& of, routes kind) {
   std::vector<std::int64_t> chosen(of.top_k, -1);
   if (kind == routes::nowhere) return chosen;
@@ -223,7 +193,8 @@ std::vector<peerbus::bf16> combined(const shape& of, const input& mine, encode_f
       add_outputs(static_cast<std::size_t>(expert), mine.weights[t * of.top_k + k], received.values,
                   sums);
     }
-    for (const float sum : sums) result.push_back(round(sum));
+    result.resize(result.size() + of.hidden);
+    round(sums, std::span{result}.last(of.hidden));
   }
   return result;
 }

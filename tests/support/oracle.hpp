@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/core/bf16.hpp>
 
+#include "support/arithmetic.hpp"
 #include "support/e4m3_oracle.hpp"
 
 /// What dispatch and combine must give, computed slowly and plainly from what all ranks put in.
@@ -39,14 +39,6 @@ class random {
  private:
   std::uint64_t state_;
 };
-
-inline float widen(peerbus::bf16 value) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
-}
-
-/// To the nearer of the two neighbours of `value`, the even one if both are as near; every NaN
-/// becomes 0x7fc0.
-peerbus::bf16 round(float value);
 
 /// A token as it lies at its expert, and what it reads as there.
 struct row {
@@ -138,16 +130,6 @@ struct codec_of<user_codec> {
   static user_codec make() { return user_codec{mask}; }
   static row encode(std::span<const peerbus::bf16> token);
 };
-
-/// What expert `e` makes of one value: each expert something else, so that a row at the wrong
-/// expert, or an output read from the wrong place, cannot pass.
-peerbus::bf16 apply(std::size_t expert, std::size_t channel, float value);
-
-/// Writes what the expert makes of a row.
-void apply(std::size_t expert, std::span<const float> values, std::span<peerbus::bf16> out);
-/// Adds `weight` times the output of `expert` for each of `values` to `sums`.
-void add_outputs(std::size_t expert, float weight, std::span<const float> values,
-                 std::span<float> sums);
 
 struct shape {
   std::size_t ranks;
