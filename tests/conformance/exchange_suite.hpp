@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,17 +75,25 @@ inline test::scenario make_scenario(const exchange_case& one, std::size_t ranks,
   return made;
 }
 
+/// The scenarios of the first `rounds` seeds.
+inline std::vector<test::scenario> make_scenarios(const exchange_case& one, std::size_t ranks,
+                                                  std::size_t rounds) {
+  std::vector<test::scenario> made;
+  for (std::size_t seed = 0; seed < rounds; ++seed) made.push_back(make_scenario(one, ranks, seed));
+  return made;
+}
+
 /// Lets half of the ranks stream their rows, and the other half for another `turn`, so that both
 /// kinds of stores meet the oracle in every suite.
 inline std::size_t stream_from(peerbus::rank_id rank, std::size_t turn) {
   return (rank.index() + turn) % 2 == 0 ? 0 : peerbus::moe::never_stream;
 }
 
-/// Several rounds of one exchange with different inputs each. Returns: a hash of all that came.
+/// A round of one exchange with each of the scenarios `rounds` of `one`, whose tokens have a size
+/// that the codec allows. Returns: a hash of all that came.
 template <class Codec, class Layout, class Communicator>
-std::uint64_t run_case(Communicator& comm, exchange_case one, const Layout& layout,
-                       std::size_t rounds) {
-  one.hidden = peerbus::align_up(one.hidden, peerbus::hidden_multiple_of<Codec>());
+std::uint64_t run_case(Communicator& comm, const exchange_case& one, const Layout& layout,
+                       std::span<const test::scenario> rounds) {
   peerbus::moe::exchange moe{comm,
                              {.experts = one.experts,
                               .hidden = one.hidden,
@@ -99,16 +108,30 @@ std::uint64_t run_case(Communicator& comm, exchange_case one, const Layout& layo
                              oracle::codec_of<Codec>::make(),
                              layout};
   std::uint64_t hashed = 0;
-  for (std::size_t round = 0; round < rounds; ++round) {
+  for (const test::scenario& round : rounds) {
     try {
-      hashed = 31 * hashed +
-               test::check_round(moe, make_scenario(one, comm.size(), round), comm.rank(), layout);
+      hashed = 31 * hashed + test::check_round(moe, round, comm.rank(), layout);
     } catch (const std::exception& caught) {
-      test::fail(Layout::name, ", ", Codec::name, ", ", describe(one), ", round ", round, ": ",
+      test::fail(Layout::name, ", ", Codec::name, ", ", describe(one), ", round ", round.seed, ": ",
                  caught.what());
     }
   }
   return hashed;
+}
+
+/// Gives tokens of `one` the next size that the codec allows.
+template <class Codec>
+exchange_case fit(exchange_case one) {
+  one.hidden = peerbus::align_up(one.hidden, peerbus::hidden_multiple_of<Codec>());
+  return one;
+}
+
+/// Several rounds of one exchange of a case, as `run_case` of what `make_scenario` makes of it.
+template <class Codec, class Layout, class Communicator>
+std::uint64_t run_case(Communicator& comm, const exchange_case& one, const Layout& layout,
+                       std::size_t rounds) {
+  const exchange_case fitting = fit<Codec>(one);
+  return run_case<Codec>(comm, fitting, layout, make_scenarios(fitting, comm.size(), rounds));
 }
 
 /// The same as a group of its own, with the default layout.

@@ -32,7 +32,11 @@ void run_layouts(Communicator& comm, exchange_case one, std::size_t rounds) {
   using peerbus::moe::outputs_at;
   using peerbus::moe::padded;
   using peerbus::moe::rank_major;
-  const auto run = [&](const auto& layout) { return run_case<Codec>(comm, one, layout, rounds); };
+  one = fit<Codec>(one);
+  auto scenarios = make_scenarios(one, comm.size(), rounds);  // They take longer than a round.
+  const auto run = [&](const auto& layout) {
+    return run_case<Codec>(comm, one, layout, scenarios);
+  };
   const std::uint64_t by_expert = run(compact{});
   const auto expect_same = [&](const auto& layout, std::uint64_t expected) {
     test::expect_equal(run(layout), expected, "hash of ", layout.name, ", ", describe(one));
@@ -52,6 +56,7 @@ void run_layouts(Communicator& comm, exchange_case one, std::size_t rounds) {
   one.outputs = outputs_at::home;
   one.in_flight = 3;
   one.note_bytes += 4;
+  for (test::scenario& from : scenarios) from.note_bytes = one.note_bytes;
   expect_same(compact{.alignment = 4}, by_expert);
   expect_same(padded{}, by_expert);
   expect_same(rank_major{}, by_rank);

@@ -124,8 +124,7 @@ std::uint64_t check_rows(const peerbus::deep_ep::dispatch_result& got, const pro
     const auto expect_row = [&](const tensor& from, const std::vector<std::byte>& expected,
                                 std::string_view name) {
       const auto row = bytes_of_row(from, i);
-      if (!std::ranges::equal(row, expected))
-        test::expect_same_bytes(row, expected, std::string{name} + " row " + std::to_string(i));
+      test::expect_same_bytes(row, expected, name, " row ", i);
       hashed = test::hash(hashed, row);
     };
     expect_row(got.recv_x, payload(p, rows[i], how.type), "recv_x");

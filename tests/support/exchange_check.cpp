@@ -32,33 +32,32 @@ std::uint64_t hash(std::uint64_t before, std::span<const std::byte> bytes) {
   return before;
 }
 
-// Elements are compared one by one only to name the first that differs.
+namespace detail {
 
-void expect_same_bytes(std::span<const std::byte> given, std::span<const std::byte> expected,
-                       const std::string& what) {
-  if (equal_bytes(given, expected)) return;
+void compare_bytes(std::span<const std::byte> given, std::span<const std::byte> expected,
+                   const std::string& what) {
   expect_equal(given.size(), expected.size(), what, ", number of bytes");
   for (std::size_t i = 0; i < given.size(); ++i)
     expect_equal(static_cast<int>(given[i]), static_cast<int>(expected[i]), what, ", byte ", i,
                  " of ", given.size());
 }
 
-void expect_same_values(std::span<const float> given, std::span<const float> expected,
-                        const std::string& what) {
-  if (equal_bytes(std::as_bytes(given), std::as_bytes(expected))) return;
+void compare_values(std::span<const float> given, std::span<const float> expected,
+                    const std::string& what) {
+  expect_equal(given.size(), expected.size(), what, ", number of values");
   for (std::size_t h = 0; h < given.size(); ++h)
     expect(oracle::round(given[h]) == oracle::round(expected[h]) &&
                (given[h] == expected[h] || given[h] != given[h]),
            what, ", channel ", h, " to decode to ", expected[h], ", not ", given[h]);
 }
 
-void expect_gap(const std::byte* from, std::size_t count, std::size_t bytes, std::byte expected,
-                const std::string& what) {
-  if (all_bytes_are({from, count * bytes}, expected)) return;
-  for (std::size_t i = 0; i < count * bytes; ++i)
-    expect_equal(static_cast<int>(from[i]), static_cast<int>(expected), what, ", byte ", i,
+void compare_gap(std::span<const std::byte> gap, std::byte expected, const std::string& what) {
+  for (std::size_t i = 0; i < gap.size(); ++i)
+    expect_equal(static_cast<int>(gap[i]), static_cast<int>(expected), what, ", byte ", i,
                  " of the gap");
 }
+
+}  // namespace detail
 
 std::uint64_t check_combined(std::span<const peerbus::bf16> out,
                              std::span<const peerbus::bf16> expected, std::size_t hidden,

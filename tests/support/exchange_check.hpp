@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <numeric>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -76,22 +77,46 @@ inline constexpr std::byte junk{0xa5};
 
 std::uint64_t hash(std::uint64_t before, std::span<const std::byte> bytes);
 
-/// Compares bit by bit and names the first element that differs.
-void expect_same_bytes(std::span<const std::byte> given, std::span<const std::byte> expected,
-                       const std::string& what);
-template <class T>
+namespace detail {
+/// Makes a text of `parts`.
+template <class... Parts>
+std::string join(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return text.str();
+}
+/// Compares byte by byte and fails at the first that differs.
+void compare_bytes(std::span<const std::byte> given, std::span<const std::byte> expected,
+                   const std::string& what);
+/// Compares value by value and fails at the first that differs. Two NaNs are equal.
+void compare_values(std::span<const float> given, std::span<const float> expected,
+                    const std::string& what);
+/// Fails at the first byte that is not `expected`.
+void compare_gap(std::span<const std::byte> gap, std::byte expected, const std::string& what);
+}  // namespace detail
+
+/// Compares bit by bit and names the first element that differs. The text of `what` is only made
+/// then, which matters: these checks are most of what many tests do.
+template <class T, class... What>
 void expect_same_bytes(std::span<const T> given, std::span<const std::byte> expected,
-                       const std::string& what) {
-  expect_same_bytes(std::as_bytes(given), expected, what);
+                       const What&... what) {
+  if (!equal_bytes(std::as_bytes(given), expected))
+    detail::compare_bytes(std::as_bytes(given), expected, detail::join(what...));
 }
 
 /// Compares decoded values, which are equal if both are not numbers.
+template <class... What>
 void expect_same_values(std::span<const float> given, std::span<const float> expected,
-                        const std::string& what);
+                        const What&... what) {
+  if (!equal_bytes(std::as_bytes(given), std::as_bytes(expected)))
+    detail::compare_values(given, expected, detail::join(what...));
+}
 
-/// The `count` entries of `bytes` each that lie behind the last row of a block.
-void expect_gap(const std::byte* from, std::size_t count, std::size_t bytes, std::byte expected,
-                const std::string& what);
+/// Checks the bytes that lie behind the last row of a block.
+template <class... What>
+void expect_gap(std::span<const std::byte> gap, std::byte expected, const What&... what) {
+  if (!all_bytes_are(gap, expected)) detail::compare_gap(gap, expected, detail::join(what...));
+}
 
 /// Checks consecutive rows, and what travels with them, against `expected`.
 /// Returns: `hashed` and all of it hashed.
@@ -106,25 +131,25 @@ std::uint64_t check_run(const peerbus::moe::row_run<Codec>& block,
   std::vector<float> values(hidden);
   for (std::size_t row = 0; row < expected.size(); ++row) {
     const auto [source, token, slot] = expected[row];
-    const std::string here = std::string{name} + ", row " + std::to_string(row);
-    expect_equal(block.origin(row).rank.index(), source, here, ", source rank");
-    expect_equal(block.origin(row).token, token, here, ", token");
-    expect_equal(block.origin(row).slot, slot, here, ", slot");
+    expect_equal(block.origin(row).rank.index(), source, name, ", row ", row, ", source rank");
+    expect_equal(block.origin(row).token, token, name, ", row ", row, ", token");
+    expect_equal(block.origin(row).slot, slot, name, ", row ", row, ", slot");
     const auto wanted =
         oracle::codec_of<Codec>::encode(oracle::token_of(from.shape, from.inputs[source], token));
-    expect_same_bytes(block.row(row), wanted.bytes, here + ", payload");
+    expect_same_bytes(block.row(row), wanted.bytes, name, ", row ", row, ", payload");
     expect_same_bytes(block.template scales<std::byte>().subspan(row * scale_bytes, scale_bytes),
-                      wanted.scales, here + ", scales");
+                      wanted.scales, name, ", row ", row, ", scales");
     block.decode(row, values);
-    expect_same_values(values, wanted.values, here);
+    expect_same_values(values, wanted.values, name, ", row ", row);
     hashed = hash(hash(hashed, std::as_bytes(block.row(row))), wanted.scales);
     for (std::size_t a = 0; a < from.attachments.size(); ++a) {
       const std::size_t bytes = from.attachments[a];
       const auto all = block.attachment(a);
-      expect_equal(all.size(), expected.size() * bytes, here, ", size of attachment ", a);
+      expect_equal(all.size(), expected.size() * bytes, name, ", row ", row,
+                   ", size of attachment ", a);
       expect_same_bytes(all.subspan(row * bytes, bytes),
-                        oracle::attachment_of(source, token, a, bytes, from.seed),
-                        here + ", attachment");
+                        oracle::attachment_of(source, token, a, bytes, from.seed), name, ", row ",
+                        row, ", attachment ", a);
     }
   }
   if (promised.outputs_together)
@@ -153,13 +178,12 @@ std::uint64_t check_block(const peerbus::moe::row_block<Codec>& block,
     const std::size_t gap = block.padded_count() - block.count();
     const auto* const rows = reinterpret_cast<const std::byte*>(block.rows().data());
     const auto* const scales = block.template scales<std::byte>().data();
-    expect_gap(rows + block.count() * row_bytes, gap, row_bytes, left, std::string{name});
-    expect_gap(scales + block.count() * scale_bytes, gap, scale_bytes, left,
-               std::string{name} + ", scales");
+    expect_gap({rows + block.count() * row_bytes, gap * row_bytes}, left, name);
+    expect_gap({scales + block.count() * scale_bytes, gap * scale_bytes}, left, name, ", scales");
     for (std::size_t a = 0; promised.zero_gaps && a < from.attachments.size(); ++a)
       if (const std::size_t bytes = from.attachments[a]; bytes != 0)
-        expect_gap(block.attachment(a).data() + block.count() * bytes, gap, bytes, left,
-                   std::string{name} + ", attachment");
+        expect_gap({block.attachment(a).data() + block.count() * bytes, gap * bytes}, left, name,
+                   ", attachment ", a);
   }
   return hashed;
 }
@@ -473,9 +497,9 @@ void check_returned(Exchange& moe, peerbus::moe::ticket combined, const scenario
     const auto copies = ranks_of_copies(from, mine, t, by_rank);
     for (std::size_t copy = 0; copy < copies.size(); ++copy)
       if (copies[copy] < from.shape.ranks && attaches(from, copies[copy]))
-        expect_same_bytes(
-            moe.returned_attachment(combined, t, copy), output_attachment_of(from, rank, t, copy),
-            "attachment of token " + std::to_string(t) + ", copy " + std::to_string(copy));
+        expect_same_bytes(moe.returned_attachment(combined, t, copy),
+                          output_attachment_of(from, rank, t, copy), "attachment of token ", t,
+                          ", copy ", copy);
   }
 }
 
@@ -536,7 +560,7 @@ std::uint64_t check_round(peerbus::moe::exchange<Transport, Codec, Layout>& moe,
          "the ticket to give the same columns");
   for (std::size_t r = 0; r < from.shape.ranks; ++r)
     expect_same_bytes(moe.note(got.ticket(), peerbus::rank_id{r}), note_of(from, r),
-                      "note of rank " + std::to_string(r));
+                      "note of rank ", r);
   const std::uint64_t hashed = check_received(got, from, rank, promised);
   run_experts(got);
   overwrite(got.columns());

@@ -119,9 +119,9 @@ std::vector<std::int64_t> choose(random& numbers, const shape& of, routes kind) 
   // Sorting by u^(1/w) draws without replacement with weights w.
   std::vector<std::pair<double, std::int64_t>> keys;
   for (std::size_t e = 0; e < of.experts; ++e) {
-    const double inverse_weight =
-        kind == routes::zipf ? std::pow(static_cast<double>(e + 1), 1.2) : 1.0;
-    keys.emplace_back(-std::pow(numbers.unit(), inverse_weight), static_cast<std::int64_t>(e));
+    double key = numbers.unit();
+    if (kind == routes::zipf) key = std::pow(key, std::pow(static_cast<double>(e + 1), 1.2));
+    keys.emplace_back(-key, static_cast<std::int64_t>(e));
   }
   std::sort(keys.begin(), keys.end());
   for (std::size_t k = 0; k < of.top_k; ++k)
