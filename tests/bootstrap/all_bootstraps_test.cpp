@@ -32,6 +32,8 @@
 
 #include "support.hpp"
 
+namespace all_bootstraps_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::rank_id;
@@ -520,3 +522,5 @@ TEST_CASE_TEMPLATE("kill -9: at any moment of many collectives, nobody hangs", R
     CHECK(belongings{} == before);
   }
 }
+
+}  // namespace all_bootstraps_test

@@ -31,6 +31,8 @@
 
 #include "support.hpp"
 
+namespace environment_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::environment_bootstrap;
@@ -570,3 +572,5 @@ TEST_CASE("environment: long addresses and jobs keep apart") {
       }));
   CHECK(all_as_expected(ranks));
 }
+
+}  // namespace environment_test

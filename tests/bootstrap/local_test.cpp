@@ -36,6 +36,8 @@
 
 #include "support.hpp"
 
+namespace local_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::rank_id;
@@ -430,3 +432,5 @@ TEST_CASE("memory files: one whose size cannot be sealed is refused") {
           return 0;
         })) == 0);
 }
+
+}  // namespace local_test

@@ -35,6 +35,8 @@
 
 #include "support.hpp"
 
+namespace star_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::membership;
@@ -316,3 +318,5 @@ TEST_CASE("names of ranks and spans, for messages") {
   CHECK(describe_span(1500ms) == "1.5 s");
   CHECK(describe_span(deadline::never().remaining()) == "an unlimited time");
 }
+
+}  // namespace star_test

@@ -36,6 +36,8 @@
 
 #include "support.hpp"
 
+namespace subgroup_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::rank_id;
@@ -518,3 +520,5 @@ TEST_CASE("subgroup: members are not awaited for long once rank 0 cannot tell wh
   CHECK(patient.has_ended(rank_id{0}));
   CHECK_FALSE(awaited_members{}.has_ended(rank_id{0}));
 }
+
+}  // namespace subgroup_test

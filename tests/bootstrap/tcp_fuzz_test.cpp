@@ -35,6 +35,8 @@
 #include "fuzz_targets.hpp"
 #include "tcp_support.hpp"
 
+namespace tcp_fuzz_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::detail::encode_failure;
@@ -334,3 +336,5 @@ TEST_CASE("fuzz: first flights") {
     port.hear(from.below(4) == 0 ? bytes : from.mutate(valid));
   });
 }
+
+}  // namespace tcp_fuzz_test

@@ -28,6 +28,8 @@
 
 #include "tcp_support.hpp"
 
+namespace tcp_group_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::rank_id;
@@ -145,3 +147,5 @@ TEST_CASE("tcp: any thread may ask for the health of the group, also during a co
   });
   CHECK(status == 0);
 }
+
+}  // namespace tcp_group_test

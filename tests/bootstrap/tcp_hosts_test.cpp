@@ -29,6 +29,8 @@
 
 #include "tcp_support.hpp"
 
+namespace tcp_hosts_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::rank_id;
@@ -205,3 +207,5 @@ TEST_CASE("tcp: too long a name of a host is refused before anything is sent") {
   CHECK(contains(caught.what(), "64"));
   CHECK(contains(caught.what(), "at most 63"));
 }
+
+}  // namespace tcp_hosts_test

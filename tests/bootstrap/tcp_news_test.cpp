@@ -26,6 +26,8 @@
 
 #include "tcp_support.hpp"
 
+namespace tcp_news_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::membership;
@@ -236,3 +238,5 @@ TEST_CASE("news: many threads look, while ranks gather and end") {
   for (auto& rank : ranks) rank.join();
   CHECK(told.load() == 4);
 }
+
+}  // namespace tcp_news_test

@@ -26,6 +26,8 @@
 
 #include "tcp_support.hpp"
 
+namespace tcp_settings_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::rank_id;
@@ -294,3 +296,5 @@ TEST_CASE("tcp: a name that does not resolve yet is asked for again") {
   }
   CHECK(status == 0);
 }
+
+}  // namespace tcp_settings_test

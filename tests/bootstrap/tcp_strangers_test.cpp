@@ -30,6 +30,8 @@
 
 #include "tcp_support.hpp"
 
+namespace tcp_strangers_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 
@@ -343,3 +345,5 @@ TEST_CASE("strangers: a lack of descriptors is named") {
   CHECK(contains(host.callers.describe_strangers(),
                  "rank 0 had to hang up on callers: Too many open files (see `ulimit -n`)"));
 }
+
+}  // namespace tcp_strangers_test

@@ -27,6 +27,8 @@
 
 #include "tcp_support.hpp"
 
+namespace tcp_tampering_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::rank_id;
@@ -187,3 +189,5 @@ TEST_CASE("tampering: changed news are not believed, and their rank is out of re
   };
   run_tampered(tcp_channel::watch, to_rank_0, nowhere, tell);
 }
+
+}  // namespace tcp_tampering_test

@@ -29,6 +29,8 @@
 
 #include "tcp_support.hpp"
 
+namespace tcp_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::rank_id;
@@ -398,3 +400,5 @@ TEST_CASE("tcp: many ranks that call at once join") {
   // ranks is 2 s.
   std::printf("tcp: %zu ranks joined within %.0f ms\n", n, static_cast<double>(last - start) / 1e6);
 }
+
+}  // namespace tcp_test

@@ -25,6 +25,8 @@
 
 #include "tcp_support.hpp"
 
+namespace tcp_unreachable_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::rank_id;
@@ -79,3 +81,5 @@ TEST_CASE("tcp: ranks out of each other's reach are told so, also while they gat
   else
     CHECK(status == 0);
 }
+
+}  // namespace tcp_unreachable_test

@@ -18,6 +18,8 @@
 
 #include "support.hpp"
 
+namespace threads_test {
+
 using namespace std::chrono_literals;
 using namespace test;
 using peerbus::rank_id;
@@ -122,3 +124,5 @@ TEST_CASE("run_threads: several worlds at once") {
   });
   CHECK(status == 0);
 }
+
+}  // namespace threads_test

@@ -35,6 +35,8 @@
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
+namespace as_given_test {
+
 namespace {
 
 using peerbus::bf16;
@@ -339,3 +341,5 @@ TEST_CASE("an exchange of codes as given, and of nothing") {
   check_exchange<test::indirect<loopback>, nothing, rank_major>(by_rank(no_bytes));
   check_exchange<test::indirect<loopback>, nothing, compact>(by_expert(no_bytes));
 }
+
+}  // namespace as_given_test

@@ -19,6 +19,8 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 
+namespace codec_test {
+
 namespace {
 
 using peerbus::bf16;
@@ -199,3 +201,5 @@ TEST_CASE("int8_per_token: any bits give the same bytes from every set") {
     }
   }
 }
+
+}  // namespace codec_test

@@ -13,6 +13,8 @@
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 
+namespace concept_test {
+
 namespace {
 
 using peerbus::bf16;
@@ -182,3 +184,5 @@ TEST_CASE("the codec archetype carries a token") {
   codec.decode(row, scales, out);
   CHECK(out == std::array{1.0F, -2.5F, 0.0F});
 }
+
+}  // namespace concept_test

@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+namespace documentation_test {
+
 namespace {
 
 std::string text_of(const std::filesystem::path& file) {
@@ -24,3 +26,5 @@ TEST_CASE("docs/codecs.md shows the example that is built and run") {
   const std::string page = text_of(root / "docs" / "codecs.md");
   CHECK(page.find("```cpp\n" + example + "```\n") != std::string::npos);
 }
+
+}  // namespace documentation_test

@@ -25,6 +25,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace exchange_test {
+
 TEST_CASE_TEMPLATE("dispatch and combine on three ranks", Codec, peerbus::codec::bf16,
                    peerbus::codec::int8_per_token, peerbus::codec::fp8_e4m3_per_128_f32,
                    peerbus::codec::fp8_e4m3_per_128_ue8m0) {
@@ -96,3 +98,5 @@ TEST_CASE("tokens that are quantised already travel as attachments") {
   });
   CHECK(worst_status == 0);
 }
+
+}  // namespace exchange_test

@@ -22,6 +22,8 @@
 #include "kernel/guarded.hpp"
 #include "support/e4m3_oracle.hpp"
 
+namespace fp8_test {
+
 namespace {
 
 using peerbus::bf16;
@@ -308,3 +310,5 @@ TEST_CASE_TEMPLATE("fp8: encode_copies leaves at each place what encode would, a
         CHECK(values.untouched());
       }
 }
+
+}  // namespace fp8_test

@@ -41,6 +41,8 @@ template class peerbus::moe::exchange<peerbus::partly_direct_transport_archetype
                                       peerbus::codec::archetype>;
 template class peerbus::moe::exchange<peerbus::direct_transport_archetype, peerbus::codec::bf16>;
 
+namespace communicator_test {
+
 static_assert(peerbus::transport<test::indirect<peerbus::loopback>>);
 static_assert(!peerbus::direct_transport<test::indirect<peerbus::loopback>>);
 static_assert(!std::is_copy_constructible_v<peerbus::communicator<peerbus::loopback>>);
@@ -224,3 +226,5 @@ TEST_CASE("run makes the communicators with the given options") {
   CHECK(peerbus::run<peerbus::loopback>(2, has_long_timeout, {},
                                         {.timeout = std::chrono::hours{2}}) == 0);
 }
+
+}  // namespace communicator_test

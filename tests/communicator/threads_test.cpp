@@ -17,6 +17,8 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/loopback.hpp>
 
+namespace threads_test {
+
 // Exchanges of one communicator may run in threads of their own; when a peer dies, all of them find
 // out at about the same time.
 TEST_CASE("two threads whose exchanges fail at once both get an error") {
@@ -57,3 +59,5 @@ TEST_CASE("two threads whose exchanges fail at once both get an error") {
   CHECK(dead_peers == 2);
   CHECK(others == 0);
 }
+
+}  // namespace threads_test

@@ -27,6 +27,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace exchange_background_test {
+
 namespace {
 
 using peerbus::bf16;
@@ -97,3 +99,5 @@ TEST_CASE("several lanes") {
     for (const std::size_t lanes : {2U, 3U})
       conformance::check_lanes_all_layouts<group>(ranks, lanes, 8);
 }
+
+}  // namespace exchange_background_test

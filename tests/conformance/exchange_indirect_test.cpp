@@ -14,6 +14,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace exchange_indirect_test {
+
 namespace {
 
 using peerbus::codec::int8_per_token;
@@ -56,3 +58,7 @@ TEST_CASE_TEMPLATE("the same input gives the same bytes, every time", Group, PEE
   for (const std::size_t n : {2U, 5U}) conformance::check_repeatable<Group, int8_per_token>(n);
   conformance::check_repeatable<Group, peerbus::codec::bf16>(3);
 }
+
+#undef PEERBUS_TEST_GROUPS
+
+}  // namespace exchange_indirect_test

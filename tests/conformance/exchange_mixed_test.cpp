@@ -24,6 +24,8 @@
 #include "support/partly_direct.hpp"
 #include "support/ranks.hpp"
 
+namespace exchange_mixed_test {
+
 // Exchanges whose road is chosen per peer, against the same oracles as those with one road.
 
 namespace {
@@ -73,3 +75,5 @@ TEST_CASE("near peers by stores, far ones by puts: peers visited in another orde
   });
   CHECK(worst_status == 0);
 }
+
+}  // namespace exchange_mixed_test

@@ -13,6 +13,8 @@
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
+namespace in_flight_processes_test {
+
 namespace {
 
 using peerbus::codec::bf16;
@@ -37,3 +39,5 @@ TEST_CASE_TEMPLATE("batches in flight, in orders that nobody would choose", Grou
 TEST_CASE("the same with outputs at home") {
   conformance::check_random_orders<direct, bf16>(4, 300, 2, outputs_at::home);
 }
+
+}  // namespace in_flight_processes_test

@@ -12,6 +12,8 @@
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
+namespace in_flight_threads_test {
+
 namespace {
 
 using peerbus::codec::int8_per_token;
@@ -46,3 +48,5 @@ TEST_CASE("the same with outputs at home") {
   for (const std::size_t n : {1U, 3U, 4U})
     conformance::check_random_orders<direct, int8_per_token>(n, 300, 2, outputs_at::home);
 }
+
+}  // namespace in_flight_threads_test

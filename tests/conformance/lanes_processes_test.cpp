@@ -10,6 +10,8 @@
 #include "conformance/lanes_suite.hpp"
 #include "support/ranks.hpp"
 
+namespace lanes_processes_test {
+
 TEST_CASE("several lanes of each process move the same bytes as one") {
   using processes =
       test::any_over<peerbus::any_direct_transport, test::processes_over<peerbus::unified_bus>>;
@@ -17,3 +19,5 @@ TEST_CASE("several lanes of each process move the same bytes as one") {
     for (const std::size_t lanes : {2U, 3U})
       conformance::check_lanes_all_layouts<processes>(ranks, lanes, 8);
 }
+
+}  // namespace lanes_processes_test

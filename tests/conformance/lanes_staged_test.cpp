@@ -20,6 +20,8 @@
 #include "support/partly_direct.hpp"
 #include "support/ranks.hpp"
 
+namespace lanes_staged_test {
+
 namespace {
 
 template <class Base>
@@ -89,3 +91,5 @@ TEST_CASE("several lanes move the same bytes as one, near peers by stores and fa
   for (const std::size_t ranks : {1U, 2U, 3U, 4U})
     conformance::check_lanes_all_layouts<mixed>(ranks, 3, 8);
 }
+
+}  // namespace lanes_staged_test

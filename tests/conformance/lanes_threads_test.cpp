@@ -24,6 +24,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace lanes_threads_test {
+
 using direct = test::threads_over<peerbus::loopback>;
 
 TEST_CASE("several lanes move the same bytes as one") {
@@ -164,3 +166,5 @@ TEST_CASE("lanes that do not fit together are told so, and the communicator is d
     CHECK(worst_status == 0);
   }
 }
+
+}  // namespace lanes_threads_test

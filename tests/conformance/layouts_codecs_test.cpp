@@ -12,9 +12,13 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace layouts_codecs_test {
+
 TEST_CASE_TEMPLATE("every layout with every other codec", Codec, peerbus::codec::archetype,
                    oracle::user_codec, peerbus::codec::fp8_e4m3_per_128_f32,
                    peerbus::codec::fp8_e4m3_per_128_ue8m0) {
   using group = test::threads_over<peerbus::loopback>;
   for (const std::size_t n : {1U, 3U, 5U}) conformance::check_layouts<group, Codec>(n);
 }
+
+}  // namespace layouts_codecs_test

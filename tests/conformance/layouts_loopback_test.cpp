@@ -11,6 +11,8 @@
 #include "conformance/layout_suite.hpp"
 #include "support/ranks.hpp"
 
+namespace layouts_loopback_test {
+
 namespace {
 using group = test::threads_over<peerbus::loopback>;
 }  // namespace
@@ -28,3 +30,5 @@ TEST_CASE("the same input gives the same bytes, every time") {
   for (const std::size_t n : {2U, 5U})
     conformance::check_layouts_repeatable<group, peerbus::codec::int8_per_token>(n);
 }
+
+}  // namespace layouts_loopback_test

@@ -14,6 +14,8 @@
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
+namespace layouts_processes_test {
+
 namespace {
 using unified_bus = test::processes_over<peerbus::unified_bus>;
 using indirect = test::processes_over<test::indirect<peerbus::unified_bus>>;
@@ -38,3 +40,5 @@ TEST_CASE("the same input gives the same bytes, every time") {
   conformance::check_layouts_repeatable<direct, peerbus::codec::int8_per_token>(4);
   conformance::check_layouts_repeatable<staged, peerbus::codec::bf16>(4);
 }
+
+}  // namespace layouts_processes_test

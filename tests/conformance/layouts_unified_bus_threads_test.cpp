@@ -14,6 +14,8 @@
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
+namespace layouts_unified_bus_threads_test {
+
 namespace {
 using unified_bus = test::threads_over<peerbus::unified_bus>;
 using indirect = test::threads_over<test::indirect<peerbus::loopback>>;
@@ -30,3 +32,5 @@ TEST_CASE_TEMPLATE("the same input gives the same bytes, every time", Group, dir
   for (const std::size_t n : {2U, 5U})
     conformance::check_layouts_repeatable<Group, peerbus::codec::int8_per_token>(n);
 }
+
+}  // namespace layouts_unified_bus_threads_test

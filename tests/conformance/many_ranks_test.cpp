@@ -13,6 +13,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace many_ranks_test {
+
 // Far more ranks than cores: everything is right, and every operation ends.
 
 namespace {
@@ -43,3 +45,5 @@ TEST_CASE("64 processes: every layout") {
   });
   CHECK(worst_status == 0);
 }
+
+}  // namespace many_ranks_test

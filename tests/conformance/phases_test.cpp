@@ -28,6 +28,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace phases_test {
+
 // The halves of operations, called as they must not be.
 
 namespace {
@@ -289,3 +291,5 @@ TEST_CASE_TEMPLATE("a rank that does not come to a half is named", Group, direct
       CHECK(worst_status == 0);
     }
 }
+
+}  // namespace phases_test

@@ -12,6 +12,8 @@
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
+namespace window_processes_test {
+
 namespace {
 
 using unified_bus_processes = test::processes_over<peerbus::unified_bus>;
@@ -83,3 +85,7 @@ TEST_CASE_TEMPLATE("one signal tells all ranks", Group, unified_bus_processes,
                    any_direct_processes) {
   for (const std::size_t n : all_sizes) conformance::check_peer_signals<Group>(n);
 }
+
+#undef PEERBUS_TEST_GROUPS
+
+}  // namespace window_processes_test

@@ -13,6 +13,8 @@
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
+namespace window_threads_test {
+
 namespace {
 
 using loopback_threads = test::threads_over<peerbus::loopback>;
@@ -84,3 +86,7 @@ TEST_CASE_TEMPLATE("one signal tells all ranks", Group, loopback_threads, unifie
                    any_direct_threads) {
   for (const std::size_t n : all_sizes) conformance::check_peer_signals<Group>(n);
 }
+
+#undef PEERBUS_TEST_GROUPS
+
+}  // namespace window_threads_test

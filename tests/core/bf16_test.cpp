@@ -9,6 +9,8 @@
 
 #include <peerbus/core/bf16.hpp>
 
+namespace bf16_test {
+
 using peerbus::bf16;
 
 namespace {
@@ -85,3 +87,5 @@ TEST_CASE("bf16: equality is of representations") {
   CHECK(bf16{0.0F} != bf16{-0.0F});
   static_assert(bf16{} == bf16{0.0F});
 }
+
+}  // namespace bf16_test

@@ -10,6 +10,8 @@
 
 #include <peerbus/core/caches.hpp>
 
+namespace caches_test {
+
 namespace {
 
 /// A folder with caches as the kernel describes them. The destructor removes it.
@@ -58,3 +60,5 @@ TEST_CASE("largest_cache finds the largest and how many cores share it") {
 TEST_CASE("largest_cache of this machine is shared by at least this core") {
   CHECK(peerbus::largest_cache().cores >= 1);
 }
+
+}  // namespace caches_test

@@ -7,6 +7,8 @@
 
 #include <peerbus/core/deadline.hpp>
 
+namespace deadline_test {
+
 using peerbus::deadline;
 using namespace std::chrono_literals;
 
@@ -63,3 +65,5 @@ TEST_CASE("deadline: never, and spans that would wrap around") {
     CHECK(endless.remaining() == deadline::clock::duration::max());
   }
 }
+
+}  // namespace deadline_test

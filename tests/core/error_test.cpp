@@ -10,6 +10,8 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 
+namespace error_test {
+
 using peerbus::errc;
 
 TEST_CASE("error: says what, and which code") {
@@ -54,3 +56,5 @@ TEST_CASE("concat: joins texts, numbers and ranks") {
   CHECK(concat("need ", std::size_t{3}, " of ", -4, ", ", std::string{"s"}) == "need 3 of -4, s");
   CHECK(concat(peerbus::rank_id{7}, " left") == "rank 7 left");
 }
+
+}  // namespace error_test

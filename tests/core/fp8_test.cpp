@@ -14,6 +14,8 @@
 
 #include "support/e4m3_oracle.hpp"
 
+namespace fp8_test {
+
 using peerbus::fp8_e4m3;
 
 namespace {
@@ -80,3 +82,5 @@ TEST_CASE("fp8 compares representations") {
   CHECK(fp8_e4m3{0.0F} != fp8_e4m3{-0.0F});
   CHECK(fp8_e4m3{} == fp8_e4m3{0.0F});
 }
+
+}  // namespace fp8_test

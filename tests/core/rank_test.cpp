@@ -8,6 +8,8 @@
 
 #include <peerbus/core/rank.hpp>
 
+namespace rank_test {
+
 using peerbus::all_ranks;
 using peerbus::rank_id;
 
@@ -28,3 +30,5 @@ TEST_CASE("all_ranks: each once, ascending") {
     for (std::size_t i = 0; i < size; ++i) CHECK(seen[i] == rank_id{i});
   }
 }
+
+}  // namespace rank_test

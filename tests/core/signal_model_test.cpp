@@ -16,6 +16,8 @@
 
 #include <doctest/doctest.h>
 
+namespace signal_model_test {
+
 namespace {
 
 /// The protocol. Each member is a step that a test can break.
@@ -306,3 +308,5 @@ TEST_CASE("signal model: every broken protocol is caught") {
   CHECK_FALSE(caught([](protocol& p) { p.counts_wake_ups = false; }, 1));
   CHECK(caught([](protocol& p) { p.waiter_announces = false; }));
 }
+
+}  // namespace signal_model_test

@@ -24,6 +24,8 @@
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
 
+namespace signal_test {
+
 using peerbus::deadline;
 using peerbus::errc;
 using peerbus::signal_word;
@@ -267,3 +269,5 @@ TEST_CASE("adaptive_wait: spins only with a core for each rank") {
   CHECK(policy.thresholds(64, 2).check_interval > 0ns);
   CHECK(peerbus::usable_cores() >= 1);
 }
+
+}  // namespace signal_test

@@ -8,6 +8,8 @@
 
 #include <peerbus/core/unique_fd.hpp>
 
+namespace unique_fd_test {
+
 using peerbus::unique_fd;
 
 namespace {
@@ -54,3 +56,5 @@ TEST_CASE("unique_fd: descriptor 0 counts, empty ones close nothing") {
   CHECK_FALSE(empty);
   CHECK(empty.get() == -1);
 }
+
+}  // namespace unique_fd_test

@@ -16,6 +16,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace allocation_test {
+
 // Once a shape has been used, its calls allocate nothing: every operator new of this program
 // counts.
 
@@ -122,3 +124,5 @@ TEST_CASE("normal calls of a known shape allocate nothing") {
   });
   CHECK(status == 0);
 }
+
+}  // namespace allocation_test

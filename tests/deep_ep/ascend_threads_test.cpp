@@ -8,6 +8,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace ascend_threads_test {
+
 namespace {
 using group = test::direct_threads;
 using ascend::deep_ep::ascend_buffer;
@@ -69,3 +71,5 @@ TEST_CASE("what the Ascend layout refuses") {
   });
   CHECK(status == 0);
 }
+
+}  // namespace ascend_threads_test

@@ -18,6 +18,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace cann_attributes_test {
+
 // What a pair of CANN's operators can be made for, and that all ranks learn if it cannot be made.
 
 namespace {
@@ -151,3 +153,5 @@ TEST_CASE("both ways to say how many tokens, and the last numbers that are allow
   });
   CHECK(worst_status == 0);
 }
+
+}  // namespace cann_attributes_test

@@ -11,6 +11,8 @@
 #include "deep_ep/cann_suite.hpp"
 #include "support/groups.hpp"
 
+namespace cann_processes_test {
+
 // CANN's operators between processes.
 
 namespace {
@@ -45,3 +47,5 @@ TEST_CASE("shared experts") {
                                     .constant = 2},
                                    6, 6, 3);
 }
+
+}  // namespace cann_processes_test

@@ -20,6 +20,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace cann_refusals_test {
+
 // What CANN's operators are given wrongly: every rank is told, nothing has happened, and the next
 // call works.
 
@@ -304,3 +306,5 @@ TEST_CASE("a refused dispatch leaves the one before to be combined") {
     me.finish(got, batch);
   });
 }
+
+}  // namespace cann_refusals_test

@@ -15,6 +15,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace cann_shared_test {
+
 // Shared experts, which have ranks of their own.
 
 namespace {
@@ -130,3 +132,5 @@ TEST_CASE("which rank holds what") {
   static_assert(few.number_of_moe(1) == 3);
   CHECK(few.numbers() == 6);
 }
+
+}  // namespace cann_shared_test

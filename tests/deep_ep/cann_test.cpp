@@ -13,6 +13,8 @@
 #include "deep_ep/cann_suite.hpp"
 #include "support/groups.hpp"
 
+namespace cann_test {
+
 // CANN's operators with MoE and special experts, masks, uneven and empty batches.
 
 namespace {
@@ -66,3 +68,5 @@ TEST_CASE("a hidden size that is no power of two, and larger batches") {
   check<direct, int8_per_token>({.ranks = 2, .hidden = 208, .top_k = 8, .moe = 32, .constant = 2},
                                 130, 2);
 }
+
+}  // namespace cann_test

@@ -5,4 +5,8 @@
 #include "deep_ep/expanded_suite.hpp"
 #include "support/groups.hpp"
 
+namespace expanded_indirect_test {
+
 TEST_CASE("the expanded form without peer memory") { expanded::run_all<test::staged_threads>(); }
+
+}  // namespace expanded_indirect_test

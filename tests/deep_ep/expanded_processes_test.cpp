@@ -5,4 +5,8 @@
 #include "deep_ep/expanded_suite.hpp"
 #include "support/groups.hpp"
 
+namespace expanded_processes_test {
+
 TEST_CASE("the expanded form, processes") { expanded::run_all<test::direct_processes>(); }
+
+}  // namespace expanded_processes_test

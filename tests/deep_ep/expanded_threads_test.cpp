@@ -8,6 +8,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace expanded_threads_test {
+
 namespace {
 using group = test::direct_threads;
 using expanded::deep_ep::elastic_buffer;
@@ -88,3 +90,5 @@ TEST_CASE("what the expanded form refuses") {
   });
   CHECK(status == 0);
 }
+
+}  // namespace expanded_threads_test

@@ -5,6 +5,8 @@
 
 #include <peerbus/compat/deep_ep/hccl_buffsize.hpp>
 
+namespace hccl_buffsize_test {
+
 using peerbus::deep_ep::hccl_buffsize_mb;
 using peerbus::deep_ep::hccl_bytes;
 using peerbus::deep_ep::hccl_rule;
@@ -82,3 +84,5 @@ TEST_CASE("sizes beyond 32 bits") {
   large.max_tokens = 8192;
   CHECK(hccl_bytes(hccl_rule::a2_fullmesh, large) == (2 * 64 * 448 + 4) * mib);
 }
+
+}  // namespace hccl_buffsize_test

@@ -20,6 +20,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace layout_test {
+
 namespace {
 
 using group = test::direct_threads;
@@ -119,3 +121,5 @@ TEST_CASE("get_dispatch_layout refuses") {
   });
   CHECK(worst_status == 0);
 }
+
+}  // namespace layout_test

@@ -19,6 +19,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace low_latency_large_test {
+
 // Where DeepEP has limits (top_k 11, 511 or 1024 tokens, a list of hidden sizes), and memory that
 // is mostly never touched.
 
@@ -175,3 +177,5 @@ TEST_CASE("low latency: DeepEP's buffer size, to the byte") {
           one.bytes);
   }
 }
+
+}  // namespace low_latency_large_test

@@ -7,6 +7,8 @@
 #include "deep_ep/low_latency_cases.hpp"
 #include "support/groups.hpp"
 
+namespace low_latency_loopback_test {
+
 // Ranks that are threads with each other's memory.
 
 namespace {
@@ -48,3 +50,5 @@ TEST_CASE("low latency: masked ranks") {
 TEST_CASE("low latency: beside normal mode") {
   for (const std::size_t ranks : {1U, 3U}) low_latency_cases::check_beside_normal<group>(ranks);
 }
+
+}  // namespace low_latency_loopback_test

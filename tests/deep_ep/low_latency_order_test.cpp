@@ -21,6 +21,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace low_latency_order_test {
+
 // Hooks, events and handles: what may come when. Whatever is refused, the buffer goes on as if it
 // had not been asked.
 
@@ -365,3 +367,5 @@ TEST_CASE("a rank that does not come is named, by the call or by its hook") {
     CHECK(worst_status == 0);
   }
 }
+
+}  // namespace low_latency_order_test

@@ -19,6 +19,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace low_latency_refusals_test {
+
 // What low-latency calls refuse, and that the buffer goes on as if it had not been asked.
 
 namespace {
@@ -432,3 +434,5 @@ TEST_CASE("a buffer: options that cannot be") {
   });
   CHECK(worst_status == 0);
 }
+
+}  // namespace low_latency_refusals_test

@@ -7,6 +7,8 @@
 #include "deep_ep/normal_suite.hpp"
 #include "support/groups.hpp"
 
+namespace normal_loopback_test {
+
 namespace {
 using group = test::direct_threads;
 }  // namespace
@@ -26,3 +28,5 @@ TEST_CASE("deep_ep normal: constants, as DeepEP's own tests") {
 }
 
 TEST_CASE("deep_ep normal: many tokens") { normal::check_large<group>(2, 520, 896); }
+
+}  // namespace normal_loopback_test

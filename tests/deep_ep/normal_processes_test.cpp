@@ -9,6 +9,8 @@
 #include "deep_ep/normal_suite.hpp"
 #include "support/groups.hpp"
 
+namespace normal_processes_test {
+
 namespace {
 using group = test::direct_processes;
 }  // namespace
@@ -47,3 +49,5 @@ TEST_CASE("deep_ep normal: refusals") {
   normal::check_refused_everywhere<group>(4);
   normal::check_weights_of_some<group>(4);
 }
+
+}  // namespace normal_processes_test

@@ -7,6 +7,8 @@
 #include "deep_ep/normal_refusals_suite.hpp"
 #include "support/groups.hpp"
 
+namespace normal_refusals_test {
+
 namespace {
 using group = test::direct_threads;
 }  // namespace
@@ -29,3 +31,5 @@ TEST_CASE("deep_ep normal: limits") {
 }
 
 TEST_CASE("deep_ep normal: deadlines") { normal::check_deadlines<group>(); }
+
+}  // namespace normal_refusals_test

@@ -8,6 +8,8 @@
 
 #include "support/groups.hpp"
 
+namespace normal_sequences_test {
+
 namespace {
 using group = test::direct_threads;
 }  // namespace
@@ -36,3 +38,5 @@ TEST_CASE("deep_ep normal: repeats") {
   normal::check_repeats<group>(2, 2000);
   normal::check_repeats<group>(5, 100);
 }
+
+}  // namespace normal_sequences_test

@@ -9,6 +9,8 @@
 #include "deep_ep/normal_suite.hpp"
 #include "support/groups.hpp"
 
+namespace normal_staged_test {
+
 namespace {
 using group = test::staged_threads;
 }  // namespace
@@ -41,3 +43,5 @@ TEST_CASE("deep_ep normal: refusals") {
   normal::check_refused_everywhere<group>(3);
   normal::check_weights_of_some<group>(3);
 }
+
+}  // namespace normal_staged_test

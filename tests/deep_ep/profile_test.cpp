@@ -14,6 +14,8 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 
+namespace profile_test {
+
 using peerbus::deep_ep::all_profiles;
 using peerbus::deep_ep::call;
 using peerbus::deep_ep::comm_algorithm;
@@ -753,3 +755,5 @@ TEST_CASE("variables to set, and what they cure") {
         "HCCL_BUFFSIZE=805 HCCL_INTRA_PCIE_ENABLE=1 HCCL_INTRA_ROCE_ENABLE=0 "
         "-HCCL_OP_EXPANSION_MODE ");
 }
+
+}  // namespace profile_test

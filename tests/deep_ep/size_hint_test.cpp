@@ -9,6 +9,8 @@
 #include <peerbus/compat/deep_ep/size_hint.hpp>
 #include <peerbus/core/error.hpp>
 
+namespace size_hint_test {
+
 using peerbus::deep_ep::config;
 using peerbus::deep_ep::low_latency_array_bytes;
 using peerbus::deep_ep::low_latency_map;
@@ -138,3 +140,5 @@ TEST_CASE("what the options change in peerbus's memory") {
   three.in_flight = 3;
   CHECK(component(low_latency_map(three), "rows") == 3 * 256 * 128 * 7168);
 }
+
+}  // namespace size_hint_test

@@ -14,6 +14,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace target_test {
+
 /// That every call of a buffer is checked against its target, with what the call was given. The
 /// limits themselves: profile_test.cpp.
 namespace {
@@ -122,3 +124,5 @@ TEST_CASE("a buffer for an Ascend A3") {
   });
   CHECK(status == 0);
 }
+
+}  // namespace target_test

@@ -18,6 +18,8 @@
 
 #include "support/ranks.hpp"
 
+namespace tensor_test {
+
 namespace {
 
 using peerbus::bf16;
@@ -121,3 +123,5 @@ TEST_CASE("events and hooks of calls that left nothing to wait for") {
   CHECK(!hook);
   test::expect_error(errc::invalid_argument, {"hook", "without return_recv_hook"}, [&] { hook(); });
 }
+
+}  // namespace tensor_test

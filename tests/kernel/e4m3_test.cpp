@@ -22,6 +22,8 @@
 #include "guarded.hpp"
 #include "support/e4m3_oracle.hpp"
 
+namespace e4m3_test {
+
 namespace {
 
 using peerbus::bf16;
@@ -198,3 +200,5 @@ TEST_CASE("no kernel of fp8 touches memory outside its rows, and all sets agree 
       }
     }
 }
+
+}  // namespace e4m3_test

@@ -23,6 +23,8 @@
 
 #include "guarded.hpp"
 
+namespace kernel_set_test {
+
 namespace {
 
 using peerbus::bf16;
@@ -406,3 +408,5 @@ TEST_CASE("stream copies any number of bytes to any place in a line, and nothing
     CHECK(wrong == 0);
   }
 }
+
+}  // namespace kernel_set_test

@@ -32,6 +32,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace allocation_test {
+
 // The data path allocates nothing: every operator new of this program counts.
 
 namespace {
@@ -236,3 +238,5 @@ TEST_CASE("lanes allocate nothing") {
     check_no_allocation_in_lanes<test::threads_over<test::background<peerbus::loopback>>>(n);
   }
 }
+
+}  // namespace allocation_test

@@ -19,6 +19,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace beside_rows_test {
+
 // What travels beside rows and outputs: how long it stays, and what misuse is told. The conformance
 // suite checks what arrives.
 
@@ -187,3 +189,5 @@ TEST_CASE("what is not there yet, or not configured, is told") {
   check_misuse<test::direct_threads>(2);
   check_misuse<test::staged_threads>(2);
 }
+
+}  // namespace beside_rows_test

@@ -26,6 +26,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace combine_terms_test {
+
 namespace {
 
 using peerbus::bf16;
@@ -281,3 +283,5 @@ TEST_CASE("terms that do not fit are refused: staged") {
   check_refusals<staged, padded>();
   check_refusals<staged, rank_major>();
 }
+
+}  // namespace combine_terms_test

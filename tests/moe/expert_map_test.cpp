@@ -23,6 +23,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace expert_map_test {
+
 // Experts that lie elsewhere than in their order.
 
 namespace {
@@ -171,3 +173,5 @@ TEST_CASE("maps that are none, or that differ between ranks, are refused on all 
   });
   CHECK(worst_status == 0);
 }
+
+}  // namespace expert_map_test

@@ -17,6 +17,8 @@
 #include <peerbus/moe/detail/lane_team.hpp>
 #include <peerbus/moe/lane.hpp>
 
+namespace lane_team_test {
+
 namespace {
 
 using peerbus::deadline;
@@ -216,3 +218,5 @@ TEST_CASE("lanes share any number of items, each item once") {
       CHECK(next == items);
     }
 }
+
+}  // namespace lane_team_test

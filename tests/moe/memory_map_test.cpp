@@ -19,6 +19,8 @@
 
 #include "support/oracle.hpp"
 
+namespace memory_map_test {
+
 using peerbus::align_up;
 using peerbus::rank_id;
 using peerbus::moe::compact;
@@ -274,3 +276,5 @@ TEST_CASE("stream_from: a given value stays, the default is a rank's share of th
     CHECK(stream_from({}, ranks) == expected);
   }
 }
+
+}  // namespace memory_map_test

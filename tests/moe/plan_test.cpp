@@ -25,6 +25,8 @@
 #include "support/layout_oracle.hpp"
 #include "support/oracle.hpp"
 
+namespace plan_test {
+
 using peerbus::bf16;
 using peerbus::rank_id;
 using peerbus::moe::departures;
@@ -331,3 +333,5 @@ TEST_CASE("describe says what was given and what was expected") {
   CHECK(std::adjacent_find(texts.begin(), texts.end()) == texts.end());
   CHECK_FALSE(refusal{});
 }
+
+}  // namespace plan_test

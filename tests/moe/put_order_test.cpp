@@ -31,6 +31,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace put_order_test {
+
 namespace {
 
 using peerbus::rank_id;
@@ -211,3 +213,5 @@ TEST_CASE("puts are few, follow each other, and wait for nobody") {
     check_puts(ranks, peerbus::moe::rank_major{});
   }
 }
+
+}  // namespace put_order_test

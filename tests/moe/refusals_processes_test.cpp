@@ -11,6 +11,8 @@
 #include "moe/refusals.hpp"
 #include "support/groups.hpp"
 
+namespace refusals_processes_test {
+
 #define PEERBUS_TEST_GROUPS test::direct_processes
 
 TEST_CASE_TEMPLATE("a bad dispatch is refused on all ranks, and nothing is written", Group,
@@ -57,3 +59,7 @@ TEST_CASE_TEMPLATE("a rank that does not come", Group, PEERBUS_TEST_GROUPS) {
     refusals::check_time_out_in_combine<Group>(n);
   }
 }
+
+#undef PEERBUS_TEST_GROUPS
+
+}  // namespace refusals_processes_test

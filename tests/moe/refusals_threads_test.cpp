@@ -14,6 +14,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace refusals_threads_test {
+
 #define PEERBUS_TEST_GROUPS test::direct_threads, test::staged_threads
 
 TEST_CASE_TEMPLATE("a bad dispatch is refused on all ranks, and nothing is written", Group,
@@ -111,3 +113,7 @@ TEST_CASE("a size that wraps around 64 bits is too large, not small") {
   });
   CHECK(worst_status == 0);
 }
+
+#undef PEERBUS_TEST_GROUPS
+
+}  // namespace refusals_threads_test

@@ -31,6 +31,8 @@
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
+namespace resident_memory_test {
+
 // What memory_map::touched says against what the kernel says is there.
 
 namespace {
@@ -139,3 +141,5 @@ TEST_CASE("large windows") {
   check_layouts<int8_per_token>(8, {.experts = 64, .hidden = 7168, .top_k = 8, .max_tokens = 16});
   check_layouts<int8_per_token>(64, {.experts = 256, .hidden = 1024, .top_k = 8, .max_tokens = 8});
 }
+
+}  // namespace resident_memory_test

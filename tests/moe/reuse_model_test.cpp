@@ -24,6 +24,8 @@
 
 #include "support/oracle.hpp"
 
+namespace reuse_model_test {
+
 namespace {
 
 /// Which safeguard is left out, for the control runs that the checker must catch.
@@ -850,3 +852,5 @@ TEST_CASE("ranks that differ in the order of their calls may wait for each other
   CHECK(found.wrong_read == "");
   CHECK(found.stuck);
 }
+
+}  // namespace reuse_model_test

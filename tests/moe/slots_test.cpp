@@ -19,6 +19,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace slots_test {
+
 // What layouts with slots promise about refusals and about rows that nobody combines.
 
 namespace {
@@ -108,3 +110,7 @@ TEST_CASE("slots: ranks with different layouts") {
   });
   CHECK(worst_status == 0);
 }
+
+#undef PEERBUS_TEST_GROUPS
+
+}  // namespace slots_test

@@ -27,6 +27,8 @@
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
+namespace waited_test {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -210,3 +212,5 @@ TEST_CASE("waited of another size is refused, and the call can be made again") {
   });
   CHECK(worst_status == 0);
 }
+
+}  // namespace waited_test

@@ -15,6 +15,8 @@
 
 #include "read_system.hpp"
 
+namespace collect_test {
+
 using namespace peerbus_doctor;  // NOLINT(google-build-using-namespace)
 
 namespace {
@@ -188,3 +190,5 @@ TEST_CASE("a launcher's variables are read, and a secret is not shown") {
   CHECK(launcher.rank == 1);
   CHECK(launcher.other_hosts == "LOCAL_WORLD_SIZE is 2 but WORLD_SIZE is 4");
 }
+
+}  // namespace collect_test

@@ -15,6 +15,8 @@
 #include "describe.hpp"
 #include "payload.hpp"
 
+namespace diagnose_test {
+
 using namespace peerbus_doctor;  // NOLINT(google-build-using-namespace)
 
 namespace {
@@ -285,3 +287,5 @@ TEST_CASE("a payload is told from every other one") {
     each ^= std::byte{1};
   }
 }
+
+}  // namespace diagnose_test

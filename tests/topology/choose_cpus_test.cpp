@@ -13,6 +13,8 @@
 #include <peerbus/topology/cpu_place.hpp>
 #include <peerbus/topology/machine.hpp>
 
+namespace choose_cpus_test {
+
 namespace {
 
 using peerbus::topology::choose_cpus;
@@ -106,3 +108,5 @@ TEST_CASE("a mask restricts the choice, and what is left is still spread") {
 TEST_CASE("cpus of which nothing is known are cores") {
   CHECK(of(choose_cpus({{.cpu = 5}, {.cpu = 3}, {.cpu = 9}}, 2), &cpu_place::cpu) == numbers{3, 5});
 }
+
+}  // namespace choose_cpus_test

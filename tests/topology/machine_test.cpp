@@ -12,6 +12,8 @@
 #include <peerbus/topology/cpu_place.hpp>
 #include <peerbus/topology/machine.hpp>
 
+namespace machine_test {
+
 namespace {
 
 using peerbus::topology::cpu_place;
@@ -127,3 +129,5 @@ TEST_CASE("this machine has all cpus that this process may use") {
   CHECK_FALSE(where.describe().empty());
   MESSAGE(text_of(where));
 }
+
+}  // namespace machine_test

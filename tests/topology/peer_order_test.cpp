@@ -12,6 +12,8 @@
 #include <peerbus/topology/machine.hpp>
 #include <peerbus/topology/peer_order.hpp>
 
+namespace peer_order_test {
+
 namespace {
 
 using peerbus::rank_id;
@@ -97,3 +99,5 @@ TEST_CASE("ranks of one node do not all begin with the same rank of the other") 
   CHECK(order(1, places) == indices{2, 0, 4, 5, 3});
   CHECK(order(2, places) == indices{0, 1, 5, 3, 4});
 }
+
+}  // namespace peer_order_test

@@ -36,6 +36,8 @@
 
 #include "support/ranks.hpp"
 
+namespace placement_test {
+
 namespace {
 
 using peerbus::bootstrap;
@@ -268,3 +270,5 @@ TEST_CASE("a program may leave threads and memory where they are") {
                        here.describe());
         }) == 0);
 }
+
+}  // namespace placement_test

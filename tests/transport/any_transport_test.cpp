@@ -37,6 +37,8 @@
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
+namespace any_transport_test {
+
 using peerbus::any_direct_transport;
 using peerbus::any_transport;
 using peerbus::bootstrap;
@@ -349,3 +351,5 @@ TEST_CASE("a communicator is made of a transport that is chosen at run time") {
             test::expect_equal(window.local().size(), 64U, "bytes");
           }) == 0);
 }
+
+}  // namespace any_transport_test

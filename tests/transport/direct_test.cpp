@@ -24,6 +24,8 @@
 
 #include "support/ranks.hpp"
 
+namespace direct_test {
+
 using peerbus::deadline;
 using peerbus::direct_window;
 using peerbus::errc;
@@ -171,3 +173,5 @@ TEST_CASE("the archetypes do nothing and say so") {
           test::expect(!bus.capabilities().fetch_add, "no fetch_add");
         }) == 0);
 }
+
+}  // namespace direct_test

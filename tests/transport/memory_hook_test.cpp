@@ -28,6 +28,8 @@
 
 #include "support/ranks.hpp"
 
+namespace memory_hook_test {
+
 namespace {
 
 constexpr std::size_t ranks = 3;
@@ -127,3 +129,5 @@ TEST_CASE("an error of the memory hook refuses the window on all ranks, and the 
   CHECK(peerbus::run_local(ranks, check_refusal<peerbus::unified_bus>) == 0);
   CHECK(peerbus::run_threads(ranks, check_refusal<peerbus::loopback>) == 0);
 }
+
+}  // namespace memory_hook_test

@@ -20,6 +20,8 @@
 
 #include "support/ranks.hpp"
 
+namespace processes_test {
+
 namespace {
 
 std::size_t open_descriptors() {
@@ -69,3 +71,5 @@ TEST_CASE("run: statuses and kinds of ranks") {
         0);
   CHECK_THROWS_AS((void)peerbus::run<peerbus::unified_bus>(0, [](auto&) {}), peerbus::error);
 }
+
+}  // namespace processes_test

@@ -13,6 +13,8 @@
 #include <peerbus/transport/verbs/arrivals.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
 
+namespace verbs_notice_test {
+
 // How a signal of 96 bits fits into 32, and in which order signals and fences are let through: the
 // parts of verbs that need no device.
 
@@ -169,3 +171,5 @@ TEST_CASE("signals wait for the fences that they name, in order, whatever overta
     REQUIRE(raised == signals);
   }
 }
+
+}  // namespace verbs_notice_test
