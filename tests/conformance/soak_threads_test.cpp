@@ -6,11 +6,12 @@
 
 #include "conformance/soak.hpp"
 #include "support/ranks.hpp"
+#include "support/sanitized.hpp"
 
 namespace soak_threads_test {
 
-TEST_CASE("loopback: 200 000 operations in a row") {
-  conformance::check_soak<test::threads_over<peerbus::loopback>>(2, 100'000);
+TEST_CASE("loopback: 200 000 operations in a row, a tenth under a sanitizer") {
+  conformance::check_soak<test::threads_over<peerbus::loopback>>(2, test::repetitions(100'000));
 }
 
 }  // namespace soak_threads_test

@@ -23,6 +23,7 @@
 #include <peerbus/core/text.hpp>
 
 #include "support/oracle.hpp"
+#include "support/sanitized.hpp"
 
 namespace reuse_model_test {
 
@@ -692,7 +693,7 @@ TEST_CASE("no interleaving of two ranks lets an exchange overwrite what is still
 TEST_CASE("no interleaving of two ranks does, over schedules that nobody chose") {
   std::size_t states = 0;
   for (const int in_flight : {1, 2, 3})
-    for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    for (std::uint64_t seed = 0; seed < test::repetitions(300); ++seed) {
       for (const bool slots : {false, true}) {
         const std::string schedule = random_schedule(in_flight, 24, seed, slots);
         states += holds({2,
@@ -705,7 +706,7 @@ TEST_CASE("no interleaving of two ranks does, over schedules that nobody chose")
                          slots});
       }
     }
-  CHECK(states > 100'000);
+  CHECK(states > test::repetitions(100'000));
 }
 
 TEST_CASE("no interleaving of three ranks does") {
