@@ -96,7 +96,8 @@ class window {
     return bus_->get(peer, memory_, offset, std::as_writable_bytes(std::span{target}));
   }
   /// Raises signal `id` of the peer to `value`, not below what it is, after all earlier puts of
-  /// this rank to that peer are visible there. One rank at a time raises one signal.
+  /// this rank to that peer are visible there, or, over a direct transport, all earlier puts and
+  /// stores to any rank. One rank at a time raises one signal.
   /// Cost: over a direct transport a store and a fence, and a system call if the peer sleeps. Over
   /// others a message, or a part of the last put's.
   [[nodiscard]] errc signal(rank_id peer, signal_id id, std::uint64_t value) noexcept {

@@ -465,7 +465,8 @@ void check_peer_memory(std::size_t ranks) {
   CHECK(worst_status == 0);
 }
 
-/// One signal in the part of one rank tells all ranks, of stores to the memory of any of them.
+/// One signal in the part of one rank tells all ranks, of puts and stores to the memory of any of
+/// them.
 template <class Group>
 void check_peer_signals(std::size_t ranks) {
   CAPTURE(ranks);
@@ -475,8 +476,10 @@ void check_peer_signals(std::size_t ranks) {
     for (std::uint64_t round = 1; round <= 20; ++round) {
       const rank_id owner{round % comm.size()};
       for (const rank_id peer : comm.ranks())
-        win.template peer<std::uint64_t>(peer)[comm.rank().index()] =
-            pattern(comm.rank(), peer, round);
+        if (const auto word = pattern(comm.rank(), peer, round); round % 2 == 0)
+          win.template peer<std::uint64_t>(peer)[comm.rank().index()] = word;
+        else
+          expect_ok(win.put(peer, comm.rank().index() * sizeof word, std::span{&word, 1}), "put");
       expect_ok(win.signal(owner, id_of(comm.rank()), round), "signal");
       for (const rank_id peer : comm.ranks()) {
         expect_ok(win.wait_at(owner, id_of(peer), round, soon(), peer), "wait_at");

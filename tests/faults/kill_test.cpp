@@ -138,7 +138,7 @@ struct group {
   std::size_t ranks;
   std::size_t victim;
 };
-constexpr group groups[] = {{2, 0}, {2, 1}, {4, 0}, {4, 2}, {8, 7}};
+constexpr group groups[] = {{2, 0}, {2, 1}, {4, 0}, {4, 2}, {8, 7}, {8, 0}};
 
 }  // namespace
 

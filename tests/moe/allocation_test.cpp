@@ -204,7 +204,7 @@ TEST_CASE("dispatch, combine and barrier allocate nothing") {
   using staged = test::any_over<peerbus::any_transport, indirect>;
   using unified_bus = test::processes_over<peerbus::unified_bus>;
   using processes = test::any_over<peerbus::any_direct_transport, unified_bus>;
-  for (const std::size_t n : {1U, 2U, 4U}) {
+  for (const std::size_t n : {1U, 2U, 4U, 5U}) {
     check_no_allocation<loopback, int8_per_token>(n);
     check_no_allocation<loopback, peerbus::codec::bf16>(n);
     check_no_allocation<staged, int8_per_token>(n);
@@ -216,7 +216,7 @@ TEST_CASE("halves of operations with three batches in flight allocate nothing, i
   namespace moe = peerbus::moe;
   using loopback = test::threads_over<peerbus::loopback>;
   using staged = test::threads_over<test::indirect<peerbus::loopback>>;
-  for (const std::size_t n : {1U, 2U, 4U}) {
+  for (const std::size_t n : {1U, 2U, 4U, 5U}) {
     check_no_allocation_in_flight<loopback>(n, moe::compact{.alignment = 8, .zero_gaps = true});
     check_no_allocation_in_flight<loopback>(n, moe::padded{});
     check_no_allocation_in_flight<loopback>(n, moe::rank_major{});

@@ -22,8 +22,8 @@ enum class signal_id : std::uint32_t {};
 /// Returns the signal's position in arrays with one element per signal.
 constexpr std::size_t index(signal_id id) noexcept { return static_cast<std::size_t>(id); }
 
-/// A 64-bit epoch that one rank raises and the owner of the memory waits for. It starts at zero and
-/// is never lowered or cleared. It fills two cache lines: the value is alone in the first, and the
+/// A 64-bit epoch that one rank raises and others wait for. It starts at zero and is never lowered
+/// or cleared. It fills two cache lines: the value is alone in the first, and the
 /// second holds the state that waiters and raisers use for parking. All-zero bytes are a valid
 /// signal and it holds no pointer, so that it may lie in memory that several processes map.
 ///

@@ -37,7 +37,8 @@ using attachments = std::array<std::span<const std::byte>, max_attachments>;
 ///
 /// `note` has `exchange_config::note_bytes` bytes or none. `exchange::note` returns it at every
 /// rank. `dispatch_send` reads it before it returns. It travels in the message of counts, so that
-/// it costs its bytes and no further message.
+/// it costs its bytes and no further message; with slots it makes that message, and one for itself,
+/// go to every peer.
 struct dispatch_options {
   std::optional<deadline> until{};    ///< empty: the communicator's default timeout
   lane as{};                          ///< the lane that calls

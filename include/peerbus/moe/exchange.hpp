@@ -122,12 +122,13 @@ class exchange {
   /// then reuse `tokens`, `route` and attachments.
   /// Cost: to each peer two signals and one count message of 64 bytes, 1, 2 or 4 bytes for each
   /// block of the group, and the note; with slots one signal, and to peers that get rows the counts
-  /// for their blocks. If more than 4 ranks load and store each other's memory, signals and count
-  /// message are written once for all. Each copy of a token is sent once: row, scales, 8 bytes of
-  /// origin, slots (rank-major), attachments. It is encoded once per kind of peer (near, far).
-  /// Throws, on all ranks: `error` invalid_argument on a rank whose input is bad, and `refused` on
-  /// the others. No row is then written (with slots: read), and the exchange remains usable. Also
-  /// timed_out, peer_dead and unreachable, which poison the communicator, and poisoned.
+  /// for their blocks. More than 4 ranks over a direct transport raise a signal once for all, and
+  /// write counts for all blocks once for all. Each copy of a token is sent once: row, scales, 8
+  /// bytes of origin, slots (rank-major), attachments. It is encoded once per kind of peer (near,
+  /// far). Throws, on all ranks: `error` invalid_argument on a rank whose input is bad, and
+  /// `refused` on the others. No row is then written (with slots: read), and the exchange remains
+  /// usable. Also timed_out, peer_dead and unreachable, which poison the communicator, and
+  /// poisoned.
   [[nodiscard]] received_type dispatch(std::span<const token> tokens, const routing& route,
                                        const dispatch_options& options = {});
 
@@ -147,8 +148,7 @@ class exchange {
   /// Begins a dispatch, the first half of `dispatch`, and returns its ticket. Invalidates the rows
   /// received `in_flight` dispatches earlier. The caller may reuse `route` on return. `tokens` and
   /// attachments must not change until `dispatch_recv` has returned.
-  /// Cost: to each peer one signal and the count message. For batches with all counts, also that of
-  /// `dispatch_recv`.
+  /// Cost: the first signal and the counts of `dispatch`; with all counts, also `dispatch_recv`'s.
   /// Throws: as `dispatch`, but for bad input only on that rank, after all ranks have called; the
   /// others throw in `dispatch_recv`. invalid_argument if the dispatch `in_flight` earlier still
   /// needs its `dispatch_recv` or `combine_recv`.
@@ -156,7 +156,7 @@ class exchange {
                                           const dispatch_options& options = {});
 
   /// Completes the dispatch named by `ticket`. Contract as `dispatch`.
-  /// Cost: one signal to each peer, and the rows of this rank, unless an earlier call sent them.
+  /// Cost: the last signal of `dispatch` and this rank's rows, unless an earlier call sent them.
   [[nodiscard]] received_type dispatch_recv(moe::ticket ticket,
                                             const receive_options& options = {});
 

@@ -196,10 +196,10 @@ struct memory_map {
   /// Returns the bytes of the pages that are committed after dispatches that each brought up to
   /// `most_rows` rows to this rank, and sent up to `most_tokens` tokens from it. Pages have `page`
   /// bytes, and the window starts at a page. The result holds for layouts without gaps. Outputs
-  /// count at the rank whose memory the experts write. Counts are included, although they are
-  /// committed at rank 0 alone where more than 4 ranks load and store each other's memory. On roads
-  /// that stage the result is an upper bound: copies that are kept or stored instead of put need
-  /// less.
+  /// count at the rank whose memory the experts write. Counts are included, although more than 4
+  /// ranks over a direct transport commit them at rank 0 alone, unless the layout has slots. On
+  /// roads that stage the result is an upper bound: copies that are kept or stored instead of put
+  /// need less.
   [[nodiscard]] constexpr std::size_t touched(std::size_t most_rows, std::size_t most_tokens,
                                               std::size_t page = 4096) const noexcept {
     std::size_t pages = 0;

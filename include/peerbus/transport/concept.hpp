@@ -78,8 +78,8 @@ struct transport_capabilities {
 ///     `shape.bytes`. Plain stores through it are ordered before a later `signal` to that peer, as
 ///     puts are; plain loads after a `wait` see what its signal published. `wait_at(owner, window,
 ///     id, value, until, awaited)` and `value_at(owner, window, id)` are 9 and 10 for a signal in
-///     the part of `owner`, for which any number of ranks may wait. So one signal tells all ranks.
-///     It then publishes the raiser's earlier stores to the memory of every rank.
+///     the part of `owner`, for which any number of ranks may wait. So one signal tells all ranks:
+///     5 then holds for all earlier puts and stores of the raiser, to whichever rank they went.
 ///  14. `find_peer_memory(window, peer)`, for a rank that exists, is what 13 says if `peer` is near
 ///     and nullptr if it is far. It says the same of every window, and for peers about each other;
 ///     a rank is not asked about itself.

@@ -56,7 +56,8 @@ struct ranks_of<T> {
 /// `Inner` is the type of the held transport, or a reference to a transport that outlives the
 /// decorator. `Kept` names the refinements that the decorator forwards: by default, all that the
 /// inner transport has. Calls are forwarded one by one, so a class that changes `put` also changes
-/// `put_signal` and `put_run`, and a class that changes `signal` also changes `put_signal` and
+/// `put_signal` and `put_run` (where `peer_memory` is kept, a signal to any rank follows all puts,
+/// see requirement 13), and a class that changes `signal` also changes `put_signal` and
 /// `signal_each`, or leaves the refinements out of `Kept`. `wait` and `wait_at` go together. Stores
 /// through `peer_memory` pass no decorator. A class that adds a refinement declares `refines`
 /// again.

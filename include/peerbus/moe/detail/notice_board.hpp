@@ -19,9 +19,9 @@ namespace peerbus::moe::detail {
 /// one rank writes, and signals that only one rank raises. Offsets and signals are those of the
 /// window.
 ///
-/// If all ranks load and store each other's memory, and are more than `few_ranks`, there is one
-/// board, in the part of rank 0. A notice is then written once, and one signal tells all ranks.
-/// Otherwise each rank has a board in its own part, and a notice is put there by its writer.
+/// More than `few_ranks` over a direct transport have one board, in the part of rank 0. A notice is
+/// then written once, and one signal tells all ranks. Otherwise each rank has a board in its own
+/// part, and a notice is put there by its writer.
 ///
 /// Functions that return `errc` return ok or the first failure of the transport.
 template <transport Transport>
