@@ -14,6 +14,7 @@
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>  // IWYU pragma: export
 #include <peerbus/codec/int8_per_token.hpp>    // IWYU pragma: export
 #include <peerbus/codec/nothing.hpp>           // IWYU pragma: export
+#include <peerbus/collective.hpp>              // IWYU pragma: export
 #include <peerbus/communicator.hpp>            // IWYU pragma: export
 #include <peerbus/core.hpp>                    // IWYU pragma: export
 #include <peerbus/moe/exchange.hpp>            // IWYU pragma: export

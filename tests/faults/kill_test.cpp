@@ -24,6 +24,8 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/collective/all_reduce.hpp>
+#include <peerbus/collective/team.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -149,6 +151,20 @@ TEST_CASE("killed in a barrier") {
         if (i == 17) die(comm, victim);
         comm.barrier();
       }
+    });
+}
+
+TEST_CASE("killed in a reduction, several operations later") {
+  for (const auto& [ranks, victim] : groups)
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      peerbus::collective::team on{comm};
+      std::vector<float> data(std::size_t{1} << 18U);
+      std::size_t added = 0;
+      const auto add = [&](float a, float b) noexcept {
+        if (++added == 700'000) die(comm, victim);
+        return a + b;
+      };
+      for (;;) peerbus::collective::all_reduce(on, data, add);
     });
 }
 

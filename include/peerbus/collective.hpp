@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+/// Includes all collective operations. Each also has a header of its own.
+
+#include <peerbus/collective/all_gather.hpp>      // IWYU pragma: export
+#include <peerbus/collective/all_reduce.hpp>      // IWYU pragma: export
+#include <peerbus/collective/all_to_all.hpp>      // IWYU pragma: export
+#include <peerbus/collective/broadcast.hpp>       // IWYU pragma: export
+#include <peerbus/collective/gather.hpp>          // IWYU pragma: export
+#include <peerbus/collective/reduce.hpp>          // IWYU pragma: export
+#include <peerbus/collective/reduce_scatter.hpp>  // IWYU pragma: export
+#include <peerbus/collective/reduction.hpp>       // IWYU pragma: export
+#include <peerbus/collective/scatter.hpp>         // IWYU pragma: export
+#include <peerbus/collective/team.hpp>            // IWYU pragma: export

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `all_gather` for elements of any type.
+void all_gather_bytes(team& on, const operands& given, const call_options& options);
+}  // namespace detail
+
+/// Copies the `input` of every rank to the `output` of every rank, in the order of ranks. `input`
+/// is [count] and `output` is [ranks, count], with the same count on all ranks, which may be 0. In
+/// place, `input` is row `rank` of `output`. Returns when `output` is complete; the caller may then
+/// reuse `input`.
+///
+/// Algorithm: full mesh, in slices through the scratch memory. Each rank publishes a slice, and its
+/// peers copy it from there. Cost: ceil(bytes of `input` / slice) rounds, at least one. Each byte
+/// of `input` is written once, and put to each peer that cannot read it; each byte of `output` is
+/// copied once.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output>
+void all_gather(team& on, const Input& input, Output&& output, const call_options& options = {}) {
+  detail::all_gather_bytes(on, detail::operands_of(input, output), options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/all_gather.hpp>  // IWYU pragma: keep
+#endif

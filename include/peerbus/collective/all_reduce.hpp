@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `all_reduce` for elements of any type.
+void all_reduce_bytes(team& on, const operands& given, const reducer& reduce,
+                      const call_options& options);
+}  // namespace detail
+
+///@{
+/// Reduces the `input` of all ranks, element by element, to the `output` of every rank. Both are
+/// [count], with the same count on all ranks, which may be 0. In place, both are the same range,
+/// `data`. Returns when `output` is complete; the caller may then reuse `input`.
+///
+/// Elements are reduced in the order of ranks, in `accumulator_t`, and rounded once. Equal inputs
+/// give equal bits on every rank and in every run, over every transport and by either algorithm.
+///
+/// Algorithm: up to `team_options::one_shot_bytes`, and for one or two ranks, one shot: each rank
+/// publishes its input, in slices, and reduces those of all ranks. Cost: ceil(bytes / slice)
+/// rounds, at least one. Each byte is written once, put to each peer that cannot read it, and read
+/// once for each rank.
+///
+/// Otherwise two shots: each rank reduces one part of the elements, as in `reduce_scatter`, and
+/// publishes the result, as in `all_gather`. Cost: twice ceil(bytes / slice) rounds. Each byte is
+/// written, put, read and copied about twice, whatever the number of ranks.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
+  requires detail::same_elements<Input, Output>
+void all_reduce(team& on, const Input& input, Output&& output, const Op& op,
+                const call_options& options = {}) {
+  detail::all_reduce_bytes(on, detail::operands_of(input, output),
+                           detail::reducer::of<detail::element_of<Input>>(op), options);
+}
+template <detail::output_range Data, reduction<detail::element_of<Data>> Op>
+void all_reduce(team& on, Data&& data, const Op& op, const call_options& options = {}) {
+  all_reduce(on, data, data, op, options);
+}
+///@}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/all_reduce.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `all_to_all` for elements of any type.
+void all_to_all_bytes(team& on, const operands& given, const call_options& options);
+}  // namespace detail
+
+/// Copies row `peer` of the `input` of this rank to row `rank` of the `output` of `peer`, for all
+/// pairs of ranks. Both are [ranks, count], with the same count on all ranks, which may be 0. In
+/// place, both are the same range. Returns when `output` is complete; the caller may then reuse
+/// `input`.
+///
+/// Algorithm: full mesh. Each rank publishes a part for each peer, in slices. Cost: ceil(bytes of a
+/// row / (slice / ranks)) rounds, at least one. Each byte of `input` is written once, and put to
+/// its peer if that cannot read it; each byte of `output` is copied once.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output>
+void all_to_all(team& on, const Input& input, Output&& output, const call_options& options = {}) {
+  detail::all_to_all_bytes(on, detail::operands_of(input, output), options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/all_to_all.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `broadcast` for elements of any type. The output is the data, and the input at the root
+/// too.
+void broadcast_bytes(team& on, const operands& given, rank_id root, const call_options& options);
+}  // namespace detail
+
+/// Copies the `data` of rank `root` to that of every other rank. `data` is [count], with the same
+/// count on all ranks, which may be 0. Returns when `data` is complete; the root may change its own
+/// then.
+///
+/// Algorithm: the root publishes slices, and all others copy them. Cost: ceil(bytes / slice)
+/// rounds, at least one. The root writes each byte once, and puts it to each peer that cannot read
+/// it; the others copy each byte once.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <detail::output_range Data>
+void broadcast(team& on, Data&& data, rank_id root, const call_options& options = {}) {
+  detail::broadcast_bytes(on, detail::operands_of(data, data), root, options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/broadcast.hpp>  // IWYU pragma: keep
+#endif

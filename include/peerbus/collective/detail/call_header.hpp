@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <peerbus/collective/team_map.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::collective::detail {
+
+/// A text of at most `Size` characters, filled up with zeroes, that ranks send each other.
+template <std::size_t Size>
+struct short_text {
+  std::array<char, Size> characters{};  ///< the text, then zeroes
+
+  constexpr short_text() = default;
+  /// Takes the first `Size` characters of `text`.
+  constexpr explicit short_text(std::string_view text) noexcept {
+    std::copy_n(text.begin(), std::min(text.size(), Size), characters.begin());
+  }
+  /// Returns the text without the zeroes.
+  [[nodiscard]] constexpr std::string_view view() const noexcept {
+    const auto end = std::find(characters.begin(), characters.end(), '\0');
+    return {characters.data(), static_cast<std::size_t>(end - characters.begin())};
+  }
+  friend constexpr bool operator==(const short_text&, const short_text&) = default;
+};
+
+/// The type of an operand's elements, as ranks compare it.
+struct element_type {
+  short_text<8> name{};     ///< such as "f32"; "bytes" for types that are not numbers
+  std::uint32_t bytes = 0;  ///< the size of an element
+
+  /// Returns the description of `T`.
+  template <class T>
+  [[nodiscard]] static constexpr element_type of() noexcept {
+    constexpr std::array integers{"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"};
+    constexpr std::size_t log2 = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
+    std::string_view name = "bytes";
+    if (std::same_as<T, bf16>)
+      name = "bf16";
+    else if (std::same_as<T, float>)
+      name = "f32";
+    else if (std::same_as<T, double>)
+      name = "f64";
+    else if (std::is_integral_v<T> && sizeof(T) <= 8)
+      name = integers[log2 + (std::is_unsigned_v<T> ? 4 : 0)];
+    return {short_text<8>{name}, static_cast<std::uint32_t>(sizeof(T))};
+  }
+  friend constexpr bool operator==(const element_type&, const element_type&) = default;
+};
+
+/// The description of a call that travels with its first slice, so that ranks find out that their
+/// calls differ without a message of its own.
+struct call_header {
+  /// The value of `root` of an operation without one.
+  static constexpr std::uint32_t no_root = ~std::uint32_t{0};
+
+  short_text<16> operation{};      ///< the name of the function
+  short_text<8> reduction{};       ///< the name of the reduction; empty without one
+  element_type element{};          ///< the type of the elements
+  std::uint32_t root = no_root;    ///< the rank that the operation is about
+  std::uint64_t count = 0;         ///< the elements that each rank contributes to another
+  errc refusal = errc::ok;         ///< why this rank refuses; its text is the payload
+  std::uint32_t text_bytes = 0;    ///< the length of the text of a refusal
+  std::uint64_t window_at = none;  ///< where the operand begins in its window; `none` without one
+
+  /// The value of `window_at` of an operand that is not read in a window.
+  static constexpr std::uint64_t none = ~std::uint64_t{0};
+
+  /// Describes a call of `operation` without a root or a reduction.
+  [[nodiscard]] static constexpr call_header of(std::string_view operation,
+                                                const element_type& element,
+                                                std::size_t count) noexcept {
+    call_header made;
+    made.operation = short_text<16>{operation};
+    made.element = element;
+    made.count = count;
+    return made;
+  }
+
+  /// Adds the root.
+  [[nodiscard]] constexpr call_header to(rank_id rank) const noexcept {
+    call_header made = *this;
+    made.root = static_cast<std::uint32_t>(rank.index());
+    return made;
+  }
+  /// Adds the name of the reduction.
+  [[nodiscard]] constexpr call_header by(const short_text<8>& name) const noexcept {
+    call_header made = *this;
+    made.reduction = name;
+    return made;
+  }
+
+  /// Returns whether two ranks make the same call.
+  [[nodiscard]] constexpr bool agrees_with(const call_header& other) const noexcept {
+    return operation == other.operation && reduction == other.reduction &&
+           element == other.element && root == other.root && count == other.count &&
+           (window_at == none) == (other.window_at == none);
+  }
+};
+static_assert(std::is_trivially_copyable_v<call_header> &&
+              sizeof(call_header) == team_map::header_bytes);
+
+/// Returns a call in words, such as "all_reduce of 8 x f32 by sum", for errors.
+std::string describe(const call_header& call);
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/call_header.hpp>  // IWYU pragma: keep
+#endif

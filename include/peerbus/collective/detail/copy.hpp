@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+
+namespace peerbus::collective::detail {
+
+/// Copies `bytes` bytes. The ranges are the same or lie apart. Null is allowed if there are none.
+inline void copy_bytes(std::byte* target, const std::byte* source, std::size_t bytes) noexcept {
+  if (bytes != 0 && target != source) std::memcpy(target, source, bytes);
+}
+
+}  // namespace peerbus::collective::detail

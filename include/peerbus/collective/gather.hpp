@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `gather` for elements of any type.
+void gather_bytes(team& on, const operands& given, rank_id root, const call_options& options);
+}  // namespace detail
+
+/// Copies the `input` of every rank to the `output` of rank `root`, in the order of ranks. `input`
+/// is [count], with the same count on all ranks, which may be 0. `output` is [ranks, count] at the
+/// root, and is not touched at other ranks, where it may be empty. In place, `input` is row `root`
+/// of `output` at the root. Returns when `output` is complete at the root; the caller may then
+/// reuse `input`.
+///
+/// Algorithm: all ranks publish slices, and the root copies them. Cost: ceil(bytes of `input` /
+/// slice) rounds, at least one. Each byte of `input` is written once, and put to the root if that
+/// cannot read it; the root copies each byte of `output` once.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output>
+void gather(team& on, const Input& input, Output&& output, rank_id root,
+            const call_options& options = {}) {
+  detail::gather_bytes(on, detail::operands_of(input, output), root, options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/gather.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <peerbus/collective/all_gather.hpp>
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::collective::detail {
+
+PEERBUS_INLINE void all_gather_bytes(team& on, const operands& given, const call_options& options) {
+  const std::size_t block = given.input.size();
+  std::string objection = object_to(given, on.rank().index() * block);
+  if (given.output.size() / on.size() != block || given.output.size() % on.size() != 0)
+    objection = wrong_size("output", given.output_count(), on.size(), given.input_count());
+
+  call gather{on, call_header::of("all_gather", given.element, given.input_count()), options,
+              objection};
+  gather.in_slices(block, gather.slice_bytes(1), [&](std::size_t done, std::size_t bytes) {
+    copy_bytes(gather.page(), given.input.data() + done, bytes);
+    gather.meet([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
+    for (const rank_id peer : gather.peers())
+      copy_bytes(given.output.data() + peer.index() * block + done, gather.slice(peer, 0), bytes);
+  });
+  copy_bytes(given.output.data() + gather.self().index() * block, given.input.data(), block);
+}
+
+}  // namespace peerbus::collective::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include <peerbus/collective/all_reduce.hpp>
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/parts.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::collective::detail {
+
+/// Each rank reads all of all operands.
+PEERBUS_INLINE void all_reduce_in_one_shot(call& all, const operands& given,
+                                           const reducer& reduce) {
+  const std::size_t step = whole_elements(all.slice_bytes(1), given.element);
+  all.in_slices(given.input.size(), step, [&](std::size_t done, std::size_t bytes) {
+    copy_bytes(all.page(), given.input.data() + done, bytes);
+    all.meet([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
+    for (const rank_id peer : all.peers()) all.sources()[peer.index()] = all.slice(peer, 0);
+    all.sources()[all.self().index()] = given.input.data() + done;
+    reduce(given.output.data() + done, all.sources(), bytes / given.element.bytes);
+  });
+}
+
+/// Each rank reduces its part of a slice in one round, and publishes the result in the next.
+PEERBUS_INLINE void all_reduce_in_two_shots(call& all, const operands& given,
+                                            const reducer& reduce) {
+  const std::size_t ranks = all.ranks();
+  const std::size_t stride = all.slice_bytes(ranks);
+  const std::size_t step = ranks * whole_elements(stride, given.element);
+  all.in_slices(given.input.size(), step, [&](std::size_t done, std::size_t bytes) {
+    const std::size_t elements = bytes / given.element.bytes;
+    const std::size_t part = (elements + ranks - 1) / ranks * given.element.bytes;
+    const auto part_of = [&](rank_id rank) noexcept {
+      const std::size_t offset = std::min(rank.index() * part, bytes);
+      return byte_range{offset, std::min(part, bytes - offset)};
+    };
+    const std::byte* const input = given.input.data() + done;
+    std::byte* const output = given.output.data() + done;
+    for (const rank_id peer : all.peers())
+      copy_bytes(all.page() + peer.index() * stride, input + part_of(peer).offset,
+                 part_of(peer).bytes);
+    all.meet([&](rank_id peer) noexcept {
+      return byte_range{peer.index() * stride, part_of(peer).bytes};
+    });
+
+    const byte_range own = part_of(all.self());
+    for (const rank_id peer : all.peers()) all.sources()[peer.index()] = part_from(all, peer);
+    all.sources()[all.self().index()] = input + own.offset;
+    std::byte* const result = all.page();
+    reduce(result, all.sources(), own.bytes / given.element.bytes);
+    all.publish([&](rank_id) noexcept { return byte_range{0, own.bytes}; });
+    copy_bytes(output + own.offset, result, own.bytes);
+    all.await();
+    for (const rank_id peer : all.peers())
+      copy_bytes(output + part_of(peer).offset, all.slice(peer, 0), part_of(peer).bytes);
+  });
+}
+
+PEERBUS_INLINE void all_reduce_bytes(team& on, const operands& given, const reducer& reduce,
+                                     const call_options& options) {
+  std::string objection = object_to(given, 0);
+  if (given.output.size() != given.input.size())
+    objection = wrong_size("output", given.output_count(), 1, given.input_count());
+  const std::size_t least = on.map().slice_bytes(on.size());
+  if (whole_elements(least, given.element) == 0) objection = too_large(given.element, least);
+
+  call all{on, call_header::of("all_reduce", given.element, given.input_count()).by(reduce.name()),
+           options, objection};
+  if (all.ranks() <= 2 || given.input.size() <= on.options().one_shot_bytes)
+    all_reduce_in_one_shot(all, given, reduce);
+  else
+    all_reduce_in_two_shots(all, given, reduce);
+}
+
+}  // namespace peerbus::collective::detail

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include <peerbus/collective/broadcast.hpp>
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::collective::detail {
+
+PEERBUS_INLINE void broadcast_bytes(team& on, const operands& given, rank_id root,
+                                    const call_options& options) {
+  std::string objection = object_to(given, 0);
+  if (std::string wrong = object_to_root(on, root); !wrong.empty()) objection = std::move(wrong);
+  call broadcast{on, call_header::of("broadcast", given.element, given.output_count()).to(root),
+                 options, objection};
+  const bool is_root = broadcast.self() == root;
+  broadcast.in_slices(
+      given.output.size(), broadcast.slice_bytes(1), [&](std::size_t done, std::size_t bytes) {
+        if (is_root) copy_bytes(broadcast.page(), given.input.data() + done, bytes);
+        broadcast.meet([&](rank_id) noexcept { return byte_range{0, is_root ? bytes : 0}; });
+        if (!is_root) copy_bytes(given.output.data() + done, broadcast.slice(root, 0), bytes);
+      });
+}
+
+}  // namespace peerbus::collective::detail

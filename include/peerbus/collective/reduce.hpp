@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `reduce` for elements of any type.
+void reduce_bytes(team& on, const operands& given, const reducer& reduce, rank_id root,
+                  const call_options& options);
+}  // namespace detail
+
+/// Reduces the `input` of all ranks, element by element, to the `output` of rank `root`. `input` is
+/// [count], with the same count on all ranks, which may be 0. `output` is [count] at the root, and
+/// is not touched at other ranks, where it may be empty. In place, both are the same range. Returns
+/// when `output` is complete at the root; the caller may then reuse `input`.
+///
+/// Elements are reduced as in `all_reduce`, with the same result.
+///
+/// Algorithm: all ranks publish slices, and the root reduces them. Cost: ceil(bytes / slice)
+/// rounds, at least one. Each byte is written once, and put to the root if that cannot read it; the
+/// root reads each byte of all ranks once.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
+  requires detail::same_elements<Input, Output>
+void reduce(team& on, const Input& input, Output&& output, const Op& op, rank_id root,
+            const call_options& options = {}) {
+  detail::reduce_bytes(on, detail::operands_of(input, output),
+                       detail::reducer::of<detail::element_of<Input>>(op), root, options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/reduce.hpp>  // IWYU pragma: keep
+#endif

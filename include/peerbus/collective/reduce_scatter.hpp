@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `reduce_scatter` for elements of any type.
+void reduce_scatter_bytes(team& on, const operands& given, const reducer& reduce,
+                          const call_options& options);
+}  // namespace detail
+
+/// Reduces row `rank` of the `input` of every rank to the `output` of rank `rank`. `input` is
+/// [ranks, count] and `output` is [count], with the same count on all ranks, which may be 0. In
+/// place, `output` is row `rank` of `input`; the other rows stay as they are. Returns when `output`
+/// is complete; the caller may then reuse `input`.
+///
+/// Elements are reduced in the order of ranks, in `accumulator_t`, and rounded once. Equal inputs
+/// give equal bits in every run, over every transport.
+///
+/// Algorithm: full mesh, in slices. Each rank publishes a part for each peer, which reduces those
+/// of all ranks. Cost: ceil(bytes of a row / (slice / ranks)) rounds, at least one. Each byte of
+/// `input` is written once, and put to its peer if that cannot read it; the bytes of a row are read
+/// once for each rank.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
+  requires detail::same_elements<Input, Output>
+void reduce_scatter(team& on, const Input& input, Output&& output, const Op& op,
+                    const call_options& options = {}) {
+  detail::reduce_scatter_bytes(on, detail::operands_of(input, output),
+                               detail::reducer::of<detail::element_of<Input>>(op), options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/reduce_scatter.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <string_view>
+#include <type_traits>
+
+#include <peerbus/core/bf16.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+template <class T>
+struct accumulator {
+  using type = T;
+};
+template <>
+struct accumulator<bf16> {
+  using type = float;
+};
+}  // namespace detail
+
+/// The type in which elements of `T` are reduced: `float` for bf16, otherwise `T`. The result is
+/// converted to `T` once, after the elements of all ranks.
+template <class T>
+using accumulator_t = typename detail::accumulator<std::remove_cv_t<T>>::type;
+
+/// A callable that reduces two elements to one: `Op{}(a, b)` of two `accumulator_t<T>` returns one.
+/// It must not throw, because its peers would wait for a rank that does, so a lambda needs
+/// `noexcept`. It should be the same on all ranks, which is checked only for `sum`, `product`,
+/// `minimum` and `maximum`. A call may reduce in parts of any size.
+template <class Op, class T>
+concept reduction =
+    std::is_trivially_copyable_v<T> && std::default_initializable<accumulator_t<T>> &&
+    std::is_nothrow_invocable_r_v<accumulator_t<T>, const Op&, accumulator_t<T>, accumulator_t<T>>;
+
+/// Adds. Integers wrap around.
+struct sum {
+  static constexpr std::string_view name = "sum";  ///< in errors
+  /// Returns `a` + `b`.
+  template <class T>
+  constexpr T operator()(T a, T b) const noexcept {
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(static_cast<unsigned long long>(a) +
+                            static_cast<unsigned long long>(b));
+    else
+      return a + b;
+  }
+};
+
+/// Multiplies. Integers wrap around.
+struct product {
+  static constexpr std::string_view name = "product";  ///< in errors
+  /// Returns `a` x `b`.
+  template <class T>
+  constexpr T operator()(T a, T b) const noexcept {
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(static_cast<unsigned long long>(a) *
+                            static_cast<unsigned long long>(b));
+    else
+      return a * b;
+  }
+};
+
+/// Takes the smaller element. If one is NaN, takes the one of the lower rank.
+struct minimum {
+  static constexpr std::string_view name = "min";  ///< in errors
+  /// Returns the smaller one, or `a` if neither is smaller.
+  template <class T>
+  constexpr T operator()(T a, T b) const noexcept {
+    return b < a ? b : a;
+  }
+};
+
+/// Takes the greater element. If one is NaN, takes the one of the lower rank.
+struct maximum {
+  static constexpr std::string_view name = "max";  ///< in errors
+  /// Returns the greater one, or `a` if neither is greater.
+  template <class T>
+  constexpr T operator()(T a, T b) const noexcept {
+    return a < b ? b : a;
+  }
+};
+
+}  // namespace peerbus::collective

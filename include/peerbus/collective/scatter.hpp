@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `scatter` for elements of any type.
+void scatter_bytes(team& on, const operands& given, rank_id root, const call_options& options);
+}  // namespace detail
+
+/// Copies row `rank` of the `input` of rank `root` to the `output` of rank `rank`. `input` is
+/// [ranks, count] at the root, and is not read at other ranks, where it may be empty. `output` is
+/// [count], with the same count on all ranks, which may be 0. In place, `output` is row `root` of
+/// `input` at the root. Returns when `output` is complete; the root may then reuse `input`.
+///
+/// Algorithm: the root publishes a part for each peer, in slices. Cost: ceil(bytes of `output` /
+/// (slice / ranks)) rounds, at least one. The root writes each byte of `input` once, and puts it to
+/// its peer if that cannot read it; each byte of `output` is copied once.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output>
+void scatter(team& on, const Input& input, Output&& output, rank_id root,
+             const call_options& options = {}) {
+  detail::scatter_bytes(on, detail::operands_of(input, output), root, options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/scatter.hpp>  // IWYU pragma: keep
+#endif

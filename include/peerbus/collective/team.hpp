@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/team_map.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/rank_group.hpp>
+#include <peerbus/transport/concept.hpp>
+
+/// Collective operations over contiguous ranges: broadcast, reductions, gathers. One header for
+/// each; all of them take a `team`.
+namespace peerbus::collective {
+
+namespace detail {
+class call;
+}
+
+/// Options of a team. The same on all ranks.
+struct team_options {
+  /// The memory at each rank through which operands travel in slices, in bytes. More memory means
+  /// fewer rounds for large operands.
+  std::size_t scratch_bytes = std::size_t{1} << 20U;
+  /// The largest operand of `all_reduce`, in bytes, for which each rank reads all of all operands.
+  /// Larger ones are reduced in parts, of which each rank takes one.
+  std::size_t one_shot_bytes = std::size_t{32} << 10U;
+};
+
+/// The ranks of a communicator with the memory that collective operations use. The operations are
+/// functions that take a team: `all_gather`, `all_reduce` and so on, each in a header of its own.
+///
+/// All ranks call the same operations of a team in the same order, with equal counts and types.
+/// A description of the call travels with the first bytes of each operation. Ranks whose calls
+/// differ get `error` mismatch, which names the calls. If an argument is bad on a rank, this rank
+/// gets invalid_argument and all others get `refused`, which says what was wrong. In both cases
+/// all ranks throw, no output is written, and the team remains usable.
+///
+/// An operation proceeds in rounds. In a round each rank writes a slice to a page, signals it to
+/// all peers, waits for theirs, and reads them. docs/memory_model.md explains why a page is not
+/// written too early. Nothing is left to do after an operation returns: operands may be reused at
+/// once.
+///
+/// Waits end with `error` timed_out at the deadline, peer_dead, or unreachable. The communicator is
+/// then poisoned, and outputs are undefined.
+///
+/// Cost: each round costs a signal to each peer. No operation allocates, unless it fails.
+/// Memory: `map().total_bytes()` at each rank.
+/// Threads: one operation of a team at a time. Different teams, and the communicator itself, may
+/// be used at the same time. A team is neither copied nor moved.
+class team {
+ public:
+  /// The least size of a slice that a team accepts, in bytes.
+  static constexpr std::size_t least_slice_bytes = 64;
+
+  /// Makes the team of all ranks of `comm`, which outlives it. Collective, with equal options.
+  /// `until` is the deadline; without it, the default timeout of `comm` applies.
+  /// Cost: two agreements and one window.
+  /// Throws, on all ranks: `error` mismatch if the options differ, invalid_argument if the scratch
+  /// memory is too small for so many ranks, out_of_memory, timed_out, peer_dead, poisoned.
+  template <transport Transport>
+  explicit team(communicator<Transport>& comm, const team_options& options = {},
+                std::optional<deadline> until = std::nullopt)
+      : team{comm, options, map_for<Transport>(comm.size(), options),
+             until.value_or(comm.default_deadline())} {}
+  team(const team&) = delete;
+  team& operator=(const team&) = delete;
+  ~team() = default;
+
+  /// Returns the memory that a team of `ranks` ranks over `Transport` would have, without making
+  /// it.
+  template <transport Transport>
+  [[nodiscard]] static constexpr team_map map_for(std::size_t ranks,
+                                                  const team_options& options = {}) noexcept {
+    return {ranks, options.scratch_bytes, detail::slice_road_over<Transport>::has_slots};
+  }
+
+  /// Returns the rank of the caller.
+  [[nodiscard]] rank_id rank() const noexcept { return road_->group().rank(); }
+  /// Returns the number of ranks.
+  [[nodiscard]] std::size_t size() const noexcept { return road_->group().size(); }
+  /// Returns the options with which the team was made.
+  [[nodiscard]] const team_options& options() const noexcept { return options_; }
+  /// Returns the places and sizes of the team's memory.
+  [[nodiscard]] const team_map& map() const noexcept { return road_->map(); }
+
+ private:
+  friend class detail::call;
+
+  template <transport Transport>
+  team(communicator<Transport>& comm, const team_options& options, const team_map& map,
+       deadline until)
+      : options_{agreed_options(comm, options, map, until)},
+        road_{detail::make_slice_road(comm, map, until)} {}
+
+  /// Compares the options with those of the other ranks. Collective.
+  static team_options agreed_options(rank_group& group, const team_options& options,
+                                     const team_map& map, deadline until);
+
+  team_options options_;
+  std::unique_ptr<detail::slice_road> road_;
+  std::uint64_t calls_ = 0;
+  std::uint64_t round_ = 0;  // The latest round that this rank has published.
+};
+
+static_assert(team_map{64, team_options{}.scratch_bytes, true}.total_bytes() <= std::size_t{2}
+                                                                                    << 20U);
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/team.hpp>  // IWYU pragma: keep
+#endif

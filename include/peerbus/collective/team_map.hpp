@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+
+namespace peerbus::collective {
+
+/// The places and sizes of a team's memory in the part of each rank.
+///
+/// The memory has two halves, which rounds use in turn. A half begins with a page, which the rank
+/// writes: one cache line for the description of the call, then the payload. Where some peers
+/// cannot read the page, slots follow it, one for the page of each rank that must be put here.
+struct team_map {
+  /// The bytes that hold the description of a call, before the payload of a page or a slot.
+  static constexpr std::size_t header_bytes = cache_line_bytes;
+
+  std::size_t ranks = 0;       ///< the size of the group
+  std::size_t page_bytes = 0;  ///< the payload of a page
+  std::size_t slot_bytes = 0;  ///< the payload of a slot; 0 if there are no slots
+
+  /// Divides `scratch_bytes` among the halves of a team of `ranks` ranks. `has_slots` says whether
+  /// some ranks must put their pages instead of having them read.
+  constexpr team_map(std::size_t ranks_in_team, std::size_t scratch_bytes, bool has_slots) noexcept
+      : ranks{ranks_in_team} {
+    const std::size_t half = scratch_bytes / 2;
+    if (!has_slots) {
+      page_bytes = lines(rest(half, header_bytes));
+      return;
+    }
+    // A page as large as all slots together holds a part of slot size for each peer.
+    slot_bytes = lines(rest(rest(half, header_bytes) / ranks, header_bytes) / 2);
+    page_bytes = ranks * slot_bytes;
+  }
+
+  /// Returns the largest range that a peer may read from a page that holds `parts` such ranges:
+  /// a multiple of a cache line.
+  [[nodiscard]] constexpr std::size_t slice_bytes(std::size_t parts) const noexcept {
+    const std::size_t part = lines(page_bytes / parts);
+    return slot_bytes == 0 ? part : std::min(part, slot_bytes);
+  }
+  /// Returns where the page of `round` begins.
+  [[nodiscard]] constexpr std::size_t page_at(std::uint64_t round) const noexcept {
+    return (round % 2) * half_bytes();
+  }
+  /// Returns where the slot for the page of `source` in `round` begins.
+  [[nodiscard]] constexpr std::size_t slot_at(std::uint64_t round, rank_id source) const noexcept {
+    return page_at(round) + header_bytes + page_bytes +
+           source.index() * (header_bytes + slot_bytes);
+  }
+  /// Returns the bytes of the window at each rank, signals not included.
+  [[nodiscard]] constexpr std::size_t window_bytes() const noexcept { return 2 * half_bytes(); }
+  /// Returns the signals of each rank: one that each rank raises.
+  [[nodiscard]] constexpr std::size_t signals() const noexcept { return ranks; }
+  /// Returns all bytes of the team at each rank.
+  [[nodiscard]] constexpr std::size_t total_bytes() const noexcept {
+    return window_bytes() + signals() * sizeof(signal_word);
+  }
+
+ private:
+  static constexpr std::size_t lines(std::size_t bytes) noexcept {
+    return bytes / cache_line_bytes * cache_line_bytes;
+  }
+  static constexpr std::size_t rest(std::size_t bytes, std::size_t taken) noexcept {
+    return bytes < taken ? 0 : bytes - taken;
+  }
+  [[nodiscard]] constexpr std::size_t half_bytes() const noexcept {
+    const std::size_t slots = slot_bytes == 0 ? 0 : ranks * (header_bytes + slot_bytes);
+    return header_bytes + page_bytes + slots;
+  }
+};
+
+}  // namespace peerbus::collective

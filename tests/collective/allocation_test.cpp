@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=120
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/collective/all_gather.hpp>
+#include <peerbus/collective/all_reduce.hpp>
+#include <peerbus/collective/all_to_all.hpp>
+#include <peerbus/collective/broadcast.hpp>
+#include <peerbus/collective/reduce_scatter.hpp>
+#include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/rank.hpp>
+
+#include "support/counted_new.hpp"
+#include "support/groups.hpp"
+#include "support/ranks.hpp"
+
+TEST_CASE_TEMPLATE("no operation allocates", Group, test::direct_threads, test::staged_threads) {
+  namespace coll = peerbus::collective;
+  for (const std::size_t n : {1U, 2U, 3U}) {
+    const int worst_status = Group::run(n, [n](auto& comm) {
+      coll::team on{comm, {.scratch_bytes = 8192, .one_shot_bytes = 256}};
+      std::vector<peerbus::bf16> some(30);
+      std::vector<peerbus::bf16> many(3000 * n);
+      std::vector<peerbus::bf16> out(3000 * n);
+      const std::uint64_t before = test::allocations;
+      coll::all_reduce(on, some, coll::sum{});
+      coll::all_reduce(on, many, coll::sum{});
+      coll::all_to_all(on, many, out);
+      coll::broadcast(on, many, peerbus::rank_id{n - 1});
+      const std::span<peerbus::bf16> part{out.data(), 3000};
+      coll::reduce_scatter(on, many, part, coll::sum{});
+      coll::all_gather(on, part, many);
+      test::expect_equal(test::allocations - before, 0U, "allocations");
+    });
+    CHECK(worst_status == 0);
+  }
+}
