@@ -8,6 +8,7 @@
 #include <peerbus/collective/all_to_all.hpp>      // IWYU pragma: export
 #include <peerbus/collective/broadcast.hpp>       // IWYU pragma: export
 #include <peerbus/collective/gather.hpp>          // IWYU pragma: export
+#include <peerbus/collective/in_window.hpp>       // IWYU pragma: export
 #include <peerbus/collective/reduce.hpp>          // IWYU pragma: export
 #include <peerbus/collective/reduce_scatter.hpp>  // IWYU pragma: export
 #include <peerbus/collective/reduction.hpp>       // IWYU pragma: export

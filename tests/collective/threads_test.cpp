@@ -8,6 +8,7 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "collective/suite.hpp"
+#include "collective/windows.hpp"
 #include "support/background.hpp"
 #include "support/groups.hpp"
 #include "support/indirect.hpp"
@@ -42,4 +43,12 @@ TEST_CASE_TEMPLATE("all operations, in one slice", Group, loopback_threads, indi
 TEST_CASE_TEMPLATE("large operands", Group, loopback_threads, indirect_threads) {
   for (const std::size_t n : {2U, 3U})
     collective_suite::on_team<Group>(n, collective_suite::check_large);
+}
+
+TEST_CASE_TEMPLATE("operands in windows", Group, test::direct_threads, test::staged_threads) {
+  for (const std::size_t n : {1U, 2U, 3U, 5U, 8U}) collective_suite::check_windows<Group>(n);
+}
+
+TEST_CASE("a window on some ranks only is an error on all") {
+  collective_suite::check_window_mismatch<test::direct_threads>();
 }

@@ -60,23 +60,27 @@ struct element_type {
   friend constexpr bool operator==(const element_type&, const element_type&) = default;
 };
 
+/// Where peers access the operand of a rank.
+enum class operand_place : std::uint32_t {
+  memory,          ///< in the scratch memory, through which it travels
+  window,          ///< where it lies, to read it
+  window_in_place  ///< where it lies, to read it and to store the result
+};
+
 /// The description of a call that travels with its first slice, so that ranks find out that their
 /// calls differ without a message of its own.
 struct call_header {
   /// The value of `root` of an operation without one.
   static constexpr std::uint32_t no_root = ~std::uint32_t{0};
 
-  short_text<16> operation{};      ///< the name of the function
-  short_text<8> reduction{};       ///< the name of the reduction; empty without one
-  element_type element{};          ///< the type of the elements
-  std::uint32_t root = no_root;    ///< the rank that the operation is about
-  std::uint64_t count = 0;         ///< the elements that each rank contributes to another
-  errc refusal = errc::ok;         ///< why this rank refuses; its text is the payload
-  std::uint32_t text_bytes = 0;    ///< the length of the text of a refusal
-  std::uint64_t window_at = none;  ///< where the operand begins in its window; `none` without one
-
-  /// The value of `window_at` of an operand that is not read in a window.
-  static constexpr std::uint64_t none = ~std::uint64_t{0};
+  short_text<16> operation{};    ///< the name of the function
+  short_text<8> reduction{};     ///< the name of the reduction; empty without one
+  element_type element{};        ///< the type of the elements
+  std::uint32_t root = no_root;  ///< the rank that the operation is about
+  std::uint64_t count = 0;       ///< the elements that each rank contributes to another
+  errc refusal = errc::ok;  ///< why this rank refuses; its text, of `count` bytes, is the payload
+  operand_place place = operand_place::memory;  ///< where peers access the operand
+  std::uint64_t offset = 0;                     ///< of the operand in its window, in bytes
 
   /// Describes a call of `operation` without a root or a reduction.
   [[nodiscard]] static constexpr call_header of(std::string_view operation,
@@ -95,6 +99,12 @@ struct call_header {
     made.root = static_cast<std::uint32_t>(rank.index());
     return made;
   }
+  /// Adds where peers access the operand.
+  [[nodiscard]] constexpr call_header at(operand_place where) const noexcept {
+    call_header made = *this;
+    made.place = where;
+    return made;
+  }
   /// Adds the name of the reduction.
   [[nodiscard]] constexpr call_header by(const short_text<8>& name) const noexcept {
     call_header made = *this;
@@ -106,7 +116,7 @@ struct call_header {
   [[nodiscard]] constexpr bool agrees_with(const call_header& other) const noexcept {
     return operation == other.operation && reduction == other.reduction &&
            element == other.element && root == other.root && count == other.count &&
-           (window_at == none) == (other.window_at == none);
+           place == other.place;
   }
 };
 static_assert(std::is_trivially_copyable_v<call_header> &&

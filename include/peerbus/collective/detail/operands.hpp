@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
@@ -36,11 +37,19 @@ struct operands {
   element_type element{};              ///< the type of the elements of both
   std::span<const std::byte> input{};  ///< what this rank contributes
   std::span<std::byte> output{};       ///< what it receives
+  window_place input_in{};             ///< the window of the input, if it is given in one
+
+  /// Returns where peers access the input if they read it alone.
+  [[nodiscard]] operand_place place() const noexcept {
+    return input_in.part_of != nullptr ? operand_place::window : operand_place::memory;
+  }
 
   /// Returns them without the output, which this rank does not use.
-  [[nodiscard]] operands without_output() const noexcept { return {element, input, {}}; }
+  [[nodiscard]] operands without_output() const noexcept { return {element, input, {}, input_in}; }
   /// Returns them without the input, which this rank does not use.
-  [[nodiscard]] operands without_input() const noexcept { return {element, {}, output}; }
+  [[nodiscard]] operands without_input() const noexcept { return {element, {}, output, input_in}; }
+  /// Returns whether both are the same range.
+  [[nodiscard]] bool is_in_place() const noexcept { return input.data() == output.data(); }
   /// Returns the elements of the input.
   [[nodiscard]] std::size_t input_count() const noexcept { return input.size() / element.bytes; }
   /// Returns the elements of the output.
@@ -51,8 +60,10 @@ struct operands {
 template <spannable Input, output_range Output>
   requires same_elements<Input, Output>
 [[nodiscard]] operands operands_of(const Input& input, Output& output) noexcept {
-  return {element_type::of<element_of<Input>>(), std::as_bytes(std::span{input}),
-          std::as_writable_bytes(std::span{output})};
+  operands made{element_type::of<element_of<Input>>(), std::as_bytes(std::span{input}),
+                std::as_writable_bytes(std::span{output})};
+  if constexpr (requires { input.place(); }) made.input_in = input.place();
+  return made;
 }
 
 /// Returns `bytes` rounded down to whole elements.

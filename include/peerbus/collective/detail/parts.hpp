@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include <peerbus/collective/detail/call.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/core/rank.hpp>
 
@@ -12,13 +11,13 @@
 /// such a page.
 namespace peerbus::collective::detail {
 
-/// Copies `bytes` bytes for each peer to the next page. `input` is where those for rank 0 begin,
-/// and those for each further rank begin `block` bytes after.
-inline void write_parts(call& to, const std::byte* input, std::size_t block,
+/// Offers `bytes` bytes of each peer's row of the input, from byte `done` of the row on. Rows have
+/// `row_bytes` bytes.
+inline void offer_parts(call& to, std::size_t row_bytes, std::size_t done,
                         std::size_t bytes) noexcept {
   const std::size_t stride = to.slice_bytes(to.ranks());
   for (const rank_id peer : to.peers())
-    copy_bytes(to.page() + peer.index() * stride, input + peer.index() * block, bytes);
+    to.offer(peer.index() * stride, peer.index() * row_bytes + done, bytes);
 }
 
 /// Returns the `reach` of a page whose parts have `bytes` bytes.
@@ -28,9 +27,12 @@ inline auto part_reach(const call& to, std::size_t bytes) noexcept {
   };
 }
 
-/// Returns the part for this rank that `peer` published in the latest round.
-inline const std::byte* part_from(const call& to, rank_id peer) noexcept {
-  return to.slice(peer, to.self().index() * to.slice_bytes(to.ranks()));
+/// Returns what `peer` offered of this rank's row in the latest round, from byte `done` of the row
+/// on.
+inline const std::byte* part_from(const call& to, rank_id peer, std::size_t row_bytes,
+                                  std::size_t done) noexcept {
+  return to.slice(peer, to.self().index() * to.slice_bytes(to.ranks()),
+                  to.self().index() * row_bytes + done);
 }
 
 }  // namespace peerbus::collective::detail

@@ -72,10 +72,17 @@ class slice_road {
   }
   /// Returns room for a pointer per rank.
   [[nodiscard]] std::span<const std::byte*> sources() noexcept { return sources_; }
+  /// Returns room for the addresses of operands in a window, by rank.
+  [[nodiscard]] std::span<std::byte*> operands() noexcept { return operands_; }
 
  protected:
   slice_road(rank_group& group, const team_map& map, std::byte* own)
-      : group_{&group}, map_{map}, own_{own}, near_(group.size()), sources_(group.size()) {}
+      : group_{&group},
+        map_{map},
+        own_{own},
+        near_(group.size()),
+        sources_(group.size()),
+        operands_(group.size()) {}
 
   /// Notes where the memory of `peer` is read.
   void set_near(rank_id peer, const std::byte* part) noexcept { near_[peer.index()] = part; }
@@ -87,6 +94,7 @@ class slice_road {
   std::byte* own_;
   std::vector<const std::byte*> near_;  // By rank: the start of its part, or nullptr.
   std::vector<const std::byte*> sources_;
+  std::vector<std::byte*> operands_;
 };
 
 /// The road over `Transport`.

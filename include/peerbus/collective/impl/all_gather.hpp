@@ -23,13 +23,15 @@ PEERBUS_INLINE void all_gather_bytes(team& on, const operands& given, const call
   if (given.output.size() / on.size() != block || given.output.size() % on.size() != 0)
     objection = wrong_size("output", given.output_count(), on.size(), given.input_count());
 
-  call gather{on, call_header::of("all_gather", given.element, given.input_count()), options,
-              objection};
+  call gather{on,
+              call_header::of("all_gather", given.element, given.input_count()).at(given.place()),
+              given, options, objection};
   gather.in_slices(block, gather.slice_bytes(1), [&](std::size_t done, std::size_t bytes) {
-    copy_bytes(gather.page(), given.input.data() + done, bytes);
+    gather.offer(0, done, bytes);
     gather.meet([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
     for (const rank_id peer : gather.peers())
-      copy_bytes(given.output.data() + peer.index() * block + done, gather.slice(peer, 0), bytes);
+      copy_bytes(given.output.data() + peer.index() * block + done, gather.slice(peer, 0, done),
+                 bytes);
   });
   copy_bytes(given.output.data() + gather.self().index() * block, given.input.data(), block);
 }

@@ -25,11 +25,42 @@ PEERBUS_INLINE void all_reduce_in_one_shot(call& all, const operands& given,
                                            const reducer& reduce) {
   const std::size_t step = whole_elements(all.slice_bytes(1), given.element);
   all.in_slices(given.input.size(), step, [&](std::size_t done, std::size_t bytes) {
-    copy_bytes(all.page(), given.input.data() + done, bytes);
+    all.offer(0, done, bytes);
     all.meet([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
-    for (const rank_id peer : all.peers()) all.sources()[peer.index()] = all.slice(peer, 0);
+    for (const rank_id peer : all.peers()) all.sources()[peer.index()] = all.slice(peer, 0, done);
     all.sources()[all.self().index()] = given.input.data() + done;
     reduce(given.output.data() + done, all.sources(), bytes / given.element.bytes);
+  });
+}
+
+/// Returns the elements that `rank` reduces of the first `bytes` bytes of the operand, if each of
+/// `ranks` ranks reduces an equal share.
+PEERBUS_INLINE byte_range part_of_rank(const operands& given, std::size_t bytes, rank_id rank,
+                                       std::size_t ranks) noexcept {
+  const std::size_t elements = bytes / given.element.bytes;
+  const std::size_t part = (elements + ranks - 1) / ranks * given.element.bytes;
+  const std::size_t offset = std::min(rank.index() * part, bytes);
+  return {offset, std::min(part, bytes - offset)};
+}
+
+/// Each rank reduces its part of the operands in the window and stores the result to all of them.
+/// No other rank accesses this part of any operand.
+PEERBUS_INLINE void all_reduce_in_window(call& all, const operands& given, const reducer& reduce) {
+  // A piece of the result is stored to the peers while it is still in the cache.
+  const std::size_t piece = whole_elements(std::size_t{1} << 15U, given.element);
+  const std::size_t step = std::max<std::size_t>(piece, given.element.bytes);
+  all.in_slices(given.input.size(), given.input.size(), [&](std::size_t, std::size_t total) {
+    all.meet([](rank_id) noexcept { return byte_range{}; });
+    const byte_range own = part_of_rank(given, total, all.self(), all.ranks());
+    for (std::size_t done = 0; done < own.bytes; done += step) {
+      const std::size_t bytes = std::min(step, own.bytes - done);
+      const std::size_t offset = own.offset + done;
+      for (const rank_id rank : all_ranks{all.ranks()})
+        all.sources()[rank.index()] = all.operand(rank) + offset;
+      std::byte* const result = given.output.data() + offset;
+      reduce(result, all.sources(), bytes / given.element.bytes);
+      for (const rank_id peer : all.peers()) copy_bytes(all.operand(peer) + offset, result, bytes);
+    }
   });
 }
 
@@ -40,11 +71,8 @@ PEERBUS_INLINE void all_reduce_in_two_shots(call& all, const operands& given,
   const std::size_t stride = all.slice_bytes(ranks);
   const std::size_t step = ranks * whole_elements(stride, given.element);
   all.in_slices(given.input.size(), step, [&](std::size_t done, std::size_t bytes) {
-    const std::size_t elements = bytes / given.element.bytes;
-    const std::size_t part = (elements + ranks - 1) / ranks * given.element.bytes;
     const auto part_of = [&](rank_id rank) noexcept {
-      const std::size_t offset = std::min(rank.index() * part, bytes);
-      return byte_range{offset, std::min(part, bytes - offset)};
+      return part_of_rank(given, bytes, rank, ranks);
     };
     const std::byte* const input = given.input.data() + done;
     std::byte* const output = given.output.data() + done;
@@ -56,7 +84,8 @@ PEERBUS_INLINE void all_reduce_in_two_shots(call& all, const operands& given,
     });
 
     const byte_range own = part_of(all.self());
-    for (const rank_id peer : all.peers()) all.sources()[peer.index()] = part_from(all, peer);
+    for (const rank_id peer : all.peers())
+      all.sources()[peer.index()] = all.slice(peer, all.self().index() * stride, done);
     all.sources()[all.self().index()] = input + own.offset;
     std::byte* const result = all.page();
     reduce(result, all.sources(), own.bytes / given.element.bytes);
@@ -64,7 +93,7 @@ PEERBUS_INLINE void all_reduce_in_two_shots(call& all, const operands& given,
     copy_bytes(output + own.offset, result, own.bytes);
     all.await();
     for (const rank_id peer : all.peers())
-      copy_bytes(output + part_of(peer).offset, all.slice(peer, 0), part_of(peer).bytes);
+      copy_bytes(output + part_of(peer).offset, all.slice(peer, 0, done), part_of(peer).bytes);
   });
 }
 
@@ -76,9 +105,20 @@ PEERBUS_INLINE void all_reduce_bytes(team& on, const operands& given, const redu
   const std::size_t least = on.map().slice_bytes(on.size());
   if (whole_elements(least, given.element) == 0) objection = too_large(given.element, least);
 
-  call all{on, call_header::of("all_reduce", given.element, given.input_count()).by(reduce.name()),
-           options, objection};
-  if (all.ranks() <= 2 || given.input.size() <= on.options().one_shot_bytes)
+  const bool is_small = on.size() <= 2 || given.input.size() <= on.options().one_shot_bytes;
+  operand_place place = given.place();
+  if (place == operand_place::window && given.is_in_place())
+    place = operand_place::window_in_place;
+  else if (!is_small)
+    place = operand_place::memory;
+
+  call all{
+      on,
+      call_header::of("all_reduce", given.element, given.input_count()).by(reduce.name()).at(place),
+      given, options, objection};
+  if (place == operand_place::window_in_place)
+    all_reduce_in_window(all, given, reduce);
+  else if (is_small)
     all_reduce_in_one_shot(all, given, reduce);
   else
     all_reduce_in_two_shots(all, given, reduce);

@@ -27,16 +27,18 @@ PEERBUS_INLINE void all_to_all_bytes(team& on, const operands& given, const call
   if (given.input_count() % on.size() != 0)
     objection = indivisible("input", given.input_count(), on.size());
 
-  call exchange{on, call_header::of("all_to_all", given.element, given.input_count() / on.size()),
-                options, objection};
+  call exchange{on,
+                call_header::of("all_to_all", given.element, given.input_count() / on.size())
+                    .at(given.is_in_place() ? operand_place::memory : given.place()),
+                given, options, objection};
   const std::size_t own = exchange.self().index() * block;
   exchange.in_slices(block, exchange.slice_bytes(on.size()),
                      [&](std::size_t done, std::size_t bytes) {
-                       write_parts(exchange, given.input.data() + done, block, bytes);
+                       offer_parts(exchange, block, done, bytes);
                        exchange.meet(part_reach(exchange, bytes));
                        for (const rank_id peer : exchange.peers())
                          copy_bytes(given.output.data() + peer.index() * block + done,
-                                    part_from(exchange, peer), bytes);
+                                    part_from(exchange, peer, block, done), bytes);
                      });
   copy_bytes(given.output.data() + own, given.input.data() + own, block);
 }

@@ -23,14 +23,16 @@ PEERBUS_INLINE void broadcast_bytes(team& on, const operands& given, rank_id roo
                                     const call_options& options) {
   std::string objection = object_to(given, 0);
   if (std::string wrong = object_to_root(on, root); !wrong.empty()) objection = std::move(wrong);
-  call broadcast{on, call_header::of("broadcast", given.element, given.output_count()).to(root),
-                 options, objection};
+  call broadcast{
+      on,
+      call_header::of("broadcast", given.element, given.output_count()).to(root).at(given.place()),
+      given, options, objection};
   const bool is_root = broadcast.self() == root;
   broadcast.in_slices(
       given.output.size(), broadcast.slice_bytes(1), [&](std::size_t done, std::size_t bytes) {
-        if (is_root) copy_bytes(broadcast.page(), given.input.data() + done, bytes);
+        if (is_root) broadcast.offer(0, done, bytes);
         broadcast.meet([&](rank_id) noexcept { return byte_range{0, is_root ? bytes : 0}; });
-        if (!is_root) copy_bytes(given.output.data() + done, broadcast.slice(root, 0), bytes);
+        if (!is_root) copy_bytes(given.output.data() + done, broadcast.slice(root, 0, done), bytes);
       });
 }
 

@@ -18,13 +18,16 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE call::call(team& on, const call_header& header, const call_options& options,
-                          std::string_view objection)
+PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& given,
+                          const call_options& options, std::string_view objection)
     : on_{on},
       road_{*on.road_},
       until_{options.until.value_or(road_.group().default_deadline())},
       first_round_{on.round_ + 1},
-      header_{header} {
+      header_{header},
+      input_{given.input.data()},
+      input_in_{given.input_in} {
+  header_.offset = input_in_.offset;
   road_.group().require_healthy(header.operation.view());
   ++on_.calls_;
   if (!objection.empty()) refuse(objection);
@@ -40,7 +43,15 @@ PEERBUS_INLINE void call::publish(reach to_peer) {
 
 PEERBUS_INLINE void call::await() {
   await_peers();
-  if (on_.round_ == first_round_) compare();
+  if (on_.round_ != first_round_) return;
+  compare();
+  if (is_in_window()) find_operands();
+}
+
+PEERBUS_INLINE void call::find_operands() noexcept {
+  for (const rank_id rank : road_.group().ranks())
+    road_.operands()[rank.index()] =
+        input_in_.part_of(input_in_.window, rank) + header_of(rank).offset;
 }
 
 PEERBUS_INLINE void call::await_peers() {
@@ -69,19 +80,18 @@ PEERBUS_INLINE void call::compare() {
 PEERBUS_ERROR_PATH void call::refuse(std::string_view objection) {
   // The peers get as much of the text as fits into a slice.
   header_.refusal = errc::invalid_argument;
-  header_.text_bytes =
-      static_cast<std::uint32_t>(std::min<std::size_t>(objection.size(), slice_bytes(1)));
-  std::copy_n(objection.data(), header_.text_bytes, reinterpret_cast<char*>(page()));
-  publish([this](rank_id) noexcept { return byte_range{0, header_.text_bytes}; });
+  header_.count = std::min(objection.size(), slice_bytes(1));
+  std::copy_n(objection.data(), header_.count, reinterpret_cast<char*>(page()));
+  publish([this](rank_id) noexcept { return byte_range{0, header_.count}; });
   await_peers();
   throw error{errc::invalid_argument, peerbus::detail::concat(title(), " was given ", objection)};
 }
 
 PEERBUS_ERROR_PATH void call::throw_refused(rank_id refuser, const call_header& theirs) {
-  const auto* const text = reinterpret_cast<const char*>(slice(refuser, 0));
+  const auto* const text = reinterpret_cast<const char*>(road_.payload(on_.round_, refuser, 0));
   throw agreed_error{error{
       errc::refused, peerbus::detail::concat(title(), " did not happen: ", refuser, " was given ",
-                                             std::string_view{text, theirs.text_bytes})}};
+                                             std::string_view{text, theirs.count})}};
 }
 
 PEERBUS_ERROR_PATH void call::throw_mismatch(rank_id other, const call_header& first,

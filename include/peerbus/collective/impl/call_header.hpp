@@ -18,7 +18,8 @@ PEERBUS_ERROR_PATH std::string describe(const call_header& call) {
     text += call.element.name.view();
   if (!call.reduction.view().empty()) text += concat(" by ", call.reduction.view());
   if (call.root != call_header::no_root) text += concat(" with root ", call.root);
-  if (call.window_at != call_header::none) text += " in a window";
+  if (call.place == operand_place::window) text += " in a window";
+  if (call.place == operand_place::window_in_place) text += " in place in a window";
   return text;
 }
 

@@ -29,14 +29,16 @@ PEERBUS_INLINE void gather_bytes(team& on, const operands& given, rank_id root,
     objection = wrong_size("output", given.output_count(), on.size(), given.input_count());
   if (std::string wrong = object_to_root(on, root); !wrong.empty()) objection = std::move(wrong);
 
-  call to_root{on, call_header::of("gather", given.element, given.input_count()).to(root), options,
-               objection};
+  call to_root{
+      on, call_header::of("gather", given.element, given.input_count()).to(root).at(given.place()),
+      given, options, objection};
   to_root.in_slices(block, to_root.slice_bytes(1), [&](std::size_t done, std::size_t bytes) {
-    if (!is_root) copy_bytes(to_root.page(), given.input.data() + done, bytes);
+    if (!is_root) to_root.offer(0, done, bytes);
     to_root.meet([&](rank_id peer) noexcept { return byte_range{0, peer == root ? bytes : 0}; });
     if (!is_root) return;
     for (const rank_id peer : to_root.peers())
-      copy_bytes(given.output.data() + peer.index() * block + done, to_root.slice(peer, 0), bytes);
+      copy_bytes(given.output.data() + peer.index() * block + done, to_root.slice(peer, 0, done),
+                 bytes);
   });
   if (is_root) copy_bytes(given.output.data() + root.index() * block, given.input.data(), block);
 }

@@ -21,6 +21,8 @@ PEERBUS_INLINE std::string object_to(const operands& given, std::size_t in_place
     return concat("an input that is null but ", given.input_count(), " elements long");
   if (given.output.data() == nullptr && !given.output.empty())
     return concat("an output that is null but ", given.output_count(), " elements long");
+  if (!given.input_in.is_inside && !given.input.empty())
+    return "an input outside the window that it was given with";
   if (given.input.empty() || given.output.empty()) return {};
   const std::byte* const input = given.input.data();
   const std::byte* const output = given.output.data();

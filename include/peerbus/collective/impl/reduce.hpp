@@ -31,15 +31,18 @@ PEERBUS_INLINE void reduce_bytes(team& on, const operands& given, const reducer&
   const std::size_t step = whole_elements(on.map().slice_bytes(1), given.element);
   if (step == 0) objection = too_large(given.element, on.map().slice_bytes(1));
 
-  call to_root{
-      on, call_header::of("reduce", given.element, given.input_count()).by(reduce.name()).to(root),
-      options, objection};
+  call to_root{on,
+               call_header::of("reduce", given.element, given.input_count())
+                   .by(reduce.name())
+                   .to(root)
+                   .at(given.place()),
+               given, options, objection};
   to_root.in_slices(given.input.size(), step, [&](std::size_t done, std::size_t bytes) {
-    if (!is_root) copy_bytes(to_root.page(), given.input.data() + done, bytes);
+    if (!is_root) to_root.offer(0, done, bytes);
     to_root.meet([&](rank_id peer) noexcept { return byte_range{0, peer == root ? bytes : 0}; });
     if (!is_root) return;
     for (const rank_id peer : to_root.peers())
-      to_root.sources()[peer.index()] = to_root.slice(peer, 0);
+      to_root.sources()[peer.index()] = to_root.slice(peer, 0, done);
     to_root.sources()[root.index()] = given.input.data() + done;
     reduce(given.output.data() + done, to_root.sources(), bytes / given.element.bytes);
   });

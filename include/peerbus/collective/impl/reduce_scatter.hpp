@@ -28,15 +28,17 @@ PEERBUS_INLINE void reduce_scatter_bytes(team& on, const operands& given, const 
   const std::size_t step = whole_elements(on.map().slice_bytes(on.size()), given.element);
   if (step == 0) objection = too_large(given.element, on.map().slice_bytes(on.size()));
 
-  call scatter{
-      on, call_header::of("reduce_scatter", given.element, given.output_count()).by(reduce.name()),
-      options, objection};
+  call scatter{on,
+               call_header::of("reduce_scatter", given.element, given.output_count())
+                   .by(reduce.name())
+                   .at(given.place()),
+               given, options, objection};
   const std::byte* const own = given.input.data() + scatter.self().index() * block;
   scatter.in_slices(block, step, [&](std::size_t done, std::size_t bytes) {
-    write_parts(scatter, given.input.data() + done, block, bytes);
+    offer_parts(scatter, block, done, bytes);
     scatter.meet(part_reach(scatter, bytes));
     for (const rank_id peer : scatter.peers())
-      scatter.sources()[peer.index()] = part_from(scatter, peer);
+      scatter.sources()[peer.index()] = part_from(scatter, peer, block, done);
     scatter.sources()[scatter.self().index()] = own + done;
     reduce(given.output.data() + done, scatter.sources(), bytes / given.element.bytes);
   });

@@ -30,16 +30,17 @@ PEERBUS_INLINE void scatter_bytes(team& on, const operands& given, rank_id root,
     objection = wrong_size("input", given.input_count(), on.size(), given.output_count());
   if (std::string wrong = object_to_root(on, root); !wrong.empty()) objection = std::move(wrong);
 
-  call from_root{on, call_header::of("scatter", given.element, given.output_count()).to(root),
-                 options, objection};
-  from_root.in_slices(block, from_root.slice_bytes(on.size()),
-                      [&](std::size_t done, std::size_t bytes) {
-                        if (is_root)
-                          write_parts(from_root, given.input.data() + done, block, bytes);
-                        from_root.meet(part_reach(from_root, is_root ? bytes : 0));
-                        if (!is_root)
-                          copy_bytes(given.output.data() + done, part_from(from_root, root), bytes);
-                      });
+  call from_root{
+      on,
+      call_header::of("scatter", given.element, given.output_count()).to(root).at(given.place()),
+      given, options, objection};
+  from_root.in_slices(
+      block, from_root.slice_bytes(on.size()), [&](std::size_t done, std::size_t bytes) {
+        if (is_root) offer_parts(from_root, block, done, bytes);
+        from_root.meet(part_reach(from_root, is_root ? bytes : 0));
+        if (!is_root)
+          copy_bytes(given.output.data() + done, part_from(from_root, root, block, done), bytes);
+      });
   if (is_root) copy_bytes(given.output.data(), given.input.data() + root.index() * block, block);
 }
 

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+
+#include <peerbus/core/rank.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+
+/// Where an operand lies in a window, without the type of its transport.
+struct window_place {
+  const void* window = nullptr;  ///< the window; nullptr if the operand lies in none
+  /// Returns the part of a peer. nullptr if peers cannot read it.
+  std::byte* (*part_of)(const void* window, rank_id peer) = nullptr;
+  std::size_t offset = 0;  ///< in bytes, from the start of the own part
+  bool is_inside = true;   ///< whether the operand lies within the own part
+};
+
+}  // namespace detail
+
+/// A range in this rank's part of a window, as an operand of a collective operation. Peers read it
+/// where it lies, if the transport has peer memory; otherwise it is as any other memory.
+/// `in_window` makes it. It refers to the window.
+template <class T>
+class window_range {
+ public:
+  /// Takes `part` and its place. `in_window` calls it.
+  window_range(std::span<T> part, const detail::window_place& place) noexcept
+      : part_{part}, place_{place} {}
+
+  ///@{
+  /// Returns the bounds of the range.
+  [[nodiscard]] T* begin() const noexcept { return part_.data(); }
+  [[nodiscard]] T* end() const noexcept { return part_.data() + part_.size(); }
+  ///@}
+  /// Returns the place of the range, for operations.
+  [[nodiscard]] const detail::window_place& place() const noexcept { return place_; }
+
+ private:
+  std::span<T> part_;
+  detail::window_place place_;
+};
+
+/// Returns `part`, a range in this rank's part of `memory`, as an operand that peers read where it
+/// lies, such as `in_window(memory, memory.local<float>().first(100))`.
+///
+/// All ranks give ranges of the same window to the same call, at any offsets. The range must not
+/// change while the operation runs, except as its output. Nothing is staged then: an operation
+/// takes two rounds, one before and one after peers access the range, for operands of any size.
+template <transport Transport, class T>
+[[nodiscard]] window_range<T> in_window(const window<Transport>& memory,
+                                        std::span<T> part) noexcept {
+  const std::span<std::byte> own = memory.local();
+  const std::span<const std::byte> bytes = std::as_bytes(part);
+  const std::less<> before;
+  detail::window_place place{.window = &memory};
+  place.is_inside = !before(bytes.data(), own.data()) &&
+                    !before(own.data() + own.size(), bytes.data() + bytes.size());
+  if (place.is_inside) place.offset = static_cast<std::size_t>(bytes.data() - own.data());
+  if constexpr (direct_transport<Transport>)
+    place.part_of = [](const void* erased, rank_id peer) {
+      return static_cast<const window<Transport>*>(erased)->peer(peer).data();
+    };
+  return {part, place};
+}
+
+}  // namespace peerbus::collective

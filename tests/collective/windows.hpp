@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/collective.hpp>
+#include <peerbus/collective/in_window.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+
+#include "collective/suite.hpp"
+#include "support/ranks.hpp"
+
+/// Operands in windows, which peers access where they lie if the transport lets them.
+namespace collective_suite {
+
+/// Runs all operations with operands in `memory`, whose place in it differs between ranks. Each
+/// operand is changed as soon as the operation has returned.
+template <class T, class Window>
+void check_window_operands(team& on, Window& memory, std::size_t count, std::uint64_t salt) {
+  namespace coll = peerbus::collective;
+  const std::size_t n = on.size();
+  const std::size_t me = on.rank().index();
+  const auto parts = memory.template local<T>().subspan(me * 3);
+  const std::span<T> input = parts.first(n * count);
+  const std::span<T> output = parts.subspan(n * count, n * count);
+  const auto in = [&](std::span<T> range) { return coll::in_window(memory, range); };
+  const auto row = [&](std::span<T> of, std::size_t r) { return of.subspan(r * count, count); };
+  const auto fill = [&](std::span<T> target) {
+    for (std::size_t i = 0; i < target.size(); ++i) target[i] = value<T>(me, i, salt);
+  };
+  const auto spoil = [&] { std::ranges::fill(parts.first(2 * n * count), T{}); };
+  const auto same = [&](std::span<T> given, auto expected_at, const char* what) {
+    std::vector<T> expected(given.size());
+    for (std::size_t i = 0; i < given.size(); ++i) expected[i] = expected_at(i);
+    expect_same<T>(given, expected, what);
+    spoil();
+  };
+  const auto of_all = [&](std::size_t i) { return value<T>(i / count, i % count, salt); };
+  const auto transposed = [&](std::size_t i) {
+    return value<T>(i / count, me * count + i % count, salt);
+  };
+  const auto total = [&](std::size_t i) { return reduced<T>(n, i, salt, coll::sum{}); };
+  const auto total_of_row = [&](std::size_t i) { return total(me * count + i); };
+
+  fill(row(input, 0));
+  coll::all_gather(on, in(row(input, 0)), output);
+  same(output, of_all, "all_gather of a window");
+  fill(row(output, me));
+  coll::all_gather(on, in(row(output, me)), in(output));
+  same(output, of_all, "all_gather in place in a window");
+
+  fill(input);
+  coll::all_to_all(on, in(input), output);
+  same(output, transposed, "all_to_all of a window");
+  fill(input);
+  coll::all_to_all(on, in(input), in(input));
+  same(input, transposed, "all_to_all in place in a window");
+
+  fill(input);
+  coll::all_reduce(on, in(row(input, 0)), row(output, 0), coll::sum{});
+  same(row(output, 0), total, "all_reduce of a window");
+  fill(input);
+  coll::all_reduce(on, in(input), coll::sum{});
+  same(input, total, "all_reduce in place in a window");
+
+  fill(input);
+  coll::reduce_scatter(on, in(input), row(output, 0), coll::sum{});
+  same(row(output, 0), total_of_row, "reduce_scatter of a window");
+  fill(input);
+  coll::reduce_scatter(on, in(input), row(input, me), coll::sum{});
+  same(row(input, me), total_of_row, "reduce_scatter in place in a window");
+
+  const rank_id root{count % n};
+  const bool is_root = on.rank() == root;
+  fill(input);
+  coll::broadcast(on, in(input), root);
+  same(input, [&](std::size_t i) { return value<T>(root.index(), i, salt); }, "broadcast");
+  fill(row(input, 0));
+  coll::reduce(on, in(row(input, 0)), row(output, 0), coll::sum{}, root);
+  same(row(output, 0), [&](std::size_t i) { return is_root ? total(i) : T{}; }, "reduce");
+  fill(row(input, 0));
+  coll::gather(on, in(row(input, 0)), output, root);
+  same(output, [&](std::size_t i) { return is_root ? of_all(i) : T{}; }, "gather");
+  fill(input);
+  coll::scatter(on, in(is_root ? input : input.first(0)), row(output, 0), root);
+  same(
+      row(output, 0), [&](std::size_t i) { return value<T>(root.index(), me * count + i, salt); },
+      "scatter");
+}
+
+template <class Group>
+void check_windows(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    const std::size_t most = 20'001;
+    auto memory = comm.make_window((2 * most + 3) * comm.size() * sizeof(float), 0);
+    team small{comm, small_scratch};
+    team on{comm};
+    std::uint64_t salt = 40;
+    for (const std::size_t count : {0U, 1U, 5U, 16U, 257U}) {
+      check_window_operands<float>(small, memory, count, ++salt);
+      check_window_operands<bf16>(small, memory, count, ++salt);
+    }
+    check_window_operands<float>(on, memory, most, ++salt);
+    std::vector<float> elsewhere(3);
+    const std::span<float> outside{elsewhere};
+    test::expect_error(peerbus::errc::invalid_argument, {"an input outside the window"}, [&] {
+      peerbus::collective::all_reduce(on, peerbus::collective::in_window(memory, outside),
+                                      peerbus::collective::sum{});
+    });
+  });
+  CHECK(worst_status == 0);
+}
+
+/// Ranks of which one gives a window and the others do not.
+template <class Group>
+void check_window_mismatch() {
+  const int worst_status = Group::run(3, [](auto& comm) {
+    auto memory = comm.make_window(1024, 0);
+    team on{comm};
+    const std::span<float> part = memory.template local<float>().first(4);
+    std::vector<float> out(12);
+    test::expect_error(peerbus::errc::mismatch,
+                       {"rank 0 called all_gather of 4 x f32 in a window, rank 1 called "
+                        "all_gather of 4 x f32 [ranks disagree]"},
+                       [&] {
+                         if (on.rank() == rank_id{1})
+                           peerbus::collective::all_gather(on, part, out);
+                         else
+                           peerbus::collective::all_gather(
+                               on, peerbus::collective::in_window(memory, part), out);
+                       });
+  });
+  CHECK(worst_status == 0);
+}
+
+}  // namespace collective_suite
