@@ -79,9 +79,10 @@ PEERBUS_INLINE void call::compare() {
 
 PEERBUS_ERROR_PATH void call::refuse(std::string_view objection) {
   // The peers get as much of the text as fits into a slice.
+  const std::string_view told = objection.substr(0, slice_bytes(1));
   header_.refusal = errc::invalid_argument;
-  header_.count = std::min(objection.size(), slice_bytes(1));
-  std::copy_n(objection.data(), header_.count, reinterpret_cast<char*>(page()));
+  header_.count = told.size();
+  std::copy(told.begin(), told.end(), reinterpret_cast<char*>(page()));
   publish([this](rank_id) noexcept { return byte_range{0, header_.count}; });
   await_peers();
   throw error{errc::invalid_argument, peerbus::detail::concat(title(), " was given ", objection)};
