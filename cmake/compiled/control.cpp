@@ -4,6 +4,7 @@
 #include <peerbus/bootstrap/impl/environment.hpp>
 #include <peerbus/bootstrap/impl/local.hpp>
 #include <peerbus/bootstrap/impl/membership.hpp>
+#include <peerbus/bootstrap/impl/split.hpp>
 #include <peerbus/bootstrap/impl/star_bootstrap.hpp>
 #include <peerbus/bootstrap/impl/threads.hpp>
 #include <peerbus/collective/impl/all_gather.hpp>
