@@ -51,7 +51,7 @@ void check_window_operands(team& on, Window& memory, std::size_t count, std::uin
   const auto total_of_row = [&](std::size_t i) { return total(me * count + i); };
 
   fill(row(input, 0));
-  coll::all_gather(on, in(row(input, 0)), output);
+  coll::all_gather(on, coll::in_window(memory, std::span<const T>{row(input, 0)}), output);
   same(output, of_all, "all_gather of a window");
   fill(row(output, me));
   coll::all_gather(on, in(row(output, me)), in(output));

@@ -28,6 +28,12 @@ concept output_range =
     spannable<R> &&
     !std::is_const_v<typename decltype(std::span{std::declval<R&>()})::element_type>;
 
+/// Whether a range is one that `in_window` made.
+template <class R>
+inline constexpr bool is_window_range = false;
+template <class T>
+inline constexpr bool is_window_range<window_range<T>> = true;
+
 /// Two ranges of the same element type.
 template <class A, class B>
 concept same_elements = std::same_as<element_of<A>, element_of<B>>;
@@ -62,7 +68,7 @@ template <spannable Input, output_range Output>
 [[nodiscard]] operands operands_of(const Input& input, Output& output) noexcept {
   operands made{element_type::of<element_of<Input>>(), std::as_bytes(std::span{input}),
                 std::as_writable_bytes(std::span{output})};
-  if constexpr (requires { input.place(); }) made.input_in = input.place();
+  if constexpr (is_window_range<Input>) made.input_in = input.place();
   return made;
 }
 
