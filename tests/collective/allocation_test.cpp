@@ -21,6 +21,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace allocation_test {
+
 TEST_CASE_TEMPLATE("no operation allocates", Group, test::direct_threads, test::staged_threads) {
   namespace coll = peerbus::collective;
   for (const std::size_t n : {1U, 2U, 3U}) {
@@ -42,3 +44,5 @@ TEST_CASE_TEMPLATE("no operation allocates", Group, test::direct_threads, test::
     CHECK(worst_status == 0);
   }
 }
+
+}  // namespace allocation_test

@@ -12,6 +12,8 @@
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
+namespace processes_test {
+
 namespace {
 using indirect_processes = test::processes_over<test::indirect<peerbus::unified_bus>>;
 }  // namespace
@@ -32,3 +34,7 @@ TEST_CASE_TEMPLATE("large operands", Group, PEERBUS_TEST_GROUPS) {
 TEST_CASE_TEMPLATE("operands in windows", Group, test::direct_processes) {
   for (const std::size_t n : {1U, 2U, 3U, 5U, 8U}) collective_suite::check_windows<Group>(n);
 }
+
+#undef PEERBUS_TEST_GROUPS
+
+}  // namespace processes_test

@@ -30,6 +30,8 @@
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
 
+namespace refusals_test {
+
 namespace {
 
 namespace coll = peerbus::collective;
@@ -242,3 +244,7 @@ TEST_CASE_TEMPLATE("a rank that does not come is named at the deadline", Group,
   });
   CHECK(worst_status == 0);
 }
+
+#undef PEERBUS_TEST_GROUPS
+
+}  // namespace refusals_test

@@ -16,6 +16,8 @@
 
 #include "support/ranks.hpp"
 
+namespace split_test {
+
 namespace {
 
 namespace coll = peerbus::collective;
@@ -63,3 +65,5 @@ TEST_CASE("equal keys leave the order of ranks") {
       });
   CHECK(worst_status == 0);
 }
+
+}  // namespace split_test

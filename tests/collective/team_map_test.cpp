@@ -10,6 +10,8 @@
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/core/rank.hpp>
 
+namespace team_map_test {
+
 namespace {
 using peerbus::rank_id;
 using peerbus::collective::team_map;
@@ -55,3 +57,5 @@ TEST_CASE("memory that a team has by default") {
     CHECK(team_map{ranks, scratch, true}.total_bytes() <= std::size_t{2} << 20U);
   }
 }
+
+}  // namespace team_map_test

@@ -15,6 +15,8 @@
 #include "support/partly_direct.hpp"
 #include "support/ranks.hpp"
 
+namespace threads_test {
+
 namespace {
 
 using loopback_threads = test::threads_over<peerbus::loopback>;
@@ -52,3 +54,7 @@ TEST_CASE_TEMPLATE("operands in windows", Group, test::direct_threads, test::sta
 TEST_CASE("a window on some ranks only is an error on all") {
   collective_suite::check_window_mismatch<test::direct_threads>();
 }
+
+#undef PEERBUS_TEST_GROUPS
+
+}  // namespace threads_test
