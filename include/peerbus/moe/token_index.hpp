@@ -57,6 +57,8 @@ class token_index {
   [[nodiscard]] std::span<const row_use> uses_of(std::size_t e) const noexcept {
     return index_.uses.subspan(index_.starts[e], index_.starts[e + 1] - index_.starts[e]);
   }
+  /// Returns the uses of all rows, for callers that pass whole arrays on.
+  [[nodiscard]] const expert_index& index() const noexcept { return index_; }
 
   /// Returns the arrays that contain all rows and the data that travelled with them. They are
   /// writable and reach from row 0 to the row capacity of the exchange.

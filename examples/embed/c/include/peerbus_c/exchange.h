@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef PEERBUS_C_EXCHANGE_H
+#define PEERBUS_C_EXCHANGE_H
+
+/**
+ * @file
+ * Exchanges: dispatch sends each token to the ranks of its experts, combine brings the weighted sums
+ * of their outputs home. docs/guide.md explains layouts, codecs and what travels beside rows.
+ *
+ * All ranks make the same calls on an exchange in the same order, also with zero tokens. Between
+ * `peerbus_dispatch_send` and `peerbus_combine_recv` there may be `in_flight` batches.
+ *
+ * Errors of dispatch and combine: PEERBUS_INVALID_ARGUMENT on a rank whose input is bad, and
+ * PEERBUS_REFUSED on the others. The operation did not happen, and the exchange works on. A call
+ * that misuses a ticket (in the wrong order, twice) returns PEERBUS_INVALID_ARGUMENT and counts as
+ * not made. PEERBUS_TIMED_OUT, PEERBUS_PEER_DEAD, PEERBUS_UNREACHABLE and PEERBUS_INTERRUPTED poison
+ * the communicator, whose calls then return PEERBUS_POISONED.
+ */
+
+#include <peerbus_c/comm.h>
+#include <peerbus_c/received.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Memory and state for dispatches and combines of one configuration. */
+typedef struct peerbus_exchange peerbus_exchange;
+
+/** The form in which a row of H channels travels and arrives. */
+enum {
+  PEERBUS_BF16 = 0,                 /**< 2 x H bytes, exact */
+  PEERBUS_INT8_PER_TOKEN = 1,       /**< H bytes, and one f32 scale */
+  PEERBUS_FP8_PER_128_F32 = 2,      /**< H bytes of E4M3, and H / 128 f32 scales */
+  PEERBUS_FP8_PER_128_ROUNDED = 3,  /**< the same, with scales that are powers of two */
+  PEERBUS_FP8_PER_128_UE8M0 = 4,    /**< the same, with scales as exponents of one byte */
+  PEERBUS_FP8_AS_GIVEN = 5,         /**< tokens are given as E4M3; scales travel as attachment */
+  PEERBUS_NO_ROWS = 6               /**< rows have no bytes: only what lies beside them arrives */
+};
+
+/** The order and places of the rows of a rank. */
+enum {
+  PEERBUS_COMPACT = 0,     /**< by expert, without gaps, or aligned */
+  PEERBUS_PADDED = 1,      /**< by expert, each from row e x ranks x max_tokens */
+  PEERBUS_RANK_MAJOR = 2,  /**< by source rank; each token once, with its local experts */
+  PEERBUS_SLOTS = 3,       /**< as rank-major, each source from row r x max_tokens */
+  PEERBUS_EXPERT_SLOTS = 4 /**< by expert and source, from row (e x ranks + r) x max_tokens */
+};
+
+/** The values of `stream_from` that are not a number of bytes. */
+#define PEERBUS_STREAM_DEFAULT UINT64_C(0)
+#define PEERBUS_STREAM_NEVER UINT64_MAX
+
+/** The configuration of an exchange, equal on all ranks except for `stream_from`. */
+typedef struct peerbus_exchange_config {
+  uint32_t struct_bytes;      /**< sizeof(peerbus_exchange_config) */
+  int32_t codec;              /**< PEERBUS_BF16 and so on */
+  int32_t layout;             /**< PEERBUS_COMPACT and so on */
+  uint32_t outputs_at_home;   /**< 1: experts write outputs at the token's home; less memory */
+  uint64_t experts;           /**< of the whole group */
+  uint64_t hidden;            /**< channels of a token */
+  uint64_t top_k;             /**< expert slots of a token */
+  uint64_t max_tokens;        /**< most tokens that a rank gives to one dispatch */
+  uint64_t in_flight;         /**< batches under way at once; 0: 1 */
+  uint64_t alignment;         /**< compact: experts begin at multiples of it, in rows; 0: 1 */
+  uint32_t zero_gaps;         /**< compact: 1: dispatch zeroes the gaps */
+  uint32_t reserved;          /**< 0 */
+  uint64_t attachments[PEERBUS_ATTACHMENTS]; /**< bytes per token of further tensors; 0: none */
+  uint64_t output_attachment; /**< bytes that may go home beside each output; 0: none */
+  uint64_t note_bytes;        /**< bytes of the note to all ranks of each dispatch; 0: none */
+  const uint32_t *physical_to_logical; /**< [experts] placement of experts; NULL: in order. Read only
+                                            by peerbus_exchange_create */
+  uint64_t stream_from;       /**< bytes of a batch from which stores bypass caches */
+} peerbus_exchange_config;
+
+/**
+ * Collective: makes an exchange and sets `*exchange`. The caller destroys it.
+ * Errors, on all ranks: PEERBUS_INVALID_ARGUMENT, PEERBUS_MISMATCH if configurations differ,
+ * PEERBUS_OUT_OF_MEMORY, PEERBUS_TIMED_OUT, PEERBUS_PEER_DEAD, PEERBUS_POISONED. A codec or layout
+ * that does not exist is refused on this rank alone. `*exchange` is then NULL.
+ */
+PEERBUS_API peerbus_code peerbus_exchange_create(peerbus_comm *comm,
+                                                 const peerbus_exchange_config *config,
+                                                 int64_t timeout_ns, peerbus_exchange **exchange);
+
+/** Destroys `*exchange` and sets it to NULL. Not collective. Does nothing if `exchange` or
+ * `*exchange` is NULL. */
+PEERBUS_API void peerbus_exchange_destroy(peerbus_exchange **exchange);
+
+/** Returns the window memory that the exchange takes on each rank, in bytes, or 0 if `exchange` is
+ * NULL. Memory that no row reaches is never touched. */
+PEERBUS_API uint64_t peerbus_exchange_bytes(const peerbus_exchange *exchange);
+
+/** The input of a dispatch. */
+typedef struct peerbus_dispatch_args {
+  uint32_t struct_bytes;   /**< sizeof(peerbus_dispatch_args) */
+  uint32_t expert_id_bits; /**< 32 or 64; 0: 32 */
+  uint64_t count;          /**< tokens, at most max_tokens, may differ between ranks */
+  const void *tokens;      /**< [count, hidden], bf16; with PEERBUS_FP8_AS_GIVEN one byte each */
+  const void *experts;     /**< [count, top_k], int32_t or int64_t; -1: none */
+  const float *weights;    /**< [count, top_k] */
+  const void *attachments[PEERBUS_ATTACHMENTS]; /**< [count, configured bytes] */
+  const void *note;        /**< [note_bytes], or NULL */
+  int64_t *waited_ns;      /**< [ranks], or NULL: the time that the call waits for each is added */
+  uint32_t refuse;         /**< 1: fail on all ranks, because the caller has found bad input */
+  uint32_t reserved;       /**< 0 */
+  int64_t timeout_ns;      /**< 0: the default of the communicator */
+} peerbus_dispatch_args;
+
+/** Collective: sends each token to its experts and fills `*received` when all rows for this rank
+ * have arrived. The arrays of `args` are the caller's again. No memory is allocated. */
+PEERBUS_API peerbus_code peerbus_dispatch(peerbus_exchange *exchange,
+                                          const peerbus_dispatch_args *args,
+                                          peerbus_received *received);
+
+/** Begins a dispatch and sets `*ticket`. The tokens and attachments must not change until
+ * `peerbus_dispatch_recv` has returned. Waits for other ranks only if its own input is bad. */
+PEERBUS_API peerbus_code peerbus_dispatch_send(peerbus_exchange *exchange,
+                                               const peerbus_dispatch_args *args, uint64_t *ticket);
+
+/** Completes the dispatch `ticket` and fills `*received`. */
+PEERBUS_API peerbus_code peerbus_dispatch_recv(peerbus_exchange *exchange, uint64_t ticket,
+                                               int64_t *waited_ns, int64_t timeout_ns,
+                                               peerbus_received *received);
+
+/** The arguments of a combine. */
+typedef struct peerbus_combine_args {
+  uint32_t struct_bytes; /**< sizeof(peerbus_combine_args) */
+  uint32_t attached;     /**< 1: the output attachments are filled and go home; may differ */
+  uint64_t count;        /**< tokens of the dispatch */
+  void *out;             /**< bf16 [count, hidden]: the sums */
+  const float *weights;  /**< [count, top_k] in place of those of the dispatch; or NULL */
+  const void *bias[2];   /**< bf16 [count, hidden] each, added; or NULL */
+  const void *const *local; /**< [count, top_k] outputs (bf16 [hidden]) of slots -1; or NULL */
+  int64_t *waited_ns;    /**< [ranks], or NULL */
+  uint32_t refuse;       /**< 1: fail on all ranks */
+  uint32_t reserved;     /**< 0 */
+  int64_t timeout_ns;    /**< 0: the default of the communicator */
+} peerbus_combine_args;
+
+/** Collective: adds up the outputs for each token of this rank in `args->out`, in f32 in a fixed
+ * order, and rounds once. The outputs of `ticket` must be filled. After a refusal, all ranks may
+ * combine the batch again. */
+PEERBUS_API peerbus_code peerbus_combine(peerbus_exchange *exchange, uint64_t ticket,
+                                         const peerbus_combine_args *args);
+
+/** Begins a combine: makes the outputs of `ticket` available to their home ranks. Of `args` it reads
+ * `attached`, `refuse` and `timeout_ns`. NULL stands for all defaults. Does not wait. */
+PEERBUS_API peerbus_code peerbus_combine_send(peerbus_exchange *exchange, uint64_t ticket,
+                                              const peerbus_combine_args *args);
+
+/** Completes the combine of `ticket`. Of `args` it does not read `attached` and `refuse`. */
+PEERBUS_API peerbus_code peerbus_combine_recv(peerbus_exchange *exchange, uint64_t ticket,
+                                              const peerbus_combine_args *args);
+
+/** Sets `*output` to the place of the output of row `row`: bf16 [hidden]. With `outputs_at_home` it
+ * lies at the home rank. Writable as `peerbus_received` says. Errors: PEERBUS_INVALID_ARGUMENT if
+ * the batch is not received here or has no such row. */
+PEERBUS_API peerbus_code peerbus_output(peerbus_exchange *exchange, uint64_t ticket, uint64_t row,
+                                        void **output);
+
+/** Sets `*attachment` to the place of the attachment that goes home beside the output of `row`.
+ * Contract as `peerbus_output`. */
+PEERBUS_API peerbus_code peerbus_output_attachment(peerbus_exchange *exchange, uint64_t ticket,
+                                                   uint64_t row, void **attachment);
+
+/** Decodes row `row` into `values`: [hidden]. Errors: as `peerbus_output`. */
+PEERBUS_API peerbus_code peerbus_decode(peerbus_exchange *exchange, uint64_t ticket, uint64_t row,
+                                        float *values);
+
+/** Sets `*note` to the note of rank `source` for the batch, and `*bytes` to its length, or to 0 if
+ * the rank gave none. Valid as `peerbus_received`. */
+PEERBUS_API peerbus_code peerbus_note(peerbus_exchange *exchange, uint64_t ticket, uint64_t source,
+                                      const void **note, uint64_t *bytes);
+
+/** Sets `*attachment` to the attachment that came home beside the output of copy `copy` of this
+ * rank's token `token`, or to NULL if the rank of that copy sent none. `rank` is the rank that the
+ * copy went to. A copy is a slot; in layouts by rank, a rank of the token in ascending order. */
+PEERBUS_API peerbus_code peerbus_returned_attachment(peerbus_exchange *exchange, uint64_t ticket,
+                                                     uint64_t token, uint64_t copy, uint64_t rank,
+                                                     const void **attachment);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

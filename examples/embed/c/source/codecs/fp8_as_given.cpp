@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT
+#include "../exchange_of.hpp"
+
+PEERBUS_C_EXCHANGES(, fp8_e4m3_as_given);
+
+const peerbus::c_library::make_exchange_function peerbus::c_library::make_fp8_as_given =
+    make_exchange<codec::fp8_e4m3_as_given>;

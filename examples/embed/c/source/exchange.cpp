@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include <peerbus/core/rank.hpp>
+
+#include "erased_exchange.hpp"
+
+struct peerbus_exchange final : peerbus::c_library::object {
+  peerbus_exchange(std::shared_ptr<peerbus::c_library::group> of,
+                   std::unique_ptr<peerbus::c_library::erased_exchange> made)
+      : object{std::move(of)}, calls{std::move(made)} {}
+  std::unique_ptr<peerbus::c_library::erased_exchange> calls;
+};
+
+namespace peerbus::c_library {
+
+void require_aligned(const void* values, std::size_t alignment, std::string_view name) {
+  if (reinterpret_cast<std::uintptr_t>(values) % alignment != 0)
+    throw error{errc::invalid_argument,
+                detail::concat(name, " is not aligned to ", alignment, " bytes")};
+}
+
+void require_countable(std::uint64_t count, std::size_t columns, std::string_view name) {
+  static constexpr std::uint64_t most = std::uint64_t{1} << 56U;
+  if (columns != 0 && count > most / columns)
+    throw error{errc::invalid_argument,
+                detail::concat(name, " is ", count, ", more than memory can have")};
+}
+
+namespace {
+
+exchange_request request_of(communicator<bus>& comm, const peerbus_exchange_config& given,
+                            deadline until) {
+  exchange_request request{
+      comm, {}, given.layout, std::max<std::size_t>(given.alignment, 1), given.zero_gaps != 0,
+      until};
+  moe::exchange_config& config = request.config;
+  config.experts = given.experts;
+  config.hidden = given.hidden;
+  config.top_k = given.top_k;
+  config.max_tokens = given.max_tokens;
+  config.in_flight = std::max<std::size_t>(given.in_flight, 1);
+  if (given.outputs_at_home != 0) config.outputs = moe::outputs_at::home;
+  std::copy(std::begin(given.attachments), std::end(given.attachments), config.attachments.begin());
+  config.output_attachment = given.output_attachment;
+  config.note_bytes = given.note_bytes;
+  if (given.physical_to_logical != nullptr)
+    config.physical_to_logical = {given.physical_to_logical, given.experts};
+  if (given.stream_from != PEERBUS_STREAM_DEFAULT) config.stream_from = given.stream_from;
+  return request;
+}
+
+make_exchange_function function_of(std::int32_t codec) {
+  // In the order of PEERBUS_BF16 and so on.
+  const std::array all{make_bf16,      make_int8_per_token, make_fp8_f32, make_fp8_rounded,
+                       make_fp8_ue8m0, make_fp8_as_given,   make_nothing};
+  static_assert(PEERBUS_NO_ROWS + 1 == std::tuple_size_v<decltype(all)>);
+  if (codec < 0 || static_cast<std::size_t>(codec) >= all.size())
+    throw error{errc::invalid_argument,
+                detail::concat("codec is ", codec, ", expected 0 to ", all.size() - 1)};
+  return all[static_cast<std::size_t>(codec)];
+}
+
+erased_exchange& calls_of(peerbus_exchange* exchange) {
+  return *usable(exchange, "exchange").calls;
+}
+
+/// Calls `call` with the arguments that `given` points to, after `check()`. If one of the two
+/// cannot be had, the arguments make all ranks refuse, so that no rank waits for this one.
+template <class Args, class Check, class Call>
+void with_args(const Args* given, Check&& check, Call&& call) {
+  std::optional<error> problem;
+  Args args{};
+  try {
+    args = read_struct(given, "args");
+    check();
+  } catch (const error& found) {
+    problem = found;
+    args = {};
+    args.refuse = 1;
+  }
+  explained(problem, [&] { call(args); });
+}
+
+}  // namespace
+
+}  // namespace peerbus::c_library
+
+using namespace peerbus::c_library;  // NOLINT(google-build-using-namespace): the functions are C.
+
+peerbus_code peerbus_exchange_create(peerbus_comm* comm, const peerbus_exchange_config* config,
+                                     int64_t timeout_ns, peerbus_exchange** exchange) {
+  return guarded([&] {
+    require_result(exchange, "exchange");
+    const auto& members = usable(comm, "communicator").members;
+    const auto given = read_struct(config, "config");
+    const auto make = function_of(given.codec);
+    auto calls = make(request_of(members->comm, given, deadline_of(members->comm, timeout_ns)));
+    *exchange = std::make_unique<peerbus_exchange>(members, std::move(calls)).release();
+  });
+}
+
+void peerbus_exchange_destroy(peerbus_exchange** exchange) { destroy(exchange); }
+
+uint64_t peerbus_exchange_bytes(const peerbus_exchange* exchange) {
+  return exchange == nullptr ? 0 : exchange->calls->bytes();
+}
+
+peerbus_code peerbus_dispatch(peerbus_exchange* exchange, const peerbus_dispatch_args* args,
+                              peerbus_received* received) {
+  return guarded([&] {
+    erased_exchange& calls = calls_of(exchange);
+    with_args(
+        args, [&] { require_struct(received, "received"); },
+        [&](const auto& given) { write_struct(received, calls.dispatch(given)); });
+  });
+}
+
+peerbus_code peerbus_dispatch_send(peerbus_exchange* exchange, const peerbus_dispatch_args* args,
+                                   uint64_t* ticket) {
+  return guarded([&] {
+    erased_exchange& calls = calls_of(exchange);
+    with_args(
+        args, [&] { require(ticket != nullptr, "ticket is NULL"); },
+        [&](const auto& given) { *ticket = calls.dispatch_send(given); });
+  });
+}
+
+peerbus_code peerbus_dispatch_recv(peerbus_exchange* exchange, uint64_t ticket, int64_t* waited_ns,
+                                   int64_t timeout_ns, peerbus_received* received) {
+  return guarded([&] {
+    erased_exchange& calls = calls_of(exchange);
+    require_struct(received, "received");
+    write_struct(received, calls.dispatch_recv(ticket, waited_ns, deadline_of(timeout_ns)));
+  });
+}
+
+peerbus_code peerbus_combine(peerbus_exchange* exchange, uint64_t ticket,
+                             const peerbus_combine_args* args) {
+  return guarded([&] {
+    erased_exchange& calls = calls_of(exchange);
+    with_args(args, [] {}, [&](const auto& given) { calls.combine(ticket, given); });
+  });
+}
+
+peerbus_code peerbus_combine_send(peerbus_exchange* exchange, uint64_t ticket,
+                                  const peerbus_combine_args* args) {
+  return guarded([&] {
+    erased_exchange& calls = calls_of(exchange);
+    calls.combine_send(ticket, read_options(args, "args"));
+  });
+}
+
+peerbus_code peerbus_combine_recv(peerbus_exchange* exchange, uint64_t ticket,
+                                  const peerbus_combine_args* args) {
+  return guarded([&] {
+    erased_exchange& calls = calls_of(exchange);
+    calls.combine_recv(ticket, read_struct(args, "args"));
+  });
+}
+
+peerbus_code peerbus_output(peerbus_exchange* exchange, uint64_t ticket, uint64_t row,
+                            void** output) {
+  return guarded([&] {
+    erased_exchange& calls = calls_of(exchange);
+    require(output != nullptr, "output is NULL");
+    *output = calls.output(ticket, row);
+  });
+}
+
+peerbus_code peerbus_output_attachment(peerbus_exchange* exchange, uint64_t ticket, uint64_t row,
+                                       void** attachment) {
+  return guarded([&] {
+    erased_exchange& calls = calls_of(exchange);
+    require(attachment != nullptr, "attachment is NULL");
+    *attachment = calls.output_attachment(ticket, row);
+  });
+}
+
+peerbus_code peerbus_decode(peerbus_exchange* exchange, uint64_t ticket, uint64_t row,
+                            float* values) {
+  return guarded([&] { calls_of(exchange).decode(ticket, row, values); });
+}
+
+peerbus_code peerbus_note(peerbus_exchange* exchange, uint64_t ticket, uint64_t source,
+                          const void** note, uint64_t* bytes) {
+  return guarded([&] {
+    erased_exchange& calls = calls_of(exchange);
+    require(note != nullptr && bytes != nullptr, "note or bytes is NULL");
+    require(source < exchange->members->comm.size(), "there is no rank `source`");
+    const auto found = calls.note(ticket, peerbus::rank_id{source});
+    *note = found.data();
+    *bytes = found.size();
+  });
+}
+
+peerbus_code peerbus_returned_attachment(peerbus_exchange* exchange, uint64_t ticket,
+                                         uint64_t token, uint64_t copy, uint64_t rank,
+                                         const void** attachment) {
+  return guarded([&] {
+    erased_exchange& calls = calls_of(exchange);
+    require(attachment != nullptr, "attachment is NULL");
+    require(rank < exchange->members->comm.size(), "there is no rank `rank`");
+    *attachment = calls.returned_attachment(ticket, token, copy, peerbus::rank_id{rank});
+  });
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#include "failure.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <peerbus/version.hpp>
+
+namespace peerbus::c_library {
+
+namespace {
+
+// A plain array, so that keeping an error cannot fail, and a thread needs no destructor.
+thread_local std::array<char, 2048> latest_text;
+
+}  // namespace
+
+bool& interrupted() noexcept {
+  static thread_local bool flag = false;
+  return flag;
+}
+
+peerbus_code fail(peerbus_code code, std::string_view text) noexcept {
+  const std::size_t length = std::min(text.size(), latest_text.size() - 1);
+  std::copy_n(text.data(), length, latest_text.data());
+  latest_text[length] = '\0';
+  return code;
+}
+
+peerbus_code fail_by_exception() noexcept {
+  try {
+    throw;
+  } catch (const error& problem) {
+    return fail(interrupted() ? PEERBUS_INTERRUPTED : code_of(problem.code()), problem.what());
+  } catch (const std::bad_alloc&) {
+    return fail(PEERBUS_OUT_OF_MEMORY, "peerbus: no memory [out of memory]");
+  } catch (const std::exception& problem) {
+    return fail(PEERBUS_INTERNAL, problem.what());
+  } catch (...) {
+    return fail(PEERBUS_INTERNAL, "an exception of an unknown type");
+  }
+}
+
+}  // namespace peerbus::c_library
+
+using peerbus::errc;
+
+static_assert(PEERBUS_C_MAJOR == PEERBUS_VERSION_MAJOR &&
+              PEERBUS_C_MINOR == PEERBUS_VERSION_MINOR && PEERBUS_C_PATCH == PEERBUS_VERSION_PATCH);
+static_assert(static_cast<peerbus_code>(errc::ok) == PEERBUS_OK &&
+              static_cast<peerbus_code>(errc::invalid_argument) == PEERBUS_INVALID_ARGUMENT &&
+              static_cast<peerbus_code>(errc::out_of_range) == PEERBUS_OUT_OF_RANGE &&
+              static_cast<peerbus_code>(errc::mismatch) == PEERBUS_MISMATCH &&
+              static_cast<peerbus_code>(errc::out_of_memory) == PEERBUS_OUT_OF_MEMORY &&
+              static_cast<peerbus_code>(errc::timed_out) == PEERBUS_TIMED_OUT &&
+              static_cast<peerbus_code>(errc::peer_dead) == PEERBUS_PEER_DEAD &&
+              static_cast<peerbus_code>(errc::poisoned) == PEERBUS_POISONED &&
+              static_cast<peerbus_code>(errc::refused) == PEERBUS_REFUSED &&
+              static_cast<peerbus_code>(errc::unsupported) == PEERBUS_UNSUPPORTED &&
+              static_cast<peerbus_code>(errc::system) == PEERBUS_SYSTEM &&
+              static_cast<peerbus_code>(errc::unreachable) == PEERBUS_UNREACHABLE);
+
+uint32_t peerbus_version() {
+  return (std::uint32_t{PEERBUS_C_MAJOR} << 16U) | (std::uint32_t{PEERBUS_C_MINOR} << 8U) |
+         std::uint32_t{PEERBUS_C_PATCH};
+}
+
+const char* peerbus_code_text(peerbus_code code) {
+  if (code == PEERBUS_INTERRUPTED) return "interrupted";
+  if (code == PEERBUS_INTERNAL) return "internal error";
+  return peerbus::to_string(static_cast<errc>(code)).data();  // A string literal.
+}
+
+const char* peerbus_last_error() { return peerbus::c_library::latest_text.data(); }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string_view>
+#include <type_traits>
+
+#include <peerbus/core/error.hpp>
+
+/// The way of errors from C++ to C: codes, and a text per thread.
+namespace peerbus::c_library {
+
+/// Keeps `text` as the error of this thread, as much of it as there is room for, and returns
+/// `code`.
+peerbus_code fail(peerbus_code code, std::string_view text) noexcept;
+
+/// Returns the code of C for a code of C++.
+constexpr peerbus_code code_of(errc code) noexcept { return static_cast<peerbus_code>(code); }
+
+/// Whether an interrupt function has ended a wait of this thread since the present call began.
+bool& interrupted() noexcept;
+
+/// Keeps the exception that is being handled as the error of this thread.
+/// Returns: its code.
+peerbus_code fail_by_exception() noexcept;
+
+/// Calls `body`. No exception leaves it.
+/// Returns: PEERBUS_OK, or the code of what `body` threw.
+template <class Body>
+peerbus_code guarded(Body&& body) noexcept {
+  interrupted() = false;
+  try {
+    body();
+    return PEERBUS_OK;
+  } catch (...) {
+    return fail_by_exception();
+  }
+}
+
+/// Requires that a condition holds. Throws: `error` invalid_argument with `text`.
+inline void require(bool holds, std::string_view text) {
+  if (!holds) throw error{errc::invalid_argument, text};
+}
+
+/// Returns the structure that `given` points to, with members that the caller's version did not
+/// have as zeros. `least` is its size in the first version.
+/// Throws: `error` invalid_argument if `given` is null or its `struct_bytes` is too small,
+/// unsupported if it sets members that this version does not have.
+template <class Struct>
+Struct read_struct(const Struct* given, std::string_view name, std::size_t least = sizeof(Struct)) {
+  static_assert(std::is_trivially_copyable_v<Struct>);
+  if (given == nullptr) throw error{errc::invalid_argument, detail::concat(name, " is NULL")};
+  const std::size_t bytes = given->struct_bytes;
+  if (bytes < least)
+    throw error{errc::invalid_argument, detail::concat(name, ".struct_bytes is ", bytes,
+                                                       ", expected sizeof: ", least, " or more")};
+  const auto* const all = reinterpret_cast<const unsigned char*>(given);
+  for (std::size_t i = sizeof(Struct); i < bytes; ++i)
+    if (all[i] != 0)
+      throw error{errc::unsupported,
+                  detail::concat(name, " sets a member at byte ", i,
+                                 " that this version of libpeerbus does not have")};
+  Struct values{};
+  std::memcpy(&values, given, bytes < sizeof(Struct) ? bytes : sizeof(Struct));
+  return values;
+}
+
+/// Returns the structure that `given` points to, or zeros if it is null.
+template <class Struct>
+Struct read_options(const Struct* given, std::string_view name) {
+  return given == nullptr ? Struct{} : read_struct(given, name);
+}
+
+/// Requires that `result` can be written by `write_struct`.
+/// Throws: as `read_struct`.
+template <class Struct>
+void require_struct(const Struct* result, std::string_view name,
+                    std::size_t least = sizeof(Struct)) {
+  if (result == nullptr) throw error{errc::invalid_argument, detail::concat(name, " is NULL")};
+  if (result->struct_bytes < least)
+    throw error{errc::invalid_argument,
+                detail::concat(name, ".struct_bytes is ", result->struct_bytes,
+                               ", expected sizeof: ", least, " or more")};
+}
+
+/// Copies as much of `values` as the caller's version of the structure has.
+template <class Struct>
+void write_struct(Struct* result, Struct values) noexcept {
+  values.struct_bytes = result->struct_bytes;
+  std::memcpy(static_cast<void*>(result), &values,
+              values.struct_bytes < sizeof(Struct) ? values.struct_bytes : sizeof(Struct));
+}
+
+}  // namespace peerbus::c_library

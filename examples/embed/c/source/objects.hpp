@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/window.hpp>
+
+#include "failure.hpp"
+#include "interruptible.hpp"
+
+/// The objects behind the handles.
+namespace peerbus::c_library {
+
+/// The transport of every communicator of this library.
+using bus = any_direct_transport;
+
+/// Returns how often this process has become a child by fork since the library was loaded.
+/// Cost: a load.
+std::uint64_t fork_count() noexcept;
+
+/// The communicator that the objects of a group share, with what it stands on.
+class group {
+ public:
+  /// Collective: makes the communicator of `boot`, which it keeps.
+  group(std::unique_ptr<bootstrap> boot, const peerbus_comm_options& options);
+  /// Collective: makes the communicator of `boot`, which outlives the group. `ranks_are` says what
+  /// kind of ranks `boot` connects.
+  group(bootstrap& boot, rank_kind ranks_are, const peerbus_comm_options& options);
+
+ private:
+  // These precede `comm`, which uses them until its end.
+  std::unique_ptr<bootstrap> own_;
+  std::shared_ptr<interruption> stop_ = std::make_shared<interruption>();
+
+ public:
+  communicator<bus> comm;
+  /// Returns the bootstrap on which the communicator stands.
+  [[nodiscard]] bootstrap& boot() noexcept { return comm.bus().boot(); }
+  /// Returns what may end the waits of the group. Not to be changed while a call waits.
+  [[nodiscard]] interruption& stop() noexcept { return *stop_; }
+};
+
+/// The common part of all objects.
+struct object {
+  explicit object(std::shared_ptr<group> of) noexcept
+      : made_in{fork_count()}, members{std::move(of)} {}
+  object(const object&) = delete;
+  object& operator=(const object&) = delete;
+
+  /// Returns whether this process, and not a parent, has made the object.
+  [[nodiscard]] bool is_ours() const noexcept { return made_in == fork_count(); }
+
+  std::uint64_t made_in;
+  std::shared_ptr<group> members;
+
+ protected:
+  ~object() = default;
+};
+
+/// Returns what is wrong with a handle, or an empty string if it can be used. `name` is its type.
+inline std::string_view problem_of(const object* handle) noexcept {
+  if (handle == nullptr) return "is NULL";
+  if (!handle->is_ours())
+    return "was made before this process became a child by fork; expected the child to make its "
+           "own";
+  return {};
+}
+
+/// Returns the object of a handle. Throws: `error` invalid_argument if it cannot be used.
+template <class Object>
+Object& usable(Object* handle, std::string_view name) {
+  if (const std::string_view problem = problem_of(handle); !problem.empty())
+    throw error{errc::invalid_argument, detail::concat("the ", name, " ", problem)};
+  return *handle;
+}
+
+/// Destroys `*handle`, unless a parent has made it, and sets it to null.
+template <class Object>
+void destroy(Object** handle) noexcept {
+  if (handle == nullptr || *handle == nullptr) return;
+  Object* const given = std::exchange(*handle, nullptr);
+  // In a child, destroying would speak to the other ranks in the parent's name.
+  if (given->is_ours()) delete given;
+}
+
+/// Sets `*result` to null. Throws: `error` invalid_argument if `result` is null.
+template <class Object>
+void require_result(Object** result, std::string_view name) {
+  if (result == nullptr) throw error{errc::invalid_argument, detail::concat(name, " is NULL")};
+  *result = nullptr;
+}
+
+/// Returns the deadline of a time limit of C's interface: empty for 0, the default.
+inline std::optional<deadline> deadline_of(std::int64_t timeout_ns) noexcept {
+  if (timeout_ns == 0) return std::nullopt;
+  if (timeout_ns < 0) return deadline::never();
+  return deadline::after(std::chrono::nanoseconds{timeout_ns});
+}
+/// Returns the deadline of a call of a communicator.
+inline deadline deadline_of(const communicator<bus>& comm, std::int64_t timeout_ns) noexcept {
+  return deadline_of(timeout_ns).value_or(comm.default_deadline());
+}
+
+}  // namespace peerbus::c_library
+
+struct peerbus_comm final : peerbus::c_library::object {
+  using object::object;
+  bool is_borrowed = false;  ///< the library destroys it
+};
+
+struct peerbus_window final : peerbus::c_library::object {
+  peerbus_window(std::shared_ptr<peerbus::c_library::group> of,
+                 peerbus::window<peerbus::c_library::bus> made)
+      : object{std::move(of)}, memory{std::move(made)} {}
+  peerbus::window<peerbus::c_library::bus> memory;
+};

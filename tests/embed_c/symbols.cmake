@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: MIT
+# cmake -DNM= -DLIBRARY= -DEXPECTED=symbols.txt -P symbols.cmake: fails unless the library exports
+# exactly the functions that the file names, each with the version of the interface.
+
+execute_process(COMMAND "${NM}" --dynamic --defined-only --with-symbol-versions "${LIBRARY}"
+                OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[^ \n]+\n" symbols "${output}")
+string(REPLACE "\n" "" symbols "${symbols}")
+list(REMOVE_ITEM symbols PEERBUS_0.1) # The version itself.
+list(REMOVE_ITEM symbols PEERBUS_0.1@@PEERBUS_0.1)
+list(SORT symbols)
+file(STRINGS "${EXPECTED}" expected)
+list(TRANSFORM expected APPEND "@@PEERBUS_0.1")
+list(SORT expected)
+set(missing ${expected})
+list(REMOVE_ITEM missing ${symbols})
+set(unknown ${symbols})
+list(REMOVE_ITEM unknown ${expected})
+if(NOT missing STREQUAL "" OR NOT unknown STREQUAL "")
+  message(FATAL_ERROR "${LIBRARY}\nlacks: ${missing}\nexports without need: ${unknown}")
+endif()
