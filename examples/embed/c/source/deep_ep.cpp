@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include <peerbus/compat/deep_ep/buffer.hpp>
+#include <peerbus/compat/deep_ep/options.hpp>
+#include <peerbus/compat/deep_ep/profile.hpp>
+#include <peerbus/compat/deep_ep/size_hint.hpp>
+
+#include "instances.hpp"
+#include "objects.hpp"
+#include "tensors.hpp"
+
+namespace deep_ep = peerbus::deep_ep;
+
+struct peerbus_buffer final : peerbus::c_library::object {
+  peerbus_buffer(std::shared_ptr<peerbus::c_library::group> of,
+                 const deep_ep::buffer_options& options)
+      : object{std::move(of)}, calls{members->comm, options} {}
+  deep_ep::buffer<peerbus::c_library::bus> calls;
+};
+
+struct peerbus_result final : peerbus::c_library::object {
+  using variant =
+      std::variant<deep_ep::dispatch_layout, deep_ep::dispatch_result, deep_ep::combine_result,
+                   deep_ep::low_latency_dispatch_result, deep_ep::low_latency_combine_result>;
+  peerbus_result(std::shared_ptr<peerbus::c_library::group> of, variant made)
+      : object{std::move(of)}, value{std::move(made)} {}
+  variant value;
+};
+
+namespace peerbus::c_library {
+
+namespace {
+
+deep_ep::buffer_options options_of(const peerbus_buffer_options& given) {
+  if (given.target < 0 || given.target >= static_cast<std::int32_t>(deep_ep::all_profiles.size()))
+    throw error{errc::invalid_argument,
+                detail::concat("options.target is ", given.target, ", expected 0 to ",
+                               deep_ep::all_profiles.size() - 1)};
+  deep_ep::buffer_options options;
+  if (given.num_max_tokens_per_rank != 0)
+    options.num_max_tokens_per_rank = given.num_max_tokens_per_rank;
+  if (given.in_flight != 0) options.in_flight = given.in_flight;
+  options.zero_copy = given.zero_copy != 0;
+  options.enable_shrink = given.enable_shrink != 0;
+  options.target = static_cast<deep_ep::profile>(given.target);
+  options.target_ranks_per_node = given.target_ranks_per_node;
+  options.target_is.hccl_buffsize_mb = given.hccl_buffsize_mb;
+  options.target_is.nvshmem_qp_depth = given.nvshmem_qp_depth;
+  options.target_is.moe_enable_topk_neg_one = given.moe_enable_topk_neg_one != 0;
+  if (given.normal_long_seq_rounds != 0)
+    options.target_is.normal_long_seq_rounds = given.normal_long_seq_rounds;
+  return options;
+}
+
+/// Returns what a dispatch of that kind has left. Throws: `error` invalid_argument if it is of
+/// another kind.
+template <class Dispatch>
+const Dispatch& handle_of(const peerbus_result* result, std::string_view name) {
+  if (const std::string_view problem = problem_of(result); !problem.empty())
+    throw error{errc::invalid_argument, detail::concat(name, " ", problem)};
+  const auto* const found = std::get_if<Dispatch>(&result->value);
+  if (found == nullptr)
+    throw error{errc::invalid_argument,
+                detail::concat(name,
+                               " is the result of another call, expected that of a dispatch "
+                               "of the same mode")};
+  return *found;
+}
+
+/// Makes a call: reads `args`, requires that `out` can be written, calls
+/// `call(calls of the buffer, args)`, fills `out` by `describe(result, C's structure)` and keeps
+/// the result there.
+template <class Args, class Out, class Call, class Describe>
+peerbus_code call_buffer(peerbus_buffer* buffer, const Args* args, Out* out, std::string_view name,
+                         Call&& call, Describe&& describe) {
+  return guarded([&] {
+    peerbus_buffer& used = usable(buffer, "buffer");
+    const Args given = read_struct(args, "args");
+    require_struct(out, name);
+    auto result = call(used.calls, given);
+    Out filled{};
+    describe(result, filled);
+    filled.result = std::make_unique<peerbus_result>(used.members, std::move(result)).release();
+    write_struct(out, filled);
+  });
+}
+
+}  // namespace
+
+}  // namespace peerbus::c_library
+
+using namespace peerbus::c_library;  // NOLINT(google-build-using-namespace): the functions are C.
+
+peerbus_code peerbus_buffer_create(peerbus_comm* comm, const peerbus_buffer_options* options,
+                                   peerbus_buffer** buffer) {
+  return guarded([&] {
+    require_result(buffer, "buffer");
+    const auto& members = usable(comm, "communicator").members;
+    const auto given = options_of(read_options(options, "options"));
+    *buffer = std::make_unique<peerbus_buffer>(members, given).release();
+  });
+}
+
+void peerbus_buffer_destroy(peerbus_buffer** buffer) { destroy(buffer); }
+
+peerbus_code peerbus_result_wait(peerbus_result* result) {
+  return guarded([&] {
+    std::visit(
+        [](const auto& left) {
+          if constexpr (requires { left.hook; })
+            if (left.hook) return left.hook();
+          left.event.current_stream_wait();
+        },
+        usable(result, "result").value);
+  });
+}
+
+void peerbus_result_destroy(peerbus_result** result) { destroy(result); }
+
+uint64_t peerbus_low_latency_rdma_size_hint(uint64_t num_max_dispatch_tokens_per_rank,
+                                            uint64_t hidden, uint64_t num_ranks,
+                                            uint64_t num_experts) {
+  if (num_ranks == 0) return 0;
+  return deep_ep::low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks,
+                                             num_experts);
+}
+
+peerbus_code peerbus_low_latency_dispatch(peerbus_buffer* buffer,
+                                          const peerbus_low_latency_dispatch_args* args,
+                                          peerbus_low_latency_received* received) {
+  return call_buffer(
+      buffer, args, received, "received",
+      [](auto& calls, const auto& given) {
+        return calls.low_latency_dispatch(
+            {.x = read_tensor(given.x, "x"),
+             .topk_idx = read_tensor(given.topk_idx, "topk_idx"),
+             .num_max_dispatch_tokens_per_rank = given.num_max_dispatch_tokens_per_rank,
+             .num_experts = given.num_experts,
+             .cumulative_local_expert_recv_stats = read_tensor(
+                 given.cumulative_local_expert_recv_stats, "cumulative_local_expert_recv_stats"),
+             .dispatch_wait_recv_cost_stats =
+                 read_tensor(given.dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats"),
+             .use_fp8 = given.use_fp8 != 0,
+             .round_scale = given.round_scale != 0,
+             .use_ue8m0 = given.use_ue8m0 != 0,
+             .async_finish = given.async_finish != 0,
+             .return_recv_hook = given.return_recv_hook != 0,
+             .until = deadline_of(given.timeout_ns)});
+      },
+      [](const auto& result, auto& filled) {
+        filled.recv_x = array_of(result.recv_x);
+        filled.recv_x_scales = array_of(result.recv_x_scales);
+        filled.recv_count = array_of(result.recv_count);
+        filled.src_info = array_of(result.handle.src_info);
+        filled.layout_range = array_of(result.handle.layout_range);
+      });
+}
+
+peerbus_code peerbus_low_latency_combine(peerbus_buffer* buffer,
+                                         const peerbus_low_latency_combine_args* args,
+                                         peerbus_combined* combined) {
+  return call_buffer(
+      buffer, args, combined, "combined",
+      [](auto& calls, const auto& given) {
+        using dispatched = deep_ep::low_latency_dispatch_result;
+        return calls.low_latency_combine(
+            {.x = read_tensor(given.x, "x"),
+             .topk_idx = read_tensor(given.topk_idx, "topk_idx"),
+             .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
+             .handle = handle_of<dispatched>(given.handle, "handle").handle,
+             .zero_copy = given.zero_copy != 0,
+             .async_finish = given.async_finish != 0,
+             .return_recv_hook = given.return_recv_hook != 0,
+             .out = read_tensor(given.out, "out"),
+             .combine_wait_recv_cost_stats =
+                 read_tensor(given.combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats"),
+             .until = deadline_of(given.timeout_ns)});
+      },
+      [](const auto& result, auto& filled) { filled.combined_x = array_of(result.combined_x); });
+}
+
+peerbus_code peerbus_low_latency_combine_buffer(peerbus_buffer* buffer,
+                                                const peerbus_result* handle, peerbus_array* x) {
+  return guarded([&] {
+    peerbus_buffer& used = usable(buffer, "buffer");
+    require(x != nullptr, "x is NULL");
+    const auto& dispatched = handle_of<deep_ep::low_latency_dispatch_result>(handle, "handle");
+    *x = array_of(used.calls.get_next_low_latency_combine_buffer(dispatched.handle));
+  });
+}
+
+peerbus_code peerbus_low_latency_clean(peerbus_buffer* buffer,
+                                       uint64_t num_max_dispatch_tokens_per_rank, uint64_t hidden,
+                                       uint64_t num_experts) {
+  return guarded([&] {
+    usable(buffer, "buffer")
+        .calls.clean_low_latency_buffer(num_max_dispatch_tokens_per_rank, hidden, num_experts);
+  });
+}
+
+peerbus_code peerbus_get_dispatch_layout(peerbus_buffer* buffer, const peerbus_tensor* topk_idx,
+                                         uint64_t num_experts, peerbus_dispatch_layout* layout) {
+  return guarded([&] {
+    peerbus_buffer& used = usable(buffer, "buffer");
+    require_struct(layout, "layout");
+    auto made = used.calls.get_dispatch_layout(read_tensor(topk_idx, "topk_idx"), num_experts);
+    peerbus_dispatch_layout filled{};
+    filled.num_tokens_per_rank = array_of(made.num_tokens_per_rank);
+    filled.num_tokens_per_expert = array_of(made.num_tokens_per_expert);
+    filled.is_token_in_rank = array_of(made.is_token_in_rank);
+    filled.result = std::make_unique<peerbus_result>(used.members, std::move(made)).release();
+    write_struct(layout, filled);
+  });
+}
+
+peerbus_code peerbus_normal_dispatch(peerbus_buffer* buffer,
+                                     const peerbus_normal_dispatch_args* args,
+                                     peerbus_normal_received* received) {
+  return call_buffer(
+      buffer, args, received, "received",
+      [](auto& calls, const auto& given) {
+        deep_ep::dispatch_handle handle;
+        if (given.handle != nullptr)
+          handle = handle_of<deep_ep::dispatch_result>(given.handle, "handle").handle;
+        return calls.dispatch(
+            {.x = read_tensor(given.x, "x"),
+             .x_scales = read_tensor(given.x_scales, "x_scales"),
+             .handle = handle,
+             .num_tokens_per_rank = read_tensor(given.num_tokens_per_rank, "num_tokens_per_rank"),
+             .is_token_in_rank = read_tensor(given.is_token_in_rank, "is_token_in_rank"),
+             .num_tokens_per_expert =
+                 read_tensor(given.num_tokens_per_expert, "num_tokens_per_expert"),
+             .topk_idx = read_tensor(given.topk_idx, "topk_idx"),
+             .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
+             .expert_alignment = given.expert_alignment == 0 ? 1 : given.expert_alignment,
+             .num_worst_tokens = given.num_worst_tokens,
+             .until = deadline_of(given.timeout_ns)});
+      },
+      [](const auto& result, auto& filled) {
+        filled.recv_x = array_of(result.recv_x);
+        filled.recv_x_scales = array_of(result.recv_x_scales);
+        filled.recv_topk_idx = array_of(result.recv_topk_idx);
+        filled.recv_topk_weights = array_of(result.recv_topk_weights);
+        const auto counts = result.num_recv_tokens_per_expert_list;
+        if (counts.data() != nullptr)
+          // C has one type of array. Nothing writes through it here.
+          filled.num_recv_tokens_per_expert_list = array_of(
+              {const_cast<std::int32_t*>(counts.data()), deep_ep::dtype::int32, {counts.size()}});
+        filled.rank_prefix = array_of(result.handle.rank_prefix);
+        filled.recv_src_idx = array_of(result.handle.recv_src_idx);
+        filled.is_token_in_rank = array_of(result.handle.is_token_in_rank);
+      });
+}
+
+peerbus_code peerbus_normal_combine(peerbus_buffer* buffer, const peerbus_normal_combine_args* args,
+                                    peerbus_combined* combined) {
+  return call_buffer(
+      buffer, args, combined, "combined",
+      [](auto& calls, const auto& given) {
+        return calls.combine(
+            {.x = read_tensor(given.x, "x"),
+             .handle = handle_of<deep_ep::dispatch_result>(given.handle, "handle").handle,
+             .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
+             .bias = {read_tensor(given.bias[0], "bias"), read_tensor(given.bias[1], "bias")},
+             .async_finish = given.async_finish != 0,
+             .until = deadline_of(given.timeout_ns)});
+      },
+      [](const auto& result, auto& filled) {
+        filled.combined_x = array_of(result.combined_x);
+        filled.combined_topk_weights = array_of(result.combined_topk_weights);
+      });
+}
+
+peerbus_code peerbus_low_latency_mask(peerbus_buffer* buffer, uint64_t rank, uint32_t mask) {
+  return guarded(
+      [&] { usable(buffer, "buffer").calls.low_latency_update_mask_buffer(rank, mask != 0); });
+}
+
+peerbus_code peerbus_low_latency_masks(peerbus_buffer* buffer, const peerbus_tensor* mask_status) {
+  return guarded([&] {
+    usable(buffer, "buffer")
+        .calls.low_latency_query_mask_buffer(read_tensor(mask_status, "mask_status"));
+  });
+}

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: MIT
+#include <peerbus.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/threads.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/compat/deep_ep/buffer.hpp>
+#include <peerbus/compat/deep_ep/size_hint.hpp>
+#include <peerbus/compat/deep_ep/tensor.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/loopback.hpp>
+
+#include "embed_c/ranks_of_c.hpp"
+#include "support/instances.hpp"
+#include "support/oracle.hpp"
+
+using embed_c::fails;
+using embed_c::kind;
+using embed_c::ok;
+using peerbus::bf16;
+using test::expect;
+using test::expect_equal;
+
+namespace {
+
+namespace deep_ep = peerbus::deep_ep;
+using bus = peerbus::any_direct_transport;
+
+constexpr std::size_t hidden = 128, experts = 5, top_k = 2, most = 6;
+
+/// A tensor of the test, with memory for its shape.
+struct tensor : peerbus_tensor {
+  std::array<std::int64_t, 4> sizes{};
+  tensor(const void* values, std::uint8_t code, std::uint8_t bits,
+         std::initializer_list<std::size_t> extents)
+      : peerbus_tensor{} {
+    data = const_cast<void*>(values);
+    device_type = 1;
+    dtype_code = code;
+    dtype_bits = bits;
+    dtype_lanes = 1;
+    ndim = static_cast<std::int32_t>(extents.size());
+    for (std::size_t i = 0; const std::size_t size : extents)
+      sizes[i++] = static_cast<std::int64_t>(size);
+    shape = sizes.data();
+  }
+  tensor(const tensor&) = delete;
+  tensor& operator=(const tensor&) = delete;
+};
+
+/// The input of a rank. Rank 0 has no tokens if there are several ranks.
+struct batch {
+  std::size_t count;
+  std::vector<bf16> x;
+  std::vector<std::int64_t> ids;
+  std::vector<float> weights;
+
+  batch(std::size_t rank, std::size_t ranks)
+      : count{ranks == 1 ? most : rank * most / (ranks - 1)},
+        x(count * hidden),
+        ids(count * top_k),
+        weights(count * top_k) {
+    oracle::random draw{rank + 17 * ranks};
+    for (bf16& value : x) value = bf16{static_cast<float>(draw.unit() * 6 - 3)};
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = static_cast<std::int64_t>((i * 3 + rank) % experts);
+      weights[i] = static_cast<float>(draw.unit());
+    }
+    for (std::size_t i = 3; i < ids.size(); i += 4) ids[i] = -1;
+  }
+};
+
+/// All that a round gave to a rank.
+using outcome = std::vector<std::byte>;
+
+void append(outcome& to, const void* bytes, std::size_t count) {
+  const auto* const first = static_cast<const std::byte*>(bytes);
+  if (count != 0) to.insert(to.end(), first, first + count);
+}
+/// Appends the rows of the experts of a low-latency result, each with its scales.
+template <class CountOf>
+void append_rows(outcome& to, const void* rows, std::size_t row_bytes, const float* scales,
+                 std::size_t local, std::size_t capacity, CountOf&& count_of) {
+  for (std::size_t e = 0; e < local; ++e)
+    for (std::size_t i = 0; i < count_of(e); ++i) {
+      append(to, static_cast<const std::byte*>(rows) + (e * capacity + i) * row_bytes, row_bytes);
+      if (scales != nullptr) append(to, scales + e * capacity + i, sizeof(float));
+    }
+}
+
+std::size_t local_experts(std::size_t rank, std::size_t ranks) {
+  return peerbus::moe::expert_placement{experts, ranks}.count(peerbus::rank_id{rank});
+}
+
+void low_latency_by_c(peerbus_comm* comm, bool fp8, bool hooks, outcome& result) {
+  const std::size_t rank = peerbus_comm_rank(comm);
+  const std::size_t ranks = peerbus_comm_size(comm);
+  peerbus_buffer* buffer = nullptr;
+  ok(peerbus_buffer_create(comm, nullptr, &buffer), "buffer");
+  const batch in{rank, ranks};
+  const tensor x{in.x.data(), PEERBUS_BFLOAT, 16, {in.count, hidden}};
+  const tensor ids{in.ids.data(), PEERBUS_INT, 64, {in.count, top_k}};
+  const tensor weights{in.weights.data(), PEERBUS_FLOAT, 32, {in.count, top_k}};
+  peerbus_low_latency_dispatch_args args{};
+  args.struct_bytes = sizeof args;
+  args.use_fp8 = fp8 ? 1 : 0;
+  args.return_recv_hook = hooks ? 1 : 0;
+  args.x = &x;
+  args.topk_idx = &ids;
+  args.num_max_dispatch_tokens_per_rank = most;
+  args.num_experts = experts;
+  peerbus_low_latency_received received{};
+  received.struct_bytes = sizeof received;
+  ok(peerbus_low_latency_dispatch(buffer, &args, &received), "dispatch");
+  ok(peerbus_result_wait(received.result), "wait");
+  if (hooks)
+    fails(peerbus_result_wait(received.result), PEERBUS_INVALID_ARGUMENT, "hook");
+  else
+    ok(peerbus_result_wait(received.result), "a second wait");
+
+  const std::size_t capacity = ranks * most;
+  const std::size_t local = local_experts(rank, ranks);
+  expect_equal(received.recv_x.shape[0], static_cast<std::int64_t>(local), "local experts");
+  expect_equal(received.recv_x.dtype_code, fp8 ? PEERBUS_FLOAT8_E4M3FN : PEERBUS_BFLOAT, "type");
+  const auto* const counts = static_cast<const std::int32_t*>(received.recv_count.data);
+  append(result, counts, local * sizeof *counts);
+  append_rows(result, received.recv_x.data, hidden * (fp8 ? 1 : 2),
+              static_cast<const float*>(received.recv_x_scales.data), local, capacity,
+              [&](std::size_t e) { return static_cast<std::size_t>(counts[e]); });
+
+  std::vector<bf16> y(local * capacity * hidden);
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = bf16{static_cast<float>(i % 97)};
+  const tensor outputs{y.data(), PEERBUS_BFLOAT, 16, {local, capacity, hidden}};
+  peerbus_low_latency_combine_args home{};
+  home.struct_bytes = sizeof home;
+  home.x = &outputs;
+  home.topk_idx = &ids;
+  home.topk_weights = &weights;
+  home.handle = received.result;
+  home.return_recv_hook = hooks ? 1 : 0;
+  peerbus_combined combined{};
+  combined.struct_bytes = sizeof combined;
+  ok(peerbus_low_latency_combine(buffer, &home, &combined), "combine");
+  ok(peerbus_result_wait(combined.result), "wait");
+  append(result, combined.combined_x.data, in.count * hidden * sizeof(bf16));
+  peerbus_result_destroy(&received.result);
+  peerbus_buffer_destroy(&buffer);
+  peerbus_result_destroy(&combined.result);  // A result may outlive its buffer.
+  peerbus_result_destroy(&combined.result);
+}
+
+void low_latency_by_cpp(peerbus::bootstrap& boot, bool fp8, outcome& result) {
+  peerbus::communicator<bus> comm{bus{peerbus::loopback{boot}}};
+  deep_ep::buffer<bus> buffer{comm};
+  const std::size_t ranks = comm.size();
+  const batch in{comm.rank().index(), ranks};
+  const auto received =
+      buffer.low_latency_dispatch({.x = deep_ep::view(in.x, {in.count, hidden}),
+                                   .topk_idx = deep_ep::view(in.ids, {in.count, top_k}),
+                                   .num_max_dispatch_tokens_per_rank = most,
+                                   .num_experts = experts,
+                                   .use_fp8 = fp8});
+  const std::size_t capacity = ranks * most;
+  const std::size_t local = received.recv_x.size(0);
+  const auto* const counts = received.recv_count.as<std::int32_t>();
+  append(result, counts, local * sizeof *counts);
+  append_rows(result, received.recv_x.data(), hidden * (fp8 ? 1 : 2),
+              fp8 ? received.recv_x_scales.as<float>() : nullptr, local, capacity,
+              [&](std::size_t e) { return static_cast<std::size_t>(counts[e]); });
+  std::vector<bf16> y(local * capacity * hidden);
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = bf16{static_cast<float>(i % 97)};
+  const auto combined =
+      buffer.low_latency_combine({.x = deep_ep::view(y, {local, capacity, hidden}),
+                                  .topk_idx = deep_ep::view(in.ids, {in.count, top_k}),
+                                  .topk_weights = deep_ep::view(in.weights, {in.count, top_k}),
+                                  .handle = received.handle});
+  append(result, combined.combined_x.data(), in.count * hidden * sizeof(bf16));
+}
+
+void normal_by_c(peerbus_comm* comm, outcome& result) {
+  const std::size_t rank = peerbus_comm_rank(comm);
+  peerbus_buffer* buffer = nullptr;
+  peerbus_buffer_options options{};
+  options.struct_bytes = sizeof options;
+  options.num_max_tokens_per_rank = most;
+  ok(peerbus_buffer_create(comm, &options, &buffer), "buffer");
+  const batch in{rank, peerbus_comm_size(comm)};
+  const tensor x{in.x.data(), PEERBUS_BFLOAT, 16, {in.count, hidden}};
+  const tensor ids{in.ids.data(), PEERBUS_INT, 64, {in.count, top_k}};
+  const tensor weights{in.weights.data(), PEERBUS_FLOAT, 32, {in.count, top_k}};
+  peerbus_dispatch_layout layout{};
+  layout.struct_bytes = sizeof layout;
+  ok(peerbus_get_dispatch_layout(buffer, &ids, experts, &layout), "layout");
+  const peerbus_tensor per_rank = peerbus_tensor_of(&layout.num_tokens_per_rank);
+  const peerbus_tensor per_expert = peerbus_tensor_of(&layout.num_tokens_per_expert);
+  const peerbus_tensor in_rank = peerbus_tensor_of(&layout.is_token_in_rank);
+  peerbus_normal_dispatch_args args{};
+  args.struct_bytes = sizeof args;
+  args.x = &x;
+  args.num_tokens_per_rank = &per_rank;
+  args.num_tokens_per_expert = &per_expert;
+  args.is_token_in_rank = &in_rank;
+  args.topk_idx = &ids;
+  args.topk_weights = &weights;
+  peerbus_normal_received received{};
+  received.struct_bytes = sizeof received;
+  ok(peerbus_normal_dispatch(buffer, &args, &received), "dispatch");
+  const auto rows = static_cast<std::size_t>(received.recv_x.shape[0]);
+  append(result, received.recv_x.data, rows * hidden * sizeof(bf16));
+  append(result, received.recv_topk_idx.data, rows * top_k * sizeof(std::int64_t));
+  append(result, received.recv_topk_weights.data, rows * top_k * sizeof(float));
+  append(result, received.recv_src_idx.data, rows * sizeof(std::int32_t));
+  const peerbus_array& counts = received.num_recv_tokens_per_expert_list;
+  expect_equal(counts.shape[0],
+               static_cast<std::int64_t>(local_experts(rank, peerbus_comm_size(comm))), "experts");
+  append(result, counts.data, static_cast<std::size_t>(counts.shape[0]) * sizeof(std::int32_t));
+
+  const tensor outputs{received.recv_x.data, PEERBUS_BFLOAT, 16, {rows, hidden}};
+  peerbus_normal_combine_args home{};
+  home.struct_bytes = sizeof home;
+  home.x = &outputs;
+  home.handle = layout.result;
+  peerbus_combined combined{};
+  combined.struct_bytes = sizeof combined;
+  fails(peerbus_normal_combine(buffer, &home, &combined), PEERBUS_INVALID_ARGUMENT,
+        "result of another call");
+  home.handle = received.result;
+  home.bias[1] = &x;
+  ok(peerbus_normal_combine(buffer, &home, &combined), "combine");
+  append(result, combined.combined_x.data, in.count * hidden * sizeof(bf16));
+  for (peerbus_result** left : {&layout.result, &received.result, &combined.result})
+    peerbus_result_destroy(left);
+  peerbus_buffer_destroy(&buffer);
+}
+
+void normal_by_cpp(peerbus::bootstrap& boot, outcome& result) {
+  peerbus::communicator<bus> comm{bus{peerbus::loopback{boot}}};
+  deep_ep::buffer<bus> buffer{comm, {.num_max_tokens_per_rank = most}};
+  const batch in{comm.rank().index(), comm.size()};
+  const auto ids = deep_ep::view(in.ids, {in.count, top_k});
+  const auto x = deep_ep::view(in.x, {in.count, hidden});
+  const auto layout = buffer.get_dispatch_layout(ids, experts);
+  const auto received =
+      buffer.dispatch({.x = x,
+                       .num_tokens_per_rank = layout.num_tokens_per_rank,
+                       .is_token_in_rank = layout.is_token_in_rank,
+                       .num_tokens_per_expert = layout.num_tokens_per_expert,
+                       .topk_idx = ids,
+                       .topk_weights = deep_ep::view(in.weights, {in.count, top_k})});
+  const std::size_t rows = received.recv_x.size(0);
+  append(result, received.recv_x.data(), rows * hidden * sizeof(bf16));
+  append(result, received.recv_topk_idx.data(), rows * top_k * sizeof(std::int64_t));
+  append(result, received.recv_topk_weights.data(), rows * top_k * sizeof(float));
+  append(result, received.handle.recv_src_idx.data(), rows * sizeof(std::int32_t));
+  const auto counts = received.num_recv_tokens_per_expert_list;
+  append(result, counts.data(), counts.size_bytes());
+  const auto combined =
+      buffer.combine({.x = received.recv_x, .handle = received.handle, .bias = {{{}, x}}});
+  append(result, combined.combined_x.data(), in.count * hidden * sizeof(bf16));
+}
+
+/// Requires that both interfaces give the same bytes to each rank.
+template <class ByC, class ByCpp>
+void compare(std::size_t ranks, ByC&& by_c, ByCpp&& by_cpp) {
+  std::vector<outcome> c(ranks);
+  std::vector<outcome> cpp(ranks);
+  CHECK(embed_c::run(ranks, kind::threads,
+                     [&](peerbus_comm* comm) { by_c(comm, c[peerbus_comm_rank(comm)]); }) == 0);
+  CHECK(peerbus::run_threads(
+            ranks, [&](peerbus::bootstrap& boot) { by_cpp(boot, cpp[boot.rank().index()]); }) == 0);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    CHECK(!c[rank].empty());
+    CHECK(c[rank] == cpp[rank]);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("low-latency calls through C give the bytes of C++") {
+  for (const std::size_t n : {1U, 3U})
+    for (const bool fp8 : {false, true})
+      for (const bool hooks : {false, true})
+        compare(
+            n, [&](auto* comm, auto& result) { low_latency_by_c(comm, fp8, hooks, result); },
+            [&](auto& boot, auto& result) { low_latency_by_cpp(boot, fp8, result); });
+}
+
+TEST_CASE("normal calls through C give the bytes of C++") {
+  for (const std::size_t n : {1U, 3U}) compare(n, normal_by_c, normal_by_cpp);
+}
+
+TEST_CASE("DeepEP's calls among processes") {
+  CHECK(embed_c::run(2, kind::processes, [](peerbus_comm* comm) {
+          outcome result;
+          low_latency_by_c(comm, true, true, result);
+          normal_by_c(comm, result);
+        }) == 0);
+}
+
+TEST_CASE("arguments of DeepEP's calls that cannot be used") {
+  CHECK(peerbus_low_latency_rdma_size_hint(128, 7168, 8, 288) ==
+        deep_ep::low_latency_rdma_size_hint(128, 7168, 8, 288));
+  CHECK(embed_c::run(1, kind::threads, [](peerbus_comm* comm) {
+          peerbus_buffer* buffer = nullptr;
+          peerbus_buffer_options options{};
+          options.struct_bytes = sizeof options;
+          options.target = 4;
+          fails(peerbus_buffer_create(comm, &options, &buffer), PEERBUS_INVALID_ARGUMENT, "target");
+          fails(peerbus_buffer_create(nullptr, nullptr, &buffer), PEERBUS_INVALID_ARGUMENT,
+                "communicator is NULL");
+          options.target = PEERBUS_ASCEND_A3;
+          ok(peerbus_buffer_create(comm, &options, &buffer), "create");
+
+          const batch in{0, 1};
+          tensor x{in.x.data(), PEERBUS_BFLOAT, 16, {most, hidden}};
+          tensor ids{in.ids.data(), PEERBUS_INT, 64, {most, top_k}};
+          peerbus_low_latency_dispatch_args args{};
+          args.struct_bytes = sizeof args;
+          args.x = &x;
+          args.topk_idx = &ids;
+          args.num_max_dispatch_tokens_per_rank = most;
+          args.num_experts = experts;
+          peerbus_low_latency_received received{};
+          received.struct_bytes = sizeof received;
+          const auto refused = [&](std::string_view fragment) {
+            fails(peerbus_low_latency_dispatch(buffer, &args, &received), PEERBUS_INVALID_ARGUMENT,
+                  fragment);
+            expect(received.result == nullptr, "no result");
+          };
+          refused("ascend_a3 refuses");
+          x.dtype_code = PEERBUS_FLOAT;
+          refused("x: DLPack's type code 2 with 16 bits");
+          x.dtype_code = PEERBUS_BFLOAT;
+          x.device_type = 2;
+          refused("x is on DLPack's device type 2");
+          x.device_type = 1;
+          x.ndim = 4;
+          refused("x has 4 dimensions");
+          x.ndim = 2;
+          x.sizes[1] = -1;
+          refused("x: size -1");
+          x.sizes[1] = hidden;
+          x.data = nullptr;
+          refused("x: data is NULL");
+          x.data = const_cast<bf16*>(in.x.data());
+          x.byte_offset = 1;
+          refused("x is not aligned");
+          x.byte_offset = 0;
+          args.topk_idx = nullptr;
+          refused("topk_idx");
+          args.struct_bytes = 4;
+          refused("struct_bytes");
+          fails(peerbus_low_latency_dispatch(nullptr, &args, &received), PEERBUS_INVALID_ARGUMENT,
+                "buffer is NULL");
+          fails(peerbus_low_latency_dispatch(buffer, nullptr, &received), PEERBUS_INVALID_ARGUMENT,
+                "args is NULL");
+          args.struct_bytes = sizeof args;
+          fails(peerbus_low_latency_dispatch(buffer, &args, nullptr), PEERBUS_INVALID_ARGUMENT,
+                "received is NULL");
+          fails(peerbus_result_wait(nullptr), PEERBUS_INVALID_ARGUMENT, "result is NULL");
+          fails(peerbus_low_latency_mask(buffer, 0, 1), PEERBUS_INVALID_ARGUMENT, "enable_shrink");
+          peerbus_buffer_destroy(&buffer);
+          peerbus_buffer_destroy(&buffer);
+        }) == 0);
+}
+
+TEST_CASE("masks of ranks through C") {
+  CHECK(embed_c::run(3, kind::threads, [](peerbus_comm* comm) {
+          peerbus_buffer_options options{};
+          options.struct_bytes = sizeof options;
+          options.enable_shrink = 1;
+          peerbus_buffer* buffer = nullptr;
+          ok(peerbus_buffer_create(comm, &options, &buffer), "create");
+          std::array<std::int32_t, 3> masks{9, 9, 9};
+          const tensor status{masks.data(), PEERBUS_INT, 32, {masks.size()}};
+          ok(peerbus_low_latency_mask(buffer, 1, 1), "mask");
+          ok(peerbus_low_latency_masks(buffer, &status), "masks");
+          expect(masks == std::array<std::int32_t, 3>{0, 1, 0}, "rank 1 is masked");
+          peerbus_buffer_destroy(&buffer);
+        }) == 0);
+}
