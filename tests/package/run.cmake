@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 # Uses peerbus as a stranger would, WAY = find_package, add_subdirectory, include_path, compiled (with
-# that target), mpi, pmix, tcp, topology or verbs (the first two, with that part), deb (with pkg-config) or
-# single_header: builds the consumer from scratch in WORK_DIR and runs it. recipes checks what package managers
-# read, which cannot run here.
+# that target), mpi, pmix, tcp, topology or verbs (the first two, with that part), c (the library for C), deb (with
+# pkg-config) or single_header: builds the consumer from scratch in WORK_DIR and runs it. recipes checks what
+# package managers read, which cannot run here.
 # CMakeLists.txt says which variables it takes.
 
 set(consumers "${SOURCE_DIR}/tests/package")
@@ -91,6 +91,16 @@ elseif(WAY MATCHES "^(mpi|pmix|tcp|topology|verbs)$")
 elseif(WAY STREQUAL "compiled")
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
   build_and_run_consumer(compiled "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
+elseif(WAY STREQUAL "c")
+  run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
+  build_and_run_consumer(c "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
+  find_program(pkg_config pkg-config)
+  if(pkg_config)
+    file(GLOB_RECURSE file "${WORK_DIR}/prefix/peerbus.pc")
+    execute_process(COMMAND "${pkg_config}" --cflags --libs "${file}" OUTPUT_VARIABLE flags)
+    separate_arguments(flags UNIX_COMMAND "${flags}")
+    run(cc -std=c11 "${SOURCE_DIR}/examples/embed/c/dispatch_combine.c" ${flags} -o "${WORK_DIR}/by_pkg_config")
+  endif()
 elseif(WAY STREQUAL "add_subdirectory")
   build_and_run_consumer("${WAY}" "-DPEERBUS_SOURCE=${SOURCE_DIR}")
 elseif(WAY STREQUAL "include_path")
@@ -167,5 +177,5 @@ elseif(WAY STREQUAL "recipes")
     message(FATAL_ERROR "the options '${options}' of the port put no peerbus-config.cmake into share/peerbus")
   endif()
 else()
-  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, mpi, pmix, tcp, topology, verbs, deb, single_header or recipes")
+  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, mpi, pmix, tcp, topology, verbs, c, deb, single_header or recipes")
 endif()
