@@ -152,6 +152,7 @@ peerbus_code peerbus_comm_subgroup(peerbus_comm* parent, const uint64_t* ranks, 
     const std::uint64_t most = parents.comm.size();
     require(ranks != nullptr || count == 0, "ranks is NULL");
     require(count <= most, "there are more ranks than the parent has");
+    members.reserve(count);
     for (std::uint64_t i = 0; i < count; ++i)  // A number that does not exist stays one.
       members.emplace_back(std::min(ranks[i], most));
     return parents.boot().subgroup(members, until);

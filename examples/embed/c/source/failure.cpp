@@ -22,7 +22,7 @@ bool& interrupted() noexcept {
 
 peerbus_code fail(peerbus_code code, std::string_view text) noexcept {
   const std::size_t length = std::min(text.size(), latest_text.size() - 1);
-  std::copy_n(text.data(), length, latest_text.data());
+  std::copy_n(text.begin(), length, latest_text.begin());
   latest_text[length] = '\0';
   return code;
 }

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: MIT
+"""peerbus for Python: communicators, windows and exchanges over libpeerbus.so.
+
+Processes of one host are the ranks. torchrun, mpirun, srun or a script starts them, and
+`Communicator()` joins them by the launcher's variables. docs/python.md explains the rest.
+
+Errors are exceptions (`Error` and its subclasses) with the same texts as in C++. A call releases the
+GIL, and Ctrl-C ends a call that waits; except in `Window.wait`, the communicator is then unusable.
+In a child process by fork, calls of the parent's objects raise `InvalidArgument`.
+"""
+
+import ctypes
+
+import numpy
+
+from . import _library as c
+from ._library import (ANY_RANK, Error, InvalidArgument, OutOfMemory, PeerDead, Poisoned, Refused,
+                       TimedOut)
+from ._tensors import Given, view_of
+
+__all__ = ["ANY_RANK", "Communicator", "Error", "Exchange", "InvalidArgument", "OutOfMemory",
+           "PeerDead", "Poisoned", "Received", "Refused", "TimedOut", "Window", "launched"]
+
+CODECS = ("bf16", "int8_per_token", "fp8_f32", "fp8_rounded", "fp8_ue8m0", "fp8_as_given", "nothing")
+LAYOUTS = ("compact", "padded", "rank_major", "slots", "expert_slots")
+
+
+def launched():
+    """Returns whether a launcher has started this process as a rank."""
+    return c.lib.peerbus_launched() == 1
+
+
+class Communicator(c.Object):
+    """A group of ranks. Without arguments, the ranks are those that a launcher started.
+
+    Collective. With `rank` and `size`, the processes that pass equal `port` and `job` meet.
+    `timeout` is the time limit of later calls in seconds, `meet_timeout` that of this one; the
+    default of both is 30.
+    """
+
+    def __init__(self, rank=None, size=None, port=0, job=None, timeout=None, meet_timeout=None):
+        options = c.CommOptions(timeout_ns=c.nanoseconds(timeout),
+                                meet_timeout_ns=c.nanoseconds(meet_timeout))
+        if rank is None:
+            handle = c.make("comm", c.lib.peerbus_comm_from_environment, ctypes.byref(options))
+        else:
+            place = c.Place(rank=rank, size=size, port=port, job=job and job.encode())
+            handle = c.make("comm", c.lib.peerbus_comm_at, ctypes.byref(place),
+                            ctypes.byref(options))
+        self._adopt(handle)
+
+    def _adopt(self, handle):
+        super().__init__("comm", handle)
+        c.check(c.lib.peerbus_comm_set_interrupt(self, c.signals.ask, None))
+
+    def subgroup(self, ranks):
+        """Returns a communicator of `ranks`, which become ranks 0, 1, ... Collective over all ranks
+        of this one, each with the list of its own group."""
+        members = (ctypes.c_uint64 * len(ranks))(*ranks)
+        part = Communicator.__new__(Communicator)
+        part._adopt(c.make("comm", c.lib.peerbus_comm_subgroup, self, members, len(ranks), None))
+        return part
+
+    @property
+    def rank(self):
+        """The number of this process."""
+        return c.lib.peerbus_comm_rank(self)
+
+    @property
+    def size(self):
+        """The number of ranks."""
+        return c.lib.peerbus_comm_size(self)
+
+    def barrier(self, timeout=None):
+        """Returns after all ranks have called it."""
+        c.check(c.lib.peerbus_comm_barrier(self, c.nanoseconds(timeout)))
+
+    def window(self, nbytes, signals=0, timeout=None):
+        """Collective: returns a `Window` with `nbytes` of memory and `signals` on each rank."""
+        return Window(self, nbytes, signals, timeout)
+
+    def exchange(self, **config):
+        """Collective: returns an `Exchange`, which see for the arguments."""
+        return Exchange(self, **config)
+
+
+class Window(c.Object):
+    """Memory that all ranks may write, with signals to wait for."""
+
+    def __init__(self, comm, nbytes, signals=0, timeout=None):
+        super().__init__("window", c.make("window", c.lib.peerbus_window_create, comm, nbytes,
+                                          signals, c.nanoseconds(timeout)))
+        self._size = comm.size
+
+    def part(self, rank):
+        """Returns the memory of `rank` as a writable uint8 array. It keeps the window alive."""
+        if not 0 <= rank < self._size:
+            raise IndexError(f"rank {rank}, expected 0 to {self._size - 1}")
+        return view_of(c.lib.peerbus_window_part(self, rank), "uint8",
+                       [c.lib.peerbus_window_bytes(self)], self)
+
+    def put(self, peer, offset, source, signal=None, value=None):
+        """Writes the bytes of `source` at byte `offset` of the peer's part. With `signal`, raises
+        that signal there to `value` behind them."""
+        memory = numpy.ascontiguousarray(source)
+        if signal is None:
+            c.check(c.lib.peerbus_window_put(self, peer, offset, memory.ctypes.data, memory.nbytes))
+        else:
+            c.check(c.lib.peerbus_window_put_signal(self, peer, offset, memory.ctypes.data,
+                                                    memory.nbytes, signal, value))
+        c.check(c.lib.peerbus_window_flush(self, peer))  # `memory` may be a copy.
+
+    def get(self, peer, offset, nbytes):
+        """Returns `nbytes` bytes at byte `offset` of the peer's part as an uint8 array."""
+        target = numpy.empty(nbytes, numpy.uint8)
+        c.check(c.lib.peerbus_window_get(self, peer, offset, target.ctypes.data, nbytes))
+        c.check(c.lib.peerbus_window_flush(self, peer))
+        return target
+
+    def fetch_add(self, peer, offset, addend):
+        """Adds to the 64-bit word at byte `offset` of the peer's part. Returns its value before."""
+        before = ctypes.c_uint64()
+        c.check(c.lib.peerbus_window_fetch_add(self, peer, offset, addend, ctypes.byref(before)))
+        return before.value
+
+    def signal(self, peer, signal, value):
+        """Raises a signal of the peer to `value`, behind all earlier puts to that peer."""
+        c.check(c.lib.peerbus_window_signal(self, peer, signal, value))
+
+    def wait(self, signal, value, awaited=ANY_RANK, timeout=None):
+        """Waits until this rank's own signal is at least `value`."""
+        c.check(c.lib.peerbus_window_wait(self, signal, value, awaited, c.nanoseconds(timeout)))
+
+    def value(self, signal):
+        """Returns the value of this rank's own signal."""
+        return c.lib.peerbus_window_signal_value(self, signal)
+
+
+class Received:
+    """The rows that a dispatch brought to this rank, as numpy arrays over memory of the exchange.
+
+    bf16 is uint16, E4M3 is uint8. Row i of each array belongs together, gaps included. The rows of
+    block b (a local expert; by rank, the rank) from source rank r are `counts[b, r]` rows from
+    `first_rows[b, r]` on. The arrays keep the exchange alive, and are overwritten by the
+    `in_flight`th next dispatch.
+    """
+
+    def __init__(self, exchange, raw):
+        capacity, blocks, ranks = raw.row_capacity, raw.blocks, raw.ranks
+        hidden, top_k = exchange.hidden, exchange.top_k
+
+        def view(address, dtype, shape):
+            return view_of(address, dtype, shape, exchange) if address else None
+
+        dtype = {"bf16": "uint16", "int8_per_token": "int8"}.get(exchange.codec, "uint8")
+        columns = raw.row_bytes // numpy.dtype(dtype).itemsize
+        scales = "uint8" if exchange.codec == "fp8_ue8m0" else "float32"
+        scale_columns = raw.scale_bytes // numpy.dtype(scales).itemsize
+        self.ticket, self.rows, self.end, self.by_rank = raw.ticket, raw.rows, raw.end, raw.by_rank
+        self.expert_ids = view_of(raw.expert_ids, "uint32", [raw.experts], exchange)
+        self.first_rows = view_of(raw.first_rows, "uint32", [blocks, ranks], exchange)
+        self.counts = view_of(raw.counts, "uint32", [blocks, ranks], exchange)
+        self.row_data = view(raw.row_data, dtype, [capacity, columns])
+        self.scales = view(raw.scales, scales, [capacity, scale_columns])
+        self.outputs = view(raw.outputs, "uint16", [capacity, hidden])
+        self.attachments = [view(address, "uint8", [capacity, nbytes])
+                            for address, nbytes in zip(raw.attachments, exchange.attachments)]
+        self.origins = view(raw.origins, [("token", "u4"), ("rank", "u2"), ("slot", "u2")],
+                            [capacity])
+        self.slot_experts = view(raw.slot_experts, "int32", [capacity, top_k])
+        self.slot_weights = view(raw.slot_weights, "float32", [capacity, top_k])
+
+
+class Exchange(c.Object):
+    """Dispatch and combine for one configuration. Collective, with equal arguments on all ranks.
+
+    `codec` is one of `peerbus.CODECS`, `layout` one of `peerbus.LAYOUTS`. `attachments` are the bytes
+    per token of up to four further tensors.
+    """
+
+    def __init__(self, comm, *, experts, hidden, top_k, max_tokens, codec="bf16", layout="compact",
+                 in_flight=1, alignment=1, attachments=(), timeout=None):
+        self.codec, self.hidden, self.top_k = codec, hidden, top_k
+        self.attachments = (list(attachments) + [0] * 4)[:4]
+        config = c.ExchangeConfig(
+            codec=CODECS.index(codec), layout=LAYOUTS.index(layout), experts=experts, hidden=hidden,
+            top_k=top_k, max_tokens=max_tokens, in_flight=in_flight, alignment=alignment,
+            attachments=(ctypes.c_uint64 * 4)(*self.attachments))
+        super().__init__("exchange", c.make("exchange", c.lib.peerbus_exchange_create, comm,
+                                            ctypes.byref(config), c.nanoseconds(timeout)))
+
+    @property
+    def nbytes(self):
+        """The window memory of the exchange on each rank."""
+        return c.lib.peerbus_exchange_bytes(self)
+
+    def _input(self, tokens, experts, weights, attachments, timeout):
+        """Returns the arguments of a dispatch, with the views that keep them valid."""
+        views = [_contiguous(tokens, "tokens"), _contiguous(experts, "experts"),
+                 _contiguous(weights, "weights")]
+        views += [_contiguous(extra, "attachments") for extra in attachments]
+        x, ids, factors = (view.tensor for view in views[:3])
+        problem = _problem(self, x, ids, factors)
+        if problem:
+            raise InvalidArgument(1, problem)
+        args = c.DispatchArgs(
+            expert_id_bits=ids.dtype_bits, count=x.shape[0], tokens=x.data, experts=ids.data,
+            weights=factors.data, timeout_ns=c.nanoseconds(timeout))
+        for i, extra in enumerate(views[3:7]):
+            args.attachments[i] = extra.tensor.data
+        return args, views
+
+    def dispatch(self, tokens, experts, weights, attachments=(), timeout=None):
+        """Collective: sends each token to its experts and returns a `Received`.
+
+        `tokens` is [count, hidden], bfloat16 (or uint16 with its bits; uint8 for codec
+        fp8_as_given), `experts` [count, top_k] int32 or int64, -1 for none, `weights`
+        [count, top_k] float32. Other arrays are refused on all ranks: `Refused` elsewhere.
+        """
+        raw = c.Received()
+        try:
+            args, views = self._input(tokens, experts, weights, attachments, timeout)
+        except (TypeError, ValueError):
+            refusal = c.DispatchArgs(refuse=1, timeout_ns=c.nanoseconds(timeout))
+            c.lib.peerbus_dispatch(self, ctypes.byref(refusal), ctypes.byref(raw))
+            raise
+        c.check(c.lib.peerbus_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
+        del views
+        return Received(self, raw)
+
+    def combine(self, received, count, out=None, timeout=None):
+        """Collective: returns the weighted sums of the outputs, uint16 [count, hidden], in `out` if
+        that is given. `count` is the number of tokens of the dispatch. An `out` of another form is
+        refused on all ranks, which may then call again."""
+        args = c.CombineArgs(count=count, timeout_ns=c.nanoseconds(timeout))
+        try:
+            if out is None:
+                out = numpy.empty([count, self.hidden], numpy.uint16)
+            view = Given(out, "out")
+            tensor = view.tensor
+            if (_has_gaps(tensor) or tensor.dtype_bits != 16
+                    or list(tensor.shape[:tensor.ndim]) != [count, self.hidden]):
+                raise InvalidArgument(1, f"out is no contiguous array [{count}, {self.hidden}] of "
+                                         "bfloat16 or uint16")
+            args.out = tensor.data
+        except (TypeError, ValueError):
+            args.refuse = 1
+            c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args))
+            raise
+        c.check(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args)))
+        return out
+
+
+def _has_gaps(tensor):
+    if 0 in tensor.shape[:tensor.ndim]:
+        return False
+    step = 1
+    for d in reversed(range(tensor.ndim)):
+        if tensor.strides and tensor.shape[d] > 1 and tensor.strides[d] != step:
+            return True
+        step *= tensor.shape[d]
+    return False
+
+
+def _contiguous(value, name):
+    """Returns a view of `value`, or of a copy of it if it has gaps."""
+    view = Given(value, name)
+    if not _has_gaps(view.tensor):
+        return view
+    return Given(value.contiguous() if hasattr(value, "contiguous")
+                 else numpy.ascontiguousarray(value), name)
+
+
+def _problem(exchange, x, ids, weights):
+    """Returns what is wrong with the shapes and types of a dispatch, or None."""
+    bits = 8 if exchange.codec == "fp8_as_given" else 16
+    if x.ndim != 2 or x.shape[1] != exchange.hidden or x.dtype_bits != bits:
+        return (f"tokens have {x.ndim} dimensions, the last of {x.shape[x.ndim - 1]}, and elements of "
+                f"{x.dtype_bits} bits; expected [count, {exchange.hidden}] of {bits} bits")
+    for name, tensor, codes in (("experts", ids, ((0, 32), (0, 64))),
+                                ("weights", weights, ((2, 32),))):
+        shape = [tensor.shape[d] for d in range(tensor.ndim)]
+        if shape != [x.shape[0], exchange.top_k]:
+            return f"{name} are {shape}, expected [{x.shape[0]}, {exchange.top_k}]"
+        if (tensor.dtype_code, tensor.dtype_bits) not in codes:
+            return f"{name} have another type, expected " + (
+                "int32 or int64" if name == "experts" else "float32")
+    return None

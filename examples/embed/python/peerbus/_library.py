@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: MIT
+"""libpeerbus.so by ctypes: where it is, its structures, and errors as exceptions.
+
+ctypes releases the GIL during each call.
+"""
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+
+INTERRUPTED = 64
+ANY_RANK = 2**64 - 1
+
+
+def _load():
+    """Returns the library: that of PEERBUS_LIBRARY, one beside this file, or that of the system."""
+    here = os.path.join(os.path.dirname(__file__), "libpeerbus.so")
+    given = os.environ.get("PEERBUS_LIBRARY")
+    name = given or (here if os.path.exists(here) else "libpeerbus.so.0.1")
+    try:
+        return ctypes.CDLL(name)
+    except OSError as problem:
+        raise ImportError(
+            f"peerbus cannot load {name}: {problem}. Build it (docs/c.md), and name it in "
+            "PEERBUS_LIBRARY or install it where the loader looks"
+        ) from None
+
+
+lib = _load()
+lib.peerbus_last_error.restype = c_char_p
+lib.peerbus_code_text.restype = c_char_p
+lib.peerbus_version.restype = c_uint32
+if lib.peerbus_version() >> 8 != 0x0001:
+    raise ImportError(f"peerbus needs libpeerbus 0.1, found {lib.peerbus_version():#x}")
+
+
+class Error(RuntimeError):
+    """A call that failed. ``code`` is its number, the text says what was given and expected."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+
+
+class InvalidArgument(Error, ValueError):
+    """This rank gave a value that the call does not accept."""
+
+
+class Refused(Error):
+    """Another rank gave a value that the call does not accept. Nothing happened."""
+
+
+class TimedOut(Error, TimeoutError):
+    """The time limit passed first."""
+
+
+class PeerDead(Error, ConnectionError):
+    """A rank died, or left before it had done its part."""
+
+
+class Poisoned(Error):
+    """An earlier failure left the ranks out of step. Make a new communicator."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """The machine does not have the memory."""
+
+
+_classes = {1: InvalidArgument, 2: InvalidArgument, 4: OutOfMemory, 5: TimedOut, 6: PeerDead,
+            7: Poisoned, 8: Refused}
+
+
+def check(code):
+    """Raises the exception for a failed call, or what a signal handler raised during the call."""
+    if code == 0:
+        return
+    if code == INTERRUPTED:
+        raised, signals.raised = signals.raised, None
+        raise raised or KeyboardInterrupt()
+    raise _classes.get(code, Error)(code, lib.peerbus_last_error().decode(errors="replace"))
+
+
+class _Signals:
+    """Lets handlers of signals, such as that of Ctrl-C, run while a call waits."""
+
+    def __init__(self):
+        self.raised = None
+        watcher = self._watch()
+        next(watcher)
+        # The function that a waiting call asks about 20 times a second whether to stop. A generator,
+        # because it is resumed inside of its `try`: what a handler raises cannot get past it.
+        self.ask = ctypes.CFUNCTYPE(c_int32, c_void_p)(watcher.send)
+
+    def _watch(self):
+        stop = 0
+        while True:
+            try:
+                while True:
+                    yield stop
+                    stop = 0
+            except GeneratorExit:
+                return
+            except BaseException as raised:  # KeyboardInterrupt is none of Exception.
+                self.raised = raised
+                stop = 1
+
+
+signals = _Signals()
+
+
+class Struct(ctypes.Structure):
+    """A structure of peerbus.h that begins with its size."""
+
+    def __init__(self, **members):
+        super().__init__(struct_bytes=ctypes.sizeof(self), **members)
+
+
+class CommOptions(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("timeout_ns", c_int64),
+                ("meet_timeout_ns", c_int64)]
+
+
+class Place(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("port", c_uint32), ("rank", c_uint64),
+                ("size", c_uint64), ("address", c_char_p), ("job", c_char_p)]
+
+
+class ExchangeConfig(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("codec", c_int32), ("layout", c_int32),
+                ("outputs_at_home", c_uint32), ("experts", c_uint64), ("hidden", c_uint64),
+                ("top_k", c_uint64), ("max_tokens", c_uint64), ("in_flight", c_uint64),
+                ("alignment", c_uint64), ("zero_gaps", c_uint32), ("reserved", c_uint32),
+                ("attachments", c_uint64 * 4), ("output_attachment", c_uint64),
+                ("note_bytes", c_uint64), ("physical_to_logical", c_void_p),
+                ("stream_from", c_uint64)]
+
+
+class DispatchArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("expert_id_bits", c_uint32), ("count", c_uint64),
+                ("tokens", c_void_p), ("experts", c_void_p), ("weights", c_void_p),
+                ("attachments", c_void_p * 4), ("note", c_void_p), ("waited_ns", c_void_p),
+                ("refuse", c_uint32), ("reserved", c_uint32), ("timeout_ns", c_int64)]
+
+
+class CombineArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("attached", c_uint32), ("count", c_uint64),
+                ("out", c_void_p), ("weights", c_void_p), ("bias", c_void_p * 2),
+                ("local", c_void_p), ("waited_ns", c_void_p), ("refuse", c_uint32),
+                ("reserved", c_uint32), ("timeout_ns", c_int64)]
+
+
+class Received(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("by_rank", c_uint32)] + [
+        (name, c_uint64)
+        for name in ("ticket", "rows", "end", "row_capacity", "ranks", "blocks", "experts")
+    ] + [("expert_ids", c_void_p), ("first_rows", c_void_p), ("counts", c_void_p),
+         ("row_data", c_void_p), ("row_bytes", c_uint64), ("scales", c_void_p),
+         ("scale_bytes", c_uint64), ("outputs", c_void_p), ("attachments", c_void_p * 4),
+         ("origins", c_void_p), ("slot_experts", c_void_p), ("slot_weights", c_void_p),
+         ("use_starts", c_void_p), ("uses", c_void_p)]
+
+
+class Tensor(ctypes.Structure):
+    """DLPack's DLTensor."""
+    _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32),
+                ("ndim", c_int32), ("dtype_code", ctypes.c_uint8), ("dtype_bits", ctypes.c_uint8),
+                ("dtype_lanes", ctypes.c_uint16), ("shape", POINTER(c_int64)),
+                ("strides", POINTER(c_int64)), ("byte_offset", c_uint64)]
+
+
+class Array(ctypes.Structure):
+    """A tensor in memory of a buffer."""
+    _fields_ = [("data", c_void_p), ("ndim", c_int32), ("dtype_code", ctypes.c_uint8),
+                ("dtype_bits", ctypes.c_uint8), ("dtype_lanes", ctypes.c_uint16),
+                ("shape", c_int64 * 3), ("strides", c_int64 * 3)]
+
+
+_tensor = POINTER(Tensor)
+
+
+class BufferOptions(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("target", c_int32),
+                ("num_max_tokens_per_rank", c_uint64), ("in_flight", c_uint64),
+                ("zero_copy", c_uint32), ("enable_shrink", c_uint32),
+                ("target_ranks_per_node", c_uint64), ("hccl_buffsize_mb", c_uint64),
+                ("nvshmem_qp_depth", c_uint64), ("normal_long_seq_rounds", c_uint64),
+                ("moe_enable_topk_neg_one", c_uint32), ("reserved", c_uint32)]
+
+
+class LowLatencyDispatchArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("use_fp8", c_uint32), ("round_scale", c_uint32),
+                ("use_ue8m0", c_uint32), ("async_finish", c_uint32), ("return_recv_hook", c_uint32),
+                ("x", _tensor), ("cumulative_local_expert_recv_stats", _tensor),
+                ("dispatch_wait_recv_cost_stats", _tensor), ("topk_idx", _tensor),
+                ("num_max_dispatch_tokens_per_rank", c_uint64), ("num_experts", c_uint64),
+                ("timeout_ns", c_int64)]
+
+
+class LowLatencyReceived(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("recv_x", Array),
+                ("recv_x_scales", Array), ("recv_count", Array), ("src_info", Array),
+                ("layout_range", Array), ("result", c_void_p)]
+
+
+class LowLatencyCombineArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("zero_copy", c_uint32), ("async_finish", c_uint32),
+                ("return_recv_hook", c_uint32), ("x", _tensor), ("topk_idx", _tensor),
+                ("topk_weights", _tensor), ("out", _tensor),
+                ("combine_wait_recv_cost_stats", _tensor), ("handle", c_void_p),
+                ("timeout_ns", c_int64)]
+
+
+class Combined(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("combined_x", Array),
+                ("combined_topk_weights", Array), ("result", c_void_p)]
+
+
+class DispatchLayout(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("num_tokens_per_rank", Array),
+                ("num_tokens_per_expert", Array), ("is_token_in_rank", Array),
+                ("result", c_void_p)]
+
+
+class NormalDispatchArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("x", _tensor),
+                ("x_scales", _tensor), ("handle", c_void_p), ("num_tokens_per_rank", _tensor),
+                ("is_token_in_rank", _tensor), ("num_tokens_per_expert", _tensor),
+                ("topk_idx", _tensor), ("topk_weights", _tensor), ("expert_alignment", c_uint64),
+                ("num_worst_tokens", c_uint64), ("timeout_ns", c_int64)]
+
+
+class NormalReceived(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("recv_x", Array),
+                ("recv_x_scales", Array), ("recv_topk_idx", Array), ("recv_topk_weights", Array),
+                ("num_recv_tokens_per_expert_list", Array), ("rank_prefix", Array),
+                ("recv_src_idx", Array), ("is_token_in_rank", Array), ("result", c_void_p)]
+
+
+class NormalCombineArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("async_finish", c_uint32), ("x", _tensor),
+                ("handle", c_void_p), ("topk_weights", _tensor), ("bias", _tensor * 2),
+                ("timeout_ns", c_int64)]
+
+
+def _declare():
+    handle, out = c_void_p, POINTER(c_void_p)
+    size, time = c_uint64, c_int64
+    codes = {
+        "comm_from_environment": [c_void_p, out],
+        "comm_at": [c_void_p, c_void_p, out],
+        "comm_subgroup": [handle, c_void_p, size, c_void_p, out],
+        "comm_destroy": [out],
+        "comm_barrier": [handle, time],
+        "comm_set_interrupt": [handle, c_void_p, c_void_p],
+        "window_create": [handle, size, size, time, out],
+        "window_put": [handle, size, size, c_void_p, size],
+        "window_signal": [handle, size, size, size],
+        "window_put_signal": [handle, size, size, c_void_p, size, size, size],
+        "window_get": [handle, size, size, c_void_p, size],
+        "window_fetch_add": [handle, size, size, size, POINTER(c_uint64)],
+        "window_flush": [handle, size],
+        "window_wait": [handle, size, size, size, time],
+        "exchange_create": [handle, c_void_p, time, out],
+        "dispatch": [handle, c_void_p, c_void_p],
+        "dispatch_send": [handle, c_void_p, POINTER(c_uint64)],
+        "dispatch_recv": [handle, size, c_void_p, time, c_void_p],
+        "combine": [handle, size, c_void_p],
+        "combine_send": [handle, size, c_void_p],
+        "combine_recv": [handle, size, c_void_p],
+        "decode": [handle, size, size, POINTER(c_float)],
+        "buffer_create": [handle, c_void_p, out],
+        "result_wait": [handle],
+        "low_latency_dispatch": [handle, c_void_p, c_void_p],
+        "low_latency_combine": [handle, c_void_p, c_void_p],
+        "low_latency_combine_buffer": [handle, handle, c_void_p],
+        "low_latency_clean": [handle, size, size, size],
+        "get_dispatch_layout": [handle, _tensor, size, c_void_p],
+        "normal_dispatch": [handle, c_void_p, c_void_p],
+        "normal_combine": [handle, c_void_p, c_void_p],
+        "low_latency_mask": [handle, size, c_uint32],
+        "low_latency_masks": [handle, _tensor],
+    }
+    for name, arguments in codes.items():
+        function = getattr(lib, "peerbus_" + name)
+        function.argtypes, function.restype = arguments, c_int32
+    others = {
+        "comm_rank": ([handle], size),
+        "comm_size": ([handle], size),
+        "launched": ([], c_int32),
+        "window_destroy": ([out], None),
+        "window_bytes": ([handle], size),
+        "window_part": ([handle, size], c_void_p),
+        "window_signal_value": ([handle, size], size),
+        "exchange_destroy": ([out], None),
+        "exchange_bytes": ([handle], size),
+        "buffer_destroy": ([out], None),
+        "result_destroy": ([out], None),
+        "low_latency_rdma_size_hint": ([size, size, size, size], size),
+    }
+    for name, (arguments, result) in others.items():
+        function = getattr(lib, "peerbus_" + name)
+        function.argtypes, function.restype = arguments, result
+
+
+_declare()
+
+
+class Object:
+    """An object of the library, destroyed with this one."""
+
+    def __init__(self, kind, handle):
+        self._as_parameter_ = handle
+        self._destroy = getattr(lib, f"peerbus_{kind}_destroy")
+
+    def destroy(self):
+        """Releases what the library holds. Does nothing if that has happened before."""
+        self._destroy(ctypes.byref(self._as_parameter_))
+
+    def __del__(self):
+        if hasattr(self, "_destroy"):
+            self.destroy()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.destroy()
+
+
+def nanoseconds(seconds):
+    """Returns a time limit as the library takes it. None is the default of the communicator."""
+    if seconds is None:
+        return 0
+    if seconds == float("inf"):
+        return -1
+    return max(1, round(seconds * 1e9))
+
+
+def make(kind, create, *arguments):
+    """Returns the handle that `create(arguments..., &handle)` sets."""
+    handle = c_void_p()
+    check(create(*arguments, ctypes.byref(handle)))
+    return handle

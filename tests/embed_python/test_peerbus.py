@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: MIT
+"""Tests of the Python module. Each runs a function of this file on several processes:
+python3 test_peerbus.py [TEST...]."""
+
+import ctypes
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import numpy
+
+import peerbus
+import peerbus.deep_ep as deep_ep
+
+
+def run(ranks, function):
+    """Calls `function()` on `ranks` processes that a launcher's variables describe."""
+    job = f"{os.getpid()}-{function.__name__}"
+    started = [subprocess.Popen(
+        [sys.executable, __file__, "--rank", function.__name__],
+        env=dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks), PEERBUS_JOB=job),
+        stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
+    failures = []
+    for rank, process in enumerate(started):
+        _, errors = process.communicate(timeout=60)
+        if process.returncode != 0:
+            failures.append(f"rank {rank} ended with {process.returncode}:\n{errors}")
+    if failures:
+        raise AssertionError("\n".join(failures))
+
+
+def raises(kind, fragment, call, *arguments, **options):
+    """Requires that a call raises `kind` with a text that has `fragment`."""
+    try:
+        call(*arguments, **options)
+    except kind as problem:
+        assert fragment in str(problem), f"said '{problem}', expected it to say '{fragment}'"
+    else:
+        raise AssertionError(f"raised nothing, expected {kind.__name__}")
+
+
+def bf16(values):
+    """Returns the bits of `values`, which bfloat16 holds exactly."""
+    return (numpy.asarray(values, numpy.float32).view(numpy.uint32) >> 16).astype(numpy.uint16)
+
+
+def widened(bits):
+    return (bits.astype(numpy.uint32) << 16).view(numpy.float32)
+
+
+def windows():
+    comm = peerbus.Communicator()
+    rank, size = comm.rank, comm.size
+    window = comm.window(64, signals=2)
+    window.put((rank + 1) % size, 8, numpy.array([rank + 10], numpy.int64), signal=1, value=1)
+    window.wait(1, 1, awaited=(rank - 1) % size)
+    assert window.part(rank)[8:16].view(numpy.int64)[0] == (rank - 1) % size + 10
+    window.fetch_add(0, 16, 5)
+    comm.barrier()
+    assert window.get(0, 16, 8).view(numpy.int64)[0] == 5 * size
+    raises(peerbus.InvalidArgument, "peer 9", window.put, 9, 0, b"x")
+    raises(peerbus.TimedOut, "expected at least 7", window.wait, 0, 7, timeout=0.01)
+    raises(IndexError, "rank 9", window.part, 9)
+    # Arrays outlive the objects that they come from.
+    part = window.part(rank)
+    del window
+    gc.collect()
+    assert part[8:16].view(numpy.int64)[0] == (rank - 1) % size + 10
+    comm.barrier()
+    comm.destroy()
+    raises(peerbus.InvalidArgument, "is NULL", comm.barrier)
+    comm.destroy()
+
+
+def exchanges():
+    comm = peerbus.Communicator()
+    rank, size = comm.rank, comm.size
+    count, hidden, top_k, experts = rank * 4, 64, 2, 6  # Rank 0 has no tokens.
+    draw = numpy.random.default_rng(rank)
+    tokens = bf16(draw.integers(-8, 8, [count, hidden]))
+    ids = numpy.array([[(t + rank) % experts, -1 if t == 1 else (t + 3 + rank) % experts]
+                       for t in range(count)], numpy.int64).reshape(count, top_k)
+    weights = numpy.full([count, top_k], 0.5, numpy.float32)
+    for layout in peerbus.LAYOUTS:
+        with comm.exchange(experts=experts, hidden=hidden, top_k=top_k, max_tokens=4 * size,
+                           layout=layout, attachments=[4]) as moe:
+            extra = numpy.arange(count, dtype=numpy.uint32).view(numpy.uint8).reshape(count, 4)
+            for _ in range(3):
+                received = moe.dispatch(tokens, ids, weights, attachments=[extra])
+                assert received.rows == received.counts.sum()
+                for block in range(received.counts.shape[0]):
+                    for source in range(size):
+                        first = received.first_rows[block, source]
+                        for row in range(first, first + received.counts[block, source]):
+                            origin = received.origins[row]
+                            assert origin["rank"] == source
+                            assert received.attachments[0][row].view(numpy.uint32)[0] == \
+                                origin["token"]
+                            factor = -1.0
+                            if received.by_rank:
+                                factor = -received.slot_weights[row].sum()
+                            received.outputs[row] = bf16(
+                                widened(received.row_data[row]) * numpy.float32(factor))
+                sums = moe.combine(received, count)
+                share = (ids >= 0).sum(axis=1, keepdims=True) * 0.5
+                assert (widened(sums) == -widened(tokens) * share).all()
+            bad = weights[:, :1] if rank == size - 1 else weights
+            raises(peerbus.InvalidArgument if rank == size - 1 else peerbus.Refused,
+                   "weights are" if rank == size - 1 else "rank", moe.dispatch, tokens, ids, bad,
+                   attachments=[extra])
+            raises(TypeError if rank == 0 else peerbus.Refused, "float64" if rank == 0 else "rank",
+                   moe.dispatch, tokens.astype(float) if rank == 0 else tokens, ids, weights,
+                   attachments=[extra])
+            received = moe.dispatch(tokens, ids, weights, attachments=[extra])
+            raises(peerbus.InvalidArgument if rank == 0 else peerbus.Refused,
+                   "out is no" if rank == 0 else "rank", moe.combine, received, count,
+                   numpy.zeros(3, numpy.uint16) if rank == 0 else None)
+            moe.combine(received, count)
+    raises(ValueError, "", comm.exchange, experts=1, hidden=64, top_k=1, max_tokens=1, codec="none")
+
+
+def deep_ep_low_latency():
+    buffer = deep_ep.Buffer()
+    rank, size = buffer.rank, buffer.group_size
+    hidden, top_k, experts, most = 128, 2, 4 * size, 16
+    draw = numpy.random.default_rng(rank)
+    count = most - rank
+    x = bf16(draw.integers(-8, 8, [count, hidden]))
+    topk_idx = numpy.stack([draw.permutation(experts)[:top_k] for _ in range(count)])
+    topk_idx[0, 1] = -1
+    topk_weights = numpy.full([count, top_k], 0.5, numpy.float32)
+    for use_fp8 in (False, True):
+        for hooks in (False, True):
+            for zero_copy in (False, True):
+                stats = numpy.zeros(4, numpy.int32)
+                recv, counts, handle, event, hook = buffer.low_latency_dispatch(
+                    x, topk_idx, most, experts, use_fp8=use_fp8, return_recv_hook=hooks,
+                    async_finish=not hooks, cumulative_local_expert_recv_stats=stats)
+                hook() if hooks else event.current_stream_wait()
+                assert (stats == counts).all()
+                rows, scales = recv if use_fp8 else (recv, None)
+                assert rows.shape == (4, size * most, hidden)
+                assert rows.dtype == (numpy.uint8 if use_fp8 else numpy.uint16)
+                y = buffer.get_next_low_latency_combine_buffer(handle) if zero_copy else \
+                    numpy.zeros(rows.shape, numpy.uint16)
+                for e in range(4):
+                    part = rows[e, :counts[e]]
+                    begin, number = handle[1][e] >> 32, handle[1][e] & 0xffffffff
+                    assert (number.sum() == counts[e]) and (begin[0] == 0 or number[0] == 0)
+                    y[e, :counts[e]] = bf16(scales[e, :counts[e]].repeat(128, 1)) if use_fp8 \
+                        else part ^ 0x8000
+                combined, event, hook = buffer.low_latency_combine(
+                    y, topk_idx, topk_weights, handle, zero_copy=zero_copy, return_recv_hook=hooks)
+                if hooks:
+                    hook()
+                    raises(peerbus.InvalidArgument, "hook", hook)
+                if not use_fp8:
+                    share = (topk_idx >= 0).sum(axis=1, keepdims=True) * 0.5
+                    assert (widened(combined) == -widened(x) * share).all()
+    raises(TypeError, "float64", buffer.low_latency_dispatch, x.astype(float), topk_idx, most,
+           experts)
+    raises(TypeError, "expected an array", buffer.low_latency_dispatch, [[1.0]], topk_idx, most,
+           experts)
+    raises(peerbus.Error, "use_logfmt", buffer.low_latency_combine, y, topk_idx, topk_weights,
+           handle, use_logfmt=True)
+    raises(TypeError, "handle", buffer.low_latency_combine, y, topk_idx, topk_weights, None)
+    strict = deep_ep.Buffer(buffer.comm, target="ascend_a3")
+    raises(peerbus.InvalidArgument, "ascend_a3 refuses", strict.low_latency_dispatch, x, topk_idx,
+           most, experts)
+    raises(ValueError, "target", deep_ep.Buffer, buffer.comm, target="a4")
+    assert deep_ep.Buffer.get_low_latency_rdma_size_hint(128, 7168, 8, 288) > 0
+
+
+def deep_ep_normal():
+    buffer = deep_ep.Buffer(num_max_tokens_per_rank=32)
+    rank, size = buffer.rank, buffer.group_size
+    hidden, top_k, experts, count = 64, 3, 2 * size, 5 * rank
+    draw = numpy.random.default_rng(rank)
+    x = bf16(draw.integers(-8, 8, [count, hidden]))
+    topk_idx = numpy.array([draw.permutation(experts)[:top_k] if experts >= top_k else [0, 1, -1]
+                            for _ in range(count)], numpy.int64).reshape(count, top_k)
+    topk_weights = numpy.ones([count, top_k], numpy.float32)
+    per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(topk_idx, experts)
+    assert in_rank.dtype == bool and (in_rank.sum(0) == per_rank).all()
+    recv_x, recv_idx, recv_weights, counts, handle, _ = buffer.dispatch(
+        x, num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert,
+        topk_idx=topk_idx, topk_weights=topk_weights)
+    assert [(recv_idx == e).sum() for e in range(2)] == counts
+    kept = recv_x.copy()
+    again, *_ = buffer.dispatch(x ^ 0x8000, handle=handle)
+    assert (recv_x == kept).all() and (again == recv_x ^ 0x8000).all()  # Copies, not views.
+    combined, weights, event = buffer.combine(recv_x, handle, topk_weights=recv_weights)
+    event.current_stream_wait()
+    assert (widened(combined) == widened(x) * in_rank.sum(1, keepdims=True)).all()
+    assert (weights == (topk_idx >= 0)).all()
+    raises(peerbus.Error, "config has no meaning", buffer.combine, recv_x, handle, config=object())
+
+
+def interrupted():
+    """Ctrl-C while the main thread waits."""
+    comm = peerbus.Communicator()
+    window = comm.window(8, signals=1)
+    for _ in range(3):
+        threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+        begun = time.monotonic()
+        raises(KeyboardInterrupt, "", window.wait, 0, 1, timeout=30)
+        assert time.monotonic() - begun < 20
+    comm.barrier()  # An interrupted wait of a window spoils nothing.
+
+
+def forked():
+    comm = peerbus.Communicator()
+    child = os.fork()
+    if child == 0:
+        try:
+            raises(peerbus.InvalidArgument, "fork", comm.barrier)
+            comm.destroy()
+            os._exit(0)
+        except BaseException as problem:  # The child must not go on with the parent's program.
+            print(problem, file=sys.stderr)
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    comm.barrier()
+    pair = comm.subgroup([1, 0])
+    assert pair.rank == 1 - comm.rank
+    pair.barrier()
+
+
+def leaks():
+    """10 000 calls do not keep memory or references."""
+    buffer = deep_ep.Buffer()
+    x = bf16(numpy.ones([4, 64]))
+    ids, weights = numpy.zeros([4, 1], numpy.int64), numpy.ones([4, 1], numpy.float32)
+    page = 4096
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * page
+
+    def calls(number):
+        for _ in range(number):
+            recv, _, handle, _, hook = buffer.low_latency_dispatch(x, ids, 4, 2, use_fp8=False,
+                                                                   return_recv_hook=True)
+            hook()
+            buffer.low_latency_combine(recv, ids, weights, handle)
+
+    calls(500)
+    references, memory = sys.getrefcount(x), resident()
+    calls(5000)
+    gc.collect()
+    assert sys.getrefcount(x) == references
+    assert resident() - memory < 1 << 20, f"{resident() - memory} bytes more"
+
+
+class Tests(unittest.TestCase):
+    def test_windows(self):
+        for ranks in (1, 2, 3):
+            run(ranks, windows)
+
+    def test_exchanges(self):
+        for ranks in (1, 3):
+            run(ranks, exchanges)
+
+    def test_deep_ep(self):
+        for ranks in (1, 2, 4):
+            run(ranks, deep_ep_low_latency)
+        for ranks in (2, 3):
+            run(ranks, deep_ep_normal)
+
+    def test_interrupted(self):
+        run(1, interrupted)
+
+    def test_forked(self):
+        run(2, forked)
+
+    def test_leaks(self):
+        run(1, leaks)
+
+    def test_missing_library(self):
+        ended = subprocess.run([sys.executable, "-c", "import peerbus"], capture_output=True,
+                               text=True, env=dict(os.environ, PEERBUS_LIBRARY="/nowhere/lib.so"))
+        self.assertNotEqual(ended.returncode, 0)
+        self.assertIn("PEERBUS_LIBRARY", ended.stderr)
+
+    def test_structures(self):
+        """The structures of Python are as long as those of C, which abi_0_1.c states."""
+        stated = os.path.join(os.path.dirname(__file__), "..", "embed_c", "abi_0_1.c")
+        with open(stated) as file:
+            sizes = re.findall(r"LEAST\(peerbus_(\w+), (\d+)\)", file.read())
+        compared = 0
+        for name, nbytes in sizes:
+            structure = getattr(peerbus._library, name.title().replace("_", ""), None)
+            if structure is not None:
+                compared += 1
+                self.assertEqual((name, ctypes.sizeof(structure)), (name, int(nbytes)))
+        self.assertGreaterEqual(compared, 17)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--rank"]:
+        globals()[sys.argv[2]]()
+    else:
+        unittest.main()
