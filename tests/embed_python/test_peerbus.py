@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -22,15 +23,16 @@ import peerbus.deep_ep as deep_ep
 def run(ranks, function):
     """Calls `function()` on `ranks` processes that a launcher's variables describe."""
     job = f"{os.getpid()}-{function.__name__}"
-    started = [subprocess.Popen(
-        [sys.executable, __file__, "--rank", function.__name__],
-        env=dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks), PEERBUS_JOB=job),
-        stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
     failures = []
-    for rank, process in enumerate(started):
-        _, errors = process.communicate(timeout=60)
-        if process.returncode != 0:
-            failures.append(f"rank {rank} ended with {process.returncode}:\n{errors}")
+    with tempfile.TemporaryDirectory() as folder:
+        variables = dict(os.environ, WORLD_SIZE=str(ranks), PEERBUS_JOB=job, TEST_FOLDER=folder)
+        started = [subprocess.Popen([sys.executable, __file__, "--rank", function.__name__],
+                                    env=dict(variables, RANK=str(rank)), stderr=subprocess.PIPE,
+                                    text=True) for rank in range(ranks)]
+        for rank, process in enumerate(started):
+            _, errors = process.communicate(timeout=100)
+            if process.returncode != 0:
+                failures.append(f"rank {rank} ended with {process.returncode}:\n{errors}")
     if failures:
         raise AssertionError("\n".join(failures))
 
@@ -258,6 +260,57 @@ def leaks():
     assert resident() - memory < 1 << 20, f"{resident() - memory} bytes more"
 
 
+def documented():
+    page = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "python.md")
+    with open(page) as file:
+        program = re.search(r"```python\n(.*?)```", file.read(), re.DOTALL).group(1)
+    names = {}
+    exec(program, names)  # The text is ours.
+    share = (names["experts"] >= 0).sum(axis=1, keepdims=True) * 0.5
+    assert (widened(names["sums"]) == widened(names["tokens"]) * share).all()
+
+
+def torch_installed():
+    return subprocess.run([sys.executable, "-c", "import torch"], capture_output=True,
+                          check=False).returncode == 0
+
+
+def deep_ep_torch():
+    """Tensors of torch, and ranks of a process group."""
+    import torch
+    import torch.distributed as dist
+    store = f"file://{os.environ['TEST_FOLDER']}/store"
+    dist.init_process_group("gloo", init_method=store, rank=int(os.environ["RANK"]),
+                            world_size=int(os.environ["WORLD_SIZE"]))
+    group = dist.group.WORLD
+    buffer = deep_ep.Buffer(group, num_rdma_bytes=1 << 20, low_latency_mode=True)
+    torch.manual_seed(buffer.rank)
+    x = torch.randn(7, 128).to(torch.bfloat16)
+    topk_idx = torch.randn(7, 4).topk(2).indices
+    assert topk_idx.dtype == deep_ep.topk_idx_t
+    weights = torch.full([7, 2], 0.5)
+    for use_fp8 in (False, True):
+        recv, counts, handle, _, hook = buffer.low_latency_dispatch(
+            x, topk_idx, 8, 4, use_fp8=use_fp8, return_recv_hook=True)
+        hook()
+        rows = recv[0] if use_fp8 else recv
+        fp8 = getattr(torch, "float8_e4m3fn", torch.uint8)
+        assert rows.dtype == (fp8 if use_fp8 else torch.bfloat16)
+        y = torch.zeros(rows.shape, dtype=torch.bfloat16) if use_fp8 else rows
+        combined, _, _ = buffer.low_latency_combine(y, topk_idx, weights, handle)
+        assert torch.equal(combined, torch.zeros_like(x) if use_fp8 else x)
+    per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(topk_idx, 4)
+    assert in_rank.dtype == torch.bool
+    recv_x, _, _, counts, handle, _ = buffer.dispatch(
+        x, num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert,
+        topk_idx=topk_idx, topk_weights=weights)
+    combined, _, _ = buffer.combine(recv_x, handle)
+    expected = (x.float() * in_rank.sum(1, keepdim=True)).to(torch.bfloat16)
+    assert torch.equal(combined, expected)
+    raises(TypeError, "float64", buffer.low_latency_dispatch, x.double(), topk_idx, 8, 4)
+    dist.destroy_process_group()
+
+
 class Tests(unittest.TestCase):
     def test_windows(self):
         for ranks in (1, 2, 3):
@@ -287,6 +340,16 @@ class Tests(unittest.TestCase):
                                text=True, env=dict(os.environ, PEERBUS_LIBRARY="/nowhere/lib.so"))
         self.assertNotEqual(ended.returncode, 0)
         self.assertIn("PEERBUS_LIBRARY", ended.stderr)
+
+    def test_documentation(self):
+        """The program of docs/python.md runs."""
+        run(1, documented)
+        run(2, documented)
+
+    def test_torch(self):
+        """The same with torch, where that is installed."""
+        if torch_installed():
+            run(2, deep_ep_torch)
 
     def test_structures(self):
         """The structures of Python are as long as those of C, which abi_0_1.c states."""
