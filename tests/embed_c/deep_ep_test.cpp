@@ -24,6 +24,8 @@
 #include "support/instances.hpp"
 #include "support/oracle.hpp"
 
+namespace deep_ep_test {
+
 using embed_c::fails;
 using embed_c::kind;
 using embed_c::ok;
@@ -389,3 +391,5 @@ TEST_CASE("masks of ranks through C") {
           peerbus_buffer_destroy(&buffer);
         }) == 0);
 }
+
+}  // namespace deep_ep_test

@@ -180,6 +180,8 @@ const std::vector<codec_case>& all_codecs() {
 
 }  // namespace embed_c
 
+namespace exchange_test {
+
 namespace {
 
 using embed_c::bf16;
@@ -338,3 +340,5 @@ TEST_CASE("the bytes are those of the interface of C++") {
                                                                 PEERBUS_RANK_MAJOR, n);
   }
 }
+
+}  // namespace exchange_test

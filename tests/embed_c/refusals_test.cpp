@@ -16,6 +16,8 @@
 #include "embed_c/exchange_case.hpp"
 #include "embed_c/ranks_of_c.hpp"
 
+namespace refusals_test {
+
 using embed_c::bf16;
 using embed_c::config_of;
 using embed_c::fails;
@@ -242,3 +244,5 @@ TEST_CASE("an interrupted dispatch poisons the communicator") {
           }
         }) == 0);
 }
+
+}  // namespace refusals_test

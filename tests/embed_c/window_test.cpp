@@ -14,6 +14,8 @@
 
 #include "embed_c/ranks_of_c.hpp"
 
+namespace window_test {
+
 using embed_c::fails;
 using embed_c::kind;
 using embed_c::ok;
@@ -272,3 +274,5 @@ TEST_CASE("processes that meet at a place, and subgroups of them") {
     CHECK(status == 0);
   }
 }
+
+}  // namespace window_test

@@ -7,20 +7,25 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/per_batch.hpp>
+#include <peerbus/moe/set_view.hpp>
 
 #include "objects.hpp"
+#include "places.hpp"
 
 namespace peerbus::c_library {
 
-/// The calls of an exchange, for any codec and layout.
+/// The calls of an exchange, for any codec and layout. What is the same for all of them is here.
 class erased_exchange {
  public:
-  erased_exchange() = default;
   erased_exchange(const erased_exchange&) = delete;
   erased_exchange& operator=(const erased_exchange&) = delete;
   virtual ~erased_exchange() = default;
@@ -35,33 +40,55 @@ class erased_exchange {
   virtual void combine(std::uint64_t ticket, const peerbus_combine_args& args) = 0;
   virtual void combine_send(std::uint64_t ticket, const peerbus_combine_args& args) = 0;
   virtual void combine_recv(std::uint64_t ticket, const peerbus_combine_args& args) = 0;
-  virtual void* output(std::uint64_t ticket, std::uint64_t row) = 0;
-  virtual void* output_attachment(std::uint64_t ticket, std::uint64_t row) = 0;
   virtual void decode(std::uint64_t ticket, std::uint64_t row, float* values) = 0;
   virtual std::span<const std::byte> note(std::uint64_t ticket, rank_id source) = 0;
   virtual const void* returned_attachment(std::uint64_t ticket, std::size_t token, std::size_t copy,
                                           rank_id rank) = 0;
+  void* output(std::uint64_t ticket, std::uint64_t row);
+  void* output_attachment(std::uint64_t ticket, std::uint64_t row);
   ///@}
   /// Returns the bytes of the window at each rank.
-  [[nodiscard]] virtual std::size_t bytes() const noexcept = 0;
-};
+  [[nodiscard]] std::size_t bytes() const noexcept { return map().total; }
 
-/// Requires that an array may be read as values of `alignment` bytes. Throws: `error`.
-void require_aligned(const void* values, std::size_t alignment, std::string_view name);
-/// Requires that `count` rows of `columns` values are no more than memory can have. Throws:
-/// `error`.
-void require_countable(std::uint64_t count, std::size_t columns, std::string_view name);
+ protected:
+  explicit erased_exchange(const communicator<bus>& comm, std::size_t in_flight)
+      : rank_{comm.rank()}, ranks_{comm.size()}, places_{std::vector<row_places>(in_flight)} {}
 
-/// Returns `call()`. If that threw because `problem` made it refuse, throws `problem`.
-template <class Call>
-auto explained(const std::optional<error>& problem, Call&& call) {
-  try {
-    return call();
-  } catch (const error& thrown) {
-    if (problem && thrown.code() == errc::invalid_argument) throw error{*problem};
-    throw;
+  [[nodiscard]] virtual const moe::memory_map& map() const noexcept = 0;
+  [[nodiscard]] virtual const moe::expert_map& experts() const noexcept = 0;
+  [[nodiscard]] virtual window<bus>& memory() noexcept = 0;
+  /// Returns the first row of a batch at this rank. Throws: `error` invalid_argument unless it is
+  /// one of the latest `in_flight` dispatches.
+  [[nodiscard]] virtual std::byte* first_row(std::uint64_t ticket) = 0;
+
+  /// Returns the places of the rows of a batch that was received here. Throws: `error`
+  /// invalid_argument if there is none of that number.
+  row_places& received_places(std::uint64_t ticket, std::string_view call);
+  /// Returns the memory of the batch at this rank.
+  [[nodiscard]] moe::set_view set_of(std::uint64_t ticket);
+  /// Requires that the batch has a row of that number. Throws: `error` invalid_argument if it has
+  /// not.
+  void require_row(std::uint64_t ticket, std::uint64_t row);
+  /// Returns the places that dispatch `ticket` is to note, without rows. `blocks` is the number of
+  /// blocks of this rank.
+  row_places& new_places(std::uint64_t ticket, std::size_t blocks);
+  /// Returns the rows of the batch in C's form, with what is the same for all layouts.
+  [[nodiscard]] peerbus_received describe(std::uint64_t ticket);
+
+  [[nodiscard]] std::span<std::int64_t> per_rank(std::int64_t* values) const noexcept {
+    return {values, values == nullptr ? 0 : ranks_};
   }
-}
+  [[nodiscard]] rank_id rank() const noexcept { return rank_; }
+  [[nodiscard]] std::size_t ranks() const noexcept { return ranks_; }
+
+ private:
+  [[nodiscard]] moe::set_view home_of(std::uint64_t ticket, const moe::wire_origin& home);
+  [[nodiscard]] moe::set_view set_in(std::uint64_t ticket, std::byte* part);
+
+  rank_id rank_;
+  std::size_t ranks_;
+  moe::per_batch<row_places> places_;
+};
 
 /// The arguments for which an exchange is made.
 struct exchange_request {

@@ -12,6 +12,7 @@
 #include <peerbus/core/rank.hpp>
 
 #include "erased_exchange.hpp"
+#include "exchange_input.hpp"
 
 struct peerbus_exchange final : peerbus::c_library::object {
   peerbus_exchange(std::shared_ptr<peerbus::c_library::group> of,
@@ -21,19 +22,6 @@ struct peerbus_exchange final : peerbus::c_library::object {
 };
 
 namespace peerbus::c_library {
-
-void require_aligned(const void* values, std::size_t alignment, std::string_view name) {
-  if (reinterpret_cast<std::uintptr_t>(values) % alignment != 0)
-    throw error{errc::invalid_argument,
-                detail::concat(name, " is not aligned to ", alignment, " bytes")};
-}
-
-void require_countable(std::uint64_t count, std::size_t columns, std::string_view name) {
-  static constexpr std::uint64_t most = std::uint64_t{1} << 56U;
-  if (columns != 0 && count > most / columns)
-    throw error{errc::invalid_argument,
-                detail::concat(name, " is ", count, ", more than memory can have")};
-}
 
 namespace {
 

@@ -19,6 +19,7 @@ namespace peerbus::c_library {
 /// The places of rows: for each block of this rank and each source rank, the first row and the
 /// number of rows.
 struct row_places {
+  std::uint64_t ticket = 0;               ///< of the dispatch; 0 before the first
   std::vector<std::uint32_t> first_rows;  ///< [blocks, ranks]
   std::vector<std::uint32_t> counts;      ///< [blocks, ranks]
   std::uint64_t rows = 0;                 ///< all rows that arrived

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/combine_terms.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/routing.hpp>
+
+#include "failure.hpp"
+
+/// The arguments of an exchange's calls, from C to C++.
+namespace peerbus::c_library {
+
+/// The input of a dispatch, with tokens of any type.
+struct dispatch_input {
+  const void* tokens;
+  std::size_t values;  ///< of all tokens
+  moe::routing route;
+  moe::dispatch_options options;
+  std::optional<error> problem;  ///< why `options` make all ranks refuse
+};
+
+/// Returns the input that `args` describe, for tokens whose values have `value_bytes` bytes. If
+/// they describe none, returns one that all ranks refuse, so that no rank waits for this one.
+dispatch_input read_input(const peerbus_dispatch_args& args, const moe::exchange_config& config,
+                          std::size_t value_bytes, std::size_t ranks);
+
+/// Returns the sums that `args` name: [count, hidden]. Throws: `error` invalid_argument.
+std::span<bf16> read_out(const peerbus_combine_args& args, const moe::exchange_config& config);
+/// Returns the terms that `args` name. Throws: `error` invalid_argument.
+moe::combine_terms read_terms(const peerbus_combine_args& args, const moe::exchange_config& config);
+
+/// Returns `call()`. If that threw because `problem` made it refuse, throws `problem`.
+template <class Call>
+auto explained(const std::optional<error>& problem, Call&& call) {
+  try {
+    return call();
+  } catch (const error& thrown) {
+    if (problem && thrown.code() == errc::invalid_argument) throw error{*problem};
+    throw;
+  }
+}
+
+}  // namespace peerbus::c_library
