@@ -134,10 +134,10 @@ class window {
   /// Waits as `wait` does, for a signal in the part of `owner`. Any number of ranks may wait for
   /// it, so that one signal tells all of them.
   /// Returns: as `wait`; out_of_range also if there is no rank `owner`.
+  template <transport Direct = Transport>
+    requires direct_transport<Direct>
   [[nodiscard]] errc wait_at(rank_id owner, signal_id id, std::uint64_t value, deadline until,
-                             std::optional<rank_id> awaited = std::nullopt) noexcept
-    requires direct_transport<Transport>
-  {
+                             std::optional<rank_id> awaited = std::nullopt) noexcept {
     return bus_->wait_at(owner, memory_, id, value, until, awaited);
   }
   /// Returns the present value of this rank's own signal. What was put before it was raised is
@@ -146,9 +146,9 @@ class window {
     return bus_->value(memory_, id);
   }
   /// Returns the present value of a signal in the part of `owner`, as `value` does. Cost: a load.
-  [[nodiscard]] std::uint64_t value_at(rank_id owner, signal_id id) const noexcept
-    requires direct_transport<Transport>
-  {
+  template <transport Direct = Transport>
+    requires direct_transport<Direct>
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, signal_id id) const noexcept {
     return bus_->value_at(owner, memory_, id);
   }
 

@@ -140,7 +140,7 @@ class post_office {
   /// Returns the counts that all ranks sent by `post_own_counts`. All must have announced the step.
   /// Ranks that sent none have zeros, which this function writes over their earlier counts.
   [[nodiscard]] count_table own_counts(const step& this_step,
-                                       const expert_placement& blocks) const noexcept {
+                                       const expert_placement& blocks) noexcept {
     for (const rank_id source : comm_->ranks())
       if (verdict_of(this_step, source).epoch != this_step.epoch)
         std::memset(message(this_step, source) + map_.counts_at, 0,
