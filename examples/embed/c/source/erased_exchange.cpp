@@ -27,7 +27,9 @@ row_places& erased_exchange::received_places(std::uint64_t ticket, std::string_v
 
 moe::set_view erased_exchange::set_in(std::uint64_t ticket, std::byte* part) {
   const auto begin = first_row(ticket) - memory().local().data();  // The same at all ranks.
-  return {map(), part + begin - map().rows, 0};
+  const moe::set_view set{map(), part + begin - map().rows, 0};
+  require(static_cast<bool>(set), "the rank's memory has no address here");
+  return set;
 }
 
 moe::set_view erased_exchange::set_of(std::uint64_t ticket) {

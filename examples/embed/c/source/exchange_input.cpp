@@ -84,7 +84,7 @@ moe::combine_terms read_terms(const peerbus_combine_args& args,
                               const moe::exchange_config& config) {
   require_countable(args.count, std::max(config.hidden, config.top_k));
   require_aligned(args.weights, alignof(float), "weights");
-  require_aligned(args.local, alignof(void*), "local");
+  require_aligned(static_cast<const void*>(args.local), alignof(void*), "local");
   const std::size_t slots = args.count * config.top_k;
   moe::combine_terms terms;
   if (args.weights != nullptr) terms.weights = {args.weights, slots};

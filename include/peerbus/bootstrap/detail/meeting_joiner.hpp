@@ -99,7 +99,7 @@ class meeting_joiner {
     current.link = place_.call(ours_.until);
     if (current.link || may_hear_more) return;
     const int number = errno;
-    if (was_there_ && number == ECONNREFUSED)
+    if (was_ours_ && number == ECONNREFUSED)
       throw error{errc::peer_dead, concat(describe_rank_0(), " hung up on rank ", ours_.rank,
                                           ": it died, or its group was complete already")};
     if (ours_.until.expired())
@@ -113,7 +113,11 @@ class meeting_joiner {
   void greet(attempt& current, std::size_t channel) {
     switch (const auto how = current.link.shake_hands()) {
       case handshake::more: return;
-      case handshake::closed: return hung_up(current);
+      case handshake::closed:
+        // It may have been the rank 0 of an earlier job that has just died: so call again.
+        was_there_ = true;
+        current = {};
+        return;
       case handshake::stranger: throw no_rank_0();
       case handshake::other_secret:
       case handshake::no_secret:
@@ -145,6 +149,7 @@ class meeting_joiner {
   void hung_up(attempt& current) noexcept {
     current = {};
     was_there_ = true;
+    was_ours_ = true;
   }
 
   /// Returns whether the other end has closed a connection on which nothing is expected.
@@ -222,7 +227,8 @@ class meeting_joiner {
   meeting ours_;
   hello greeting_;
   std::vector<attempt> attempts_;
-  bool was_there_ = false;
+  bool was_there_ = false;  ///< a process has hung up on this rank
+  bool was_ours_ = false;   ///< it had shown that it was rank 0 of this job
   std::chrono::milliseconds pause_{1};
 };
 

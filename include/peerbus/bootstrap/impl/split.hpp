@@ -36,8 +36,9 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> split(bootstrap& boot, std::uint64_t c
     keys[rank.index()] = theirs[1];
     if (theirs[0] == color) members.push_back(rank);
   }
-  std::stable_sort(members.begin(), members.end(),
-                   [&](rank_id a, rank_id b) { return keys[a.index()] < keys[b.index()]; });
+  std::sort(members.begin(), members.end(), [&](rank_id a, rank_id b) {
+    return std::pair{keys[a.index()], a} < std::pair{keys[b.index()], b};
+  });
   return boot.subgroup(members, until);
 }
 
