@@ -59,6 +59,9 @@ class bootstrap {
   /// `usable_cores()` counts the caller's cores only, so that a rank which is pinned to one core
   /// would take the host for crowded.
   [[nodiscard]] std::size_t cores_here() const noexcept { return cores_here_; }
+  /// Returns whether this host has more ranks than cores, so that each wait may take a turn of
+  /// several ranks. All ranks that are near each other get the same answer.
+  [[nodiscard]] bool shares_cores() const noexcept { return ranks_here_ > cores_here_; }
   /// Returns the ranks that can pass file descriptors to the caller and so share memory with it, in
   /// ascending order and including the caller. These ranks have the same kernel, network namespace
   /// and user. All of them get the same list, so that `boot.subgroup(boot.near_ranks())` makes one

@@ -55,6 +55,22 @@ class alignas(cache_line_bytes) signal_word {
     wake_parked();
   }
 
+  /// Makes the word at least `value`, while another thread or process may `raise` it at the same
+  /// time. For a rank that takes signals from a device and raises them in its own memory, into
+  /// words that peers also store to. Otherwise as `raise`; does nothing if the word is high enough.
+  /// Cost: an atomic instruction and a fence, and one system call if a waiter is parked.
+  void raise_at_least(std::uint64_t value) noexcept {
+    std::uint64_t present = value_.load(std::memory_order_relaxed);
+    // order: release; pairs with the acquire in `value`. A plain store of another raiser that comes
+    // between the two fails the exchange, and one that comes later replaces a smaller value.
+    while (present < value)
+      if (value_.compare_exchange_weak(present, value, std::memory_order_release,
+                                       std::memory_order_relaxed)) {
+        fence();
+        return wake_parked();
+      }
+  }
+
   /// Raises `count` words, `word_of(i)`, to the same value. A single fence serves all words, so
   /// that their cache lines are fetched concurrently and not one after the other.
   /// Cost: a store for each word, a fence, and one system call for each word with a parked waiter.
@@ -63,6 +79,23 @@ class alignas(cache_line_bytes) signal_word {
     for (std::size_t i = 0; i < count; ++i) word_of(i).set(value);
     fence();
     for (std::size_t i = 0; i < count; ++i) word_of(i).wake_parked();
+  }
+
+  /// Orders the store of a value before later loads. `raise` executes one after it has stored and
+  /// before it looks for sleepers, so that whoever raises may look for other sleepers afterwards:
+  /// those that wrote that they sleep, executed a fence, and then found the value too low.
+  static void fence() noexcept {
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpragmas"
+#pragma GCC diagnostic ignored "-Wtsan"  // The fence orders `parked_` only; TSan may ignore it.
+#endif
+    // order: seq_cst, between the store of `value_` and the load of `parked_`; pairs with the
+    // seq_cst operations in `park`.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
   }
 
   /// Returns once the word is at least `target`. While it is not, `health` is called every
@@ -90,20 +123,6 @@ class alignas(cache_line_bytes) signal_word {
     // payload's stores. A single exchange would wait for them.
     // order: release; pairs with the acquire in `value`.
     value_.store(value, std::memory_order_release);
-  }
-
-  static void fence() noexcept {
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpragmas"
-#pragma GCC diagnostic ignored "-Wtsan"  // The fence orders `parked_` only; TSan may ignore it.
-#endif
-    // order: seq_cst, between the store of `value_` and the load of `parked_`; pairs with the
-    // seq_cst operations in `park`.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
   }
 
   /// Wakes the waiters that have announced themselves. Requires a `fence` after the write of the

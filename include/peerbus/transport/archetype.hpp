@@ -120,4 +120,20 @@ class partly_direct_transport_archetype : public transport_archetype {
 
 static_assert(partly_direct_transport<partly_direct_transport_archetype>);
 
+/// Satisfies `adopting_transport` and nothing more.
+class adopting_transport_archetype : public transport_archetype {
+ public:
+  /// Names `adopt_window`, the one refinement that an adopting transport needs.
+  static constexpr transport_refinements refines{.adopt_window = true};
+
+  using transport_archetype::transport_archetype;
+  /// Returns a window without memory, and gives `memory` up.
+  [[nodiscard]] window adopt_window(window_memory memory, deadline until) {
+    memory.owner.reset();
+    return make_window({}, until);
+  }
+};
+
+static_assert(adopting_transport<adopting_transport_archetype>);
+
 }  // namespace peerbus

@@ -80,6 +80,7 @@ struct transport_capabilities {
 ///     id, value, until, awaited)` and `value_at(owner, window, id)` are 9 and 10 for a signal in
 ///     the part of `owner`, for which any number of ranks may wait. So one signal tells all ranks:
 ///     5 then holds for all earlier puts and stores of the raiser, to whichever rank they went.
+///     All ranks are near each other, so that `boot().shares_cores()` is the same on all of them.
 ///  14. `find_peer_memory(window, peer)`, for a rank that exists, is what 13 says if `peer` is near
 ///     and nullptr if it is far. It says the same of every window, and for peers about each other;
 ///     a rank is not asked about itself.
@@ -90,6 +91,21 @@ struct transport_capabilities {
 ///  17. `describe_trouble()` says, as a string, which connections broke and why; empty if none did.
 ///     4 to 12 return `unreachable` then. A transport without it cannot break: all its memory is
 ///     this machine's.
+///  18. `adopt_window(memory, until)` is 2 for memory that the caller has: `memory.data` and
+///     `memory.signals`, as long on all ranks and all zero, become the caller's part. Memory that
+///     is missing or not aligned to a cache line is refused as invalid_argument. The transport
+///     keeps `memory.owner` as long as peers may reach for the part. Another transport may raise
+///     the same signals: whichever raises one last has the last word, and none lowers it.
+///  19. `local_signals(window)` are the signal words of the caller's own part. Peers that store to
+///     them do so by `signal_word::raise`.
+///  20. `arrival_fd()` is a descriptor for `poll`, or -1 if there is none; `arm` then returns
+///  false.
+///     `arm()` takes what has arrived; if it returns true, what arrives later makes the descriptor
+///     readable until `disarm()`, which the same thread calls, unless another thread of the rank
+///     takes it. So callers sleep for milliseconds at most. One thread at a time is armed: `arm`
+///     returns false to any other.
+///     `health(awaited)` is the code with which 9 would end while nothing arrives, or ok. So one
+///     thread can sleep for several transports.
 ///
 /// Threads: different windows may be used by different threads at once; one window's data-path
 /// calls may come from several threads as long as they touch different bytes and signals.
@@ -125,6 +141,10 @@ concept direct_transport = transport<T> && detail::refinements_of<T>().peer_memo
 /// alone: requirement 14.
 template <class T>
 concept partly_direct_transport = transport<T> && detail::refinements_of<T>().find_peer_memory;
+
+/// A transport that makes windows of memory that is there already: requirement 18.
+template <class T>
+concept adopting_transport = transport<T> && detail::refinements_of<T>().adopt_window;
 
 /// The form in which ranks are made.
 enum class rank_kind {

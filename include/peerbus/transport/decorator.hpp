@@ -27,7 +27,8 @@ namespace detail {
 consteval bool can_keep(transport_refinements kept, transport_refinements all) {
   return kept.peer_memory <= all.peer_memory && kept.find_peer_memory <= all.find_peer_memory &&
          kept.put_run <= all.put_run && kept.signal_each <= all.signal_each &&
-         kept.describe_trouble <= all.describe_trouble;
+         kept.describe_trouble <= all.describe_trouble && kept.adopt_window <= all.adopt_window &&
+         kept.local_signals <= all.local_signals && kept.arrival_events <= all.arrival_events;
 }
 
 /// Has `ranks_are` of a transport that `run` can make. Has nothing for other transports.
@@ -171,6 +172,36 @@ class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inne
   {
     return inner_.describe_trouble();
   }
+  [[nodiscard]] window adopt_window(window_memory memory, deadline until)
+    requires(Kept.adopt_window)
+  {
+    return inner_.adopt_window(std::move(memory), until);
+  }
+  [[nodiscard]] std::span<signal_word> local_signals(const window& at) const noexcept
+    requires(Kept.local_signals)
+  {
+    return inner_.local_signals(at);
+  }
+  [[nodiscard]] int arrival_fd() const noexcept
+    requires(Kept.arrival_events)
+  {
+    return inner_.arrival_fd();
+  }
+  [[nodiscard]] bool arm() noexcept
+    requires(Kept.arrival_events)
+  {
+    return inner_.arm();
+  }
+  void disarm() noexcept
+    requires(Kept.arrival_events)
+  {
+    inner_.disarm();
+  }
+  [[nodiscard]] errc health(std::optional<rank_id> awaited) noexcept
+    requires(Kept.arrival_events)
+  {
+    return inner_.health(awaited);
+  }
   ///@}
 
  protected:
@@ -187,7 +218,8 @@ class transport_decorator : public detail::ranks_of<std::remove_reference_t<Inne
 static_assert(transport<transport_decorator<transport_archetype>> &&
               transport<transport_decorator<transport_archetype&>> &&
               direct_transport<transport_decorator<direct_transport_archetype>> &&
-              partly_direct_transport<transport_decorator<partly_direct_transport_archetype>>);
+              partly_direct_transport<transport_decorator<partly_direct_transport_archetype>> &&
+              adopting_transport<transport_decorator<adopting_transport_archetype>>);
 static_assert(
     transport<transport_decorator<direct_transport_archetype, transport_refinements{}>> &&
     !direct_transport<transport_decorator<direct_transport_archetype, transport_refinements{}>>);

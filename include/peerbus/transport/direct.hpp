@@ -24,13 +24,16 @@
 
 namespace peerbus {
 
-/// A window whose parts are all mapped into the caller's address space. Each part holds the data
-/// first, so that it begins on a huge page, then the signal words.
+/// A window whose parts are all mapped into the caller's address space. A part in one mapping holds
+/// the data first, so that it begins on a huge page, then the signal words.
 class direct_window {
  public:
-  /// `parts[r]` is the memory of rank r, of at least `mapped_bytes(shape)`.
-  direct_window(window_shape shape, rank_id mine,
-                std::vector<std::shared_ptr<const mapping>> parts);
+  /// `parts[r]` is the part of rank r.
+  direct_window(window_shape shape, rank_id mine, std::vector<window_memory> parts);
+
+  /// Returns the part of a rank that lies in `memory`, of at least `mapped_bytes(shape)`.
+  [[nodiscard]] static window_memory part_in(std::shared_ptr<const mapping> memory,
+                                             window_shape shape) noexcept;
 
   /// Returns the memory that one part of a window takes, in bytes.
   [[nodiscard]] static constexpr std::size_t mapped_bytes(window_shape shape) noexcept {
@@ -42,14 +45,16 @@ class direct_window {
   /// Returns the rank of the caller.
   [[nodiscard]] rank_id mine() const noexcept { return mine_; }
   /// Returns the number of parts, one for each rank.
-  [[nodiscard]] std::size_t ranks() const noexcept { return bases_.size(); }
+  [[nodiscard]] std::size_t ranks() const noexcept { return parts_.size(); }
   /// Returns the start of the data of `rank`, aligned to a cache line. Does not check `rank`.
-  [[nodiscard]] std::byte* data(rank_id rank) const noexcept { return bases_[rank.index()]; }
+  [[nodiscard]] std::byte* data(rank_id rank) const noexcept { return parts_[rank.index()].data; }
+  /// Returns the signal words of the caller's own part.
+  [[nodiscard]] std::span<signal_word> local_signals() const noexcept {
+    return {parts_[mine_.index()].signals, shape_.signals};
+  }
   /// Returns signal word `id` in the part of `rank`. Does not check `rank` or `id`.
   [[nodiscard]] signal_word& signal(rank_id rank, signal_id id) const noexcept {
-    // Fresh mapped memory is all zero, which is the value representation of a fresh signal_word.
-    return *reinterpret_cast<signal_word*>(bases_[rank.index()] + signals_at(shape_) +
-                                           index(id) * sizeof(signal_word));
+    return parts_[rank.index()].signals[index(id)];
   }
 
  private:
@@ -57,10 +62,15 @@ class direct_window {
     return align_up(shape.bytes, cache_line_bytes);
   }
 
+  struct addresses {
+    std::byte* data;
+    signal_word* signals;
+  };
+
   window_shape shape_;
   rank_id mine_;
-  std::vector<std::shared_ptr<const mapping>> parts_;
-  std::vector<std::byte*> bases_;
+  std::vector<addresses> parts_;
+  std::vector<std::shared_ptr<const void>> owners_;
 };
 
 /// The data path of every transport whose peers' memory loads and stores. Such a transport adds
@@ -70,8 +80,10 @@ class direct_path {
   /// The window, with an address for the part of each rank.
   using window = direct_window;
 
-  /// The refinements of all such transports: peers' memory, and a signal to several peers at once.
-  static constexpr transport_refinements refines{.peer_memory = true, .signal_each = true};
+  /// The refinements of all such transports: peers' memory, a signal to several peers at once, and
+  /// access to the own signal words.
+  static constexpr transport_refinements refines{
+      .peer_memory = true, .signal_each = true, .local_signals = true};
 
   ///@{
   /// A call of the concept `transport`, which states its contract. Puts and gets are copies by the
@@ -83,6 +95,9 @@ class direct_path {
 
   [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept {
     return {at.data(at.mine()), at.shape().bytes};
+  }
+  [[nodiscard]] std::span<signal_word> local_signals(const window& at) const noexcept {
+    return at.local_signals();
   }
   [[nodiscard]] std::byte* peer_memory(const window& at, rank_id peer) const noexcept {
     return at.data(peer);

@@ -10,6 +10,7 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/direct.hpp>
 #include <peerbus/transport/memory_hook.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus {
 
@@ -22,6 +23,9 @@ void require_shared_addresses(const bootstrap& boot);
 direct_window make_private_window(bootstrap& boot, window_shape shape, const memory_hook& on_memory,
                                   deadline until);
 
+/// Makes a window of `memory`. Contract as `adopt_window` of `transport`.
+direct_window make_adopted_window(bootstrap& boot, window_memory memory, deadline until);
+
 }  // namespace detail
 
 /// Ranks are threads of one process; a window is that process's own memory.
@@ -31,6 +35,10 @@ class basic_loopback : public direct_path {
  public:
   /// The ranks that `run` starts for this transport.
   static constexpr rank_kind ranks_are = rank_kind::threads;
+
+  /// The refinements of a direct transport, and windows of memory that is there already.
+  static constexpr transport_refinements refines{
+      .peer_memory = true, .signal_each = true, .adopt_window = true, .local_signals = true};
 
   /// Throws: `error` unsupported if the ranks of `boot` are not threads of one process.
   explicit basic_loopback(bootstrap& boot, Wait policy = {}, memory_hook on_memory = {})
@@ -43,6 +51,12 @@ class basic_loopback : public direct_path {
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     return detail::make_private_window(boot(), shape, on_memory_, until);
   }
+  /// Makes a window of memory that the ranks have. Contract as `adopt_window` of `transport`.
+  /// Throws, on all ranks: `error` mismatch if their parts differ in size; invalid_argument if a
+  /// part is missing or not aligned to a cache line.
+  [[nodiscard]] window adopt_window(window_memory memory, deadline until) {
+    return detail::make_adopted_window(boot(), std::move(memory), until);
+  }
 
  private:
   memory_hook on_memory_;
@@ -50,7 +64,8 @@ class basic_loopback : public direct_path {
 
 /// The transport among threads of one process, with the default wait policy.
 using loopback = basic_loopback<>;
-static_assert(direct_transport<loopback> && runnable_transport<loopback>);
+static_assert(direct_transport<loopback> && adopting_transport<loopback> &&
+              runnable_transport<loopback>);
 
 }  // namespace peerbus
 

@@ -4,9 +4,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -28,12 +30,22 @@ struct transport_refinements {
   bool put_run = false;           ///< requirement 15
   bool signal_each = false;       ///< requirement 16
   bool describe_trouble = false;  ///< requirement 17
+  bool adopt_window = false;      ///< requirement 18: `adopting_transport`
+  bool local_signals = false;     ///< requirement 19
+  bool arrival_events = false;    ///< requirement 20
 };
 
 /// One write of a `put_run`: `source` goes to byte `offset` of the peer's part.
 struct put_piece {
   std::size_t offset = 0;             ///< in bytes from the start of the peer's part
   std::span<const std::byte> source;  ///< unchanged until `flush`, as for `put`
+};
+
+/// A rank's part of a window as memory: that which a transport lends or adopts.
+struct window_memory {
+  std::span<std::byte> data;          ///< aligned to a cache line
+  std::span<signal_word> signals;     ///< one word per signal
+  std::shared_ptr<const void> owner;  ///< keeps both
 };
 
 namespace detail {
@@ -89,6 +101,24 @@ concept has_describe_trouble = requires(const T& idle) {
   { idle.describe_trouble() } -> std::same_as<std::string>;
 };
 
+template <class T>
+concept has_adopt_window = requires(T& bus, window_memory memory, deadline until) {
+  { bus.adopt_window(std::move(memory), until) } -> std::same_as<typename T::window>;
+};
+
+template <class T>
+concept has_local_signals = requires(const T& idle, const typename T::window& window) {
+  { idle.local_signals(window) } noexcept -> std::same_as<std::span<signal_word>>;
+};
+
+template <class T>
+concept has_arrival_events = requires(T& bus, const T& idle, std::optional<rank_id> awaited) {
+  { idle.arrival_fd() } noexcept -> std::same_as<int>;
+  { bus.arm() } noexcept -> std::same_as<bool>;
+  { bus.disarm() } noexcept -> std::same_as<void>;
+  { bus.health(awaited) } noexcept -> std::same_as<errc>;
+};
+
 /// The refinements that `T` names are those that it has.
 template <class T>
 concept has_what_it_refines =
@@ -98,6 +128,9 @@ concept has_what_it_refines =
     (refinements_of<T>().put_run == has_put_run<T>) &&
     (refinements_of<T>().signal_each == has_signal_each<T>) &&
     (refinements_of<T>().describe_trouble == has_describe_trouble<T>) &&
+    (refinements_of<T>().adopt_window == has_adopt_window<T>) &&
+    (refinements_of<T>().local_signals == has_local_signals<T>) &&
+    (refinements_of<T>().arrival_events == has_arrival_events<T>) &&
     // A transport with the memory of all peers has that of the near ones.
     !(refinements_of<T>().peer_memory && refinements_of<T>().find_peer_memory);
 

@@ -8,10 +8,11 @@
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/memory_hook.hpp>
+#include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/registered/window_maker.hpp>
 #include <peerbus/transport/verbs/connect.hpp>
 #include <peerbus/transport/verbs/data_path.hpp>
 #include <peerbus/transport/verbs/options.hpp>
-#include <peerbus/transport/verbs/window_maker.hpp>
 
 namespace peerbus {
 
@@ -54,6 +55,11 @@ class basic_verbs : public detail::rdma::data_path {
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     return {net(), maker_.make(boot(), shape, on_memory_, until)};
   }
+  /// Makes a window of memory that the ranks have, which is registered and so taken and locked.
+  /// Contract as `adopt_window` of `transport`. Calls no memory hook.
+  [[nodiscard]] window adopt_window(window_memory memory, deadline until) {
+    return {net(), maker_.adopt(boot(), std::move(memory), until)};
+  }
 
  private:
   /// Sleeping on a completion channel and waking takes four system calls where a futex takes one.
@@ -63,12 +69,12 @@ class basic_verbs : public detail::rdma::data_path {
     return thresholds;
   }
 
-  detail::rdma::window_maker maker_;
+  detail::registered::window_maker<detail::rdma::network> maker_;
   memory_hook on_memory_;
 };
 
 /// The transport over RDMA, with the default wait policy.
 using verbs = basic_verbs<>;
-static_assert(runnable_transport<verbs> && !direct_transport<verbs>);
+static_assert(runnable_transport<verbs> && adopting_transport<verbs> && !direct_transport<verbs>);
 
 }  // namespace peerbus

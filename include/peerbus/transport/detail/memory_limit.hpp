@@ -7,6 +7,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus::detail {
 
@@ -18,6 +19,10 @@ std::size_t memory_limit();
 /// fits may still meet a full machine: memory is taken page by page as it is touched, so that a
 /// buffer sized for the worst case costs what is used.
 std::optional<error> objection_to(window_shape shape);
+
+/// Returns the error of memory that no window can be made of, if it is such: memory that is missing
+/// or not aligned to a cache line.
+std::optional<error> objection_to(const window_memory& memory);
 
 }  // namespace peerbus::detail
 

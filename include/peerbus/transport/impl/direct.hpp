@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -9,16 +10,31 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/mapping.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
+#include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/direct.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus {
 
 PEERBUS_INLINE direct_window::direct_window(window_shape shape, rank_id mine,
-                                            std::vector<std::shared_ptr<const mapping>> parts)
-    : shape_{shape}, mine_{mine}, parts_{std::move(parts)} {
-  bases_.reserve(parts_.size());
-  for (const auto& part : parts_) bases_.push_back(part->data());
+                                            std::vector<window_memory> parts)
+    : shape_{shape}, mine_{mine} {
+  parts_.reserve(parts.size());
+  owners_.reserve(parts.size());
+  for (window_memory& part : parts) {
+    parts_.push_back({part.data.data(), part.signals.data()});
+    owners_.push_back(std::move(part.owner));
+  }
+}
+
+PEERBUS_INLINE window_memory direct_window::part_in(std::shared_ptr<const mapping> memory,
+                                                    window_shape shape) noexcept {
+  std::byte* const base = memory->data();
+  // Fresh mapped memory is all zero, which is the value representation of a fresh signal_word.
+  auto* const words = reinterpret_cast<signal_word*>(base + signals_at(shape));
+  return {{base, shape.bytes}, {words, shape.signals}, std::move(memory)};
 }
 
 PEERBUS_INLINE direct_path::direct_path(bootstrap& boot, wait_thresholds thresholds)

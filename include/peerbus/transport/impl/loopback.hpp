@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,12 +15,14 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/direct.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/memory_hook.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus::detail {
 
@@ -45,10 +49,36 @@ PEERBUS_INLINE direct_window make_private_window(bootstrap& boot, window_shape s
     }
   }
   const auto all = gather_or_refuse(boot, "window", std::move(mine), objection, until);
-  std::vector<std::shared_ptr<const mapping>> parts;
+  std::vector<window_memory> parts;
   parts.reserve(all.size());
   for (const auto& from : all)
-    parts.push_back(std::static_pointer_cast<const mapping>(from.object));
+    parts.push_back(
+        direct_window::part_in(std::static_pointer_cast<const mapping>(from.object), shape));
+  return direct_window{shape, boot.rank(), std::move(parts)};
+}
+
+PEERBUS_INLINE direct_window make_adopted_window(bootstrap& boot, window_memory memory,
+                                                 deadline until) {
+  const window_shape shape{memory.data.size(), memory.signals.size()};
+  bootstrap::contribution mine;
+  std::optional<error> objection = objection_to(memory);
+  try {
+    mine.object = std::make_shared<const window_memory>(std::move(memory));
+  } catch (const std::bad_alloc&) {
+    objection = error{errc::out_of_memory, "no memory for a window's list of parts"};
+  }
+  const auto all = gather_or_refuse(boot, "window", std::move(mine), objection, until);
+  std::vector<window_memory> parts;
+  parts.reserve(all.size());
+  for (const auto& from : all)
+    parts.push_back(*std::static_pointer_cast<const window_memory>(from.object));
+  for (const window_memory& part : parts)
+    if (part.data.size() != parts[0].data.size() || part.signals.size() != parts[0].signals.size())
+      throw agreed_error{
+          errc::mismatch,
+          concat("window: ", rank_id{0}, " lends ", parts[0].data.size(), " bytes and ",
+                 parts[0].signals.size(), " signals, but another rank ", part.data.size(), " and ",
+                 part.signals.size())};
   return direct_window{shape, boot.rank(), std::move(parts)};
 }
 

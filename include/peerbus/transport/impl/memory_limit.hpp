@@ -6,10 +6,13 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <limits>
 #include <optional>
+#include <string_view>
 
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
@@ -17,6 +20,7 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/direct.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 namespace peerbus::detail {
 
@@ -45,6 +49,19 @@ PEERBUS_INLINE std::optional<error> objection_to(window_shape shape) {
                concat("a window of ", shape.bytes, " bytes and ", shape.signals,
                       " signals is too large: need ", need >> 20U, " MiB",
                       countable ? "" : " or more", ", have ", limit >> 20U, " MiB")};
+}
+
+PEERBUS_INLINE std::optional<error> objection_to(const window_memory& memory) {
+  const auto judge = [](std::string_view what, std::size_t count,
+                        const void* begin) -> std::optional<error> {
+    const auto address = reinterpret_cast<std::uintptr_t>(begin);
+    if (count == 0 || (address != 0 && address % cache_line_bytes == 0)) return std::nullopt;
+    return error{errc::invalid_argument,
+                 concat("a window of ", count, what, " at address ", address,
+                        ": expected a multiple of ", cache_line_bytes, " above 0")};
+  };
+  if (auto objection = judge(" bytes", memory.data.size(), memory.data.data())) return objection;
+  return judge(" signals", memory.signals.size(), memory.signals.data());
 }
 
 }  // namespace peerbus::detail

@@ -24,6 +24,7 @@
 #include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/direct.hpp>
 #include <peerbus/transport/memory_hook.hpp>
+#include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 namespace peerbus::detail {
@@ -56,16 +57,16 @@ PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape sh
   }
   auto all = gather_or_refuse(boot, "window", std::move(mine), objection, until);
 
-  std::vector<std::shared_ptr<const mapping>> parts;
+  std::vector<window_memory> parts;
   parts.reserve(all.size());
   try {
-    for (std::size_t r = 0; r < all.size(); ++r) {
-      parts.push_back(map_file(all[r].fd.get(), bytes, rank_id{r}));
-      all[r].fd.reset();
+    for (const rank_id rank : all_ranks{all.size()}) {
+      const auto memory = map_file(all[rank.index()].fd.get(), bytes, rank);
+      all[rank.index()].fd.reset();
+      parts.push_back(direct_window::part_in(memory, shape));
+      // Peers reach for it only after the agreement below.
+      if (on_memory && rank == boot.rank()) on_memory({memory->data(), memory->size()});
     }
-    // Peers reach for it only after the agreement below.
-    const mapping& own = *parts[boot.rank().index()];
-    if (on_memory) on_memory({own.data(), own.size()});
   } catch (const error& problem) {
     objection = problem;
   }

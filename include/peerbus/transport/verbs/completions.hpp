@@ -3,15 +3,12 @@
 
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
-#include <poll.h>
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <ctime>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -19,15 +16,16 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/core/wait_readable.hpp>
+#include <peerbus/transport/registered/spin_guard.hpp>
 #include <peerbus/transport/verbs/arrivals.hpp>
 #include <peerbus/transport/verbs/control_map.hpp>
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/link_failure.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
+#include <peerbus/transport/verbs/registration.hpp>
 #include <peerbus/transport/verbs/request_id.hpp>
 #include <peerbus/transport/verbs/resources.hpp>
-#include <peerbus/transport/verbs/spin_guard.hpp>
-#include <peerbus/transport/verbs/window_table.hpp>
 
 namespace peerbus::detail::rdma {
 
@@ -70,24 +68,34 @@ class completions {
     change();
   }
 
+  /// Takes what has arrived. Until `disarm`, whatever arrives later makes the completion channel
+  /// readable, also if another thread takes it. One thread at a time is armed.
+  /// Returns: false, at once, to any other thread.
+  [[nodiscard]] bool arm() noexcept {
+    if (!parking_.try_lock()) return false;
+    if (ibv_req_notify_cq(&own_->received(), 0) != 0) {
+      parking_.unlock();
+      return false;
+    }
+    // An arrival before the request rings no bell, and another thread may have taken it.
+    look_at_all_arrivals();
+    return true;
+  }
+  /// Ends what `arm` began. The same thread calls it.
+  void disarm() noexcept {
+    ibv_cq* queue = nullptr;
+    void* nothing = nullptr;
+    while (ibv_get_cq_event(&own_->channel(), &queue, &nothing) == 0) ++events_;
+    parking_.unlock();
+  }
+
   /// Sleeps until something arrives or `until`, unless `word` is `value` already. One thread at a
   /// time may sleep.
   /// Returns: false, at once, to any other thread.
   [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
-    const std::unique_lock turn{parking_, std::try_to_lock};
-    if (!turn) return false;
-    if (ibv_req_notify_cq(&own_->received(), 0) != 0) return false;
-    // An arrival before the request rings no bell, and another thread may have taken it.
-    look_at_all_arrivals();
-    if (word.value() < value) {
-      const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until.remaining());
-      const timespec span{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
-      pollfd entry{own_->channel().fd, POLLIN, 0};
-      static_cast<void>(::ppoll(&entry, 1, &span, nullptr));
-    }
-    ibv_cq* queue = nullptr;
-    void* nothing = nullptr;
-    while (ibv_get_cq_event(&own_->channel(), &queue, &nothing) == 0) ++events_;
+    if (!arm()) return false;
+    if (word.value() < value) wait_readable(own_->channel().fd, until);
+    disarm();
     return true;
   }
 
@@ -162,8 +170,7 @@ class completions {
   void raise_signal(const raised_signal& what) noexcept {
     const window_part* const part = windows_->find(what.window);
     if (part == nullptr || index(what.id) >= part->shape.signals) return;  // Released meanwhile.
-    signal_word& word = part->signal(what.id);
-    if (word.value() < what.value) word.raise(what.value);
+    part->signal(what.id).raise_at_least(what.value);
   }
 
   void receive_again(link& from, std::size_t queue, std::uint32_t slot) noexcept {
@@ -183,9 +190,9 @@ class completions {
   const window_table* windows_;
   std::vector<arrivals> arrivals_;  ///< [ranks]; under `looking_`
 
-  spin_guard looking_;
-  spin_guard reaping_;  ///< held while completions of requests are taken
-  spin_guard parking_;
+  registered::spin_guard looking_;
+  registered::spin_guard reaping_;  ///< held while completions of requests are taken
+  registered::spin_guard parking_;
   std::atomic<std::uint32_t> broken_{0};
   unsigned events_ = 0;  ///< to be acknowledged; under `parking_`
 };

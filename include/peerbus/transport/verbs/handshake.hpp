@@ -15,7 +15,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
-#include <peerbus/transport/verbs/append_bytes.hpp>
+#include <peerbus/transport/registered/append_bytes.hpp>
 #include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/options.hpp>
 #include <peerbus/transport/verbs/resources.hpp>
@@ -57,9 +57,10 @@ class handshake {
     own.gid = port.gid;
     own.first_packet = first_packet_;
     bootstrap::contribution told;
-    append_bytes(told.bytes, own);
+    registered::append_bytes(told.bytes, own);
     for (const rank_id peer : all_ranks{net_->size()})
-      for (const queue_pair& pair : net_->to(peer).pairs()) append_bytes(told.bytes, pair->qp_num);
+      for (const queue_pair& pair : net_->to(peer).pairs())
+        registered::append_bytes(told.bytes, pair->qp_num);
     return told;
   }
 

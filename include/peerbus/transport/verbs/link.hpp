@@ -14,13 +14,13 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/transport/registered/guarded.hpp>
+#include <peerbus/transport/registered/request_count.hpp>
 #include <peerbus/transport/verbs/control_map.hpp>
-#include <peerbus/transport/verbs/guarded.hpp>
 #include <peerbus/transport/verbs/handle.hpp>
 #include <peerbus/transport/verbs/link_failure.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
 #include <peerbus/transport/verbs/request_chain.hpp>
-#include <peerbus/transport/verbs/request_count.hpp>
 #include <peerbus/transport/verbs/request_id.hpp>
 #include <peerbus/transport/verbs/resources.hpp>
 #include <peerbus/transport/verbs/result_entries.hpp>
@@ -58,7 +58,7 @@ class link {
     own_ = &own;
     peer_ = peer;
     const std::uint32_t queues = own.options().queue_pairs_per_peer;
-    counts_ = std::make_unique<request_count[]>(queues);
+    counts_ = std::make_unique<registered::request_count[]>(queues);
     const auto out = out_.lock();
     out->queues = std::make_unique<send_queue[]>(queues);
     out->next_probe = deadline::after(own.options().probe_interval);
@@ -76,10 +76,10 @@ class link {
 
   [[nodiscard]] rank_id peer() const noexcept { return peer_; }
   [[nodiscard]] std::span<const queue_pair> pairs() const noexcept { return pairs_; }
-  [[nodiscard]] std::span<request_count> counts() const noexcept {
+  [[nodiscard]] std::span<registered::request_count> counts() const noexcept {
     return {counts_.get(), pairs_.size()};
   }
-  [[nodiscard]] guarded<outgoing>& out() noexcept { return out_; }
+  [[nodiscard]] registered::guarded<outgoing>& out() noexcept { return out_; }
   [[nodiscard]] result_entries& results() noexcept { return results_; }
   [[nodiscard]] link_failure& failure() noexcept { return failure_; }
   [[nodiscard]] const link_failure& failure() const noexcept { return failure_; }
@@ -104,12 +104,12 @@ class link {
   /// Requests that are complete, and those that are posted and not complete, on all queue pairs.
   [[nodiscard]] std::uint32_t completed() const noexcept {
     std::uint32_t sum = 0;
-    for (const request_count& count : counts()) sum += count.completed();
+    for (const registered::request_count& count : counts()) sum += count.completed();
     return sum;
   }
   [[nodiscard]] std::uint32_t in_flight() const noexcept {
     std::uint32_t sum = 0;
-    for (const request_count& count : counts()) {
+    for (const registered::request_count& count : counts()) {
       // Below 0 for a moment if another thread counts.
       const auto open = static_cast<std::int32_t>(count.in_flight());
       if (open > 0) sum += static_cast<std::uint32_t>(open);
@@ -121,8 +121,8 @@ class link {
   const resources* own_ = nullptr;
   rank_id peer_;
   std::vector<queue_pair> pairs_;
-  std::unique_ptr<request_count[]> counts_;
-  guarded<outgoing> out_;
+  std::unique_ptr<registered::request_count[]> counts_;
+  registered::guarded<outgoing> out_;
   result_entries results_;
   link_failure failure_;
 };

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -18,9 +19,12 @@
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/mapping.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
+#include <peerbus/transport/registered/link_watch.hpp>
+#include <peerbus/transport/registered/request_count.hpp>
 #include <peerbus/transport/verbs/arrivals.hpp>
 #include <peerbus/transport/verbs/completions.hpp>
 #include <peerbus/transport/verbs/control_map.hpp>
@@ -29,10 +33,9 @@
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/link_failure.hpp>
 #include <peerbus/transport/verbs/options.hpp>
-#include <peerbus/transport/verbs/request_count.hpp>
+#include <peerbus/transport/verbs/registration.hpp>
 #include <peerbus/transport/verbs/resources.hpp>
 #include <peerbus/transport/verbs/send_queue.hpp>
-#include <peerbus/transport/verbs/window_table.hpp>
 
 namespace peerbus::detail::rdma {
 
@@ -40,6 +43,9 @@ namespace peerbus::detail::rdma {
 /// also taken while the rank waits in its bootstrap, as idle work.
 class network final : public idle_work::task {
  public:
+  static constexpr std::string_view name = "verbs";  ///< in errors
+  using window_part = rdma::window_part;
+
   /// Opens links that can receive, and takes completions from then on.
   /// Throws: `error` invalid_argument, unsupported, out_of_memory, system; std::bad_alloc.
   network(const bootstrap& boot, open_port port, const verbs_options& options,
@@ -63,6 +69,7 @@ class network final : public idle_work::task {
     static_cast<void>(settle(deadline::after(std::chrono::seconds{5})));
   }
 
+  [[nodiscard]] const membership& members() const noexcept { return *members_; }
   [[nodiscard]] rank_id rank() const noexcept { return members_->rank(); }
   [[nodiscard]] std::size_t size() const noexcept { return members_->size(); }
   [[nodiscard]] const resources& own() const noexcept { return own_; }
@@ -73,13 +80,24 @@ class network final : public idle_work::task {
   [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
   [[nodiscard]] completions& arriving() noexcept { return completions_; }
 
+  /// Lets peers reach the memory of a window. Throws: `error` out_of_memory, system.
+  [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
+    return {register_memory(own_.domain(), own_.port(), memory, own_.options().relaxed_ordering,
+                            "a window")};
+  }
+  /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
+  template <class Change>
+  void exclude_arrivals(Change&& change) noexcept {
+    completions_.exclude_arrivals(change);
+  }
+
   void advance() noexcept override { completions_.look(); }
 
   /// Memory kept for each peer besides windows, except what the device's driver keeps.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
     return sizeof(link) + sizeof(arrivals) + arrivals::bytes_held(receive_depth) +
            own_.options().queue_pairs_per_peer *
-               (sizeof(send_queue) + sizeof(request_count) + sizeof(queue_pair)) +
+               (sizeof(send_queue) + sizeof(registered::request_count) + sizeof(queue_pair)) +
            own_.map().bytes_per_peer();
   }
 
@@ -97,32 +115,14 @@ class network final : public idle_work::task {
   /// Returns: ok, unreachable, peer_dead, timed_out.
   template <class Done>
   [[nodiscard]] errc stall(link& to, Done&& done) noexcept {
-    auto until = deadline::after(own_.options().stall_timeout);
-    auto next_check = deadline::after(waiting_.check_interval);
-    std::uint32_t completed = to.completed();
-    for (std::uint32_t i = 0;; ++i) {
-      if (done()) return errc::ok;
-      if (to.failure().is_set()) return why_broken(to);
-      completions_.look();
-      if (i < waiting_.tight + waiting_.paused) {
-        pause_core();
-        continue;
-      }
-      if (next_check.expired()) {
-        if (const errc found = members_->health(to.peer()); found != errc::ok)
-          return done() ? errc::ok : found;
-        next_check = deadline::after(waiting_.check_interval);
-        if (to.completed() != completed) {
-          completed = to.completed();
-          until = deadline::after(own_.options().stall_timeout);
-        }
-      }
-      if (until.expired()) {
-        completions_.break_link(to, link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
-        return errc::timed_out;
-      }
-      ::sched_yield();
-    }
+    return registered::stall(*this, to, done);
+  }
+  [[nodiscard]] std::chrono::milliseconds stall_timeout() const noexcept {
+    return own_.options().stall_timeout;
+  }
+  /// Breaks a link over which nothing completes.
+  void give_up(link& to) noexcept {
+    completions_.break_link(to, link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
   }
 
   /// Posts all chains, and waits until every peer that runs has what was posted to it.
@@ -136,28 +136,16 @@ class network final : public idle_work::task {
     return true;
   }
 
-  /// Returns peer_dead if a broken link is the end of its peer, else unreachable. Waits for a
-  /// moment, because a dying process loses its queue pairs and registrations before its exit is
-  /// visible.
+  /// Returns why a link is broken: peer_dead or unreachable.
   [[nodiscard]] errc why_broken(const link& broken) const noexcept {
-    // The longest delay that was observed between the two.
-    constexpr std::chrono::milliseconds slowest_end{300};
-    const rank_id peer = broken.peer();
-    if (members_->state(peer) == rank_state::running && !members_->ends_within(peer, slowest_end))
-      return errc::unreachable;
-    return members_->health(peer);
+    return registered::why_broken(*members_, broken.peer());
   }
-
   /// Returns why nothing can come any more from `awaited`, or from some rank if it is empty.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept {
-    if (const errc found = members_->health(awaited); found != errc::ok) return found;
-    if (!completions_.any_broken()) return errc::ok;
-    for (const rank_id peer : all_ranks{size()})
-      if ((!awaited || *awaited == peer) && to(peer).failure().is_set() &&
-          members_->state(peer) == rank_state::running)
-        return why_broken(to(peer));
-    return errc::ok;
+    return registered::health(*this, awaited);
   }
+  /// Returns whether any link is broken.
+  [[nodiscard]] bool any_broken() const noexcept { return completions_.any_broken(); }
 
   /// "no connection to rank 3 any more: transport retry counter exceeded: …", and the peers that
   /// have not acknowledged requests. Empty if there are none.

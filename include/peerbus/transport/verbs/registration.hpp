@@ -6,13 +6,16 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/mapping.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/transport/registered/window_part.hpp>
+#include <peerbus/transport/registered/window_table.hpp>
 #include <peerbus/transport/verbs/device.hpp>
 #include <peerbus/transport/verbs/handle.hpp>
 
@@ -23,25 +26,42 @@ inline std::string describe_lock_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return {};
   if (limit.rlim_cur == RLIM_INFINITY) return " (locked memory is not limited here)";
-  return concat(" (this process may lock ", limit.rlim_cur >> 10U, " KiB; see `ulimit -l`)");
+  return concat(" (this process may lock ", limit.rlim_cur >> 10U,
+                " KiB: raise `ulimit -l`, LimitMEMLOCK= of a "
+                "systemd service, or --ulimit memlock= of a container)");
 }
 
-/// Makes the first `length` bytes of `memory` reachable for the device and for peers. All pages are
-/// taken and locked. Throws: `error` out_of_memory, system.
+/// Memory of a window that the device and peers reach.
+struct registration {
+  memory_region region;
+
+  explicit operator bool() const noexcept { return region != nullptr; }
+  [[nodiscard]] std::uint32_t local_key() const noexcept { return region->lkey; }
+  [[nodiscard]] std::uint32_t remote_key() const noexcept { return region->rkey; }
+  [[nodiscard]] static std::uint64_t address(std::span<const std::byte> memory) noexcept {
+    return reinterpret_cast<std::uintptr_t>(memory.data());
+  }
+};
+
+using window_part = registered::window_part<registration>;
+using window_table = registered::window_table<window_part>;
+
+/// Makes `memory` reachable for the device and for peers. All pages are taken and locked.
+/// Throws: `error` out_of_memory, system.
 inline memory_region register_memory(const protection_domain& domain, const open_port& port,
-                                     const mapping& memory, std::size_t length,
-                                     bool relaxed_ordering, std::string_view what) {
+                                     std::span<std::byte> memory, bool relaxed_ordering,
+                                     std::string_view what) {
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   if (port.limits.atomic_cap != IBV_ATOMIC_NONE) access |= IBV_ACCESS_REMOTE_ATOMIC;
   if (relaxed_ordering) access |= IBV_ACCESS_RELAXED_ORDERING;
-  memory_region made{ibv_reg_mr(domain.get(), memory.data(), length, access)};
+  memory_region made{ibv_reg_mr(domain.get(), memory.data(), memory.size(), access)};
   if (made) return made;
   const int reason = errno;
   const bool full = reason == ENOMEM || reason == EAGAIN || reason == EPERM;
   throw error{
       full ? errc::out_of_memory : errc::system,
-      concat("verbs: cannot register ", length, " bytes for ", what, " with ", port.describe(),
-             ": ", describe_errno(reason), full ? describe_lock_limit() : "")};
+      concat("verbs: cannot register ", memory.size(), " bytes for ", what, " with ",
+             port.describe(), ": ", describe_errno(reason), full ? describe_lock_limit() : "")};
 }
 
 }  // namespace peerbus::detail::rdma

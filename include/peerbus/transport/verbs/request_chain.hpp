@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <peerbus/transport/registered/window_part.hpp>
+
 namespace peerbus::detail::rdma {
 
 /// Registered memory of this rank.
@@ -17,11 +19,7 @@ struct local_bytes {
   std::uint32_t key = 0;
 };
 
-/// Registered memory of a peer, from `address` on.
-struct remote_place {
-  std::uint64_t address = 0;
-  std::uint32_t key = 0;
-};
+using remote_place = registered::remote_place<std::uint32_t>;
 
 /// The requests of one queue pair that are not posted yet, linked so that one doorbell rings for
 /// all. A write whose target continues that of the write before joins its request, as one more

@@ -48,7 +48,8 @@ class resources {
     sent_ = make_completion_queue(pairs * options.queue_depth, nullptr);
     received_ = make_completion_queue(pairs * receive_depth, channel_.get());
     memory_ = mapping::anonymous(map_.bytes());
-    registration_ = register_memory(domain_, port_, memory_, map_.bytes(), false, "notices");
+    registration_ =
+        register_memory(domain_, port_, {memory_.data(), map_.bytes()}, false, "notices");
   }
 
   [[nodiscard]] const open_port& port() const noexcept { return port_; }

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <peerbus/transport/registered/request_count.hpp>
 #include <peerbus/transport/verbs/request_chain.hpp>
-#include <peerbus/transport/verbs/request_count.hpp>
 #include <peerbus/transport/verbs/request_id.hpp>
 
 namespace peerbus::detail::rdma {
@@ -30,8 +30,8 @@ class send_queue {
 
   /// `number` is the queue pair's in `request_id`. `count` counts its requests and outlives the
   /// queue.
-  void open(ibv_qp& pair, request_count& count, std::uint32_t number, std::uint32_t depth,
-            const ibv_qp_cap& granted) noexcept {
+  void open(ibv_qp& pair, registered::request_count& count, std::uint32_t number,
+            std::uint32_t depth, const ibv_qp_cap& granted) noexcept {
     chain_.limit_pieces(granted.max_send_sge);
     pair_ = &pair;
     count_ = &count;
@@ -40,7 +40,7 @@ class send_queue {
     most_inline_ = granted.max_inline_data;
   }
   [[nodiscard]] request_chain& chain() noexcept { return chain_; }
-  [[nodiscard]] const request_count& count() const noexcept { return *count_; }
+  [[nodiscard]] const registered::request_count& count() const noexcept { return *count_; }
 
   /// Returns whether one more request may join the chain.
   [[nodiscard]] bool has_room() const noexcept {
@@ -101,7 +101,7 @@ class send_queue {
 
   request_chain chain_;
   ibv_qp* pair_ = nullptr;
-  request_count* count_ = nullptr;
+  registered::request_count* count_ = nullptr;
   std::uint32_t number_ = 0;
   std::uint32_t depth_ = 0;
   std::uint32_t most_inline_ = 0;

@@ -15,8 +15,11 @@
 
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/registered/guarded.hpp>
+#include <peerbus/transport/registered/own_part.hpp>
 #include <peerbus/transport/verbs/control_map.hpp>
-#include <peerbus/transport/verbs/guarded.hpp>
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
@@ -61,6 +64,27 @@ class turn {
         return code;
     }
     return errc::ok;
+  }
+
+  /// Notes writes of `pieces`, which `part.check` has accepted, to the peer's part.
+  [[nodiscard]] errc write_run(const registered::own_part<network>& part,
+                               std::span<const put_piece> pieces) noexcept {
+    for (const auto& [offset, source] : pieces) {
+      if (source.empty()) continue;
+      const auto key = part.key_of(source);
+      if (!key) return errc::invalid_argument;
+      if (const errc code = write(source, *key, part.place(link_->peer(), offset));
+          code != errc::ok)
+        return code;
+    }
+    return errc::ok;
+  }
+  /// Notes a write as `write_run` does, and sends the notice of a signal, which takes the write's
+  /// own request along.
+  [[nodiscard]] errc put_signal(const registered::own_part<network>& part, const put_piece& piece,
+                                signal_id id, std::uint64_t value) noexcept {
+    if (const errc code = write_run(part, {&piece, 1}); code != errc::ok) return code;
+    return notify({part.number(), id, value});
   }
 
   /// Notes a read of `source` into `target`, registered under `key`.
@@ -138,7 +162,7 @@ class turn {
   /// Bytes in a chain that are worth a doorbell of their own.
   static constexpr std::size_t long_chain_bytes = std::size_t{64} << 10U;
 
-  turn(network& net, link& to, guarded<outgoing>::access out) noexcept
+  turn(network& net, link& to, registered::guarded<outgoing>::access out) noexcept
       : net_{&net}, link_{&to}, out_{std::move(out)} {}
 
   [[nodiscard]] const verbs_options& options() const noexcept { return net_->own().options(); }
@@ -225,7 +249,7 @@ class turn {
 
   network* net_;
   link* link_;
-  guarded<outgoing>::access out_;
+  registered::guarded<outgoing>::access out_;
 };
 
 }  // namespace peerbus::detail::rdma

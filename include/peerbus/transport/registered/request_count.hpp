@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace peerbus::detail::rdma {
+namespace peerbus::detail::registered {
 
 /// Counts the requests of one queue pair that were posted, and those that are complete. Counts wrap
 /// around.
@@ -32,11 +32,15 @@ class request_count {
   [[nodiscard]] std::uint32_t completed() const noexcept {
     return completed_.load(std::memory_order_acquire);  // order: as `completed_up_to`.
   }
-  [[nodiscard]] std::uint32_t in_flight() const noexcept { return posted() - completed(); }
+  /// Returns 0 if requests complete before their poster has counted them.
+  [[nodiscard]] std::uint32_t in_flight() const noexcept {
+    const std::uint32_t count = posted() - completed();
+    return static_cast<std::int32_t>(count) < 0 ? 0 : count;
+  }
 
  private:
   std::atomic<std::uint32_t> posted_{0};
   std::atomic<std::uint32_t> completed_{0};
 };
 
-}  // namespace peerbus::detail::rdma
+}  // namespace peerbus::detail::registered

@@ -22,30 +22,47 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/memory_hook.hpp>
-#include <peerbus/transport/verbs/append_bytes.hpp>
-#include <peerbus/transport/verbs/network.hpp>
-#include <peerbus/transport/verbs/registration.hpp>
-#include <peerbus/transport/verbs/window_part.hpp>
+#include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/registered/append_bytes.hpp>
 
-namespace peerbus::detail::rdma {
+namespace peerbus::detail::registered {
 
 /// Makes windows, and frees the memory of those that every rank has released. Peers may reach for a
 /// part until then.
+///
+/// `Network` is a rank's end of a network of requests: it has `name` for errors, the table
+/// `windows()`, `register_window(memory)`, `settle(until)`, and `exclude_arrivals(change)`.
+template <class Network>
 class window_maker {
+  using window_part = typename Network::window_part;
+  using remote_key = typename window_part::remote_key;
+
  public:
-  explicit window_maker(network& net) : net_{&net} {}
+  explicit window_maker(Network& net) : net_{&net} {}
 
   /// Collective. Throws, on all ranks: `error` out_of_memory, mismatch, system; or as
   /// `bootstrap::allgather`.
   window_part& make(bootstrap& boot, window_shape shape, const memory_hook& on_memory,
                     deadline until) {
+    return publish(
+        boot, objection_to(shape), [&] { return part_of(allocate(shape, on_memory)); }, until);
+  }
+  /// Makes a window of `memory`. Collective. Throws: as `make`, and `error` invalid_argument, on
+  /// all ranks, if a rank's memory is missing or misaligned.
+  window_part& adopt(bootstrap& boot, window_memory memory, deadline until) {
+    return publish(boot, objection_to(memory), [&] { return part_of(std::move(memory)); }, until);
+  }
+
+ private:
+  template <class MakePart>
+  window_part& publish(bootstrap& boot, std::optional<error> objection, MakePart&& make_part,
+                       deadline until) {
     // A part can be found before any peer knows of it: the first signal to it may be here before
     // the answers of all ranks are.
     window_part* part = nullptr;
-    std::optional<error> objection = objection_to(shape);
     bootstrap::contribution own;
     try {
-      if (!objection) part = &net_->windows().insert(allocate(shape, on_memory));
+      if (!objection) part = &net_->windows().insert(make_part());
       if (part != nullptr) own.bytes = describe(*part, until);
     } catch (const error& problem) {
       objection = problem;
@@ -65,41 +82,52 @@ class window_maker {
     return *part;
   }
 
- private:
   /// Describes a rank's part to the others. The numbers of the windows that the rank has released
   /// since it made the last one follow.
   struct offer {
     std::uint64_t bytes = 0;
     std::uint64_t signals = 0;
     std::uint64_t address = 0;
-    std::uint32_t key = 0;
-    std::uint32_t number = 0;
+    std::uint64_t key = 0;
+    std::uint64_t number = 0;
   };
 
-  std::unique_ptr<window_part> allocate(window_shape shape, const memory_hook& on_memory) {
+  static window_memory allocate(window_shape shape, const memory_hook& on_memory) {
+    struct mappings {
+      mapping data, signals;
+    };
+    // One byte at least: an empty mapping does not exist.
+    const auto made = std::make_shared<const mappings>(
+        mappings{mapping::anonymous(shape.bytes + 1),
+                 mapping::anonymous(shape.signals * sizeof(signal_word) + 1)});
+    if (on_memory) on_memory({made->data.data(), made->data.size()});
+    // Fresh mapped memory is all zero, which is the value representation of a fresh signal_word.
+    auto* const words = reinterpret_cast<signal_word*>(made->signals.data());
+    return {{made->data.data(), shape.bytes}, {words, shape.signals}, made};
+  }
+
+  std::unique_ptr<window_part> part_of(window_memory memory) {
     const auto number = net_->windows().next_number();
     if (!number)
-      throw error{errc::out_of_memory, concat("verbs: ", window_table::capacity,
+      throw error{errc::out_of_memory, concat(Network::name, ": ", net_->windows().capacity,
                                               " windows exist, expected fewer at a time")};
     auto part = std::make_unique<window_part>();
     part->number = *number;
-    part->shape = shape;
-    // One byte at least: an empty mapping does not exist.
-    part->data = mapping::anonymous(shape.bytes + 1);
-    part->signals = mapping::anonymous(shape.signals * sizeof(signal_word) + 1);
-    if (on_memory) on_memory({part->data.data(), part->data.size()});
-    if (shape.bytes != 0)
-      part->registration =
-          register_memory(net_->own().domain(), net_->own().port(), part->data, shape.bytes,
-                          net_->own().options().relaxed_ordering, "a window");
+    part->shape = {memory.data.size(), memory.signals.size()};
+    part->memory = std::move(memory);
+    if (part->shape.bytes != 0) part->registration = net_->register_window(part->memory.data);
     part->parts.resize(net_->size());
     return part;
   }
 
   std::vector<std::byte> describe(const window_part& part, deadline until) {
     std::vector<std::byte> told;
-    append_bytes(told, offer{part.shape.bytes, part.shape.signals, part.address(),
-                             part.registration ? part.registration->rkey : 0, part.number});
+    offer own{part.shape.bytes, part.shape.signals, 0, 0, part.number};
+    if (part.registration) {
+      own.address = part.registration.address(part.memory.data);
+      own.key = part.registration.remote_key();
+    }
+    append_bytes(told, own);
     std::vector<std::uint32_t> released;
     for (const auto& kept : net_->windows().parts())
       // order: acquire; pairs with the release in the window's destructor.
@@ -130,7 +158,7 @@ class window_maker {
             concat("window: ", rank_id{0}, " has number ", first->number, " of ", first->bytes,
                    " bytes and ", first->signals, " signals, but ", peer, " number ", theirs.number,
                    " of ", theirs.bytes, " and ", theirs.signals)};
-      part.parts[peer.index()] = {theirs.address, theirs.key};
+      part.parts[peer.index()] = {theirs.address, static_cast<remote_key>(theirs.key)};
     }
   }
 
@@ -153,11 +181,11 @@ class window_maker {
 
   void forget(const window_part& part) {
     std::unique_ptr<window_part> removed;
-    net_->arriving().exclude_arrivals([&] { removed = net_->windows().remove(part); });
+    net_->exclude_arrivals([&]() noexcept { removed = net_->windows().remove(part); });
   }
 
-  network* net_;
+  Network* net_;
   std::map<std::uint32_t, std::size_t> releases_;  ///< number of ranks that have released a window
 };
 
-}  // namespace peerbus::detail::rdma
+}  // namespace peerbus::detail::registered

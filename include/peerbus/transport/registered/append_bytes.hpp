@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace peerbus::detail::rdma {
+namespace peerbus::detail::registered {
 
 /// Appends the bytes of `value` to a message for the other ranks.
 template <class Value>
@@ -17,4 +17,4 @@ void append_bytes(std::vector<std::byte>& message, const Value& value) {
   std::memcpy(message.data() + offset, &value, sizeof value);
 }
 
-}  // namespace peerbus::detail::rdma
+}  // namespace peerbus::detail::registered

@@ -5,15 +5,15 @@
 #include <memory>
 #include <utility>
 
-#include <peerbus/transport/verbs/network.hpp>
-#include <peerbus/transport/verbs/window_part.hpp>
+namespace peerbus::detail::registered {
 
-namespace peerbus::detail::rdma {
-
-/// A window of the `verbs` transport, as its owner holds it. The network outlives it.
+/// A window as its owner holds it. Its network outlives it.
+template <class Network>
 class window {
  public:
-  window(std::shared_ptr<network> net, window_part& part) noexcept
+  using part_type = typename Network::window_part;
+
+  window(std::shared_ptr<Network> net, part_type& part) noexcept
       : net_{std::move(net)}, part_{&part} {}
   window(window&& other) noexcept
       : net_{std::move(other.net_)}, part_{std::exchange(other.part_, nullptr)} {}
@@ -26,11 +26,11 @@ class window {
   }
 
   /// Keys and addresses, for the data path, and for tools and tests that look inside.
-  [[nodiscard]] window_part& part() const noexcept { return *part_; }
+  [[nodiscard]] part_type& part() const noexcept { return *part_; }
 
  private:
-  std::shared_ptr<network> net_;
-  window_part* part_;
+  std::shared_ptr<Network> net_;
+  part_type* part_;
 };
 
-}  // namespace peerbus::detail::rdma
+}  // namespace peerbus::detail::registered

@@ -12,15 +12,15 @@
 #include <utility>
 #include <vector>
 
-#include <peerbus/transport/verbs/window_part.hpp>
-
-namespace peerbus::detail::rdma {
+namespace peerbus::detail::registered {
 
 /// The windows of a rank, found by number and by address.
 ///
 /// Threads: `find` and `key_of` from any, at any time; the rest from one at a time.
+template <class Part>
 class window_table {
  public:
+  using local_key = typename Part::local_key;
   static constexpr std::size_t capacity = 1024;
 
   /// Returns the number for the next window, which is the same on all ranks if their tables hold
@@ -32,12 +32,13 @@ class window_table {
   }
 
   /// Takes a part over. It can be found from now on. Throws: std::bad_alloc.
-  window_part& insert(std::unique_ptr<window_part> made) {
+  Part& insert(std::unique_ptr<Part> made) {
     parts_.push_back(std::move(made));
-    window_part& part = *parts_.back();
+    Part& part = *parts_.back();
     const auto place = static_cast<std::uint32_t>(part.number % capacity);
     entry& held = entries_[place];
-    held.key.store(part.registration ? part.registration->lkey : 0, std::memory_order_relaxed);
+    held.key.store(part.registration ? part.registration.local_key() : local_key{},
+                   std::memory_order_relaxed);
     held.begin.store(part.address(), std::memory_order_relaxed);
     // order: release; pairs with the acquires in `find` and `key_of`.
     held.end.store(part.address() + part.shape.bytes, std::memory_order_release);
@@ -49,34 +50,31 @@ class window_table {
   /// All ranks have inserted the window of this number.
   void commit(std::uint32_t number) noexcept { last_ = number; }
   /// Gives a part of the table back, which can no longer be found.
-  [[nodiscard]] std::unique_ptr<window_part> remove(const window_part& part) noexcept {
+  [[nodiscard]] std::unique_ptr<Part> remove(const Part& part) noexcept {
     entry& held = entries_[part.number % capacity];
     held.part.store(nullptr, std::memory_order_release);
     held.end.store(0, std::memory_order_release);
     const auto owner = std::find_if(parts_.begin(), parts_.end(),
                                     [&part](const auto& kept) { return kept.get() == &part; });
-    std::unique_ptr<window_part> removed = std::move(*owner);
+    std::unique_ptr<Part> removed = std::move(*owner);
     parts_.erase(owner);
     return removed;
   }
-  [[nodiscard]] std::span<const std::unique_ptr<window_part>> parts() const noexcept {
-    return parts_;
-  }
+  [[nodiscard]] std::span<const std::unique_ptr<Part>> parts() const noexcept { return parts_; }
 
   /// Null if there is no such window: it may have been released.
-  [[nodiscard]] window_part* find(std::uint32_t number) const noexcept {
-    window_part* const part = entries_[number % capacity].part.load(std::memory_order_acquire);
+  [[nodiscard]] Part* find(std::uint32_t number) const noexcept {
+    Part* const part = entries_[number % capacity].part.load(std::memory_order_acquire);
     return part != nullptr && part->number == number ? part : nullptr;
   }
 
   /// Returns the local key of registered memory. Empty if the memory is not within one window.
-  [[nodiscard]] std::optional<std::uint32_t> key_of(
-      std::span<const std::byte> memory) const noexcept {
+  [[nodiscard]] std::optional<local_key> key_of(std::span<const std::byte> memory) const noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
     const std::size_t used = used_.load(std::memory_order_acquire);  // order: as `find`.
     for (std::size_t i = 0; i < used; ++i) {
       const entry& held = entries_[i];
-      const std::uint64_t end = held.end.load(std::memory_order_acquire);
+      const std::uintptr_t end = held.end.load(std::memory_order_acquire);
       if (begin >= end || begin < held.begin.load(std::memory_order_relaxed)) continue;
       if (memory.size() > end - begin) return std::nullopt;
       return held.key.load(std::memory_order_relaxed);
@@ -86,15 +84,15 @@ class window_table {
 
  private:
   struct entry {
-    std::atomic<window_part*> part{nullptr};
-    std::atomic<std::uint64_t> begin{0};
-    std::atomic<std::uint64_t> end{0};
-    std::atomic<std::uint32_t> key{0};
+    std::atomic<Part*> part{nullptr};
+    std::atomic<std::uintptr_t> begin{0};
+    std::atomic<std::uintptr_t> end{0};
+    std::atomic<local_key> key{};
   };
-  std::vector<std::unique_ptr<window_part>> parts_;
+  std::vector<std::unique_ptr<Part>> parts_;
   std::array<entry, capacity> entries_{};
   std::atomic<std::uint32_t> used_{0};
   std::uint32_t last_ = 0;
 };
 
-}  // namespace peerbus::detail::rdma
+}  // namespace peerbus::detail::registered

@@ -7,7 +7,7 @@
 
 #include <peerbus/core/wait.hpp>
 
-namespace peerbus::detail::rdma {
+namespace peerbus::detail::registered {
 
 /// A lock that keeps the threads of a rank from using one queue at the same time. It is held while
 /// requests are noted or posted, or completions taken. It is held during a wait only if the queue
@@ -34,4 +34,4 @@ class spin_guard {
   std::atomic<bool> taken_{false};
 };
 
-}  // namespace peerbus::detail::rdma
+}  // namespace peerbus::detail::registered

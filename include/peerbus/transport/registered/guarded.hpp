@@ -5,9 +5,9 @@
 #include <optional>
 #include <utility>
 
-#include <peerbus/transport/verbs/spin_guard.hpp>
+#include <peerbus/transport/registered/spin_guard.hpp>
 
-namespace peerbus::detail::rdma {
+namespace peerbus::detail::registered {
 
 /// A value that one thread at a time can reach, through a lock of its own.
 template <class Value>
@@ -40,4 +40,4 @@ class guarded {
   Value value_;
 };
 
-}  // namespace peerbus::detail::rdma
+}  // namespace peerbus::detail::registered

@@ -13,14 +13,23 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
-#include <peerbus/transport/verbs/network.hpp>
-#include <peerbus/transport/verbs/turn.hpp>
 
-namespace peerbus::detail::rdma {
+namespace peerbus::detail::registered {
+
+/// Returns why nothing can come any more from `awaited`, or from some rank if it is empty. Calls
+/// `probe(*awaited)`, which lets the network ask whether that rank can still be reached.
+template <class Network, class Probe>
+[[nodiscard]] errc look_after(Network& net, std::optional<rank_id> awaited,
+                              Probe&& probe) noexcept {
+  if (const errc found = net.health(awaited); found != errc::ok) return found;
+  if (awaited && *awaited != net.rank() && awaited->index() < net.size()) probe(*awaited);
+  return errc::ok;
+}
 
 /// The part of `wait_for` after it has spun: yields, then sleeps, and looks after the peers.
-[[nodiscard]] inline errc wait_slowly(network& net, signal_word& word, std::uint64_t value,
-                                      deadline until, std::optional<rank_id> awaited) noexcept {
+template <class Network, class Probe>
+[[nodiscard]] errc wait_slowly(Network& net, signal_word& word, std::uint64_t value, deadline until,
+                               std::optional<rank_id> awaited, Probe&& probe) noexcept {
   constexpr std::chrono::milliseconds longest_sleep{2};
   const wait_thresholds& thresholds = net.waiting();
   const auto pause = thresholds.check_interval;
@@ -30,13 +39,11 @@ namespace peerbus::detail::rdma {
     if (word.value() >= value) return errc::ok;
     const bool is_last_look = until.expired();
     if (is_last_look || next_check.expired()) {
-      if (const errc found = net.health(awaited); found != errc::ok) {
+      if (const errc found = look_after(net, awaited, probe); found != errc::ok) {
         // A signal that the peer raised before it was gone still counts.
         net.arriving().look_at_all_arrivals();
         return word.value() >= value ? errc::ok : found;
       }
-      if (awaited && *awaited != net.rank() && awaited->index() < net.size())
-        if (auto mine = turn::take_free(net, net.to(*awaited))) mine->probe();
       if (is_last_look) return errc::timed_out;
       next_check = deadline::after(pause);
     }
@@ -54,16 +61,18 @@ namespace peerbus::detail::rdma {
 }
 
 /// Waits until `word`, a signal of this rank, is at least `value`, and takes arrivals meanwhile.
+/// Calls `probe(*awaited)` every few milliseconds in a long wait.
 /// Contract as `wait` of `transport`.
-[[nodiscard]] inline errc wait_for(network& net, signal_word& word, std::uint64_t value,
-                                   deadline until, std::optional<rank_id> awaited) noexcept {
+template <class Network, class Probe>
+[[nodiscard]] errc wait_for(Network& net, signal_word& word, std::uint64_t value, deadline until,
+                            std::optional<rank_id> awaited, Probe&& probe) noexcept {
   const wait_thresholds& thresholds = net.waiting();
   for (std::uint32_t i = 0; i <= thresholds.tight + thresholds.paused; ++i) {
     if (word.value() >= value) return errc::ok;
     net.arriving().look_at_arrivals();
     if (i > thresholds.tight) pause_core();
   }
-  return wait_slowly(net, word, value, until, awaited);
+  return wait_slowly(net, word, value, until, awaited, probe);
 }
 
-}  // namespace peerbus::detail::rdma
+}  // namespace peerbus::detail::registered

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+
+namespace peerbus::detail {
+
+/// Sleeps until the descriptor `fd` is readable or until the deadline. It may return at any time
+/// without a reason, so that callers check their condition again.
+/// Cost: one system call.
+void wait_readable(int fd, deadline until) noexcept;
+
+}  // namespace peerbus::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/core/impl/wait_readable.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <utility>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/fabric/connect.hpp>
+#include <peerbus/transport/fabric/data_path.hpp>
+#include <peerbus/transport/fabric/network.hpp>
+#include <peerbus/transport/fabric/options.hpp>
+#include <peerbus/transport/memory_hook.hpp>
+#include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/registered/window_maker.hpp>
+
+namespace peerbus {
+
+/// Connects processes, on one host or many, by a provider of libfabric: over any network by TCP,
+/// and over RDMA devices. Needs libfabric (target `peerbus::fabric`); which providers there are,
+/// what it guarantees and how to tune it: docs/transports.md.
+///
+/// Beyond what `transport` says: a provider such as tcp has no thread of its own. It moves data
+/// only inside calls of this transport, and while a rank waits in a collective of its bootstrap. A
+/// put to a rank that computes waits for that rank's next call, and so do `flush` of that peer,
+/// `quiet`, and a barrier after puts to it. Signals alone make none of them wait. A call that waits
+/// for a peer or for room in its queue gives the connection up after
+/// `fabric_options::stall_timeout`, also if the deadline of a barrier is earlier. Threads that send
+/// to one peer at once take turns. `fetch_add` is not supported.
+///
+/// The data path of peerbus allocates nothing and throws nothing; libfabric's own calls may take
+/// locks and make system calls.
+///
+/// Cost: `make_window` takes one call of `bootstrap::allgather`, and registers the memory.
+template <wait_policy Wait = adaptive_wait>
+class basic_fabric : public detail::ofi::data_path {
+ public:
+  /// The ranks that `run` starts for this transport.
+  static constexpr rank_kind ranks_are = rank_kind::processes;
+
+  /// Collective.
+  /// Cost: three calls of `bootstrap::allgather`, and a message to each peer and back.
+  /// Throws, on all ranks: `error` unsupported (no such provider), invalid_argument (no such
+  /// domain, or an impossible option), mismatch (options or versions that differ), timed_out (a
+  /// peer that cannot be reached), out_of_memory, system; or as `bootstrap::allgather`.
+  explicit basic_fabric(bootstrap& boot, const fabric_options& chosen = {}, Wait policy = {},
+                        memory_hook on_memory = {})
+      : data_path{boot, detail::ofi::connect(boot, chosen,
+                                             looking_slowly(policy.thresholds(boot.ranks_here(),
+                                                                              boot.cores_here())))},
+        maker_{*net()},
+        on_memory_{std::move(on_memory)} {}
+
+  /// Makes a window of memory that is registered with the provider. Contract as `make_window` of
+  /// `transport`.
+  [[nodiscard]] window make_window(window_shape shape, deadline until) {
+    return {net(), maker_.make(boot(), shape, on_memory_, until)};
+  }
+  /// Makes a window of memory that the ranks have, which is registered with the provider. Contract
+  /// as `adopt_window` of `transport`. Calls no memory hook.
+  [[nodiscard]] window adopt_window(window_memory memory, deadline until) {
+    return {net(), maker_.adopt(boot(), std::move(memory), until)};
+  }
+
+ private:
+  /// A look at a socket is a system call, where other transports load a word. So there are fewer
+  /// looks before a wait yields; and more yields before it sleeps, as for `verbs`.
+  static constexpr wait_thresholds looking_slowly(wait_thresholds thresholds) noexcept {
+    thresholds.tight /= 16;
+    thresholds.paused /= 16;
+    thresholds.yields *= 8;
+    return thresholds;
+  }
+
+  detail::registered::window_maker<detail::ofi::network> maker_;
+  memory_hook on_memory_;
+};
+
+/// The transport over libfabric, with the default wait policy.
+using fabric = basic_fabric<>;
+static_assert(runnable_transport<fabric> && adopting_transport<fabric> &&
+              !direct_transport<fabric>);
+
+}  // namespace peerbus

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/wait_readable.hpp>
+#include <peerbus/transport/fabric/arrivals.hpp>
+#include <peerbus/transport/fabric/fabric_error.hpp>
+#include <peerbus/transport/fabric/link.hpp>
+#include <peerbus/transport/fabric/notice.hpp>
+#include <peerbus/transport/fabric/registration.hpp>
+#include <peerbus/transport/fabric/request_ring.hpp>
+#include <peerbus/transport/fabric/resources.hpp>
+#include <peerbus/transport/registered/spin_guard.hpp>
+
+namespace peerbus::detail::ofi {
+
+/// Takes the completions of a rank's endpoint: acts on the notices that arrive, counts the requests
+/// that are done, and marks links whose requests fail. Providers that have no thread of their own
+/// move data only while this looks.
+///
+/// Threads: any.
+class completions {
+ public:
+  /// Posts all receives. Throws: `error` system; std::bad_alloc.
+  completions(const resources& own, std::span<link> links, const window_table& windows)
+      : own_{&own},
+        links_{links},
+        windows_{&windows},
+        buffers_{own.receive_buffers()},
+        receives_{own.receive_requests()},
+        arrivals_{links.size(), buffers_} {
+    unposted_.reserve(buffers_.size());
+    for (std::uint32_t i = 0; i < buffers_.size(); ++i) {
+      receives_[i].place = i;
+      if (const long failed = post_receive(i); failed != 0)
+        throw fabric_failure("posting a receive", failed);
+    }
+  }
+  completions(const completions&) = delete;
+  completions& operator=(const completions&) = delete;
+  ~completions() = default;
+
+  /// Takes what has completed. What another thread is taking at the moment is left to it.
+  void look() noexcept {
+    const std::unique_lock turn{looking_, std::try_to_lock};
+    if (turn) take(1);
+  }
+  /// Takes what has completed, after any other thread that takes something.
+  void look_at_all() noexcept {
+    const std::lock_guard turn{looking_};
+    take(most_reads);
+  }
+  /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
+  template <class Change>
+  void exclude_arrivals(Change&& change) noexcept {
+    const std::lock_guard turn{looking_};
+    change();
+  }
+
+  /// Until `disarm`, whatever arrives makes the descriptor readable, unless another thread takes it
+  /// first. One thread at a time is armed.
+  /// Returns: false, at once, to any other thread, if the provider cannot wake a sleeper, or if
+  /// something has arrived already.
+  [[nodiscard]] bool arm() noexcept {
+    if (own_->wake_descriptor() < 0 || !parking_.try_lock()) return false;
+    if (nothing_is_here()) return true;
+    parking_.unlock();
+    return false;
+  }
+  /// Ends what `arm` began. The same thread calls it.
+  void disarm() noexcept { parking_.unlock(); }
+
+  /// Sleeps until something happens or `until`, unless `word` is `value` already. One thread at a
+  /// time may sleep. If another thread takes the arrival that this one waits for, the sleep lasts
+  /// until `until`.
+  /// Returns: false, at once, to any other thread, or if the provider cannot wake a sleeper.
+  [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
+    const std::unique_lock turn{parking_, std::try_to_lock};
+    if (!turn || own_->wake_descriptor() < 0) return false;
+    if (nothing_is_here() && word.value() < value) wait_readable(own_->wake_descriptor(), until);
+    return true;
+  }
+
+  /// Ends a link for a libfabric error number above 0, unless it is broken already.
+  void break_link(link& broken, int reason, int providers_own = 0) noexcept {
+    if (broken.failure().set(reason, providers_own) && !broken.has_left())
+      broken_.fetch_add(1, std::memory_order_relaxed);
+  }
+  /// Returns whether any link is broken.
+  [[nodiscard]] bool any_broken() const noexcept {
+    return broken_.load(std::memory_order_relaxed) != 0;  // order: none; `link_failure` says which.
+  }
+  ///@{
+  /// Returns whether `note_asked` was called since the last call: a peer has asked for a proof.
+  /// order: acq_rel for both exchanges, which pair with each other. An exchange that takes `true`
+  /// sees what `link::note_asked` stored before each note that it takes, also if several threads
+  /// have noted something. A note that comes after an exchange leaves `true` for the next.
+  /// The load is relaxed: a look that misses a fresh note leaves it to the next look.
+  [[nodiscard]] bool take_asked() noexcept {
+    return asked_.load(std::memory_order_relaxed) &&
+           asked_.exchange(false, std::memory_order_acq_rel);
+  }
+  void note_asked() noexcept { asked_.exchange(true, std::memory_order_acq_rel); }
+  ///@}
+
+ private:
+  static constexpr std::size_t completions_at_once = 16;
+  static constexpr int most_reads = 1024;  ///< so that a flood does not keep a thread here
+
+  [[nodiscard]] bool nothing_is_here() const noexcept {
+    fid* waited = &own_->queue().fid;
+    return fi_trywait(&own_->fabric(), &waited, 1) == 0;
+  }
+
+  /// Reads the queue up to `reads` times, and while it is not empty.
+  void take(int reads) noexcept {
+    std::array<fi_cq_msg_entry, completions_at_once> batch;
+    for (; reads > 0; --reads) {
+      const auto count = fi_cq_read(&own_->queue(), batch.data(), batch.size());
+      if (count == -FI_EAVAIL)
+        take_error();
+      else if (count <= 0)
+        break;
+      for (long i = 0; i < count; ++i) {
+        const fi_cq_msg_entry& entry = batch[static_cast<std::size_t>(i)];
+        request& finished = request::of(entry.op_context);
+        if (finished.owner != nullptr)
+          finished.owner->requests().complete(finished);
+        else
+          take_arrival(finished.place, entry.len);
+      }
+    }
+    while (!unposted_.empty() && post_receive(unposted_.back()) == 0) unposted_.pop_back();
+  }
+
+  void take_error() noexcept {
+    fi_cq_err_entry entry{};
+    if (fi_cq_readerr(&own_->queue(), &entry, 0) <= 0 || entry.op_context == nullptr) return;
+    const request& failed = request::of(entry.op_context);
+    if (failed.owner != nullptr)
+      break_link(*failed.owner, entry.err == 0 ? FI_EOTHER : entry.err, entry.prov_errno);
+    else if (entry.err != FI_ECANCELED)
+      receive_again(failed.place);
+  }
+
+  void take_arrival(std::uint32_t buffer, std::size_t length) noexcept {
+    const notice& head = buffers_[buffer].head;
+    // Anybody who reaches the endpoint can send to it.
+    if (length < sizeof head || head.source >= links_.size() || head.bytes > notice::most_payload ||
+        length != buffers_[buffer].size())
+      return receive_again(buffer);
+    arrivals_.came(buffer, [this](std::uint32_t next) noexcept {
+      act_on(buffers_[next]);
+      receive_again(next);
+    });
+  }
+
+  void act_on(const notice_buffer& came) noexcept {
+    link& from = links_[came.head.source];
+    switch (came.head.kind) {
+      case notice_kind::signal: raise_signal(came); break;
+      case notice_kind::prove:
+        from.note_asked(came.head.value);
+        note_asked();
+        break;
+      case notice_kind::proven: from.note_proven(came.head.value); break;
+      case notice_kind::leave:
+        from.note_left();
+        from.note_asked(came.head.value);
+        note_asked();
+        break;
+    }
+  }
+
+  void raise_signal(const notice_buffer& came) noexcept {
+    const notice& head = came.head;
+    const window_part* const part = windows_->find(head.window);
+    if (part == nullptr || index(head.id) >= part->shape.signals) return;  // Released meanwhile.
+    if (head.bytes != 0) {
+      if (head.offset > part->shape.bytes || head.bytes > part->shape.bytes - head.offset) return;
+      std::memcpy(part->memory.data.data() + head.offset, came.payload.data(), head.bytes);
+    }
+    part->signal(head.id).raise_at_least(head.value);
+  }
+
+  [[nodiscard]] long post_receive(std::uint32_t buffer) noexcept {
+    return fi_recv(&own_->endpoint(), &buffers_[buffer], sizeof(notice_buffer), own_->notice_key(),
+                   FI_ADDR_UNSPEC, &receives_[buffer].context);
+  }
+  void receive_again(std::uint32_t buffer) noexcept {
+    if (post_receive(buffer) != 0) unposted_.push_back(buffer);  // There is room for all.
+  }
+
+  const resources* own_;
+  std::span<link> links_;
+  const window_table* windows_;
+  std::span<notice_buffer> buffers_;
+  std::span<request> receives_;          ///< by buffer
+  arrivals arrivals_;                    ///< under `looking_`
+  std::vector<std::uint32_t> unposted_;  ///< buffers that the provider did not take yet
+
+  registered::spin_guard looking_;
+  registered::spin_guard parking_;
+  std::atomic<std::uint32_t> broken_{0};
+  std::atomic<bool> asked_{false};
+};
+
+}  // namespace peerbus::detail::ofi

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
+#include <sched.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/transport/fabric/fabric_error.hpp>
+#include <peerbus/transport/fabric/link.hpp>
+#include <peerbus/transport/fabric/network.hpp>
+#include <peerbus/transport/fabric/notice.hpp>
+#include <peerbus/transport/fabric/options.hpp>
+#include <peerbus/transport/fabric/provider.hpp>
+
+namespace peerbus::detail::ofi {
+
+/// Throws: `error` invalid_argument if an option is outside its range.
+inline void check_options(const fabric_options& options) {
+  if (options.provider.empty())
+    throw error{errc::invalid_argument, "fabric: provider is empty, expected a name, such as tcp"};
+  if (options.queue_depth < 2 || options.queue_depth > 16384)
+    throw error{errc::invalid_argument,
+                concat("fabric: queue_depth is ", options.queue_depth, ", expected 2 to 16384")};
+}
+
+/// Tells the provider where the peers are. Throws: `error` system.
+inline void insert_addresses(network& net, const std::vector<bootstrap::contribution>& addresses) {
+  for (const rank_id peer : all_ranks{net.size()}) {
+    fi_addr_t found = FI_ADDR_NOTAVAIL;
+    const auto& address = addresses[peer.index()].bytes;
+    if (fi_av_insert(&net.own().addresses(), address.data(), 1, &found, 0, nullptr) != 1)
+      throw error{errc::system, concat("fabric: provider ", net.own().describe(),
+                                       " does not take the address of ", peer)};
+    net.to(peer).set_address(found);
+  }
+}
+
+/// Has each pair of ranks exchange a question and its answer, so that providers which connect when
+/// they first send have done so. The lower rank of a pair asks: providers need not resolve calls
+/// that cross. Throws: `error` timed_out, or as the peer's end.
+inline void greet(network& net, const std::vector<bootstrap::contribution>& addresses,
+                  deadline until) {
+  for (rank_id waiting_for = net.rank();;) {
+    for (std::size_t peer = net.rank().index() + 1; peer < net.size(); ++peer) {
+      link& to = net.to(rank_id{peer});
+      const auto out = to.out().lock();
+      if (out->asked == 0) out->unproven = true;
+      if (const long failed = net.ask_for_proof(to, *out); failed != 0 && failed != -FI_EAGAIN)
+        throw fabric_failure(concat("connecting to ", rank_id{peer}, " at ",
+                                    net.own().describe(addresses[peer].bytes)),
+                             failed);
+    }
+    net.look_at_all_arrivals();
+    waiting_for = net.rank();
+    for (std::size_t peer = net.rank().index() + 1; peer < net.size(); ++peer)
+      if (!net.to(rank_id{peer}).has_proven(1)) waiting_for = rank_id{peer};
+    if (waiting_for == net.rank()) return;
+    if (const errc found = net.health(std::nullopt); found != errc::ok)
+      throw error{found, concat("fabric: connecting to ", waiting_for, ": ",
+                                net.members().describe_missing(), net.describe_trouble())};
+    if (until.expired())
+      throw error{errc::timed_out, concat("fabric: no answer from ", waiting_for, " at ",
+                                          net.own().describe(addresses[waiting_for.index()].bytes),
+                                          " by ", net.own().describe(),
+                                          "; does a firewall, or another network, lie between?")};
+    ::sched_yield();
+  }
+}
+
+/// Calls `step()`. Returns the error that it threw, with which this rank refuses the next
+/// collective; empty if it threw none.
+template <class Step>
+std::optional<error> objection_of(Step&& step) {
+  try {
+    step();
+    return std::nullopt;
+  } catch (const error& problem) {
+    return problem;
+  } catch (const std::bad_alloc&) {
+    return error{errc::out_of_memory, "fabric: no memory for its queues and addresses"};
+  }
+}
+
+/// Connects every rank with every other. Collective.
+/// Throws, on all ranks: `error` unsupported, invalid_argument, mismatch, out_of_memory, system,
+/// timed_out; or as `bootstrap::allgather`.
+inline std::shared_ptr<network> connect(bootstrap& boot, const fabric_options& options,
+                                        wait_thresholds waiting) {
+  const auto until = deadline::after(options.setup_timeout);
+  std::shared_ptr<network> net;
+  const auto opened = objection_of([&] {
+    check_options(options);
+    const bool on_one_host = boot.near_ranks().size() == boot.size();
+    net = std::make_shared<network>(boot, provider_search{options, on_one_host}.find(), options,
+                                    waiting);
+  });
+  const fi_info* const info = net ? &net->own().info() : nullptr;
+  const std::vector<declared> values{
+      {"protocol version", notice::protocol_version},
+      {"byte order", std::endian::native == std::endian::little ? "little-endian" : "big-endian"},
+      {"provider", info != nullptr ? std::string_view{info->fabric_attr->prov_name} : ""},
+      {"address format", info != nullptr ? info->addr_format : 0},
+      {"signals by order", net && net->own().relies_on_order() ? "yes" : "no"}};
+  agree(boot, "fabric", values, until, opened);
+
+  bootstrap::contribution own;
+  const auto named = objection_of([&] { own.bytes = net->own().address(); });
+  const auto addresses = gather_or_refuse(boot, "fabric", std::move(own), named, until);
+  const auto greeted = objection_of([&] {
+    insert_addresses(*net, addresses);
+    greet(*net, addresses, until);
+  });
+  // A rank that could not reach a peer is named to all. More time, as others wait until then.
+  agree(boot, "fabric connected", {}, deadline::after(options.setup_timeout), greeted);
+  net->note_connected();
+  return net;
+}
+
+}  // namespace peerbus::detail::ofi

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/fabric/link.hpp>
+#include <peerbus/transport/fabric/network.hpp>
+#include <peerbus/transport/fabric/turn.hpp>
+#include <peerbus/transport/registered/data_path.hpp>
+#include <peerbus/transport/registered/signal_wait.hpp>
+
+namespace peerbus::detail::ofi {
+
+/// The data path of `fabric`. A put is a write of the provider, a signal a message whose receive
+/// completion makes earlier writes visible; see docs/memory_model.md. `fabric` adds how windows are
+/// made. Semantics: the numbered list at `transport`.
+class data_path : public registered::data_path<network, turn> {
+ public:
+  [[nodiscard]] transport_capabilities capabilities() const noexcept {
+    // Providers that have atomics give up the order of messages for them.
+    return {.any_local_memory = false, .fetch_add = false};
+  }
+
+  [[nodiscard]] errc fetch_add(rank_id peer, const window& memory, std::size_t offset,
+                               std::uint64_t addend, std::uint64_t& /*before*/) noexcept {
+    if (!own(memory).holds(peer, offset, sizeof addend)) return errc::out_of_range;
+    return offset % sizeof addend != 0 ? errc::invalid_argument : errc::unsupported;
+  }
+
+  [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
+                          std::optional<rank_id> awaited) noexcept {
+    if (!own(memory).has(awaited.value_or(net()->rank()), id)) return errc::out_of_range;
+    return registered::wait_for(*net(), memory.part().signal(id), value, until, awaited,
+                                [](rank_id) noexcept {});
+  }
+
+  [[nodiscard]] errc flush(rank_id peer) noexcept {
+    if (peer.index() >= net()->size()) return errc::out_of_range;
+    link& to = net()->to(peer);
+    std::uint32_t posted = 0;
+    {
+      const auto out = to.out().lock();
+      posted = to.requests().count().posted();
+    }
+    return net()->stall(to,
+                        [&]() noexcept { return to.requests().count().completed_up_to(posted); });
+  }
+  /// Waits until each peer to which something was put has called the transport, or gives the link
+  /// up after `stall_timeout`. Does not wait for peers that got signals alone.
+  [[nodiscard]] errc quiet() noexcept {
+    for (const rank_id peer : all_ranks{net()->size()}) {
+      std::uint64_t number = 0;
+      if (const errc code = ask_for_proof(peer, number); code != errc::ok) return code;
+    }
+    for (const rank_id peer : all_ranks{net()->size()}) {
+      if (const errc code = flush(peer); code != errc::ok) return code;
+      std::uint64_t number = 0;
+      if (const errc code = ask_for_proof(peer, number); code != errc::ok) return code;
+      link& to = net()->to(peer);
+      const errc code =
+          net()->stall(to, [&]() noexcept { return to.has_proven(number) || to.has_left(); });
+      if (code != errc::ok) return code;
+    }
+    return errc::ok;
+  }
+  [[nodiscard]] errc progress() noexcept {
+    net()->look_at_all_arrivals();
+    return errc::ok;
+  }
+
+  [[nodiscard]] int arrival_fd() const noexcept { return net()->own().wake_descriptor(); }
+  [[nodiscard]] bool arm() noexcept { return net()->arm(); }
+  void disarm() noexcept { net()->disarm(); }
+  [[nodiscard]] errc health(std::optional<rank_id> awaited) noexcept {
+    return registered::look_after(*net(), awaited, [](rank_id) noexcept {});
+  }
+
+  /// "tcp;ofi_rxm, domain eth0".
+  [[nodiscard]] std::string describe_provider() const { return net()->own().describe(); }
+
+ protected:
+  using registered::data_path<network, turn>::data_path;
+
+ private:
+  /// Nothing is asked of peers that have closed their end, nor if nothing was put.
+  [[nodiscard]] errc ask_for_proof(rank_id peer, std::uint64_t& number) noexcept {
+    link& to = net()->to(peer);
+    if (peer == net()->rank() || to.has_left()) return errc::ok;
+    return turn{*net(), to}.ask_for_proof(number);
+  }
+};
+
+}  // namespace peerbus::detail::ofi

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+
+#include <memory>
+
+namespace peerbus::detail::ofi {
+
+/// Gives a libfabric object back. Its result is ignored: nobody could act on it, and the object
+/// ends with the process at the latest.
+struct closer {
+  template <class Object>
+  void operator()(Object* object) const noexcept {
+    static_cast<void>(fi_close(&object->fid));
+  }
+  void operator()(fi_info* list) const noexcept { fi_freeinfo(list); }
+};
+
+template <class Object>
+using handle = std::unique_ptr<Object, closer>;
+
+using provider_info = handle<fi_info>;  ///< or a list of them
+
+}  // namespace peerbus::detail::ofi

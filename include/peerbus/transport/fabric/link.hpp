@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <peerbus/core/rank.hpp>
+#include <peerbus/transport/fabric/link_failure.hpp>
+#include <peerbus/transport/fabric/notice.hpp>
+#include <peerbus/transport/fabric/request_ring.hpp>
+#include <peerbus/transport/fabric/resources.hpp>
+#include <peerbus/transport/registered/guarded.hpp>
+
+namespace peerbus::detail::ofi {
+
+/// Everything that sending to one peer changes.
+struct outgoing {
+  std::uint32_t sequence = 0;  ///< of the next notice
+  std::uint64_t asked = 0;     ///< proofs of delivery
+  bool unproven = false;       ///< whether anything was put since the last of them
+  bool is_closed = false;      ///< whether this end has said that it leaves
+  std::uint32_t posts = 0;     ///< of all kinds
+};
+
+/// The state of one peer as a rank knows it, with the requests to that peer.
+///
+/// Threads: `open` and `set_address` before all else, the rest from any.
+class link {
+ public:
+  link() = default;
+  link(const link&) = delete;
+  link& operator=(const link&) = delete;
+  ~link() = default;
+
+  void open(const resources& own, rank_id self, rank_id peer) {
+    own_ = &own;
+    self_ = self;
+    peer_ = peer;
+    requests_.open(*this, own.options().queue_depth);
+  }
+  void set_address(fi_addr_t address) noexcept { address_ = address; }
+
+  [[nodiscard]] rank_id peer() const noexcept { return peer_; }
+  [[nodiscard]] fi_addr_t address() const noexcept { return address_; }
+  [[nodiscard]] registered::guarded<outgoing>& out() noexcept { return out_; }
+  [[nodiscard]] request_ring& requests() noexcept { return requests_; }
+  [[nodiscard]] const request_ring& requests() const noexcept { return requests_; }
+  [[nodiscard]] link_failure& failure() noexcept { return failure_; }
+  [[nodiscard]] const link_failure& failure() const noexcept { return failure_; }
+  [[nodiscard]] std::uint32_t completed() const noexcept { return requests_.count().completed(); }
+
+  /// Sends `head` and its payload, once, if the provider takes it now. `is_tracked`: by a request
+  /// that completes.
+  /// Returns: 0, or libfabric's error; -FI_EAGAIN if there is no room yet.
+  [[nodiscard]] long post(outgoing& out, notice head, const std::byte* payload,
+                          bool is_tracked = false) noexcept {
+    head.source = static_cast<std::uint32_t>(self_.index());
+    head.sequence = out.sequence;
+    const std::size_t size = sizeof head + head.bytes;
+    const bool is_injected = !is_tracked && size <= own_->inject_bytes();
+    if (!is_injected && !requests_.has_room()) return -FI_EAGAIN;
+    notice_buffer copy;  // Only `size` bytes of it are written and sent.
+    notice_buffer& message = is_injected ? copy : own_->sent_notice(peer_, requests_.next().place);
+    std::memcpy(&message.head, &head, sizeof head);
+    if (head.bytes != 0) std::memcpy(message.payload.data(), payload, head.bytes);
+    const long failed = is_injected ? fi_inject(&own_->endpoint(), &message, size, address_)
+                                    : fi_send(&own_->endpoint(), &message, size, own_->notice_key(),
+                                              address_, &requests_.next().context);
+    if (failed != 0) return failed;
+    if (!is_injected) requests_.note_posted();
+    ++out.sequence;
+    return 0;
+  }
+
+  ///@{
+  /// Proofs of delivery: the peer asks for one by a number, and gets it back.
+  /// order: relaxed for what is asked, which `completions::note_asked` publishes, and for what is
+  /// answered, which changes under the lock of `out`; release for what is proven, paired with the
+  /// acquire of its reader: memory that the peer wrote is as it says.
+  void note_asked(std::uint64_t number) noexcept { owed_.store(number, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t owed() const noexcept {
+    return owed_.load(std::memory_order_relaxed);
+  }
+  void note_answered(std::uint64_t number) noexcept {
+    answered_.store(number, std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool owes_answer() const noexcept {
+    return owed() != answered_.load(std::memory_order_relaxed);
+  }
+  void note_proven(std::uint64_t number) noexcept {
+    proven_.store(number, std::memory_order_release);
+  }
+  [[nodiscard]] bool has_proven(std::uint64_t number) const noexcept {
+    return proven_.load(std::memory_order_acquire) >= number;
+  }
+  ///@}
+
+  /// The peer has closed its end.
+  void note_left() noexcept { left_.store(true, std::memory_order_release); }
+  [[nodiscard]] bool has_left() const noexcept { return left_.load(std::memory_order_acquire); }
+
+ private:
+  const resources* own_ = nullptr;
+  rank_id self_;
+  rank_id peer_;
+  fi_addr_t address_ = FI_ADDR_NOTAVAIL;
+  registered::guarded<outgoing> out_;
+  request_ring requests_;
+  link_failure failure_;
+  std::atomic<std::uint64_t> owed_{0};
+  std::atomic<std::uint64_t> answered_{0};
+  std::atomic<std::uint64_t> proven_{0};
+  std::atomic<bool> left_{false};
+};
+
+}  // namespace peerbus::detail::ofi

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <rdma/fi_errno.h>
+#include <sched.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/idle_work.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/transport/fabric/completions.hpp>
+#include <peerbus/transport/fabric/handle.hpp>
+#include <peerbus/transport/fabric/link.hpp>
+#include <peerbus/transport/fabric/options.hpp>
+#include <peerbus/transport/fabric/registration.hpp>
+#include <peerbus/transport/fabric/resources.hpp>
+#include <peerbus/transport/registered/link_watch.hpp>
+
+namespace peerbus::detail::ofi {
+
+/// A rank's end of the network: its endpoint, a link to each rank, and its windows. Completions are
+/// also taken while the rank waits in its bootstrap, as idle work.
+class network final : public idle_work::task {
+ public:
+  static constexpr std::string_view name = "fabric";  ///< in errors
+  using window_part = ofi::window_part;
+
+  /// Opens an endpoint that can receive, and takes completions from then on.
+  /// Throws: `error` out_of_memory, system; std::bad_alloc.
+  network(const bootstrap& boot, provider_info info, const fabric_options& options,
+          wait_thresholds waiting)
+      : members_{boot.members()},
+        idle_{boot.idle()},
+        waiting_{waiting},
+        own_{std::move(info), options, members_->size()},
+        links_{std::make_unique<link[]>(size())},
+        completions_{own_, {links_.get(), size()}, windows_} {
+    for (const rank_id peer : all_ranks{size()}) to(peer).open(own_, rank(), peer);
+    idle_->add(*this);
+  }
+  network(const network&) = delete;
+  network& operator=(const network&) = delete;
+
+  /// Tells the peers that this end closes, and waits until they have taken all that was sent to
+  /// them: up to a quarter of a second for peers that do not look, and up to 5 s until the provider
+  /// has sent everything.
+  ~network() {
+    idle_->remove(*this);
+    if (is_connected_) leave();
+    own_.close();  // Before the requests that it holds are gone.
+  }
+
+  void note_connected() noexcept { is_connected_ = true; }
+
+  [[nodiscard]] const membership& members() const noexcept { return *members_; }
+  [[nodiscard]] rank_id rank() const noexcept { return members_->rank(); }
+  [[nodiscard]] std::size_t size() const noexcept { return members_->size(); }
+  [[nodiscard]] const resources& own() const noexcept { return own_; }
+  [[nodiscard]] const wait_thresholds& waiting() const noexcept { return waiting_; }
+  [[nodiscard]] link& to(rank_id peer) noexcept { return links_[peer.index()]; }
+  [[nodiscard]] const link& to(rank_id peer) const noexcept { return links_[peer.index()]; }
+  [[nodiscard]] window_table& windows() noexcept { return windows_; }
+  [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
+
+  /// Lets peers reach the memory of a window. Throws: `error` out_of_memory, system.
+  [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
+    return own_.make_reachable(memory, "a window");
+  }
+  /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
+  template <class Change>
+  void exclude_arrivals(Change&& change) noexcept {
+    completions_.exclude_arrivals(change);
+  }
+
+  ///@{
+  /// Takes what has completed, and answers peers that ask for proofs.
+  void look() noexcept {
+    completions_.look();
+    answer_all();
+  }
+  void look_at_arrivals() noexcept { look(); }
+  void look_at_all_arrivals() noexcept {
+    completions_.look_at_all();
+    answer_all();
+  }
+  void advance() noexcept override { look_at_all_arrivals(); }
+  ///@}
+  /// Contract as `arm` of `transport`.
+  [[nodiscard]] bool arm() noexcept {
+    for (int looks = 0; looks < 16; ++looks) {  // More arrives meanwhile, but hardly that often.
+      look_at_all_arrivals();
+      if (completions_.arm()) return true;
+    }
+    return false;
+  }
+  void disarm() noexcept { completions_.disarm(); }
+  [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
+    return completions_.park(word, value, until);
+  }
+  /// Returns the place where `registered::wait_for` and `registered::stall` look for arrivals.
+  [[nodiscard]] network& arriving() noexcept { return *this; }
+
+  /// Takes completions until `done()`. If a link completes nothing for `stall_timeout`, breaks it.
+  /// Returns: ok, unreachable, peer_dead, timed_out.
+  template <class Done>
+  [[nodiscard]] errc stall(link& to, Done&& done) noexcept {
+    return registered::stall(*this, to, done);
+  }
+  [[nodiscard]] std::chrono::milliseconds stall_timeout() const noexcept {
+    return own_.options().stall_timeout;
+  }
+  /// Breaks a link over which nothing completes.
+  void give_up(link& to) noexcept { completions_.break_link(to, FI_ETIMEDOUT); }
+  /// Breaks a link whose provider refused a request for good with `failed`, below 0.
+  void break_link(link& to, long failed) noexcept {
+    completions_.look_at_all();  // If requests before it failed, their completions say why.
+    completions_.break_link(to, static_cast<int>(-failed));
+  }
+
+  /// Returns why a link is broken, or closed by its peer: peer_dead or unreachable.
+  [[nodiscard]] errc why_broken(const link& broken) const noexcept {
+    return registered::why_broken(*members_, broken.peer());
+  }
+  /// Returns why nothing can come any more from `awaited`, or from some rank if it is empty.
+  [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept {
+    if (const errc found = registered::health(*this, awaited); found != errc::ok) return found;
+    return awaited && awaited->index() < size() && to(*awaited).has_left()
+               ? why_broken(to(*awaited))
+               : errc::ok;
+  }
+  [[nodiscard]] bool any_broken() const noexcept { return completions_.any_broken(); }
+
+  /// Asks every peer for a proof that it has what was put to it, and waits for those that run.
+  /// Returns: whether all have it.
+  [[nodiscard]] bool settle(deadline until) noexcept {
+    while (!all_delivered()) {
+      if (until.expired()) return false;
+      look();
+      ::sched_yield();
+    }
+    return true;
+  }
+
+  /// Asks for a proof over `to`, unless all is asked for, as far as the provider takes it now.
+  /// Returns: 0, or libfabric's error.
+  [[nodiscard]] long ask_for_proof(link& to, outgoing& out) noexcept {
+    if (!out.unproven) return 0;
+    notice question;
+    question.kind = notice_kind::prove;
+    question.value = out.asked + 1;
+    const long failed = to.post(out, question, nullptr);
+    if (failed == 0) {
+      ++out.asked;
+      out.unproven = false;
+    }
+    return failed;
+  }
+
+  /// "no connection to rank 3 any more: …", and the peers with requests in flight. Empty if there
+  /// are none.
+  [[nodiscard]] std::string describe_trouble() const {
+    std::string text;
+    for (const rank_id peer : all_ranks{size()}) {
+      const link& to = links_[peer.index()];
+      const std::uint32_t open = to.requests().count().in_flight();
+      if (!to.failure().is_set() && !to.has_left() && open == 0) continue;
+      text += text.empty() ? "" : "; ";
+      if (to.failure().is_set())
+        text +=
+            concat("no connection to ", peer, " any more: ", to.failure().describe(own_.queue()));
+      else if (to.has_left())
+        text += concat(peer, " has closed its end");
+      else
+        text += concat(peer, " has not taken ", open, " requests yet (it is busy, or cut off)");
+    }
+    return text;
+  }
+
+  /// Memory kept for each peer besides windows, except what the provider keeps.
+  [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
+    return sizeof(link) +
+           request_ring::places(own_.options().queue_depth) *
+               (sizeof(request) + sizeof(notice_buffer)) +
+           8 * (sizeof(notice_buffer) + sizeof(request));
+  }
+
+ private:
+  void answer_all() noexcept {
+    if (!completions_.take_asked()) return;
+    for (const rank_id peer : all_ranks{size()}) {
+      link& to = links_[peer.index()];
+      if (!to.owes_answer() || to.failure().is_set()) continue;
+      auto out = to.out().try_lock();
+      notice answer;
+      answer.kind = notice_kind::proven;
+      answer.value = to.owed();
+      // A thread that sends to the peer has the link, or there is no room: at the next look.
+      const long failed = out ? to.post(**out, answer, nullptr) : -FI_EAGAIN;
+      if (failed == 0)
+        to.note_answered(answer.value);
+      else if (failed == -FI_EAGAIN)
+        completions_.note_asked();
+      else
+        completions_.break_link(to, static_cast<int>(-failed));
+    }
+  }
+
+  /// Calls `check(link, outgoing)` for each peer that could still take something.
+  /// Returns: whether all calls returned true.
+  template <class Check>
+  [[nodiscard]] bool for_all_open(Check&& check) noexcept {
+    bool all = true;
+    for (const rank_id peer : all_ranks{size()}) {
+      link& to = links_[peer.index()];
+      if (peer == rank() || to.failure().is_set() || to.has_left() ||
+          members_->state(peer) != rank_state::running)
+        continue;
+      const auto out = to.out().lock();
+      all = check(to, *out) && all;
+    }
+    return all;
+  }
+
+  [[nodiscard]] bool all_delivered() noexcept {
+    return for_all_open([this](link& to, outgoing& out) noexcept {
+      return to.requests().is_idle() && ask_for_proof(to, out) == 0 && to.has_proven(out.asked);
+    });
+  }
+
+  /// A connection that closes while something unread lies at this end may lose what lies unread at
+  /// the other. So this end goes on taking until each peer has answered, or has left too.
+  void leave() noexcept {
+    const auto until = deadline::after(std::chrono::seconds{5});
+    const auto patience = deadline::after(std::chrono::milliseconds{250});
+    const auto is_over = [&](link& to, outgoing& out) noexcept {
+      if (!out.is_closed) {
+        if (!own_.relies_on_order() && !to.requests().is_idle()) return false;
+        notice last;
+        last.kind = notice_kind::leave;
+        last.value = out.asked + 1;
+        const long failed = to.post(out, last, nullptr, true);
+        if (failed == -FI_EAGAIN) return false;
+        if (failed != 0) completions_.break_link(to, static_cast<int>(-failed));
+        ++out.asked;
+        out.is_closed = true;
+      }
+      return to.requests().is_idle() && (to.has_proven(out.asked) || patience.expired());
+    };
+    while (!for_all_open(is_over) && !until.expired()) {
+      look();
+      ::sched_yield();
+    }
+  }
+
+  std::shared_ptr<membership> members_;
+  std::shared_ptr<idle_work> idle_;
+  wait_thresholds waiting_;
+  resources own_;
+  window_table windows_;
+  std::unique_ptr<link[]> links_;
+  completions completions_;
+  bool is_connected_ = false;
+};
+
+}  // namespace peerbus::detail::ofi

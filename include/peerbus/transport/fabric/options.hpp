@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace peerbus {
+
+/// Options of the `fabric` transport. When to change them: docs/transports.md.
+struct fabric_options {
+  /// Name of a libfabric provider, as `fi_info -l` lists them: tcp (any network), verbs, efa, cxi.
+  /// All ranks name the same.
+  std::string provider = "tcp";
+  /// Name of a domain of the provider, as `fi_info -p NAME` lists them; for tcp, of a network
+  /// interface. If it is empty, the first that fits is taken: the loopback interface if all ranks
+  /// share a host, else one that is none, with an IPv4 address if there is one.
+  std::string domain{};
+
+  /// Requests that may be in flight to one peer, 2 to 16384. A call that finds as many waits for
+  /// room.
+  std::uint32_t queue_depth = 64;
+  /// The longest time that such a call, `flush` or `quiet` waits for a peer that takes nothing. It
+  /// then gives the connection up and returns `timed_out`.
+  std::chrono::milliseconds stall_timeout{30'000};
+  /// The time limit for connecting all ranks.
+  std::chrono::milliseconds setup_timeout{30'000};
+
+  /// Lets a signal follow its puts at once where the provider promises that it arrives after them
+  /// (FI_ORDER_SAW). If false, or where there is no such promise, a signal is sent when its puts
+  /// have been delivered, which takes a round trip more. The same on all ranks.
+  bool rely_on_order = true;
+};
+
+}  // namespace peerbus

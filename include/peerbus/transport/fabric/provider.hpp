@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <netinet/in.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/transport/fabric/fabric_error.hpp>
+#include <peerbus/transport/fabric/handle.hpp>
+#include <peerbus/transport/fabric/options.hpp>
+
+namespace peerbus::detail::ofi {
+
+/// Returns whether a receive completion of `info` shows that the data of all writes which the same
+/// peer has posted before that message is there: send after write, and messages among themselves
+/// in order, as both ends promise it. Source: fi_cq(3), "target completion semantics".
+inline bool orders_sends_after_writes(const fi_info& info) noexcept {
+  constexpr std::uint64_t needed = FI_ORDER_SAW | FI_ORDER_SAS;
+  return (info.tx_attr->msg_order & info.rx_attr->msg_order & needed) == needed;
+}
+
+/// Searches libfabric's providers for the one that `fabric_options` name.
+class provider_search {
+ public:
+  /// `on_one_host`: all ranks can reach each other over the loopback interface.
+  provider_search(fabric_options options, bool on_one_host)
+      : options_{std::move(options)}, on_one_host_{on_one_host} {}
+
+  /// Returns the domain to use. Throws: `error` unsupported (no such provider; the text lists those
+  /// that there are), invalid_argument (no such domain), system; std::bad_alloc.
+  [[nodiscard]] provider_info find() const {
+    const provider_info found = list(options_.provider);
+    if (!found)
+      throw error{errc::unsupported,
+                  concat("fabric: libfabric has no provider '", options_.provider,
+                         "' with reliable datagrams and remote writes here; it has: ",
+                         names(list({}).get(), provider_name))};
+    const fi_info* best = nullptr;
+    for (const fi_info* next = found.get(); next != nullptr; next = next->next)
+      if (fits(*next) && (best == nullptr || worth(*next) > worth(*best))) best = next;
+    if (best == nullptr)
+      throw error{errc::invalid_argument,
+                  concat("fabric: provider ", options_.provider, " has no domain '",
+                         options_.domain, "', expected one of: ", names(found.get(), domain_name))};
+    provider_info chosen{fi_dupinfo(best)};
+    if (!chosen) throw std::bad_alloc{};
+    return chosen;
+  }
+
+ private:
+  static constexpr std::uint32_t api_version = FI_VERSION(1, 14);
+
+  static std::string_view provider_name(const fi_info& info) { return info.fabric_attr->prov_name; }
+  static std::string_view domain_name(const fi_info& info) { return info.domain_attr->name; }
+
+  /// Lists what a provider, or each if `provider` is empty, offers. Null if that is nothing.
+  [[nodiscard]] static provider_info list(const std::string& provider) {
+    const provider_info hints{fi_allocinfo()};
+    if (!hints) throw std::bad_alloc{};
+    hints->caps = FI_MSG | FI_RMA;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->domain_attr->mr_mode =
+        FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+    hints->domain_attr->threading = FI_THREAD_SAFE;
+    hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+    if (!provider.empty()) hints->fabric_attr->prov_name = ::strdup(provider.c_str());
+    fi_info* found = nullptr;
+    const int failed = fi_getinfo(api_version, nullptr, nullptr, 0, hints.get(), &found);
+    if (failed != 0 && failed != -FI_ENODATA) throw fabric_failure("listing providers", failed);
+    return provider_info{found};
+  }
+
+  /// Lists `name(info)` of each, once.
+  template <class Name>
+  static std::string names(const fi_info* list, Name&& name) {
+    std::set<std::string_view> sorted;
+    for (; list != nullptr; list = list->next) sorted.insert(name(*list));
+    std::string text;
+    for (const std::string_view next : sorted) text += concat(text.empty() ? "" : ", ", next);
+    return text.empty() ? "none" : text;
+  }
+
+  [[nodiscard]] bool fits(const fi_info& info) const {
+    return options_.domain.empty() || domain_name(info) == options_.domain;
+  }
+
+  /// Returns how well a domain's address fits; the first of the highest worth is taken.
+  [[nodiscard]] int worth(const fi_info& info) const noexcept {
+    constexpr int reachable = 4;
+    constexpr int ipv4 = 2;
+    constexpr int global = 1;
+    if (info.addr_format == FI_SOCKADDR_IN && info.src_addrlen >= sizeof(sockaddr_in)) {
+      sockaddr_in address{};
+      std::memcpy(&address, info.src_addr, sizeof address);
+      const bool is_loopback = (ntohl(address.sin_addr.s_addr) >> 24U) == IN_LOOPBACKNET;
+      return (is_loopback == on_one_host_ ? reachable : 0) + ipv4 + global;
+    }
+    if (info.addr_format == FI_SOCKADDR_IN6 && info.src_addrlen >= sizeof(sockaddr_in6)) {
+      sockaddr_in6 address{};
+      std::memcpy(&address, info.src_addr, sizeof address);
+      const bool is_loopback = IN6_IS_ADDR_LOOPBACK(&address.sin6_addr) != 0;
+      const bool is_link_local = IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr) != 0;
+      return (is_loopback == on_one_host_ ? reachable : 0) + (is_link_local ? 0 : global);
+    }
+    return 0;
+  }
+
+  fabric_options options_;
+  bool on_one_host_;
+};
+
+}  // namespace peerbus::detail::ofi

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/mapping.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/transport/fabric/fabric_error.hpp>
+#include <peerbus/transport/fabric/handle.hpp>
+#include <peerbus/transport/fabric/notice.hpp>
+#include <peerbus/transport/fabric/options.hpp>
+#include <peerbus/transport/fabric/provider.hpp>
+#include <peerbus/transport/fabric/registration.hpp>
+#include <peerbus/transport/fabric/request_ring.hpp>
+
+namespace peerbus::detail::ofi {
+
+/// The objects that a rank opens at its provider before it knows any peer: a reliable datagram
+/// endpoint with one completion queue, and registered memory for notices.
+class resources {
+ public:
+  /// Throws: `error` out_of_memory, system; std::bad_alloc.
+  resources(provider_info info, const fabric_options& options, std::size_t ranks)
+      : info_{std::move(info)},
+        options_{options},
+        receives_{std::min<std::size_t>(32 + 8 * ranks, info_->rx_attr->size)},
+        inject_bytes_{info_->tx_attr->inject_size},
+        relies_on_order_{options.rely_on_order && orders_sends_after_writes(*info_)} {
+    fabric_ = open<fid_fabric>("a fabric", [&](fid_fabric** made) {
+      return fi_fabric(info_->fabric_attr, made, nullptr);
+    });
+    domain_ = open<fid_domain>("a domain", [&](fid_domain** made) {
+      return fi_domain(fabric_.get(), info_.get(), made, nullptr);
+    });
+    addresses_ = open<fid_av>("an address vector", [&](fid_av** made) {
+      fi_av_attr wanted{};
+      wanted.type =
+          info_->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE : info_->domain_attr->av_type;
+      wanted.count = ranks;
+      return fi_av_open(domain_.get(), &wanted, made, nullptr);
+    });
+    queue_ = open_queue(ranks);
+    endpoint_ = open<fid_ep>("an endpoint", [&](fid_ep** made) {
+      return fi_endpoint(domain_.get(), info_.get(), made, nullptr);
+    });
+    ofi::require(fi_ep_bind(endpoint_.get(), &addresses_->fid, 0), "binding an address vector");
+    ofi::require(fi_ep_bind(endpoint_.get(), &queue_->fid, FI_TRANSMIT | FI_RECV),
+                 "binding a completion queue");
+    ofi::require(fi_enable(endpoint_.get()), "enabling an endpoint");
+    const std::size_t notices = receives_ + ranks * request_ring::places(options.queue_depth);
+    memory_ = mapping::anonymous(notices * sizeof(notice_buffer));
+    registration_ = make_reachable({memory_.data(), memory_.size()}, "notices");
+    receive_requests_ = std::make_unique<request[]>(receives_);
+  }
+
+  /// Closes the endpoint: the provider gives up all requests and their memory.
+  void close() noexcept { endpoint_.reset(); }
+
+  [[nodiscard]] const fi_info& info() const noexcept { return *info_; }
+  [[nodiscard]] const fabric_options& options() const noexcept { return options_; }
+  [[nodiscard]] fid_fabric& fabric() const noexcept { return *fabric_; }
+  [[nodiscard]] fid_av& addresses() const noexcept { return *addresses_; }
+  [[nodiscard]] fid_cq& queue() const noexcept { return *queue_; }
+  [[nodiscard]] fid_ep& endpoint() const noexcept { return *endpoint_; }
+  /// The most bytes of a message that the provider copies before the call returns.
+  [[nodiscard]] std::size_t inject_bytes() const noexcept { return inject_bytes_; }
+  /// Returns whether a signal may follow its puts at once.
+  [[nodiscard]] bool relies_on_order() const noexcept { return relies_on_order_; }
+  /// "tcp;ofi_rxm, domain eth0".
+  [[nodiscard]] std::string describe() const {
+    return concat(info_->fabric_attr->prov_name, ", domain ", info_->domain_attr->name);
+  }
+
+  /// A descriptor that becomes readable when there is something to take; -1 if the provider has
+  /// none.
+  [[nodiscard]] int wake_descriptor() const noexcept { return wake_descriptor_; }
+
+  /// The buffers of receives, and the local key of all notices.
+  [[nodiscard]] std::span<notice_buffer> receive_buffers() const noexcept {
+    return {notices(), receives_};
+  }
+  /// The requests of these receives.
+  [[nodiscard]] std::span<request> receive_requests() const noexcept {
+    return {receive_requests_.get(), receives_};
+  }
+  /// Where a notice lies that request number `place` to `peer` sends.
+  [[nodiscard]] notice_buffer& sent_notice(rank_id peer, std::uint32_t place) const noexcept {
+    const std::size_t before = peer.index() * request_ring::places(options_.queue_depth);
+    return notices()[receives_ + before + place];
+  }
+  [[nodiscard]] void* notice_key() const noexcept { return registration_.local_key(); }
+
+  /// Registers memory. Throws: `error` out_of_memory, system.
+  [[nodiscard]] registration make_reachable(std::span<std::byte> memory,
+                                            std::string_view what) const {
+    return register_memory(*domain_, *endpoint_, *info_, memory, next_key_++, what);
+  }
+
+  /// Returns the address by which peers find the endpoint. Throws: `error` system.
+  [[nodiscard]] std::vector<std::byte> address() const {
+    std::vector<std::byte> found(256);
+    std::size_t length = found.size();
+    ofi::require(fi_getname(&endpoint_->fid, found.data(), &length), "asking for the address");
+    found.resize(length);
+    return found;
+  }
+  /// Returns an address as text.
+  [[nodiscard]] std::string describe(const std::vector<std::byte>& address) const {
+    std::array<char, 256> text{};
+    std::size_t length = text.size();
+    return fi_av_straddr(addresses_.get(), address.data(), text.data(), &length);
+  }
+
+ private:
+  template <class Object, class Open>
+  static handle<Object> open(std::string_view what, Open&& open_object) {
+    Object* made = nullptr;
+    ofi::require(open_object(&made), concat("opening ", what));
+    return handle<Object>{made};
+  }
+
+  [[nodiscard]] handle<fid_cq> open_queue(std::size_t ranks) {
+    fi_cq_attr wanted{};
+    wanted.size = receives_ + ranks * options_.queue_depth;
+    wanted.format = FI_CQ_FORMAT_MSG;
+    wanted.wait_obj = FI_WAIT_FD;
+    fid_cq* made = nullptr;
+    if (fi_cq_open(domain_.get(), &wanted, &made, nullptr) == 0) {
+      handle<fid_cq> queue{made};
+      if (fi_control(&queue->fid, FI_GETWAIT, &wake_descriptor_) != 0) wake_descriptor_ = -1;
+      return queue;
+    }
+    wanted.wait_obj = FI_WAIT_NONE;
+    return open<fid_cq>("a completion queue", [&](fid_cq** opened) {
+      return fi_cq_open(domain_.get(), &wanted, opened, nullptr);
+    });
+  }
+
+  [[nodiscard]] notice_buffer* notices() const noexcept {
+    return reinterpret_cast<notice_buffer*>(memory_.data());
+  }
+
+  // In the order in which they are made. Each needs those before it, except the memory and the
+  // requests of receives, which the endpoint may use until it is closed.
+  provider_info info_;
+  fabric_options options_;
+  std::size_t receives_;
+  std::size_t inject_bytes_;
+  bool relies_on_order_;
+  int wake_descriptor_ = -1;
+  mutable std::atomic<std::uint64_t> next_key_{1};
+  mapping memory_;
+  std::unique_ptr<request[]> receive_requests_;
+  handle<fid_fabric> fabric_;
+  handle<fid_domain> domain_;
+  handle<fid_av> addresses_;
+  handle<fid_cq> queue_;
+  handle<fid_ep> endpoint_;
+  registration registration_;
+};
+
+}  // namespace peerbus::detail::ofi

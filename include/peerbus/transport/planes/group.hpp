@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/transport/planes/options.hpp>
+
+namespace peerbus::detail {
+
+/// The ranks that are near the caller, and the bootstrap among them.
+class plane_group {
+ public:
+  /// Collective. Cost: one allgather, and one subgroup unless all ranks are near each other.
+  /// Throws, on all ranks: `agreed_error` mismatch if some ranks name their group and others do
+  /// not, or as `bootstrap::subgroup`.
+  plane_group(bootstrap& boot, const planes_options& options, deadline until);
+
+  /// Returns the near ranks in ascending order, the caller included.
+  [[nodiscard]] const std::vector<rank_id>& members() const noexcept { return members_; }
+  /// Returns whether all ranks are near each other. The same on all ranks.
+  [[nodiscard]] bool is_everyone() const noexcept { return subgroup_ == nullptr; }
+  /// Returns the bootstrap of the near ranks.
+  [[nodiscard]] bootstrap& boot() const noexcept { return is_everyone() ? *boot_ : *subgroup_; }
+  /// Returns the number of ranks, near and far.
+  [[nodiscard]] std::size_t all() const noexcept { return numbers_.size(); }
+  /// Returns whether `peer`, a rank of all, is near.
+  [[nodiscard]] bool is_near(rank_id peer) const noexcept { return numbers_[peer.index()] != none; }
+  /// Returns the number of `peer`, a near rank, among the near ranks.
+  [[nodiscard]] rank_id number_of(rank_id peer) const noexcept {
+    return rank_id{std::size_t{numbers_[peer.index()]}};
+  }
+  /// Returns `problem`, for which the near plane cannot be, with the group's name and ranks.
+  [[nodiscard]] error explain(const error& problem) const;
+
+ private:
+  static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+
+  bootstrap* boot_;
+  std::string name_;
+  std::vector<rank_id> members_;
+  std::vector<std::uint32_t> numbers_;  ///< by rank: its number among the members, or `none`
+  std::unique_ptr<bootstrap> subgroup_;
+};
+
+}  // namespace peerbus::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/transport/planes/impl/group.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/transport/planes/group.hpp>
+#include <peerbus/transport/planes/options.hpp>
+
+namespace peerbus::detail {
+
+PEERBUS_INLINE plane_group::plane_group(bootstrap& boot, const planes_options& options,
+                                        deadline until)
+    : boot_{&boot}, name_{options.group}, numbers_(boot.size(), none) {
+  bootstrap::contribution own;
+  const auto name = std::as_bytes(std::span{name_});
+  own.bytes.assign(name.begin(), name.end());
+  const auto names = boot.allgather(std::move(own), until, "planes");
+  for (const rank_id rank : all_ranks{boot.size()}) {
+    const auto& theirs = names[rank.index()].bytes;
+    if (theirs.empty() != names[0].bytes.empty())
+      throw agreed_error{
+          errc::mismatch,
+          concat("planes: ", theirs.empty() ? rank_id{0} : rank, " names its group of near ranks, ",
+                 theirs.empty() ? rank : rank_id{0},
+                 " does not; expected planes_options::group on all ranks or on none")};
+    const bool is_member = name_.empty() ? boot.is_near(rank) : std::ranges::equal(theirs, name);
+    if (!is_member) continue;
+    numbers_[rank.index()] = static_cast<std::uint32_t>(members_.size());
+    members_.push_back(rank);
+  }
+  if (members_.size() != boot.size()) subgroup_ = boot.subgroup(members_, until);
+}
+
+PEERBUS_ERROR_PATH error plane_group::explain(const error& problem) const {
+  return error{problem.code(),
+               concat("planes: no near plane of ", describe_ranks(members_),
+                      name_.empty() ? ", the ranks of a host" : concat(", group '", name_, "'"),
+                      ": ", problem.text())};
+}
+
+}  // namespace peerbus::detail

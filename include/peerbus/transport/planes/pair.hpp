@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/wait.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/planes/bells.hpp>
+#include <peerbus/transport/planes/group.hpp>
+#include <peerbus/transport/planes/options.hpp>
+#include <peerbus/transport/planes/traffic.hpp>
+#include <peerbus/transport/planes/wait.hpp>
+#include <peerbus/transport/planes/window.hpp>
+#include <peerbus/transport/refinements.hpp>
+
+namespace peerbus::detail {
+
+/// The two planes of a rank: how they are made, how windows of both are, and how one thread sleeps
+/// for both.
+template <near_transport Near, adopting_transport Far>
+class plane_pair {
+ public:
+  static constexpr bool near_tells = refinements_of<Near>().arrival_events;
+  static constexpr bool far_tells = refinements_of<Far>().arrival_events;
+  /// Whether a rank can sleep on a descriptor, and so has a bell.
+  static constexpr bool has_bells = near_tells || far_tells;
+
+  using window = planes_window<Near, Far>;
+
+  /// Collective. Contract as the constructor of `planes`.
+  template <class MakeNear, class MakeFar>
+  plane_pair(bootstrap& boot, const planes_options& options, MakeNear& make_near, MakeFar& make_far)
+      : boot_{&boot},
+        group_{
+            std::make_unique<plane_group>(boot, options, deadline::after(options.setup_timeout))},
+        traffic_{std::make_unique<pair_traffic>()},
+        adopted_{std::make_shared<std::atomic<std::size_t>>(0)} {
+    const auto until = deadline::after(options.setup_timeout);
+    on_all_ranks("planes: near", until, [&] {
+      try {
+        near_.emplace(make_near(group_->boot()));
+        if constexpr (has_bells) hang_bells(until);
+      } catch (const error& problem) {
+        throw group_->explain(problem);
+      }
+    });
+    if (group_->is_everyone()) return;
+    far_.emplace(make_far(boot));
+    if constexpr (far_tells) on_all_ranks("planes: far", until, [&] { watch(far_->arrival_fd()); });
+  }
+
+  [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
+  [[nodiscard]] const plane_group& group() const noexcept { return *group_; }
+  [[nodiscard]] Near& near() noexcept { return *near_; }
+  [[nodiscard]] const Near& near() const noexcept { return *near_; }
+  /// Returns nullptr if all ranks are near each other.
+  [[nodiscard]] Far* far() noexcept { return far_ ? &*far_ : nullptr; }
+  [[nodiscard]] const Far* far() const noexcept { return far_ ? &*far_ : nullptr; }
+  /// Returns the bytes of this rank's windows that the far plane has.
+  [[nodiscard]] std::size_t adopted_bytes() const noexcept {
+    return adopted_->load(std::memory_order_relaxed);  // order: none; a number for people.
+  }
+
+  /// Makes a window: `make_near()` makes that of the near plane. Collective.
+  template <class MakeNear>
+  [[nodiscard]] window make(MakeNear&& make_near, deadline until) {
+    std::optional<window> made;
+    on_all_ranks("window of planes", until,
+                 [&] { made.emplace(make_near(), *near_, windows_ + 1); });
+    if (far_) made->adopt(*far_, *near_, adopted_, until);
+    ++windows_;
+    return std::move(*made);
+  }
+
+  /// Returns the near plane's memory of the near rank `number`, or nullptr if that plane reaches it
+  /// by requests.
+  [[nodiscard]] std::byte* near_memory(const typename Near::window& at,
+                                       rank_id number) const noexcept {
+    if constexpr (direct_transport<Near>)
+      return near_->peer_memory(at, number);
+    else
+      return number == own_number() ? near_->local(at).data() : near_->find_peer_memory(at, number);
+  }
+
+  /// Calls `by_near(number)` or `by_far()`, whichever plane reaches `peer`, and counts what is
+  /// accepted.
+  template <class ByNear, class ByFar>
+  [[nodiscard]] errc by_plane(rank_id peer, std::size_t bytes, std::size_t messages,
+                              ByNear&& by_near, ByFar&& by_far) noexcept {
+    if (peer.index() >= group_->all()) return errc::out_of_range;
+    const bool is_near = group_->is_near(peer);
+    const errc code = is_near ? by_near(group_->number_of(peer)) : by_far();
+    if (code == errc::ok) (is_near ? traffic_->near : traffic_->far).add(bytes, messages);
+    return code;
+  }
+  /// Returns the counters of both planes.
+  [[nodiscard]] pair_traffic& traffic() noexcept { return *traffic_; }
+  [[nodiscard]] const pair_traffic& traffic() const noexcept { return *traffic_; }
+
+  /// Wakes the near rank `number` if it sleeps until signal `id` is raised, which has been done.
+  void ring(rank_id number, const window& at, signal_id id) noexcept {
+    if constexpr (has_bells) bells_->ring(number, bells::key_of(at.number(), id));
+  }
+
+  ///@{
+  /// Requirement 20, for the signal `key` of near ranks and for all arrivals.
+  [[nodiscard]] int arrival_fd() const noexcept {
+    if constexpr (has_bells) return bells_->fd();
+    return -1;
+  }
+  [[nodiscard]] bool arm([[maybe_unused]] std::uint64_t key) noexcept {
+    if constexpr (has_bells) {
+      if (!bells_->announce(key)) return false;
+      if (arm_near()) {
+        if (arm_far()) return true;
+        disarm_near();
+      }
+      bells_->withdraw();
+    }
+    return false;
+  }
+  void disarm() noexcept {
+    if constexpr (far_tells)
+      if (far_) far_->disarm();
+    disarm_near();
+    if constexpr (has_bells) bells_->withdraw();
+  }
+  [[nodiscard]] errc health(std::optional<rank_id> awaited) noexcept {
+    if (const errc found = boot_->members()->health(awaited); found != errc::ok) return found;
+    if constexpr (near_tells) {
+      const errc found = near_->health(number_of_near(awaited));
+      if (found != errc::ok) return found;
+    }
+    if constexpr (far_tells)
+      if (far_) return far_->health(awaited);
+    return errc::ok;
+  }
+  ///@}
+
+  ///@{
+  /// `value` and `wait` of `transport`.
+  [[nodiscard]] std::uint64_t look(const window& at, signal_id id) const noexcept {
+    // A plane of loads and stores alone need not be asked. The word is the same in all.
+    if constexpr (!direct_transport<Near>) static_cast<void>(near_->value(at.near(), id));
+    return far_ ? far_->value(at.far(), id) : near_->value(at.near(), id);
+  }
+  [[nodiscard]] errc wait(const window& at, signal_id id, std::uint64_t value, deadline until,
+                          std::optional<rank_id> awaited,
+                          const wait_thresholds& thresholds) noexcept {
+    if (!far_) return near_->wait(at.near(), id, value, until, awaited);
+    if (index(id) >= at.signals().size() || awaited.value_or(rank_id{}).index() >= group_->all())
+      return errc::out_of_range;
+    signal_word& word = at.signals()[index(id)];
+    const auto look_now = [&]() noexcept { return look(at, id); };
+    // A look may take a system call, where a load of the word is enough for near ranks.
+    constexpr std::uint32_t loads_per_look = 16;
+    for (std::uint32_t i = 0; i <= thresholds.tight + thresholds.paused; ++i) {
+      if ((i % loads_per_look == 0 ? look_now() : word.value()) >= value) return errc::ok;
+      if (i > thresholds.tight) pause_core();
+    }
+    const auto care = [&]() noexcept { return look_after(at, id, value, awaited); };
+    const auto sleep = [&]() noexcept { return arm(bells::key_of(at.number(), id)); };
+    const auto wake = [&]() noexcept { disarm(); };
+    return wait_on_planes(word, value, until, thresholds,
+                          {look_now, care, sleep, wake, arrival_fd()});
+  }
+  ///@}
+
+ private:
+  /// Whether the near plane needs looks, and cannot say when.
+  static constexpr bool near_is_mute = !near_tells && !direct_transport<Near>;
+
+  /// Looks after the peers of a wait that sleeps, for which there is a far plane.
+  [[nodiscard]] errc look_after(const window& at, signal_id id, std::uint64_t value,
+                                std::optional<rank_id> awaited) noexcept {
+    // A wait that is out of time helps a plane on, and looks after its peers.
+    const auto past = deadline{deadline::clock::time_point::min()};
+    errc found = health(awaited);
+    if constexpr (near_is_mute)
+      if (found == errc::ok)
+        found = end_of(near_->wait(at.near(), id, value, past, number_of_near(awaited)));
+    if constexpr (!far_tells)
+      if (found == errc::ok) found = end_of(far_->wait(at.far(), id, value, past, awaited));
+    return found;
+  }
+  /// Returns the code with which a wait ends early: ok if it ran out of time.
+  [[nodiscard]] static errc end_of(errc code) noexcept {
+    return code == errc::timed_out ? errc::ok : code;
+  }
+  /// Returns the number of `awaited` among the near ranks, or the caller's if it is none of them or
+  /// empty: a near rank that left matters to a wait for it alone.
+  [[nodiscard]] rank_id number_of_near(std::optional<rank_id> awaited) const noexcept {
+    return awaited && awaited->index() < group_->all() && group_->is_near(*awaited)
+               ? group_->number_of(*awaited)
+               : own_number();
+  }
+
+  /// Calls `step()` on all ranks. Throws, on all ranks, what `step` threw on one of them.
+  template <class Step>
+  void on_all_ranks(std::string_view doing, deadline until, Step&& step) {
+    std::optional<error> objection;
+    try {
+      step();
+    } catch (const error& problem) {
+      objection = problem;
+    } catch (const std::bad_alloc&) {
+      objection = error{errc::out_of_memory, "no memory for a plane"};
+    }
+    agree(*boot_, doing, {}, until, objection);
+  }
+
+  void hang_bells(deadline until) {
+    bell_lines_.emplace(near_->make_window({.bytes = bells::line_bytes}, until));
+    std::vector<std::byte*> lines;
+    for (const rank_id number : all_ranks{group_->members().size()})
+      lines.push_back(near_memory(*bell_lines_, number));
+    bells_ = std::make_unique<bells>(group_->boot(), std::move(lines), until);
+    if constexpr (near_tells) watch(near_->arrival_fd());
+  }
+  /// Wakes this rank by `fd` as well, unless the plane cannot wake it: that one then never arms.
+  void watch(int fd) {
+    if (fd >= 0) bells_->watch(fd);
+  }
+
+  [[nodiscard]] rank_id own_number() const noexcept { return group_->number_of(boot_->rank()); }
+  [[nodiscard]] bool arm_near() noexcept {
+    if constexpr (near_tells) return near_->arm();
+    return !near_is_mute;
+  }
+  [[nodiscard]] bool arm_far() noexcept {
+    if constexpr (far_tells) return !far_ || far_->arm();
+    return true;
+  }
+  void disarm_near() noexcept {
+    if constexpr (near_tells) near_->disarm();
+  }
+
+  // In the order in which they are made. Each needs those before it.
+  bootstrap* boot_;
+  std::unique_ptr<plane_group> group_;
+  std::unique_ptr<pair_traffic> traffic_;
+  std::shared_ptr<std::atomic<std::size_t>> adopted_;
+  std::optional<Near> near_;
+  std::optional<typename Near::window> bell_lines_;
+  std::unique_ptr<bells> bells_;
+  std::optional<Far> far_;
+  std::uint32_t windows_ = 0;  ///< made so far, the same number on all ranks
+};
+
+}  // namespace peerbus::detail

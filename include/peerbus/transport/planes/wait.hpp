@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/function_ref.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/wait.hpp>
+
+namespace peerbus::detail {
+
+/// The calls of two planes that a wait needs.
+struct plane_calls {
+  function_ref<std::uint64_t()> look;  ///< takes what has arrived; returns the signal's value
+  function_ref<errc()> health;         ///< returns why nothing can come any more, or ok
+  function_ref<bool()> arm;            ///< as `arm` of `transport`, for one signal at least
+  function_ref<void()> disarm;         ///< ends what `arm` began
+  int fd;                              ///< readable while armed, when something arrives
+};
+
+/// Waits until `word` is at least `target`, after the caller has spun: yields, then sleeps on the
+/// descriptor, and looks after the peers. A thread that cannot be armed sleeps on the futex of the
+/// word, and looks every `check_interval`. Returns: as `wait` of `transport`.
+[[nodiscard]] errc wait_on_planes(signal_word& word, std::uint64_t target, deadline until,
+                                  const wait_thresholds& thresholds,
+                                  const plane_calls& planes) noexcept;
+
+}  // namespace peerbus::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/transport/planes/impl/wait.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/registered/own_part.hpp>
+#include <peerbus/transport/registered/window.hpp>
+
+namespace peerbus::detail::registered {
+
+/// The part of a data path that does not depend on how requests reach the network: checks
+/// arguments, serves this rank itself, and passes the rest to a turn at the link to the peer.
+/// Semantics: the numbered list at `transport`.
+///
+/// `Turn` is made of a `Network` and one of its links. It has `write_run(part, pieces)`,
+/// `put_signal(part, piece, id, value)` and `read(target, key, place)`, where `part` is an
+/// `own_part`.
+template <class Network, class Turn>
+class data_path {
+ public:
+  using window = registered::window<Network>;
+
+  static constexpr transport_refinements refines{.put_run = true,
+                                                 .describe_trouble = true,
+                                                 .adopt_window = true,
+                                                 .local_signals = true,
+                                                 .arrival_events = true};
+
+  [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
+  [[nodiscard]] std::span<std::byte> local(const window& memory) const noexcept {
+    return memory.part().memory.data;
+  }
+  [[nodiscard]] std::span<signal_word> local_signals(const window& memory) const noexcept {
+    return memory.part().memory.signals;
+  }
+
+  [[nodiscard]] errc put(rank_id peer, const window& memory, std::size_t offset,
+                         std::span<const std::byte> source) noexcept {
+    const put_piece piece{offset, source};
+    return put_run(peer, memory, {&piece, 1});
+  }
+
+  [[nodiscard]] errc put_run(rank_id peer, const window& memory,
+                             std::span<const put_piece> pieces) noexcept {
+    const auto part = own(memory);
+    if (const errc code = part.check(peer, pieces); code != errc::ok) return code;
+    if (peer == net_->rank()) {
+      part.copy(pieces);
+      return errc::ok;
+    }
+    return Turn{*net_, net_->to(peer)}.write_run(part, pieces);
+  }
+
+  [[nodiscard]] errc signal(rank_id peer, const window& memory, signal_id id,
+                            std::uint64_t value) noexcept {
+    return put_signal(peer, memory, 0, {}, id, value);
+  }
+
+  [[nodiscard]] errc put_signal(rank_id peer, const window& memory, std::size_t offset,
+                                std::span<const std::byte> source, signal_id id,
+                                std::uint64_t value) noexcept {
+    const auto part = own(memory);
+    const put_piece piece{offset, source};
+    if (!part.has(peer, id)) return errc::out_of_range;
+    if (const errc code = part.check(peer, {&piece, 1}); code != errc::ok) return code;
+    if (peer == net_->rank()) {
+      part.copy({&piece, 1});
+      return part.raise(id, value);
+    }
+    return Turn{*net_, net_->to(peer)}.put_signal(part, piece, id, value);
+  }
+
+  [[nodiscard]] errc get(rank_id peer, const window& memory, std::size_t offset,
+                         std::span<std::byte> target) noexcept {
+    const auto part = own(memory);
+    if (!part.holds(peer, offset, target.size())) return errc::out_of_range;
+    if (target.empty()) return errc::ok;
+    const auto key = part.key_of(target);
+    if (!key) return errc::invalid_argument;
+    if (peer == net_->rank()) {
+      std::memmove(target.data(), local(memory).data() + offset, target.size());
+      return errc::ok;
+    }
+    return Turn{*net_, net_->to(peer)}.read(target, *key, part.place(peer, offset));
+  }
+
+  [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept {
+    if (!own(memory).has(net_->rank(), id)) return 0;
+    net_->arriving().look_at_arrivals();
+    return memory.part().signal(id).value();
+  }
+
+  [[nodiscard]] std::string describe_trouble() const { return net_->describe_trouble(); }
+  /// Memory kept for each peer besides windows, except what a driver or provider keeps.
+  [[nodiscard]] std::size_t bytes_per_peer() const noexcept { return net_->bytes_per_peer(); }
+
+ protected:
+  data_path(bootstrap& boot, std::shared_ptr<Network> net) noexcept
+      : boot_{&boot}, net_{std::move(net)} {}
+
+  [[nodiscard]] const std::shared_ptr<Network>& net() const noexcept { return net_; }
+  [[nodiscard]] own_part<Network> own(const window& memory) const noexcept {
+    return {*net_, memory.part()};
+  }
+
+ private:
+  bootstrap* boot_;
+  std::shared_ptr<Network> net_;
+};
+
+}  // namespace peerbus::detail::registered

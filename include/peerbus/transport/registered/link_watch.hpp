@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sched.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/wait.hpp>
+
+namespace peerbus::detail::registered {
+
+/// Returns why the link to `peer` is of no use any more, broken or closed by `peer`: peer_dead if
+/// that rank has ended, or if another has, which is what `peer` has left for; else unreachable.
+/// Waits for a moment, because a dying process loses its connections before its exit is visible.
+inline errc why_broken(const membership& members, rank_id peer) noexcept {
+  // The longest delay that was observed between the two.
+  constexpr std::chrono::milliseconds slowest_end{300};
+  errc found = members.health(peer);
+  if (found == errc::ok) {
+    static_cast<void>(members.ends_within(peer, slowest_end));
+    found = members.health(peer);
+  }
+  return found == errc::ok ? errc::unreachable : found;
+}
+
+/// Takes completions of `net` until `done()`. If the link `to` completes nothing for
+/// `net.stall_timeout()`, breaks it by `net.give_up(to)`.
+/// Returns: ok, unreachable, peer_dead, timed_out.
+template <class Network, class Link, class Done>
+[[nodiscard]] errc stall(Network& net, Link& to, Done&& done) noexcept {
+  const wait_thresholds& waiting = net.waiting();
+  auto until = deadline::after(net.stall_timeout());
+  auto next_check = deadline::after(waiting.check_interval);
+  std::uint32_t completed = to.completed();
+  for (std::uint32_t i = 0;; ++i) {
+    if (done()) return errc::ok;
+    if (to.failure().is_set()) return net.why_broken(to);
+    net.arriving().look();
+    if (i < waiting.tight + waiting.paused) {
+      pause_core();
+      continue;
+    }
+    if (next_check.expired()) {
+      if (const errc found = net.members().health(to.peer()); found != errc::ok)
+        return done() ? errc::ok : found;
+      next_check = deadline::after(waiting.check_interval);
+      if (to.completed() != completed) {
+        completed = to.completed();
+        until = deadline::after(net.stall_timeout());
+      }
+    }
+    if (until.expired()) {
+      net.give_up(to);
+      return errc::timed_out;
+    }
+    ::sched_yield();
+  }
+}
+
+/// Returns why nothing can come any more from `awaited`, or from some rank if it is empty.
+template <class Network>
+[[nodiscard]] errc health(const Network& net, std::optional<rank_id> awaited) noexcept {
+  if (const errc found = net.members().health(awaited); found != errc::ok) return found;
+  if (!net.any_broken()) return errc::ok;
+  for (const rank_id peer : all_ranks{net.size()})
+    if ((!awaited || *awaited == peer) && net.to(peer).failure().is_set() &&
+        net.members().state(peer) == rank_state::running)
+      return net.why_broken(net.to(peer));
+  return errc::ok;
+}
+
+}  // namespace peerbus::detail::registered

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
+
+namespace peerbus::detail::registered {
+
+/// Registered memory of a peer, from `address` on.
+template <class Key>
+struct remote_place {
+  std::uint64_t address = 0;
+  Key key{};
+};
+
+/// One rank's part of a window: registered memory, signal words, which no device writes, and where
+/// the parts of all ranks are.
+///
+/// `Registration` makes memory reachable for a device until it is destroyed. It is false if there
+/// is none, has a `local_key()` and a `remote_key()`, and an `address(memory)` at which requests of
+/// peers find the memory.
+template <class Registration>
+struct window_part {
+  using registration_type = Registration;
+  using local_key = decltype(Registration{}.local_key());
+  using remote_key = decltype(Registration{}.remote_key());
+  using place_type = remote_place<remote_key>;
+
+  std::uint32_t number = 0;  ///< the same on all ranks
+  window_shape shape{};
+  window_memory memory;
+  Registration registration;  ///< destroyed before `memory`; empty if there are no bytes
+  std::vector<place_type> parts;
+  std::atomic<bool> released{false};  ///< by this rank; peers may still reach for it
+  bool reported = false;              ///< and all ranks have been told so
+
+  [[nodiscard]] std::uintptr_t address() const noexcept {
+    return reinterpret_cast<std::uintptr_t>(memory.data.data());
+  }
+  /// Where the part of `peer` has byte `offset`.
+  [[nodiscard]] place_type place(rank_id peer, std::size_t offset) const noexcept {
+    const place_type& base = parts[peer.index()];
+    return {base.address + offset, base.key};
+  }
+  [[nodiscard]] signal_word& signal(signal_id id) const noexcept {
+    return memory.signals[index(id)];
+  }
+};
+
+}  // namespace peerbus::detail::registered
