@@ -22,9 +22,10 @@ void all_gather_bytes(team& on, const operands& given, const call_options& optio
 /// peers copy it from there. Cost: ceil(bytes of `input` / slice) rounds, at least one. Each byte
 /// of `input` is written once, and put to each peer that cannot read it; each byte of `output` is
 /// copied once.
-/// An input `in_window` is not staged: two rounds, and peers copy each byte from where it lies.
-/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
-/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+/// An input `in_window` of `team_options::window_bytes` or more is not staged: two rounds, and
+/// peers copy each byte from where it lies. Throws, on all ranks: `error` mismatch, refused or
+/// invalid_argument as `team` says, poisoned. Also timed_out, peer_dead and unreachable, which
+/// poison the communicator.
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void all_gather(team& on, const Input& input, Output&& output, const call_options& options = {}) {

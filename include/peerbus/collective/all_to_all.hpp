@@ -21,8 +21,8 @@ void all_to_all_bytes(team& on, const operands& given, const call_options& optio
 /// Algorithm: full mesh. Each rank publishes a part for each peer, in slices. Cost: ceil(bytes of a
 /// row / (slice / ranks)) rounds, at least one. Each byte of `input` is written once, and put to
 /// its peer if that cannot read it; each byte of `output` is copied once.
-/// An input `in_window` that is not the output is not staged: two rounds, and peers copy each byte
-/// from where it lies.
+/// An input `in_window` that is not the output, with rows of `team_options::window_bytes` or more,
+/// is not staged: two rounds, and peers copy each byte from where it lies.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>

@@ -22,9 +22,10 @@ void broadcast_bytes(team& on, const operands& given, rank_id root, const call_o
 /// Algorithm: the root publishes slices, and all others copy them. Cost: ceil(bytes / slice)
 /// rounds, at least one. The root writes each byte once, and puts it to each peer that cannot read
 /// it; the others copy each byte once.
-/// Data `in_window`, on all ranks, is not staged: two rounds, and peers copy each byte from where
-/// it lies. Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says,
-/// poisoned. Also timed_out, peer_dead and unreachable, which poison the communicator.
+/// Data `in_window`, on all ranks, of `team_options::window_bytes` or more is not staged: two
+/// rounds, and peers copy each byte from where it lies.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <detail::output_range Data>
 void broadcast(team& on, Data&& data, rank_id root, const call_options& options = {}) {
   detail::broadcast_bytes(on, detail::operands_of(data, data), root, options);

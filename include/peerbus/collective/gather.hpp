@@ -23,9 +23,10 @@ void gather_bytes(team& on, const operands& given, rank_id root, const call_opti
 /// Algorithm: all ranks publish slices, and the root copies them. Cost: ceil(bytes of `input` /
 /// slice) rounds, at least one. Each byte of `input` is written once, and put to the root if that
 /// cannot read it; the root copies each byte of `output` once.
-/// An input `in_window` is not staged: two rounds, and the root copies each byte from where it
-/// lies. Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says,
-/// poisoned. Also timed_out, peer_dead and unreachable, which poison the communicator.
+/// An input `in_window` of `team_options::window_bytes` or more is not staged: two rounds, and the
+/// root copies each byte from where it lies.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void gather(team& on, const Input& input, Output&& output, rank_id root,

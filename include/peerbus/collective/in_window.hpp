@@ -52,7 +52,9 @@ class window_range {
 ///
 /// All ranks give ranges of the same window to the same call, at any offsets. The range must not
 /// change while the operation runs, except as its output. Nothing is staged then: an operation
-/// takes two rounds, one before and one after peers access the range, for operands of any size.
+/// takes two rounds, one before and one after peers access the range. If a rank contributes less
+/// than `team_options::window_bytes` to another rank, the operands are staged, in one round. The
+/// variable forms, which take three rounds, stage no operands in windows.
 template <transport Transport, class T>
 [[nodiscard]] window_range<T> in_window(const window<Transport>& memory,
                                         std::span<T> part) noexcept {

@@ -27,7 +27,8 @@ void reduce_bytes(team& on, const operands& given, const reducer& reduce, rank_i
 /// Algorithm: all ranks publish slices, and the root reduces them. Cost: ceil(bytes / slice)
 /// rounds, at least one. Each byte is written once, and put to the root if that cannot read it; the
 /// root reads each byte of all ranks once.
-/// An input `in_window` is not staged: two rounds, and the root reads each byte where it lies.
+/// An input `in_window` of `team_options::window_bytes` or more is not staged: two rounds, and the
+/// root reads each byte where it lies.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>

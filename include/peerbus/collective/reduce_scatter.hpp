@@ -28,9 +28,10 @@ void reduce_scatter_bytes(team& on, const operands& given, const reducer& reduce
 /// of all ranks. Cost: ceil(bytes of a row / (slice / ranks)) rounds, at least one. Each byte of
 /// `input` is written once, and put to its peer if that cannot read it; the bytes of a row are read
 /// once for each rank.
-/// An input `in_window` is not staged: two rounds, and each byte of a row is read where it lies.
-/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
-/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+/// An input `in_window` with rows of `team_options::window_bytes` or more is not staged: two
+/// rounds, and each byte of a row is read where it lies. Throws, on all ranks: `error` mismatch,
+/// refused or invalid_argument as `team` says, poisoned. Also timed_out, peer_dead and unreachable,
+/// which poison the communicator.
 template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
   requires detail::same_elements<Input, Output>
 void reduce_scatter(team& on, const Input& input, Output&& output, const Op& op,

@@ -31,6 +31,11 @@ struct team_options {
   /// The largest operand of `all_reduce`, in bytes, for which each rank reads all of all operands.
   /// Larger ones are reduced in parts, of which each rank takes one.
   std::size_t one_shot_bytes = std::size_t{32} << 10U;
+  /// The least contribution of a rank to another one, in bytes, that peers read in the window in
+  /// which it is given. A smaller one is staged, which takes one round instead of two. The variable
+  /// forms, in which contributions differ, read all of them in the window. Empty: 1 KiB, or 32 KiB
+  /// where ranks share cores, so that a round takes longer.
+  std::optional<std::size_t> window_bytes{};
 };
 
 /// The ranks of a communicator with the memory that collective operations use. The operations are
@@ -42,18 +47,19 @@ struct team_options {
 /// gets invalid_argument and all others get `refused`, which says what was wrong. In both cases
 /// all ranks throw, no output is written, and the team remains usable.
 ///
-/// An operation proceeds in rounds. In a round each rank writes a slice to a page, signals it to
-/// all peers, waits for theirs, and reads them. docs/memory_model.md explains why a page is not
+/// An operation proceeds in rounds. In a round each rank writes a slice to a page, tells all peers,
+/// waits for theirs, and reads them. docs/memory_model.md explains why a page is not
 /// written too early. Nothing is left to do after an operation returns: operands may be reused at
 /// once.
 ///
 /// Waits end with `error` timed_out at the deadline, peer_dead, or unreachable. The communicator is
 /// then poisoned, and outputs are undefined.
 ///
-/// Cost: each round costs a signal to each peer. No operation allocates, unless it fails.
-/// Memory: `map().total_bytes()` at each rank.
-/// Threads: one operation of a team at a time. Different teams, and the communicator itself, may
-/// be used at the same time. A team is neither copied nor moved.
+/// Cost: over a direct transport each round costs a signal, and a cache line from each peer, in
+/// which the first 32 bytes of the payload lie. Over others it costs a signal to each peer. No
+/// operation allocates, unless it fails. Memory: `map().total_bytes()` at each rank. Threads: one
+/// operation of a team at a time. Different teams, and the communicator itself, may be used at the
+/// same time. A team is neither copied nor moved.
 class team {
  public:
   /// The least size of a slice that a team accepts, in bytes.
@@ -67,8 +73,9 @@ class team {
   template <transport Transport>
   explicit team(communicator<Transport>& comm, const team_options& options = {},
                 std::optional<deadline> until = std::nullopt)
-      : team{comm, options, map_for<Transport>(comm.size(), options),
-             until.value_or(comm.default_deadline())} {}
+      : team{comm,
+             filled_in(options, direct_transport<Transport> && comm.bus().boot().shares_cores()),
+             map_for<Transport>(comm.size(), options), until.value_or(comm.default_deadline())} {}
   team(const team&) = delete;
   team& operator=(const team&) = delete;
   ~team() = default;
@@ -85,7 +92,7 @@ class team {
   [[nodiscard]] rank_id rank() const noexcept { return road_->group().rank(); }
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t size() const noexcept { return road_->group().size(); }
-  /// Returns the options with which the team was made.
+  /// Returns the options with which the team was made. None is empty.
   [[nodiscard]] const team_options& options() const noexcept { return options_; }
   /// Returns the places and sizes of the team's memory.
   [[nodiscard]] const team_map& map() const noexcept { return road_->map(); }
@@ -98,6 +105,11 @@ class team {
        deadline until)
       : options_{agreed_options(comm, options, map, until)},
         road_{detail::make_slice_road(comm, map, until)} {}
+
+  /// Returns `options` with what the caller has left to the team. `reads_on_shared_cores` is
+  /// whether peers can read windows, and share cores. It is the same on all ranks: those of a
+  /// direct transport are near each other, and peers of others read no windows.
+  static team_options filled_in(team_options options, bool reads_on_shared_cores) noexcept;
 
   /// Compares the options with those of the other ranks. Collective.
   static team_options agreed_options(rank_group& group, const team_options& options,

@@ -14,11 +14,15 @@ namespace peerbus::collective {
 /// The places and sizes of a team's memory in the part of each rank.
 ///
 /// The memory has two halves, which rounds use in turn. A half begins with a page, which the rank
-/// writes: one cache line for the description of the call, then the payload. Where some peers
-/// cannot read the page, slots follow it, one for the page of each rank that must be put here.
+/// writes: one cache line for the description of the call, half a line for the notice of the round,
+/// then the payload. So the notice and the first 32 bytes of payload share a line, and peers fetch
+/// both at once. Where some peers cannot read the page, slots follow it, one for the page of each
+/// rank that must be put here.
 struct team_map {
-  /// The bytes that hold the description of a call, before the payload of a page or a slot.
-  static constexpr std::size_t header_bytes = cache_line_bytes;
+  /// The bytes of a page or a slot before the notice, which hold the description of a call.
+  static constexpr std::size_t notice_at = cache_line_bytes;
+  /// The bytes of a page or a slot before the payload.
+  static constexpr std::size_t header_bytes = notice_at + cache_line_bytes / 2;
 
   std::size_t ranks = 0;       ///< the size of the group
   std::size_t page_bytes = 0;  ///< the payload of a page
@@ -30,19 +34,20 @@ struct team_map {
       : ranks{ranks_in_team} {
     const std::size_t half = scratch_bytes / 2;
     if (!has_slots) {
-      page_bytes = lines(rest(half, header_bytes));
+      page_bytes = least_payload + lines(rest(half, least_bytes));
       return;
     }
     // A page as large as all slots together holds a part of slot size for each peer.
-    slot_bytes = lines(rest(rest(half, header_bytes) / ranks, header_bytes) / 2);
-    page_bytes = ranks * slot_bytes;
+    const std::size_t part = lines(rest(rest(half, least_bytes) / ranks, least_bytes) / 2);
+    slot_bytes = least_payload + part;
+    page_bytes = least_payload + ranks * part;
   }
 
   /// Returns the largest range that a peer may read from a page that holds `parts` such ranges:
   /// a multiple of a cache line.
   [[nodiscard]] constexpr std::size_t slice_bytes(std::size_t parts) const noexcept {
     const std::size_t part = lines(page_bytes / parts);
-    return slot_bytes == 0 ? part : std::min(part, slot_bytes);
+    return slot_bytes == 0 ? part : std::min(part, lines(slot_bytes));
   }
   /// Returns where the page of `round` begins.
   [[nodiscard]] constexpr std::size_t page_at(std::uint64_t round) const noexcept {
@@ -55,14 +60,20 @@ struct team_map {
   }
   /// Returns the bytes of the window at each rank, signals not included.
   [[nodiscard]] constexpr std::size_t window_bytes() const noexcept { return 2 * half_bytes(); }
-  /// Returns the signals of each rank: one that each rank raises.
-  [[nodiscard]] constexpr std::size_t signals() const noexcept { return ranks; }
+  /// Returns the signals of each rank: its own one, and one for each rank that puts its page here.
+  [[nodiscard]] constexpr std::size_t signals() const noexcept {
+    return slot_bytes == 0 ? 1 : ranks;
+  }
   /// Returns all bytes of the team at each rank.
   [[nodiscard]] constexpr std::size_t total_bytes() const noexcept {
     return window_bytes() + signals() * sizeof(signal_word);
   }
 
  private:
+  // The payload that fills the line of the notice, and the bytes of a page that has no more.
+  static constexpr std::size_t least_payload = cache_line_bytes / 2;
+  static constexpr std::size_t least_bytes = header_bytes + least_payload;
+
   static constexpr std::size_t lines(std::size_t bytes) noexcept {
     return bytes / cache_line_bytes * cache_line_bytes;
   }

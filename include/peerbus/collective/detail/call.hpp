@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -35,6 +37,15 @@ class call {
   call(team& on, const call_header& header, const operands& given, const call_options& options,
        std::string_view objection);
 
+  ///@{
+  /// Returns the tables of a variable form: the part of its operand that this rank sends to each
+  /// rank, or receives from it. A call fills them before it begins.
+  [[nodiscard]] static std::span<byte_range> sends(team& on) noexcept { return on.road_->sends(); }
+  [[nodiscard]] static std::span<byte_range> receives(team& on) noexcept {
+    return on.road_->receives();
+  }
+  ///@}
+
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t ranks() const noexcept { return road_.group().size(); }
   /// Returns the rank of the caller.
@@ -46,12 +57,18 @@ class call {
     return road_.map().slice_bytes(parts);
   }
 
+  /// Returns the distance between the parts of a page with a row of `in_slices` for each rank.
+  /// Short rows lie close together, because a large power of two between them would put all into
+  /// the same set of a cache.
+  [[nodiscard]] std::size_t part_stride() const noexcept { return part_stride_; }
+
   /// Calls `round(done, bytes)` for `total` bytes in slices of `step` bytes, in order, and once if
   /// `total` is 0, so that the calls are compared. Where peers access operands in a window, there
   /// is one slice, after which all ranks meet, so that operands may be reused.
   template <class Round>
   void in_slices(std::size_t total, std::size_t step, Round&& round) {
     if (is_in_window()) step = total;
+    part_stride_ = std::min(slice_bytes(ranks()), align_up(total, cache_line_bytes));
     std::size_t done = 0;
     do {
       const std::size_t bytes = std::min(step, total - done);
@@ -62,9 +79,7 @@ class call {
   }
 
   /// Returns whether peers access the operands in a window.
-  [[nodiscard]] bool is_in_window() const noexcept {
-    return header_.place != operand_place::memory;
-  }
+  [[nodiscard]] bool is_in_window() const noexcept { return is_in_window_; }
   /// Offers `bytes` bytes of the input from byte `input_at` on to peers: copies them to byte
   /// `page_at` of the next page, unless peers read them in the window.
   void offer(std::size_t page_at, std::size_t input_at, std::size_t bytes) noexcept {
@@ -80,31 +95,55 @@ class call {
   /// Throws: `error` mismatch or refused on all ranks, in the first round only; timed_out,
   /// peer_dead or unreachable, and the communicator is poisoned.
   void await();
-  /// Does `publish` and `await` without anything in between.
-  void meet(reach to_peer) {
-    publish(to_peer);
-    await();
-  }
+  /// Does `publish` and `await` without anything in between. If the peers come at about the same
+  /// time, the signal, with its fence, is raised only after their pages have been seen.
+  void meet(reach to_peer);
 
+  /// Lets the next round compare the calls once more, so that no rank writes output if another has
+  /// found in the rounds so far that operands do not fit. `objection` says what this rank has
+  /// found. If it is not empty, it ends the call on all ranks.
+  /// Throws: `error` mismatch with the objection.
+  void confirm(std::string_view objection);
+
+  /// Returns what any rank published for this rank in the latest round, from byte `page_at` of its
+  /// page on, where the range for this rank begins. Readable until the next `publish` of this rank.
+  [[nodiscard]] const std::byte* payload(rank_id rank, std::size_t page_at) const noexcept {
+    return rank == self() ? road_.page(on_.round_) + team_map::header_bytes + page_at
+                          : road_.payload(on_.round_, rank, page_at);
+  }
   /// Returns what `peer` offered in the latest round from byte `input_at` of its input on, which
   /// begins at `page_at` of its page. Readable until the next `publish` of this rank.
   [[nodiscard]] const std::byte* slice(rank_id peer, std::size_t page_at,
                                        std::size_t input_at) const noexcept {
-    return is_in_window() ? operand(peer) + input_at : road_.payload(on_.round_, peer, page_at);
+    return is_in_window() ? operand(peer) + input_at : payload(peer, page_at);
   }
   /// Returns the start of the operand of any rank in the window.
   [[nodiscard]] std::byte* operand(rank_id rank) const noexcept {
     return road_.operands()[rank.index()];
   }
   /// Returns room for a pointer per rank.
-  [[nodiscard]] std::span<const std::byte*> sources() noexcept { return road_.sources(); }
+  [[nodiscard]] std::span<const std::byte*> sources() noexcept {
+    return sources_and_residual(on_).first(ranks());
+  }
+  /// Returns `sources()` and, behind them, room for one pointer more.
+  [[nodiscard]] static std::span<const std::byte*> sources_and_residual(team& on) noexcept {
+    return on.road_->sources();
+  }
 
  private:
-  [[noreturn]] void refuse(std::string_view objection);
+  /// Publishes that this rank refuses the call, and waits until all ranks have published.
+  void refuse(errc code, std::string_view objection);
   [[nodiscard]] call_header header_of(rank_id rank) const noexcept;
+  void put_page(reach to_peer);
+  void signal();
   void await_peers();
-  /// Throws unless all ranks make this call. All ranks compare the same headers, so that all throw.
+  void begin_reading();
+  /// Throws, on all ranks, if a rank refuses the call.
+  void throw_if_refused();
+  /// Throws unless all ranks make this call. The line of a notice has all that this takes.
   void compare();
+  /// Throws if ranks make different calls. All ranks compare the same headers, so that all throw.
+  void find_difference();
   /// Notes where peers' operands lie in the window, which their headers say.
   void find_operands() noexcept;
   [[nodiscard]] std::string title() const;
@@ -115,11 +154,14 @@ class call {
 
   team& on_;
   slice_road& road_;
-  deadline until_;
+  std::optional<deadline> until_;  // Empty: from the first long wait on; a clock takes 20 ns.
   std::uint64_t first_round_;
   call_header header_;
+  std::uint64_t digest_ = 0;
   const std::byte* input_;
   window_place input_in_;
+  bool is_in_window_ = false;
+  std::size_t part_stride_ = 0;
 };
 
 }  // namespace peerbus::collective::detail

@@ -6,9 +6,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/core/bf16.hpp>
@@ -70,14 +72,18 @@ enum class operand_place : std::uint32_t {
 /// The description of a call that travels with its first slice, so that ranks find out that their
 /// calls differ without a message of its own.
 struct call_header {
+  /// The value of `count` of an operation whose parts differ in size.
+  static constexpr std::uint64_t varied = ~std::uint64_t{0};
+  /// The name of the operation that encodes.
+  static constexpr std::string_view coded_operation = "all_gather_coded";
   /// The value of `root` of an operation without one.
   static constexpr std::uint32_t no_root = ~std::uint32_t{0};
 
   short_text<16> operation{};    ///< the name of the function
-  short_text<8> reduction{};     ///< the name of the reduction; empty without one
+  short_text<8> reduction{};     ///< the name of the reduction, or the rest of a codec's name
   element_type element{};        ///< the type of the elements
   std::uint32_t root = no_root;  ///< the rank that the operation is about
-  std::uint64_t count = 0;       ///< the elements that each rank contributes to another
+  std::uint64_t count = 0;  ///< the elements that each rank contributes to another, or `varied`
   errc refusal = errc::ok;  ///< why this rank refuses; its text, of `count` bytes, is the payload
   operand_place place = operand_place::memory;  ///< where peers access the operand
   std::uint64_t offset = 0;                     ///< of the operand in its window, in bytes
@@ -85,7 +91,7 @@ struct call_header {
   /// Describes a call of `operation` without a root or a reduction.
   [[nodiscard]] static constexpr call_header of(std::string_view operation,
                                                 const element_type& element,
-                                                std::size_t count) noexcept {
+                                                std::uint64_t count) noexcept {
     call_header made;
     made.operation = short_text<16>{operation};
     made.element = element;
@@ -93,25 +99,51 @@ struct call_header {
     return made;
   }
 
-  /// Adds the root.
-  [[nodiscard]] constexpr call_header to(rank_id rank) const noexcept {
-    call_header made = *this;
-    made.root = static_cast<std::uint32_t>(rank.index());
-    return made;
-  }
-  /// Adds where peers access the operand.
-  [[nodiscard]] constexpr call_header at(operand_place where) const noexcept {
-    call_header made = *this;
-    made.place = where;
-    return made;
-  }
-  /// Adds the name of the reduction.
-  [[nodiscard]] constexpr call_header by(const short_text<8>& name) const noexcept {
-    call_header made = *this;
-    made.reduction = name;
+  /// Describes an `all_gather_coded`. The ends of the codec's name take the places of the element's
+  /// name and the reduction, and `hidden` that of the element's size.
+  [[nodiscard]] static constexpr call_header coded(std::string_view codec, std::size_t hidden,
+                                                   std::uint64_t tokens) noexcept {
+    constexpr std::size_t end = 8;
+    const std::size_t rest = codec.size() <= end       ? codec.size()
+                             : codec.size() <= 2 * end ? end
+                                                       : codec.size() - end;
+    call_header made =
+        of(coded_operation, {short_text<8>{codec}, static_cast<std::uint32_t>(hidden)}, tokens);
+    made.reduction = short_text<8>{codec.substr(rest)};
     return made;
   }
 
+  // These change a temporary. A copy for each would cost a message of 8 bytes a tenth of its time.
+  /// Adds the root.
+  [[nodiscard]] constexpr call_header&& to(rank_id rank) && noexcept {
+    root = static_cast<std::uint32_t>(rank.index());
+    return std::move(*this);
+  }
+  /// Adds where peers access the operand.
+  [[nodiscard]] constexpr call_header&& at(operand_place where) && noexcept {
+    place = where;
+    return std::move(*this);
+  }
+  /// Adds the name of the reduction.
+  [[nodiscard]] constexpr call_header&& by(const short_text<8>& name) && noexcept {
+    reduction = name;
+    return std::move(*this);
+  }
+
+  /// Returns a number that is the same for ranks that make the same call, and that differs if they
+  /// differ in one word. Refusals differ from calls.
+  [[nodiscard]] std::uint64_t digest() const noexcept {
+    // All but the last one, the offset, which may differ.
+    std::array<std::uint64_t, offsetof(call_header, offset) / sizeof(std::uint64_t)> words;
+    std::memcpy(words.data(), this, sizeof words);
+    std::uint64_t sum = 0;
+    std::uint64_t factor = 0x9e37'79b9'7f4a'7c15U;  // An odd factor maps different words apart.
+    for (const std::uint64_t word : words) {
+      sum += word * factor;
+      factor *= 0xd134'2543'de82'ef95U;
+    }
+    return sum;
+  }
   /// Returns whether two ranks make the same call.
   [[nodiscard]] constexpr bool agrees_with(const call_header& other) const noexcept {
     return operation == other.operation && reduction == other.reduction &&
@@ -120,7 +152,18 @@ struct call_header {
   }
 };
 static_assert(std::is_trivially_copyable_v<call_header> &&
-              sizeof(call_header) == team_map::header_bytes);
+              sizeof(call_header) == team_map::notice_at);
+
+/// The news that a rank gives with each round, in the cache line in which its payload begins.
+struct round_notice {
+  std::uint64_t round = 0;   ///< the latest published round of this page
+  std::uint64_t digest = 0;  ///< of the call, in its first round
+  std::uint64_t offset = 0;  ///< of the operand in its window, in the first round
+};
+static_assert(team_map::notice_at + sizeof(round_notice) <= team_map::header_bytes);
+
+/// Returns an operand in words, such as "8 x f32", for errors.
+std::string describe(const element_type& element, std::uint64_t count);
 
 /// Returns a call in words, such as "all_reduce of 8 x f32 by sum", for errors.
 std::string describe(const call_header& call);

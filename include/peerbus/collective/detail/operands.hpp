@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,7 @@ struct operands {
   std::span<const std::byte> input{};  ///< what this rank contributes
   std::span<std::byte> output{};       ///< what it receives
   window_place input_in{};             ///< the window of the input, if it is given in one
+  std::optional<std::span<const std::byte>> residual{};  ///< what is added to the sum, if anything
 
   /// Returns where peers access the input if they read it alone.
   [[nodiscard]] operand_place place() const noexcept {
@@ -81,8 +83,15 @@ template <spannable Input, output_range Output>
 // The functions below say what is wrong with the arguments of a call. Where they may find nothing
 // wrong, they return an empty string.
 
-/// Objects to operands that are null but not empty, and to operands that share bytes, except if the
-/// shorter one lies at byte `in_place_at` of the longer one.
+/// Returns whether two ranges share no byte.
+bool are_apart(std::span<const std::byte> a, std::span<const std::byte> b) noexcept;
+
+/// Objects to a residual that is null but not empty, has another size than the output, or overlaps
+/// an operand in part.
+std::string object_to_residual(const operands& given);
+
+/// Objects to operands that are null but not empty, to a residual, and to operands that share
+/// bytes, except if the shorter one lies at byte `in_place_at` of the longer one.
 std::string object_to(const operands& given, std::size_t in_place_at);
 
 /// Objects to a root that is no rank of the team.

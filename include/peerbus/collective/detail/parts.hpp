@@ -7,22 +7,21 @@
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/core/rank.hpp>
 
-/// Pages with a part for each rank: the part for rank `r` begins at `r` times the largest slice of
-/// such a page.
+/// Pages with a part for each rank: the part for rank `r` begins at `r` times `call::part_stride`.
 namespace peerbus::collective::detail {
 
 /// Offers `bytes` bytes of each peer's row of the input, from byte `done` of the row on. Rows have
 /// `row_bytes` bytes.
 inline void offer_parts(call& to, std::size_t row_bytes, std::size_t done,
                         std::size_t bytes) noexcept {
-  const std::size_t stride = to.slice_bytes(to.ranks());
+  const std::size_t stride = to.part_stride();
   for (const rank_id peer : to.peers())
     to.offer(peer.index() * stride, peer.index() * row_bytes + done, bytes);
 }
 
 /// Returns the `reach` of a page whose parts have `bytes` bytes.
 inline auto part_reach(const call& to, std::size_t bytes) noexcept {
-  return [stride = to.slice_bytes(to.ranks()), bytes](rank_id peer) noexcept {
+  return [stride = to.part_stride(), bytes](rank_id peer) noexcept {
     return byte_range{peer.index() * stride, bytes};
   };
 }
@@ -31,8 +30,7 @@ inline auto part_reach(const call& to, std::size_t bytes) noexcept {
 /// on.
 inline const std::byte* part_from(const call& to, rank_id peer, std::size_t row_bytes,
                                   std::size_t done) noexcept {
-  return to.slice(peer, to.self().index() * to.slice_bytes(to.ranks()),
-                  to.self().index() * row_bytes + done);
+  return to.slice(peer, to.self().index() * to.part_stride(), to.self().index() * row_bytes + done);
 }
 
 }  // namespace peerbus::collective::detail

@@ -21,15 +21,18 @@ class reducer {
   /// Makes the reduction of `T` by `op`.
   template <class T, reduction<T> Op>
   [[nodiscard]] static reducer of(const Op& op) noexcept {
-    reducer made;
-    made.combine_ = &combine<T, Op>;
-    made.callable_ = std::addressof(op);
-    if constexpr (requires { std::string_view{Op::name}; })
-      made.name_ = short_text<8>{Op::name};
-    else
-      made.name_ = short_text<8>{"custom"};
-    return made;
+    std::string_view name = "custom";
+    if constexpr (requires { std::string_view{Op::name}; }) name = Op::name;
+    return {name, std::addressof(op), &combine<T, Op>};
   }
+
+  /// The function that reduces: `reduce(callable, out, sources, elements)`, as `operator()` does.
+  using function = void(const void* callable, std::byte* out,
+                        std::span<const std::byte* const> sources, std::size_t elements) noexcept;
+
+  /// Makes a reduction by a function of its own.
+  reducer(std::string_view name, const void* callable, function* reduce) noexcept
+      : combine_{reduce}, callable_{callable}, name_{short_text<8>{name}} {}
 
   /// Returns the name of the reduction.
   [[nodiscard]] const short_text<8>& name() const noexcept { return name_; }
@@ -42,25 +45,45 @@ class reducer {
   }
 
  private:
-  reducer() = default;
-
   template <class T, class Op>
   static void combine(const void* callable, std::byte* out,
                       std::span<const std::byte* const> sources, std::size_t elements) noexcept {
-    using sum_type = accumulator_t<T>;
-    static constexpr std::size_t block = std::max<std::size_t>(1, 4096 / sizeof(sum_type));
+    constexpr std::size_t tile = tile_of<T>;
     const Op& op = *static_cast<const Op*>(callable);
-    std::array<sum_type, block> sums;  // A block stays in the first cache; no need to clear it.
-    for (std::size_t first = 0; first < elements; first += block) {
-      const std::size_t count = std::min(block, elements - first);
-      for (std::size_t i = 0; i < count; ++i) sums[i] = load<T>(sources[0], first + i);
-      for (const std::byte* const source : sources.subspan(1))
-        for (std::size_t i = 0; i < count; ++i)
-          sums[i] = static_cast<sum_type>(op(sums[i], load<T>(source, first + i)));
-      for (std::size_t i = 0; i < count; ++i) {
-        const T value = static_cast<T>(sums[i]);
-        std::memcpy(out + (first + i) * sizeof(T), &value, sizeof value);
-      }
+    std::size_t first = 0;
+    for (; elements - first >= tile; first += tile)
+      combine_tile<T>(op, out, sources, first, [] { return tile_of<T>; });
+    if (first != elements)
+      combine_tile<T>(op, out, sources, first, [rest = elements - first] { return rest; });
+  }
+
+  /// The elements that are reduced together. They stay in the first cache and fit on the stack.
+  template <class T>
+  static constexpr std::size_t tile_of =
+      std::clamp<std::size_t>(4096 / sizeof(accumulator_t<T>), 1, 128);
+
+  /// Reduces `count()` elements, no more than `tile_of<T>`. Compilers make vector code at their
+  /// usual level of optimisation only if the count is a constant and sums cannot lie in `out`.
+  template <class T, class Op, class Count>
+  static void combine_tile(const Op& op, std::byte* out, std::span<const std::byte* const> sources,
+                           std::size_t first, const Count& count) noexcept {
+    using sum_type = accumulator_t<T>;
+    std::array<sum_type, tile_of<T>> sums;  // No need to clear it.
+    const std::byte* const lowest = sources[0];
+    if (sources.size() == 1)
+      for (std::size_t i = 0; i < count(); ++i) sums[i] = load<T>(lowest, first + i);
+    else
+      for (std::size_t i = 0; i < count(); ++i)
+        sums[i] =
+            static_cast<sum_type>(op(load<T>(lowest, first + i), load<T>(sources[1], first + i)));
+    for (std::size_t s = 2; s < sources.size(); ++s) {
+      const std::byte* const source = sources[s];
+      for (std::size_t i = 0; i < count(); ++i)
+        sums[i] = static_cast<sum_type>(op(sums[i], load<T>(source, first + i)));
+    }
+    for (std::size_t i = 0; i < count(); ++i) {
+      const T value = static_cast<T>(sums[i]);
+      std::memcpy(out + (first + i) * sizeof(T), &value, sizeof value);
     }
   }
   template <class T>
@@ -70,10 +93,9 @@ class reducer {
     return static_cast<accumulator_t<T>>(value);
   }
 
-  void (*combine_)(const void*, std::byte*, std::span<const std::byte* const>,
-                   std::size_t) noexcept = nullptr;
-  const void* callable_ = nullptr;
-  short_text<8> name_{};
+  function* combine_;
+  const void* callable_;
+  short_text<8> name_;
 };
 
 }  // namespace peerbus::collective::detail

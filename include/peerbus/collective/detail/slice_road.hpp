@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/near_part.hpp>
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -24,10 +27,13 @@
 
 namespace peerbus::collective::detail {
 
-/// The bytes of a page's payload that one peer reads.
+/// A range of bytes. If a peer reads it from a page, `offset` counts from the start of the payload,
+/// and `bytes` is no more than `team_map::slice_bytes`.
 struct byte_range {
-  std::size_t offset = 0;  ///< from the start of the payload
-  std::size_t bytes = 0;   ///< the length; no more than `team_map::slice_bytes`
+  std::size_t offset = 0;  ///< where it begins
+  std::size_t bytes = 0;   ///< its length
+
+  friend constexpr bool operator==(const byte_range&, const byte_range&) = default;
 };
 
 /// Returns the range of the own page that a peer reads.
@@ -42,9 +48,14 @@ class slice_road {
   slice_road& operator=(const slice_road&) = delete;
   virtual ~slice_road() = default;
 
-  /// Publishes the own page of `round`: puts the range of `to_peer` to each far peer, with the
-  /// header if `with_header`, and signals `round` to all peers.
+  /// Publishes the own page of `round`: writes its notice, and puts the range of `to_peer` to each
+  /// far peer, with the header if `with_header`. Peers that wait find out by `signal`.
   virtual errc publish(std::uint64_t round, bool with_header, reach to_peer) noexcept = 0;
+  /// Signals `round`, which is published, to all peers.
+  virtual errc signal(std::uint64_t round) noexcept = 0;
+  /// Looks for a short while whether all peers have published their pages of `round`, without a
+  /// system call. Returns at once where that cannot be seen.
+  [[nodiscard]] virtual bool look(std::uint64_t round) const noexcept = 0;
   /// Waits until `peer` has published its page of `round`.
   virtual errc await(std::uint64_t round, rank_id peer, deadline until) noexcept = 0;
   /// Returns the latest round that `peer` has published.
@@ -63,6 +74,14 @@ class slice_road {
     const std::byte* const near = near_[peer.index()];
     return near != nullptr ? near + map_.page_at(round) : own_ + map_.slot_at(round, peer);
   }
+  /// Returns the notice of a page, of which the own road alone writes and reads `round`.
+  [[nodiscard]] round_notice& notice_of_own(std::uint64_t round) const noexcept {
+    return *reinterpret_cast<round_notice*>(page(round) + team_map::notice_at);
+  }
+  /// Returns the notice of the page of `peer`, another rank.
+  [[nodiscard]] const round_notice& notice(std::uint64_t round, rank_id peer) const noexcept {
+    return *reinterpret_cast<const round_notice*>(header(round, peer) + team_map::notice_at);
+  }
   /// Returns the range of the payload of `peer`, another rank, which begins there at `offset` and
   /// was published for this rank.
   [[nodiscard]] const std::byte* payload(std::uint64_t round, rank_id peer,
@@ -70,10 +89,14 @@ class slice_road {
     const bool is_near = near_[peer.index()] != nullptr;
     return header(round, peer) + team_map::header_bytes + (is_near ? offset : 0);
   }
-  /// Returns room for a pointer per rank.
+  /// Returns room for a pointer per rank, and for one more.
   [[nodiscard]] std::span<const std::byte*> sources() noexcept { return sources_; }
   /// Returns room for the addresses of operands in a window, by rank.
   [[nodiscard]] std::span<std::byte*> operands() noexcept { return operands_; }
+  /// Returns room for the parts of an input that this rank sends to each rank.
+  [[nodiscard]] std::span<byte_range> sends() noexcept { return sends_; }
+  /// Returns room for the parts of an output that this rank receives from each rank.
+  [[nodiscard]] std::span<byte_range> receives() noexcept { return receives_; }
 
  protected:
   slice_road(rank_group& group, const team_map& map, std::byte* own)
@@ -81,8 +104,10 @@ class slice_road {
         map_{map},
         own_{own},
         near_(group.size()),
-        sources_(group.size()),
-        operands_(group.size()) {}
+        sources_(group.size() + 1),
+        operands_(group.size()),
+        sends_(group.size()),
+        receives_(group.size()) {}
 
   /// Notes where the memory of `peer` is read.
   void set_near(rank_id peer, const std::byte* part) noexcept { near_[peer.index()] = part; }
@@ -95,6 +120,8 @@ class slice_road {
   std::vector<const std::byte*> near_;  // By rank: the start of its part, or nullptr.
   std::vector<const std::byte*> sources_;
   std::vector<std::byte*> operands_;
+  std::vector<byte_range> sends_;
+  std::vector<byte_range> receives_;
 };
 
 /// The road over `Transport`.
@@ -106,23 +133,52 @@ class slice_road_over final : public slice_road {
 
   slice_road_over(communicator<Transport>& comm, const team_map& map, window<Transport> memory)
       : slice_road{comm, map, memory.local().data()}, memory_{std::move(memory)} {
-    for (const rank_id peer : comm.peers()) set_near(peer, near_part(peer));
+    for (const rank_id peer : comm.peers()) {
+      set_near(peer, near_part(memory_, peer));
+      all_are_near_ = all_are_near_ && is_near(peer);
+    }
+    // A few microseconds, or less than it takes to give up a core that a peer needs.
+    looks_ = comm.bus().boot().shares_cores() ? 64 : 2048;
   }
 
   errc publish(std::uint64_t round, bool with_header, reach to_peer) noexcept override {
+    // Before the puts, whose source the notice is. Far peers wait for the signal.
+    // order: release; pairs with the acquire in `is_published`.
+    std::atomic_ref{notice_of_own(round).round}.store(round, std::memory_order_release);
     if constexpr (has_slots)
       for (const rank_id peer : group().peers()) {
         if (is_near(peer)) continue;
         if (const errc code = put(round, peer, with_header, to_peer(peer)); code != errc::ok)
           return code;
       }
-    return memory_.signal_each(group().peers(), signal_of(group().rank()), round);
+    return errc::ok;
+  }
+  errc signal(std::uint64_t round) noexcept override {
+    if constexpr (has_slots)
+      return memory_.signal_each(group().peers(), signal_of(group().rank()), round);
+    else
+      return memory_.signal(group().rank(), own_signal, round);
+  }
+  [[nodiscard]] bool look(std::uint64_t round) const noexcept override {
+    if (!all_are_near_) return false;
+    std::uint32_t looks = looks_;
+    for (const rank_id peer : group().peers())
+      while (!is_published(round, peer))
+        if (looks-- == 0) return false;
+    return true;
   }
   errc await(std::uint64_t round, rank_id peer, deadline until) noexcept override {
-    return memory_.wait(signal_of(peer), round, until, peer);
+    if (is_near(peer) && is_published(round, peer)) return errc::ok;
+    if constexpr (has_slots)
+      return memory_.wait(signal_of(peer), round, until, peer);
+    else
+      return memory_.wait_at(peer, own_signal, round, until, peer);
   }
   [[nodiscard]] std::uint64_t latest(rank_id peer) const noexcept override {
-    return memory_.value(signal_of(peer));
+    if constexpr (has_slots)
+      return memory_.value(signal_of(peer));
+    else
+      return memory_.value_at(peer, own_signal);
   }
 
  private:
@@ -130,14 +186,15 @@ class slice_road_over final : public slice_road {
     return static_cast<signal_id>(source.index());
   }
 
-  /// Returns the part of `peer` if it loads and stores, otherwise nullptr.
-  [[nodiscard]] const std::byte* near_part(rank_id peer) const noexcept {
-    if constexpr (direct_transport<Transport>)
-      return memory_.peer(peer).data();
-    else if constexpr (partly_direct_transport<Transport>)
-      return memory_.find_peer(peer).data();
-    else
-      return nullptr;
+  /// The signal of each rank over a transport with peer memory, where its peers wait for it.
+  static constexpr auto own_signal = static_cast<signal_id>(0);
+
+  /// Returns whether the notice of `peer`, which is near, tells of `round`. It comes with the
+  /// payload's first bytes, while a signal lies in a line of its own.
+  [[nodiscard]] bool is_published(std::uint64_t round, rank_id peer) const noexcept {
+    auto& word = const_cast<round_notice&>(notice(round, peer)).round;  // Only loaded.
+    // order: acquire; pairs with the release in `publish`.
+    return std::atomic_ref{word}.load(std::memory_order_acquire) == round;
   }
 
   errc put(std::uint64_t round, rank_id peer, bool with_header, byte_range range) noexcept {
@@ -156,6 +213,8 @@ class slice_road_over final : public slice_road {
   }
 
   window<Transport> memory_;
+  std::uint32_t looks_ = 1;  // At a notice, before waiting for the signal.
+  bool all_are_near_ = true;
 };
 
 /// Makes the road of `comm`. Collective.

@@ -15,6 +15,7 @@
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 
@@ -68,12 +69,13 @@ PEERBUS_INLINE void all_reduce_in_window(call& all, const operands& given, const
 PEERBUS_INLINE void all_reduce_in_two_shots(call& all, const operands& given,
                                             const reducer& reduce) {
   const std::size_t ranks = all.ranks();
-  const std::size_t stride = all.slice_bytes(ranks);
-  const std::size_t step = ranks * whole_elements(stride, given.element);
+  const std::size_t step = ranks * whole_elements(all.slice_bytes(ranks), given.element);
   all.in_slices(given.input.size(), step, [&](std::size_t done, std::size_t bytes) {
     const auto part_of = [&](rank_id rank) noexcept {
       return part_of_rank(given, bytes, rank, ranks);
     };
+    // No more than `slice_bytes(ranks)`; the part of rank 0 is as long as any other.
+    const std::size_t stride = align_up(part_of(rank_id{0}).bytes, cache_line_bytes);
     const std::byte* const input = given.input.data() + done;
     std::byte* const output = given.output.data() + done;
     for (const rank_id peer : all.peers())
@@ -116,7 +118,7 @@ PEERBUS_INLINE void all_reduce_bytes(team& on, const operands& given, const redu
       on,
       call_header::of("all_reduce", given.element, given.input_count()).by(reduce.name()).at(place),
       given, options, objection};
-  if (place == operand_place::window_in_place)
+  if (all.is_in_window() && given.is_in_place())
     all_reduce_in_window(all, given, reduce);
   else if (is_small)
     all_reduce_in_one_shot(all, given, reduce);

@@ -22,41 +22,84 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& g
                           const call_options& options, std::string_view objection)
     : on_{on},
       road_{*on.road_},
-      until_{options.until.value_or(road_.group().default_deadline())},
+      until_{options.until},
       first_round_{on.round_ + 1},
       header_{header},
       input_{given.input.data()},
       input_in_{given.input_in} {
   header_.offset = input_in_.offset;
+  // All ranks decide alike, because they compare place and count. Where counts vary, a rank does
+  // not know those of the others when it decides.
+  const bool is_large =
+      header_.count == call_header::varied ||
+      header_.count * header_.element.bytes >= on.options().window_bytes.value_or(0);
+  is_in_window_ = header_.place != operand_place::memory && is_large;
   road_.group().require_healthy(header.operation.view());
   ++on_.calls_;
-  if (!objection.empty()) refuse(objection);
+  if (objection.empty()) return;
+  refuse(errc::invalid_argument, objection);
+  throw error{errc::invalid_argument, peerbus::detail::concat(title(), " was given ", objection)};
 }
 
-PEERBUS_INLINE void call::publish(reach to_peer) {
+PEERBUS_INLINE void call::confirm(std::string_view objection) {
+  first_round_ = on_.round_ + 1;
+  if (objection.empty()) return;
+  refuse(errc::mismatch, objection);
+  throw_if_refused();
+}
+
+PEERBUS_INLINE void call::put_page(reach to_peer) {
   const std::uint64_t round = ++on_.round_;
   const bool is_first = round == first_round_;
-  if (is_first) std::memcpy(road_.page(round), &header_, sizeof header_);
+  if (is_first) {
+    std::memcpy(road_.page(round), &header_, sizeof header_);
+    road_.notice_of_own(round).digest = digest_ = header_.digest();
+    road_.notice_of_own(round).offset = header_.offset;
+  }
   if (const errc code = road_.publish(round, is_first, to_peer); code != errc::ok)
     fail_waiting(code);
 }
 
+PEERBUS_INLINE void call::signal() {
+  if (const errc code = road_.signal(on_.round_); code != errc::ok) fail_waiting(code);
+}
+
+PEERBUS_INLINE void call::publish(reach to_peer) {
+  put_page(to_peer);
+  signal();
+}
+
 PEERBUS_INLINE void call::await() {
   await_peers();
+  begin_reading();
+}
+
+PEERBUS_INLINE void call::meet(reach to_peer) {
+  put_page(to_peer);
+  const bool all_are_here = road_.look(on_.round_);
+  signal();
+  if (!all_are_here) await_peers();
+  begin_reading();
+}
+
+PEERBUS_INLINE void call::begin_reading() {
   if (on_.round_ != first_round_) return;
   compare();
   if (is_in_window()) find_operands();
 }
 
 PEERBUS_INLINE void call::find_operands() noexcept {
-  for (const rank_id rank : road_.group().ranks())
-    road_.operands()[rank.index()] =
-        input_in_.part_of(input_in_.window, rank) + header_of(rank).offset;
+  for (const rank_id rank : road_.group().ranks()) {
+    const round_notice& told =
+        rank == self() ? road_.notice_of_own(on_.round_) : road_.notice(on_.round_, rank);
+    road_.operands()[rank.index()] = input_in_.part_of(input_in_.window, rank) + told.offset;
+  }
 }
 
 PEERBUS_INLINE void call::await_peers() {
+  if (!until_) until_ = road_.group().default_deadline();
   for (const rank_id peer : peers())
-    if (const errc code = road_.await(on_.round_, peer, until_); code != errc::ok)
+    if (const errc code = road_.await(on_.round_, peer, *until_); code != errc::ok)
       fail_waiting(code);
 }
 
@@ -67,32 +110,44 @@ PEERBUS_INLINE call_header call::header_of(rank_id rank) const noexcept {
   return theirs;
 }
 
-PEERBUS_INLINE void call::compare() {
+PEERBUS_INLINE void call::throw_if_refused() {
   for (const rank_id rank : road_.group().ranks())
     if (const call_header theirs = header_of(rank); theirs.refusal != errc::ok)
       throw_refused(rank, theirs);
+}
+
+PEERBUS_INLINE void call::compare() {
+  const auto is_same = [this](rank_id peer) noexcept {
+    return road_.notice(on_.round_, peer).digest == digest_;
+  };
+  if (!std::ranges::all_of(peers(), is_same)) find_difference();
+}
+
+PEERBUS_ERROR_PATH void call::find_difference() {
+  throw_if_refused();
   const call_header first = header_of(rank_id{0});
   for (const rank_id rank : road_.group().ranks())
     if (const call_header theirs = header_of(rank); !theirs.agrees_with(first))
       throw_mismatch(rank, first, theirs);
 }
 
-PEERBUS_ERROR_PATH void call::refuse(std::string_view objection) {
+PEERBUS_ERROR_PATH void call::refuse(errc code, std::string_view objection) {
   // The peers get as much of the text as fits into a slice.
   const std::string_view told = objection.substr(0, slice_bytes(1));
-  header_.refusal = errc::invalid_argument;
+  header_.refusal = code;
   header_.count = told.size();
   std::copy(told.begin(), told.end(), reinterpret_cast<char*>(page()));
   publish([this](rank_id) noexcept { return byte_range{0, header_.count}; });
   await_peers();
-  throw error{errc::invalid_argument, peerbus::detail::concat(title(), " was given ", objection)};
 }
 
 PEERBUS_ERROR_PATH void call::throw_refused(rank_id refuser, const call_header& theirs) {
-  const auto* const text = reinterpret_cast<const char*>(road_.payload(on_.round_, refuser, 0));
-  throw agreed_error{error{
-      errc::refused, peerbus::detail::concat(title(), " did not happen: ", refuser, " was given ",
-                                             std::string_view{text, theirs.count})}};
+  const std::string_view text{reinterpret_cast<const char*>(payload(refuser, 0)), theirs.count};
+  if (theirs.refusal == errc::mismatch)
+    throw agreed_error{
+        error{errc::mismatch, peerbus::detail::concat(title(), " did not happen: ", text)}};
+  throw agreed_error{error{errc::refused, peerbus::detail::concat(title(), " did not happen: ",
+                                                                  refuser, " was given ", text)}};
 }
 
 PEERBUS_ERROR_PATH void call::throw_mismatch(rank_id other, const call_header& first,

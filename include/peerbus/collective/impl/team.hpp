@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <optional>
 
 #include <peerbus/bootstrap/agreement.hpp>
@@ -15,6 +16,13 @@
 
 namespace peerbus::collective {
 
+PEERBUS_INLINE team_options team::filled_in(team_options options,
+                                            bool reads_on_shared_cores) noexcept {
+  if (!options.window_bytes)
+    options.window_bytes = std::size_t{reads_on_shared_cores ? 32U : 1U} << 10U;
+  return options;
+}
+
 PEERBUS_INLINE team_options team::agreed_options(rank_group& group, const team_options& options,
                                                  const team_map& map, deadline until) {
   std::optional<error> objection;
@@ -26,6 +34,7 @@ PEERBUS_INLINE team_options team::agreed_options(rank_group& group, const team_o
                                       slice, " bytes, expected at least ", least_slice_bytes)};
   const std::array values{declared{"scratch_bytes", options.scratch_bytes},
                           declared{"one_shot_bytes", options.one_shot_bytes},
+                          declared{"window_bytes", options.window_bytes.value_or(0)},
                           declared{"slot_bytes", map.slot_bytes}};
   group.agree("collective::team", values, until, objection);
   return options;

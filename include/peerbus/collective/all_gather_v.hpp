@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `all_gather_v` for elements of any type.
+void all_gather_v_bytes(team& on, const operands& given, const part_layout& parts,
+                        const call_options& options);
+}  // namespace detail
+
+/// Copies the `input` of every rank to its part of the `output` of every rank, as `all_gather` does
+/// with inputs of different sizes. `input` is [`parts.counts[rank]`]. `parts` says where inputs go
+/// in `output`. Counts are the same on all ranks, displacements need not be. In place, `input` is
+/// this rank's part of `output`. Returns when `output` is complete; the caller may then reuse
+/// `input`.
+///
+/// Algorithm: a round in which ranks compare counts, then as `all_gather`. Cost: 1 + ceil(bytes of
+/// the longest input / slice) rounds, at least 2. Each byte of `input` is written once, and put to
+/// each peer that cannot read it; each byte of `output` is copied once.
+/// An input `in_window` is not staged: three rounds, and peers copy each byte from where it lies.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output>
+void all_gather_v(team& on, const Input& input, Output&& output, const part_layout& parts,
+                  const call_options& options = {}) {
+  detail::all_gather_v_bytes(on, detail::operands_of(input, output), parts, options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/all_gather_v.hpp>  // IWYU pragma: keep
+#endif

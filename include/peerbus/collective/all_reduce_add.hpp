@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <span>
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `all_reduce_add` for elements of any type. `add` is their sum.
+void all_reduce_add_bytes(team& on, const operands& given, const reducer& add,
+                          const call_options& options);
+}  // namespace detail
+
+/// Adds the `input` of all ranks and `residual`, element by element, to the `output` of every rank:
+/// the sum of partial products of a layer whose weights are divided among ranks, and the layer's
+/// residual connection, in one pass. All three are [count], with the same count on all ranks, which
+/// may be 0. `residual` is the same on all ranks, which is not checked. `output` may be the same
+/// range as `input` or `residual`. Returns when `output` is complete; the caller may then reuse
+/// `input`.
+///
+/// Elements are added in the order of ranks, `residual` last, in `accumulator_t`, and rounded once.
+/// Equal inputs give equal bits on every rank and in every run, over every transport.
+///
+/// Algorithm and cost: as `all_reduce`. Each rank reads the bytes of `residual` that it reduces
+/// once. Operands `in_window` are staged.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <spannable Input, spannable Residual, detail::output_range Output>
+  requires detail::same_elements<Input, Output> && detail::same_elements<Residual, Output> &&
+           reduction<sum, detail::element_of<Input>>
+void all_reduce_add(team& on, const Input& input, const Residual& residual, Output&& output,
+                    const call_options& options = {}) {
+  const sum add;
+  detail::operands given = detail::operands_of(input, output);
+  given.input_in = {};
+  given.residual = std::as_bytes(std::span{residual});
+  detail::all_reduce_add_bytes(on, given, detail::reducer::of<detail::element_of<Input>>(add),
+                               options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/all_reduce_add.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `all_to_all_v` for elements of any type.
+void all_to_all_v_bytes(team& on, const operands& given, const part_layout& sent,
+                        const part_layout& received, const call_options& options);
+}  // namespace detail
+
+/// Copies part `peer` of the `input` of this rank to part `rank` of the `output` of `peer`, for all
+/// pairs of ranks, as `all_to_all` does with parts of different sizes. `sent` says where parts lie
+/// in `input`, and `received` where they go in `output`. `sent.counts[peer]` is the same as
+/// `received.counts[rank]` at `peer`. In place, both operands are the same range, with equal counts
+/// and displacements. Returns when `output` is complete; the caller may then reuse `input`.
+///
+/// Algorithm: a round in which ranks compare counts, then as `all_to_all`. Cost: 1 + ceil(bytes of
+/// the longest part of all ranks / (slice / ranks)) rounds, at least 2. Each byte of `input` is
+/// written once, and put to its peer if that cannot read it; each byte of `output` is copied once.
+/// An input `in_window` that is not the output is not staged: three rounds, and peers copy each
+/// byte from where it lies. Throws, on all ranks: `error` mismatch, refused or invalid_argument as
+/// `team` says, poisoned. Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output>
+void all_to_all_v(team& on, const Input& input, const part_layout& sent, Output&& output,
+                  const part_layout& received, const call_options& options = {}) {
+  detail::all_to_all_v_bytes(on, detail::operands_of(input, output), sent, received, options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/all_to_all_v.hpp>  // IWYU pragma: keep
+#endif

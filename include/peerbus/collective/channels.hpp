@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <peerbus/collective/channel_map.hpp>
+#include <peerbus/collective/detail/channel_road.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/rank_group.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+class batch;
+}
+
+/// Options of channels. The same on all ranks.
+struct channel_options {
+  /// The memory at each rank through which messages travel in slices, in bytes. More memory means
+  /// fewer and longer slices.
+  std::size_t scratch_bytes = std::size_t{1} << 20U;
+};
+
+/// The memory through which the ranks of a communicator send each other messages by `send`, `recv`
+/// and `batch_send_recv`. Ranks other than the two ends of a message take no part in it, so it has
+/// memory and signals for each pair of ranks, apart from those of a `team`.
+///
+/// Messages from one rank to another are matched in the order in which both ends name them. Both
+/// ends say how many elements of which type they mean. A message is moved if they agree. Otherwise
+/// both ends get `error` mismatch, which names the message and what each end said; its output is
+/// not written, and the channels remain usable.
+///
+/// Cost: a message takes ceil(bytes / `map().slot_bytes`) slices, at least one. Each byte is
+/// written once by the sender, put if the receiver's memory does not load and store, and copied
+/// once by the receiver. The sender raises a signal for each slice; the receiver raises one for
+/// each slice and one for each message. No operation allocates, unless it fails.
+/// Memory: `map().total_bytes()` at each rank.
+/// Threads: one operation at a time. Different channels, teams, and the communicator itself, may be
+/// used at the same time. Channels are neither copied nor moved.
+class channels {
+ public:
+  /// The least size of a slice, in bytes.
+  static constexpr std::size_t least_slot_bytes = 64;
+
+  /// Makes the channels between all ranks of `comm`, which outlives them. Collective, with equal
+  /// options. `until` is the deadline; without it, the default timeout of `comm` applies.
+  /// Cost: two agreements and one window.
+  /// Throws, on all ranks: `error` mismatch if the options differ, invalid_argument if the scratch
+  /// memory is too small for so many ranks, out_of_memory, timed_out, peer_dead, poisoned.
+  template <transport Transport>
+  explicit channels(communicator<Transport>& comm, const channel_options& options = {},
+                    std::optional<deadline> until = std::nullopt)
+      : channels{comm, options, map_for<Transport>(comm.size(), options),
+                 until.value_or(comm.default_deadline())} {}
+  channels(const channels&) = delete;
+  channels& operator=(const channels&) = delete;
+  ~channels() = default;
+
+  /// Returns the memory that channels between `ranks` ranks over `Transport` would have, without
+  /// making them.
+  template <transport Transport>
+  [[nodiscard]] static constexpr channel_map map_for(std::size_t ranks,
+                                                     const channel_options& options = {}) noexcept {
+    return {ranks, options.scratch_bytes, detail::channel_road_over<Transport>::is_staged};
+  }
+
+  /// Returns the rank of the caller.
+  [[nodiscard]] rank_id rank() const noexcept { return road_->group().rank(); }
+  /// Returns the number of ranks.
+  [[nodiscard]] std::size_t size() const noexcept { return road_->group().size(); }
+  /// Returns the places and sizes of the memory.
+  [[nodiscard]] const channel_map& map() const noexcept { return road_->map(); }
+
+ private:
+  friend class detail::batch;
+
+  template <transport Transport>
+  channels(communicator<Transport>& comm, const channel_options& options, const channel_map& map,
+           deadline until)
+      : road_{(agree_on(comm, options, map, until), detail::make_channel_road(comm, map, until))} {}
+
+  /// Compares the options with those of the other ranks. Collective.
+  static void agree_on(rank_group& group, const channel_options& options, const channel_map& map,
+                       deadline until);
+
+  std::unique_ptr<detail::channel_road> road_;
+  std::uint64_t calls_ = 0;
+};
+
+static_assert(channel_map{64, channel_options{}.scratch_bytes, true}.total_bytes() <= std::size_t{2}
+                                                                                          << 20U);
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/channels.hpp>  // IWYU pragma: keep
+#endif

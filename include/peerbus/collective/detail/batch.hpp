@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/channels.hpp>
+#include <peerbus/collective/detail/channel_road.hpp>
+#include <peerbus/collective/transfer.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::collective::detail {
+
+/// The messages of one `batch_send_recv` on their way. For each peer and direction one message is
+/// under way, whose progress is in the channel's end.
+class batch {
+ public:
+  /// Checks the messages. Throws as `batch_send_recv` does before it has any effect.
+  batch(channels& on, std::span<const transfer> messages, const call_options& options);
+
+  /// Moves all messages.
+  void run();
+
+ private:
+  /// Two ends that say different things of a message.
+  struct difference {
+    rank_id sender, receiver;
+    std::uint64_t message = 0;
+    message_header sent, expected;
+  };
+  /// A signal that a message waits for.
+  struct awaited_signal {
+    rank_id peer;
+    channel_signal kind = channel_signal::sent;
+    std::uint64_t value = 0;
+  };
+
+  [[nodiscard]] std::string object() const;
+  [[nodiscard]] std::string object_to_overlap() const;
+  /// Copies messages to the own rank, or says that they do not match. `copies` is false to check.
+  [[nodiscard]] std::string to_self(bool copies) const;
+
+  /// Sets the end to the next message of its direction from place `first` of the batch on.
+  void find_next(channel_end& end, rank_id peer, bool sends, std::size_t first) noexcept;
+  [[nodiscard]] bool has_message(const channel_end& end) const noexcept {
+    return end.transfer < messages_.size();
+  }
+  /// Returns whether the message of an end that receives has arrived, or is discarded.
+  [[nodiscard]] bool is_complete(const channel_end& end) const noexcept;
+  void finish(channel_end& end, rank_id peer, bool sends) noexcept;
+  /// Does what can be done for the message to, or from, `peer`. Returns whether anything moved.
+  bool push(rank_id peer);
+  bool pull(rank_id peer);
+  void push_slice(rank_id peer, channel_end& end);
+  void pull_slice(rank_id peer, channel_end& end);
+  [[nodiscard]] message_header header_of(const channel_end& end) const noexcept;
+  void match(channel_end& end, const difference& both);
+
+  /// Calls `visit` for each signal that the messages under way wait for.
+  template <class Visit>
+  void for_each_awaited(Visit&& visit) const;
+  void wait();
+  void require(errc code) {
+    if (code != errc::ok) fail(code);
+  }
+  [[noreturn]] void fail(errc code);
+  [[noreturn]] void throw_mismatch();
+  [[nodiscard]] std::string title() const;
+
+  channels& on_;
+  channel_road& road_;
+  std::span<const transfer> messages_;
+  deadline until_;
+  std::size_t left_ = 0;                    // Messages that are not complete.
+  std::size_t idle_ = 0;                    // Waits since anything moved.
+  std::optional<difference> difference_{};  // The first one.
+};
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/batch.hpp>  // IWYU pragma: keep
+#endif

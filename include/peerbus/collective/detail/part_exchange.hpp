@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::collective::detail {
+
+/// How parts lie in a page.
+enum class page_layout {
+  shared,  ///< all peers read the same bytes
+  parts    ///< each peer reads bytes of its own
+};
+
+/// One call of a variable form, in which the sizes of parts differ between pairs of ranks.
+///
+/// The tables `call::sends` and `call::receives` say what this rank sends and receives. In a first
+/// round each rank tells each peer how much it will send it, and all of them how many slices the
+/// call takes. A rank that expects another size refuses the call in the second round, which is the
+/// first one with data.
+class part_exchange {
+ public:
+  /// Begins a call as the constructor of `call` does, and compares what ranks send and expect.
+  /// `step` is the largest slice that a rank publishes for a peer, in bytes.
+  /// Throws: as `call` does; `error` mismatch on all ranks if a rank expects another size.
+  part_exchange(team& on, const call_header& header, const operands& given,
+                const call_options& options, std::string_view objection, page_layout pages,
+                std::size_t step);
+
+  /// Calls `take(done)` after each round. `from(peer, done)` is then readable, which has
+  /// `bytes_from(peer, done)` bytes.
+  template <class Take>
+  void in_slices(Take&& take) {
+    moves_.in_slices(largest_, step_, [&](std::size_t done, std::size_t bytes) {
+      slice_ = bytes;
+      offer(done);
+      moves_.meet([&](rank_id peer) noexcept {
+        return byte_range{place_of(peer), rest_of(sends_, peer, done)};
+      });
+      take(done);
+    });
+  }
+  /// Copies what peers sent to their parts of the output, and this rank's own part.
+  void copy_all();
+
+  /// Returns the rounds of the call.
+  [[nodiscard]] call& moves() noexcept { return moves_; }
+  /// Returns what `peer` sent in the latest round, from byte `done` of its part for this rank on.
+  [[nodiscard]] const std::byte* from(rank_id peer, std::size_t done) noexcept {
+    return moves_.is_in_window() ? moves_.sources()[peer.index()]
+                                 : moves_.slice(peer, place_of(moves_.self()), done);
+  }
+  /// Returns how many bytes `from` returns.
+  [[nodiscard]] std::size_t bytes_from(rank_id peer, std::size_t done) const noexcept {
+    return rest_of(receives_, peer, done);
+  }
+
+ private:
+  /// The message of a rank to a peer in the first round: sizes and places in bytes.
+  struct announcement {
+    std::uint64_t bytes = 0;    ///< what the peer will get
+    std::uint64_t offset = 0;   ///< where that begins in the input
+    std::uint64_t largest = 0;  ///< the most that any peer will get
+  };
+
+  void announce();
+  void compare();
+  void offer(std::size_t done) noexcept;
+  [[nodiscard]] std::size_t place_of(rank_id reader) const noexcept {
+    return pages_ == page_layout::shared ? 0 : reader.index() * step_of_pages_;
+  }
+  [[nodiscard]] std::size_t rest_of(std::span<const byte_range> table, rank_id peer,
+                                    std::size_t done) const noexcept {
+    const std::size_t bytes = table[peer.index()].bytes;
+    return bytes <= done ? 0 : std::min(slice_, bytes - done);
+  }
+
+  call moves_;
+  operands given_;
+  std::span<const byte_range> sends_;
+  std::span<const byte_range> receives_;
+  page_layout pages_;
+  std::size_t step_;
+  std::size_t step_of_pages_;  // The distance of parts in a page.
+  std::size_t largest_ = 0;    // The bytes of the largest part of all pairs of ranks.
+  std::size_t slice_ = 0;      // The size of slices in the latest round.
+};
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/part_exchange.hpp>  // IWYU pragma: keep
+#endif

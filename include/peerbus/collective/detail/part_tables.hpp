@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/part_layout.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+
+/// Tables of the parts of an operand, in bytes, by rank. A team has two: for what this rank sends
+/// to each rank and for what it receives from it.
+namespace peerbus::collective::detail {
+
+/// Fills `table` with the parts of an operand of `operand_bytes` bytes. Returns what is wrong with
+/// them, or an empty string. `operand` is "input" or "output", for the text.
+std::string lay_out(std::span<byte_range> table, const part_layout& parts,
+                    std::size_t operand_bytes, const element_type& element,
+                    std::string_view operand);
+
+/// Objects to parts of an operand that overlap. Returns an empty string if none do. `operand` is as
+/// for `lay_out`.
+/// Cost: one pass if parts lie in the order of ranks, otherwise each part with each.
+std::string object_to_overlap(std::span<const byte_range> table, const element_type& element,
+                              std::string_view operand);
+
+/// Does `lay_out` for an output, and objects to parts that overlap.
+std::string lay_out_output(std::span<byte_range> table, const part_layout& parts,
+                           const operands& given);
+
+/// Says that an operand does not have the size of a rank's part: "an input of 3 elements, expected
+/// counts[1], which is 4".
+std::string wrong_part(std::string_view operand, std::size_t given, rank_id rank, std::size_t part);
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/part_tables.hpp>  // IWYU pragma: keep
+#endif

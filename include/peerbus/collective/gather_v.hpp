@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `gather_v` for elements of any type.
+void gather_v_bytes(team& on, const operands& given, const part_layout& parts, rank_id root,
+                    const call_options& options);
+}  // namespace detail
+
+/// Copies the `input` of every rank to its part of the `output` of rank `root`, as `gather` does
+/// with inputs of different sizes. `parts` says at the root where inputs go in `output`, and
+/// `parts.counts[r]` is the size of the input of rank `r`. At other ranks `output` and `parts` are
+/// not looked at and may be empty. In place, `input` is the root's part of `output` at the root.
+/// Returns when `output` is complete at the root; the caller may then reuse `input`.
+///
+/// Algorithm: a round in which the root compares counts, then as `gather`. Cost: 1 + ceil(bytes of
+/// the longest input / slice) rounds, at least 2. Each byte of `input` is written once, and put to
+/// the root if that cannot read it; the root copies each byte of `output` once.
+/// An input `in_window` is not staged: three rounds, and the root copies each byte from where it
+/// lies.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output>
+void gather_v(team& on, const Input& input, Output&& output, const part_layout& parts, rank_id root,
+              const call_options& options = {}) {
+  detail::gather_v_bytes(on, detail::operands_of(input, output), parts, root, options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/gather_v.hpp>  // IWYU pragma: keep
+#endif

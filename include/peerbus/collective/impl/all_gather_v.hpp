@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <string>
+
+#include <peerbus/collective/all_gather_v.hpp>
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/part_exchange.hpp>
+#include <peerbus/collective/detail/part_tables.hpp>
+#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::collective::detail {
+
+PEERBUS_INLINE void all_gather_v_bytes(team& on, const operands& given, const part_layout& parts,
+                                       const call_options& options) {
+  const std::span<byte_range> receives = call::receives(on);
+  std::string objection = lay_out_output(receives, parts, given);
+  if (objection.empty()) {
+    const byte_range& own = receives[on.rank().index()];
+    objection = object_to(given, own.offset);
+    if (given.input.size() != own.bytes)
+      objection =
+          wrong_part("input", given.input_count(), on.rank(), own.bytes / given.element.bytes);
+  }
+  std::ranges::fill(call::sends(on), byte_range{0, given.input.size()});
+
+  part_exchange{
+      on,
+      call_header::of("all_gather_v", given.element, call_header::varied).at(given.place()),
+      given,
+      options,
+      objection,
+      page_layout::shared,
+      on.map().slice_bytes(1)}
+      .copy_all();
+}
+
+}  // namespace peerbus::collective::detail

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/coded_gather.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus::collective::detail {
+
+PEERBUS_INLINE std::string object_to_coded(const team& on, const coded_shape& shape,
+                                           const coded_operands& given) {
+  using peerbus::detail::concat;
+  if (shape.hidden == 0 || shape.hidden % given.hidden_multiple != 0)
+    return concat("hidden ", shape.hidden, ", expected a positive multiple of ",
+                  given.hidden_multiple);
+  if (given.elements % shape.hidden != 0)
+    return concat("tokens of ", given.elements, " elements, expected a multiple of hidden, ",
+                  shape.hidden);
+  const std::size_t all = on.size() * shape.tokens;
+  const auto wrong_bytes = [&](std::string_view operand, std::span<const std::byte> range,
+                               std::size_t each) {
+    if (range.size() != all * each)
+      return concat(operand, " of ", range.size(), " bytes, expected ", on.size(), " ranks x ",
+                    shape.tokens, " tokens x ", each, " bytes = ", all * each);
+    if (range.data() == nullptr && !range.empty())
+      return concat(operand, " that are null but ", range.size(), " bytes long");
+    return std::string{};
+  };
+  std::string objection = wrong_bytes("rows", given.rows, given.each_row);
+  if (objection.empty()) objection = wrong_bytes("scales", given.scales, given.each_scales);
+  if (!objection.empty()) return objection;
+  const std::span tokens{static_cast<const std::byte*>(given.tokens),
+                         given.elements * shape.element_bytes};
+  if (tokens.data() == nullptr && !tokens.empty())
+    return concat("tokens that are null but ", given.elements, " elements long");
+  const bool is_in_place = given.may_be_in_place && !tokens.empty() &&
+                           tokens.data() == given.rows.data() + on.rank().index() * tokens.size();
+  if ((!is_in_place && !are_apart(tokens, given.rows)) || !are_apart(tokens, given.scales) ||
+      !are_apart(given.rows, given.scales))
+    return "ranges that overlap";
+  const std::size_t slice = on.map().slice_bytes(1);
+  if (shape.record_bytes() > slice)
+    return concat("rows of ", shape.record_bytes(), " bytes with scales, expected at most ", slice,
+                  ", a slice of the team's scratch memory");
+  if (given.decodes_in_scratch && shape.hidden * sizeof(float) > on.map().page_bytes)
+    return concat("tokens that are ", shape.hidden * sizeof(float),
+                  " bytes when decoded, expected at most ", on.map().page_bytes,
+                  ", a page of the team's scratch memory");
+  return {};
+}
+
+PEERBUS_INLINE void all_gather_coded_bytes(team& on, const coded_shape& shape,
+                                           const coded_operands& given, encode_token encode,
+                                           take_token take, const call_options& options) {
+  const std::size_t record = shape.record_bytes();
+  call gather{on,
+              call_header::coded(shape.codec, shape.hidden, shape.tokens),
+              {},
+              options,
+              object_to_coded(on, shape, given)};
+  const std::size_t step = gather.slice_bytes(1) / record * record;
+  gather.in_slices(shape.tokens * record, step, [&](std::size_t done, std::size_t bytes) {
+    const std::size_t first = done / record;
+    const std::size_t count = bytes / record;
+    for (std::size_t i = 0; i < count; ++i) {
+      std::byte* const row = gather.page() + i * record;
+      encode(first + i, {row, row + shape.scales_at()});
+    }
+    gather.meet([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
+    // The page of the next round is this rank's own until it is published.
+    const std::span scratch{reinterpret_cast<float*>(gather.page()), shape.hidden};
+    for (const rank_id rank : all_ranks{gather.ranks()})
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::byte* const row = gather.payload(rank, 0) + i * record;
+        take(rank.index() * shape.tokens + first + i, {row, row + shape.scales_at()}, scratch);
+      }
+  });
+}
+
+}  // namespace peerbus::collective::detail

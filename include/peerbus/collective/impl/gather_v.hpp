@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/part_exchange.hpp>
+#include <peerbus/collective/detail/part_tables.hpp>
+#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/gather_v.hpp>
+#include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::collective::detail {
+
+PEERBUS_INLINE void gather_v_bytes(team& on, const operands& given, const part_layout& parts,
+                                   rank_id root, const call_options& options) {
+  const bool is_root = on.rank() == root;
+  const std::span<byte_range> sends = call::sends(on);
+  const std::span<byte_range> receives = call::receives(on);
+  std::ranges::fill(sends, byte_range{});
+  std::ranges::fill(receives, byte_range{});
+  std::string objection = object_to_root(on, root);
+  if (objection.empty()) {
+    sends[root.index()] = {0, given.input.size()};
+    if (is_root) objection = lay_out_output(receives, parts, given);
+  }
+  if (objection.empty())
+    objection = object_to(is_root ? given : given.without_output(), receives[root.index()].offset);
+  const std::size_t own = receives[on.rank().index()].bytes;
+  if (objection.empty() && is_root && given.input.size() != own)
+    objection = wrong_part("input", given.input_count(), root, own / given.element.bytes);
+
+  part_exchange{
+      on,
+      call_header::of("gather_v", given.element, call_header::varied).to(root).at(given.place()),
+      given,
+      options,
+      objection,
+      page_layout::shared,
+      on.map().slice_bytes(1)}
+      .copy_all();
+}
+
+}  // namespace peerbus::collective::detail

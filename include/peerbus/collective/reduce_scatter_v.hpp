@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+namespace detail {
+/// Does `reduce_scatter_v` for elements of any type.
+void reduce_scatter_v_bytes(team& on, const operands& given, const part_layout& parts,
+                            const reducer& reduce, const call_options& options);
+}  // namespace detail
+
+/// Reduces part `rank` of the `input` of every rank to the `output` of rank `rank`, as
+/// `reduce_scatter` does with parts of different sizes. `parts` says where parts lie in `input`,
+/// and `output` is [`parts.counts[rank]`]. Counts are the same on all ranks, displacements need not
+/// be. In place, `output` is this rank's part of `input`, whose parts must not overlap; the rest of
+/// `input` stays as it is.
+/// Returns when `output` is complete; the caller may then reuse `input`.
+///
+/// Elements are reduced in the order of ranks, in `accumulator_t`, and rounded once. Equal inputs
+/// give equal bits in every run, over every transport.
+///
+/// Algorithm: a round in which ranks compare counts, then as `reduce_scatter`. Cost: 1 + ceil(bytes
+/// of the longest part / (slice / ranks)) rounds, at least 2. Each byte of `input` is written once,
+/// and put to its peer if that cannot read it; the bytes of a part are read once for each rank.
+/// An input `in_window` is not staged: three rounds, and each byte of a part is read where it lies.
+/// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.
+/// Also timed_out, peer_dead and unreachable, which poison the communicator.
+template <spannable Input, detail::output_range Output, reduction<detail::element_of<Input>> Op>
+  requires detail::same_elements<Input, Output>
+void reduce_scatter_v(team& on, const Input& input, const part_layout& parts, Output&& output,
+                      const Op& op, const call_options& options = {}) {
+  detail::reduce_scatter_v_bytes(on, detail::operands_of(input, output), parts,
+                                 detail::reducer::of<detail::element_of<Input>>(op), options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/reduce_scatter_v.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <initializer_list>
+#include <span>
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/channels.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/transfer.hpp>  // IWYU pragma: export
+#include <peerbus/core/rank.hpp>
+#include <peerbus/window.hpp>
+
+namespace peerbus::collective {
+
+///@{
+/// Moves all messages of `messages`, in both directions at once, so that neither their order nor
+/// that of the peers' batches can make ranks wait for each other in a ring. A message that one rank
+/// sends in a batch may be received by a call of its own, or in several batches, and the other way
+/// round. Messages between the same two ranks in the same direction are matched in their order.
+/// Messages to the own rank are matched within the batch. Ranges of a batch may overlap if they are
+/// only sent.
+///
+/// Returns when this rank's inputs may be reused and its outputs are complete. A send is complete
+/// once the peer has come to the message and all of it is on its way, so `send` may wait for
+/// `recv`.
+///
+/// Cost: as `channels` says. To find overlaps, each output is compared with every other range of
+/// the batch. While several messages are awaited and none moves, the rank looks at one after the
+/// other. Throws: `error` mismatch at both ends of a message of which they say different sizes or
+/// types; all other messages are then complete. invalid_argument on the calling rank alone, and
+/// without any effect, if a peer does not exist, a range is null with a size or overlaps an output,
+/// or messages to the own rank do not match. Also poisoned; timed_out, peer_dead and unreachable,
+/// which poison the communicator and leave outputs undefined.
+void batch_send_recv(channels& on, std::span<const transfer> messages,
+                     const call_options& options = {});
+inline void batch_send_recv(channels& on, std::initializer_list<transfer> messages,
+                            const call_options& options = {}) {
+  batch_send_recv(on, std::span{messages.begin(), messages.size()}, options);
+}
+///@}
+
+/// Sends `input` to `peer`. Contract as `batch_send_recv`.
+template <spannable Input>
+void send(channels& on, const Input& input, rank_id peer, const call_options& options = {}) {
+  batch_send_recv(on, {send_to(peer, input)}, options);
+}
+
+/// Fills `output` with what `peer` sends. Contract as `batch_send_recv`.
+template <detail::output_range Output>
+void recv(channels& on, Output&& output, rank_id peer, const call_options& options = {}) {
+  batch_send_recv(on, {recv_from(peer, output)}, options);
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/send_recv.hpp>  // IWYU pragma: keep
+#endif
