@@ -62,7 +62,8 @@ class communicator : public rank_group {
 
   ///@{
   /// Returns after all ranks have called it. Collective. Everything that a rank wrote before is
-  /// visible to all ranks after. Cost: ceil(log2 size) signals, one after the other.
+  /// visible to all ranks after. Cost: ceil(log2 size) signals, one after the other. Where ranks
+  /// share cores and the transport has peer memory: one signal, and a wait for each peer's.
   /// Throws: `error` timed_out or peer_dead, and the communicator is poisoned.
   void barrier();
   void barrier(deadline until);
@@ -79,6 +80,7 @@ class communicator : public rank_group {
   window<Transport> make_agreed_window(window_shape shape, deadline until);
 
   Transport bus_;
+  bool shares_cores_;  // All ranks find the same if the transport is direct.
   window<Transport> control_;
   std::uint64_t barrier_epoch_ = 0;
 };

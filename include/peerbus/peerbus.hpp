@@ -2,10 +2,11 @@
 #pragma once
 
 /// Includes everything for a program that starts its own ranks. The rest has headers of its own, so
-/// that other programs need not parse it: ranks that a launcher starts
-/// (<peerbus/bootstrap/environment.hpp>), transports chosen at run time
-/// (<peerbus/transport/any_transport.hpp>), the names of other libraries (<peerbus/compat/...>),
-/// and headers that need a library (<peerbus/bootstrap/tcp.hpp>, verbs, topology).
+/// that other programs need not parse it: collective operations over arrays
+/// (<peerbus/collective.hpp>), ranks that a launcher starts (<peerbus/bootstrap/environment.hpp>),
+/// two transports at once and transports chosen at run time (<peerbus/transport/planes.hpp>,
+/// any_transport.hpp), the names of other libraries (<peerbus/compat/...>), and headers that need a
+/// library (<peerbus/bootstrap/tcp.hpp>, verbs, fabric, topology).
 
 #include <peerbus/bootstrap/local.hpp>         // IWYU pragma: export
 #include <peerbus/bootstrap/threads.hpp>       // IWYU pragma: export
@@ -14,7 +15,6 @@
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>  // IWYU pragma: export
 #include <peerbus/codec/int8_per_token.hpp>    // IWYU pragma: export
 #include <peerbus/codec/nothing.hpp>           // IWYU pragma: export
-#include <peerbus/collective.hpp>              // IWYU pragma: export
 #include <peerbus/communicator.hpp>            // IWYU pragma: export
 #include <peerbus/core.hpp>                    // IWYU pragma: export
 #include <peerbus/moe/exchange.hpp>            // IWYU pragma: export

@@ -23,6 +23,7 @@ template <transport Transport>
 communicator<Transport>::communicator(Transport bus, communicator_options options)
     : rank_group{bus.boot(), options},
       bus_{std::move(bus)},
+      shares_cores_{bus_.boot().shares_cores()},
       control_{make_control_window(options.needs_fetch_add)} {}
 
 template <transport Transport>
@@ -51,6 +52,25 @@ void communicator<Transport>::barrier(deadline until) {
   require_healthy("barrier");
   ++barrier_epoch_;
   require(bus_.quiet());
+  const auto complain = [&](errc code, std::size_t round, rank_id absent, std::uint64_t seen) {
+    std::string text =
+        detail::concat("barrier ", barrier_epoch_, ", round ", round, ": ", absent,
+                       " is missing: expected epoch ", barrier_epoch_, ", seen ", seen);
+    if (const auto gone = missing(); !gone.empty()) text += "; " + gone;
+    fail(code, text);
+  };
+  if constexpr (direct_transport<Transport>)
+    if (shares_cores_ && size() > 1) {
+      // Ranks share cores, so that each wait may take a turn of all of them. One round, in which
+      // each rank looks at the words of all others, takes fewer turns than several rounds.
+      constexpr auto word = static_cast<signal_id>(0);
+      require(control_.signal(rank(), word, barrier_epoch_));
+      for (const rank_id peer : peers())
+        if (const errc code = control_.wait_at(peer, word, barrier_epoch_, until, peer);
+            code != errc::ok)
+          complain(code, 0, peer, control_.value_at(peer, word));
+      return;
+    }
   // Dissemination barrier: in round k each rank signals the rank that is 2^k places after it. After
   // the last round every rank has heard from every other rank, directly or through others.
   std::size_t distance = 1;
@@ -59,13 +79,8 @@ void communicator<Transport>::barrier(deadline until) {
     const rank_id next{(rank().index() + distance) % size()};
     const rank_id previous{(rank().index() + size() - distance) % size()};
     require(control_.signal(next, id, barrier_epoch_));
-    const errc code = control_.wait(id, barrier_epoch_, until, previous);
-    if (code == errc::ok) continue;
-    std::string text = detail::concat("barrier ", barrier_epoch_, ", round ", round, ": ", previous,
-                                      " is missing: expected epoch ", barrier_epoch_, ", seen ",
-                                      control_.value(id));
-    if (const auto gone = missing(); !gone.empty()) text += "; " + gone;
-    fail(code, text);
+    if (const errc code = control_.wait(id, barrier_epoch_, until, previous); code != errc::ok)
+      complain(code, round, previous, control_.value(id));
   }
 }
 

@@ -12,7 +12,9 @@ enum class operation : std::uint8_t {
   normal_dispatch,       ///< `dispatch`
   normal_combine,        ///< `combine`
   low_latency_dispatch,  ///< `low_latency_dispatch`
-  low_latency_combine    ///< `low_latency_combine`
+  low_latency_combine,   ///< `low_latency_combine`
+  ep_dispatch,           ///< `EPBuffer.dispatch` of version 2.5
+  ep_combine             ///< `EPBuffer.combine` of version 2.5
 };
 
 /// Returns the name of DeepEP's function for `what`.
@@ -22,6 +24,8 @@ constexpr std::string_view to_string(operation what) noexcept {
     case operation::normal_combine: return "combine";
     case operation::low_latency_dispatch: return "low_latency_dispatch";
     case operation::low_latency_combine: return "low_latency_combine";
+    case operation::ep_dispatch: return "EPBuffer.dispatch";
+    case operation::ep_combine: return "EPBuffer.combine";
   }
   return "unknown";
 }
@@ -30,9 +34,14 @@ constexpr std::string_view to_string(operation what) noexcept {
 constexpr bool is_low_latency(operation what) noexcept {
   return what == operation::low_latency_dispatch || what == operation::low_latency_combine;
 }
+/// Returns whether `what` is a call of version 2.5's `EPBuffer`, rather than of `Buffer`.
+constexpr bool is_ep(operation what) noexcept {
+  return what == operation::ep_dispatch || what == operation::ep_combine;
+}
 /// Returns whether `what` sends tokens to experts, rather than outputs home.
 constexpr bool is_dispatch(operation what) noexcept {
-  return what == operation::normal_dispatch || what == operation::low_latency_dispatch;
+  return what == operation::normal_dispatch || what == operation::low_latency_dispatch ||
+         what == operation::ep_dispatch;
 }
 
 /// The type of the values in `x`.
@@ -95,10 +104,11 @@ struct call {
   std::size_t ranks = 0;           ///< of the group
   std::size_t ranks_per_node = 0;  ///< 0: the usual 8; has no effect on A3
   std::size_t tokens = 0;          ///< tokens of this rank
-  std::size_t max_tokens = 0;      ///< num_max_dispatch_tokens_per_rank; only for low latency
-  std::size_t hidden = 0;          ///< values of a token
-  std::size_t top_k = 0;           ///< columns of topk_idx
-  std::size_t experts = 0;         ///< of all ranks
+  /// num_max_dispatch_tokens_per_rank of low latency, num_max_tokens_per_rank of `EPBuffer`
+  std::size_t max_tokens = 0;
+  std::size_t hidden = 0;                   ///< values of a token
+  std::size_t top_k = 0;                    ///< columns of topk_idx
+  std::size_t experts = 0;                  ///< of all ranks
   element_type dtype = element_type::bf16;  ///< of `x`
   bool dropped = false;                     ///< topk_idx contains -1
 
@@ -129,6 +139,15 @@ struct call {
   bool config_given = false;             ///< config
   bool previous_event_given = false;     ///< previous_event
   bool allocate_on_comm_stream = false;  ///< results belong to the communication stream
+
+  // EPBuffer, and its dispatch and combine
+  bool do_expand = false;                ///< rows are grouped by expert
+  bool do_handle_copy = false;           ///< the handle copies topk_idx
+  bool allow_multiple_reduction = true;  ///< a rank may add up its rows of a token
+  bool narrow_topk_idx = false;          ///< topk_idx is not int64
+  bool sl_idx_given = false;             ///< sl_idx
+  std::size_t num_qps = 0;               ///< num_qps or num_allocated_qps; 0: automatic
+  std::size_t num_sms = 0;               ///< 0: automatic
 
   // All functions
   bool async_finish = false;  ///< an event completes the results

@@ -11,6 +11,7 @@
 #include <peerbus/compat/deep_ep/detail/ascend_limits.hpp>
 #include <peerbus/compat/deep_ep/detail/checker.hpp>
 #include <peerbus/compat/deep_ep/detail/deepep_v1_limits.hpp>
+#include <peerbus/compat/deep_ep/detail/ep_limits.hpp>
 #include <peerbus/compat/deep_ep/finding.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
@@ -25,12 +26,15 @@ enum class profile : std::uint8_t {
   unrestricted,  ///< peerbus itself, on any machine
   deepep_v1,     ///< the `Buffer` of DeepEP, on NVIDIA GPUs
   ascend_a2,     ///< DeepEP-Ascend on Atlas A2
-  ascend_a3      ///< DeepEP-Ascend on Atlas A3, the servers of CloudMatrix384
+  ascend_a3,     ///< DeepEP-Ascend on Atlas A3, the servers of CloudMatrix384
+  deepep_v2_5,   ///< the `EPBuffer` of DeepEP, on NVIDIA GPUs
+  ascend_950     ///< the `EPBuffer` of DeepSeek's DeepEP-Ascend, on Ascend 950DT
 };
 
 /// Every profile, for programs that examine a call for each.
 inline constexpr std::array all_profiles{profile::unrestricted, profile::deepep_v1,
-                                         profile::ascend_a2, profile::ascend_a3};
+                                         profile::ascend_a2,    profile::ascend_a3,
+                                         profile::deepep_v2_5,  profile::ascend_950};
 
 /// Returns the name of the enumerator, or "unknown".
 constexpr std::string_view to_string(profile platform) noexcept {
@@ -39,6 +43,8 @@ constexpr std::string_view to_string(profile platform) noexcept {
     case profile::deepep_v1: return "deepep_v1";
     case profile::ascend_a2: return "ascend_a2";
     case profile::ascend_a3: return "ascend_a3";
+    case profile::deepep_v2_5: return "deepep_v2_5";
+    case profile::ascend_950: return "ascend_950";
   }
   return "unknown";
 }
@@ -54,6 +60,8 @@ constexpr void examine(profile platform, const call& c, Visit&& visit) {
     case profile::deepep_v1: return detail::check_deepep_v1(c, check);
     case profile::ascend_a2: return detail::check_ascend(detail::ascend::a2, c, check);
     case profile::ascend_a3: return detail::check_ascend(detail::ascend::a3, c, check);
+    case profile::deepep_v2_5: return detail::check_deepep_v2_5(c, check);
+    case profile::ascend_950: return detail::check_ascend_950(c, check);
   }
 }
 

@@ -39,6 +39,23 @@ constexpr std::size_t low_latency_rdma_size_hint(std::size_t num_max_dispatch_to
   return (buffers * (sent + received + signals) / 128 + 1) * 128;
 }
 
+/// Returns the bytes that version 2's `get_buffer_size_hint` returns for ranks within one NVLink
+/// domain, by the formula of commit dd758ca: the larger of a dispatch and a combine, in units of 2
+/// MiB. A `num_topk` of 0 stands for 32.
+constexpr std::size_t ep_buffer_size_hint(std::size_t num_ranks,
+                                          std::size_t num_max_tokens_per_rank, std::size_t hidden,
+                                          std::size_t num_topk, bool use_fp8_dispatch,
+                                          bool allow_multiple_reduction) noexcept {
+  const std::size_t top_k = num_topk == 0 ? 32 : num_topk;
+  const std::size_t scales = use_fp8_dispatch ? (hidden + 31) / 32 * 4 : 0;
+  const std::size_t dispatched = align_up(use_fp8_dispatch ? hidden : 2 * hidden, 32) +
+                                 align_up(scales, 32) + align_up(top_k * 8 + (1 + top_k) * 4, 32);
+  const std::size_t combined = align_up(2 * hidden, 32) + align_up(top_k * 8, 32);
+  const std::size_t copies = allow_multiple_reduction ? std::min(num_ranks, top_k) : top_k;
+  return align_up(num_max_tokens_per_rank * std::max(num_ranks * dispatched, copies * combined),
+                  std::size_t{2} << 20);
+}
+
 /// DeepEP's `Config`: the sizes of the chunks into which its normal mode cuts transfers. peerbus
 /// has no such chunks; the members serve `nvl_buffer_size_hint`.
 struct config {

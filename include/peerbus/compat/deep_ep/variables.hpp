@@ -32,6 +32,7 @@ constexpr void for_each_variable(profile platform, const call& c, Visit&& visit)
                      "2 x (num_max_dispatch_tokens_per_rank + 1); 1024 if not set"});
     return;
   }
+  if (platform != profile::ascend_a2 && platform != profile::ascend_a3) return;
   const bool a2 = platform == profile::ascend_a2;
   const std::size_t mb = required_hccl_buffsize_mb(platform, c);
   if (mb > default_hccl_buffsize_mb || (a2 && mb != 0))

@@ -19,6 +19,7 @@
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/road/batch_input.hpp>
 #include <peerbus/moe/road/concept.hpp>
+#include <peerbus/moe/road/encoded_token.hpp>
 #include <peerbus/moe/road/rank_sets.hpp>
 #include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/road/token_order.hpp>
@@ -67,7 +68,7 @@ class direct_road {
   template <class Meet>
   [[nodiscard]] errc send(const road_batch<token_of<Codec>, batch_order>& batch, lane as,
                           Meet&& /*meet*/) const noexcept {
-    write(batch, sets(batch.set), as);
+    write(batch, sets(batch.set), as, [](std::size_t) noexcept { return encoded_token{}; });
     return errc::ok;
   }
 
@@ -100,9 +101,10 @@ class direct_road {
   }
 
   /// Writes every copy of this lane's share of the tokens to its place in `sets`, [ranks]. `batch`
-  /// is the batch as any road sees it.
-  template <class Batch>
-  void write(const Batch& batch, std::span<const set_view> sets, lane as) const noexcept {
+  /// is the batch as any road sees it. `encoded(t)` is token t as encoded already, or empty.
+  template <class Batch, class Encoded>
+  void write(const Batch& batch, std::span<const set_view> sets, lane as,
+             Encoded&& encoded) const noexcept {
     const batch_input<token_of<Codec>>& input = batch.input;
     const departures& leaving = batch.leaving;
     row_stream stream{
@@ -135,11 +137,23 @@ class direct_road {
             std::memcpy(receiver.attachment(a, place.row), input.attached[a].data() + t * bytes,
                         bytes);
       }
-      encode(token, {rows, copies}, {scales, copies}, stream);
+      if (const encoded_token ready = encoded(t); ready.row != nullptr)
+        copy(ready, {rows, copies}, {scales, copies}, stream);
+      else
+        encode(token, {rows, copies}, {scales, copies}, stream);
     }
   }
 
  private:
+  /// Copies an encoded token to the places of all its copies.
+  void copy(const encoded_token& ready, std::span<std::byte* const> rows,
+            std::span<std::byte* const> scales, row_stream& stream) const noexcept {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      stream.copy(rows[i], ready.row, map_->format.row_bytes);
+      std::memcpy(scales[i], ready.scales, map_->format.scale_bytes);
+    }
+  }
+
   /// Encodes a token once, into the places of all its copies.
   void encode(std::span<const token_of<Codec>> token, std::span<std::byte* const> rows,
               std::span<std::byte* const> scales, row_stream& stream) const noexcept {

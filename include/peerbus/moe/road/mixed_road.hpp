@@ -53,11 +53,15 @@ class mixed_road {
     return near_.sets(set);
   }
 
-  /// Sends far copies first, so that they travel while near copies are stored.
+  /// Sends far copies first, so that they travel while near copies are stored. Each token is
+  /// encoded once: near copies of a token that has far ones are copied from where it is staged.
   template <class Meet>
   [[nodiscard]] errc send(const batch_type& batch, lane as, Meet&& meet) {
     const errc sent = far_.send(batch, as, meet);
-    if (sent == errc::ok) near_.write(batch, near_.sets(batch.set), as);
+    // Rows for far ranks were encoded and staged before the lanes met.
+    if (sent == errc::ok)
+      near_.write(batch, near_.sets(batch.set), as,
+                  [&](std::size_t t) noexcept { return far_.staged(batch, t); });
     return sent;
   }
 

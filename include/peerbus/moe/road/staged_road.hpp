@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <vector>
+#include <utility>
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
@@ -20,10 +19,12 @@
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/road/concept.hpp>
 #include <peerbus/moe/road/copy_order.hpp>
+#include <peerbus/moe/road/encoded_token.hpp>
 #include <peerbus/moe/road/home_order.hpp>
 #include <peerbus/moe/road/put_list.hpp>
 #include <peerbus/moe/road/rank_sets.hpp>
 #include <peerbus/moe/road/row_columns.hpp>
+#include <peerbus/moe/road/served_ranks.hpp>
 #include <peerbus/moe/road/share_out.hpp>
 #include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/set_view.hpp>
@@ -72,11 +73,8 @@ class staged_road {
         sets_{map, comm.size(),
               [&](rank_id rank) { return rank == comm.rank() ? memory.local().data() : nullptr; }},
         columns_{map},
-        codec_{codec} {
-    for (const rank_id rank : comm.ranks()) served_.push_back(served(rank) ? 1 : 0);
-    keeps_own_ = serves(comm.rank());
-    served_[comm.rank().index()] = 0;
-  }
+        codec_{codec},
+        served_{comm, std::forward<Served>(served)} {}
 
   /// Returns the sets of a batch: [ranks], empty for other ranks, whose memory has no address here.
   [[nodiscard]] std::span<const set_view> sets(std::size_t set) const noexcept {
@@ -85,11 +83,12 @@ class staged_road {
 
   template <class Meet>
   [[nodiscard]] errc send(const batch_type& batch, lane as, Meet&& meet) {
+    if (served_.is_empty()) return errc::ok;  // The same in all lanes, so that none meets.
     stage(batch, as);
     // The lanes meet because each lane puts tokens that other lanes have staged.
     meet([&] { batch.order.copies.sort(batch.leaving); });
     return share_out(
-        as, [this](auto&& call) noexcept { return this->for_each_served(call); },
+        as, [this](auto&& call) noexcept { return served_.for_each(call); },
         [&](rank_id receiver) noexcept { return batch.order.copies.to(receiver); },
         [&](rank_id receiver, lane::range share) noexcept {
           if (receiver != comm_->rank()) return send_to(receiver, batch, share);
@@ -98,11 +97,22 @@ class staged_road {
         });
   }
 
+  /// Returns token t as `send` has staged it in any lane, or empty if it has no copy to stage.
+  [[nodiscard]] encoded_token staged(const batch_type& batch, std::size_t t) const noexcept {
+    if (served_.is_empty() || !served_.carry_any(batch.leaving.places(t))) return {};
+    const set_view& set = own_set(batch.set);
+    return {set.at(map_->staged.rows, t, map_->format.row_bytes),
+            set.at(map_->staged.scales, t, map_->format.scale_bytes)};
+  }
+
   template <class Meet>
   [[nodiscard]] errc publish(const batch_type& batch, lane as, Meet&& meet) {
-    meet([&] { batch.order.outputs.sort(batch.arriving, served_, own_set(batch.set).origin(0)); });
+    if (served_.is_empty()) return errc::ok;
+    meet([&] {
+      batch.order.outputs.sort(batch.arriving, served_.peers(), own_set(batch.set).origin(0));
+    });
     return share_out(
-        as, [this](auto&& call) noexcept { return this->for_each_served(call); },
+        as, [this](auto&& call) noexcept { return served_.for_each(call); },
         [&](rank_id home) noexcept { return batch.order.outputs.to(home); },
         [&](rank_id home, lane::range share) noexcept {
           const auto rows =
@@ -146,19 +156,8 @@ class staged_road {
   ///@}
 
  private:
-  [[nodiscard]] bool serves(rank_id rank) const noexcept { return served_[rank.index()] != 0; }
   [[nodiscard]] const set_view& own_set(std::size_t set) const noexcept {
     return sets_.of(set)[comm_->rank().index()];
-  }
-
-  /// Calls `call(rank)` for each rank that this road serves, until a call fails. This rank is last,
-  /// so that its copies are kept while the puts to the peers are in flight.
-  template <class Call>
-  [[nodiscard]] errc for_each_served(Call&& call) const noexcept {
-    for (const rank_id peer : comm_->peers())
-      if (serves(peer))
-        if (const errc code = call(peer); code != errc::ok) return code;
-    return keeps_own_ ? call(comm_->rank()) : errc::ok;
   }
 
   /// Stages this lane's share of the tokens: encodes the tokens of which this road carries a copy.
@@ -167,9 +166,7 @@ class staged_road {
     const set_view set = own_set(batch.set);
     const lane::range share = as.share(batch.leaving.tokens());
     for (std::size_t t = share.begin; t < share.end; ++t) {
-      const auto places = batch.leaving.places(t);
-      if (std::none_of(places.begin(), places.end(), [&](auto& place) { return sends(place); }))
-        continue;
+      if (!served_.carry_any(batch.leaving.places(t))) continue;
       const auto entry = [&](std::size_t area, std::size_t bytes) noexcept {
         return std::span{set.at(area, t, bytes), bytes};
       };
@@ -181,12 +178,6 @@ class staged_road {
           std::memcpy(entry(staging.attachments[a], bytes).data(),
                       batch.input.attached[a].data() + t * bytes, bytes);
     }
-  }
-
-  /// Returns whether this road carries the copy with this place.
-  [[nodiscard]] bool sends(const row_place& place) const noexcept {
-    if (!place.sent()) return false;
-    return serves(rank_id{place.rank}) || (keeps_own_ && rank_id{place.rank} == comm_->rank());
   }
 
   /// Puts the copies of `share`, which all go to `peer`.
@@ -293,8 +284,7 @@ class staged_road {
   rank_sets sets_;
   row_columns columns_;
   [[no_unique_address]] Codec codec_;
-  std::vector<std::uint8_t> served_;  ///< [ranks]: 1 if rows are put to the rank; 0 for own rank
-  bool keeps_own_;                    ///< true if this road also carries copies for this rank
+  served_ranks served_;
 };
 
 }  // namespace peerbus::moe

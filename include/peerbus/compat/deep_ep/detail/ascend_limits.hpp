@@ -178,6 +178,7 @@ constexpr void check_ascend_low_latency(ascend platform, const call& c, checker<
 
 template <class Visit>
 constexpr void check_ascend(ascend platform, const call& c, checker<Visit>& check) {
+  if (!check_is_buffer(c, check)) return;
   check_possible(c, check);
   if (platform == ascend::a2)
     check.number("num_ranks", c.ranks, expectation::one_of(a2_ranks),

@@ -79,6 +79,9 @@ constexpr void check_possible(const call& c, checker<Visit>& check) {
   if (c.experts > 0)
     check.number("num_topk", c.top_k, expectation::between(1, c.experts),
                  "a token chooses different experts: lower num_topk, or add experts");
+  if (is_ep(c.what))
+    check.number("num_tokens", c.tokens, expectation::at_most(c.max_tokens),
+                 "send fewer tokens, or raise num_max_tokens_per_rank on all ranks to ", c.tokens);
   if (is_low_latency(c.what)) {
     check.number("num_max_dispatch_tokens_per_rank", c.max_tokens, expectation::at_least(1),
                  "give the most tokens of any rank");
@@ -86,7 +89,7 @@ constexpr void check_possible(const call& c, checker<Visit>& check) {
                  "send fewer tokens, or raise num_max_dispatch_tokens_per_rank on all ranks to ",
                  c.tokens);
   }
-  if (c.what == operation::normal_dispatch) {
+  if (is_dispatch(c.what) && !is_low_latency(c.what)) {
     check.words(finding_kind::refused, "x's type", c.dtype != element_type::other,
                 to_string(c.dtype), "bf16, or fp8_e4m3 with scales", "convert x to bf16");
     check.number("expert_alignment", c.expert_alignment, expectation::at_least(1),
@@ -111,6 +114,25 @@ constexpr void check_scale_options(const call& c, checker<Visit>& check) {
             "set use_fp8, or leave use_ue8m0 out: without fp8 there are no scales");
   check.off(finding_kind::refused, "use_ue8m0", c.use_ue8m0 && c.use_fp8 && !c.round_scale,
             "set round_scale too: UE8M0 has room for powers of two only");
+}
+
+/// Checks that the call is one of `EPBuffer`, for platforms that have that alone.
+template <class Visit>
+constexpr void check_is_ep(const call& c, checker<Visit>& check) {
+  check.words(finding_kind::refused, "deep_ep.Buffer", is_ep(c.what), "called", "EPBuffer",
+              is_dispatch(c.what)
+                  ? "there is no Buffer: call EPBuffer.dispatch, with do_expand for rows by expert"
+                  : "there is no Buffer: call EPBuffer.combine with the handle of its dispatch");
+}
+
+/// Checks that the call is one of `Buffer`, for platforms that have that alone. Returns whether it
+/// is.
+template <class Visit>
+constexpr bool check_is_buffer(const call& c, checker<Visit>& check) {
+  check.words(finding_kind::refused, "deep_ep.EPBuffer", !is_ep(c.what), "called", "Buffer",
+              "there is no EPBuffer: call Buffer.low_latency_dispatch for rows by expert, or "
+              "Buffer.dispatch, and the combine of the same mode");
+  return !is_ep(c.what);
 }
 
 /// Checks that `hidden` channels of `channel_bytes` fill whole units of 16 bytes.
@@ -141,7 +163,7 @@ constexpr void check_exchange_limits(const call& c, checker<Visit>& check) {
   check.number("num_topk", c.top_k, expectation::at_most(moe::max_top_k),
                "choose fewer experts per token");
   const bool padded = is_low_latency(c.what);
-  const std::uint64_t tokens = padded ? c.max_tokens : c.tokens;
+  const std::uint64_t tokens = padded || is_ep(c.what) ? c.max_tokens : c.tokens;
   check.number("num_ranks x tokens of a rank x num_topk",
                saturated_product({c.ranks, tokens, c.top_k}), expectation::at_most(moe::max_rows),
                "send fewer tokens at once");

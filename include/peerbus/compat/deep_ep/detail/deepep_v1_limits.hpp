@@ -78,6 +78,7 @@ constexpr void check_deepep_v1_low_latency(const call& c, checker<Visit>& check)
 
 template <class Visit>
 constexpr void check_deepep_v1(const call& c, checker<Visit>& check) {
+  if (!check_is_buffer(c, check)) return;
   check_possible(c, check);
   check_scale_options(c, check);
   check_even_experts(c, check);
