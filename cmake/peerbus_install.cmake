@@ -9,7 +9,7 @@ mark_as_advanced(PEERBUS_INSTALL_CMAKEDIR)
 set(peerbus_package_dir "${PEERBUS_INSTALL_CMAKEDIR}")
 
 install(TARGETS peerbus EXPORT peerbus_targets FILE_SET HEADERS)
-foreach(header IN LISTS peerbus_mpi_headers peerbus_pmix_headers peerbus_tcp_headers peerbus_topology_headers
+foreach(header IN LISTS peerbus_fabric_headers peerbus_mpi_headers peerbus_pmix_headers peerbus_tcp_headers peerbus_topology_headers
                         peerbus_verbs_headers)
   cmake_path(GET header PARENT_PATH folder)
   string(REGEX REPLACE "^include" "${CMAKE_INSTALL_INCLUDEDIR}" folder "${folder}")

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
-# The parts of peerbus that are targets of their own: those that need a library, mpi (MPI and OpenSSL), pmix
+# The parts of peerbus that are targets of their own: those that need a library, fabric (libfabric), mpi (MPI and OpenSSL), pmix
 # (PMIx and OpenSSL), tcp (OpenSSL), topology (hwloc) and verbs (libibverbs of rdma-core), and compiled, which
 # has what is no template compiled once. For peerbus's own build and for its installed package alike, which makes the targets anew where it is
 # used, so that installing needs no library and no compiler.
 
-set(peerbus_parts mpi pmix tcp topology verbs)
+set(peerbus_parts fabric mpi pmix tcp topology verbs)
 
 # peerbus_find_part(<part> <libraries> <problem>): sets <libraries> to the targets of the libraries that the
-# part needs, MPI::MPI_CXX, OpenSSL::SSL, peerbus::libhwloc, peerbus::libibverbs or peerbus::libpmix, if they are found, and <problem>
+# part needs, MPI::MPI_CXX, OpenSSL::SSL, peerbus::libfabric, peerbus::libhwloc, peerbus::libibverbs or peerbus::libpmix, if they are found, and <problem>
 # to the empty string or to what is missing. CMake knows MPI and OpenSSL. The other libraries have no CMake
 # package of their own in most distributions; they are looked for where find_library looks
 # (CMAKE_PREFIX_PATH), and where pkg-config points to.
@@ -41,6 +41,12 @@ function(peerbus_find_part part library_variable problem_variable)
     set(header pmix.h)
     set(sign_of_least "PMIx_Data_type_string")
     set(least "PMIx 3")
+  elseif(part STREQUAL "fabric")
+    set(library fabric)
+    set(name libfabric)
+    set(header rdma/fabric.h)
+    set(sign_of_least "define FI_(MAJOR_VERSION [2-9]|MINOR_VERSION (1[4-9]|[2-9][0-9]))")
+    set(least "libfabric 1.14")
   elseif(part STREQUAL "topology")
     set(library hwloc)
     set(name hwloc)

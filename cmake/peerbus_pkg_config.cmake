@@ -16,11 +16,12 @@ endfunction()
 
 peerbus_install_pc(peerbus "${PROJECT_DESCRIPTION}" "" "-I\${includedir}" -pthread)
 # MPI has no name that all of its makers share: programs with mpi_bootstrap take peerbus-tcp and mpicxx.
+set(peerbus_pc_of_fabric "libfabric >= 1.14")
 set(peerbus_pc_of_pmix "openssl >= 3.0, pmix >= 3.0")
 set(peerbus_pc_of_tcp "openssl >= 3.0")
 set(peerbus_pc_of_topology "hwloc >= 2.0")
 set(peerbus_pc_of_verbs "libibverbs >= 1.11.32") # rdma-core 32
-foreach(part IN ITEMS pmix tcp topology verbs)
+foreach(part IN ITEMS fabric pmix tcp topology verbs)
   peerbus_install_pc("peerbus-${part}" "peerbus with the library that its part ${part} needs"
                      "peerbus = ${PROJECT_VERSION}, ${peerbus_pc_of_${part}}" "" "")
 endforeach()

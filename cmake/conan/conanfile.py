@@ -21,8 +21,8 @@ class Peerbus(ConanFile):
     package_type = "header-library"
     settings = "os", "compiler", "build_type", "arch"
     # The libraries that the targets of these names need. peerbus::pmix needs the system's.
-    options = {"mpi": [True, False], "tcp": [True, False], "topology": [True, False], "verbs": [True, False]}
-    default_options = {"mpi": False, "tcp": False, "topology": False, "verbs": False}
+    options = {"fabric": [True, False], "mpi": [True, False], "tcp": [True, False], "topology": [True, False], "verbs": [True, False]}
+    default_options = {"fabric": False, "mpi": False, "tcp": False, "topology": False, "verbs": False}
 
     def _checkout(self):
         return os.path.join(self.recipe_folder, os.pardir, os.pardir)
@@ -39,6 +39,8 @@ class Peerbus(ConanFile):
         def need(reference):
             self.requires(reference, transitive_headers=True, transitive_libs=True)
 
+        if self.options.fabric:
+            need("libfabric/[>=1.14]")
         if self.options.mpi or self.options.tcp:
             need("openssl/[>=3.0 <4]")
         if self.options.mpi:

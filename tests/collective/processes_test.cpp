@@ -6,6 +6,9 @@
 
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "collective/fusions.hpp"
+#include "collective/messages.hpp"
+#include "collective/parts.hpp"
 #include "collective/suite.hpp"
 #include "collective/windows.hpp"
 #include "support/groups.hpp"
@@ -21,14 +24,41 @@ using indirect_processes = test::processes_over<test::indirect<peerbus::unified_
 #define PEERBUS_TEST_GROUPS test::direct_processes, indirect_processes
 
 TEST_CASE_TEMPLATE("all operations, in many slices", Group, PEERBUS_TEST_GROUPS) {
-  for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U})
-    collective_suite::on_team<Group>(n, collective_suite::check_small,
-                                     collective_suite::small_scratch);
+  collective_suite::on_teams<Group>(collective_suite::check_small, collective_suite::small_scratch);
+}
+
+TEST_CASE_TEMPLATE("fused operations", Group, PEERBUS_TEST_GROUPS) {
+  collective_suite::on_teams<Group>(collective_suite::check_fusions,
+                                    collective_suite::small_scratch);
+}
+
+TEST_CASE_TEMPLATE("messages", Group, PEERBUS_TEST_GROUPS) {
+  collective_suite::on_channels_of_all_sizes<Group>(collective_suite::check_messages,
+                                                    collective_suite::small_slots);
+}
+
+TEST_CASE_TEMPLATE("parts of different sizes", Group, PEERBUS_TEST_GROUPS) {
+  collective_suite::on_teams<Group>(collective_suite::check_parts, collective_suite::small_scratch);
 }
 
 TEST_CASE_TEMPLATE("large operands", Group, PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : {2U, 5U})
     collective_suite::on_team<Group>(n, collective_suite::check_large);
+}
+
+TEST_CASE_TEMPLATE("large operands of fused operations", Group, PEERBUS_TEST_GROUPS) {
+  collective_suite::on_team<Group>(3, collective_suite::check_large_fusions,
+                                   {.scratch_bytes = std::size_t{1} << 17U});
+}
+
+TEST_CASE_TEMPLATE("64 ranks", Group, PEERBUS_TEST_GROUPS) {
+  collective_suite::on_team<Group>(64, collective_suite::check_many_ranks, {.one_shot_bytes = 256});
+  collective_suite::on_channels<Group>(
+      64, [](collective_suite::channels& on) { collective_suite::check_batch(on, 0, 1, 1); });
+}
+
+TEST_CASE_TEMPLATE("parts beyond 4 GiB", Group, PEERBUS_TEST_GROUPS) {
+  collective_suite::on_team<Group>(3, collective_suite::check_far_parts);
 }
 
 TEST_CASE_TEMPLATE("operands in windows", Group, test::direct_processes) {

@@ -1,33 +1,55 @@
 // SPDX-License-Identifier: MIT
 // ctest: tsan timeout=300
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/collective/all_gather.hpp>
+#include <peerbus/collective/all_gather_coded.hpp>
+#include <peerbus/collective/all_gather_v.hpp>
 #include <peerbus/collective/all_reduce.hpp>
+#include <peerbus/collective/all_reduce_add.hpp>
 #include <peerbus/collective/all_to_all.hpp>
+#include <peerbus/collective/all_to_all_v.hpp>
 #include <peerbus/collective/broadcast.hpp>
+#include <peerbus/collective/channels.hpp>
 #include <peerbus/collective/gather.hpp>
+#include <peerbus/collective/gather_v.hpp>
+#include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/reduce.hpp>
 #include <peerbus/collective/reduce_scatter.hpp>
+#include <peerbus/collective/reduce_scatter_v.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/scatter.hpp>
+#include <peerbus/collective/scatter_v.hpp>
+#include <peerbus/collective/send_recv.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/transport/loopback.hpp>
 
+#include "collective/messages.hpp"
 #include "support/groups.hpp"
+#include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
 namespace refusals_test {
@@ -52,7 +74,7 @@ struct fixture {
 };
 
 struct bad_call {
-  std::string_view wrong;
+  std::string wrong;
   std::function<void(fixture&)> bad;
   std::function<void(fixture&)> good;
 };
@@ -103,6 +125,164 @@ std::vector<bad_call> bad_calls(std::size_t n) {
   return all;
 }
 
+/// Bad calls of fused operations. Tokens are 2 of 4 elements.
+std::vector<bad_call> bad_fusions(std::size_t n) {
+  using codec = peerbus::codec::int8_per_token;
+  const auto gather = [](fixture& f, std::size_t hidden, std::size_t tokens_out,
+                         std::size_t elements = 8) {
+    const std::vector<peerbus::bf16> own(elements);
+    std::vector<float> out(tokens_out * hidden * f.on.size());
+    coll::all_gather_coded(f.on, codec{}, hidden, own, out);
+  };
+  const auto good_gather = [gather](fixture& f) { gather(f, 4, 2); };
+  const auto good_add = [](fixture& f) { coll::all_reduce_add(f.on, f.four, f.four, f.first(4)); };
+  return {{"hidden 0, expected a positive multiple of 1", [gather](fixture& f) { gather(f, 0, 2); },
+           good_gather},
+          {"tokens of 9 elements, expected a multiple of hidden, 4",
+           [gather](fixture& f) { gather(f, 4, 2, 9); }, good_gather},
+          {"expected " + std::to_string(n) + " ranks x 2 tokens x 16 bytes",
+           [gather](fixture& f) { gather(f, 4, 1); }, good_gather},
+          {"ranges that overlap",
+           [n](fixture& f) {
+             std::vector<peerbus::bf16> out(8 * n + 1);
+             const std::span<peerbus::bf16> all{out};
+             coll::all_gather_coded(f.on, codec{}, 4, all.last(8), all.first(8 * n));
+           },
+           good_gather},
+          {"expected at most",
+           [](fixture& f) {
+             const std::vector<peerbus::bf16> own(std::size_t{1} << 20U);
+             std::vector<float> out(own.size() * f.on.size());
+             coll::all_gather_coded(f.on, codec{}, own.size(), own, out);
+           },
+           good_gather},
+          {"a residual of 3 elements, expected 4",
+           [](fixture& f) {
+             coll::all_reduce_add(f.on, f.four, std::span{f.rows}.first(3), f.first(4));
+           },
+           good_add},
+          {"a residual that is null but 4 elements long",
+           [](fixture& f) { coll::all_reduce_add(f.on, f.four, f.null, f.first(4)); }, good_add},
+          {"a residual that overlaps another operand in part",
+           [](fixture& f) {
+             std::vector<float> both(5);
+             coll::all_reduce_add(f.on, f.four, std::span{both}.first(4), std::span{both}.last(4));
+           },
+           good_add}};
+}
+
+/// Bad parts of the variable forms. Good ones have 4 elements for each rank.
+std::vector<bad_call> bad_parts(std::size_t n) {
+  using counts = std::vector<std::uint64_t>;
+  const auto gather = [](fixture& f, const counts& sizes, const counts& places) {
+    coll::all_gather_v(f.on, f.four, f.out, {sizes, places});
+  };
+  const auto exchange = [](fixture& f, const coll::part_layout& sent) {
+    const counts sizes(f.on.size(), 4);
+    coll::all_to_all_v(f.on, f.rows, sent, f.out, {sizes});
+  };
+  const auto good_gather = [gather, n](fixture& f) { gather(f, counts(n, 4), {}); };
+  const auto good_exchange = [exchange, n](fixture& f) {
+    const counts sizes(n, 4);
+    exchange(f, {sizes});
+  };
+  std::vector<bad_call> all{
+      {"counts of its output, expected one for each of",
+       [gather, n](fixture& f) { gather(f, counts(n + 1, 4), {}); }, good_gather},
+      {"displacements of its output, expected none or one for each of",
+       [gather, n](fixture& f) { gather(f, counts(n, 4), counts(n + 1)); }, good_gather},
+      {"elements, whose part of rank 0 has 18446744073709551615 elements from element 0 on",
+       [gather, n](fixture& f) { gather(f, counts(n, ~std::uint64_t{0}), {}); }, good_gather},
+      {"elements, whose part of rank 0 has 4 elements from element 18446744073709551614 on",
+       [gather, n](fixture& f) { gather(f, counts(n, 4), counts(n, ~std::uint64_t{1})); },
+       good_gather},
+      {"whose part of rank 0 has 4611686018427387905 elements",  // x 4 bytes is 4 in 64 bits
+       [exchange, n](fixture& f) {
+         const counts sizes(n, (std::uint64_t{1} << 62U) + 1);
+         exchange(f, {sizes});
+       },
+       good_exchange},
+      {"an input of 4 elements, expected counts[" + std::to_string(n - 1) + "], which is 3",
+       [gather, n](fixture& f) {
+         counts sizes(n, 4);
+         sizes[n - 1] = 3;
+         gather(f, sizes, {});
+       },
+       good_gather},
+      {"an output that is null but 4 elements long",
+       [n](fixture& f) {
+         const counts sizes(n, 4);
+         coll::reduce_scatter_v(f.on, f.rows, {sizes}, f.null, coll::sum{});
+       },
+       [n](fixture& f) {
+         const counts sizes(n, 4);
+         coll::reduce_scatter_v(f.on, f.rows, {sizes}, f.first(4), coll::sum{});
+       }},
+      {"root rank 64, expected a rank below",
+       [](fixture& f) { coll::gather_v(f.on, f.four, f.out, {}, rank_id{64}); },
+       [n](fixture& f) {
+         const counts sizes(n, 4);
+         coll::gather_v(f.on, f.four, f.out, {sizes}, rank_id{0});
+       }},
+      {"whose part of rank 0 has 5 elements from element",
+       [n](fixture& f) {
+         const counts sizes(n, 5);
+         const counts places(n, 4 * n - 1);
+         coll::scatter_v(f.on, f.rows, {sizes, places}, f.first(4), rank_id{n - 1});
+       },
+       [n](fixture& f) { coll::scatter_v(f.on, f.rows, {}, f.first(4), rank_id{n - 1}); }}};
+  if (n > 1)
+    all.push_back({"an input whose parts of rank 0 and rank " + std::to_string(n - 1) +
+                       " overlap: 4 from element 0 on, and 4 from element 3 on",
+                   [n](fixture& f) {
+                     const counts sizes(n, 4);
+                     counts places(n);
+                     for (std::size_t r = 0; r < n; ++r) places[r] = 4 * r;
+                     places[n - 1] = 3;
+                     coll::reduce_scatter_v(f.on, f.rows, {sizes, places},
+                                            std::span{f.rows}.subspan(3, 4), coll::sum{});
+                   },
+                   [n](fixture& f) {
+                     const counts sizes(n, 4);
+                     coll::reduce_scatter_v(f.on, f.rows, {sizes}, f.first(4), coll::sum{});
+                   }});
+  if (n > 1)
+    all.push_back({"an output whose parts of rank 0 and rank " + std::to_string(n - 1) +
+                       " overlap: 4 from element 4 on, and 4 from element 1 on",
+                   [gather, n](fixture& f) {
+                     counts places(n, 4);
+                     for (std::size_t r = 1; r + 1 < n; ++r) places[r] = 4 * (r + 1);
+                     places[n - 1] = 1;
+                     gather(f, counts(n, 4), places);
+                   },
+                   good_gather});
+  return all;
+}
+
+/// A bootstrap that counts ranks and cores of its host so that all ranks but rank 0 share cores.
+class loaded_host final : public peerbus::bootstrap {
+ public:
+  explicit loaded_host(peerbus::bootstrap& held) : held_{held} {
+    set_members(held.members());
+    set_neighbours(held.near_ranks(), held.rank().index() + 1, 1);
+  }
+  [[nodiscard]] peerbus::address_space addresses() const noexcept override {
+    return held_.addresses();
+  }
+  [[nodiscard]] std::vector<contribution> allgather(contribution mine, peerbus::deadline until,
+                                                    std::string_view doing) override {
+    return held_.allgather(std::move(mine), until, doing);
+  }
+
+ private:
+  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks, rank_id,
+                                                         peerbus::deadline until) override {
+    return held_.subgroup(ranks, until);
+  }
+
+  peerbus::bootstrap& held_;
+};
+
 void expect_untouched(const fixture& f) {
   for (const float element : f.out)
     if (element != -7.0F) test::fail("a refused call wrote its output");
@@ -123,7 +303,10 @@ TEST_CASE_TEMPLATE("bad arguments on one rank are refused on all", Group, PEERBU
     const int worst_status = Group::run(n, [n](auto& comm) {
       team on{comm};
       const rank_id culprit{n - 1};
-      for (const bad_call& call : bad_calls(n)) {
+      std::vector<bad_call> calls = bad_calls(n);
+      std::ranges::move(bad_parts(n), std::back_inserter(calls));
+      std::ranges::move(bad_fusions(n), std::back_inserter(calls));
+      for (const bad_call& call : calls) {
         fixture f{on};
         if (on.rank() == culprit)
           test::expect_error(errc::invalid_argument, {"was given", call.wrong},
@@ -147,12 +330,35 @@ TEST_CASE_TEMPLATE("elements that do not fit into a slice", Group, PEERBUS_TEST_
   };
   const auto first = [](const large& a, const large&) noexcept { return a; };
   const int worst_status = Group::run(2, [&](auto& comm) {
-    team on{comm, {.scratch_bytes = 1024}};
+    team on{comm, {.scratch_bytes = 1280}};
     std::vector<large> data(1);
     test::expect_error(errc::invalid_argument, {"elements of 2048 bytes, expected at most"},
                        [&] { coll::all_reduce(on, data, first); });
     coll::broadcast(on, data, rank_id{1});
     check_still_works(on);
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE_TEMPLATE("elements of 64 KiB are reduced", Group, PEERBUS_TEST_GROUPS) {
+  struct large {
+    std::array<std::uint32_t, 16'384> elements{};
+  };
+  const auto add = [](const large& a, const large& b) noexcept {
+    large both;
+    for (std::size_t i = 0; i < both.elements.size(); ++i)
+      both.elements[i] = a.elements[i] + b.elements[i];
+    return both;
+  };
+  const int worst_status = Group::run(3, [&](auto& comm) {
+    team on{comm};
+    std::vector<large> data(5);
+    for (std::size_t i = 0; i < data.size(); ++i)
+      data[i].elements.fill(static_cast<std::uint32_t>(i + on.rank().index()));
+    coll::all_reduce(on, data, add);
+    for (std::size_t i = 0; i < data.size(); ++i)
+      for (const std::uint32_t element : data[i].elements)
+        test::expect_equal(element, 3 * i + 3, "sum");
   });
   CHECK(worst_status == 0);
 }
@@ -163,6 +369,11 @@ TEST_CASE_TEMPLATE("calls that differ are named on all ranks", Group, PEERBUS_TE
     std::string_view last;
     std::function<void(fixture&)> call_of_first;
     std::function<void(fixture&)> call_of_last;
+  };
+  const auto gather_coded = [](fixture& f, std::size_t hidden) {
+    std::vector<float> out(2 * hidden * f.on.size());
+    const std::vector<peerbus::bf16> own(2 * hidden);
+    coll::all_gather_coded(f.on, peerbus::codec::int8_per_token{}, hidden, own, out);
   };
   const std::vector<difference> differences{
       {"all_gather of 4 x f32", "all_reduce of 4 x f32 by sum",
@@ -187,6 +398,20 @@ TEST_CASE_TEMPLATE("calls that differ are named on all ranks", Group, PEERBUS_TE
       {"with root 0", "with root 1",
        [](fixture& f) { coll::broadcast(f.on, f.first(4), rank_id{0}); },
        [](fixture& f) { coll::broadcast(f.on, f.first(4), rank_id{1}); }},
+      {"all_reduce of 4 x f32 by sum,", "all_reduce of 4 x f32 by sum+add",
+       [](fixture& f) { coll::all_reduce(f.on, f.four, f.first(4), coll::sum{}); },
+       [](fixture& f) { coll::all_reduce_add(f.on, f.four, f.four, f.first(4)); }},
+      {"all_gather_coded of 2 x int8_per_token with hidden 16,", "all_gather_coded of 2 x bf16",
+       [&](fixture& f) { gather_coded(f, 16); },
+       [](fixture& f) {
+         std::vector<float> out(32 * f.on.size());
+         const std::vector<peerbus::bf16> own(32);
+         coll::all_gather_coded(f.on, peerbus::codec::bf16{}, 16, own, out);
+       }},
+      {"all_gather_coded of 2 x int8_per_token with hidden 16,",
+       "all_gather_coded of 2 x int8_per_token with hidden 15",
+       // Rows of 15 and of 16 elements take as many bytes of a slice.
+       [&](fixture& f) { gather_coded(f, 16); }, [&](fixture& f) { gather_coded(f, 15); }},
       {"all_to_all of 4 x f32", "reduce_scatter of 4 x f32 by sum",
        [](fixture& f) { coll::all_to_all(f.on, f.rows, f.out); },
        [](fixture& f) { coll::reduce_scatter(f.on, f.rows, f.first(4), coll::sum{}); }}};
@@ -209,6 +434,52 @@ TEST_CASE_TEMPLATE("calls that differ are named on all ranks", Group, PEERBUS_TE
   }
 }
 
+TEST_CASE_TEMPLATE("counts that differ between ranks are named on all ranks", Group,
+                   PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {2U, 3U, 5U}) {
+    const int worst_status = Group::run(n, [n](auto& comm) {
+      team on{comm, {.scratch_bytes = 4096}};
+      const rank_id last{n - 1};
+      std::vector<std::uint64_t> counts(n, 4);
+      const auto expect_mismatch = [&](std::string_view text, auto call) {
+        fixture f{on};
+        test::expect_error(errc::mismatch, {"did not happen: ", text}, [&] { call(f); });
+        expect_untouched(f);
+        check_still_works(on);
+      };
+      // The first rank believes that the last one sends less.
+      if (on.rank() == rank_id{0}) counts[n - 1] = 3;
+      expect_mismatch(
+          "rank " + std::to_string(n - 1) + " sends 4 elements to rank 0, which expects 3",
+          [&](fixture& f) { coll::all_gather_v(on, f.four, f.out, {counts}); });
+      expect_mismatch(
+          "rank " + std::to_string(n - 1) + " sends 4 elements to rank 0, which expects 3",
+          [&](fixture& f) {
+            const std::vector<std::uint64_t> sent(n, 4);
+            coll::all_to_all_v(on, f.rows, {sent}, f.out, {counts});
+          });
+      expect_mismatch(
+          "rank " + std::to_string(n - 1) + " sends 4 elements to rank 0, which expects 3",
+          [&](fixture& f) { coll::gather_v(on, f.four, f.out, {counts}, rank_id{0}); });
+      expect_mismatch(
+          "rank 0 sends 3 elements to rank " + std::to_string(n - 1) + ", which expects 4",
+          [&](fixture& f) { coll::scatter_v(on, f.rows, {counts}, f.first(4), rank_id{0}); });
+      expect_mismatch(
+          "rank 0 sends 3 elements to rank " + std::to_string(n - 1) + ", which expects 4",
+          [&](fixture& f) {
+            coll::reduce_scatter_v(on, f.rows, {counts}, f.first(4), coll::sum{});
+          });
+      expect_mismatch("rank 0 called all_gather_v of f32", [&](fixture& f) {
+        if (on.rank() == last)
+          coll::all_gather(on, f.four, f.out);
+        else
+          coll::all_gather_v(on, f.four, f.out, {std::vector<std::uint64_t>(n, 4)});
+      });
+    });
+    CHECK(worst_status == 0);
+  }
+}
+
 TEST_CASE_TEMPLATE("options that no team can have", Group, PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : {2U, 5U}) {
     const int worst_status = Group::run(n, [n](auto& comm) {
@@ -222,6 +493,18 @@ TEST_CASE_TEMPLATE("options that no team can have", Group, PEERBUS_TEST_GROUPS) 
     });
     CHECK(worst_status == 0);
   }
+}
+
+TEST_CASE("hosts that are loaded differently have teams with equal options") {
+  using indirect_loopback = test::indirect<peerbus::loopback>;
+  const int worst_status =
+      test::threads_over<indirect_loopback>::start(3, [](peerbus::bootstrap& boot) {
+        loaded_host host{boot};
+        peerbus::communicator<indirect_loopback> comm{indirect_loopback{host}};
+        team on{comm};
+        check_still_works(on);
+      });
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE_TEMPLATE("a rank that does not come is named at the deadline", Group,
@@ -239,6 +522,46 @@ TEST_CASE_TEMPLATE("a rank that does not come is named at the deadline", Group,
           });
       test::expect_error(errc::poisoned, {"waited for rank 1"},
                          [&] { coll::broadcast(on, data, rank_id{0}); });
+    }
+    peerbus::agree(comm.bus().boot(), "the end", {}, comm.default_deadline());
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE_TEMPLATE("messages that both ends see differently", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {2U, 3U})
+    collective_suite::on_channels<Group>(n, collective_suite::check_message_mismatch,
+                                         collective_suite::small_slots);
+}
+
+TEST_CASE_TEMPLATE("bad messages are refused on the rank that gives them", Group,
+                   PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {1U, 3U})
+    collective_suite::on_channels<Group>(n, collective_suite::check_bad_messages);
+}
+
+TEST_CASE_TEMPLATE("channels that do not fit, and ends that do not come", Group,
+                   PEERBUS_TEST_GROUPS) {
+  const int worst_status = Group::run(3, [](auto& comm) {
+    test::expect_error(errc::invalid_argument, {"scratch_bytes is 100", "expected at least 64"},
+                       [&] { const coll::channels on{comm, {.scratch_bytes = 100}}; });
+    coll::channels on{comm};
+    collective_suite::check_batch(on, 0, 2, 1);
+    std::vector<float> data(10);
+    std::vector<float> more(1);
+    if (comm.rank() == rank_id{0}) {
+      test::expect_error(errc::timed_out,
+                         {"batch_send_recv (call 2 of the channels) failed in the middle",
+                          "message 2 to rank 1 waited for it to be received (40 of 40 bytes)",
+                          "message 2 from rank 2 waited for it to be sent (0 of 4 bytes)"},
+                         [&] {
+                           coll::batch_send_recv(
+                               on,
+                               {coll::send_to(rank_id{1}, data), coll::recv_from(rank_id{2}, more)},
+                               {.until = peerbus::deadline::after(std::chrono::milliseconds{50})});
+                         });
+      test::expect_error(errc::poisoned, {"message 2 to rank 1"},
+                         [&] { coll::send(on, data, rank_id{2}); });
     }
     peerbus::agree(comm.bus().boot(), "the end", {}, comm.default_deadline());
   });

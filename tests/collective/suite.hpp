@@ -36,6 +36,9 @@ using peerbus::rank_id;
 using peerbus::collective::team;
 using peerbus::collective::team_options;
 
+/// The numbers of ranks that most cases run on.
+inline constexpr std::size_t group_sizes[]{1, 2, 3, 4, 5, 8};
+
 /// Runs `body(team&)` on `ranks` ranks of `Group`.
 template <class Group, class Body>
 void on_team(std::size_t ranks, Body body, team_options options = {}) {
@@ -45,6 +48,12 @@ void on_team(std::size_t ranks, Body body, team_options options = {}) {
     body(on);
   });
   CHECK(worst_status == 0);
+}
+
+/// Runs `body(team&)` on groups of several sizes.
+template <class Group, class Body>
+void on_teams(Body body, team_options options = {}) {
+  for (const std::size_t ranks : group_sizes) on_team<Group>(ranks, body, options);
 }
 
 inline std::uint64_t mix(std::uint64_t x) {
@@ -268,8 +277,9 @@ inline void check_types(team& on, std::size_t count, std::uint64_t salt) {
 }
 
 /// Scratch memory as small as eight ranks allow, so that few elements take many slices, and two
-/// shots from 256 bytes on.
-inline constexpr team_options small_scratch{.scratch_bytes = 4096, .one_shot_bytes = 256};
+/// shots from 256 bytes on. Operands in windows are never staged.
+inline constexpr team_options small_scratch{
+    .scratch_bytes = 5120, .one_shot_bytes = 256, .window_bytes = 0};
 
 inline void check_small(team& on) {
   std::uint64_t salt = 0;

@@ -39,7 +39,7 @@ TEST_CASE("pages and slots lie apart, within the scratch memory") {
           end = offset + bytes;
         }
         CHECK(end == map.window_bytes());
-        if (map.page_bytes != 0) CHECK(map.window_bytes() <= scratch);
+        if (map.slice_bytes(ranks) != 0) CHECK(map.window_bytes() <= scratch);
         for (const std::size_t parts : {std::size_t{1}, ranks}) {
           CHECK(map.slice_bytes(parts) % 64 == 0);
           CHECK(parts * map.slice_bytes(parts) <= map.page_bytes);

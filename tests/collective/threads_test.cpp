@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT
 // ctest: tsan timeout=400
 #include <cstddef>
+#include <cstdint>
 
 #include <doctest/doctest.h>
 
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "collective/fusions.hpp"
+#include "collective/messages.hpp"
+#include "collective/parts.hpp"
 #include "collective/suite.hpp"
 #include "collective/windows.hpp"
 #include "support/background.hpp"
@@ -25,6 +32,17 @@ using indirect_threads = test::threads_over<test::indirect<peerbus::loopback>>;
 using partly_direct_threads = test::threads_over<test::partly_direct<peerbus::loopback>>;
 using background_threads = test::threads_over<test::background<peerbus::loopback>>;
 
+/// Rank 0 has left when rank 1 raises signal 4, by which its channels tell of a slice it has taken.
+class departed : public peerbus::loopback {
+ public:
+  using peerbus::loopback::loopback;
+  [[nodiscard]] peerbus::errc signal(peerbus::rank_id peer, const window& at, peerbus::signal_id id,
+                                     std::uint64_t value) noexcept {
+    if (id == peerbus::signal_id{4}) return peerbus::errc::unreachable;
+    return peerbus::loopback::signal(peer, at, id, value);
+  }
+};
+
 }  // namespace
 
 #define PEERBUS_TEST_GROUPS                                                       \
@@ -32,9 +50,29 @@ using background_threads = test::threads_over<test::background<peerbus::loopback
       background_threads, test::direct_threads, test::staged_threads
 
 TEST_CASE_TEMPLATE("all operations, in many slices", Group, PEERBUS_TEST_GROUPS) {
-  for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U})
-    collective_suite::on_team<Group>(n, collective_suite::check_small,
-                                     collective_suite::small_scratch);
+  collective_suite::on_teams<Group>(collective_suite::check_small, collective_suite::small_scratch);
+}
+
+TEST_CASE_TEMPLATE("fused operations", Group, PEERBUS_TEST_GROUPS) {
+  collective_suite::on_teams<Group>(collective_suite::check_fusions,
+                                    collective_suite::small_scratch);
+}
+
+TEST_CASE_TEMPLATE("messages", Group, PEERBUS_TEST_GROUPS) {
+  collective_suite::on_channels_of_all_sizes<Group>(collective_suite::check_messages,
+                                                    collective_suite::small_slots);
+}
+
+TEST_CASE("a message whose sender has left is received") {
+  const int worst_status = test::threads_over<departed>::run(2, [](auto& comm) {
+    collective_suite::channels on{comm, collective_suite::small_slots};
+    collective_suite::check_last_message(on);
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE_TEMPLATE("parts of different sizes", Group, PEERBUS_TEST_GROUPS) {
+  collective_suite::on_teams<Group>(collective_suite::check_parts, collective_suite::small_scratch);
 }
 
 TEST_CASE_TEMPLATE("all operations, in one slice", Group, loopback_threads, indirect_threads) {

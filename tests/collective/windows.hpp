@@ -94,6 +94,28 @@ void check_window_operands(team& on, Window& memory, std::size_t count, std::uin
   same(
       row(output, 0), [&](std::size_t i) { return value<T>(root.index(), me * count + i, salt); },
       "scatter");
+
+  // The variable forms: rank r contributes one element less than count, if r is odd.
+  std::vector<std::uint64_t> counts(n, count);
+  std::vector<std::uint64_t> offsets(n);
+  for (std::size_t r = 0; r < n; ++r) {
+    if (r % 2 == 1 && count != 0) counts[r] = count - 1;
+    offsets[r] = r * count;
+  }
+  const coll::part_layout layout{counts, offsets};
+  const std::vector<std::uint64_t> own_counts(n, counts[me]);
+  const auto if_sent = [&](std::size_t i, auto expected_at) {
+    return i % count < counts[i / count] ? expected_at(i) : T{};
+  };
+  fill(row(input, 0));
+  coll::all_gather_v(on, in(row(input, 0).first(counts[me])), output, layout);
+  same(output, [&](std::size_t i) { return if_sent(i, of_all); }, "all_gather_v of a window");
+  fill(input);
+  coll::all_to_all_v(on, in(input), {own_counts, offsets}, output, layout);
+  same(output, [&](std::size_t i) { return if_sent(i, transposed); }, "all_to_all_v of a window");
+  fill(input);
+  coll::reduce_scatter_v(on, in(input), layout, row(output, 0).first(counts[me]), coll::sum{});
+  same(row(output, 0).first(counts[me]), total_of_row, "reduce_scatter_v of a window");
 }
 
 template <class Group>
@@ -110,6 +132,7 @@ void check_windows(std::size_t ranks) {
       check_window_operands<bf16>(small, memory, count, ++salt);
     }
     check_window_operands<float>(on, memory, most, ++salt);
+    check_window_operands<float>(on, memory, 16, ++salt);  // Staged, except by variable forms.
     std::vector<float> elsewhere(3);
     const std::span<float> outside{elsewhere};
     test::expect_error(peerbus::errc::invalid_argument, {"an input outside the window"}, [&] {

@@ -14,6 +14,8 @@
 #include <peerbus/transport/archetype.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/decorator.hpp>
+#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/planes.hpp>
 #include <peerbus/transport/refinements.hpp>
 
 using peerbus::bootstrap;
@@ -448,4 +450,60 @@ struct near_miss : complete {
   [[nodiscard]] std::uint64_t value_at(rank_id, const window&, signal_id) const noexcept;
 };
 static_assert(peerbus::transport<near_miss>, "wait_at is not named");
+#endif
+
+#if PEERBUS_CASE == 44
+// case 44: expect "static.assert.*failed.*adopt_window does not say who keeps the memory"
+struct near_miss : complete {
+  static constexpr peerbus::transport_refinements refines{.adopt_window = true};
+  using complete::complete;
+  [[nodiscard]] window adopt_window(std::span<std::byte>, deadline);
+};
+static_assert(peerbus::transport<near_miss>, "adopt_window does not say who keeps the memory");
+#endif
+
+#if PEERBUS_CASE == 45
+// case 45: expect "static.assert.*failed.*adopt_window is not named"
+struct near_miss : complete {
+  using complete::complete;
+  [[nodiscard]] window adopt_window(peerbus::window_memory, deadline);
+};
+static_assert(peerbus::transport<near_miss>, "adopt_window is not named");
+#endif
+
+#if PEERBUS_CASE == 46
+// case 46: expect "static.assert.*failed.*local_signals may throw"
+struct near_miss : complete {
+  static constexpr peerbus::transport_refinements refines{.local_signals = true};
+  using complete::complete;
+  [[nodiscard]] std::span<peerbus::signal_word> local_signals(const window&) const;
+};
+static_assert(peerbus::transport<near_miss>, "local_signals may throw");
+#endif
+
+#if PEERBUS_CASE == 47
+// case 47: expect "static.assert.*failed.*disarm is missing"
+struct near_miss : complete {
+  static constexpr peerbus::transport_refinements refines{.arrival_events = true};
+  using complete::complete;
+  [[nodiscard]] int arrival_fd() const noexcept;
+  [[nodiscard]] bool arm() noexcept;
+  [[nodiscard]] errc health(std::optional<rank_id>) noexcept;
+};
+static_assert(peerbus::transport<near_miss>, "disarm is missing");
+#endif
+
+#if PEERBUS_CASE == 48
+// case 48: expect "static.assert.*failed.*the far plane cannot take memory"
+static_assert(!peerbus::adopting_transport<complete>);
+template <class Far>
+concept far_plane = requires { typename peerbus::planes<peerbus::loopback, Far>; };
+static_assert(far_plane<complete>, "the far plane cannot take memory");
+#endif
+
+#if PEERBUS_CASE == 49
+// case 49: expect "static.assert.*failed.*the near plane lends no signals"
+template <class Near>
+concept near_plane = requires { typename peerbus::planes<Near, peerbus::loopback>; };
+static_assert(near_plane<complete_direct>, "the near plane lends no signals");
 #endif

@@ -21,6 +21,7 @@
 #include "conformance/in_flight_suite.hpp"
 #include "conformance/layout_suite.hpp"
 #include "support/exchange_check.hpp"
+#include "support/grouped.hpp"
 #include "support/partly_direct.hpp"
 #include "support/ranks.hpp"
 
@@ -33,7 +34,7 @@ namespace {
 using peerbus::rank_id;
 using peerbus::codec::bf16;
 using peerbus::codec::int8_per_token;
-using two_planes = test::partly_direct<peerbus::loopback>;
+using two_planes = test::lazy_planes<2>;
 using threads = test::threads_over<two_planes>;
 using processes = test::processes_over<test::partly_direct<peerbus::unified_bus>>;
 

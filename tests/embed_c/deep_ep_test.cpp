@@ -21,6 +21,7 @@
 #include <peerbus/transport/loopback.hpp>
 
 #include "embed_c/ranks_of_c.hpp"
+#include "embed_c/tensor.hpp"
 #include "support/instances.hpp"
 #include "support/oracle.hpp"
 
@@ -29,6 +30,7 @@ namespace deep_ep_test {
 using embed_c::fails;
 using embed_c::kind;
 using embed_c::ok;
+using embed_c::tensor;
 using peerbus::bf16;
 using test::expect;
 using test::expect_equal;
@@ -39,26 +41,6 @@ namespace deep_ep = peerbus::deep_ep;
 using bus = peerbus::any_direct_transport;
 
 constexpr std::size_t hidden = 128, experts = 5, top_k = 2, most = 6;
-
-/// A tensor of the test, with memory for its shape.
-struct tensor : peerbus_tensor {
-  std::array<std::int64_t, 4> sizes{};
-  tensor(const void* values, std::uint8_t code, std::uint8_t bits,
-         std::initializer_list<std::size_t> extents)
-      : peerbus_tensor{} {
-    data = const_cast<void*>(values);
-    device_type = 1;
-    dtype_code = code;
-    dtype_bits = bits;
-    dtype_lanes = 1;
-    ndim = static_cast<std::int32_t>(extents.size());
-    for (std::size_t i = 0; const std::size_t size : extents)
-      sizes[i++] = static_cast<std::int64_t>(size);
-    shape = sizes.data();
-  }
-  tensor(const tensor&) = delete;
-  tensor& operator=(const tensor&) = delete;
-};
 
 /// The input of a rank. Rank 0 has no tokens if there are several ranks.
 struct batch {
@@ -316,7 +298,7 @@ TEST_CASE("arguments of DeepEP's calls that cannot be used") {
           peerbus_buffer* buffer = nullptr;
           peerbus_buffer_options options{};
           options.struct_bytes = sizeof options;
-          options.target = 4;
+          options.target = 6;
           fails(peerbus_buffer_create(comm, &options, &buffer), PEERBUS_INVALID_ARGUMENT, "target");
           fails(peerbus_buffer_create(nullptr, nullptr, &buffer), PEERBUS_INVALID_ARGUMENT,
                 "communicator is NULL");

@@ -15,6 +15,8 @@ namespace embed_c {
 
 enum class kind { threads, processes };
 
+inline constexpr std::int64_t second = 1'000'000'000;  ///< in the unit of C's time limits
+
 /// Calls `body(comm)` on `ranks` ranks. Returns the greatest status: 1 for a rank whose body threw.
 template <class Body>
 int run(std::uint64_t ranks, kind how, Body body, const peerbus_comm_options* options = nullptr) {

@@ -19,12 +19,11 @@ namespace window_test {
 using embed_c::fails;
 using embed_c::kind;
 using embed_c::ok;
+using embed_c::second;
 using test::expect;
 using test::expect_equal;
 
 namespace {
-
-constexpr std::int64_t second = 1'000'000'000;
 
 void check_window(peerbus_comm* comm) {
   const std::uint64_t rank = peerbus_comm_rank(comm);

@@ -2,14 +2,15 @@
 """Tests of the Python module. Each runs a function of this file on several processes:
 python3 test_peerbus.py [TEST...]."""
 
+import ast
 import ctypes
 import gc
+import inspect
 import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
@@ -18,42 +19,7 @@ import numpy
 
 import peerbus
 import peerbus.deep_ep as deep_ep
-
-
-def run(ranks, function):
-    """Calls `function()` on `ranks` processes that a launcher's variables describe."""
-    job = f"{os.getpid()}-{function.__name__}"
-    failures = []
-    with tempfile.TemporaryDirectory() as folder:
-        variables = dict(os.environ, WORLD_SIZE=str(ranks), PEERBUS_JOB=job, TEST_FOLDER=folder)
-        started = [subprocess.Popen([sys.executable, __file__, "--rank", function.__name__],
-                                    env=dict(variables, RANK=str(rank)), stderr=subprocess.PIPE,
-                                    text=True) for rank in range(ranks)]
-        for rank, process in enumerate(started):
-            _, errors = process.communicate(timeout=100)
-            if process.returncode != 0:
-                failures.append(f"rank {rank} ended with {process.returncode}:\n{errors}")
-    if failures:
-        raise AssertionError("\n".join(failures))
-
-
-def raises(kind, fragment, call, *arguments, **options):
-    """Requires that a call raises `kind` with a text that has `fragment`."""
-    try:
-        call(*arguments, **options)
-    except kind as problem:
-        assert fragment in str(problem), f"said '{problem}', expected it to say '{fragment}'"
-    else:
-        raise AssertionError(f"raised nothing, expected {kind.__name__}")
-
-
-def bf16(values):
-    """Returns the bits of `values`, which bfloat16 holds exactly."""
-    return (numpy.asarray(values, numpy.float32).view(numpy.uint32) >> 16).astype(numpy.uint16)
-
-
-def widened(bits):
-    return (bits.astype(numpy.uint32) << 16).view(numpy.float32)
+from ranks import bf16, main, raises, run, torch_installed, widened
 
 
 def windows():
@@ -201,7 +167,7 @@ def deep_ep_normal():
     event.current_stream_wait()
     assert (widened(combined) == widened(x) * in_rank.sum(1, keepdims=True)).all()
     assert (weights == (topk_idx >= 0)).all()
-    raises(peerbus.Error, "config has no meaning", buffer.combine, recv_x, handle, config=object())
+    raises(TypeError, "expected a Config", buffer.combine, recv_x, handle, config=object())
 
 
 def interrupted():
@@ -268,11 +234,6 @@ def documented():
     exec(program, names)  # The text is ours.
     share = (names["experts"] >= 0).sum(axis=1, keepdims=True) * 0.5
     assert (widened(names["sums"]) == widened(names["tokens"]) * share).all()
-
-
-def torch_installed():
-    return subprocess.run([sys.executable, "-c", "import torch"], capture_output=True,
-                          check=False).returncode == 0
 
 
 def deep_ep_torch():
@@ -351,6 +312,36 @@ class Tests(unittest.TestCase):
         if torch_installed():
             run(2, deep_ep_torch)
 
+    def test_stubs(self):
+        """The stubs for editors have the methods, arguments and defaults of the module."""
+        compared = 0
+        for module in (peerbus, deep_ep):
+            with open(os.path.join(os.path.dirname(module.__file__), "__init__.pyi")) as file:
+                classes = [node for node in ast.parse(file.read()).body
+                           if isinstance(node, ast.ClassDef)]
+            for stated in classes:
+                kind = getattr(module, stated.name)
+                methods = {node.name: node.args for node in stated.body
+                           if isinstance(node, ast.FunctionDef)}
+                missing = {name for name, value in vars(kind).items() if callable(value)
+                           and not name.startswith("_")} - set(methods)
+                self.assertEqual(missing, set(), stated.name)
+                for name, arguments in methods.items():
+                    function = getattr(kind, name)
+                    if isinstance(function, property) or stated.name in ("Error", "EPHandle"):
+                        continue
+                    given = inspect.signature(function).parameters.values()
+                    plain = [each for each in given
+                             if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+                    self.assertEqual([each.arg for each in arguments.args + arguments.kwonlyargs],
+                                     [each.name for each in plain])
+                    self.assertEqual(
+                        [ast.literal_eval(each) for each in
+                         arguments.defaults + arguments.kw_defaults if each is not None],
+                        [each.default for each in plain if each.default is not each.empty])
+                    compared += 1
+        self.assertGreater(compared, 50)
+
     def test_structures(self):
         """The structures of Python are as long as those of C, which abi_0_1.c states."""
         stated = os.path.join(os.path.dirname(__file__), "..", "embed_c", "abi_0_1.c")
@@ -366,7 +357,4 @@ class Tests(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--rank"]:
-        globals()[sys.argv[2]]()
-    else:
-        unittest.main()
+    main(globals())

@@ -25,6 +25,9 @@
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/collective/all_reduce.hpp>
+#include <peerbus/collective/channels.hpp>
+#include <peerbus/collective/reduce_scatter_v.hpp>
+#include <peerbus/collective/send_recv.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -165,6 +168,41 @@ TEST_CASE("killed in a reduction, several operations later") {
         return a + b;
       };
       for (;;) peerbus::collective::all_reduce(on, data, add);
+    });
+}
+
+TEST_CASE("killed between the rounds of a variable form") {
+  for (const auto& [ranks, victim] : groups)
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      peerbus::collective::team on{comm, {.scratch_bytes = std::size_t{1} << 14U}};
+      const std::vector<std::uint64_t> counts(comm.size(), 20'000);
+      const std::vector<float> input(20'000 * comm.size());
+      std::vector<float> output(20'000);
+      std::size_t added = 0;
+      const auto add = [&](float a, float b) noexcept {
+        if (++added == 30'000) die(comm, victim);
+        return a + b;
+      };
+      for (;;) peerbus::collective::reduce_scatter_v(on, input, {counts}, output, add);
+    });
+}
+
+TEST_CASE("killed between batches of messages, and in one") {
+  for (const auto& [ranks, victim] : groups)
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      namespace coll = peerbus::collective;
+      coll::channels on{comm, {.scratch_bytes = std::size_t{1} << 14U}};
+      const std::vector<float> input(9'000);
+      std::vector<std::vector<float>> outputs(comm.size(), input);
+      std::vector<coll::transfer> messages;
+      for (const rank_id peer : comm.peers()) {
+        messages.push_back(coll::send_to(peer, input));
+        messages.push_back(coll::recv_from(peer, outputs[peer.index()]));
+      }
+      for (int i = 0; i < 5; ++i) coll::batch_send_recv(on, messages);
+      // The others send in slices that the victim does not take.
+      die(comm, victim);
+      for (;;) coll::batch_send_recv(on, messages);
     });
 }
 

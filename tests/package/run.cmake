@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Uses peerbus as a stranger would, WAY = find_package, add_subdirectory, include_path, compiled (with
-# that target), mpi, pmix, tcp, topology or verbs (the first two, with that part), c (the library for C), deb (with
+# that target), fabric, mpi, pmix, tcp, topology or verbs (the first two, with that part), c (the library for C), deb (with
 # pkg-config) or single_header: builds the consumer from scratch in WORK_DIR and runs it. recipes checks what
 # package managers read, which cannot run here.
 # CMakeLists.txt says which variables it takes.
@@ -72,7 +72,7 @@ if(WAY STREQUAL "find_package")
   file(RENAME "${WORK_DIR}/first" "${WORK_DIR}/prefix")
   build_and_run_consumer("${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix" "-DEXPECTED_VERSION=${VERSION}"
                          "-DEXPECTED_PREFIX=${WORK_DIR}/prefix")
-elseif(WAY MATCHES "^(mpi|pmix|tcp|topology|verbs)$")
+elseif(WAY MATCHES "^(fabric|mpi|pmix|tcp|topology|verbs)$")
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
   build_and_run_consumer(part "-DPART=${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
   if(NOT WAY MATCHES "^(mpi|pmix)$") # Which differ from tcp by one more library.
@@ -80,6 +80,7 @@ elseif(WAY MATCHES "^(mpi|pmix|tcp|topology|verbs)$")
   endif()
   if(PKG_CONFIG AND NOT WAY STREQUAL "mpi")
     ask_pkg_config(flags "${WORK_DIR}/prefix" "peerbus-${WAY}")
+    set(library_of_fabric fabric)
     set(library_of_pmix pmix)
     set(library_of_tcp ssl)
     set(library_of_topology hwloc)
@@ -178,5 +179,5 @@ elseif(WAY STREQUAL "recipes")
     message(FATAL_ERROR "the options '${options}' of the port put no peerbus-config.cmake into share/peerbus")
   endif()
 else()
-  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, mpi, pmix, tcp, topology, verbs, c, deb, single_header or recipes")
+  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, fabric, mpi, pmix, tcp, topology, verbs, c, deb, single_header or recipes")
 endif()

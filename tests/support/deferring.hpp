@@ -54,6 +54,9 @@ class deferring : public peerbus::transport_decorator<Base&, peerbus::transport_
   }
 
  protected:
+  [[nodiscard]] window adopt_here(peerbus::window_memory memory, peerbus::deadline until) {
+    return window{state_, state_->base.adopt_window(std::move(memory), until)};
+  }
   [[nodiscard]] State& state() noexcept { return *state_; }
   [[nodiscard]] static const typename Base::window* inner_of(const window& at) noexcept {
     return at.inner_.get();

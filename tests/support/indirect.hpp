@@ -10,10 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/refinements.hpp>
 
 #include "support/deferring.hpp"
 
@@ -111,8 +113,16 @@ class indirect : public deferring<Base, detail::indirect_state<Base>> {
   using above::above;
   using typename above::window;
 
+  static constexpr peerbus::transport_refinements refines{.adopt_window =
+                                                              peerbus::adopting_transport<Base>};
+
   [[nodiscard]] peerbus::transport_capabilities capabilities() const noexcept {
     return {.any_local_memory = false, .fetch_add = true};
+  }
+  [[nodiscard]] window adopt_window(peerbus::window_memory memory, peerbus::deadline until)
+    requires peerbus::adopting_transport<Base>
+  {
+    return this->adopt_here(std::move(memory), until);
   }
   [[nodiscard]] peerbus::errc put(peerbus::rank_id peer, const window& at, std::size_t offset,
                                   std::span<const std::byte> source) noexcept {

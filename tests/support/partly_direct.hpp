@@ -19,7 +19,8 @@ class partly_direct : public indirect<Base> {
  public:
   using typename indirect<Base>::window;
 
-  static constexpr peerbus::transport_refinements refines{.find_peer_memory = true};
+  static constexpr peerbus::transport_refinements refines{
+      .find_peer_memory = true, .adopt_window = peerbus::adopting_transport<Base>};
 
   using indirect<Base>::indirect;
 

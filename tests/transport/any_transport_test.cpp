@@ -132,7 +132,7 @@ class noting : public peerbus::transport_archetype {
 };
 static_assert(peerbus::transport<noting>);
 
-/// Adds every refinement that there is.
+/// Adds every refinement that a holder forwards.
 class refined : public noting {
  public:
   static constexpr peerbus::transport_refinements refines{

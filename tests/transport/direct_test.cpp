@@ -22,6 +22,7 @@
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "support/lent.hpp"
 #include "support/ranks.hpp"
 
 namespace direct_test {
@@ -135,6 +136,14 @@ TEST_CASE_TEMPLATE("signal_each raises at all peers or, if one does not exist, a
           test::expect_equal(bus.value(window, from_0), 7U, "value");
           test::expect_equal(bus.value(window, own), 0U, "another signal");
         }) == 0);
+}
+
+TEST_CASE("memory that no window can be made of is refused on all ranks") {
+  const int worst_status = peerbus::run_threads(3, [](peerbus::bootstrap& boot) {
+    peerbus::loopback bus{boot};
+    test::check_refused_memory(bus);
+  });
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE("memory_limit is no more than the machine has, and shapes are judged by it") {

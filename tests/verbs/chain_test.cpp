@@ -8,8 +8,8 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/transport/registered/request_count.hpp>
 #include <peerbus/transport/verbs/request_chain.hpp>
-#include <peerbus/transport/verbs/request_count.hpp>
 #include <peerbus/transport/verbs/request_id.hpp>
 #include <peerbus/transport/verbs/send_queue.hpp>
 
@@ -17,9 +17,9 @@
 
 namespace {
 using peerbus::detail::rdma::request_chain;
-using peerbus::detail::rdma::request_count;
 using peerbus::detail::rdma::request_id;
 using peerbus::detail::rdma::send_queue;
+using peerbus::detail::registered::request_count;
 
 void write(request_chain& chain, std::uint64_t from, std::uint32_t length, std::uint64_t to,
            std::uint32_t remote_key = 9) {

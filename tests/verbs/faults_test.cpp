@@ -19,7 +19,6 @@
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/communicator.hpp>
-#include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -28,6 +27,7 @@
 #include <peerbus/transport/verbs.hpp>
 
 #include "support/ranks.hpp"
+#include "support/round.hpp"
 #include "support/tally.hpp"
 #include "verbs/support.hpp"
 
@@ -50,24 +50,6 @@ using window = peerbus::window<verbs>;
 
 constexpr peerbus::communicator_options patient{.timeout = std::chrono::minutes{1}};
 constexpr seconds hang{30};
-
-/// One dispatch and combine of a token that goes to an expert of each rank.
-void do_a_round(communicator& comm) {
-  const std::size_t ranks = comm.size();
-  peerbus::moe::exchange moe{comm,
-                             {.experts = ranks, .hidden = 64, .top_k = ranks, .max_tokens = 4},
-                             peerbus::codec::int8_per_token{}};
-  std::vector<peerbus::bf16> tokens(64, peerbus::bf16{1.0F});
-  std::vector<std::int32_t> experts(ranks);
-  for (std::size_t e = 0; e < ranks; ++e) experts[e] = static_cast<std::int32_t>(e);
-  const std::vector<float> weights(ranks, 1.0F);
-  std::vector<peerbus::bf16> out(64);
-  auto rows = moe.dispatch(tokens, {experts, weights});
-  for (auto& expert : rows.experts())
-    for (peerbus::bf16& value : expert.outputs()) value = peerbus::bf16{2.0F};
-  moe.combine(rows, out);
-  test::expect_equal(static_cast<float>(out[63]), 2.0F * static_cast<float>(ranks), "the sum");
-}
 
 /// Calls `f`, which must throw an `error` with one of `codes` whose text has all of `fragments`,
 /// before any deadline passes.
@@ -121,7 +103,7 @@ void check_spoiled(const std::function<void(communicator&, window&)>& harm,
       }
     }
     communicator again{verbs{boot}, patient};
-    do_a_round(again);
+    test::do_a_round(again);
     again.barrier();
   });
   CHECK(worst_status == 0);
@@ -152,7 +134,7 @@ TEST_CASE("a rank killed in the middle of a dispatch") {
     const test::tally told;
     const int worst_status = peerbus::run_local(ranks, [&](bootstrap& boot) {
       communicator comm{verbs{boot}, patient};
-      do_a_round(comm);
+      test::do_a_round(comm);
       if (comm.rank() == rank_id{victim}) {
         // Its counts are out, its rows never come.
         peerbus::moe::exchange moe{comm,
@@ -175,7 +157,7 @@ TEST_CASE("a rank killed in the middle of a dispatch") {
     CHECK(verbs_test::resources() == before);
     const int next = peerbus::run_local(ranks, [](bootstrap& boot) {
       communicator comm{verbs{boot}, patient};
-      do_a_round(comm);
+      test::do_a_round(comm);
     });
     CHECK(next == 0);
   }
@@ -214,12 +196,12 @@ TEST_CASE("a link that goes down, and comes up again") {
     {
       // Not all devices find out themselves: soft-RoCE does not if its own end has no carrier.
       communicator comm{on_its_own_device(boot), {.timeout = seconds{10}}};
-      do_a_round(comm);
+      test::do_a_round(comm);
       comm.barrier();
       if (first) verbs_test::shell("ip link set v0 down");
       expect_break({errc::unreachable, errc::timed_out}, {first ? "rank 1" : "rank 0", "link"},
                    [&] {
-                     for (;;) do_a_round(comm);
+                     for (;;) test::do_a_round(comm);
                    });
       told.add();
     }
@@ -231,7 +213,7 @@ TEST_CASE("a link that goes down, and comes up again") {
     // Rank 1 waits here for rank 0.
     static_cast<void>(boot.allgather({}, deadline::after(seconds{60}), "link is up"));
     communicator again{on_its_own_device(boot), patient};
-    do_a_round(again);
+    test::do_a_round(again);
     again.barrier();
   });
   CHECK(worst_status == 0);

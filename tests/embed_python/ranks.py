@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""Functions that the tests of the Python module share. They run by unittest or by pytest."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy
+
+
+def run(ranks, function, **variables):
+    """Calls `function()` on `ranks` processes that a launcher's variables describe. It is a function
+    of a file that calls `main`. `variables` are added to the environment."""
+    job = f"{os.getpid()}-{function.__name__}-{ranks}"
+    file = sys.modules[function.__module__].__file__
+    failures = []
+    with tempfile.TemporaryDirectory() as folder:
+        shared = dict(os.environ, **variables, WORLD_SIZE=str(ranks), PEERBUS_JOB=job, TEST_FOLDER=folder)
+        started = [subprocess.Popen([sys.executable, file, "--rank", function.__name__],
+                                    env=dict(shared, RANK=str(rank)), stderr=subprocess.PIPE,
+                                    text=True) for rank in range(ranks)]
+        for rank, process in enumerate(started):
+            _, errors = process.communicate(timeout=100)
+            if process.returncode != 0:
+                failures.append(f"rank {rank} ended with {process.returncode}:\n{errors}")
+    if failures:
+        raise AssertionError("\n".join(failures))
+
+
+def raises(kind, fragment, call, *arguments, **options):
+    """Requires that a call raises `kind` with a text that has `fragment`."""
+    try:
+        call(*arguments, **options)
+    except kind as problem:
+        assert fragment in str(problem), f"said '{problem}', expected it to say '{fragment}'"
+    else:
+        raise AssertionError(f"raised nothing, expected {kind.__name__}")
+
+
+def bf16(values):
+    """Returns the bits of `values`, which bfloat16 holds exactly."""
+    return (numpy.asarray(values, numpy.float32).view(numpy.uint32) >> 16).astype(numpy.uint16)
+
+
+def widened(bits):
+    return (bits.astype(numpy.uint32) << 16).view(numpy.float32)
+
+
+def torch_installed():
+    """Returns whether this Python has torch, without importing it here."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def main(names):
+    """Runs the tests of a file, or the function of a rank."""
+    if sys.argv[1:2] == ["--rank"]:
+        names[sys.argv[2]]()
+    else:
+        unittest.main(module="__main__")

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: MIT
+"""Tests of `python -m peerbus.deep_ep.check` and `.run`."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import peerbus.deep_ep as deep_ep
+from peerbus.deep_ep import calls
+from ranks import raises, torch_installed
+
+PROGRAM = '''
+import sys
+import numpy
+import deep_ep
+
+buffer = deep_ep.Buffer(num_max_tokens_per_rank=16)
+
+
+def step(tokens):
+    x = numpy.ones([tokens, 2048], numpy.uint16)
+    ids = numpy.arange(2 * tokens).reshape(tokens, 2) % 4
+    weights = numpy.ones([tokens, 2], numpy.float32)
+    recv, count, handle, event, hook = buffer.low_latency_dispatch(
+        x, ids, 16, 4, use_fp8=False, return_recv_hook=True)
+    hook()
+    buffer.low_latency_combine(recv, ids, weights, handle)
+
+
+for tokens in (1, 5, 5):
+    step(tokens)
+if "fail" in sys.argv:
+    sys.exit(7)
+'''
+
+FORKING = '''
+import multiprocessing
+import os
+import numpy
+import deep_ep
+
+
+def rank(number):
+    os.environ.update(RANK=str(number), WORLD_SIZE="2")
+    buffer = deep_ep.Buffer()
+    for _ in range(3):
+        buffer.low_latency_dispatch(numpy.ones([2, 128], numpy.uint16),
+                                    numpy.zeros([2, 1], numpy.int64), numpy.int64(4),
+                                    numpy.int32(2), use_fp8=False)
+
+
+context = multiprocessing.get_context("fork")
+ranks = [context.Process(target=rank, args=[number]) for number in range(2)]
+for each in ranks:
+    each.start()
+for each in ranks:
+    each.join()
+    assert each.exitcode == 0
+'''
+
+SPAWNING = '''
+import threading
+import torch
+import torch.distributed as dist
+import deep_ep
+from deep_ep.utils import bench_kineto, calc_diff, hash_tensor, init_dist, per_token_cast_back
+from deep_ep.utils.math import per_token_cast_to_fp8
+
+
+def rank_loop(local_rank, ranks):
+    rank, size, group = init_dist(local_rank, ranks)
+    torch.manual_seed(rank)
+    buffer = deep_ep.Buffer(group, num_rdma_bytes=1 << 20, low_latency_mode=True,
+                            num_qps_per_rank=2, explicitly_destroy=True)
+    x = torch.randn((4, 256), dtype=torch.bfloat16, device="cuda")
+    ids = torch.arange(4, device="cuda", dtype=deep_ep.topk_idx_t)[:, None]
+    weights = torch.ones((4, 1), dtype=torch.float, device="cuda")
+    (recv, scales), count, handle, event, hook = buffer.low_latency_dispatch(x, ids, 4, 4)
+    rows = per_token_cast_back(recv.view(-1, 256), scales.reshape(-1, 2)).view(recv.shape)
+    combined, event, hook = buffer.low_latency_combine(rows, ids, weights, handle)
+    assert calc_diff(combined, x) < 9e-4
+    cast = per_token_cast_back(*per_token_cast_to_fp8(x))
+    assert calc_diff(cast, combined) < 1e-5
+    totals = torch.empty((size,), dtype=torch.int, device="cuda")
+    work = dist.all_gather_into_tensor(
+        output_tensor=totals, input_tensor=torch.tensor([rank], dtype=torch.int).cuda(), group=group,
+        async_op=True)
+    assert work.wait() and totals.tolist() == list(range(size))
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream(device="cuda", priority=-1)
+    stream.wait_stream(torch.cuda.current_stream(device="cuda"))
+    assert stream.query() and stream.record_event().query()
+    devices = []
+    thread = threading.Thread(target=lambda: devices.append(torch.ones(1, device="cuda").device))
+    thread.start()
+    thread.join()
+    assert devices == [torch.device("cpu")]
+    assert torch.equal(x.to("cuda"), x) and hash_tensor(x) == hash_tensor(x.clone())
+    dispatch_t, combine_t = bench_kineto(lambda: group.barrier(), ("dispatch", "combine"))
+    assert dispatch_t > 0
+    buffer.destroy()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(rank_loop, args=(torch.cuda.device_count(),),
+                                nprocs=torch.cuda.device_count())
+'''
+
+
+class Tests(unittest.TestCase):
+    def module(self, name, text, *arguments, expected=0, **variables):
+        """Runs a module of deep_ep on a program. Returns what it printed, and its folder."""
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "program.py"), "w") as file:
+                file.write(text)
+            ended = subprocess.run([sys.executable, "-m", f"peerbus.deep_ep.{name}", *arguments],
+                                   cwd=folder, capture_output=True, text=True, timeout=100,
+                                   env=dict(os.environ, **variables))
+            self.assertEqual(ended.returncode, expected, ended.stdout + ended.stderr)
+            report = os.path.join(folder, "report.json")
+            if os.path.exists(report):
+                with open(report) as file:
+                    return ended.stdout + ended.stderr, json.load(file)
+            return ended.stdout + ended.stderr, None
+
+    def test_report(self):
+        text, data = self.module("check", PROGRAM, "-n", "2", "--no-cuda", "--json", "report.json",
+                                 "program.py")
+        self.assertIn("program.py:13 low_latency_dispatch", text)
+        self.assertIn("6 calls by 2 processes: 2 ranks, 1 to 5 tokens of at most 16", text)
+        self.assertIn("fix: leave it out: the call always receives", text)
+        self.assertEqual([(site["line"], site["operation"], site["calls"]) for site in data["sites"]],
+                         [(13, "low_latency_dispatch", 6), (16, "low_latency_combine", 6)])
+        site = data["sites"][0]
+        self.assertEqual(site["function"], "step")
+        self.assertEqual(site["source"], "recv, count, handle, event, hook = "
+                                         "buffer.low_latency_dispatch(\n"
+                                         "    x, ids, 16, 4, use_fp8=False, return_recv_hook=True)")
+        self.assertEqual({name: verdict["fits"] for name, verdict in site["platforms"].items()},
+                         {"unrestricted": True, "deepep_v1": True, "ascend_a2": False,
+                          "ascend_a3": False, "deepep_v2_5": False, "ascend_950": False})
+        found = site["platforms"]["ascend_a3"]["findings"][0]
+        self.assertEqual((found["kind"], found["what"], found["given"], found["expected"]),
+                         ("no_effect", "return_recv_hook", "true", "false"))
+        self.assertEqual(data["environment"]["ascend_a3"]["set"], {})
+        self.assertEqual(data["environment"]["ascend_a2"]["set"], {"HCCL_BUFFSIZE": "200"})
+
+    def test_status(self):
+        self.module("check", PROGRAM, "-n", "1", "--no-cuda", "--platform", "ascend_a3",
+                    "program.py", expected=1)
+        text, _ = self.module("check", PROGRAM, "-n", "2", "--no-cuda", "program.py", "fail",
+                              expected=3)
+        self.assertIn("The program failed (status 7)", text)
+        self.assertIn("[2] program.py:16 low_latency_combine", text)
+        self.module("check", PROGRAM, "--platform", "ascend", "program.py", expected=2)
+
+    def test_target_ranks(self):
+        text, _ = self.module("check", PROGRAM, "-n", "1", "--no-cuda", "--target-ranks", "8",
+                              "--platform", "deepep_v1", "program.py", expected=1)
+        self.assertIn("checked as on 8 ranks", text)
+        self.assertIn("num_experts is 4; expected a multiple of 8", text)
+
+    def test_example(self):
+        """The quick start of the README runs, and is checked."""
+        path = os.path.join(os.path.dirname(deep_ep.__file__), "..", "..", "dispatch_combine.py")
+        with open(path) as file:
+            text = file.read()
+        with open(os.path.join(os.path.dirname(path), "..", "..", "..", "README.md")) as file:
+            for block in re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL):
+                self.assertIn(block, text)
+        self.module("run", text, "-n", "4", "--no-cuda", "program.py")
+        report, _ = self.module("check", text, "-n", "4", "--no-cuda", "program.py")
+        self.assertIn("ascend_a3: change [1]", report)
+
+    def test_no_call(self):
+        """A module that needs ranks has none, and torch is not installed."""
+        text, _ = self.module("check", "import sys; sys.modules['torch'] = None; import deep_ep\n"
+                                       "print(sys.argv[1]); deep_ep.Buffer()",
+                              "-m", "program", "--argument", expected=3)
+        self.assertIn("-m program: what each platform says", text)
+        for words in ("--argument", "No call of deep_ep was made", "RANK", "give -n N"):
+            self.assertIn(words, text)
+
+    @unittest.skipUnless(torch_installed(), "torch is not installed (Debian: python3-torch)")
+    def test_spawning_program(self):
+        """A program for GPUs that starts its own ranks runs, and is checked."""
+        text, _ = self.module("check", SPAWNING, "--platform", "unrestricted", "program.py",
+                              PEERBUS_DEVICES="2")
+        self.assertIn("2 calls by 2 processes: 2 ranks, 4 tokens", text)
+
+    def test_forking_program(self):
+        """Processes that fork made write down their own calls, with numbers of numpy."""
+        text, _ = self.module("check", FORKING, "--no-cuda", "program.py",
+                              PEERBUS_JOB=f"{os.getpid()}-fork")
+        self.assertIn("6 calls by 2 processes: 2 ranks, 2 tokens of at most 4", text)
+
+    def test_names(self):
+        """Python and the library number the operations and options of a call alike."""
+        for number, name in enumerate(calls.OPERATIONS):
+            call = {"operation": name, "ranks": 16, "tokens": 4, "max_tokens": 4, "hidden": 7168,
+                    "top_k": 17, "experts": 256, "options": calls.OPTIONS}
+            texts = [each["what"] for each in calls.findings("ascend_a3", call)]
+            self.assertEqual("num_topk" in texts, number < 4)
+        self.assertEqual(deep_ep.Config().get_nvl_buffer_size_hint(14336, 8), 335709824)
+        raises(ValueError, "num_sms is 3", deep_ep.Config, 3)
+        self.assertEqual(calls.TARGETS[-1], "ascend_950")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: MIT
+"""The checks of DeepEP's own tests of V1, test_low_latency.py and test_intranode.py, written anew
+from their inputs, oracles and tolerances (versions 1.2.1 and 2.1.0), for small sizes. They run on
+numpy arrays, and on torch tensors where torch is installed: TENSORS=torch."""
+
+import itertools
+import os
+import unittest
+
+import numpy
+
+import peerbus
+import peerbus.deep_ep as deep_ep
+from ranks import bf16, main, raises, run, torch_installed, widened
+
+HIDDEN, TOP_K = 256, 4
+
+
+class Kind:
+    """Arrays of one kind, for programs that treat both kinds alike."""
+
+    def __init__(self):
+        self.torch = None
+        if os.environ.get("TENSORS") == "torch":
+            import torch
+            self.torch = torch
+
+    def given(self, array, bfloat=False):
+        """Returns a numpy array as an argument. `bfloat`: it has the bits of bfloat16."""
+        if self.torch is None:
+            return array
+        if bfloat:
+            return self.torch.from_numpy(array.view(numpy.int16)).view(self.torch.bfloat16)
+        return self.torch.from_numpy(numpy.ascontiguousarray(array))
+
+    def got(self, array):
+        """Returns a result as a numpy array, bfloat16 and E4M3 as their bits."""
+        if self.torch is None or array is None:
+            return array
+        if array.dtype == self.torch.bfloat16:
+            return array.view(self.torch.int16).numpy().view(numpy.uint16)
+        if array.element_size() == 1 and array.dtype != self.torch.bool:
+            return array.view(self.torch.uint8).numpy()
+        return array.numpy()
+
+
+def diff(x, y):
+    """Returns DeepEP's distance of two arrays: 0 if they are equal."""
+    x, y = x.astype(float) + 1, y.astype(float) + 1
+    return 1 - 2 * (x * y).sum() / (x * x + y * y).sum()
+
+
+def codes():
+    """Returns the value of each E4M3 code."""
+    code = numpy.arange(256)
+    exponent, fraction = code >> 3 & 15, (code & 7) / 8
+    size = numpy.where(exponent == 0, fraction * 2.0**-6, (1 + fraction) * 2.0 ** (exponent - 7.0))
+    return numpy.where(code >= 128, -size, size)
+
+
+def rounded(values):
+    """Returns values as bfloat16 has them, ties to even."""
+    words = numpy.asarray(values, numpy.float32).view(numpy.uint32)
+    return (words + 0x7fff + (words >> 16 & 1) >> 16).astype(numpy.uint16)
+
+
+def decoded(rows, scales):
+    """Returns the values of E4M3 rows and their scales, rounded to bfloat16."""
+    if scales.dtype == numpy.int32:
+        scales = (numpy.ascontiguousarray(scales).view(numpy.uint8).astype(numpy.uint32) << 23).view(
+            numpy.float32)
+    groups = codes()[rows].reshape(*rows.shape[:-1], -1, 128)
+    wide = groups * scales[..., :groups.shape[-2], None]
+    return widened(rounded(wide.reshape(rows.shape)))
+
+
+def routes(rank, count, experts, top_k):
+    draw = numpy.random.default_rng(1 + rank)
+    return numpy.stack([draw.permutation(experts)[:top_k] for _ in range(count)]).astype(numpy.int64)
+
+
+def low_latency():
+    """Rows are their sender's number - 128 except for the last 128 columns, which are the token's."""
+    kind = Kind()
+    buffer = deep_ep.Buffer(low_latency_mode=True)
+    rank, size = buffer.rank, buffer.group_size
+    experts, most = 3 * size + 3 * (size == 1), 16
+    local, top_k = experts // size, min(TOP_K, experts)
+    x = numpy.full([most, HIDDEN], rank - 128, numpy.float32)
+    x[:, -128:] = numpy.arange(most)[:, None]
+    noise = widened(rounded(numpy.random.default_rng(rank).standard_normal([most, HIDDEN]) * 0.1))
+    ids = routes(rank, most, experts, top_k)
+    draw = numpy.random.default_rng(77 + rank)
+    for _ in range(10):
+        ids[draw.integers(most), draw.integers(top_k)] = -1
+    weights = numpy.abs(draw.standard_normal([most, top_k])).astype(numpy.float32)
+    all_ids = gathered(buffer.comm, ids)
+    formats = [(False, False, False), (True, False, False), (True, True, False), (True, True, True)]
+    for values, hooks, (fp8, power, ue8m0), zero_copy in itertools.product(
+            (x, noise), (False, True), formats, (False, True)):
+        for _ in range(2):
+            stats = kind.given(numpy.zeros(local, numpy.int32))
+            recv, count, handle, event, hook = buffer.low_latency_dispatch(
+                kind.given(bf16(values), True), kind.given(ids), most, experts, use_fp8=fp8,
+                round_scale=power, use_ue8m0=ue8m0, cumulative_local_expert_recv_stats=stats,
+                async_finish=not hooks, return_recv_hook=hooks)
+            hook() if hooks else event.current_stream_wait()
+        rows = decoded(kind.got(recv[0]), kind.got(recv[1])) if fp8 else widened(kind.got(recv))
+        counts, sources, ranges = map(kind.got, (count, *handle[:2]))
+        for e in range(local):
+            number = counts[e]
+            begins, numbers = ranges[e] >> 32, ranges[e] & 0xffffffff
+            assert number == numbers.sum() == kind.got(stats)[e]
+            assert number == (all_ids == rank * local + e).sum()
+            if values is noise:
+                continue
+            here = rows[e, :number]
+            assert (here[:, :-128].min(1) == here[:, :-128].max(1)).all()
+            if power:
+                assert diff(here[:, -1], sources[e, :number] % most) < 0.007
+            else:
+                assert (here[:, -128:] == (sources[e, :number] % most)[:, None]).all()
+            for source in range(size):
+                expected = (all_ids[source] == rank * local + e).sum()
+                assert numbers[source] == expected
+                if not power:
+                    begin = begins[source]
+                    assert (here[begin:begin + expected, :-128] == source - 128).all()
+                    assert (here[:, 0] == source - 128).sum() == expected
+        outputs = kind.given(bf16(rows), True)
+        if zero_copy:
+            buffer.get_next_low_latency_combine_buffer(handle)[:, :, :] = outputs
+        out = kind.given(numpy.zeros([most, HIDDEN], numpy.uint16), True)
+        combined, event, hook = buffer.low_latency_combine(
+            outputs if not zero_copy else buffer.get_next_low_latency_combine_buffer(handle),
+            kind.given(ids), kind.given(weights), handle, zero_copy=zero_copy,
+            async_finish=not hooks, return_recv_hook=hooks, out=out)
+        hook() if hooks else event.current_stream_wait()
+        sums = widened(kind.got(combined))
+        assert not numpy.isnan(sums).any() and combined is out
+        if not power:
+            share = numpy.where(ids >= 0, weights, 0).sum(1, keepdims=True)
+            assert diff(values * share, sums) < (9e-4 if fp8 else 1e-5)
+    received = kind.got(recv[0] if fp8 else recv)
+    before = received.copy()
+    buffer.clean_low_latency_buffer(2 * most, HIDDEN, experts)  # Frees nothing of any shape.
+    buffer.destroy()
+    assert (received == before).all()
+
+
+def gathered(comm, array):
+    """Returns the arrays of all ranks, which have equal shapes."""
+    window = comm.window(array.nbytes * comm.size)
+    for peer in range(comm.size):
+        window.put(peer, array.nbytes * comm.rank, array)
+    comm.barrier()
+    return window.part(comm.rank).view(array.dtype).reshape(comm.size, *array.shape).copy()
+
+
+def intranode():
+    """Rows are their sender's number, or random."""
+    kind = Kind()
+    count, experts = 16, 24
+    buffer = deep_ep.Buffer(None, int(2e9), num_max_tokens_per_rank=count)
+    rank, size = buffer.rank, buffer.group_size
+    local = experts // size
+    config = deep_ep.Config(24, 8, 256)
+    ids = routes(rank, count, experts, TOP_K)
+    in_rank = numpy.stack([(ids // local == r).any(1) for r in range(size)], axis=1)
+    all_ids = gathered(buffer.comm, ids)
+    given_ids = kind.given(ids)
+    per_rank, rdma, per_expert, is_in, _ = buffer.get_dispatch_layout(given_ids, experts)
+    assert rdma is None
+    assert (kind.got(per_rank) == in_rank.sum(0)).all() and (kind.got(is_in) == in_rank).all()
+    assert (kind.got(per_expert) == [(ids == e).sum() for e in range(experts)]).all()
+    layout = dict(num_tokens_per_rank=per_rank, is_token_in_rank=is_in,
+                  num_tokens_per_expert=per_expert)
+    expected = sum((all_ids[r] // local == rank).any(1).sum() for r in range(size))
+    constant = bf16(numpy.full([count, HIDDEN], rank))
+    noise = rounded(numpy.random.default_rng(rank).standard_normal([count, HIDDEN]))
+    fp8 = numpy.random.default_rng(rank).integers(0, 120, [count, HIDDEN]).astype(numpy.uint8)
+    scales = numpy.random.default_rng(rank).random([HIDDEN // 128, count]).astype(numpy.float32).T
+    for previous, asynchronous, values, with_ids in itertools.product(
+            (False, True), (False, True), (noise, constant, fp8), (False, True)):
+        weights = numpy.full([count, TOP_K], rank, numpy.float32) if values is constant else \
+            numpy.random.default_rng(rank).random([count, TOP_K]).astype(numpy.float32)
+        if values is fp8:
+            given_x = (kind.given(fp8), kind.given(scales) if kind.torch is None
+                       else kind.torch.from_numpy(scales))  # Column by column.
+        else:
+            given_x = kind.given(values, True)
+        arguments = dict(layout, config=config, async_finish=asynchronous)
+        if with_ids:
+            arguments.update(topk_idx=given_ids, topk_weights=kind.given(weights))
+        if previous:
+            arguments.update(previous_event=buffer.capture(), allocate_on_comm_stream=asynchronous)
+        recv, idx, recv_weights, counts, handle, event = buffer.dispatch(given_x, **arguments)
+        event.current_stream_wait()
+        plain = decoded(kind.got(recv[0]), kind.got(recv[1])) if values is fp8 else \
+            widened(kind.got(recv))
+        prefix = kind.got(handle[0])[:, rank]
+        assert len(plain) == expected == prefix[-1]
+        if values is constant:
+            check_blocks(plain, prefix)
+        if with_ids:
+            assert (kind.got(idx).max() < local) and counts == \
+                [(all_ids == rank * local + e).sum() for e in range(local)]
+            assert [(kind.got(idx) == e).sum() for e in range(local)] == counts
+            got = kind.got(recv_weights)
+            assert (got[kind.got(idx) < 0] == 0).all()
+            if values is constant:
+                check_blocks(numpy.where(kind.got(idx) < 0, got.max(1, keepdims=True), got), prefix)
+            worst = dict(arguments, num_worst_tokens=count * size)
+            longer, longer_idx, longer_weights, none, _, _ = buffer.dispatch(given_x, **worst)
+            first, also = (longer[0], recv[0]) if values is fp8 else (longer, recv)
+            assert len(first) == count * size and none == []
+            assert (kind.got(first)[:expected] == kind.got(also)).all()
+            assert (kind.got(longer_idx)[:expected] == kind.got(idx)).all()
+            assert (kind.got(longer_weights)[:expected] == got).all()
+            assert (kind.got(longer_idx)[expected:] == -1).all()
+        cached, *rest = buffer.dispatch(given_x, handle=handle, config=config)
+        assert rest[:4] == [None, None, [], None]
+        cached, original = (cached[0], recv[0]) if values is fp8 else (cached, recv)
+        assert (kind.got(cached) == kind.got(original)).all()
+        outputs = kind.given(rounded(plain), True)
+        combined, combined_weights, event = buffer.combine(
+            outputs, handle, topk_weights=recv_weights, config=config, async_finish=asynchronous)
+        event.current_stream_wait()
+        reference = decoded(fp8, scales) if values is fp8 else widened(values)
+        share = in_rank.sum(1, keepdims=True)
+        assert diff(widened(kind.got(combined)) / share, reference) < 5e-6
+        if with_ids:
+            assert diff(kind.got(combined_weights), weights) < 1e-9
+            assert (kind.got(combined_weights) == weights).all()
+        bias = widened(noise)
+        biased, _, _ = buffer.combine(outputs, handle, bias=kind.given(noise, True))
+        assert diff(widened(kind.got(biased)), reference * share + bias) < 5e-6
+    # What normal mode returned is not overwritten by later calls.
+    assert (kind.got(recv[0] if values is fp8 else recv) == kind.got(original)).all()
+
+
+def check_blocks(rows, prefix):
+    """Requires that the rows of each source rank have its number in all columns."""
+    assert (rows.min(1) == rows.max(1)).all()
+    begin = 0
+    for source, end in enumerate(prefix):
+        assert (rows[begin:end] == source).all()
+        begin = end
+
+
+def strict():
+    """All ranks refuse what would overwrite a result of one."""
+    buffer = deep_ep.Buffer(strict=True)
+    x = bf16(numpy.ones([4, 128]))
+    ids, weights = numpy.zeros([4, 1], numpy.int64), numpy.ones([4, 1], numpy.float32)
+
+    def call():
+        return buffer.low_latency_dispatch(x, ids, 4, buffer.group_size, use_fp8=False)
+
+    for _ in range(5):
+        recv, _, handle, _, _ = call()
+        combined, _, _ = buffer.low_latency_combine(recv, ids, weights, handle)
+    kept = recv if buffer.rank == 0 else None
+    del recv, handle, combined, _
+    call()
+    raises(peerbus.Refused, "on rank 0", call)
+    call_again = [kept]  # Garbage is not in use: it is collected before the decision.
+    call_again.append(call_again)
+    del call_again, kept
+    for _ in range(4):
+        call()
+
+
+class Tests(unittest.TestCase):
+    def test_low_latency(self):
+        for ranks in (1, 4):
+            run(ranks, low_latency)
+
+    def test_intranode(self):
+        for ranks in (2, 4):
+            run(ranks, intranode)
+
+    def test_strict(self):
+        for ranks in (1, 3):
+            run(ranks, strict)
+
+    @unittest.skipUnless(torch_installed(), "torch is not installed (Debian: python3-torch)")
+    def test_torch(self):
+        run(2, low_latency, TENSORS="torch")
+        run(2, intranode, TENSORS="torch")
+
+
+if __name__ == "__main__":
+    main(globals())

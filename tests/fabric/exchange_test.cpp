@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=300
+#include <cstddef>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
+
+#include "conformance/exchange_suite.hpp"
+#include "conformance/layout_suite.hpp"
+#include "fabric/support.hpp"
+
+namespace exchange_test {
+
+namespace {
+using fabric_test::both;
+using fabric_test::confirming;
+using fabric_test::plain;
+using peerbus::codec::bf16;
+using peerbus::codec::int8_per_token;
+}  // namespace
+
+TEST_CASE("int8_per_token: dispatch and combine, all shapes") {
+  for (const std::size_t n : {1U, 2U, 3U, 5U}) conformance::check_shapes<plain, int8_per_token>(n);
+}
+
+TEST_CASE("rows as long as models have them") { conformance::check_long_rows<both, bf16>(3); }
+
+TEST_CASE("a short queue, and puts that are confirmed") {
+  conformance::check_exchange<confirming, int8_per_token>({16, 256, 4, 24, oracle::routes::zipf},
+                                                          4);
+}
+
+TEST_CASE("a DeepEP-size dispatch and combine") {
+  conformance::check_exchange<plain, int8_per_token>(
+      {256, 7168, 8, 16, oracle::routes::uniform, conformance::counts::full}, 8, 1);
+}
+
+TEST_CASE("the same input gives the same bytes, every time") {
+  conformance::check_repeatable<plain, int8_per_token>(3);
+}
+
+TEST_CASE("every layout, outputs at either end, attachments") {
+  for (const std::size_t n : {1U, 2U, 3U, 4U})
+    conformance::check_layouts<plain, int8_per_token>(n, 1);
+}
+
+}  // namespace exchange_test

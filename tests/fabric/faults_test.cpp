@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=120
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/fabric.hpp>
+
+#include "fabric/support.hpp"
+#include "support/die_after.hpp"
+#include "support/ranks.hpp"
+#include "support/round.hpp"
+#include "support/tally.hpp"
+
+// What cannot be set up, and what breaks while ranks talk: each rank gets an error that names the
+// cause, well before its deadline of a minute, and the same processes can start again.
+
+namespace faults_test {
+
+namespace {
+
+using peerbus::any_transport;
+using peerbus::bootstrap;
+using peerbus::deadline;
+using peerbus::errc;
+using peerbus::fabric;
+using peerbus::fabric_options;
+using peerbus::rank_id;
+using peerbus::signal_id;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+using communicator = peerbus::communicator<any_transport>;
+
+constexpr peerbus::communicator_options patient{.timeout = std::chrono::minutes{1}};
+constexpr seconds hang{30};
+
+communicator over_fabric(bootstrap& boot, const fabric_options& chosen = {}) {
+  return communicator{any_transport{fabric{boot, chosen}}, patient};
+}
+
+/// Every rank makes a `fabric` by `options_of(rank)`, which must throw `code` with all of
+/// `fragments` on each of them. Then all of them make one that works, on the same bootstrap.
+template <class OptionsOf>
+void check_refused(OptionsOf&& options_of, errc code,
+                   std::initializer_list<std::string_view> fragments) {
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    test::expect_error(code, fragments,
+                       [&] { static_cast<void>(fabric{boot, options_of(boot.rank())}); });
+    communicator again = over_fabric(boot);
+    test::do_a_round(again);
+  });
+  CHECK(worst_status == 0);
+}
+
+}  // namespace
+
+TEST_CASE("set-up that cannot work is refused by name on all ranks") {
+  check_refused([](rank_id) { return fabric_options{.provider = "no_such_provider"}; },
+                errc::unsupported, {"no provider 'no_such_provider'", "tcp;ofi_rxm"});
+  check_refused([](rank_id) { return fabric_options{.domain = "no_such_interface"}; },
+                errc::invalid_argument, {"no domain 'no_such_interface'", "lo"});
+  check_refused([](rank_id) { return fabric_options{.queue_depth = 1}; }, errc::invalid_argument,
+                {"queue_depth is 1"});
+  // On one rank alone.
+  check_refused(
+      [](rank_id rank) {
+        return rank == rank_id{1} ? fabric_options{.domain = "no_such_interface"}
+                                  : fabric_options{};
+      },
+      errc::invalid_argument, {"no domain 'no_such_interface'"});
+  check_refused([](rank_id rank) { return fabric_options{.rely_on_order = rank == rank_id{0}}; },
+                errc::mismatch, {"signals by order"});
+}
+
+TEST_CASE("a rank killed in the middle of a dispatch") {
+  for (const std::size_t ranks : {2U, 3U, 4U}) {
+    CAPTURE(ranks);
+    const std::size_t victim = ranks - 1;
+    const test::tally met;
+    const test::tally told;
+    const int worst_status = peerbus::run_local(ranks, [&](bootstrap& boot) {
+      communicator comm = over_fabric(boot);
+      test::do_a_round(comm);
+      const peerbus::moe::exchange_config shape{
+          .experts = 4, .hidden = 64, .top_k = 1, .max_tokens = 4};
+      peerbus::moe::exchange moe{comm, shape, peerbus::codec::int8_per_token{}};
+      if (comm.rank() == rank_id{victim}) {
+        // Its counts are out, its rows never come.
+        static_cast<void>(moe.dispatch_send({}, {std::span<const std::int32_t>{}, {}}));
+        test::die_after(comm, met, ranks - 1);
+      }
+      met.add();
+      const auto start = steady_clock::now();
+      test::expect_error(errc::peer_dead, {"rank " + std::to_string(victim) + " died"}, [&] {
+        for (;;) static_cast<void>(moe.dispatch({}, {std::span<const std::int32_t>{}, {}}));
+      });
+      test::expect(steady_clock::now() - start < hang, "an end well before the deadline");
+      told.add();
+    });
+    CHECK(worst_status == 128 + SIGKILL);
+    CHECK(told.count() == ranks - 1);
+  }
+}
+
+TEST_CASE("large puts to a rank that is killed") {
+  const test::tally met;
+  const test::tally told;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    communicator comm = over_fabric(boot);
+    auto win = comm.make_window(std::size_t{32} << 20U, 1);
+    comm.barrier();
+    if (comm.rank() == rank_id{1}) test::die_after(comm, met, 1);
+    met.add();
+    const auto start = steady_clock::now();
+    errc code = errc::ok;
+    while (code == errc::ok && steady_clock::now() - start < hang) {
+      code = win.put(rank_id{1}, 0, win.local());
+      if (code == errc::ok) code = win.flush(rank_id{1});
+    }
+    test::expect_code(code, errc::peer_dead, "a put to a dead rank");
+    told.add();
+  });
+  CHECK(worst_status == 128 + SIGKILL);
+  CHECK(told.count() == 1);
+}
+
+TEST_CASE("a peer that has closed its end") {
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    {
+      communicator comm = over_fabric(boot);
+      auto win = comm.make_window(64, 1);
+      comm.barrier();
+      if (comm.rank() == rank_id{0}) {
+        const auto until = deadline::after(seconds{30});
+        errc code = errc::ok;
+        for (std::uint64_t n = 1; code == errc::ok && !until.expired(); ++n)
+          code = win.signal(rank_id{1}, signal_id{0}, n);
+        test::expect_code(code, errc::unreachable, "a signal to a closed end");
+        test::expect_code(win.wait(signal_id{0}, 1, until, rank_id{1}), errc::unreachable,
+                          "a wait for a closed end");
+        const std::string trouble = comm.bus().describe_trouble();
+        test::expect(trouble.find("rank 1") != std::string::npos, "its name in '", trouble, "'");
+      }
+    }
+    communicator again = over_fabric(boot);
+    test::do_a_round(again);
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("a peer that has closed its end because another died") {
+  const test::tally met;
+  const test::tally closed;
+  const test::tally told;
+  const int worst_status = peerbus::run_local(3, [&](bootstrap& boot) {
+    {
+      communicator comm = over_fabric(boot);
+      auto win = comm.make_window(64, 1);
+      comm.barrier();
+      if (comm.rank() == rank_id{2}) test::die_after(comm, met, 2);
+      met.add();
+      if (comm.rank() == rank_id{0}) {
+        while (closed.count() == 0) test::expect_ok(comm.bus().progress(), "progress");
+        test::expect_code(win.signal(rank_id{1}, signal_id{0}, 1), errc::peer_dead,
+                          "a signal to a rank that left because of a death");
+        told.add();
+        return;
+      }
+      test::expect_code(win.wait(signal_id{0}, 1, deadline::after(hang), rank_id{2}),
+                        errc::peer_dead, "a wait for the dead rank");
+    }
+    closed.add();
+    // A process that ends would be noticed as such.
+    while (told.count() == 0 && boot.members()->state(rank_id{0}) == peerbus::rank_state::running)
+      std::this_thread::yield();
+  });
+  CHECK(worst_status == 128 + SIGKILL);
+  CHECK(told.count() == 1);
+}
+
+TEST_CASE("a peer that computes for long") {
+  // Rank 0 fills its queue, gives up after its stall timeout, and says for whom it waited.
+  const test::tally gave_up;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    communicator comm = over_fabric(boot, {.stall_timeout = seconds{1}});
+    auto win = comm.make_window(std::size_t{16} << 20U, 1);
+    comm.barrier();
+    if (comm.rank() == rank_id{0}) {
+      errc code = errc::ok;
+      for (int n = 0; code == errc::ok && n < 1000; ++n) code = win.put(rank_id{1}, 0, win.local());
+      test::expect_code(code, errc::timed_out, "a put too many");
+      const std::string trouble = comm.bus().describe_trouble();
+      test::expect(trouble.find("no connection to rank 1") != std::string::npos, "its name in '",
+                   trouble, "'");
+      gave_up.add();
+    }
+    // Rank 1 looks at nothing until rank 0 is through: in a collective it would.
+    while (gave_up.count() == 0) std::this_thread::yield();
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("signals alone do not make quiet wait for a rank that computes") {
+  const test::tally quiet;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    communicator comm = over_fabric(boot, {.stall_timeout = seconds{1}});
+    auto win = comm.make_window(64, 1);
+    comm.barrier();
+    if (comm.rank() == rank_id{0}) {
+      test::expect_ok(win.signal(rank_id{1}, signal_id{0}, 1), "signal");
+      test::expect_ok(comm.bus().quiet(), "quiet after a signal");
+      test::expect_equal(comm.bus().describe_trouble(), std::string{}, "trouble");
+      quiet.add();
+    }
+    // Rank 1 makes no call until rank 0 is through.
+    while (quiet.count() == 0) std::this_thread::yield();
+    test::expect_ok(comm.rank() == rank_id{1}
+                        ? win.wait(signal_id{0}, 1, deadline::after(hang), rank_id{0})
+                        : errc::ok,
+                    "wait");
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("puts to a rank that computes arrive when it next calls") {
+  const test::tally sent;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    communicator comm = over_fabric(boot);
+    auto win = comm.make_window(std::size_t{4} << 20U, 1);
+    comm.barrier();
+    if (comm.rank() == rank_id{0}) {
+      win.local().back() = std::byte{7};
+      test::expect_ok(win.put_signal(rank_id{1}, 0, win.local(), signal_id{0}, 1), "put_signal");
+      sent.add();
+      test::expect_ok(win.flush(rank_id{1}), "flush");
+    } else {
+      while (sent.count() == 0) std::this_thread::yield();
+      test::expect_ok(win.wait(signal_id{0}, 1, deadline::after(hang), rank_id{0}), "wait");
+      test::expect(win.local().back() == std::byte{7}, "the last byte");
+    }
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+}  // namespace faults_test
