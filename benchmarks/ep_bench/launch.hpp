@@ -14,8 +14,8 @@ namespace ep_bench {
 /// Throws: `peerbus::error` if they cannot be started.
 [[nodiscard]] int start_group(const options& chosen, const delivery& deliver);
 
-/// What a rank that is a process does: `run_unified_bus` or `run_verbs`, as `chosen.transport`
-/// says.
+/// What a rank that is a process does: `run_unified_bus`, `run_verbs` or another, as
+/// `chosen.transport` and `chosen.far` say.
 [[nodiscard]] int run_process(peerbus::bootstrap& boot, const options& chosen, placement how,
                               const delivery& deliver);
 

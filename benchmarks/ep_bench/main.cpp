@@ -62,13 +62,13 @@ int join_launched(const options& chosen) {
   if (chosen.transport == "loopback")
     return refuse("--transport",
                   "loopback given, whose ranks are threads of one process, but a launcher has "
-                  "started processes; expected ub or verbs");
+                  "started processes; expected ub, verbs, fabric or planes");
   if (!chosen.report.empty() && !chosen.ablation)
     return refuse("--report",
                   "given, which starts groups of several sizes itself, but a launcher has started "
                   "processes; expected to be started once, without a launcher");
   // Ranks that share memory are on one host.
-  const auto boot = bench::join_group(chosen.transport == "verbs" ? chosen.bootstrap : "host");
+  const auto boot = bench::join_group(chosen.has_network() ? chosen.bootstrap : "host");
   return run_launched(*boot, chosen);
 }
 

@@ -25,6 +25,7 @@
 #include "ep_bench/payload.hpp"
 #include "ep_bench/plain_copy.hpp"
 #include "ep_bench/plain_puts.hpp"
+#include "ep_bench/plane_tally.hpp"
 #include "ep_bench/progress.hpp"
 #include "ep_bench/signal_floor.hpp"
 #include "support/clock.hpp"
@@ -96,6 +97,8 @@ class measurement {
       shown.at(i);
     }
     result.wrong = findings_.first_of_all(check_everything());
+    if constexpr (counts_planes)
+      result.planes = planes_.per_pair(comm_->bus().near_ranks().size(), pairs_);
     result.samples = samples_.slowest(iterations);
     result.signal_one_way_ns = signals_.one_way_ns();
     return result;
@@ -103,6 +106,8 @@ class measurement {
 
  private:
   static constexpr std::size_t signal_blocks = 32;
+  static constexpr bool counts_planes =
+      requires(const Transport& bus) { bus.far_traffic().messages; };
   static constexpr floor_kind floor =
       peerbus::direct_transport<Transport> ? floor_kind::copies : floor_kind::puts;
   using plain_floor =
@@ -146,9 +151,12 @@ class measurement {
     };
     std::optional<received_type> received;
     tokens_.recall();
+    if constexpr (counts_planes) planes_.leave_out(comm_->bus());
     const double there = bench::timed(*comm_, [&] { dispatch(received); });
     experts_.run(*received);
     const double back = bench::timed(*comm_, [&] { combine(*received); });
+    if constexpr (counts_planes) planes_.take(comm_->bus());
+    ++pairs_;
     note(series::dispatch, there);
     note(series::combine, back);
     note(series::pair, there + back);
@@ -240,6 +248,8 @@ class measurement {
   bench::shared_findings<Transport> findings_;
   bench::sample_store<Transport> samples_;
   signal_floor<Transport> signals_;
+  plane_tally planes_;
+  std::size_t pairs_ = 0;  ///< dispatches with their combines that the tally has
 };
 
 }  // namespace ep_bench

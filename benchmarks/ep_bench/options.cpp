@@ -163,28 +163,43 @@ void check_ablation(const options& chosen) {
   if (chosen.seconds > 0) refuse("given together with --seconds, expected --iters");
 }
 
-void check_verbs(const options& chosen) {
-  const auto refuse = [](const char* option, const std::string& given, const char* expected) {
-    throw CLI::ValidationError{option,
-                               given + " given with --transport verbs, expected " + expected};
+/// Of transports by which some ranks are reached over a network.
+void check_network(const options& chosen) {
+  const auto refuse = [&](const char* option, const std::string& given, const char* expected) {
+    throw CLI::ValidationError{
+        option, given + " given with --transport " + chosen.transport + ", expected " + expected};
   };
-  if (!verbs_built)
-    throw CLI::ValidationError{"--transport",
-                               "verbs given, but this ep_bench was built without libibverbs "
-                               "(Debian: libibverbs-dev), expected ub or loopback"};
-  if (chosen.layout != "compact" && chosen.layout != "expert_slots")
-    refuse("--layout", chosen.layout, "compact or expert_slots there");
+  const bool planes = chosen.transport == "planes";
+  const bool fabric = (planes ? chosen.far : chosen.transport) == "fabric";
+  if (fabric ? !fabric_built : !verbs_built)
+    throw CLI::ValidationError{
+        "--transport",
+        (planes ? "planes over " + chosen.far : chosen.transport) +
+            " given, but this ep_bench was built without " +
+            (fabric ? "libfabric (Debian: libfabric-dev)" : "libibverbs (Debian: libibverbs-dev)") +
+            ", expected ub or loopback"};
+  if (fabric && (chosen.gid_index || chosen.queue_pairs != 1))
+    refuse("--gid-index, --qps", "they were", "verbs");
+  if (chosen.layout != "compact" && (fabric || planes || chosen.layout != "expert_slots"))
+    refuse("--layout", chosen.layout,
+           fabric || planes ? "compact there" : "compact or expert_slots there");
+  if (planes && chosen.codec != "int8") refuse("--codec", chosen.codec, "int8 there");
+  if (planes && chosen.groups > chosen.ranks)
+    refuse("--groups", std::to_string(chosen.groups), "no more than --ranks");
+  if (!planes && chosen.groups != 0)
+    refuse("--groups", std::to_string(chosen.groups), "--transport planes");
   if (chosen.outputs != "expert")
-    refuse("--outputs", chosen.outputs, "expert, as no rank can store to another's memory");
+    refuse("--outputs", chosen.outputs, "expert, as not all ranks can store to another's memory");
   if (!chosen.report.empty()) refuse("--report", chosen.report, "ub or loopback for a report");
   if (chosen.topology) refuse("--topology", "it was", "ub or loopback for the topology");
 }
 
 void check_transport(const options& chosen) {
-  if (chosen.transport == "verbs") return check_verbs(chosen);
-  if (!chosen.device.empty() || chosen.gid_index || chosen.queue_pairs != 1)
-    throw CLI::ValidationError{"--device, --gid-index, --qps",
-                               "given with --transport " + chosen.transport + ", expected verbs"};
+  if (chosen.has_network()) return check_network(chosen);
+  if (!chosen.device.empty() || chosen.gid_index || chosen.queue_pairs != 1 || chosen.groups != 0)
+    throw CLI::ValidationError{"--device, --gid-index, --qps, --groups",
+                               "given with --transport " + chosen.transport +
+                                   ", expected verbs or planes (--device: or fabric)"};
   if (chosen.bootstrap == "tcp")
     throw CLI::ValidationError{
         "--bootstrap", "tcp given with --transport " + chosen.transport +
@@ -242,10 +257,19 @@ std::variant<options, int> parse(int argc, char** argv) {
   app.option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--transport", chosen.transport,
-                 "ub: processes; loopback: threads; verbs: processes with an RDMA device")
-      ->check(one_of({"ub", "loopback", "verbs"}));
+                 "ub: processes; loopback: threads; verbs: processes with an RDMA device; fabric: "
+                 "processes over libfabric; planes: ub among the ranks of a host, --far between "
+                 "hosts")
+      ->check(one_of({"ub", "loopback", "verbs", "fabric", "planes"}));
+  app.add_option("--far", chosen.far, "what connects hosts, for planes")
+      ->check(one_of({"verbs", "fabric"}));
+  app.add_option("--provider", chosen.provider, "libfabric's provider, for fabric");
+  app.add_option("--groups", chosen.groups,
+                 "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
+      ->transform(whole_number(1, 4096));
   app.add_option("--device", chosen.device,
-                 "name of the RDMA device [the first with an active port]");
+                 "name of the RDMA device [the first with an active port], or of the provider's "
+                 "domain");
   app.add_option("--gid-index", chosen.gid_index,
                  "which address of its port [the first of RoCE v2, IPv4 if there is one]")
       ->transform(whole_number(0, 255));

@@ -15,9 +15,12 @@ namespace ep_bench {
 /// What the command line asks for, checked.
 struct options {
   std::string transport = "ub";
-  std::string device;                    ///< of verbs; empty: the first that will do
+  std::string device;                    ///< of verbs or fabric; empty: the first that will do
+  std::string provider = "tcp";          ///< of fabric
   std::optional<std::size_t> gid_index;  ///< of verbs; empty: the best of the port
   std::size_t queue_pairs = 1;           ///< of verbs, to each peer
+  std::string far = "verbs";             ///< between the hosts of planes
+  std::size_t groups = 0;                ///< pretended hosts of planes; 0: the real ones
   std::string bootstrap = "auto";        ///< of ranks that a launcher has started
   std::size_t ranks = 2;
   bool ranks_given = false;
@@ -28,6 +31,10 @@ struct options {
   std::string codec = "int8";
   std::string layout = "compact";
   [[nodiscard]] bool by_rank() const noexcept { return layout == "rank" || layout == "slots"; }
+  /// Whether ranks may be on several hosts.
+  [[nodiscard]] bool has_network() const noexcept {
+    return transport == "verbs" || transport == "fabric" || transport == "planes";
+  }
   [[nodiscard]] bool in_slots() const noexcept {
     return layout == "slots" || layout == "expert_slots";
   }

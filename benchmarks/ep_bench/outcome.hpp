@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,15 @@ inline constexpr std::size_t series_count = 9;
 /// What the operations are compared with: `plain_copy` or `plain_puts`.
 enum class floor_kind { copies, puts };
 
+/// What the transport counted for one dispatch and combine of rank 0, over each of its planes.
+/// Rows that are stored at near ranks pass no transport and are not counted.
+struct plane_counts {
+  std::size_t near_ranks = 0;  ///< rank 0 included
+  double near_messages = 0;
+  double far_bytes = 0;
+  double far_messages = 0;
+};
+
 /// What a run found out. Times are there on rank 0 only, and not if the check before them failed.
 struct outcome {
   std::string wrong;  ///< what the check found; empty if all was right
@@ -34,10 +44,11 @@ struct outcome {
   bench::sample_table samples;
   std::vector<double> signal_one_way_ns;
   floor_kind floor = floor_kind::copies;
-  bool crowded = false;            ///< more ranks than cores
-  std::size_t cores = 0;           ///< that the ranks may use
-  std::size_t dispatch_bytes = 0;  ///< of each rank
-  std::size_t combine_bytes = 0;   ///< of each rank
+  bool crowded = false;                ///< more ranks than cores
+  std::size_t cores = 0;               ///< that the ranks may use
+  std::size_t dispatch_bytes = 0;      ///< of each rank
+  std::size_t combine_bytes = 0;       ///< of each rank
+  std::optional<plane_counts> planes;  ///< if the transport has several
 
   [[nodiscard]] const std::vector<double>& of(series which) const noexcept {
     return samples[static_cast<std::size_t>(which)];

@@ -84,6 +84,13 @@ void print(const options& chosen, const group& who, const bench::machine& where,
           "          ranks share cores; a copy of one rank's own bytes takes %.1f us for "
           "dispatch, %.1f us for combine\n",
           found->own_dispatch_floor().p50, found->plain_combine.p50);
+    if (result.planes)
+      std::printf(
+          "planes    rank 0 has %zu near ranks and %zu far; a dispatch and combine sent %.0f bytes "
+          "in %.0f messages over the\n"
+          "          far plane, and %.0f messages over the near one, where rows are stored\n",
+          result.planes->near_ranks - 1, who.ranks - result.planes->near_ranks,
+          result.planes->far_bytes, result.planes->far_messages, result.planes->near_messages);
     std::printf("bytes     %s; GB/s of 10^9 at p50\n", bytes_formula(chosen).c_str());
   }
   print_check(result.wrong, what_is_checked);

@@ -22,10 +22,10 @@
 
 #include "support/join_group.hpp"
 #include "support/json.hpp"
+#include "support/put_ping_pong.hpp"
+#include "support/put_stream.hpp"
 #include "support/statistics.hpp"
 #include "verbs/verbs_put/memory.hpp"
-#include "verbs/verbs_put/ping_pong.hpp"
-#include "verbs/verbs_put/stream.hpp"
 
 namespace {
 
@@ -65,7 +65,7 @@ class session {
       std::printf("\n%-42s%10s%10s%10s%10s\n", "put + signal, us one way", "bytes", "min", "p50",
                   "p99");
     for (const std::size_t bytes : chosen_->latency_bytes) {
-      verbs_put::ping_pong game{comm_, bytes};
+      bench::put_ping_pong game{comm_, bytes};
       static_cast<void>(game.play(chosen_->rounds / 10 + 1));
       const auto found = bench::summarise(game.play(chosen_->rounds));
       right_ = right_ && game.right();
@@ -109,8 +109,8 @@ class session {
   [[nodiscard]] bool first() const noexcept { return first_; }
 
  private:
-  json stream(const char* name, const verbs_put::stream_shape& shape) {
-    verbs_put::stream flow{comm_, shape};
+  json stream(const char* name, const bench::stream_shape& shape) {
+    bench::put_stream flow{comm_, shape};
     std::vector<double> us;
     for (std::size_t block = 0; block <= chosen_->blocks; ++block) {
       const double spent = flow.play() / static_cast<double>(shape.messages);

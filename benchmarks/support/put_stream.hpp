@@ -12,12 +12,12 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/transport/verbs.hpp>
+#include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
 
 #include "support/clock.hpp"
 
-namespace verbs_put {
+namespace bench {
 
 /// Many messages from rank 0 to rank 1, a put each, then a signal, then rank 1's signal that it has
 /// seen it.
@@ -27,17 +27,18 @@ struct stream_shape {
   std::size_t gap;       ///< bytes between two messages, at both ends; 0: they may be merged
 };
 
-class stream {
+template <peerbus::transport Transport>
+class put_stream {
  public:
-  using communicator = peerbus::communicator<peerbus::verbs>;
+  using communicator = peerbus::communicator<Transport>;
 
   /// Collective; the group has two ranks.
-  stream(communicator& comm, const stream_shape& shape)
+  put_stream(peerbus::communicator<Transport>& comm, const stream_shape& shape)
       : comm_{&comm},
         shape_{shape},
         window_{comm.make_window(shape.messages * (shape.bytes + shape.gap), 2)},
         sends_{comm.rank().index() == 0} {
-    const auto words = window_.local<std::uint64_t>();
+    const auto words = window_.template local<std::uint64_t>();
     for (std::size_t i = 0; i < words.size(); ++i) words[i] = sends_ ? content(i) : 0;
   }
 
@@ -49,7 +50,7 @@ class stream {
     if (sends_)
       for (std::size_t i = 0; i < shape_.messages; ++i) write_number(i);
     comm_->barrier();
-    const auto start = bench::clock::now();
+    const auto start = clock::now();
     if (sends_) {
       for (std::size_t i = 0; i < shape_.messages; ++i)
         peerbus::check(window_.put(receiver, at(i), window_.local().subspan(at(i), shape_.bytes)),
@@ -60,14 +61,14 @@ class stream {
       window_.await(sent, number_, until, sender);
       peerbus::check(window_.signal(sender, seen, number_), "signal");
     }
-    const double spent = bench::microseconds(bench::clock::now() - start);
+    const double spent = microseconds(clock::now() - start);
     for (std::size_t i = 0; i < shape_.messages; ++i) right_ = right_ && has_number(i);
     return spent;
   }
 
   /// Whether all messages so far had their number, and all bytes of the last ones are right.
   [[nodiscard]] bool right() const noexcept {
-    const auto words = window_.local<std::uint64_t>();
+    const auto words = window_.template local<std::uint64_t>();
     const std::size_t stride = (shape_.bytes + shape_.gap) / sizeof(std::uint64_t);
     bool right = right_;
     for (std::size_t i = 0; i < words.size(); ++i) {
@@ -98,10 +99,10 @@ class stream {
 
   communicator* comm_;
   stream_shape shape_;
-  peerbus::window<peerbus::verbs> window_;
+  peerbus::window<Transport> window_;
   bool sends_;
   std::uint64_t number_ = 0;
   bool right_ = true;
 };
 
-}  // namespace verbs_put
+}  // namespace bench

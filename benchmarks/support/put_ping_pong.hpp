@@ -11,21 +11,22 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/transport/verbs.hpp>
+#include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
 
 #include "support/clock.hpp"
 
-namespace verbs_put {
+namespace bench {
 
 /// A small payload with its signal from one rank to the other and back. The receiver reads the
 /// payload once `wait` has returned, as the contract says; it polls no memory of its own accord.
-class ping_pong {
+template <peerbus::transport Transport>
+class put_ping_pong {
  public:
-  using communicator = peerbus::communicator<peerbus::verbs>;
+  using communicator = peerbus::communicator<Transport>;
 
   /// Collective; the group has two ranks.
-  ping_pong(communicator& comm, std::size_t bytes)
+  put_ping_pong(peerbus::communicator<Transport>& comm, std::size_t bytes)
       : comm_{&comm},
         bytes_{bytes},
         landing_at_{peerbus::align_up(bytes, peerbus::cache_line_bytes)},
@@ -41,12 +42,12 @@ class ping_pong {
     comm_->barrier();
     for (std::size_t i = 0; i < rounds; ++i) {
       ++number_;
-      const auto start = bench::clock::now();
+      const auto start = clock::now();
       if (first) send();
       window_.await(word, number_, until, partner_);
       right_ = right_ && arrived();
       if (!first) send();
-      one_way_us.push_back(bench::microseconds(bench::clock::now() - start) / 2);
+      one_way_us.push_back(microseconds(clock::now() - start) / 2);
     }
     return one_way_us;
   }
@@ -75,10 +76,10 @@ class ping_pong {
   communicator* comm_;
   std::size_t bytes_;
   std::size_t landing_at_;
-  peerbus::window<peerbus::verbs> window_;
+  peerbus::window<Transport> window_;
   peerbus::rank_id partner_;
   std::uint64_t number_ = 0;
   bool right_ = true;
 };
 
-}  // namespace verbs_put
+}  // namespace bench

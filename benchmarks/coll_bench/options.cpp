@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+#include "coll_bench/options.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "coll_bench/elements.hpp"
+#include "coll_bench/mpi_calls.hpp"
+
+namespace coll_bench {
+
+std::variant<options, int> parse(int argc, char** argv) {
+  options chosen;
+  CLI::App app{
+      "Collective operations between ranks, with the columns and options of nccl-tests, beside the "
+      "time of plainly copying as many bytes.\n"
+      "Beside Open MPI, in turns in the same processes: mpirun -n 2 coll_bench --mpi",
+      "coll_bench"};
+  std::vector<std::string> names{"all_reduce"};
+  const std::vector<std::string> known{operation_names.begin(), operation_names.end()};
+  std::vector<std::string> accepted = known;
+  accepted.emplace_back("all");
+  std::size_t least_in_window = 0;
+  const auto bytes = CLI::AsSizeValue{false};
+  app.add_option("--op", names, "operations, or all")
+      ->delimiter(',')
+      ->check(CLI::IsMember(accepted))
+      ->capture_default_str();
+  app.add_option("-b,--least", chosen.least_bytes, "smallest size, such as 8 or 64K")
+      ->transform(bytes)
+      ->capture_default_str();
+  app.add_option("-e,--most", chosen.most_bytes, "largest size")
+      ->transform(bytes)
+      ->capture_default_str();
+  app.add_option("-f,--factor", chosen.factor, "from a size to the next")
+      ->check(CLI::Range(std::size_t{2}, std::size_t{1} << 30U))
+      ->capture_default_str();
+  app.add_option("--type", chosen.type, "of elements")
+      ->check(CLI::IsMember(element_names()))
+      ->capture_default_str();
+  app.add_option("--redop", chosen.reduction)
+      ->check(CLI::IsMember(std::vector<std::string>{"sum", "prod", "min", "max"}))
+      ->capture_default_str();
+  app.add_option("--root", chosen.root)->capture_default_str();
+  app.add_option("-n,--iters", chosen.iterations, "calls that are timed together")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 30U))
+      ->capture_default_str();
+  app.add_option("-w,--warmup", chosen.warmup, "calls before the first that is timed")
+      ->capture_default_str();
+  app.add_option("--turns", chosen.turns, "how often each is timed; the median counts")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 20U))
+      ->capture_default_str();
+  app.add_option("-c,--check", chosen.check, "1: count wrong elements before and after")
+      ->capture_default_str();
+  auto* const ranks = app.add_option("--ranks", chosen.ranks)
+                          ->check(CLI::Range(std::size_t{1}, std::size_t{1024}))
+                          ->capture_default_str();
+  app.add_option("--transport", chosen.transport,
+                 "ub; loopback: ranks are threads; puts: ub without its peer memory")
+      ->check(CLI::IsMember(std::vector<std::string>{"ub", "loopback", "puts"}))
+      ->capture_default_str();
+  app.add_flag("--window", chosen.in_window, "operands lie in a window, where peers read them");
+  app.add_flag("--mpi", chosen.with_mpi, "time MPI in turns with peerbus");
+  app.add_option("--scratch", chosen.team.scratch_bytes, "team_options::scratch_bytes")
+      ->transform(bytes)
+      ->capture_default_str();
+  app.add_option("--one-shot", chosen.team.one_shot_bytes, "team_options::one_shot_bytes")
+      ->transform(bytes)
+      ->capture_default_str();
+  auto* const window_bytes =
+      app.add_option("--window-bytes", least_in_window, "team_options::window_bytes")
+          ->transform(bytes);
+  app.add_option("--json", chosen.json, "file for the results");
+  try {
+    app.parse(argc, argv);
+    const auto refuse = [](const char* option, const std::string& text) {
+      throw CLI::ValidationError{option, text};
+    };
+    chosen.ranks_given = ranks->count() != 0;
+    if (window_bytes->count() != 0) chosen.team.window_bytes = least_in_window;
+    chosen.operations.clear();
+    if (std::ranges::count(names, "all") != 0) names = known;
+    for (const std::string& name : names)
+      chosen.operations.push_back(
+          static_cast<operation>(std::ranges::find(known, name) - known.begin()));
+    if (chosen.least_bytes == 0 || chosen.least_bytes > chosen.most_bytes)
+      refuse("-b", std::to_string(chosen.least_bytes) + " given, expected 1 to the largest size, " +
+                       std::to_string(chosen.most_bytes));
+    if (chosen.with_mpi && !mpi_built)
+      refuse("--mpi", "given, but this program was built without MPI (Debian: libopenmpi-dev)");
+    if (chosen.with_mpi && chosen.transport == "loopback")
+      refuse("--mpi", "given with --transport loopback, expected ranks that are processes");
+    const auto reduces = [](operation which) { return operation_shape{.which = which}.reduces(); };
+    if (chosen.with_mpi && chosen.type == "bf16" && std::ranges::any_of(chosen.operations, reduces))
+      refuse("--type", "bf16 given with --mpi, which cannot reduce it; expected another type");
+    if (constexpr std::size_t most = std::numeric_limits<int>::max();
+        chosen.with_mpi && chosen.most_bytes > most)
+      refuse("-e", std::to_string(chosen.most_bytes) + " given with --mpi, expected at most " +
+                       std::to_string(most));
+  } catch (const CLI::ParseError& problem) {
+    const int status = app.exit(problem);
+    return status == 0 ? 0 : 2;
+  }
+  return chosen;
+}
+
+}  // namespace coll_bench

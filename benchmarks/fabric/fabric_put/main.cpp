@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+//
+// What peerbus::fabric does to one peer, in turns with plain libfabric over the same kind of
+// endpoint: latency of a small put with its signal, and bandwidth of puts. `fabric_put --help`
+// lists the options; compare.sh runs it beside fi_pingpong.
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/cores.hpp>
+#include <peerbus/transport/fabric.hpp>
+
+#include "fabric/fabric_put/plain.hpp"
+#include "support/put_ping_pong.hpp"
+#include "support/put_stream.hpp"
+#include "support/statistics.hpp"
+
+namespace {
+
+struct options {
+  std::vector<std::size_t> latency_bytes{8, 64};
+  std::vector<std::size_t> bandwidth_bytes{65'536, 1'048'576, 4'194'304};
+  std::size_t rounds = 2000;
+  std::size_t blocks = 5;
+  std::size_t volume = std::size_t{32} << 20;
+  peerbus::fabric_options fabric;
+};
+
+int run(peerbus::bootstrap& boot, const options& chosen) {
+  peerbus::communicator comm{peerbus::fabric{boot, chosen.fabric}};
+  std::size_t most = chosen.volume + 4096;
+  for (const std::size_t bytes : chosen.bandwidth_bytes) most = std::max(most, bytes);
+  fabric_put::plain plain{boot, chosen.fabric, most};
+  const bool first = comm.rank().index() == 0;
+  bool right = true;
+  if (first) {
+    std::printf("fabric_put  %s\n\n%-34s%10s%12s%12s%8s\n", comm.bus().describe_provider().c_str(),
+                "p50 of the blocks' medians", "bytes", "peerbus", "libfabric", "ratio");
+  }
+  for (const std::size_t bytes : chosen.latency_bytes) {
+    bench::put_ping_pong game{comm, bytes};
+    std::vector<double> ours;
+    std::vector<double> theirs;
+    for (std::size_t block = 0; block <= chosen.blocks; ++block) {
+      const double mine = bench::median(game.play(chosen.rounds));
+      const double other = bench::median(plain.ping_pong(bytes, chosen.rounds));
+      comm.barrier();
+      if (block == 0) continue;  // It warms up.
+      ours.push_back(mine);
+      theirs.push_back(other);
+    }
+    right = right && game.right();
+    const double mine = bench::median(ours);
+    const double other = bench::median(theirs);
+    if (first)
+      std::printf("%-34s%10zu%12.2f%12.2f%8.2f\n", "put_signal | message, us one way", bytes, mine,
+                  other, mine / other);
+  }
+  for (const std::size_t bytes : chosen.bandwidth_bytes) {
+    const std::size_t messages = std::max<std::size_t>(chosen.volume / bytes, 1);
+    bench::put_stream flow{comm, bench::stream_shape{bytes, messages, 0}};
+    std::vector<double> ours;
+    std::vector<double> theirs;
+    for (std::size_t block = 0; block <= chosen.blocks; ++block) {
+      const double mine = flow.play();
+      comm.barrier();
+      const double other = plain.stream(bytes, messages);
+      if (block == 0) continue;
+      ours.push_back(mine);
+      theirs.push_back(other);
+    }
+    right = right && flow.right();
+    const auto rate = [&](const std::vector<double>& us) {
+      return static_cast<double>(bytes * messages) / bench::median(us);
+    };
+    if (first)
+      std::printf("%-34s%10zu%12.1f%12.1f%8.2f\n", "puts | fi_writemsg, MB/s", bytes, rate(ours),
+                  rate(theirs), rate(ours) / rate(theirs));
+  }
+  if (!right)
+    std::fprintf(stderr, "fabric_put: rank %zu has a wrong payload\n", comm.rank().index());
+  return right ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  options chosen;
+  CLI::App app{
+      "Latency and bandwidth of peerbus::fabric between two ranks, beside plain libfabric.",
+      "fabric_put"};
+  app.option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
+  const CLI::Range size{std::size_t{1}, std::size_t{1} << 30};
+  const auto several = CLI::MultiOptionPolicy::TakeAll;
+  app.add_option("--provider", chosen.fabric.provider, "libfabric's provider");
+  app.add_option("--domain", chosen.fabric.domain, "its domain [the loopback interface]");
+  app.add_option("--latency-bytes", chosen.latency_bytes, "sizes of the small payload")
+      ->check(CLI::Range(1, 64))
+      ->multi_option_policy(several);
+  app.add_option("--bandwidth-bytes", chosen.bandwidth_bytes, "sizes of messages, multiples of 8")
+      ->check(size)
+      ->multi_option_policy(several);
+  app.add_option("--rounds", chosen.rounds, "round trips of a block")->check(size);
+  app.add_option("--blocks", chosen.blocks, "blocks in turns")->check(size);
+  app.add_option("--volume", chosen.volume, "bytes of a block of messages")->check(size);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return peerbus::run_local(2, [&](peerbus::bootstrap& boot) { return run(boot, chosen); },
+                              {.pin = peerbus::usable_cores() >= 2});
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "fabric_put: %s\n", problem.what());
+    return 1;
+  }
+}
