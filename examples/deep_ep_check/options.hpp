@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <peerbus/compat/deep_ep/call.hpp>
@@ -10,8 +11,21 @@
 
 namespace deep_ep_check {
 
+/// The part of DeepEP's API to which the calls belong.
+enum class call_mode { low_latency, normal, ep };
+
+/// Returns the name of the mode on the command line.
+constexpr std::string_view to_string(call_mode mode) noexcept {
+  switch (mode) {
+    case call_mode::low_latency: return "low-latency";
+    case call_mode::normal: return "normal";
+    case call_mode::ep: return "ep";
+  }
+  return "unknown";
+}
+
 struct options {
-  bool is_low_latency = true;
+  call_mode mode = call_mode::low_latency;
   /// The call without its member `what`: dispatch and combine of the mode are both checked.
   peerbus::deep_ep::call call;
   std::size_t in_flight = 2;

@@ -22,10 +22,6 @@ std::string mib(std::size_t bytes) {
   return text;
 }
 
-std::string_view mode_of(const options& chosen) {
-  return chosen.is_low_latency ? "low-latency" : "normal";
-}
-
 std::string platform_text(const verdict& v) {
   std::string text = concat(to_string(v.platform), v.fits ? ": fits\n" : ": does not fit\n");
   for (const auto& [what, found] : v.findings)
@@ -44,19 +40,20 @@ std::string memory_text(const options& chosen, const memory& needed) {
   for (const hccl_window& window : needed.hccl)
     text += concat("  HCCL, rule ", to_string(window.rule), ": ", mib(window.bytes),
                    ", HCCL_BUFFSIZE=", deep_ep::hccl_buffsize_mb(window.bytes), "\n");
-  if (!chosen.is_low_latency) text += "  HCCL: no rule is published for the normal mode\n";
+  if (chosen.mode == call_mode::normal)
+    text += "  HCCL: no rule is published for the normal mode\n";
   text += concat("  peerbus, ", needed.peerbus.in_flight,
                  " batches in flight: ", mib(needed.peerbus.total), "\n");
   for (const auto& part : needed.peerbus.components())
     text += concat("    ", part.name, ": ", mib(part.bytes), "\n");
-  if (chosen.is_low_latency)
+  if (chosen.mode == call_mode::low_latency)
     text += concat("  peerbus, arrays beside that: ", mib(needed.arrays), "\n");
   return text;
 }
 
 json call_json(const options& chosen) {
   const deep_ep::call& c = chosen.call;
-  json result{{"mode", mode_of(chosen)},
+  json result{{"mode", to_string(chosen.mode)},
               {"ranks", c.ranks},
               {"ranks_per_node", c.ranks_per_node},
               {"tokens", c.tokens},
@@ -67,7 +64,7 @@ json call_json(const options& chosen) {
               {"dropped", c.dropped},
               {"async_finish", c.async_finish},
               {"in_flight", chosen.in_flight}};
-  if (chosen.is_low_latency)
+  if (chosen.mode == call_mode::low_latency)
     result.update({{"max_tokens", c.max_tokens},
                    {"use_fp8", c.use_fp8},
                    {"round_scale", c.round_scale},
@@ -79,13 +76,22 @@ json call_json(const options& chosen) {
                    {"statistics", c.cumulative_statistics_given},
                    {"wait_statistics", c.wait_statistics_given},
                    {"comm_alg", to_string(c.algorithm)}});
+  else if (chosen.mode == call_mode::ep)
+    result.update({{"max_tokens", c.max_tokens},
+                   {"do_expand", c.do_expand},
+                   {"do_handle_copy", c.do_handle_copy},
+                   {"allow_multiple_reduction", c.allow_multiple_reduction},
+                   {"narrow_topk_idx", c.narrow_topk_idx},
+                   {"sl_idx", c.sl_idx_given},
+                   {"num_sms", c.num_sms},
+                   {"num_qps", c.num_qps}});
   else
+    result.update({{"config", c.config_given}, {"num_worst_tokens", c.num_worst_tokens}});
+  if (chosen.mode != call_mode::low_latency)
     result.update({{"cached_handle", c.cached_handle},
-                   {"config", c.config_given},
                    {"bias", c.bias_given},
                    {"previous_event", c.previous_event_given},
                    {"allocate_on_comm_stream", c.allocate_on_comm_stream},
-                   {"num_worst_tokens", c.num_worst_tokens},
                    {"expert_alignment", c.expert_alignment}});
   result["hccl_buffsize"] = c.environment.hccl_buffsize_mb;
   result["qp_depth"] = c.environment.nvshmem_qp_depth;
@@ -145,8 +151,8 @@ json memory_json(const memory& needed) {
 std::string report_text(const options& chosen, const std::vector<verdict>& verdicts,
                         const std::optional<memory>& needed) {
   const deep_ep::call& c = chosen.call;
-  std::string text = concat(mode_of(chosen), ": ", c.ranks, " ranks, ", c.tokens, " tokens");
-  if (chosen.is_low_latency) text += concat(" of at most ", c.max_tokens);
+  std::string text = concat(to_string(chosen.mode), ": ", c.ranks, " ranks, ", c.tokens, " tokens");
+  if (chosen.mode != call_mode::normal) text += concat(" of at most ", c.max_tokens);
   text += concat(", hidden ", c.hidden, ", top_k ", c.top_k, ", ", c.experts, " experts, ",
                  to_string(c.dtype), "\n\n");
   for (const verdict& each : verdicts) text += platform_text(each) + "\n";

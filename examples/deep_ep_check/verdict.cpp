@@ -18,26 +18,42 @@ namespace moe = peerbus::moe;
 std::array<deep_ep::call, 2> calls_of(const options& chosen) {
   using deep_ep::operation;
   deep_ep::call dispatch = chosen.call;
-  dispatch.what =
-      chosen.is_low_latency ? operation::low_latency_dispatch : operation::normal_dispatch;
   deep_ep::call combine = dispatch;
-  combine.what = chosen.is_low_latency ? operation::low_latency_combine : operation::normal_combine;
+  switch (chosen.mode) {
+    case call_mode::low_latency:
+      dispatch.what = operation::low_latency_dispatch;
+      combine.what = operation::low_latency_combine;
+      break;
+    case call_mode::normal:
+      dispatch.what = operation::normal_dispatch;
+      combine.what = operation::normal_combine;
+      break;
+    case call_mode::ep:
+      dispatch.what = operation::ep_dispatch;
+      combine.what = operation::ep_combine;
+      break;
+  }
   combine.dtype = deep_ep::element_type::bf16;  // Experts return bf16 for any type of dispatch.
   return {dispatch, combine};
 }
 
-/// Returns the memory of the normal mode: one row per (token, rank), and scales beside it for fp8.
-moe::memory_map normal_map(const options& chosen) {
+/// Returns the memory of the calls that are not low-latency: one row per (token, rank), or with
+/// do_expand per (token, expert), and scales beside it for fp8.
+moe::memory_map map_of_calls(const options& chosen) {
   const deep_ep::call& c = chosen.call;
   moe::exchange_config wanted{.experts = c.experts,
                               .hidden = c.hidden,
                               .top_k = c.top_k,
-                              .max_tokens = std::max<std::size_t>(c.tokens, 1),
+                              .max_tokens = std::max<std::size_t>({c.tokens, c.max_tokens, 1}),
                               .in_flight = chosen.in_flight,
                               .outputs = moe::outputs_at::home};
   const bool fp8 = c.dtype == deep_ep::element_type::fp8_e4m3;
   if (fp8) wanted.attachments[0] = (c.hidden + 127) / 128 * sizeof(float);
   const moe::row_format row{fp8 ? c.hidden : peerbus::codec::bf16::row_bytes(c.hidden), 0};
+  if (c.do_expand) {
+    const moe::compact layout{.alignment = c.expert_alignment};
+    return {wanted, layout.geometry(wanted, c.ranks), c.ranks, row};
+  }
   return {wanted, moe::rank_major{}.geometry(wanted, c.ranks), c.ranks, row};
 }
 
@@ -66,14 +82,20 @@ std::optional<memory> memory_of(const options& chosen) {
   for (const deep_ep::call& c : calls_of(chosen))
     if (!deep_ep::fits(deep_ep::profile::unrestricted, c)) return std::nullopt;
   const deep_ep::call& c = chosen.call;
-  if (!chosen.is_low_latency) {
-    memory result{.deep_ep_function = "Config().get_nvl_buffer_size_hint",
+  if (chosen.mode != call_mode::low_latency) {
+    const bool normal = chosen.mode == call_mode::normal;
+    memory result{.deep_ep_function = normal ? "Config().get_nvl_buffer_size_hint"
+                                             : "EPBuffer.get_buffer_size_hint",
                   .deep_ep = {},
                   .hccl = {},
-                  .peerbus = normal_map(chosen),
+                  .peerbus = map_of_calls(chosen),
                   .arrays = 0};
-    if (c.ranks <= 8 || c.ranks % 8 == 0)
+    if (normal && (c.ranks <= 8 || c.ranks % 8 == 0))
       result.deep_ep = deep_ep::config{}.nvl_buffer_size_hint(2 * c.hidden, c.ranks);
+    if (!normal)
+      result.deep_ep = deep_ep::ep_buffer_size_hint(c.ranks, c.max_tokens, c.hidden, c.top_k,
+                                                    c.dtype == deep_ep::element_type::fp8_e4m3,
+                                                    c.allow_multiple_reduction);
     return result;
   }
 

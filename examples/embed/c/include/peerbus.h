@@ -32,9 +32,12 @@
  */
 
 #include <peerbus_c/base.h>
+#include <peerbus_c/collective.h>
 #include <peerbus_c/comm.h>
 #include <peerbus_c/deep_ep.h>
+#include <peerbus_c/ep_buffer.h>
 #include <peerbus_c/exchange.h>
+#include <peerbus_c/profile.h>
 #include <peerbus_c/received.h>
 #include <peerbus_c/tensor.h>
 #include <peerbus_c/window.h>

@@ -69,8 +69,8 @@ int run_rank(bootstrap& boot, rank_kind ranks_are, peerbus_rank_function body, v
   int status = body(&comm, context);
   if (comm.members.use_count() > 1) {
     std::fprintf(stderr,
-                 "peerbus: rank %zu: its function returned %d and left %ld windows, exchanges or "
-                 "buffers; expected it to destroy them\n",
+                 "peerbus: rank %zu: its function returned %d and left %ld windows, exchanges, "
+                 "buffers or teams; expected it to destroy them\n",
                  boot.rank().index(), status, comm.members.use_count() - 1);
     if (status == 0) status = 1;
   }

@@ -3,9 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string_view>
 #include <utility>
-#include <variant>
 
 #include <peerbus/compat/deep_ep/buffer.hpp>
 #include <peerbus/compat/deep_ep/options.hpp>
@@ -14,6 +12,7 @@
 
 #include "instances.hpp"
 #include "objects.hpp"
+#include "results.hpp"
 #include "tensors.hpp"
 
 namespace deep_ep = peerbus::deep_ep;
@@ -23,15 +22,6 @@ struct peerbus_buffer final : peerbus::c_library::object {
                  const deep_ep::buffer_options& options)
       : object{std::move(of)}, calls{members->comm, options} {}
   deep_ep::buffer<peerbus::c_library::bus> calls;
-};
-
-struct peerbus_result final : peerbus::c_library::object {
-  using variant =
-      std::variant<deep_ep::dispatch_layout, deep_ep::dispatch_result, deep_ep::combine_result,
-                   deep_ep::low_latency_dispatch_result, deep_ep::low_latency_combine_result>;
-  peerbus_result(std::shared_ptr<peerbus::c_library::group> of, variant made)
-      : object{std::move(of)}, value{std::move(made)} {}
-  variant value;
 };
 
 namespace peerbus::c_library {
@@ -59,39 +49,6 @@ deep_ep::buffer_options options_of(const peerbus_buffer_options& given) {
   return options;
 }
 
-/// Returns what a dispatch of that kind has left. Throws: `error` invalid_argument if it is of
-/// another kind.
-template <class Dispatch>
-const Dispatch& handle_of(const peerbus_result* result, std::string_view name) {
-  if (const std::string_view problem = problem_of(result); !problem.empty())
-    throw error{errc::invalid_argument, detail::concat(name, " ", problem)};
-  const auto* const found = std::get_if<Dispatch>(&result->value);
-  if (found == nullptr)
-    throw error{errc::invalid_argument,
-                detail::concat(name,
-                               " is the result of another call, expected that of a dispatch "
-                               "of the same mode")};
-  return *found;
-}
-
-/// Makes a call: reads `args`, requires that `out` can be written, calls
-/// `call(calls of the buffer, args)`, fills `out` by `describe(result, C's structure)` and keeps
-/// the result there.
-template <class Args, class Out, class Call, class Describe>
-peerbus_code call_buffer(peerbus_buffer* buffer, const Args* args, Out* out, std::string_view name,
-                         Call&& call, Describe&& describe) {
-  return guarded([&] {
-    peerbus_buffer& used = usable(buffer, "buffer");
-    const Args given = read_struct(args, "args");
-    require_struct(out, name);
-    auto result = call(used.calls, given);
-    Out filled{};
-    describe(result, filled);
-    filled.result = std::make_unique<peerbus_result>(used.members, std::move(result)).release();
-    write_struct(out, filled);
-  });
-}
-
 }  // namespace
 
 }  // namespace peerbus::c_library
@@ -109,20 +66,6 @@ peerbus_code peerbus_buffer_create(peerbus_comm* comm, const peerbus_buffer_opti
 }
 
 void peerbus_buffer_destroy(peerbus_buffer** buffer) { destroy(buffer); }
-
-peerbus_code peerbus_result_wait(peerbus_result* result) {
-  return guarded([&] {
-    std::visit(
-        [](const auto& left) {
-          if constexpr (requires { left.hook; })
-            if (left.hook) return left.hook();
-          left.event.current_stream_wait();
-        },
-        usable(result, "result").value);
-  });
-}
-
-void peerbus_result_destroy(peerbus_result** result) { destroy(result); }
 
 uint64_t peerbus_low_latency_rdma_size_hint(uint64_t num_max_dispatch_tokens_per_rank,
                                             uint64_t hidden, uint64_t num_ranks,
@@ -250,9 +193,7 @@ peerbus_code peerbus_normal_dispatch(peerbus_buffer* buffer,
         filled.recv_topk_weights = array_of(result.recv_topk_weights);
         const auto counts = result.num_recv_tokens_per_expert_list;
         if (counts.data() != nullptr)
-          // C has one type of array. Nothing writes through it here.
-          filled.num_recv_tokens_per_expert_list = array_of(
-              {const_cast<std::int32_t*>(counts.data()), deep_ep::dtype::int32, {counts.size()}});
+          filled.num_recv_tokens_per_expert_list = array_of_counts(counts);
         filled.rank_prefix = array_of(result.handle.rank_prefix);
         filled.recv_src_idx = array_of(result.handle.recv_src_idx);
         filled.is_token_in_rank = array_of(result.handle.is_token_in_rank);
@@ -272,10 +213,7 @@ peerbus_code peerbus_normal_combine(peerbus_buffer* buffer, const peerbus_normal
              .async_finish = given.async_finish != 0,
              .until = deadline_of(given.timeout_ns)});
       },
-      [](const auto& result, auto& filled) {
-        filled.combined_x = array_of(result.combined_x);
-        filled.combined_topk_weights = array_of(result.combined_topk_weights);
-      });
+      [](const auto& result, auto& filled) { describe_combined(result, filled); });
 }
 
 peerbus_code peerbus_low_latency_mask(peerbus_buffer* buffer, uint64_t rank, uint32_t mask) {

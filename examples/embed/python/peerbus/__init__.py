@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""peerbus for Python: communicators, windows and exchanges over libpeerbus.so.
+"""peerbus for Python: communicators, windows, exchanges and collectives over libpeerbus.so.
 
 Processes of one host are the ranks. torchrun, mpirun, srun or a script starts them, and
 `Communicator()` joins them by the launcher's variables. docs/python.md explains the rest.
@@ -16,10 +16,12 @@ import numpy
 from . import _library as c
 from ._library import (ANY_RANK, Error, InvalidArgument, OutOfMemory, PeerDead, Poisoned, Refused,
                        TimedOut)
-from ._tensors import Given, view_of
+from ._collective import REDUCTIONS, Collectives, Team
+from ._tensors import Given, contiguous, has_gaps, view_of
 
-__all__ = ["ANY_RANK", "Communicator", "Error", "Exchange", "InvalidArgument", "OutOfMemory",
-           "PeerDead", "Poisoned", "Received", "Refused", "TimedOut", "Window", "launched"]
+__all__ = ["ANY_RANK", "Collectives", "Communicator", "Error", "Exchange", "InvalidArgument",
+           "OutOfMemory", "PeerDead", "Poisoned", "REDUCTIONS", "Received", "Refused", "Team",
+           "TimedOut", "Window", "launched"]
 
 CODECS = ("bf16", "int8_per_token", "fp8_f32", "fp8_rounded", "fp8_ue8m0", "fp8_as_given", "nothing")
 LAYOUTS = ("compact", "padded", "rank_major", "slots", "expert_slots")
@@ -30,7 +32,7 @@ def launched():
     return c.lib.peerbus_launched() == 1
 
 
-class Communicator(c.Object):
+class Communicator(c.Object, Collectives):
     """A group of ranks. Without arguments, the ranks are those that a launcher started.
 
     Collective. With `rank` and `size`, the processes that pass equal `port` and `job` meet.
@@ -50,6 +52,7 @@ class Communicator(c.Object):
         self._adopt(handle)
 
     def _adopt(self, handle):
+        self._own_team = None
         super().__init__("comm", handle)
         c.check(c.lib.peerbus_comm_set_interrupt(self, c.signals.ask, None))
 
@@ -82,6 +85,23 @@ class Communicator(c.Object):
     def exchange(self, **config):
         """Collective: returns an `Exchange`, which see for the arguments."""
         return Exchange(self, **config)
+
+    def team(self, scratch_bytes=0, one_shot_bytes=0, timeout=None):
+        """Collective: returns a `Team`, for collective operations of another thread or with other
+        options than those of the communicator's own."""
+        return Team(self, scratch_bytes, one_shot_bytes, timeout)
+
+    def _team(self):
+        if self._own_team is None:
+            self._own_team = Team(self)
+        return self._own_team
+
+    def destroy(self):
+        """Releases what the library holds. Does nothing if that has happened before."""
+        if self._own_team is not None:
+            self._own_team.destroy()
+            self._own_team = None
+        super().destroy()
 
 
 class Window(c.Object):
@@ -196,9 +216,9 @@ class Exchange(c.Object):
 
     def _input(self, tokens, experts, weights, attachments, timeout):
         """Returns the arguments of a dispatch, with the views that keep them valid."""
-        views = [_contiguous(tokens, "tokens"), _contiguous(experts, "experts"),
-                 _contiguous(weights, "weights")]
-        views += [_contiguous(extra, "attachments") for extra in attachments]
+        views = [contiguous(tokens, "tokens"), contiguous(experts, "experts"),
+                 contiguous(weights, "weights")]
+        views += [contiguous(extra, "attachments") for extra in attachments]
         x, ids, factors = (view.tensor for view in views[:3])
         problem = _problem(self, x, ids, factors)
         if problem:
@@ -238,7 +258,7 @@ class Exchange(c.Object):
                 out = numpy.empty([count, self.hidden], numpy.uint16)
             view = Given(out, "out")
             tensor = view.tensor
-            if (_has_gaps(tensor) or tensor.dtype_bits != 16
+            if (has_gaps(tensor) or tensor.dtype_bits != 16
                     or list(tensor.shape[:tensor.ndim]) != [count, self.hidden]):
                 raise InvalidArgument(1, f"out is no contiguous array [{count}, {self.hidden}] of "
                                          "bfloat16 or uint16")
@@ -249,26 +269,6 @@ class Exchange(c.Object):
             raise
         c.check(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args)))
         return out
-
-
-def _has_gaps(tensor):
-    if 0 in tensor.shape[:tensor.ndim]:
-        return False
-    step = 1
-    for d in reversed(range(tensor.ndim)):
-        if tensor.strides and tensor.shape[d] > 1 and tensor.strides[d] != step:
-            return True
-        step *= tensor.shape[d]
-    return False
-
-
-def _contiguous(value, name):
-    """Returns a view of `value`, or of a copy of it if it has gaps."""
-    view = Given(value, name)
-    if not _has_gaps(view.tensor):
-        return view
-    return Given(value.contiguous() if hasattr(value, "contiguous")
-                 else numpy.ascontiguousarray(value), name)
 
 
 def _problem(exchange, x, ids, weights):

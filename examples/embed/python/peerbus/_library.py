@@ -125,6 +125,11 @@ class Place(Struct):
                 ("size", c_uint64), ("address", c_char_p), ("job", c_char_p)]
 
 
+class TeamOptions(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("scratch_bytes", c_uint64),
+                ("one_shot_bytes", c_uint64)]
+
+
 class ExchangeConfig(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("codec", c_int32), ("layout", c_int32),
                 ("outputs_at_home", c_uint32), ("experts", c_uint64), ("hidden", c_uint64),
@@ -175,7 +180,7 @@ class Array(ctypes.Structure):
                 ("shape", c_int64 * 3), ("strides", c_int64 * 3)]
 
 
-_tensor = POINTER(Tensor)
+_tensor = c_void_p  # The address of a Tensor, which costs less than a pointer object.
 
 
 class BufferOptions(Struct):
@@ -242,9 +247,65 @@ class NormalCombineArgs(Struct):
                 ("timeout_ns", c_int64)]
 
 
+class EpBufferOptions(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32),
+                ("num_max_tokens_per_rank", c_uint64), ("in_flight", c_uint64)]
+
+
+class EpDispatchArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("do_zero_padding", c_uint32), ("x", _tensor),
+                ("x_scales", _tensor), ("topk_idx", _tensor), ("topk_weights", _tensor),
+                ("cumulative_local_expert_recv_stats", _tensor), ("num_experts", c_uint64),
+                ("expert_alignment", c_uint64), ("timeout_ns", c_int64)]
+
+
+class EpReceived(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("recv_x", Array),
+                ("recv_x_scales", Array), ("recv_topk_weights", Array),
+                ("psum_num_recv_tokens_per_scaleup_rank", Array),
+                ("psum_num_recv_tokens_per_expert", Array),
+                ("num_unaligned_recv_tokens_per_expert", Array),
+                ("num_recv_tokens_per_expert_list", Array), ("recv_src_metadata", Array),
+                ("num_recv_tokens", c_uint64), ("num_expanded_tokens", c_uint64),
+                ("result", c_void_p)]
+
+
+class EpCombineArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("async_with_compute_stream", c_uint32), ("x", _tensor),
+                ("handle", c_void_p), ("topk_weights", _tensor), ("bias", _tensor * 2),
+                ("timeout_ns", c_int64)]
+
+
+class Call(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("operation", c_int32)] + [
+        (name, c_uint64) for name in ("ranks", "ranks_per_node", "tokens", "max_tokens", "hidden",
+                                      "top_k", "experts")
+    ] + [("element", c_int32), ("options", c_uint32)] + [
+        (name, c_uint64) for name in ("expert_alignment", "num_worst_tokens", "num_sms", "num_qps",
+                                      "hccl_buffsize_mb", "nvshmem_qp_depth",
+                                      "normal_long_seq_rounds")
+    ] + [("moe_enable_topk_neg_one", c_uint32), ("reserved", c_uint32)]
+
+
+class Finding(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("kind", c_int32), ("what", c_char_p),
+                ("given", c_char_p), ("expected", c_char_p), ("advice", c_char_p)]
+
+
+class DeepEpConfig(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32)] + [
+        (name, c_uint64) for name in (
+            "num_sms", "num_max_nvl_chunked_send_tokens", "num_max_nvl_chunked_recv_tokens",
+            "num_max_rdma_chunked_send_tokens", "num_max_rdma_chunked_recv_tokens")]
+
+
+finding_function = ctypes.CFUNCTYPE(None, POINTER(Finding), c_void_p)
+
+
 def _declare():
     handle, out = c_void_p, POINTER(c_void_p)
-    size, time = c_uint64, c_int64
+    size, time, dtype, reduction = c_uint64, c_int64, c_int32, c_int32
+    array, numbers = c_void_p, c_void_p
     codes = {
         "comm_from_environment": [c_void_p, out],
         "comm_at": [c_void_p, c_void_p, out],
@@ -252,6 +313,17 @@ def _declare():
         "comm_destroy": [out],
         "comm_barrier": [handle, time],
         "comm_set_interrupt": [handle, c_void_p, c_void_p],
+        "team_create": [handle, c_void_p, time, out],
+        "broadcast": [handle, array, size, dtype, size, time],
+        "gather": [handle, array, array, size, dtype, size, time],
+        "scatter": [handle, array, array, size, dtype, size, time],
+        "all_gather": [handle, array, array, size, dtype, time],
+        "all_gather_v": [handle, array, array, numbers, numbers, dtype, time],
+        "all_to_all": [handle, array, array, size, dtype, time],
+        "all_to_all_v": [handle, array, numbers, numbers, array, numbers, numbers, dtype, time],
+        "reduce": [handle, array, array, size, dtype, reduction, size, time],
+        "all_reduce": [handle, array, array, size, dtype, reduction, time],
+        "reduce_scatter": [handle, array, array, size, dtype, reduction, time],
         "window_create": [handle, size, size, time, out],
         "window_put": [handle, size, size, c_void_p, size],
         "window_signal": [handle, size, size, size],
@@ -273,12 +345,17 @@ def _declare():
         "low_latency_dispatch": [handle, c_void_p, c_void_p],
         "low_latency_combine": [handle, c_void_p, c_void_p],
         "low_latency_combine_buffer": [handle, handle, c_void_p],
-        "low_latency_clean": [handle, size, size, size],
         "get_dispatch_layout": [handle, _tensor, size, c_void_p],
         "normal_dispatch": [handle, c_void_p, c_void_p],
         "normal_combine": [handle, c_void_p, c_void_p],
         "low_latency_mask": [handle, size, c_uint32],
         "low_latency_masks": [handle, _tensor],
+        "ep_buffer_create": [handle, c_void_p, out],
+        "ep_dispatch": [handle, c_void_p, c_void_p],
+        "ep_combine": [handle, c_void_p, c_void_p],
+        "examine": [c_int32, c_void_p, finding_function, c_void_p],
+        "require": [c_int32, c_void_p],
+        "nvl_buffer_size_hint": [c_void_p, size, size, POINTER(c_uint64)],
     }
     for name, arguments in codes.items():
         function = getattr(lib, "peerbus_" + name)
@@ -287,6 +364,7 @@ def _declare():
         "comm_rank": ([handle], size),
         "comm_size": ([handle], size),
         "launched": ([], c_int32),
+        "team_destroy": ([out], None),
         "window_destroy": ([out], None),
         "window_bytes": ([handle], size),
         "window_part": ([handle, size], c_void_p),
@@ -295,6 +373,9 @@ def _declare():
         "exchange_bytes": ([handle], size),
         "buffer_destroy": ([out], None),
         "result_destroy": ([out], None),
+        "ep_buffer_destroy": ([out], None),
+        "target_name": ([c_int32], c_char_p),
+        "ep_buffer_size_hint": ([size, size, size, size, c_uint32, c_uint32], size),
         "low_latency_rdma_size_hint": ([size, size, size, size], size),
     }
     for name, (arguments, result) in others.items():

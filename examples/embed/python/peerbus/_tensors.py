@@ -7,6 +7,7 @@ float8_e4m3fn, in arguments and in results.
 """
 
 import ctypes
+import math
 import sys
 
 import numpy
@@ -17,6 +18,10 @@ _codes = {"bool": (6, 8), "int8": (0, 8), "int32": (0, 32), "int64": (0, 64), "f
           "bfloat16": (4, 16), "uint16": (4, 16), "float8_e4m3fn": (10, 8), "uint8": (10, 8)}
 _names = {(6, 8): "bool", (0, 8): "int8", (0, 32): "int32", (0, 64): "int64", (2, 32): "float32",
           (4, 16): "uint16", (10, 8): "uint8"}
+_kinds = {numpy.dtype(name): kind for name, kind in _codes.items()
+          if name not in ("bfloat16", "float8_e4m3fn")}
+_dtypes = {kind: numpy.dtype(name) for kind, name in _names.items()}
+_extents = [ctypes.c_int64 * dims for dims in range(9)]
 _torch_names = {(4, 16): "bfloat16", (10, 8): "float8_e4m3fn"}
 
 
@@ -38,9 +43,18 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 class Given:
     """A view of an argument. It keeps the argument alive."""
 
+    codes = _codes  # What it accepts by name, and
+    kinds = _kinds  # by numpy's dtype.
+
     def __init__(self, value, name):
         self.value = value
-        if is_torch(value):
+        if type(value) is numpy.ndarray and value.dtype in self.kinds:  # The usual case, made quick.
+            extents = _extents[min(value.ndim, 8)]
+            strides = None if value.flags.c_contiguous else \
+                extents(*[stride // value.itemsize for stride in value.strides])
+            self.tensor = c.Tensor(value.__array_interface__["data"][0], 1, 0, value.ndim,
+                                   *self.kinds[value.dtype], 1, extents(*value.shape), strides, 0)
+        elif is_torch(value):
             if value.device.type != "cpu":
                 raise TypeError(f"{name} is on {value.device}, expected the CPU: call .cpu()")
             self._fill(value.data_ptr(), str(value.dtype)[len("torch."):], value.shape,
@@ -53,18 +67,58 @@ class Given:
             array = self.value = numpy.asarray(value)
             if array is not value and not isinstance(value, (memoryview, bytearray)):
                 raise TypeError(f"{name} is {type(value).__name__}, expected an array")
+            if not array.dtype.isnative:
+                raise TypeError(f"{name} has {array.dtype}, expected this machine's byte order")
             self._fill(array.ctypes.data, array.dtype.name, array.shape,
                        [stride // array.itemsize for stride in array.strides], name)
-        self.pointer = ctypes.pointer(self.tensor)
+        self.pointer = ctypes.addressof(self.tensor)
 
     def _fill(self, address, dtype, shape, strides, name):
-        if dtype not in _codes:
-            raise TypeError(f"{name} has {dtype}, expected one of {', '.join(_codes)} "
+        if dtype not in self.codes:
+            raise TypeError(f"{name} has {dtype}, expected one of {', '.join(self.codes)} "
                             "(uint16 stands for bfloat16, uint8 for float8_e4m3fn)")
-        code, bits = _codes[dtype]
+        code, bits = self.codes[dtype]
         extents = ctypes.c_int64 * max(1, len(shape))
         self.tensor = c.Tensor(address, 1, 0, len(shape), code, bits, 1, extents(*shape),
                                extents(*strides), 0)
+
+
+def has_gaps(tensor):
+    """Returns whether the elements of a tensor of the library do not lie one after another."""
+    if 0 in tensor.shape[:tensor.ndim]:
+        return False
+    step = 1
+    for d in reversed(range(tensor.ndim)):
+        if tensor.strides and tensor.shape[d] > 1 and tensor.strides[d] != step:
+            return True
+        step *= tensor.shape[d]
+    return False
+
+
+def contiguous(value, name, kind=Given):
+    """Returns a view of `value`, or of a copy of it if it has gaps."""
+    view = kind(value, name)
+    if not has_gaps(view.tensor):
+        return view
+    return kind(value.contiguous() if hasattr(value, "contiguous")
+                else numpy.ascontiguousarray(value), name)
+
+
+def as_numpy(array):
+    """Returns a numpy view of a torch tensor on the CPU, or the numpy array itself."""
+    return array.numpy() if is_torch(array) else array
+
+
+def like(array, values):
+    """Returns a numpy array as a torch tensor if `array` is one."""
+    return sys.modules["torch"].from_numpy(values) if is_torch(array) else values
+
+
+def empty_like(array, shape):
+    """Returns an array of the kind and type of another, with other sizes and unset elements."""
+    if is_torch(array):
+        return array.new_empty(tuple(shape))
+    return numpy.empty(shape, array.dtype)
 
 
 def given(value, name):
@@ -80,26 +134,24 @@ def pointer(view):
 def view_of(address, dtype, shape, owner, strides=None):
     """Returns a numpy array over memory of the library, which keeps `owner` alive."""
     dtype = numpy.dtype(dtype)
-    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides)) \
-        if strides is not None else numpy.prod(shape, dtype=int)
     if 0 in shape or not address:
         return numpy.empty(shape, dtype)
-    memory = (ctypes.c_char * (int(span) * dtype.itemsize)).from_address(address)
+    item = dtype.itemsize
+    nbytes = [stride * item for stride in strides] if strides is not None else None
+    # The first stride is the largest of all tensors of the library.
+    span = item * math.prod(shape) if nbytes is None else shape[0] * nbytes[0]
+    memory = (ctypes.c_char * span).from_address(address)
     memory.owner = owner  # The array refers to `memory`.
-    flat = numpy.frombuffer(memory, dtype)
-    if strides is None:
-        return flat.reshape(shape)
-    return numpy.lib.stride_tricks.as_strided(
-        flat, shape, [stride * dtype.itemsize for stride in strides])
+    return numpy.ndarray(shape, dtype, memory, strides=nbytes)
 
 
 def result(array, owner, like_torch):
     """Returns an array of the library as a numpy array, or as a torch tensor; None for none."""
     if array.ndim == 0:
         return None
-    shape, strides = list(array.shape)[:array.ndim], list(array.strides)[:array.ndim]
+    shape, strides = array.shape[:array.ndim], array.strides[:array.ndim]
     kind = (array.dtype_code, array.dtype_bits)
-    view = view_of(array.data, _names[kind], shape, owner, strides)
+    view = view_of(array.data, _dtypes[kind], shape, owner, strides)
     if not like_torch:
         return view
     torch = sys.modules["torch"]

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/** A group of ranks that share windows and exchanges. */
+/** A group of ranks that share windows, exchanges and teams. */
 typedef struct peerbus_comm peerbus_comm;
 
 /** Options of a communicator, equal on all ranks. NULL stands for all defaults. */
@@ -63,7 +63,7 @@ PEERBUS_API peerbus_code peerbus_comm_subgroup(peerbus_comm *parent, const uint6
                                                peerbus_comm **comm);
 
 /** The program of one rank. Returns its exit status, 0 to 255. `comm` is valid until it returns, and
- * must not be destroyed. Windows and exchanges must be destroyed before it returns. */
+ * must not be destroyed. All that was made from it must be destroyed before it returns. */
 typedef int32_t (*peerbus_rank_function)(peerbus_comm *comm, void *context);
 
 /**
@@ -87,8 +87,8 @@ PEERBUS_API peerbus_code peerbus_run_processes(uint64_t ranks, peerbus_rank_func
                                                int32_t *status);
 
 /**
- * Destroys `*comm` and sets it to NULL. Not collective. This rank leaves the group when the windows
- * and exchanges that were made from it are destroyed too. Does nothing if `comm` or `*comm` is NULL.
+ * Destroys `*comm` and sets it to NULL. Not collective. This rank leaves the group when all
+ * that was made from it is destroyed too. Does nothing if `comm` or `*comm` is NULL.
  * Errors: PEERBUS_INVALID_ARGUMENT for the communicator of a `peerbus_rank_function`.
  */
 PEERBUS_API peerbus_code peerbus_comm_destroy(peerbus_comm **comm);

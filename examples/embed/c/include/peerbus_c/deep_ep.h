@@ -16,6 +16,7 @@
  */
 
 #include <peerbus_c/comm.h>
+#include <peerbus_c/profile.h>
 #include <peerbus_c/tensor.h>
 
 #ifdef __cplusplus
@@ -25,16 +26,8 @@ extern "C" {
 /** DeepEP's Buffer. */
 typedef struct peerbus_buffer peerbus_buffer;
 
-/** What a call leaves behind beside its tensors: DeepEP's handle, its event and its hook. */
+/** The part of a call that stays beside its tensors: DeepEP's handle, its event and its hook. */
 typedef struct peerbus_result peerbus_result;
-
-/** A platform whose limits calls are checked against (docs/profiles.md). */
-enum {
-  PEERBUS_UNRESTRICTED = 0,
-  PEERBUS_DEEPEP_V1 = 1,
-  PEERBUS_ASCEND_A2 = 2,
-  PEERBUS_ASCEND_A3 = 3
-};
 
 /** Options of a buffer, equal on all ranks. NULL stands for all defaults. */
 typedef struct peerbus_buffer_options {

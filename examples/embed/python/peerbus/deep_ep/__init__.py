@@ -1,14 +1,37 @@
 # SPDX-License-Identifier: MIT
 """DeepEP's module over peerbus, for CPUs: `import peerbus.deep_ep as deep_ep`.
 
-V1's `Buffer`, normal and low-latency. Tensors are torch tensors on the CPU or numpy arrays; results
-are of the kind of the first argument. What another platform would refuse is refused here with
-`Buffer(..., target="ascend_a3")`, or by the variable PEERBUS_TARGET.
+V1's `Buffer`, normal and low-latency, and version 2.5's `EPBuffer`. Tensors are torch tensors on the
+CPU or numpy arrays; results are of the kind of the first argument. What another platform would
+refuse is refused here with `target="ascend_a3"`, or by the variable PEERBUS_TARGET.
+
+`python -m peerbus.deep_ep.check program.py` reports it for a whole program, and
+`python -m peerbus.deep_ep.run program.py` runs a program that says `import deep_ep`.
 """
 
-from .buffer import Buffer, EventOverlap
+import os
+import sys
 
-__all__ = ["Buffer", "EventOverlap", "topk_idx_t"]
+from . import watch
+from .buffer import Buffer
+from .config import Config
+from .ep_buffer import EPBuffer, EPHandle
+from .event import EventHandle, EventOverlap
+
+__all__ = ["Buffer", "Config", "EPBuffer", "EPHandle", "EventHandle", "EventOverlap", "install",
+           "topk_idx_t"]
+
+
+if os.environ.get("PEERBUS_WATCH"):  # Set by peerbus.deep_ep.check.
+    watch.start(os.environ["PEERBUS_WATCH"])
+
+
+def install():
+    """Makes `import deep_ep` bring this module, for the rest of the process."""
+    from .utils import envs, math, testing  # noqa: F401: they are found below.
+    for name, module in list(sys.modules.items()):
+        if name == __name__ or name.startswith(__name__ + "."):
+            sys.modules["deep_ep" + name[len(__name__):]] = module
 
 
 def __getattr__(name):

@@ -4,70 +4,59 @@
 import ctypes
 import os
 
-from .. import Communicator
 from .. import _library as c
-from .._tensors import given, is_torch, pointer, result
-
-TARGETS = ("unrestricted", "deepep_v1", "ascend_a2", "ascend_a3")
-
-
-class _Result(c.Object):
-    """What a call leaves in the library: its handle, event or hook. Keeps the call's arguments alive
-    until it is complete."""
-
-    def __init__(self, buffer, raw, arguments):
-        super().__init__("result", ctypes.c_void_p(raw.result))
-        self.buffer, self.arguments = buffer, arguments
-
-    def wait(self):
-        c.check(c.lib.peerbus_result_wait(self))
-        self.arguments = None
+from .._tensors import empty_like, given, is_torch, pointer, result
+from .calls import Target, element_of, has_dropped
+from .config import Config
+from .event import EventHandle, EventOverlap, Stream, wait_for
+from .results import (Result, check_stream_arguments, combined_of, copy, join, refuse,
+                      result_of)
+from .strict import Guard
 
 
-class EventOverlap:
-    """DeepEP's EventOverlap. The results of a call with `async_finish` are valid after
-    `current_stream_wait`."""
+class Buffer:
+    """DeepEP's Buffer with its names.
 
-    def __init__(self, event=None, extra_tensors=None):
-        self.event, self.extra_tensors = event, extra_tensors
+    `group` is a process group of torch.distributed, whose ranks are on this host; a
+    `peerbus.Communicator`; or None, for the processes that a launcher started. Sizes in bytes,
+    queue pairs and links are accepted and have no meaning here: the shape of each call says how much
+    memory it needs. Two low-latency results of a shape are valid at a time; those of normal mode are
+    copies.
 
-    def current_stream_wait(self):
-        """Completes the results. Waiting again has no effect."""
-        if self.event is not None:
-            self.event.wait()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.current_stream_wait()
-
-
-class Buffer(c.Object):
-    """DeepEP's Buffer with its names. No argument is ignored: what has no meaning here must have its
-    default.
-
-    `group` is a `peerbus.Communicator`; a process group of torch.distributed, whose ranks are on
-    this host; or None, for the processes that a launcher started. Sizes in bytes are accepted and
-    not used: the shape of each call says how much memory it needs. Two low-latency results are valid
-    at a time. `num_max_tokens_per_rank` is the most tokens of a normal dispatch.
+    `num_max_tokens_per_rank` is the most tokens of a normal dispatch. `zero_copy=False` saves memory
+    if no combine uses it. `target` (or the variable PEERBUS_TARGET) names a platform whose refusals
+    are raised here. `strict` (or PEERBUS_STRICT=1) makes all ranks refuse a low-latency dispatch
+    that would overwrite a result which some rank still refers to; making the buffer is then
+    collective.
     """
+
+    num_sms = 20
 
     def __init__(self, group=None, num_nvl_bytes=0, num_rdma_bytes=0, low_latency_mode=False,
                  num_qps_per_rank=24, allow_nvlink_for_low_latency_mode=True, allow_mnnvl=False,
-                 explicitly_destroy=False, enable_shrink=False, *, num_max_tokens_per_rank=4096,
-                 zero_copy=True, target=None, timeout=None):
-        target = target or os.environ.get("PEERBUS_TARGET", "unrestricted")
-        if target not in TARGETS:
-            raise ValueError(f"target is {target!r}, expected one of {', '.join(TARGETS)}")
-        self.comm = group if isinstance(group, Communicator) else _join(group, timeout)
-        self.group, self.explicitly_destroy = group, explicitly_destroy
+                 explicitly_destroy=False, enable_shrink=False, comm=None, *,
+                 num_max_tokens_per_rank=4096, zero_copy=True, target=None, strict=None,
+                 timeout=None):
+        self._target = Target(target)
+        refuse("Buffer", "give the process group as `group`", comm=comm)
+        self.comm, self.group = join(group, timeout), group
         self.rank, self.group_size = self.comm.rank, self.comm.size
-        options = c.BufferOptions(target=TARGETS.index(target), zero_copy=int(zero_copy),
-                                  enable_shrink=int(enable_shrink),
+        self.explicitly_destroy = explicitly_destroy
+        options = c.BufferOptions(zero_copy=int(zero_copy), enable_shrink=int(enable_shrink),
                                   num_max_tokens_per_rank=num_max_tokens_per_rank)
-        super().__init__("buffer", c.make("buffer", c.lib.peerbus_buffer_create, self.comm,
-                                          ctypes.byref(options)))
+        # Results hold it too, so that their memory stays valid after `destroy`.
+        self._owner = c.Object("buffer", c.make("buffer", c.lib.peerbus_buffer_create, self.comm,
+                                                ctypes.byref(options)))
+        self._as_parameter_ = self._owner._as_parameter_
+        if strict is None:
+            strict = os.environ.get("PEERBUS_STRICT", "0") == "1"
+        self._guard = Guard(self.comm) if strict else None
+
+    def destroy(self):
+        """Ends the use of the buffer. Its memory is released when no result refers to it."""
+        self._owner, self._as_parameter_, self._guard = None, ctypes.c_void_p(), None
+
+    # --- sizes, streams and settings ---
 
     @staticmethod
     def get_low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks,
@@ -75,6 +64,37 @@ class Buffer(c.Object):
         """Returns the bytes that DeepEP asks for."""
         return c.lib.peerbus_low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank, hidden,
                                                         num_ranks, num_experts)
+
+    @staticmethod
+    def get_dispatch_config(num_ranks):
+        """Returns a `Config`. DeepEP's is tuned to the number of ranks; there is nothing to tune."""
+        return Config(Buffer.num_sms)
+
+    get_combine_config = get_dispatch_config
+
+    @staticmethod
+    def set_num_sms(new_num_sms):
+        """Keeps the number for `get_dispatch_config`. There are no SMs here."""
+        Buffer.num_sms = Config(new_num_sms)._members.num_sms
+
+    @staticmethod
+    def is_sm90_compiled():
+        """Returns True: fp8 and the low-latency mode are there."""
+        return True
+
+    @staticmethod
+    def capture():
+        """Returns an event for what this rank has called so far, all of which has ended."""
+        return EventOverlap(EventHandle())
+
+    def get_comm_stream(self):
+        """Returns a stream on which nothing ever runs."""
+        return Stream()
+
+    def get_local_buffer_tensor(self, dtype, size=None, offset=0, use_rdma_buffer=False):
+        """Refused: there is no buffer of raw bytes."""
+        raise c.Error(9, "get_local_buffer_tensor: there is no buffer of raw bytes; results are "
+                         "tensors of their own")
 
     # --- low-latency mode ---
 
@@ -84,12 +104,26 @@ class Buffer(c.Object):
                              use_ue8m0=False, async_finish=False, return_recv_hook=False):
         """Collective: returns (recv_x or (recv_x, scales), recv_count, handle, event, hook). The
         arrays are views of the buffer, valid until the second next dispatch of the same shape."""
-        views = [given(x, "x"), given(topk_idx, "topk_idx"),
+        views = (given(x, "x"), given(topk_idx, "topk_idx"),
                  given(cumulative_local_expert_recv_stats, "cumulative_local_expert_recv_stats"),
-                 given(dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats")]
+                 given(dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats"))
+        if self._target.wanted:
+            self._target.see(
+                operation="low_latency_dispatch", ranks=self.group_size, tokens=x.shape[0],
+                max_tokens=num_max_dispatch_tokens_per_rank, hidden=x.shape[1],
+                top_k=topk_idx.shape[1], experts=num_experts, element=element_of(x),
+                dropped=has_dropped(topk_idx), use_fp8=use_fp8, round_scale=round_scale,
+                use_ue8m0=use_ue8m0, async_finish=async_finish, return_recv_hook=return_recv_hook,
+                cumulative_statistics=cumulative_local_expert_recv_stats is not None,
+                wait_statistics=dispatch_wait_recv_cost_stats is not None)
+        shape = None
+        if self._guard is not None:
+            shape = (bool(use_fp8), bool(round_scale), bool(use_ue8m0), x.shape[1],
+                     topk_idx.shape[1], num_max_dispatch_tokens_per_rank, num_experts)
+            self._guard.before(shape)
         args = c.LowLatencyDispatchArgs(
-            use_fp8=int(use_fp8), round_scale=int(round_scale), use_ue8m0=int(use_ue8m0),
-            async_finish=int(async_finish), return_recv_hook=int(return_recv_hook),
+            use_fp8=use_fp8, round_scale=round_scale, use_ue8m0=use_ue8m0,
+            async_finish=async_finish, return_recv_hook=return_recv_hook,
             x=pointer(views[0]), topk_idx=pointer(views[1]),
             cumulative_local_expert_recv_stats=pointer(views[2]),
             dispatch_wait_recv_cost_stats=pointer(views[3]),
@@ -97,46 +131,61 @@ class Buffer(c.Object):
             num_experts=num_experts)
         raw = c.LowLatencyReceived()
         c.check(c.lib.peerbus_low_latency_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
-        left = _Result(self, raw, views)
-        arrays = [result(array, left, is_torch(x)) for array in
-                  (raw.recv_x, raw.recv_x_scales, raw.recv_count, raw.src_info, raw.layout_range)]
-        recv_x, scales, recv_count, src_info, layout_range = arrays
-        handle = (src_info, layout_range, num_max_dispatch_tokens_per_rank, x.shape[1], num_experts,
-                  left)
-        return ((recv_x, scales) if use_fp8 else recv_x, recv_count, handle,
-                EventOverlap(left if async_finish else None),
+        left = Result(self._owner, raw, views)
+        if shape is not None:
+            self._guard.add(shape, left)
+        like_torch = is_torch(x)
+        recv_x = result(raw.recv_x, left, like_torch)
+        scales = result(raw.recv_x_scales, left, like_torch)
+        handle = (result(raw.src_info, left, like_torch),
+                  result(raw.layout_range, left, like_torch), num_max_dispatch_tokens_per_rank,
+                  x.shape[1], num_experts, left)
+        return ((recv_x, scales) if use_fp8 else recv_x, result(raw.recv_count, left, like_torch),
+                handle, EventOverlap(left if async_finish else None),
                 left.wait if return_recv_hook else None)
 
     def low_latency_combine(self, x, topk_idx, topk_weights, handle, use_logfmt=False,
                             zero_copy=False, async_finish=False, return_recv_hook=False, out=None,
                             combine_wait_recv_cost_stats=None):
-        """Collective: returns (combined_x, event, hook)."""
-        if use_logfmt:
-            raise c.Error(9, "low_latency_combine: use_logfmt: outputs travel as bf16; leave it out")
-        names = ("x", "topk_idx", "topk_weights", "out", "combine_wait_recv_cost_stats")
-        views = {name: given(value, name) for name, value in zip(
-            names, (x, topk_idx, topk_weights, out, combine_wait_recv_cost_stats))}
+        """Collective: returns (combined_x, event, hook). `combined_x` is `out`, or a view of the
+        buffer that is valid as long as the results of the dispatch."""
+        dispatched = result_of(handle)
+        if self._target.wanted:
+            self._target.see(
+                operation="low_latency_combine", ranks=self.group_size, tokens=topk_idx.shape[0],
+                max_tokens=handle[2], hidden=handle[3], top_k=topk_idx.shape[1], experts=handle[4],
+                element=element_of(x), dropped=has_dropped(topk_idx), use_logfmt=use_logfmt,
+                zero_copy=zero_copy, out=out is not None, async_finish=async_finish,
+                return_recv_hook=return_recv_hook,
+                wait_statistics=combine_wait_recv_cost_stats is not None)
+        refuse("low_latency_combine", "outputs travel as bf16; leave it out", use_logfmt=use_logfmt)
+        views = (given(x, "x"), given(topk_idx, "topk_idx"), given(topk_weights, "topk_weights"),
+                 given(out, "out"),
+                 given(combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats"))
         args = c.LowLatencyCombineArgs(
-            zero_copy=int(zero_copy), async_finish=int(async_finish),
-            return_recv_hook=int(return_recv_hook), handle=_left(handle)._as_parameter_,
-            **{name: pointer(view) for name, view in views.items()})
+            zero_copy=zero_copy, async_finish=async_finish, return_recv_hook=return_recv_hook,
+            handle=dispatched._as_parameter_, x=pointer(views[0]), topk_idx=pointer(views[1]),
+            topk_weights=pointer(views[2]), out=pointer(views[3]),
+            combine_wait_recv_cost_stats=pointer(views[4]))
         raw = c.Combined()
         c.check(c.lib.peerbus_low_latency_combine(self, ctypes.byref(args), ctypes.byref(raw)))
-        left = _Result(self, raw, views)
+        left = Result(self._owner, raw, views)
+        if self._guard is not None and out is None:
+            self._guard.add_to(dispatched, left)
         combined = out if out is not None else result(raw.combined_x, left, is_torch(x))
         return (combined, EventOverlap(left if async_finish else None),
                 left.wait if return_recv_hook else None)
 
     def get_next_low_latency_combine_buffer(self, handle):
         """Returns the place for outputs of a `zero_copy` combine, [L, R*B, H]."""
-        raw, left = c.Array(), _left(handle)
+        raw, left = c.Array(), result_of(handle)
         c.check(c.lib.peerbus_low_latency_combine_buffer(self, left, ctypes.byref(raw)))
         return result(raw, left, is_torch(handle[0]))
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank, hidden, num_experts):
-        """Collective: frees the memory of other shapes. Nothing needs cleaning."""
-        c.check(c.lib.peerbus_low_latency_clean(self, num_max_dispatch_tokens_per_rank, hidden,
-                                                num_experts))
+        """Collective: returns after all ranks have called it. Nothing needs cleaning, and results
+        stay valid."""
+        self.comm.barrier()
 
     def low_latency_update_mask_buffer(self, rank_to_mask, mask=False):
         """Masks or unmasks a rank for calls of this rank. Needs `enable_shrink`."""
@@ -145,19 +194,25 @@ class Buffer(c.Object):
     def low_latency_query_mask_buffer(self, mask_status):
         """Writes the masks of all ranks to `mask_status`, int32 [R]."""
         view = given(mask_status, "mask_status")
-        c.check(c.lib.peerbus_low_latency_masks(self, view.pointer))
+        c.check(c.lib.peerbus_low_latency_masks(self, pointer(view)))
+
+    def low_latency_clean_mask_buffer(self):
+        """Unmasks all ranks."""
+        for rank in range(self.group_size):
+            self.low_latency_update_mask_buffer(rank, False)
 
     # --- normal mode ---
 
     def get_dispatch_layout(self, topk_idx, num_experts, previous_event=None, async_finish=False,
                             allocate_on_comm_stream=False):
         """Returns (num_tokens_per_rank, None, num_tokens_per_expert, is_token_in_rank, event)."""
-        _refuse("get_dispatch_layout", allocate_on_comm_stream=allocate_on_comm_stream)
-        _wait_for(previous_event)
+        check_stream_arguments("get_dispatch_layout", previous_event, async_finish,
+                               allocate_on_comm_stream)
+        wait_for(previous_event)
         view, raw = given(topk_idx, "topk_idx"), c.DispatchLayout()
         c.check(c.lib.peerbus_get_dispatch_layout(self, pointer(view), num_experts,
                                                   ctypes.byref(raw)))
-        left = _Result(self, raw, None)
+        left = Result(self._owner, raw)
         per_rank, per_expert, in_rank = (result(array, left, is_torch(topk_idx)) for array in (
             raw.num_tokens_per_rank, raw.num_tokens_per_expert, raw.is_token_in_rank))
         return per_rank, None, per_expert, in_rank, EventOverlap()
@@ -167,24 +222,40 @@ class Buffer(c.Object):
                  topk_weights=None, expert_alignment=1, num_worst_tokens=0, config=None,
                  previous_event=None, async_finish=False, allocate_on_comm_stream=False):
         """Collective: returns (recv_x or (recv_x, scales), recv_topk_idx, recv_topk_weights,
-        num_recv_tokens_per_expert_list, handle, event). The arrays are copies."""
-        _refuse("dispatch", allocate_on_comm_stream=allocate_on_comm_stream, config=config,
-                num_tokens_per_rdma_rank=num_tokens_per_rdma_rank)
-        _wait_for(previous_event)
+        num_recv_tokens_per_expert_list, handle, event). The arrays are copies. With `handle`, the
+        routing is that of its dispatch, and only recv_x and the event are not None or empty."""
         tokens, scales = x if isinstance(x, tuple) else (x, None)
+        _check_config("dispatch", config)
+        check_stream_arguments("dispatch", previous_event, async_finish, allocate_on_comm_stream)
+        refuse("dispatch", "all ranks are reached alike; leave it out",
+               num_tokens_per_rdma_rank=num_tokens_per_rdma_rank)
+        # A cached call has the routing of its handle.
+        routed = result_of(handle).call if handle is not None else {
+            "tokens": tokens.shape[0], "top_k": 0 if topk_idx is None else topk_idx.shape[1],
+            "experts": 0 if num_tokens_per_expert is None else len(num_tokens_per_expert),
+            "dropped": self._target.wanted and has_dropped(topk_idx)}
+        if self._target.wanted:
+            self._target.see(
+                operation="dispatch", ranks=self.group_size, hidden=tokens.shape[1],
+                element=element_of(tokens), handle=handle is not None,
+                expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens,
+                config=config is not None, previous_event=previous_event is not None,
+                async_finish=async_finish, allocate_on_comm_stream=allocate_on_comm_stream, **routed)
+        wait_for(previous_event)
         values = dict(x=tokens, x_scales=scales, num_tokens_per_rank=num_tokens_per_rank,
                       is_token_in_rank=is_token_in_rank,
                       num_tokens_per_expert=num_tokens_per_expert, topk_idx=topk_idx,
                       topk_weights=topk_weights)
         views = {name: given(value, name) for name, value in values.items()}
         args = c.NormalDispatchArgs(
-            handle=None if handle is None else _left(handle)._as_parameter_,
+            handle=None if handle is None else result_of(handle)._as_parameter_,
             expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens,
             **{name: pointer(view) for name, view in views.items()})
         raw = c.NormalReceived()
         c.check(c.lib.peerbus_normal_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
-        left = _Result(self, raw, None)
-        arrays = {name: _copy(result(getattr(raw, name), left, is_torch(tokens)))
+        left = Result(self._owner, raw)
+        left.call = routed
+        arrays = {name: copy(result(getattr(raw, name), left, is_torch(tokens)))
                   for name in ("recv_x", "recv_x_scales", "recv_topk_idx", "recv_topk_weights",
                                "num_recv_tokens_per_expert_list", "rank_prefix", "recv_src_idx",
                                "is_token_in_rank")}
@@ -193,66 +264,40 @@ class Buffer(c.Object):
         return (recv_x if scales is None else (recv_x, arrays["recv_x_scales"]),
                 arrays["recv_topk_idx"], arrays["recv_topk_weights"],
                 [] if counts is None else counts.tolist(),
-                (arrays["rank_prefix"], arrays["recv_src_idx"], arrays["is_token_in_rank"], left),
+                None if handle is not None else (
+                    self._prefix_matrix(arrays["rank_prefix"]), None, None, arrays["recv_src_idx"],
+                    arrays["is_token_in_rank"], None, left),
                 EventOverlap())
 
     def combine(self, x, handle, topk_weights=None, bias=None, config=None, previous_event=None,
                 async_finish=False, allocate_on_comm_stream=False):
-        """Collective: returns (combined_x, combined_topk_weights, event). The arrays are copies,
-        except with `async_finish`: then they are views of the buffer, valid after the event's wait
-        and until the second next dispatch."""
-        _refuse("combine", allocate_on_comm_stream=allocate_on_comm_stream, config=config)
-        _wait_for(previous_event)
-        biases = list(bias) if isinstance(bias, (tuple, list)) else [bias]
-        views = [given(x, "x"), given(topk_weights, "topk_weights")]
-        views += [given(value, "bias") for value in (biases + [None, None])[:2]]
-        args = c.NormalCombineArgs(async_finish=int(async_finish), x=pointer(views[0]),
-                                   handle=_left(handle)._as_parameter_,
-                                   topk_weights=pointer(views[1]))
-        for i, view in enumerate(views[2:]):
-            if view is not None:
-                args.bias[i] = view.pointer
-        raw = c.Combined()
-        c.check(c.lib.peerbus_normal_combine(self, ctypes.byref(args), ctypes.byref(raw)))
-        left = _Result(self, raw, views)
-        keep = (lambda array: array) if async_finish else _copy
-        return (keep(result(raw.combined_x, left, is_torch(x))),
-                keep(result(raw.combined_topk_weights, left, is_torch(x))),
-                EventOverlap(left if async_finish else None))
+        """Collective: returns (combined_x, combined_topk_weights, event). The arrays own their
+        memory; with `async_finish` it is filled by the event's wait, which must come before the
+        second next dispatch of the same shape."""
+        _check_config("combine", config)
+        check_stream_arguments("combine", previous_event, async_finish, allocate_on_comm_stream)
+        dispatched = result_of(handle)
+        if self._target.wanted:
+            self._target.see(
+                operation="combine", ranks=self.group_size, hidden=x.shape[1],
+                element=element_of(x), bias=bias is not None,
+                config=config is not None, previous_event=previous_event is not None,
+                async_finish=async_finish, allocate_on_comm_stream=allocate_on_comm_stream,
+                **{name: value for name, value in dispatched.call.items() if name != "dropped"})
+        wait_for(previous_event)
+        return combined_of(
+            c.lib.peerbus_normal_combine, self._owner, c.NormalCombineArgs(
+                async_finish=async_finish, handle=dispatched._as_parameter_),
+            x, topk_weights, bias, async_finish)
+
+    def _prefix_matrix(self, prefix):
+        """Returns DeepEP's [R, R] matrix. Only this rank's column is known here; others are -1."""
+        matrix = empty_like(prefix, [self.group_size, self.group_size])
+        matrix[:] = -1
+        matrix[:, self.rank] = prefix
+        return matrix
 
 
-def _join(group, timeout):
-    """Returns the communicator of a process group of torch, or of the launcher's processes."""
-    if group is None:
-        return Communicator(timeout=timeout)
-    import torch.distributed as dist
-    ranks = dist.get_process_group_ranks(group) if hasattr(dist, "get_process_group_ranks") \
-        else list(range(dist.get_world_size(group)))
-    job = [f"{os.getpid()}-{os.urandom(8).hex()}"]  # Drawn by the first rank of the group.
-    dist.broadcast_object_list(job, src=ranks[0], group=group)
-    return Communicator(rank=dist.get_rank(group), size=dist.get_world_size(group), job=job[0],
-                        port=1, timeout=timeout)
-
-
-def _left(handle):
-    left = handle[-1] if isinstance(handle, tuple) and handle else None
-    if not isinstance(left, _Result):
-        raise TypeError("handle is not one that a dispatch of this module returned")
-    return left
-
-
-def _refuse(call, **arguments):
-    for name, value in arguments.items():
-        if value is not None and value is not False:
-            raise c.Error(9, f"{call}: {name} has no meaning on a CPU; leave it out")
-
-
-def _wait_for(event):
-    if event is not None:
-        event.current_stream_wait()
-
-
-def _copy(array):
-    if array is None:
-        return None
-    return array.clone() if is_torch(array) else array.copy()
+def _check_config(call, config):
+    if config is not None and not isinstance(config, Config):
+        raise TypeError(f"{call}: config is {type(config).__name__}, expected a Config")

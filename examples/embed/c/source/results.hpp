@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include <peerbus/compat/deep_ep/expanded.hpp>
+#include <peerbus/compat/deep_ep/low_latency.hpp>
+#include <peerbus/compat/deep_ep/normal.hpp>
+
+#include "objects.hpp"
+#include "tensors.hpp"
+
+/// The part of a call of any buffer that stays beside its tensors.
+struct peerbus_result final : peerbus::c_library::object {
+  using variant =
+      std::variant<peerbus::deep_ep::dispatch_layout, peerbus::deep_ep::dispatch_result,
+                   peerbus::deep_ep::combine_result, peerbus::deep_ep::low_latency_dispatch_result,
+                   peerbus::deep_ep::low_latency_combine_result,
+                   peerbus::deep_ep::elastic_dispatch_result,
+                   peerbus::deep_ep::elastic_combine_result>;
+  peerbus_result(std::shared_ptr<peerbus::c_library::group> of, variant made)
+      : object{std::move(of)}, value{std::move(made)} {}
+  variant value;
+};
+
+/// The calls of buffers.
+namespace peerbus::c_library {
+
+/// Returns what a dispatch of that kind has left. Throws: `error` invalid_argument if it is of
+/// another kind.
+template <class Dispatch>
+const Dispatch& handle_of(const peerbus_result* result, std::string_view name) {
+  if (const std::string_view problem = problem_of(result); !problem.empty())
+    throw error{errc::invalid_argument, detail::concat(name, " ", problem)};
+  const auto* const found = std::get_if<Dispatch>(&result->value);
+  if (found == nullptr)
+    throw error{errc::invalid_argument,
+                detail::concat(name,
+                               " is the result of another call, expected that of a dispatch "
+                               "of the same mode")};
+  return *found;
+}
+
+/// Makes a call: reads `args`, requires that `out` can be written, calls
+/// `call(calls of the buffer, args)`, fills `out` by `describe(result, C's structure)` and keeps
+/// the result there.
+template <class Buffer, class Args, class Out, class Call, class Describe>
+peerbus_code call_buffer(Buffer* buffer, const Args* args, Out* out, std::string_view name,
+                         Call&& call, Describe&& describe) {
+  return guarded([&] {
+    Buffer& used = usable(buffer, "buffer");
+    const Args given = read_struct(args, "args");
+    require_struct(out, name);
+    auto result = call(used.calls, given);
+    Out filled{};
+    describe(result, filled);
+    filled.result = std::make_unique<peerbus_result>(used.members, std::move(result)).release();
+    write_struct(out, filled);
+  });
+}
+
+/// Describes the result of a combine, of any buffer.
+template <class Result>
+void describe_combined(const Result& result, peerbus_combined& filled) {
+  filled.combined_x = array_of(result.combined_x);
+  filled.combined_topk_weights = array_of(result.combined_topk_weights);
+}
+
+/// Returns counts in C's form, which has one type of array. Nothing writes through it.
+inline peerbus_array array_of_counts(std::span<const std::int32_t> counts) {
+  return array_of(
+      {const_cast<std::int32_t*>(counts.data()), deep_ep::dtype::int32, {counts.size()}});
+}
+
+}  // namespace peerbus::c_library

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+from typing import Any, Callable, List, NoReturn, Optional, Tuple, Union
+
+from peerbus import Communicator
+
+Tensor = Any  # of torch on the CPU, or numpy
+topk_idx_t: Any
+
+def install() -> None: ...
+
+class Config:
+    def __init__(self, num_sms: int = 20, num_max_nvl_chunked_send_tokens: int = 6,
+                 num_max_nvl_chunked_recv_tokens: int = 256,
+                 num_max_rdma_chunked_send_tokens: int = 6,
+                 num_max_rdma_chunked_recv_tokens: int = 256) -> None: ...
+    def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int: ...
+    def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int: ...
+
+class EventHandle:
+    def current_stream_wait(self) -> Any: ...
+
+class EventOverlap:
+    def __init__(self, event: Any = None, extra_tensors: Any = None, *,
+                 results: Any = None) -> None: ...
+    def current_stream_wait(self) -> Any: ...
+    def wait(self) -> Any: ...
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *_: Any) -> None: ...
+
+class Buffer:
+    num_sms: int
+    comm: Communicator
+    group: Any
+    rank: int
+    group_size: int
+    def __init__(self, group: Any = None, num_nvl_bytes: int = 0, num_rdma_bytes: int = 0,
+                 low_latency_mode: bool = False, num_qps_per_rank: int = 24,
+                 allow_nvlink_for_low_latency_mode: bool = True, allow_mnnvl: bool = False,
+                 explicitly_destroy: bool = False, enable_shrink: bool = False, comm: Any = None, *,
+                 num_max_tokens_per_rank: int = 4096, zero_copy: bool = True,
+                 target: Optional[str] = None, strict: Optional[bool] = None,
+                 timeout: Optional[float] = None) -> None: ...
+    def destroy(self) -> None: ...
+    @staticmethod
+    def get_low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank: int, hidden: int,
+                                       num_ranks: int, num_experts: int) -> int: ...
+    @staticmethod
+    def get_dispatch_config(num_ranks: int) -> Config: ...
+    @staticmethod
+    def get_combine_config(num_ranks: int) -> Config: ...
+    @staticmethod
+    def set_num_sms(new_num_sms: int) -> None: ...
+    @staticmethod
+    def is_sm90_compiled() -> bool: ...
+    @staticmethod
+    def capture() -> EventOverlap: ...
+    def get_comm_stream(self) -> Any: ...
+    def get_local_buffer_tensor(self, dtype: Any, size: Optional[int] = None, offset: int = 0,
+                                use_rdma_buffer: bool = False) -> NoReturn: ...
+    def low_latency_dispatch(self, x: Tensor, topk_idx: Tensor,
+                             num_max_dispatch_tokens_per_rank: int, num_experts: int,
+                             cumulative_local_expert_recv_stats: Optional[Tensor] = None,
+                             dispatch_wait_recv_cost_stats: Optional[Tensor] = None,
+                             use_fp8: bool = True, round_scale: bool = False,
+                             use_ue8m0: bool = False, async_finish: bool = False,
+                             return_recv_hook: bool = False) -> Tuple[Union[Tensor, Tuple[Tensor, Tensor]], Tensor, tuple, EventOverlap, Optional[Callable[[], None]]]: ...
+    def low_latency_combine(self, x: Tensor, topk_idx: Tensor, topk_weights: Tensor, handle: Any,
+                            use_logfmt: bool = False, zero_copy: bool = False,
+                            async_finish: bool = False, return_recv_hook: bool = False,
+                            out: Optional[Tensor] = None,
+                            combine_wait_recv_cost_stats: Optional[Tensor] = None) -> Tuple[Tensor, EventOverlap, Optional[Callable[[], None]]]: ...
+    def get_next_low_latency_combine_buffer(self, handle: Any) -> Tensor: ...
+    def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int,
+                                 num_experts: int) -> None: ...
+    def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None: ...
+    def low_latency_query_mask_buffer(self, mask_status: Tensor) -> None: ...
+    def low_latency_clean_mask_buffer(self) -> None: ...
+    def get_dispatch_layout(self, topk_idx: Tensor, num_experts: int,
+                            previous_event: Optional[EventOverlap] = None,
+                            async_finish: bool = False,
+                            allocate_on_comm_stream: bool = False) -> Tuple[Tensor, None, Tensor, Tensor, EventOverlap]: ...
+    def dispatch(self, x: Union[Tensor, Tuple[Tensor, Tensor]], handle: Any = None,
+                 num_tokens_per_rank: Optional[Tensor] = None,
+                 num_tokens_per_rdma_rank: Optional[Tensor] = None,
+                 is_token_in_rank: Optional[Tensor] = None,
+                 num_tokens_per_expert: Optional[Tensor] = None, topk_idx: Optional[Tensor] = None,
+                 topk_weights: Optional[Tensor] = None, expert_alignment: int = 1,
+                 num_worst_tokens: int = 0, config: Optional[Config] = None,
+                 previous_event: Optional[EventOverlap] = None, async_finish: bool = False,
+                 allocate_on_comm_stream: bool = False) -> Tuple[Union[Tensor, Tuple[Tensor, Tensor]], Optional[Tensor], Optional[Tensor], List[int], Optional[tuple], EventOverlap]: ...
+    def combine(self, x: Tensor, handle: Any, topk_weights: Optional[Tensor] = None,
+                bias: Optional[Union[Tensor, Tuple[Tensor, Tensor]]] = None,
+                config: Optional[Config] = None, previous_event: Optional[EventOverlap] = None,
+                async_finish: bool = False,
+                allocate_on_comm_stream: bool = False) -> Tuple[Tensor, Optional[Tensor], EventOverlap]: ...
+
+class EPHandle:
+    do_expand: bool
+    num_experts: int
+    expert_alignment: int
+    num_max_tokens_per_rank: int
+    num_sms: int
+    topk_idx: Tensor
+    num_recv_tokens: int
+    num_expanded_tokens: int
+    psum_num_recv_tokens_per_scaleup_rank: Tensor
+    psum_num_recv_tokens_per_expert: Tensor
+    num_unaligned_recv_tokens_per_expert: Tensor
+    num_recv_tokens_per_expert_list: List[int]
+    recv_src_metadata: Tensor
+
+class EPBuffer:
+    comm: Communicator
+    group: Any
+    rank_idx: int
+    num_ranks: int
+    def __init__(self, group: Any = None, num_bytes: Optional[int] = None,
+                 num_max_tokens_per_rank: int = 0, hidden: int = 0, num_topk: int = 0,
+                 use_fp8_dispatch: bool = False, lb_allocation_plan_or_num_bytes: Any = 0,
+                 deterministic: bool = False, allow_hybrid_mode: bool = True,
+                 allow_multiple_reduction: bool = True, prefer_overlap_with_compute: bool = True,
+                 sl_idx: Optional[int] = None, num_allocated_qps: int = 0,
+                 num_cpu_timeout_secs: int = 300, num_gpu_timeout_secs: int = 100,
+                 explicitly_destroy: bool = False, *, target: Optional[str] = None) -> None: ...
+    def destroy(self) -> None: ...
+    @staticmethod
+    def get_buffer_size_hint(group: Any, num_max_tokens_per_rank: int, hidden: int,
+                             num_topk: int = 0, use_fp8_dispatch: bool = False,
+                             allow_hybrid_mode: bool = True,
+                             allow_multiple_reduction: bool = True) -> int: ...
+    @staticmethod
+    def capture() -> EventOverlap: ...
+    def get_comm_stream(self) -> Any: ...
+    def get_theoretical_num_sms(self, *_: Any, **__: Any) -> int: ...
+    def get_theoretical_num_qps(self, *_: Any, **__: Any) -> int: ...
+    def get_physical_domain_size(self) -> Tuple[int, int]: ...
+    def get_logical_domain_size(self) -> Tuple[int, int]: ...
+    def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False,
+                sequential: bool = True) -> None: ...
+    def dispatch(self, x: Union[Tensor, Tuple[Tensor, Tensor]], topk_idx: Optional[Tensor] = None,
+                 topk_weights: Optional[Tensor] = None,
+                 cumulative_local_expert_recv_stats: Optional[Tensor] = None,
+                 num_experts: Optional[int] = None, num_max_tokens_per_rank: Optional[int] = None,
+                 expert_alignment: Optional[int] = None, num_sms: int = 0, num_qps: int = 0,
+                 previous_event: Optional[EventOverlap] = None,
+                 async_with_compute_stream: bool = False, allocate_on_comm_stream: bool = False,
+                 handle: Any = None, do_handle_copy: bool = False,
+                 do_cpu_sync: Optional[bool] = None, do_expand: bool = False,
+                 do_zero_padding: bool = False, use_tma_aligned_col_major_sf: bool = False,
+                 defer_epilogue: bool = False) -> Any: ...
+    def combine(self, x: Tensor, handle: Any, topk_weights: Optional[Tensor] = None,
+                bias: Optional[Union[Tensor, Tuple[Tensor, Tensor]]] = None, num_sms: int = 0,
+                num_qps: int = 0, previous_event: Optional[EventOverlap] = None,
+                async_with_compute_stream: bool = False, allocate_on_comm_stream: bool = False,
+                defer_epilogue: bool = False) -> Any: ...
+    def lb_prefetch_weights(self, redundant_expert_weights: Tensor, expert_weights: Tensor,
+                            redundancy_mapping: Tensor, num_sms: int = 0,
+                            previous_event: Optional[EventOverlap] = None) -> EventOverlap: ...
+    def lb_reduce_grads(self, *_: Any, **__: Any) -> NoReturn: ...

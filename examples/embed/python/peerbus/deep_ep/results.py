@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT
+"""The parts that calls of buffers share: communicators, results of the library, copies."""
+
+import ctypes
+import os
+
+from .. import Communicator
+from .. import _library as c
+from .._tensors import empty_like, given, is_torch, pointer, result
+from .event import EventOverlap, Pending
+
+
+class Result(c.Object):
+    """The part of a call that stays in the library: its handle, event or hook. Keeps the buffer
+    alive, and the call's arguments until it is complete."""
+
+    call = {}  # The sizes of a normal dispatch, for the limits of platforms.
+
+    def __init__(self, owner, raw, arguments=None):
+        super().__init__("result", ctypes.c_void_p(raw.result))
+        self.owner, self.arguments = owner, arguments
+
+    def wait(self):
+        c.check(c.lib.peerbus_result_wait(self))
+        self.arguments = None
+
+    current_stream_wait = wait
+
+
+def join(group, timeout):
+    """Returns the communicator of a process group of torch, or of the launcher's processes."""
+    if isinstance(group, Communicator):
+        return group
+    if group is None:
+        return Communicator(timeout=timeout)
+    import torch.distributed as dist
+    ranks = dist.get_process_group_ranks(group) if hasattr(dist, "get_process_group_ranks") \
+        else list(range(dist.get_world_size(group)))
+    job = [f"{os.getpid()}-{os.urandom(8).hex()}"]  # Drawn by the first rank of the group.
+    dist.broadcast_object_list(job, src=ranks[0], group=group)
+    return Communicator(rank=dist.get_rank(group), size=dist.get_world_size(group), job=job[0],
+                        port=1, timeout=timeout)
+
+
+def result_of(handle):
+    """Returns the `Result` of the dispatch of a handle."""
+    left = handle[-1] if isinstance(handle, tuple) and handle else None
+    if not isinstance(left, Result):
+        raise TypeError("handle is not one that a dispatch of this module returned")
+    return left
+
+
+def copy(array):
+    """Returns a copy with memory of its own, or None for None."""
+    if array is None:
+        return None
+    return array.clone() if is_torch(array) else array.copy()
+
+
+def combined_of(function, owner, args, x, topk_weights, bias, is_async):
+    """Calls a combine of the library on the buffer `owner`. Returns (combined_x,
+    combined_topk_weights, event). The arrays own their memory; if `is_async`, the event's wait fills
+    it."""
+    biases = list(bias) if isinstance(bias, (tuple, list)) else [bias]
+    views = [given(x, "x"), given(topk_weights, "topk_weights")]
+    views += [given(value, "bias") for value in (biases + [None, None])[:2]]
+    args.x, args.topk_weights = pointer(views[0]), pointer(views[1])
+    for i, view in enumerate(views[2:]):
+        if view is not None:
+            args.bias[i] = view.pointer
+    raw = c.Combined()
+    c.check(function(owner, ctypes.byref(args), ctypes.byref(raw)))
+    left = Result(owner, raw, views)
+    sums = [result(array, left, is_torch(x))
+            for array in (raw.combined_x, raw.combined_topk_weights)]
+    return tuple(_owned(sums, left if is_async else None))
+
+
+def _owned(arrays, pending):
+    """Returns the arrays with memory of their own, and an event. They are filled now, or when the
+    event of a `pending` result is waited for."""
+    if pending is None:
+        return [*map(copy, arrays), EventOverlap()]
+    filled = [None if array is None else empty_like(array, array.shape) for array in arrays]
+
+    def complete():
+        pending.wait()
+        for target, source in zip(filled, arrays):
+            if target is not None:
+                target[:] = source
+
+    return [*filled, EventOverlap(Pending(complete))]
+
+
+def refuse(call, why, **arguments):
+    """Raises if one of `arguments` is given."""
+    for name, value in arguments.items():
+        if value is not None and value is not False:
+            raise c.Error(9, f"{call}: {name}: {why}")
+
+
+def check_stream_arguments(call, previous_event, is_async, allocate_on_comm_stream):
+    """Raises if DeepEP would: memory of the communication stream needs an event on both sides."""
+    if allocate_on_comm_stream and not (previous_event is not None and is_async):
+        raise c.InvalidArgument(1, f"{call}: allocate_on_comm_stream is true, expected "
+                                   "previous_event and the asynchronous form with it")
