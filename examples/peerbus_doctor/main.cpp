@@ -93,7 +93,8 @@ int lead(peerbus::bootstrap& boot, const options& chosen, const facts& own, doub
     }
     add(merge(of_ranks));
     add(diagnose_group(members, wanted));
-    known.pairs = try_pairs(boot, chosen.transport, chosen.tries);
+    known.pairs = try_pairs(boot, chosen.transport, chosen.tries,
+                            [&] { print(chosen, begin_text(boot.size())); });
     print(chosen, pairs_text(*known.pairs, chosen.tries));
     add(diagnose_pairs(*known.pairs));
   } catch (const peerbus::error& failure) {
@@ -111,7 +112,7 @@ int examine(peerbus::bootstrap& boot, const options& chosen, const facts& own, d
   if (boot.rank() == peerbus::rank_id{0}) return lead(boot, chosen, own, meeting_ms);
   static_cast<void>(
       tell_all(boot, chosen, own, {chosen.transport, boot.size(), own.launcher.rank.has_value()}));
-  static_cast<void>(try_pairs(boot, chosen.transport, chosen.tries));
+  static_cast<void>(try_pairs(boot, chosen.transport, chosen.tries, [] {}));
   return 0;
 }
 

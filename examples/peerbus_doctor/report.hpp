@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ struct report {
 /// Returns a part of the report as text for people, in the order in which the parts are known.
 std::string facts_text(const facts& own);
 std::string group_text(const report& known);
+std::string begin_text(std::size_t ranks);
 std::string pairs_text(const pair_matrix& pairs, const try_options& tries);
 std::string findings_text(const report& known);
 ///@}

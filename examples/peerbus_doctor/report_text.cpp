@@ -218,6 +218,11 @@ std::string group_text(const report& known) {
   return text;
 }
 
+std::string begin_text(std::size_t ranks) {
+  if (ranks < 2) return {};
+  return concat("\ntrying ", ranks * (ranks - 1), " pairs, one at a time\n");
+}
+
 std::string pairs_text(const pair_matrix& pairs, const try_options& tries) {
   if (pairs.ranks < 2) return "\npairs: none, as there is one rank\n";
   const auto microseconds = [](const pair_result& pair) { return fixed(pair.latency_us, 2); };

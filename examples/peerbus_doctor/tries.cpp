@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -304,9 +305,11 @@ peerbus::any_transport make_transport(std::string_view name, peerbus::bootstrap&
 }  // namespace
 
 pair_matrix try_pairs(peerbus::bootstrap& boot, std::string_view transport,
-                      const try_options& options) {
+                      const try_options& options, const std::function<void()>& begin) {
   group comm{make_transport(transport, boot), {.timeout = options.timeout}};
-  return pair_player{comm, options}.play();
+  pair_player player{comm, options};
+  begin();
+  return player.play();
 }
 
 }  // namespace peerbus_doctor

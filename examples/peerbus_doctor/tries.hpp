@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string_view>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -19,10 +20,11 @@ struct try_options {
 
 /// Collective: measures each ordered pair of ranks over `transport`, one pair at a time. Rank 0
 /// says whose turn it is. If a rank dies, the pairs that are left are not tried. If a rank does not
-/// answer, the pairs are tried that it does not belong to. Returns: on rank 0 the results, on other
-/// ranks an empty matrix. Throws: `error` as the constructors of the transport and of
-/// `communicator`; on ranks other than 0 also timed_out and peer_dead.
+/// answer, the pairs are tried that it does not belong to. Calls `begin` once all ranks have told
+/// this one of their windows, before the first pair. Returns: on rank 0 the results, on other ranks
+/// an empty matrix. Throws: `error` as the constructors of the transport and of `communicator`; on
+/// ranks other than 0 also timed_out and peer_dead.
 pair_matrix try_pairs(peerbus::bootstrap& boot, std::string_view transport,
-                      const try_options& options);
+                      const try_options& options, const std::function<void()>& begin);
 
 }  // namespace peerbus_doctor

@@ -32,13 +32,13 @@ start() {
 # Abstract sockets have names, so groups that run at the same time need ports of their own.
 port=$((20000 + $$ % 40000))
 
-# Waits until rank 0 has printed the group, after which the tries begin.
-wait_for_group() {
+# Waits until rank 0 knows of all windows. A rank that stops earlier holds up the meeting, not a pair.
+wait_for_tries() {
   for ((i = 0; i < 600; ++i)); do
-    if grep -q 'rank 1: host' "$folder/$1"; then return; fi
+    if grep -q '^trying' "$folder/$1"; then return; fi
     sleep 0.1
   done
-  fail "the ranks did not meet"
+  fail "the tries did not begin"
 }
 
 case $2 in
@@ -76,14 +76,14 @@ case $2 in
   killed)
     "$program" --ranks 4 --rounds 1000000 >"$folder/out" 2>"$folder/errors" &
     started+=($!)
-    wait_for_group out
+    wait_for_tries out
     kill -KILL "$(sed -n 's/^ *rank 2: .*process \([0-9]*\),.*/\1/p' "$folder/out")"
     wait "${started[0]}"
     expect $? 1 out 'problem .*rank 2 died' '^not healthy'
     ;;
   stopped)
-    for rank in 0 1; do start "$rank" 2 --rounds 20000000 --timeout 3; done
-    wait_for_group 0
+    for rank in 0 1; do start "$rank" 2 --rounds 20000000 --timeout 5; done
+    wait_for_tries 0
     kill -STOP "${started[1]}"
     wait "${started[0]}"
     # A rank that lives would have said by itself that the rounds take too long.
