@@ -409,6 +409,11 @@ peerbus_code peerbus_all_to_all_v(peerbus_team *team, const void *input, const u
 peerbus_code peerbus_reduce(peerbus_team *team, const void *input, void *output, uint64_t count, peerbus_dtype dtype, peerbus_reduction reduction, uint64_t root, int64_t timeout_ns);
 peerbus_code peerbus_all_reduce(peerbus_team *team, const void *input, void *output, uint64_t count, peerbus_dtype dtype, peerbus_reduction reduction, int64_t timeout_ns);
 peerbus_code peerbus_reduce_scatter(peerbus_team *team, const void *input, void *output, uint64_t count, peerbus_dtype dtype, peerbus_reduction reduction, int64_t timeout_ns);
+peerbus_code peerbus_gather_v(peerbus_team *team, const void *input, uint64_t count, void *output, const uint64_t *counts, const uint64_t *displacements, peerbus_dtype dtype, uint64_t root, int64_t timeout_ns);
+peerbus_code peerbus_scatter_v(peerbus_team *team, const void *input, const uint64_t *counts, const uint64_t *displacements, void *output, uint64_t count, peerbus_dtype dtype, uint64_t root, int64_t timeout_ns);
+peerbus_code peerbus_reduce_scatter_v(peerbus_team *team, const void *input, const uint64_t *counts, const uint64_t *displacements, void *output, peerbus_dtype dtype, peerbus_reduction reduction, int64_t timeout_ns);
+peerbus_code peerbus_all_reduce_add(peerbus_team *team, const void *input, const void *residual, void *output, uint64_t count, peerbus_dtype dtype, int64_t timeout_ns);
+peerbus_code peerbus_all_gather_coded(peerbus_team *team, int32_t codec, const void *tokens, uint64_t count, uint64_t hidden, void *output, void *scales, peerbus_dtype dtype, int64_t timeout_ns);
 peerbus_code peerbus_window_create(peerbus_comm *comm, uint64_t bytes, uint64_t signals, int64_t timeout_ns, peerbus_window **window);
 void peerbus_window_destroy(peerbus_window **window);
 uint64_t peerbus_window_bytes(const peerbus_window *window);
