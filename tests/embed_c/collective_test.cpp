@@ -14,6 +14,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/fp8.hpp>
 
 #include "embed_c/ranks_of_c.hpp"
 
@@ -108,42 +109,75 @@ void check_moves(const group& on, peerbus_dtype dtype, std::uint64_t element, st
   }
 }
 
-/// Checks the operations with parts of different sizes: rank r gives r elements to rank 0, r + 1 to
-/// rank 1 and so on.
-void check_varied_moves(const group& on) {
+/// Checks the operations with parts of different sizes: rank r gives r x `unit` elements to rank 0,
+/// (r + 1) x `unit` to rank 1 and so on.
+void check_varied_moves(const group& on, peerbus_dtype dtype, std::uint64_t element,
+                        std::uint64_t unit) {
   constexpr std::uint64_t gap = 3;
   std::vector<std::uint64_t> counts(on.size), starts(on.size), sent(on.size), received(on.size);
   bytes gathered;
   bytes with_gaps;
   bytes outgoing;
   bytes incoming;
+  const auto byte_count = [&](const std::vector<std::uint64_t>& of, std::uint64_t r) {
+    return of[r] * element;
+  };
   for (std::uint64_t r = 0; r < on.size; ++r) {
-    counts[r] = 5 * r;
-    starts[r] = with_gaps.size();
-    add(gathered, letters(r, 0, counts[r]));
-    add(with_gaps, letters(r, 0, counts[r]));
-    if (r + 1 < on.size) with_gaps.resize(with_gaps.size() + gap, 0xee);
-    sent[r] = on.rank + r;
-    received[r] = r + on.rank;
-    add(outgoing, letters(on.rank, r, sent[r]));
-    add(incoming, letters(r, on.rank, received[r]));
+    counts[r] = unit * r;
+    starts[r] = with_gaps.size() / element;
+    add(gathered, letters(r, 0, byte_count(counts, r)));
+    add(with_gaps, letters(r, 0, byte_count(counts, r)));
+    if (r + 1 < on.size) with_gaps.resize(with_gaps.size() + gap * element, 0xee);
+    sent[r] = unit * (on.rank + r);
+    received[r] = unit * (r + on.rank);
+    add(outgoing, letters(on.rank, r, byte_count(sent, r)));
+    add(incoming, letters(r, on.rank, byte_count(received, r)));
   }
-  const bytes own = letters(on.rank, 0, counts[on.rank]);
+  const std::uint64_t own_count = counts[on.rank];
+  const bytes own = letters(on.rank, 0, byte_count(counts, on.rank));
   bytes all(gathered.size());
-  ok(peerbus_all_gather_v(on.team, own.data(), all.data(), counts.data(), nullptr, PEERBUS_DTYPE_U8,
-                          0),
+  ok(peerbus_all_gather_v(on.team, own.data(), all.data(), counts.data(), nullptr, dtype, 0),
      "all_gather_v");
   expect(all == gathered, "all_gather_v");
   all = bytes(with_gaps.size(), 0xee);
-  ok(peerbus_all_gather_v(on.team, own.data(), all.data(), counts.data(), starts.data(),
-                          PEERBUS_DTYPE_U8, 0),
+  ok(peerbus_all_gather_v(on.team, own.data(), all.data(), counts.data(), starts.data(), dtype, 0),
      "all_gather_v with displacements");
   expect(all == with_gaps, "all_gather_v with displacements");
   all = bytes(incoming.size());
   ok(peerbus_all_to_all_v(on.team, outgoing.data(), sent.data(), nullptr, all.data(),
-                          received.data(), nullptr, PEERBUS_DTYPE_U8, 0),
+                          received.data(), nullptr, dtype, 0),
      "all_to_all_v");
   expect(all == incoming, "all_to_all_v");
+
+  for (std::uint64_t root = 0; root < on.size; ++root) {
+    const bool is_root = on.rank == root;
+    // Other ranks' arrays are not looked at.
+    const std::uint64_t* const given = is_root ? counts.data() : nullptr;
+    const std::uint64_t* const places = is_root ? starts.data() : nullptr;
+    all = bytes(gathered.size(), 0xee);
+    ok(peerbus_gather_v(on.team, own.data(), own_count, is_root ? all.data() : nullptr, given,
+                        nullptr, dtype, root, 0),
+       "gather_v");
+    expect(all == (is_root ? gathered : bytes(gathered.size(), 0xee)), "gather_v");
+    all = bytes(with_gaps.size(), 0xee);
+    std::uint8_t* const part = all.data() + starts[on.rank] * element;
+    std::copy(own.begin(), own.end(), part);
+    ok(peerbus_gather_v(on.team, part, own_count, all.data(), given, places, dtype, root, 0),
+       "gather_v in place");
+    expect(!is_root || all == with_gaps, "gather_v in place, with displacements");
+
+    bytes out(own.size(), 0xee);
+    ok(peerbus_scatter_v(on.team, is_root ? gathered.data() : nullptr, given, nullptr, out.data(),
+                         own_count, dtype, root, 0),
+       "scatter_v");
+    expect(out == own, "scatter_v");
+    all = with_gaps;
+    out = bytes(own.size(), 0xee);
+    ok(peerbus_scatter_v(on.team, all.data(), given, places, is_root ? part : out.data(), own_count,
+                         dtype, root, 0),
+       "scatter_v in place");
+    expect(is_root ? all == with_gaps : out == own, "scatter_v in place, with displacements");
+  }
 }
 
 /// Returns element `i` of `rank`. Sums and products of three of them fit into every type.
@@ -185,6 +219,64 @@ class elements {
   std::vector<T> values_;
 };
 
+/// Checks `reduce_scatter_v` of `count` + r elements for each rank r, whose parts lie in the order
+/// of ranks, or in the opposite order with gaps.
+template <class T>
+void check_varied_reduction(const group& on, peerbus_dtype dtype, peerbus_reduction reduction,
+                            std::uint64_t count) {
+  std::vector<std::uint64_t> counts(on.size), starts(on.size), places(on.size);
+  std::uint64_t total = 0;
+  for (std::uint64_t r = 0; r < on.size; ++r) {
+    counts[r] = count + r;
+    starts[r] = total;
+    total += counts[r];
+  }
+  std::uint64_t end = 0;
+  for (std::uint64_t r = on.size; r-- > 0; end += counts[r] + 2) places[r] = end;
+  const auto given = [&](std::uint64_t i) { return number(on.rank, i); };
+  for (const auto* const displacements : {&starts, &places}) {
+    const bool is_default = displacements == &starts;
+    const std::uint64_t first = (*displacements)[on.rank];
+    const auto result = [&](std::uint64_t i) { return reduced(reduction, on.size, first + i); };
+    elements<T> rows{end, given};
+    elements<T> out{counts[on.rank]};
+    ok(peerbus_reduce_scatter_v(on.team, rows.data(), counts.data(),
+                                is_default ? nullptr : displacements->data(), out.data(), dtype,
+                                reduction, 0),
+       "reduce_scatter_v");
+    expect(out == elements<T>{counts[on.rank], result}, "reduce_scatter_v of ", dtype, " by ",
+           reduction);
+    ok(peerbus_reduce_scatter_v(on.team, rows.data(), counts.data(), displacements->data(),
+                                rows.data() + first, dtype, reduction, 0),
+       "in place");
+    const elements<T> in_place{end, [&](std::uint64_t i) {
+                                 const bool is_own = i >= first && i < first + counts[on.rank];
+                                 return is_own ? result(i - first) : number(on.rank, i);
+                               }};
+    expect(rows == in_place, "reduce_scatter_v in place");
+  }
+}
+
+/// Checks `all_reduce_add` of `count` elements. The residual is what a rank more would give.
+template <class T>
+void check_add(const group& on, peerbus_dtype dtype, std::uint64_t count) {
+  elements<T> own{count, [&](std::uint64_t i) { return number(on.rank, i); }};
+  elements<T> residual{count, [&](std::uint64_t i) { return number(on.size, i); }};
+  const elements<T> expected{count,
+                             [&](std::uint64_t i) { return reduced(PEERBUS_SUM, on.size + 1, i); }};
+  elements<T> out{count};
+  ok(peerbus_all_reduce_add(on.team, own.data(), residual.data(), out.data(), count, dtype, 0),
+     "all_reduce_add");
+  expect(out == expected, "all_reduce_add of ", dtype);
+  out = residual;
+  ok(peerbus_all_reduce_add(on.team, own.data(), out.data(), out.data(), count, dtype, 0),
+     "to the residual");
+  expect(out == expected, "all_reduce_add to the residual");
+  ok(peerbus_all_reduce_add(on.team, own.data(), residual.data(), own.data(), count, dtype, 0),
+     "in place");
+  expect(own == expected, "all_reduce_add in place");
+}
+
 /// Checks the operations that reduce `count` elements of `T` for each rank.
 template <class T>
 void check_reductions(const group& on, peerbus_dtype dtype, std::uint64_t count) {
@@ -222,7 +314,95 @@ void check_reductions(const group& on, peerbus_dtype dtype, std::uint64_t count)
                                  return is_own ? result(i) : number(on.rank, i);
                                }};
     expect(rows == in_place, "reduce_scatter in place");
+    check_varied_reduction<T>(on, dtype, reduction, count);
   }
+  check_add<T>(on, dtype, count);
+}
+
+constexpr std::uint64_t hidden = 128;
+
+/// Tokens that every codec expresses exactly, and what codecs make of them.
+struct coded_case {
+  peerbus_dtype rows;
+  std::int32_t codec;
+  float scale;           ///< of each group, or of the token
+  std::uint64_t scales;  ///< of a token
+  std::uint64_t each;    ///< bytes of a scale
+  float (*value)(std::uint64_t rank, std::uint64_t i);
+};
+
+/// Returns 1 to 127, with 127 in each token of 128: the codes of int8, whose scale is then 1.
+float of_int8(std::uint64_t rank, std::uint64_t i) {
+  return static_cast<float>((i * 11 + rank) % hidden == 0 ? 127 : (i * 11 + rank) % hidden);
+}
+/// Returns a power of two, with 256 in each token: 1.75 of it is a value of E4M3, and so is it.
+float of_fp8(std::uint64_t rank, std::uint64_t i) {
+  return static_cast<float>((1U << ((i + rank) % 9)));
+}
+
+/// Checks `all_gather_coded` of `count` tokens.
+void check_coded(const group& on, std::uint64_t count) {
+  // The factor from codes to values as docs/codecs.md has it. Codes are 1.75 x in the first case.
+  constexpr float per_code = 256.0F * (1.0F / 448.0F);
+  for (const coded_case& c :
+       {coded_case{PEERBUS_DTYPE_BF16, PEERBUS_BF16, 1, 0, 0, of_fp8},
+        coded_case{PEERBUS_DTYPE_I8, PEERBUS_INT8_PER_TOKEN, 1, 1, 4, of_int8},
+        coded_case{PEERBUS_DTYPE_E4M3, PEERBUS_FP8_PER_128_F32, per_code, 1, 4, of_fp8},
+        coded_case{PEERBUS_DTYPE_E4M3, PEERBUS_FP8_PER_128_ROUNDED, 1, 1, 4, of_fp8},
+        coded_case{PEERBUS_DTYPE_E4M3, PEERBUS_FP8_PER_128_UE8M0, 1, 4, 1, of_fp8}}) {
+    const float to_codes = c.codec == PEERBUS_FP8_PER_128_F32 ? 1.75F : 1;
+    const std::uint64_t own_count = count * hidden;
+    const std::uint64_t total = on.size * own_count;
+    const auto value = [&](std::uint64_t i) {
+      return to_codes * c.value(i / std::max<std::uint64_t>(own_count, 1), i) * c.scale;
+    };
+    const auto code = [&](std::uint64_t i) {
+      return to_codes * c.value(i / std::max<std::uint64_t>(own_count, 1), i);
+    };
+    const std::uint64_t first = on.rank * own_count;
+    elements<peerbus::bf16> own{own_count,
+                                [&](std::uint64_t i) { return c.value(on.rank, first + i); }};
+    elements<float> wide{total};
+    ok(peerbus_all_gather_coded(on.team, c.codec, own.data(), count, hidden, wide.data(), nullptr,
+                                PEERBUS_DTYPE_F32, 0),
+       "all_gather_coded");
+    expect(wide == elements<float>{total, value}, "codec ", c.codec, " to f32");
+    elements<peerbus::bf16> narrow{total};
+    if (own_count != 0) std::copy_n(own.data(), own_count, narrow.data() + first);
+    ok(peerbus_all_gather_coded(on.team, c.codec, narrow.data() + first, count, hidden,
+                                narrow.data(), nullptr, PEERBUS_DTYPE_BF16, 0),
+       "all_gather_coded in place");
+    expect(narrow == elements<peerbus::bf16>{total, value}, "codec ", c.codec, " to bf16");
+    if (c.codec == PEERBUS_BF16) continue;
+
+    std::vector<std::uint8_t> rows(total, 0xee);
+    bytes scales(on.size * count * c.scales * c.each, 0xee);
+    ok(peerbus_all_gather_coded(on.team, c.codec, own.data(), count, hidden, rows.data(),
+                                scales.data(), c.rows, 0),
+       "all_gather_coded to rows");
+    for (std::uint64_t i = 0; i < total; ++i)
+      expect_equal(c.codec == PEERBUS_INT8_PER_TOKEN
+                       ? static_cast<float>(static_cast<std::int8_t>(rows[i]))
+                       : static_cast<float>(peerbus::fp8_e4m3::from_bits(rows[i])),
+                   code(i), "a code");
+    for (std::uint64_t i = 0; i < on.size * count; ++i)
+      if (c.each == 4) {
+        float scale = 0;
+        std::memcpy(&scale, scales.data() + 4 * i, sizeof scale);
+        expect_equal(scale, c.scale, "a scale");
+      } else {
+        expect_equal(scales[4 * i], std::uint8_t{127}, "the exponent of 1");
+      }
+  }
+  // What the caller has encoded travels as it is.
+  const bytes codes = letters(on.rank, 0, count * 7);
+  bytes of_all;
+  for (std::uint64_t r = 0; r < on.size; ++r) add(of_all, letters(r, 0, count * 7));
+  bytes out(of_all.size());
+  ok(peerbus_all_gather_coded(on.team, PEERBUS_FP8_AS_GIVEN, codes.data(), count, 7, out.data(),
+                              nullptr, PEERBUS_DTYPE_E4M3, 0),
+     "all_gather_coded as given");
+  expect(out == of_all, "all_gather_coded as given");
 }
 
 void check_operations(peerbus_comm* comm) {
@@ -240,7 +420,9 @@ void check_operations(peerbus_comm* comm) {
     check_reductions<std::int64_t>(on, PEERBUS_DTYPE_I64, count);
     check_reductions<std::uint8_t>(on, PEERBUS_DTYPE_U8, count);
   }
-  check_varied_moves(on);
+  for (const std::uint64_t unit : {1U, 5U}) check_varied_moves(on, PEERBUS_DTYPE_U8, 1, unit);
+  check_varied_moves(on, PEERBUS_DTYPE_F32, 4, 7);
+  for (const std::uint64_t count : {0U, 1U, 5U}) check_coded(on, count);
 
   // In several slices, and all_reduce in parts.
   peerbus_team_options options{};
@@ -250,6 +432,8 @@ void check_operations(peerbus_comm* comm) {
   const group narrow{comm, &options};
   check_moves(narrow, PEERBUS_DTYPE_I32, 4, 5000);
   check_reductions<float>(narrow, PEERBUS_DTYPE_F32, 5000);
+  check_varied_moves(narrow, PEERBUS_DTYPE_I32, 4, 900);
+  check_coded(narrow, 20);
 
   // bf16 is added in f32 and rounded once: 256 + 1 would be 256.
   peerbus::bf16 value{on.rank == 0 ? 256.0F : 1.0F};
@@ -316,13 +500,102 @@ void check_refusals(peerbus_comm* comm) {
   const std::vector<std::uint64_t> counts(on.size, 1);
   const std::vector<std::uint64_t> same(on.size, 0);
   const std::vector<std::uint64_t> far(on.size, UINT64_MAX);
-  const auto gather_v = [&](const std::uint64_t* given, const std::uint64_t* displacements) {
+  const auto all_gather_v = [&](const std::uint64_t* given, const std::uint64_t* displacements) {
     return peerbus_all_gather_v(on.team, in.data(), out.data(), given, displacements, f32, 0);
   };
-  refused_by_1(on, gather_v(bad ? nullptr : counts.data(), nullptr), "counts that are NULL");
-  refused_by_1(on, gather_v(counts.data(), bad ? same.data() : nullptr), "overlap");
-  refused_by_1(on, gather_v(counts.data(), bad ? far.data() : nullptr),
+  // Rank 1 is the root, whose arrays alone are looked at.
+  const auto gather_v = [&](const std::uint64_t* given, const std::uint64_t* displacements) {
+    return peerbus_gather_v(on.team, in.data(), 1, out.data(), given, displacements, f32, 1, 0);
+  };
+  const auto scatter_v = [&](const std::uint64_t* given, const std::uint64_t* displacements) {
+    return peerbus_scatter_v(on.team, in.data(), given, displacements, out.data(), 1, f32, 1, 0);
+  };
+  const auto reduce_scatter_v = [&](const std::uint64_t* given,
+                                    const std::uint64_t* displacements) {
+    return peerbus_reduce_scatter_v(on.team, in.data(), given, displacements, out.data(), f32,
+                                    PEERBUS_SUM, 0);
+  };
+  const auto check_parts = [&](const auto& call) {
+    refused_by_1(on, call(bad ? nullptr : counts.data(), nullptr), "counts that are NULL");
+    refused_by_1(on, call(counts.data(), bad ? far.data() : nullptr), "more elements than memory");
+    refused_by_1(on, call(bad ? far.data() : counts.data(), nullptr), "more elements than memory");
+  };
+  check_parts(all_gather_v);
+  check_parts(gather_v);
+  check_parts(scatter_v);
+  check_parts(reduce_scatter_v);
+  refused_by_1(on, all_gather_v(counts.data(), bad ? same.data() : nullptr), "overlap");
+  refused_by_1(on, gather_v(counts.data(), same.data()), "overlap");
+  refused_by_1(
+      on,
+      peerbus_reduce_scatter_v(on.team, in.data(), counts.data(), bad ? same.data() : nullptr,
+                               bad ? in.data() : out.data(), f32, PEERBUS_SUM, 0),
+      "overlap");
+  refused_by_1(on,
+               peerbus_gather_v(on.team, in.data(), 1, out.data(), counts.data(), nullptr, f32,
+                                bad ? on.size : 0, 0),
+               "expected a rank below");
+  refused_by_1(on,
+               peerbus_scatter_v(on.team, in.data(), counts.data(), nullptr, out.data(), 1, f32,
+                                 bad ? UINT64_MAX : 0, 0),
+               "expected a rank below");
+  refused_by_1(on,
+               peerbus_gather_v(on.team, bad ? nullptr : in.data(), 1, out.data(), counts.data(),
+                                nullptr, f32, 0, 0),
+               "an input that is null but 1 elements long");
+  refused_by_1(on,
+               peerbus_scatter_v(on.team, in.data(), counts.data(), nullptr,
+                                 bad ? nullptr : out.data(), 1, f32, 0, 0),
+               "an output that is null but 1 elements long");
+  refused_by_1(on,
+               peerbus_gather_v(on.team, in.data(), bad ? huge : 1, out.data(), counts.data(),
+                                nullptr, f32, 0, 0),
                "more elements than memory");
+  refused_by_1(on,
+               peerbus_reduce_scatter_v(on.team, in.data(), counts.data(), nullptr, out.data(),
+                                        bad ? PEERBUS_DTYPE_BOOL : f32, PEERBUS_SUM, 0),
+               "of type bool, expected f32");
+
+  const auto add = [&](const float* residual, float* output, std::uint64_t count) {
+    return peerbus_all_reduce_add(on.team, in.data(), residual, output, count, f32, 0);
+  };
+  refused_by_1(on, add(bad ? nullptr : out.data(), out.data(), 2),
+               "a residual that is null but 2 elements long");
+  refused_by_1(on, add(bad ? out.data() + 1 : out.data(), out.data(), 2),
+               "a residual that overlaps another operand in part");
+  refused_by_1(on, add(out.data(), out.data(), bad ? huge : 2), "more elements than memory");
+
+  std::array<peerbus::bf16, 256> tokens{};
+  std::array<std::uint8_t, 4096> rows{};
+  const auto gather_coded = [&](std::int32_t codec, std::uint64_t given, std::uint64_t width,
+                                peerbus_dtype dtype, void* scales) {
+    return peerbus_all_gather_coded(on.team, codec, tokens.data(), given, width, rows.data(),
+                                    scales, dtype, 0);
+  };
+  constexpr peerbus_dtype e4m3 = PEERBUS_DTYPE_E4M3;
+  constexpr std::int32_t fp8 = PEERBUS_FP8_PER_128_ROUNDED;
+  std::array<float, 16> scales{};
+  refused_by_1(on, gather_coded(bad ? 6 : fp8, 2, 128, e4m3, scales.data()),
+               "a codec of 6, expected 0 to 5");
+  refused_by_1(on, gather_coded(fp8, 2, bad ? 64 : 128, e4m3, scales.data()),
+               "hidden 64, expected a positive multiple of 128");
+  refused_by_1(on, gather_coded(fp8, 2, bad ? 0 : 128, e4m3, scales.data()), "hidden 0");
+  refused_by_1(on, gather_coded(fp8, bad ? huge : 2, 128, e4m3, scales.data()),
+               "more elements than memory");
+  refused_by_1(on, gather_coded(fp8, 2, bad ? huge : 128, e4m3, scales.data()),
+               "more elements than memory");
+  refused_by_1(on, gather_coded(fp8, 2, 128, bad ? PEERBUS_DTYPE_I8 : e4m3, scales.data()),
+               "an output of i8, expected f32, bf16 or e4m3");
+  refused_by_1(on, gather_coded(PEERBUS_BF16, 2, 128, bad ? e4m3 : PEERBUS_DTYPE_BF16, nullptr),
+               "an output of e4m3, expected f32 or bf16");
+  refused_by_1(on, gather_coded(fp8, 2, 128, e4m3, bad ? nullptr : scales.data()),
+               "scales that are null");
+  refused_by_1(on, gather_coded(fp8, 2, 128, f32, bad ? scales.data() : nullptr),
+               "scales beside an output that is decoded");
+  refused_by_1(on,
+               peerbus_all_gather_coded(on.team, fp8, bad ? rows.data() + 2049 : rows.data() + 2048,
+                                        2, 128, rows.data(), nullptr, PEERBUS_DTYPE_BF16, 0),
+               "tokens not aligned to 2 bytes");
 
   // What no rank can see alone.
   fails(peerbus_all_reduce(on.team, in.data(), out.data(), bad ? 3 : 4, f32, PEERBUS_SUM, 0),
@@ -336,9 +609,25 @@ void check_refusals(peerbus_comm* comm) {
   fails(peerbus_broadcast(on.team, out.data(), 4, f32, bad ? 1 : 0, 0), PEERBUS_MISMATCH,
         "with root 1");
   const std::vector<std::uint64_t> others(on.size, bad ? 2 : 1);
-  fails(gather_v(others.data(), nullptr), PEERBUS_MISMATCH, "all_gather_v");
+  fails(all_gather_v(others.data(), nullptr), PEERBUS_MISMATCH, "all_gather_v");
+  std::vector<std::uint64_t> more_from_0 = counts;
+  more_from_0[0] = 2;
+  fails(gather_v(more_from_0.data(), nullptr), PEERBUS_MISMATCH,
+        "rank 0 sends 1 elements to rank 1, which expects 2");
+  fails(scatter_v(more_from_0.data(), nullptr), PEERBUS_MISMATCH,
+        "rank 1 sends 2 elements to rank 0, which expects 1");
+  fails(reduce_scatter_v(others.data(), nullptr), PEERBUS_MISMATCH,
+        "rank 1 sends 2 elements to rank 0, which expects 1");
+  fails(add(out.data(), out.data(), bad ? 3 : 4), PEERBUS_MISMATCH,
+        "rank 1 called all_reduce of 3 x f32 by sum+add");
+  fails(gather_coded(bad ? PEERBUS_FP8_PER_128_F32 : fp8, 2, 128, e4m3, scales.data()),
+        PEERBUS_MISMATCH, "all_gather_coded of 2 x fp8_e4m3");
+  fails(gather_coded(fp8, bad ? 1 : 2, 128, e4m3, scales.data()), PEERBUS_MISMATCH,
+        "all_gather_coded of 1 x fp8_e4m3");
 
   expect(out == untouched, "a refused operation wrote output");
+  expect(std::ranges::all_of(rows, [](std::uint8_t byte) { return byte == 0; }),
+         "a refused operation wrote rows");
   in.fill(1);
   ok(peerbus_all_reduce(on.team, in.data(), out.data(), 16, f32, PEERBUS_SUM, 0), "after that");
   expect_equal(out[15], static_cast<float>(on.size), "the sum");

@@ -68,6 +68,23 @@ def moves(comm):
     x = numpy.repeat([10 * rank + each for each in range(size)], sent)
     came = numpy.repeat([10 * each + rank for each in range(size)], sent)
     same(comm.all_to_all_v(x, sent, sent), came)
+    everything = numpy.repeat(counts, counts).repeat(3).reshape(-1, 3)
+    for root in range(size):
+        is_root = rank == root
+        x = numpy.full([rank, 3], rank)
+        result = comm.gather_v(x, counts if is_root else None, root)
+        assert result is None if not is_root else same(result, everything) is None
+        out = numpy.zeros_like(x)
+        result = comm.scatter_v(everything if is_root else None, counts if is_root else None, root,
+                                None if is_root else out)
+        same(result, x)
+        assert is_root or result is out
+    # In place: this rank's rows of an array of all.
+    whole = everything.copy()
+    own = whole[sum(counts[:rank]):sum(counts[:rank + 1])]
+    assert comm.gather_v(own, counts, 0, whole if rank == 0 else None) is (
+        whole if rank == 0 else None)
+    same(whole, everything)
     # An input with gaps is copied, and the buffer protocol does.
     wide = numpy.arange(12.0).reshape(3, 4) + rank
     same(comm.all_gather(wide[:, ::2])[size - 1], wide[:, ::2] - rank + size - 1)
@@ -93,6 +110,17 @@ def reductions(comm):
                 rows = (size,) + shape
                 same(comm.reduce_scatter(given(rank, rows, dtype), op),
                      numpy.asarray(reduced(size, rows, dtype, op)[rank]))
+                counts = [2 * each + 1 for each in range(size)]
+                rows = (sum(counts),) + shape
+                first = sum(counts[:rank])
+                expected = reduced(size, rows, dtype, op)[first:first + counts[rank]]
+                same(comm.reduce_scatter_v(given(rank, rows, dtype), counts, op), expected)
+        # The residual is what a rank more would give.
+        own, residual = given(rank, (3, 70), dtype), given(size, (3, 70), dtype)
+        expected = reduced(size + 1, (3, 70), dtype, "sum")
+        same(comm.all_reduce_add(own, residual), expected)
+        assert comm.all_reduce_add(own, residual, out=residual) is residual
+        same(residual, expected)
     # bfloat16 is added in float32 and rounded once: 256 + 1 would be 256.
     one = bf16([256.0 if rank == 0 else 1.0])
     expected = {1: 256.0, 2: 256.0, 3: 258.0}[size]
@@ -103,6 +131,100 @@ def reductions(comm):
         same(team.all_reduce(given(rank, (9000,), "float32")),
              reduced(size, (9000,), "float32", "sum"))
         same(comm.all_reduce(numpy.ones(3)), numpy.full(3, float(size)))
+
+
+def coded(comm):
+    """Tokens that codecs express exactly. One element of each gives its scale."""
+    rank, size = comm.rank, comm.size
+    shape = (size, 2, 3, 128)
+    integers = numpy.arange(numpy.prod(shape)).reshape(shape) % 128 - 1.0
+    integers[..., 0] = 127  # The codes of int8, whose scale is then 1.
+    # Up to 256: the scale of fp8_f32 then makes codes of 1.75 of them, up to 448.
+    powers = 2.0 ** (numpy.arange(numpy.prod(shape)).reshape(shape) % 9)
+    per_code = numpy.float32(256) * (numpy.float32(1) / numpy.float32(448))
+    f32 = (1.75 * powers).astype(numpy.float32) * per_code
+    for codec, values, decoded in (("bf16", integers, integers),
+                                   ("int8_per_token", integers, integers),
+                                   ("fp8_f32", powers, f32), ("fp8_rounded", powers, powers),
+                                   ("fp8_ue8m0", powers, powers)):
+        x = bf16(values)
+        wide = numpy.zeros(shape, numpy.float32)
+        assert comm.all_gather_coded(x[rank], codec, out=wide) is wide
+        same(wide, decoded.astype(numpy.float32))
+        if codec != "fp8_f32":  # Whose values bfloat16 rounds.
+            same(comm.all_gather_coded(x[rank], codec), x)
+        rows, scales = comm.all_gather_coded(x[rank], codec, encoded=True)
+        if codec == "int8_per_token":
+            same(rows, values.astype(numpy.int8))
+            same(scales, numpy.ones(shape[:3] + (1,), numpy.float32))
+        elif codec == "bf16":
+            same(rows, x)
+            assert scales is None
+        elif codec == "fp8_ue8m0":
+            same(scales[..., :1], numpy.full(shape[:3] + (1,), 127, numpy.uint8))  # 2 ** 0
+            assert scales.shape == shape[:3] + (4,)
+        else:
+            same(scales, numpy.full(shape[:3] + (1,), per_code if codec == "fp8_f32" else 1,
+                                    numpy.float32))
+        if codec.startswith("fp8"):  # E4M3 has a bias of 7, and three bits of mantissa.
+            exponents = numpy.log2(values).astype(int) + 7
+            codes = (exponents << 3) + (6 if codec == "fp8_f32" else 0)
+            same(rows, codes.astype(numpy.uint8))
+    codes = given(rank, (2, 5), "uint8")
+    everything = numpy.stack([given(each, (2, 5), "uint8") for each in range(size)])
+    same(comm.all_gather_coded(codes, "fp8_as_given"), everything)
+    x = bf16(integers)
+    place = numpy.zeros_like(x)
+    place[rank] = x[rank]
+    same(comm.all_gather_coded(place[rank], "int8_per_token", out=place), x)
+
+
+def messages(comm):
+    rank, size = comm.rank, comm.size
+    with comm.channels(scratch_bytes=16384) as channels:
+        assert (channels.rank, channels.size) == (rank, size)
+        for dtype in ("float32", "uint16", "bool", "complex128"):
+            # Two messages from every rank to every rank, itself included, of several slices and of
+            # none.
+            for unit in (0, 1, 3000):
+                shape = [(unit * (each % 3), 2) for each in range(2 * size)]
+                peers = [each // 2 for each in range(2 * size)]
+                sends = [(given(rank + peer, shape[rank + peer], dtype), peer) for peer in peers]
+                recvs = [(numpy.zeros(shape[peer + rank], dtype), peer) for peer in peers]
+                channels.batch_send_recv(sends, recvs)
+                for out, peer in recvs:
+                    same(out, given(peer + rank, shape[peer + rank], dtype))
+        channels.batch_send_recv()
+        after, before = (rank + 1) % size, (rank - 1) % size
+        if size > 1:
+            ring = numpy.array([0.0, 7.0])
+            if rank != 0:
+                assert channels.recv(ring, before) is ring
+            ring += 1
+            channels.send(numpy.repeat(ring, 2)[::2], after)  # With gaps.
+            if rank == 0:
+                channels.recv(ring, before)
+                same(ring, numpy.array([0.0, 7.0]) + size)
+        # Bad arguments, which no other rank sees.
+        x, out = numpy.ones(4), numpy.zeros(4)
+        read_only = numpy.zeros(4)
+        read_only.flags.writeable = False
+        raises(TypeError, "expected an array", channels.send, [1.0], after)
+        raises(peerbus.InvalidArgument, f"peer {size}, expected a rank", channels.send, x, size)
+        raises(peerbus.InvalidArgument, "peer -1", channels.recv, out, -1)
+        raises(TypeError, "", channels.send, x, "0")
+        raises(peerbus.InvalidArgument, "read-only", channels.recv, read_only, after)
+        raises(peerbus.InvalidArgument, "gaps", channels.recv, numpy.zeros(8)[::2], after)
+        raises(peerbus.InvalidArgument, "no other end in the batch", channels.send, x, rank)
+        raises(peerbus.InvalidArgument, "overlaps message", channels.batch_send_recv,
+               [(out, after)], [(out, before)])
+        if size > 1:
+            raises(peerbus.Error, "sends 4 x f64", channels.batch_send_recv, [(x, after)],
+                   [(out[:3], before)])
+            same(out, numpy.zeros(4))
+            channels.batch_send_recv([(x, after)], [(out, before)])
+            same(out, x)
+    raises(peerbus.InvalidArgument, "channels object is NULL", channels.send, x, after)
 
 
 def refusals(comm):
@@ -117,9 +239,14 @@ def refusals(comm):
         if bad:
             raises(kind, fragment, call, *arguments, **options)
         else:
-            good = {"out": numpy.zeros([4], numpy.float32)} if call.__name__ == "scatter" else {}
-            sizes = {"all_gather_v": ([size] * size,), "all_to_all_v": ([1] * size,) * 2}
-            raises(peerbus.Refused, f"rank {size - 1} was given", call, x,
+            needs_out = call.__name__ in ("scatter", "scatter_v")
+            good = {"out": numpy.zeros([4], numpy.float32)} if needs_out else {}
+            sizes = {"all_gather_v": ([size] * size,), "all_to_all_v": ([1] * size,) * 2,
+                     "gather_v": (None, size - 1), "scatter_v": (None, size - 1),
+                     "reduce_scatter_v": ([1] * size,), "all_reduce_add": (x,),
+                     "all_gather_coded": ("int8_per_token",)}
+            operand = bf16(x) if call.__name__ == "all_gather_coded" else x
+            raises(peerbus.Refused, f"rank {size - 1} was given", call, operand,
                    *sizes.get(call.__name__, ()), **good)
         same(comm.all_reduce(numpy.ones(2)), numpy.full(2, float(size)))
 
@@ -145,7 +272,47 @@ def refusals(comm):
     all_raise(peerbus.InvalidArgument, "expected 1 rows", comm.all_gather_v, x[:0], [1] * size)
     all_raise(peerbus.InvalidArgument, "received are", comm.all_to_all_v, x, [1] * size, [-1] * size)
     all_raise(peerbus.InvalidArgument, "out is None", comm.scatter)
+    # The last rank is the root, which alone needs counts.
+    last = size - 1
+    all_raise(peerbus.InvalidArgument, "counts is None", comm.gather_v, x, None, last)
+    all_raise(peerbus.InvalidArgument, "counts are", comm.gather_v, x, [size] * (size + 1), last)
+    all_raise(peerbus.InvalidArgument, "expected 1 rows", comm.gather_v, x, [1] * size, last)
+    all_raise(peerbus.InvalidArgument, "out has 1 elements", comm.gather_v, x, [size] * size, last,
+              numpy.zeros(1, numpy.float32))
+    all_raise(peerbus.InvalidArgument, f"root {size}", comm.gather_v, x, [size] * size, size)
+    all_raise(peerbus.InvalidArgument, "counts is None", comm.scatter_v, x, None, last)
+    all_raise(peerbus.InvalidArgument, f"expected {size + 1} rows", comm.scatter_v, x,
+              [1] * last + [2], last)
+    all_raise(TypeError, "x is NoneType", comm.scatter_v, None, [1] * size, last)
+    all_raise(peerbus.InvalidArgument, "out is None", comm.scatter_v, None, None, 0)
+    all_raise(peerbus.InvalidArgument, "counts are", comm.reduce_scatter_v, x, [-1] * size)
+    all_raise(peerbus.InvalidArgument, f"expected {2 * size} rows", comm.reduce_scatter_v, x,
+              [2] * size)
+    all_raise(peerbus.InvalidArgument, "op is 'mean'", comm.reduce_scatter_v, x, [1] * size, "mean")
+    all_raise(peerbus.InvalidArgument, "residual has 1 elements of float32, expected",
+              comm.all_reduce_add, x, x[:1, :1])
+    all_raise(peerbus.InvalidArgument, "residual has", comm.all_reduce_add, x, x.astype(int))
+    all_raise(TypeError, "residual is list", comm.all_reduce_add, x, [1.0])
+    tokens = bf16(x)
+    all_raise(peerbus.InvalidArgument, "codec is 'nothing', expected one of bf16, int8_per_token",
+              comm.all_gather_coded, tokens, "nothing")
+    all_raise(peerbus.InvalidArgument, "x has float32, expected uint16 or bfloat16",
+              comm.all_gather_coded, x, "bf16")
+    all_raise(peerbus.InvalidArgument, "x has uint16, expected uint8", comm.all_gather_coded, tokens,
+              "fp8_as_given")
+    all_raise(peerbus.InvalidArgument, "expected [tokens, hidden]", comm.all_gather_coded,
+              tokens[:1, :1].reshape([]), "bf16")
+    all_raise(peerbus.InvalidArgument, "out has 4 elements", comm.all_gather_coded, tokens, "bf16",
+              numpy.zeros(4, numpy.float32))
+    all_raise(peerbus.InvalidArgument, "out is given", comm.all_gather_coded, tokens,
+              "int8_per_token", numpy.zeros(x.size * size, numpy.float32), encoded=True)
     # The library's own refusals.
+    all_raise(peerbus.InvalidArgument, "hidden 4, expected a positive multiple of 128",
+              comm.all_gather_coded, tokens, "fp8_f32", encoded=True)
+    all_raise(peerbus.InvalidArgument, "an output of f64, expected f32, bf16 or i8",
+              comm.all_gather_coded, tokens, "int8_per_token", numpy.zeros(x.size * size))
+    all_raise(peerbus.InvalidArgument, "of type bool, expected f32", comm.reduce_scatter_v,
+              x.astype(bool), [1] * size)
     all_raise(peerbus.InvalidArgument, "of type f16, expected f32", comm.all_reduce,
               x.astype(numpy.float16))
     all_raise(peerbus.InvalidArgument, "overlap", comm.all_reduce, x.reshape(-1)[:-1],
@@ -153,6 +320,15 @@ def refusals(comm):
     for other in (x[:, :3], x.astype(numpy.int32)):
         raises(peerbus.Error, f"rank {size - 1} called all_reduce of", comm.all_reduce,
                numpy.ascontiguousarray(other) if bad else x)
+    # Counts that differ between ranks.
+    raises(peerbus.Error, f"sends {size * 4} elements to rank {last}, which expects 4",
+           comm.gather_v, x, [1] * last + [size], last)
+    out = numpy.zeros([1, 4], numpy.float32)
+    raises(peerbus.Error, "which expects 4", comm.scatter_v, x, [0] * last + [size], last,
+           None if bad else out)
+    assert not out.any()
+    raises(peerbus.Error, "elements to rank", comm.reduce_scatter_v, x,
+           [size] + [0] * last if bad else [0] * last + [size])
     same(comm.all_reduce(numpy.ones(2)), numpy.full(2, float(size)))
 
 
@@ -173,6 +349,8 @@ def everything():
     comm = peerbus.Communicator()
     moves(comm)
     reductions(comm)
+    coded(comm)
+    messages(comm)
     if comm.size > 1:
         refusals(comm)
     lifetimes(comm)
@@ -193,6 +371,18 @@ def torch_tensors():
     x = torch.arange(12.0).reshape(3, 4).t()  # With gaps.
     assert torch.equal(comm.all_reduce(x), x * size)
     raises(peerbus.InvalidArgument, "of type f16", comm.all_reduce, torch.ones(2).half())
+    # 127 makes a scale of 1.
+    x = torch.tensor([[127.0, rank, -rank, 1.0]]).bfloat16()
+    everything = torch.tensor([[[127.0, each, -each, 1.0]] for each in range(size)])
+    result = comm.all_gather_coded(x, "int8_per_token")
+    assert result.dtype == torch.bfloat16 and torch.equal(result.float(), everything)
+    rows, scales = comm.all_gather_coded(x, "int8_per_token", encoded=True)
+    assert rows.dtype == torch.int8 and torch.equal(rows.float(), everything)
+    assert torch.equal(scales, torch.ones(size, 1, 1))
+    with comm.channels() as channels:
+        came = torch.zeros(1, 4).bfloat16()
+        channels.batch_send_recv([(x, size - 1 - rank)], [(came, size - 1 - rank)])
+        assert torch.equal(came.float(), everything[size - 1 - rank])
 
 
 class Tests(unittest.TestCase):

@@ -32,6 +32,7 @@
  */
 
 #include <peerbus_c/base.h>
+#include <peerbus_c/channels.h>
 #include <peerbus_c/collective.h>
 #include <peerbus_c/comm.h>
 #include <peerbus_c/deep_ep.h>

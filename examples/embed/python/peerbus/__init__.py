@@ -14,16 +14,17 @@ import ctypes
 import numpy
 
 from . import _library as c
-from ._library import (ANY_RANK, Error, InvalidArgument, OutOfMemory, PeerDead, Poisoned, Refused,
-                       TimedOut)
-from ._collective import REDUCTIONS, Collectives, Team
+from ._library import (ANY_RANK, CODECS, Error, InvalidArgument, OutOfMemory, PeerDead, Poisoned,
+                       Refused, TimedOut)
+from ._channels import Channels
+from ._collective import Collectives, Team
+from ._operands import REDUCTIONS
 from ._tensors import Given, contiguous, has_gaps, view_of
 
-__all__ = ["ANY_RANK", "Collectives", "Communicator", "Error", "Exchange", "InvalidArgument",
-           "OutOfMemory", "PeerDead", "Poisoned", "REDUCTIONS", "Received", "Refused", "Team",
-           "TimedOut", "Window", "launched"]
+__all__ = ["ANY_RANK", "Channels", "Collectives", "Communicator", "Error", "Exchange",
+           "InvalidArgument", "OutOfMemory", "PeerDead", "Poisoned", "REDUCTIONS", "Received",
+           "Refused", "Team", "TimedOut", "Window", "launched"]
 
-CODECS = ("bf16", "int8_per_token", "fp8_f32", "fp8_rounded", "fp8_ue8m0", "fp8_as_given", "nothing")
 LAYOUTS = ("compact", "padded", "rank_major", "slots", "expert_slots")
 
 
@@ -90,6 +91,10 @@ class Communicator(c.Object, Collectives):
         """Collective: returns a `Team`, for collective operations of another thread or with other
         options than those of the communicator's own."""
         return Team(self, scratch_bytes, one_shot_bytes, timeout)
+
+    def channels(self, scratch_bytes=0, timeout=None):
+        """Collective: returns `Channels`, through which ranks send each other arrays."""
+        return Channels(self, scratch_bytes, timeout)
 
     def _team(self):
         if self._own_team is None:

@@ -3,110 +3,35 @@
 
 import ctypes
 import math
-import operator
-
-import numpy
 
 from . import _library as c
-from ._tensors import Given, contiguous, empty_like, has_gaps, is_torch
+from ._operands import (Operand, given_input, given_output, made_output, parts_of, reduction,
+                        require_like, require_rank, require_rows, required_output, row_of_each,
+                        type_name)
 
-REDUCTIONS = ("sum", "prod", "min", "max")
-
-
-class _Operand(Given):
-    """A view of an operand. Its elements are only moved or reduced, so more types are possible than
-    in other calls, and uint8 is the integer."""
-
-    codes = dict(Given.codes, uint8=(1, 8), int16=(0, 16), uint32=(1, 32), uint64=(1, 64),
-                 float16=(2, 16), float64=(2, 64), complex64=(5, 64), complex128=(5, 128))
-    kinds = {numpy.dtype(name): kind for name, kind in codes.items()
-             if name not in ("bfloat16", "float8_e4m3fn")}
-
-    def __init__(self, value, name):
-        super().__init__(value, name)
-        tensor = self.tensor
-        if tensor.device_type != 1:
-            raise TypeError(f"{name} is on DLPack's device type {tensor.device_type}, expected 1, "
-                            "the CPU")
-        if tensor.dtype_lanes != 1:
-            raise TypeError(f"{name} has {tensor.dtype_lanes} lanes, expected 1")
-        self.shape = tuple(tensor.shape[:tensor.ndim])
-        self.count = math.prod(self.shape)
-        self.dtype = tensor.dtype_code * 256 + tensor.dtype_bits
-        self.address = (tensor.data or 0) + tensor.byte_offset
-
-    def empty(self, shape):
-        """Returns an array of the same kind and type with other sizes."""
-        if is_torch(self.value) or isinstance(self.value, numpy.ndarray):
-            return empty_like(self.value, shape)
-        kind = (self.tensor.dtype_code, self.tensor.dtype_bits)
-        names = [dtype for dtype, known in self.kinds.items() if known == kind]
-        return numpy.empty(shape, names[0] if names else f"V{kind[1] // 8}")
+# The types of rows and scales that codecs make, by numpy's names; None where tokens stay as they are.
+_CODED = {"bf16": None, "int8_per_token": ("int8", "float32"), "fp8_f32": ("uint8", "float32"),
+          "fp8_rounded": ("uint8", "float32"), "fp8_ue8m0": ("uint8", "uint8"), "fp8_as_given": None}
+_BFLOAT16, _UINT8, _E4M3 = (code * 256 + bits for code, bits in ((4, 16), (1, 8), (10, 8)))
 
 
-def _input(value):
-    return contiguous(value, "x", _Operand)
+def _scale_columns(codec, hidden):
+    """Returns the scales of a token, padding included."""
+    groups = -(-hidden // 128)
+    return {"int8_per_token": 1, "fp8_ue8m0": -(-groups // 4) * 4}.get(codec, groups)
 
 
-def _in_place(value, name, is_written=True):
-    """Returns a view of an array that an operation may write."""
-    view = _Operand(value, name)
-    if has_gaps(view.tensor):
-        raise c.InvalidArgument(1, f"{name} has gaps between its elements, expected a contiguous "
-                                   "array")
-    if is_written and isinstance(view.value, numpy.ndarray) and not view.value.flags.writeable:
-        raise c.InvalidArgument(1, f"{name} is read-only")
-    return view
-
-
-def _output(out, given, shape):
-    """Returns a view of `out`, or of a new array of `shape` like `given`."""
-    if out is None:
-        return _Operand(given.empty(shape), "out")
-    view = _in_place(out, "out")
-    count = math.prod(shape)
-    if view.dtype != given.dtype or view.count != count:
-        raise c.InvalidArgument(1, f"out has {view.count} elements of {_name(view)}, expected "
-                                   f"{count} of {_name(given)}")
-    return view
-
-
-def _name(view):
-    return str(getattr(view.value, "dtype", f"type {view.dtype}"))
-
-
-def _rows(given, size):
-    """Requires an operand with a row for each rank. Returns the shape of a row."""
-    if not given.shape or given.shape[0] != size:
-        raise c.InvalidArgument(1, f"x has shape {list(given.shape)}, expected a row for each of "
-                                   f"{size} ranks")
-    return given.shape[1:]
-
-
-def _reduction(op):
-    if op not in REDUCTIONS:
-        raise c.InvalidArgument(1, f"op is {op!r}, expected one of {', '.join(REDUCTIONS)}")
-    return REDUCTIONS.index(op)
-
-
-def _root(root, size):
-    if not 0 <= operator.index(root) < size:
-        raise c.InvalidArgument(1, f"root {root}, expected a rank below {size}")
-    return root
-
-
-def _parts(counts, name, size, row):
-    """Returns counts of rows, and the elements of each part."""
-    rows = [operator.index(count) for count in counts]
-    if len(rows) != size or min(rows) < 0:
-        raise c.InvalidArgument(1, f"{name} are {rows}, expected a number of rows for each of "
-                                   f"{size} ranks")
-    return rows, (ctypes.c_uint64 * size)(*[count * row for count in rows])
-
-
-def _require_rows(given, count):
-    if not given.shape or given.shape[0] != count:
-        raise c.InvalidArgument(1, f"x has shape {list(given.shape)}, expected {count} rows")
+def _tokens(x, codec):
+    """Returns a view of the tokens that a codec takes, with their number and their channels."""
+    if codec not in _CODED:
+        raise c.InvalidArgument(1, f"codec is {codec!r}, expected one of {', '.join(_CODED)}")
+    given = given_input(x)
+    if given.dtype not in ((_UINT8, _E4M3) if codec == "fp8_as_given" else (_BFLOAT16,)):
+        raise c.InvalidArgument(1, f"x has {type_name(given)}, expected " + (
+            "uint8 or float8_e4m3fn" if codec == "fp8_as_given" else "uint16 or bfloat16"))
+    if not given.shape:
+        raise c.InvalidArgument(1, "x has shape [], expected [tokens, hidden]")
+    return given, math.prod(given.shape[:-1]), given.shape[-1]
 
 
 class Collectives:
@@ -144,16 +69,16 @@ class Collectives:
     def broadcast(self, x, root=0, timeout=None):
         """Copies `x` of rank `root` to `x` of every other rank, and returns it."""
         def arguments():
-            view = _in_place(x, "x", is_written=self.rank != root)
-            return (view.address, view.count, view.dtype, _root(root, self.size)), view, x
+            view = given_output(x, "x", is_written=self.rank != root)
+            return (view.address, view.count, view.dtype, require_rank(root, self.size)), view, x
         return self._run("broadcast", arguments, timeout)
 
     def gather(self, x, root=0, out=None, timeout=None):
         """Returns `x` of all ranks, [size, ...], at rank `root`, and None at others."""
         def arguments():
-            given, made = _input(x), None
-            if self.rank == _root(root, self.size):
-                made = _output(out, given, (self.size,) + given.shape)
+            given, made = given_input(x), None
+            if self.rank == require_rank(root, self.size):
+                made = made_output(out, given, (self.size,) + given.shape)
             return ((given.address, made and made.address, given.count, given.dtype, root),
                     (given, made), made and made.value)
         return self._run("gather", arguments, timeout)
@@ -162,23 +87,53 @@ class Collectives:
         """Returns row `rank` of `x` of rank `root`, [size, ...]. Other ranks need no `x`, and give
         an `out`."""
         def arguments():
-            if self.rank == _root(root, self.size):
-                given = _input(x)
-                made = _output(out, given, _rows(given, self.size))
+            if self.rank == require_rank(root, self.size):
+                given = given_input(x)
+                made = made_output(out, given, row_of_each(given, self.size))
             else:
-                if out is None:
-                    raise c.InvalidArgument(1, "out is None, expected an array at ranks other than "
-                                               f"the root {root}")
-                given, made = None, _in_place(out, "out")
+                given, made = None, required_output(out, root)
             return ((given and given.address, made.address, made.count, made.dtype, root),
                     (given, made), made.value)
         return self._run("scatter", arguments, timeout)
 
+    def gather_v(self, x, counts=None, root=0, out=None, timeout=None):
+        """Returns the rows of `x` of all ranks, one rank's after another's, [sum(counts), ...], at
+        rank `root`, and None at others. `counts` are the rows of each rank. Only the root needs
+        them."""
+        def arguments():
+            given, made, parts = given_input(x), None, None
+            if self.rank == require_rank(root, self.size):
+                row = given.shape[1:]
+                rows, parts = parts_of(counts, "counts", self.size, math.prod(row))
+                require_rows(given, rows[self.rank])
+                made = made_output(out, given, (sum(rows),) + row)
+            return ((given.address, given.count, made and made.address, parts, None, given.dtype,
+                     root), (given, made), made and made.value)
+        return self._run("gather_v", arguments, timeout)
+
+    def scatter_v(self, x=None, counts=None, root=0, out=None, timeout=None):
+        """Sends the first `counts[0]` rows of `x` of rank `root` to rank 0, the next `counts[1]` to
+        rank 1 and so on, and returns those that came: [counts[rank], ...]. Other ranks need neither
+        `x` nor `counts`, and give an `out`."""
+        def arguments():
+            given, parts = None, None
+            if self.rank == require_rank(root, self.size):
+                given = given_input(x)
+                row = given.shape[1:]
+                rows, parts = parts_of(counts, "counts", self.size, math.prod(row))
+                require_rows(given, sum(rows))
+                made = made_output(out, given, (rows[self.rank],) + row)
+            else:
+                made = required_output(out, root)
+            return ((given and given.address, parts, None, made.address, made.count, made.dtype,
+                     root), (given, made), made.value)
+        return self._run("scatter_v", arguments, timeout)
+
     def all_gather(self, x, out=None, timeout=None):
         """Returns `x` of all ranks, [size, ...]."""
         def arguments():
-            given = _input(x)
-            made = _output(out, given, (self.size,) + given.shape)
+            given = given_input(x)
+            made = made_output(out, given, (self.size,) + given.shape)
             return ((given.address, made.address, given.count, given.dtype), (given, made),
                     made.value)
         return self._run("all_gather", arguments, timeout)
@@ -187,11 +142,11 @@ class Collectives:
         """Returns the rows of `x` of all ranks, one rank's after another's: [sum(counts), ...].
         `counts` are the rows of each rank, equal on all ranks."""
         def arguments():
-            given = _input(x)
+            given = given_input(x)
             row = given.shape[1:]
-            rows, parts = _parts(counts, "counts", self.size, math.prod(row))
-            _require_rows(given, rows[self.rank])
-            made = _output(out, given, (sum(rows),) + row)
+            rows, parts = parts_of(counts, "counts", self.size, math.prod(row))
+            require_rows(given, rows[self.rank])
+            made = made_output(out, given, (sum(rows),) + row)
             return ((given.address, made.address, parts, None, given.dtype), (given, made),
                     made.value)
         return self._run("all_gather_v", arguments, timeout)
@@ -199,9 +154,9 @@ class Collectives:
     def all_to_all(self, x, out=None, timeout=None):
         """Sends row r of `x`, [size, ...], to rank r, and returns the rows that came, by rank."""
         def arguments():
-            given = _input(x)
-            row = _rows(given, self.size)
-            made = _output(out, given, given.shape)
+            given = given_input(x)
+            row = row_of_each(given, self.size)
+            made = made_output(out, given, given.shape)
             return ((given.address, made.address, math.prod(row), given.dtype), (given, made),
                     made.value)
         return self._run("all_to_all", arguments, timeout)
@@ -211,12 +166,12 @@ class Collectives:
         and returns the rows that came, by rank: [sum(received), ...]. `received[r]` is the number
         that rank r sends to this one."""
         def arguments():
-            given = _input(x)
+            given = given_input(x)
             row = given.shape[1:]
-            rows, parts = _parts(sent, "sent", self.size, math.prod(row))
-            _require_rows(given, sum(rows))
-            come, come_parts = _parts(received, "received", self.size, math.prod(row))
-            made = _output(out, given, (sum(come),) + row)
+            rows, parts = parts_of(sent, "sent", self.size, math.prod(row))
+            require_rows(given, sum(rows))
+            come, come_parts = parts_of(received, "received", self.size, math.prod(row))
+            made = made_output(out, given, (sum(come),) + row)
             return ((given.address, parts, None, made.address, come_parts, None, given.dtype),
                     (given, made), made.value)
         return self._run("all_to_all_v", arguments, timeout)
@@ -225,33 +180,96 @@ class Collectives:
         """Reduces `x` of all ranks, element by element. Returns the result at rank `root`, and None
         at others. `op` is one of `peerbus.REDUCTIONS`."""
         def arguments():
-            given, made = _input(x), None
-            if self.rank == _root(root, self.size):
-                made = _output(out, given, given.shape)
+            given, made = given_input(x), None
+            if self.rank == require_rank(root, self.size):
+                made = made_output(out, given, given.shape)
             return ((given.address, made and made.address, given.count, given.dtype,
-                     _reduction(op), root), (given, made), made and made.value)
+                     reduction(op), root), (given, made), made and made.value)
         return self._run("reduce", arguments, timeout)
 
     def all_reduce(self, x, op="sum", out=None, timeout=None):
         """Reduces `x` of all ranks, element by element, and returns the result, which has equal bits
         on all ranks. `op` is one of `peerbus.REDUCTIONS`."""
         def arguments():
-            given = _input(x)
-            made = _output(out, given, given.shape)
-            return ((given.address, made.address, given.count, given.dtype, _reduction(op)),
+            given = given_input(x)
+            made = made_output(out, given, given.shape)
+            return ((given.address, made.address, given.count, given.dtype, reduction(op)),
                     (given, made), made.value)
         return self._run("all_reduce", arguments, timeout)
+
+    def all_reduce_add(self, x, residual, out=None, timeout=None):
+        """Adds `x` of all ranks and `residual`, element by element, and returns the sum, which has
+        equal bits on all ranks. `residual` has the type and number of elements of `x`, and is the
+        same on all ranks, which is not checked. `out` may be `x` or `residual`."""
+        def arguments():
+            given, added = given_input(x), given_input(residual, "residual")
+            require_like(added, "residual", given, given.count)
+            made = made_output(out, given, given.shape)
+            return ((given.address, added.address, made.address, given.count, given.dtype),
+                    (given, added, made), made.value)
+        return self._run("all_reduce_add", arguments, timeout)
+
+    def all_gather_coded(self, x, codec, out=None, encoded=False, timeout=None):
+        """Returns `x` of all ranks, [size, ...], as `all_gather` does with tokens that travel in the
+        form of `codec`. `x` is [..., hidden] of bfloat16 (or uint16 with its bits; uint8 with codes
+        of float8_e4m3fn for "fp8_as_given"). `codec` is one of `peerbus.CODECS` except "nothing".
+
+        The result has the type of `x`. An `out` may also have float32 or bfloat16, to which tokens
+        are decoded. With `encoded` there is no `out`, and the result is a pair: rows as they are
+        encoded, [size, ..., hidden] of int8 or uint8, and their scales, [size, ..., n] of float32, or
+        of uint8 for "fp8_ue8m0". n is 1 for "int8_per_token" and otherwise hidden / 128, which is
+        rounded up to a multiple of 4 for "fp8_ue8m0". Where `x` stays as it is, rows are that and
+        scales are None.
+        """
+        def arguments():
+            given, count, hidden = _tokens(x, codec)
+            shape = (self.size,) + given.shape
+            scales = None
+            if encoded and out is not None:
+                raise c.InvalidArgument(1, "out is given, expected None where rows stay encoded")
+            if encoded and _CODED[codec]:
+                types = _CODED[codec]
+                made = Operand(given.empty(shape, types[0]), "rows")
+                columns = _scale_columns(codec, hidden)
+                scales = Operand(given.empty(shape[:-1] + (columns,), types[1]), "scales")
+            elif out is None:
+                made = Operand(given.empty(shape), "out")
+            else:
+                made = given_output(out, "out")
+                if made.count != math.prod(shape):
+                    raise c.InvalidArgument(1, f"out has {made.count} elements, expected "
+                                               f"{math.prod(shape)}")
+            # numpy's uint8 stands for codes of E4M3.
+            dtype = _E4M3 if made.dtype == _UINT8 and codec.startswith("fp8") else made.dtype
+            result = (made.value, scales and scales.value) if encoded else made.value
+            return ((c.CODECS.index(codec), given.address, count, hidden, made.address,
+                     scales and scales.address, dtype), (given, made, scales), result)
+        return self._run("all_gather_coded", arguments, timeout)
 
     def reduce_scatter(self, x, op="sum", out=None, timeout=None):
         """Reduces `x` of all ranks, [size, ...], element by element, and returns row `rank` of the
         result. `op` is one of `peerbus.REDUCTIONS`."""
         def arguments():
-            given = _input(x)
-            row = _rows(given, self.size)
-            made = _output(out, given, row)
-            return ((given.address, made.address, math.prod(row), given.dtype, _reduction(op)),
+            given = given_input(x)
+            row = row_of_each(given, self.size)
+            made = made_output(out, given, row)
+            return ((given.address, made.address, math.prod(row), given.dtype, reduction(op)),
                     (given, made), made.value)
         return self._run("reduce_scatter", arguments, timeout)
+
+    def reduce_scatter_v(self, x, counts, op="sum", out=None, timeout=None):
+        """Reduces `x` of all ranks, [sum(counts), ...], element by element, and returns part `rank`
+        of the result: the first `counts[0]` rows are that of rank 0, the next `counts[1]` that of
+        rank 1 and so on. `counts` are equal on all ranks. `op` is one of `peerbus.REDUCTIONS`."""
+        def arguments():
+            given = given_input(x)
+            row = given.shape[1:]
+            rows, parts = parts_of(counts, "counts", self.size, math.prod(row))
+            require_rows(given, sum(rows))
+            made = made_output(out, given, (rows[self.rank],) + row)
+            return ((given.address, parts, None, made.address, given.dtype, reduction(op)),
+                    (given, made), made.value)
+        return self._run("reduce_scatter_v", arguments, timeout)
 
 
 class Team(c.Object, Collectives):

@@ -10,6 +10,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint32, c_uin
 
 INTERRUPTED = 64
 ANY_RANK = 2**64 - 1
+CODECS = ("bf16", "int8_per_token", "fp8_f32", "fp8_rounded", "fp8_ue8m0", "fp8_as_given", "nothing")
 
 
 def _load():
@@ -128,6 +129,17 @@ class Place(Struct):
 class TeamOptions(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("scratch_bytes", c_uint64),
                 ("one_shot_bytes", c_uint64)]
+
+
+class ChannelOptions(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("scratch_bytes", c_uint64)]
+
+
+class Transfer(ctypes.Structure):
+    """A message of a batch. It lies in an array, so it does not begin with its size."""
+
+    _fields_ = [("sends", c_uint32), ("dtype", c_int32), ("peer", c_uint64), ("count", c_uint64),
+                ("input", c_void_p), ("output", c_void_p)]
 
 
 class ExchangeConfig(Struct):
@@ -324,6 +336,15 @@ def _declare():
         "reduce": [handle, array, array, size, dtype, reduction, size, time],
         "all_reduce": [handle, array, array, size, dtype, reduction, time],
         "reduce_scatter": [handle, array, array, size, dtype, reduction, time],
+        "gather_v": [handle, array, size, array, numbers, numbers, dtype, size, time],
+        "scatter_v": [handle, array, numbers, numbers, array, size, dtype, size, time],
+        "reduce_scatter_v": [handle, array, numbers, numbers, array, dtype, reduction, time],
+        "all_reduce_add": [handle, array, array, array, size, dtype, time],
+        "all_gather_coded": [handle, c_int32, array, size, size, array, array, dtype, time],
+        "channels_create": [handle, c_void_p, time, out],
+        "send": [handle, array, size, dtype, size, time],
+        "recv": [handle, array, size, dtype, size, time],
+        "batch_send_recv": [handle, POINTER(Transfer), size, time],
         "window_create": [handle, size, size, time, out],
         "window_put": [handle, size, size, c_void_p, size],
         "window_signal": [handle, size, size, size],
@@ -365,6 +386,7 @@ def _declare():
         "comm_size": ([handle], size),
         "launched": ([], c_int32),
         "team_destroy": ([out], None),
+        "channels_destroy": ([out], None),
         "window_destroy": ([out], None),
         "window_bytes": ([handle], size),
         "window_part": ([handle, size], c_void_p),

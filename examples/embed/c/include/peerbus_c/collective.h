@@ -8,8 +8,9 @@
  * algorithms and their cost.
  *
  * All ranks call the same operations of a team in the same order, with equal `count`, `dtype`,
- * `reduction` and `root`. n is the number of ranks. `count` is in elements and may be 0; memory may be
- * NULL where no element is read or written. Memory needs no alignment, and may lie anywhere.
+ * `reduction` and `root`, except where an operation says otherwise. n is the number of ranks. `count` is
+ * in elements and may be 0; memory may be NULL where no element is read or written. Memory may lie
+ * anywhere, and needs no alignment, except in `peerbus_all_gather_coded`.
  *
  * An operation is complete on a rank when it returns there: the caller may then use its output and
  * change its input. Input and output lie apart, or in place as the operation says. Wherever both
@@ -26,6 +27,7 @@
  */
 
 #include <peerbus_c/comm.h>
+#include <peerbus_c/exchange.h>
 #include <peerbus_c/tensor.h>
 
 #ifdef __cplusplus
@@ -109,6 +111,28 @@ PEERBUS_API peerbus_code peerbus_scatter(peerbus_team *team, const void *input, 
                                          uint64_t count, peerbus_dtype dtype, uint64_t root,
                                          int64_t timeout_ns);
 
+/**
+ * Copies the `input` of every rank, [count], to its part of the `output` of rank `root`. `count` may
+ * differ between ranks. `counts` and `displacements` are those of the root: `counts[r]` is the `count`
+ * of rank r, and parts lie as in `peerbus_all_gather_v`. Other ranks' output and arrays are not looked
+ * at. In place, `input` is the root's part of `output` at the root. Parts that overlap are refused.
+ */
+PEERBUS_API peerbus_code peerbus_gather_v(peerbus_team *team, const void *input, uint64_t count,
+                                          void *output, const uint64_t *counts,
+                                          const uint64_t *displacements, peerbus_dtype dtype,
+                                          uint64_t root, int64_t timeout_ns);
+
+/**
+ * Copies part `rank` of the `input` of rank `root` to the `output` of rank `rank`, [count]. `count` may
+ * differ between ranks. `counts` and `displacements` are those of the root: `counts[r]` is the `count`
+ * of rank r, and parts lie as in `peerbus_all_gather_v`. Other ranks' input and arrays are not looked
+ * at. In place, `output` is the root's part of `input` at the root, and the rest stays as it is.
+ */
+PEERBUS_API peerbus_code peerbus_scatter_v(peerbus_team *team, const void *input,
+                                           const uint64_t *counts, const uint64_t *displacements,
+                                           void *output, uint64_t count, peerbus_dtype dtype,
+                                           uint64_t root, int64_t timeout_ns);
+
 /** Copies the `input` of every rank, [count], to row `rank` of the `output` of all, [n, count]. In
  * place, `input` is this rank's row of `output`. */
 PEERBUS_API peerbus_code peerbus_all_gather(peerbus_team *team, const void *input, void *output,
@@ -156,11 +180,51 @@ PEERBUS_API peerbus_code peerbus_all_reduce(peerbus_team *team, const void *inpu
                                             uint64_t count, peerbus_dtype dtype,
                                             peerbus_reduction reduction, int64_t timeout_ns);
 
+/**
+ * Adds the `input` of all ranks and `residual`, element by element, to the `output` of all. All three
+ * are [count]. `residual` is the same on all ranks, which is not checked; it is added last. `output` may
+ * be the same range as `input` or `residual`.
+ */
+PEERBUS_API peerbus_code peerbus_all_reduce_add(peerbus_team *team, const void *input,
+                                                const void *residual, void *output, uint64_t count,
+                                                peerbus_dtype dtype, int64_t timeout_ns);
+
 /** Reduces row `rank` of the `input` of all ranks, [n, count], to the `output` of rank `rank`, [count].
  * In place, `output` is this rank's row of `input`, and the other rows stay as they are. */
 PEERBUS_API peerbus_code peerbus_reduce_scatter(peerbus_team *team, const void *input, void *output,
                                                 uint64_t count, peerbus_dtype dtype,
                                                 peerbus_reduction reduction, int64_t timeout_ns);
+
+/**
+ * Reduces part `rank` of the `input` of all ranks to the `output` of rank `rank`, [counts[rank]]. Parts
+ * lie as in `peerbus_all_gather_v`. `counts` are equal on all ranks. In place, `output` is this rank's
+ * part of `input`, whose parts must not overlap then, and the rest stays as it is.
+ */
+PEERBUS_API peerbus_code peerbus_reduce_scatter_v(peerbus_team *team, const void *input,
+                                                  const uint64_t *counts,
+                                                  const uint64_t *displacements, void *output,
+                                                  peerbus_dtype dtype, peerbus_reduction reduction,
+                                                  int64_t timeout_ns);
+
+/**
+ * Encodes the `tokens` of every rank, [count, hidden], and gathers those of all ranks in the order of
+ * ranks: `peerbus_all_gather` of tokens that travel in the form of `codec`, PEERBUS_BF16 to
+ * PEERBUS_FP8_AS_GIVEN. Tokens are bf16, or E4M3 for PEERBUS_FP8_AS_GIVEN. `count`, `hidden` and `codec`
+ * are equal on all ranks; `hidden` is a multiple of 128 for codecs with a scale for each 128 channels.
+ *
+ * With a `dtype` of PEERBUS_DTYPE_BF16 or PEERBUS_DTYPE_F32, tokens are decoded to `output`, [n, count,
+ * hidden], and `scales` is NULL. With the codec's own type, PEERBUS_DTYPE_I8 or PEERBUS_DTYPE_E4M3, rows
+ * stay as they are encoded: `output` is [n, count, hidden], and `scales` is [n, count] f32 for
+ * PEERBUS_INT8_PER_TOKEN, [n, count, hidden / 128] f32 for PEERBUS_FP8_PER_128_F32 and
+ * PEERBUS_FP8_PER_128_ROUNDED, [n, count, hidden / 128 rounded up to a multiple of 4] bytes for
+ * PEERBUS_FP8_PER_128_UE8M0, and NULL for PEERBUS_FP8_AS_GIVEN. Ranks may choose different types.
+ *
+ * In place, bf16 `tokens` are row `rank` of an `output` of bf16. bf16 and f32 are aligned to their size.
+ */
+PEERBUS_API peerbus_code peerbus_all_gather_coded(peerbus_team *team, int32_t codec,
+                                                  const void *tokens, uint64_t count,
+                                                  uint64_t hidden, void *output, void *scales,
+                                                  peerbus_dtype dtype, int64_t timeout_ns);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
+
+#include "objects.hpp"
+#include "operand.hpp"
+
+struct peerbus_team final : peerbus::c_library::object {
+  peerbus_team(std::shared_ptr<peerbus::c_library::group> of,
+               const peerbus::collective::team_options& options, peerbus::deadline until)
+      : object{std::move(of)}, ranks{members->comm, options, until} {}
+  peerbus::collective::team ranks;
+};
+
+namespace peerbus::c_library {
+
+/// One collective operation that a rank has called. Arguments that cannot be read make the
+/// operation fail on all ranks, so that none waits for this one.
+///
+/// The operations themselves are compiled once for all types of elements (`detail` of
+/// peerbus/collective), so element types that are known at run time need no template here.
+class collective_request {
+ public:
+  /// Throws: `error` invalid_argument, on this rank only, for a team that cannot be used; as
+  /// `refuse` for a type that does not exist.
+  collective_request(peerbus_team* on, std::string_view operation, peerbus_dtype dtype,
+                     std::int64_t timeout_ns)
+      : ranks_{usable(on, "team").ranks},
+        operation_{operation},
+        dtype_{dtype},
+        options_{deadline_of(timeout_ns)} {
+    given_.element = element_of(dtype);
+    if (dtype == PEERBUS_DTYPE_REFUSED) refuse("operands that its caller had found wrong");
+    if (given_.element.bytes == 0) refuse(wrong_dtype(dtype));
+  }
+
+  /// Takes `rows` x `count` elements as the input.
+  void input(const void* memory, std::uint64_t count, std::uint64_t rows = 1) {
+    given_.input = {static_cast<const std::byte*>(memory), bytes_or_refuse(count, rows)};
+  }
+  /// Takes `count` elements as what is added to a sum.
+  void residual(const void* memory, std::uint64_t count) {
+    given_.residual.emplace(static_cast<const std::byte*>(memory), bytes_or_refuse(count, 1));
+  }
+  /// Takes `rows` x `count` elements as the output.
+  void output(void* memory, std::uint64_t count, std::uint64_t rows = 1) {
+    given_.output = {static_cast<std::byte*>(memory), bytes_or_refuse(count, rows)};
+  }
+
+  /// Returns the layout of the parts of an operand, and sets `*end` to the elements that the
+  /// operand has at least. `name` is that of the array in errors.
+  collective::part_layout parts(const std::uint64_t* counts, const std::uint64_t* displacements,
+                                std::string_view name, std::uint64_t* end) {
+    if (counts == nullptr) refuse(detail::concat(name, " that are NULL"));
+    collective::part_layout layout{{counts, size()}};
+    if (displacements != nullptr) layout.displacements = {displacements, size()};
+    *end = 0;
+    for (std::size_t i = 0; i < size(); ++i) {
+      const std::uint64_t first = displacements != nullptr ? displacements[i] : *end;
+      if (counts[i] > std::numeric_limits<std::uint64_t>::max() - first) refuse_size();
+      *end = std::max(*end, first + counts[i]);
+    }
+    return layout;
+  }
+
+  /// Returns the reduction of the operation's elements.
+  [[nodiscard]] collective::detail::reducer by(peerbus_reduction reduction) {
+    if (reduction < PEERBUS_SUM || reduction > PEERBUS_MAXIMUM)
+      refuse(detail::concat("a reduction of ", reduction, ", expected 0 to 3"));
+    if (const auto found = reducer_of(dtype_, reduction)) return *found;
+    refuse(detail::concat("elements to reduce of type ", name_of(dtype_),
+                          ", expected f32, f64, bf16, i32, i64 or u8"));
+  }
+
+  /// Returns the number of ranks.
+  [[nodiscard]] std::size_t size() const noexcept { return ranks_.size(); }
+  /// Returns the team of the call.
+  [[nodiscard]] collective::team& team() const noexcept { return ranks_; }
+  /// Returns the operands.
+  [[nodiscard]] const collective::detail::operands& given() const noexcept { return given_; }
+  /// Returns the options of the call.
+  [[nodiscard]] const collective::call_options& options() const noexcept { return options_; }
+
+  /// Ends the call on all ranks. `objection` says what is wrong with the arguments.
+  /// Throws: `error` invalid_argument, or what ended the wait for the others.
+  [[noreturn]] void refuse(const std::string& objection) const {
+    // Making it tells the other ranks, and throws.
+    static_cast<void>(
+        collective::detail::call{ranks_,
+                                 collective::detail::call_header::of(operation_, given_.element, 0),
+                                 {},
+                                 options_,
+                                 objection});
+    throw error{errc::invalid_argument, objection};
+  }
+  /// Ends the call on all ranks, because an operand is too large.
+  /// Throws: as `refuse`.
+  [[noreturn]] void refuse_size() const {
+    refuse("operands of more elements than memory can have");
+  }
+
+ private:
+  [[nodiscard]] std::size_t bytes_or_refuse(std::uint64_t count, std::uint64_t rows) const {
+    const std::optional<std::size_t> bytes = bytes_of(count, rows, given_.element.bytes);
+    if (!bytes) refuse_size();
+    return *bytes;
+  }
+
+  collective::team& ranks_;
+  std::string_view operation_;
+  peerbus_dtype dtype_;
+  collective::call_options options_;
+  collective::detail::operands given_;
+};
+
+}  // namespace peerbus::c_library
