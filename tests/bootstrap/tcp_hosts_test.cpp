@@ -89,6 +89,8 @@ TEST_CASE("tcp: ranks know who shares their host, and make a subgroup of it for 
     const auto near = boot.subgroup(boot.near_ranks());
     check_collective(*near);
     require(near->near_ranks().size() == near->size(), "all near");
+    require(!boot.passes_descriptors() && near->passes_descriptors(),
+            "descriptors among near ranks");
     peerbus::communicator comm{peerbus::unified_bus{*near}};
     auto window = comm.make_window(8, 1);
     comm.barrier(patience());

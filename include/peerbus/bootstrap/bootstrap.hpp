@@ -71,6 +71,9 @@ class bootstrap {
   [[nodiscard]] bool is_near(rank_id peer) const noexcept {
     return std::binary_search(near_ranks_.begin(), near_ranks_.end(), peer);
   }
+  /// Returns whether a `contribution` may hold a descriptor. Ranks that met over TCP cannot pass
+  /// any, even on one host, but their `subgroup(near_ranks())` can. The same on all ranks.
+  [[nodiscard]] virtual bool passes_descriptors() const noexcept { return true; }
   /// Returns whether the ranks share an address space, as threads of one process do.
   [[nodiscard]] virtual address_space addresses() const noexcept = 0;
   /// Returns the states of the ranks. The membership may outlive the bootstrap.

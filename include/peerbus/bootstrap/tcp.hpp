@@ -72,6 +72,7 @@ class tcp_bootstrap final : public bootstrap {
   [[nodiscard]] address_space addresses() const noexcept override {
     return address_space::separate;
   }
+  [[nodiscard]] bool passes_descriptors() const noexcept override { return false; }
   /// Returns the position among the ranks of this host.
   [[nodiscard]] std::size_t local_rank() const noexcept { return local_rank_; }
 

@@ -73,7 +73,8 @@ class planes : public detail::ranks_of<Near> {
   /// Makes both planes over `boot`. Collective.
   /// Cost: two allgathers, a subgroup, and what `Near` and `Far` take. If either of them has
   /// arrival events, also a window of `Near` and two allgathers of the near ranks, and if `Far` has
-  /// them, one more of all ranks. If all ranks are near, no subgroup and nothing for `Far`.
+  /// them, one more of all ranks. If all ranks are near, nothing for `Far`, and no subgroup unless
+  /// they met over TCP.
   /// Throws, on all ranks: `error` mismatch if only some ranks name their group; with the group's
   /// name and ranks, what `Near` throws, such as unsupported if the ranks of a group cannot map
   /// each other's memory; what `Far` throws.

@@ -21,7 +21,8 @@ namespace peerbus::detail {
 /// The ranks that are near the caller, and the bootstrap among them.
 class plane_group {
  public:
-  /// Collective. Cost: one allgather, and one subgroup unless all ranks are near each other.
+  /// Collective. Cost: one allgather, and one subgroup unless all ranks are near each other and
+  /// `boot` passes descriptors.
   /// Throws, on all ranks: `agreed_error` mismatch if some ranks name their group and others do
   /// not, or as `bootstrap::subgroup`.
   plane_group(bootstrap& boot, const planes_options& options, deadline until);
@@ -29,9 +30,11 @@ class plane_group {
   /// Returns the near ranks in ascending order, the caller included.
   [[nodiscard]] const std::vector<rank_id>& members() const noexcept { return members_; }
   /// Returns whether all ranks are near each other. The same on all ranks.
-  [[nodiscard]] bool is_everyone() const noexcept { return subgroup_ == nullptr; }
+  [[nodiscard]] bool is_everyone() const noexcept { return members_.size() == numbers_.size(); }
   /// Returns the bootstrap of the near ranks.
-  [[nodiscard]] bootstrap& boot() const noexcept { return is_everyone() ? *boot_ : *subgroup_; }
+  [[nodiscard]] bootstrap& boot() const noexcept {
+    return subgroup_ == nullptr ? *boot_ : *subgroup_;
+  }
   /// Returns the number of ranks, near and far.
   [[nodiscard]] std::size_t all() const noexcept { return numbers_.size(); }
   /// Returns whether `peer`, a rank of all, is near.

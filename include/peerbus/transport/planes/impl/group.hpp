@@ -42,7 +42,8 @@ PEERBUS_INLINE plane_group::plane_group(bootstrap& boot, const planes_options& o
     numbers_[rank.index()] = static_cast<std::uint32_t>(members_.size());
     members_.push_back(rank);
   }
-  if (members_.size() != boot.size()) subgroup_ = boot.subgroup(members_, until);
+  // Near ranks pass each other the descriptors of their memory.
+  if (!is_everyone() || !boot.passes_descriptors()) subgroup_ = boot.subgroup(members_, until);
 }
 
 PEERBUS_ERROR_PATH error plane_group::explain(const error& problem) const {
