@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include <peerbus/core/rank.hpp>
+#include <peerbus/transport/fabric/backlog.hpp>
 #include <peerbus/transport/fabric/link_failure.hpp>
 #include <peerbus/transport/fabric/notice.hpp>
 #include <peerbus/transport/fabric/request_ring.hpp>
@@ -22,7 +23,9 @@ namespace peerbus::detail::ofi {
 struct outgoing {
   std::uint32_t sequence = 0;  ///< of the next notice
   std::uint64_t asked = 0;     ///< proofs of delivery
-  bool unproven = false;       ///< whether anything was put since the last of them
+  std::uint64_t proof = 0;     ///< the number of the last that was asked for because of puts
+  bool unproven = false;       ///< whether anything was put since then
+  backlog untaken{};           ///< what was sent since the last proof was asked for
   bool is_closed = false;      ///< whether this end has said that it leaves
   std::uint32_t posts = 0;     ///< of all kinds
 };
@@ -52,7 +55,10 @@ class link {
   [[nodiscard]] const request_ring& requests() const noexcept { return requests_; }
   [[nodiscard]] link_failure& failure() noexcept { return failure_; }
   [[nodiscard]] const link_failure& failure() const noexcept { return failure_; }
-  [[nodiscard]] std::uint32_t completed() const noexcept { return requests_.count().completed(); }
+  /// A number that changes whenever the peer has taken something.
+  [[nodiscard]] std::uint32_t completed() const noexcept {
+    return requests_.count().completed() + static_cast<std::uint32_t>(proven());
+  }
 
   /// Sends `head` and its payload, once, if the provider takes it now. `is_tracked`: by a request
   /// that completes.
@@ -79,12 +85,12 @@ class link {
 
   ///@{
   /// Proofs of delivery: the peer asks for one by a number, and gets it back.
-  /// order: relaxed for what is asked, which `completions::note_asked` publishes, and for what is
-  /// answered, which changes under the lock of `out`; release for what is proven, paired with the
-  /// acquire of its reader: memory that the peer wrote is as it says.
-  void note_asked(std::uint64_t number) noexcept { owed_.store(number, std::memory_order_relaxed); }
+  /// order: release for what is asked and for what is proven, each paired with the acquire of its
+  /// reader: what this rank has taken before it answers is in its memory, and memory that the peer
+  /// wrote is as it says. Relaxed for what is answered, which changes under the lock of `out`.
+  void note_asked(std::uint64_t number) noexcept { owed_.store(number, std::memory_order_release); }
   [[nodiscard]] std::uint64_t owed() const noexcept {
-    return owed_.load(std::memory_order_relaxed);
+    return owed_.load(std::memory_order_acquire);
   }
   void note_answered(std::uint64_t number) noexcept {
     answered_.store(number, std::memory_order_relaxed);
@@ -95,9 +101,7 @@ class link {
   void note_proven(std::uint64_t number) noexcept {
     proven_.store(number, std::memory_order_release);
   }
-  [[nodiscard]] bool has_proven(std::uint64_t number) const noexcept {
-    return proven_.load(std::memory_order_acquire) >= number;
-  }
+  [[nodiscard]] bool has_proven(std::uint64_t number) const noexcept { return proven() >= number; }
   ///@}
 
   /// The peer has closed its end.
@@ -105,6 +109,10 @@ class link {
   [[nodiscard]] bool has_left() const noexcept { return left_.load(std::memory_order_acquire); }
 
  private:
+  [[nodiscard]] std::uint64_t proven() const noexcept {
+    return proven_.load(std::memory_order_acquire);
+  }
+
   const resources* own_ = nullptr;
   rank_id self_;
   rank_id peer_;

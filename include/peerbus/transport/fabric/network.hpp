@@ -37,6 +37,8 @@ namespace peerbus::detail::ofi {
 class network final : public idle_work::task {
  public:
   static constexpr std::string_view name = "fabric";  ///< in errors
+  /// A look receives all that lies in sockets: waits ask for their deadline after each.
+  static constexpr bool looks_may_last = true;
   using window_part = ofi::window_part;
 
   /// Opens an endpoint that can receive, and takes completions from then on.
@@ -159,14 +161,36 @@ class network final : public idle_work::task {
   /// Returns: 0, or libfabric's error.
   [[nodiscard]] long ask_for_proof(link& to, outgoing& out) noexcept {
     if (!out.unproven) return 0;
+    const long failed = ask(to, out);
+    if (failed == 0) {
+      out.proof = out.asked;
+      out.unproven = false;
+    }
+    return failed;
+  }
+  /// Asks the peer to answer when it has taken all notices before, as far as the provider takes the
+  /// question now. The answer proves that puts were delivered only if `ask_for_proof` calls this.
+  /// Returns: 0, or libfabric's error.
+  [[nodiscard]] long ask(link& to, outgoing& out) noexcept {
     notice question;
     question.kind = notice_kind::prove;
     question.value = out.asked + 1;
     const long failed = to.post(out, question, nullptr);
     if (failed == 0) {
       ++out.asked;
-      out.unproven = false;
+      out.untaken.note_asked();
     }
+    return failed;
+  }
+  /// Answers the peer's questions, if it waits for an answer and the provider takes it now.
+  /// Returns: 0, or libfabric's error.
+  [[nodiscard]] long answer(link& to, outgoing& out) noexcept {
+    if (!to.owes_answer()) return 0;
+    notice reply;
+    reply.kind = notice_kind::proven;
+    reply.value = to.owed();
+    const long failed = to.post(out, reply, nullptr);
+    if (failed == 0) to.note_answered(reply.value);
     return failed;
   }
 
@@ -205,16 +229,11 @@ class network final : public idle_work::task {
       link& to = links_[peer.index()];
       if (!to.owes_answer() || to.failure().is_set()) continue;
       auto out = to.out().try_lock();
-      notice answer;
-      answer.kind = notice_kind::proven;
-      answer.value = to.owed();
       // A thread that sends to the peer has the link, or there is no room: at the next look.
-      const long failed = out ? to.post(**out, answer, nullptr) : -FI_EAGAIN;
-      if (failed == 0)
-        to.note_answered(answer.value);
-      else if (failed == -FI_EAGAIN)
+      const long failed = out ? answer(to, **out) : -FI_EAGAIN;
+      if (failed == -FI_EAGAIN)
         completions_.note_asked();
-      else
+      else if (failed != 0)
         completions_.break_link(to, static_cast<int>(-failed));
     }
   }
@@ -237,7 +256,7 @@ class network final : public idle_work::task {
 
   [[nodiscard]] bool all_delivered() noexcept {
     return for_all_open([this](link& to, outgoing& out) noexcept {
-      return to.requests().is_idle() && ask_for_proof(to, out) == 0 && to.has_proven(out.asked);
+      return to.requests().is_idle() && ask_for_proof(to, out) == 0 && to.has_proven(out.proof);
     });
   }
 

@@ -13,6 +13,7 @@
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/transport/fabric/backlog.hpp>
 #include <peerbus/transport/fabric/link.hpp>
 #include <peerbus/transport/fabric/network.hpp>
 #include <peerbus/transport/fabric/notice.hpp>
@@ -40,6 +41,8 @@ class turn {
     const std::uint64_t flags =
         net_->own().relies_on_order() ? FI_COMPLETION : FI_COMPLETION | FI_DELIVERY_COMPLETE;
     return in_messages(source.size(), [&](std::size_t begin, std::size_t length) {
+      if (const errc code = make_room(backlog::write_weight + length); code != errc::ok)
+        return code;
       const iovec local{const_cast<std::byte*>(source.data()) + begin, length};
       const fi_rma_iov remote{target.address + begin, length, target.key};
       return track([&](request& next) noexcept {
@@ -105,6 +108,7 @@ class turn {
 
   /// Sends the notice of a signal, with `payload`, behind everything that was put.
   [[nodiscard]] errc notify(const notice& head, std::span<const std::byte> payload) noexcept {
+    if (const errc code = make_room(backlog::notice_weight); code != errc::ok) return code;
     // A signal alone is no put, which `quiet` would have to wait for.
     out_->unproven |= !payload.empty();
     if (!net_->own().relies_on_order())
@@ -118,7 +122,7 @@ class turn {
     if (out_->unproven && !net_->own().relies_on_order())
       if (const errc code = finish_requests(); code != errc::ok) return code;
     const errc code = submit([&]() noexcept { return net_->ask_for_proof(*link_, *out_); });
-    number = out_->asked;
+    number = out_->proof;
     return code;
   }
 
@@ -137,11 +141,9 @@ class turn {
   template <class Post>
   [[nodiscard]] errc track(Post&& post) noexcept {
     request_ring& requests = link_->requests();
-    if (!requests.has_room()) {
-      const errc code = net_->stall(*link_, [&]() noexcept { return requests.has_room(); });
-      if (code != errc::ok) return code;
-    }
-    const errc code = submit([&]() noexcept { return post(requests.next()); });
+    const errc code = submit([&]() noexcept -> long {
+      return requests.has_room() ? post(requests.next()) : -FI_EAGAIN;
+    });
     if (code == errc::ok) requests.note_posted();
     return code;
   }
@@ -150,11 +152,14 @@ class turn {
   template <class Post>
   [[nodiscard]] errc submit(Post&& post) noexcept {
     // A rank that only sends has to take arrivals now and then too.
-    if (++out_->posts % 32 == 0) net_->look();
+    if (++out_->posts % 32 == 0) {
+      net_->look();
+      answer();
+    }
     if (link_->failure().is_set() || link_->has_left()) return net_->why_broken(*link_);
     long failed = post();
     if (failed == -FI_EAGAIN) {
-      const errc code = net_->stall(*link_, [&]() noexcept {
+      const errc code = stall([&]() noexcept {
         failed = post();
         return failed != -FI_EAGAIN || link_->has_left();
       });
@@ -166,8 +171,40 @@ class turn {
     return net_->why_broken(*link_);
   }
 
+  /// Counts a message that is sent next. Before that, waits until the peer has taken enough of what
+  /// was sent earlier.
+  [[nodiscard]] errc make_room(std::size_t weight) noexcept {
+    if (out_->untaken.needs_question()) {
+      const errc asked = submit([&]() noexcept { return net_->ask(*link_, *out_); });
+      if (asked != errc::ok) return asked;
+      if (out_->asked >= backlog::most_open) {
+        const std::uint64_t number = out_->asked - backlog::most_open + 1;
+        const errc code =
+            stall([&]() noexcept { return link_->has_proven(number) || link_->has_left(); });
+        if (code != errc::ok) return code;
+      }
+    }
+    out_->untaken.add(weight);
+    return errc::ok;
+  }
+
   [[nodiscard]] errc finish_requests() noexcept {
-    return net_->stall(*link_, [&]() noexcept { return link_->requests().is_idle(); });
+    return stall([&]() noexcept { return link_->requests().is_idle(); });
+  }
+
+  /// Contract as `network::stall`. Meanwhile answers the peer: two ranks may wait for each other's
+  /// answers, and other threads cannot answer because this turn has the link.
+  template <class Done>
+  [[nodiscard]] errc stall(Done&& done) noexcept {
+    return net_->stall(*link_, [&]() noexcept {
+      if (done()) return true;
+      answer();
+      return false;
+    });
+  }
+  void answer() noexcept {
+    const long failed = net_->answer(*link_, *out_);
+    if (failed != 0 && failed != -FI_EAGAIN) net_->break_link(*link_, failed);
   }
 
   network* net_;

@@ -70,6 +70,8 @@ template <class Network, class Probe>
   for (std::uint32_t i = 0; i <= thresholds.tight + thresholds.paused; ++i) {
     if (word.value() >= value) return errc::ok;
     net.arriving().look_at_arrivals();
+    if constexpr (Network::looks_may_last)
+      if (until.expired()) break;
     if (i > thresholds.tight) pause_core();
   }
   return wait_slowly(net, word, value, until, awaited, probe);

@@ -44,6 +44,8 @@ namespace peerbus::detail::rdma {
 class network final : public idle_work::task {
  public:
   static constexpr std::string_view name = "verbs";  ///< in errors
+  /// A look takes what the device has ready, so short waits need not ask for their deadline.
+  static constexpr bool looks_may_last = false;
   using window_part = rdma::window_part;
 
   /// Opens links that can receive, and takes completions from then on.
