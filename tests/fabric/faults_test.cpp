@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -72,7 +74,46 @@ void check_refused(OptionsOf&& options_of, errc code,
   CHECK(worst_status == 0);
 }
 
+/// A bootstrap whose rank 1 has the result of a collective of a `fabric` long after rank 0, as in a
+/// large group, and advances its transports meanwhile.
+class late_news final : public bootstrap {
+ public:
+  explicit late_news(bootstrap& held) : held_{held} {
+    set_members(held.members());
+    set_neighbours(held.near_ranks(), held.ranks_here(), held.cores_here());
+  }
+  [[nodiscard]] peerbus::address_space addresses() const noexcept override {
+    return held_.addresses();
+  }
+  [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
+                                                    std::string_view doing) override {
+    auto all = held_.allgather(std::move(mine), until, doing);
+    if (rank() == rank_id{1} && doing == "fabric") {
+      const auto late = deadline::after(std::chrono::milliseconds{200});
+      while (!late.expired()) static_cast<void>(idle()->advance(std::chrono::milliseconds{1}));
+    }
+    return all;
+  }
+
+ private:
+  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks, rank_id,
+                                                         deadline until) override {
+    return held_.subgroup(ranks, until);
+  }
+
+  bootstrap& held_;
+};
+
 }  // namespace
+
+TEST_CASE("a peer that asks before this rank knows its address") {
+  const int worst_status = peerbus::run_local(2, [](bootstrap& boot) {
+    late_news late{boot};
+    communicator comm = over_fabric(late);
+    test::do_a_round(comm);
+  });
+  CHECK(worst_status == 0);
+}
 
 TEST_CASE("set-up that cannot work is refused by name on all ranks") {
   check_refused([](rank_id) { return fabric_options{.provider = "no_such_provider"}; },

@@ -124,6 +124,7 @@ inline std::shared_ptr<network> connect(bootstrap& boot, const fabric_options& o
   const auto addresses = gather_or_refuse(boot, "fabric", std::move(own), named, until);
   const auto greeted = objection_of([&] {
     insert_addresses(*net, addresses);
+    net->note_addresses();
     greet(*net, addresses, until);
   });
   // A rank that could not reach a peer is named to all. More time, as others wait until then.

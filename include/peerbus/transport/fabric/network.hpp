@@ -4,6 +4,7 @@
 #include <rdma/fi_errno.h>
 #include <sched.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -66,6 +67,9 @@ class network final : public idle_work::task {
     own_.close();  // Before the requests that it holds are gone.
   }
 
+  /// All links have their addresses from now on, so peers can be answered.
+  /// order: release, paired with the acquire of `answer_all`: the addresses are seen there.
+  void note_addresses() noexcept { has_addresses_.store(true, std::memory_order_release); }
   void note_connected() noexcept { is_connected_ = true; }
 
   [[nodiscard]] const membership& members() const noexcept { return *members_; }
@@ -224,7 +228,8 @@ class network final : public idle_work::task {
 
  private:
   void answer_all() noexcept {
-    if (!completions_.take_asked()) return;
+    // A peer that has all addresses may ask while this rank still waits for them.
+    if (!has_addresses_.load(std::memory_order_acquire) || !completions_.take_asked()) return;
     for (const rank_id peer : all_ranks{size()}) {
       link& to = links_[peer.index()];
       if (!to.owes_answer() || to.failure().is_set()) continue;
@@ -292,6 +297,7 @@ class network final : public idle_work::task {
   window_table windows_;
   std::unique_ptr<link[]> links_;
   completions completions_;
+  std::atomic<bool> has_addresses_{false};
   bool is_connected_ = false;
 };
 
