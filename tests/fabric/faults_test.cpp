@@ -120,6 +120,8 @@ TEST_CASE("set-up that cannot work is refused by name on all ranks") {
                 errc::unsupported, {"no provider 'no_such_provider'", "tcp;ofi_rxm"});
   check_refused([](rank_id) { return fabric_options{.domain = "no_such_interface"}; },
                 errc::invalid_argument, {"no domain 'no_such_interface'", "lo"});
+  check_refused([](rank_id) { return fabric_options{.stall_timeout = seconds{0}}; },
+                errc::invalid_argument, {"stall_timeout is 0 ms"});
   check_refused([](rank_id) { return fabric_options{.queue_depth = 1}; }, errc::invalid_argument,
                 {"queue_depth is 1"});
   // On one rank alone.

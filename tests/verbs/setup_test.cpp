@@ -97,6 +97,8 @@ TEST_CASE("options that are impossible") {
   check_refused({.gid_index = 256}, errc::invalid_argument, {"gid_index is 256"});
   check_refused({.queue_pairs_per_peer = 0}, errc::invalid_argument,
                 {"queue_pairs_per_peer is 0, expected 1 to 9"});
+  check_refused({.stall_timeout = std::chrono::milliseconds{-1}}, errc::invalid_argument,
+                {"stall_timeout is -1 ms"});
   check_refused({.queue_depth = 1}, errc::invalid_argument, {"queue_depth is 1"});
   check_refused({.retries = 8}, errc::invalid_argument, {"retries is 8, expected 0 to 7"});
 }

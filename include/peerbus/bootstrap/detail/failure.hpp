@@ -61,7 +61,7 @@ inline failure no_descriptors(std::string_view doing, rank_id rank, std::size_t 
 inline failure cannot_carry_fd(std::string_view doing, rank_id rank) {
   return {errc::unsupported,
           concat("allgather for '", doing, "': ", rank, " gave a file descriptor, which cannot ",
-                 "travel to another host; expected a transport across hosts (verbs) in place of ",
+                 "travel to another host; expected planes, verbs or fabric in place of ",
                  "unified_bus, a bootstrap of one host (environment_bootstrap) in place of ",
                  "tcp_bootstrap, or a subgroup of its near ranks")};
 }

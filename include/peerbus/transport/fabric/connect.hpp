@@ -37,6 +37,10 @@ inline void check_options(const fabric_options& options) {
   if (options.queue_depth < 2 || options.queue_depth > 16384)
     throw error{errc::invalid_argument,
                 concat("fabric: queue_depth is ", options.queue_depth, ", expected 2 to 16384")};
+  if (options.stall_timeout.count() <= 0)
+    throw error{
+        errc::invalid_argument,
+        concat("fabric: stall_timeout is ", options.stall_timeout.count(), " ms, expected more")};
 }
 
 /// Tells the provider where the peers are. Throws: `error` system.
@@ -61,7 +65,7 @@ inline void greet(network& net, const std::vector<bootstrap::contribution>& addr
       link& to = net.to(rank_id{peer});
       const auto out = to.out().lock();
       if (out->asked == 0) out->unproven = true;
-      if (const long failed = net.ask_for_proof(to, *out); failed != 0 && failed != -FI_EAGAIN)
+      if (const long failed = to.ask_for_proof(*out); failed != 0 && failed != -FI_EAGAIN)
         throw fabric_failure(concat("connecting to ", rank_id{peer}, " at ",
                                     net.own().describe(addresses[peer].bytes)),
                              failed);

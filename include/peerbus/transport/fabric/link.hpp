@@ -83,18 +83,49 @@ class link {
     return 0;
   }
 
+  /// Asks for a proof of all puts, unless all is asked for, if the provider takes it now.
+  /// Returns: 0, or libfabric's error.
+  [[nodiscard]] long ask_for_proof(outgoing& out) noexcept {
+    if (!out.unproven) return 0;
+    const long failed = ask(out);
+    if (failed == 0) {
+      out.proof = out.asked;
+      out.unproven = false;
+    }
+    return failed;
+  }
+  /// Asks the peer to answer when it has taken all notices before, if the provider takes the
+  /// question now. The answer proves that puts were delivered only if `ask_for_proof` calls this.
+  /// Returns: 0, or libfabric's error.
+  [[nodiscard]] long ask(outgoing& out) noexcept {
+    notice question;
+    question.kind = notice_kind::prove;
+    question.value = out.asked + 1;
+    const long failed = post(out, question, nullptr);
+    if (failed == 0) {
+      ++out.asked;
+      out.untaken.note_asked();
+    }
+    return failed;
+  }
+  /// Answers the peer's questions, if it waits for an answer and the provider takes it now.
+  /// Returns: 0, or libfabric's error.
+  [[nodiscard]] long answer(outgoing& out) noexcept {
+    if (!owes_answer()) return 0;
+    notice reply;
+    reply.kind = notice_kind::proven;
+    reply.value = owed();
+    const long failed = post(out, reply, nullptr);
+    if (failed == 0) note_answered(reply.value);
+    return failed;
+  }
+
   ///@{
   /// Proofs of delivery: the peer asks for one by a number, and gets it back.
   /// order: release for what is asked and for what is proven, each paired with the acquire of its
   /// reader: what this rank has taken before it answers is in its memory, and memory that the peer
   /// wrote is as it says. Relaxed for what is answered, which changes under the lock of `out`.
   void note_asked(std::uint64_t number) noexcept { owed_.store(number, std::memory_order_release); }
-  [[nodiscard]] std::uint64_t owed() const noexcept {
-    return owed_.load(std::memory_order_acquire);
-  }
-  void note_answered(std::uint64_t number) noexcept {
-    answered_.store(number, std::memory_order_relaxed);
-  }
   [[nodiscard]] bool owes_answer() const noexcept {
     return owed() != answered_.load(std::memory_order_relaxed);
   }
@@ -109,6 +140,12 @@ class link {
   [[nodiscard]] bool has_left() const noexcept { return left_.load(std::memory_order_acquire); }
 
  private:
+  [[nodiscard]] std::uint64_t owed() const noexcept {
+    return owed_.load(std::memory_order_acquire);
+  }
+  void note_answered(std::uint64_t number) noexcept {
+    answered_.store(number, std::memory_order_relaxed);
+  }
   [[nodiscard]] std::uint64_t proven() const noexcept {
     return proven_.load(std::memory_order_acquire);
   }

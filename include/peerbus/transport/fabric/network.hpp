@@ -161,43 +161,6 @@ class network final : public idle_work::task {
     return true;
   }
 
-  /// Asks for a proof over `to`, unless all is asked for, as far as the provider takes it now.
-  /// Returns: 0, or libfabric's error.
-  [[nodiscard]] long ask_for_proof(link& to, outgoing& out) noexcept {
-    if (!out.unproven) return 0;
-    const long failed = ask(to, out);
-    if (failed == 0) {
-      out.proof = out.asked;
-      out.unproven = false;
-    }
-    return failed;
-  }
-  /// Asks the peer to answer when it has taken all notices before, as far as the provider takes the
-  /// question now. The answer proves that puts were delivered only if `ask_for_proof` calls this.
-  /// Returns: 0, or libfabric's error.
-  [[nodiscard]] long ask(link& to, outgoing& out) noexcept {
-    notice question;
-    question.kind = notice_kind::prove;
-    question.value = out.asked + 1;
-    const long failed = to.post(out, question, nullptr);
-    if (failed == 0) {
-      ++out.asked;
-      out.untaken.note_asked();
-    }
-    return failed;
-  }
-  /// Answers the peer's questions, if it waits for an answer and the provider takes it now.
-  /// Returns: 0, or libfabric's error.
-  [[nodiscard]] long answer(link& to, outgoing& out) noexcept {
-    if (!to.owes_answer()) return 0;
-    notice reply;
-    reply.kind = notice_kind::proven;
-    reply.value = to.owed();
-    const long failed = to.post(out, reply, nullptr);
-    if (failed == 0) to.note_answered(reply.value);
-    return failed;
-  }
-
   /// "no connection to rank 3 any more: …", and the peers with requests in flight. Empty if there
   /// are none.
   [[nodiscard]] std::string describe_trouble() const {
@@ -235,7 +198,7 @@ class network final : public idle_work::task {
       if (!to.owes_answer() || to.failure().is_set()) continue;
       auto out = to.out().try_lock();
       // A thread that sends to the peer has the link, or there is no room: at the next look.
-      const long failed = out ? answer(to, **out) : -FI_EAGAIN;
+      const long failed = out ? to.answer(**out) : -FI_EAGAIN;
       if (failed == -FI_EAGAIN)
         completions_.note_asked();
       else if (failed != 0)
@@ -261,7 +224,7 @@ class network final : public idle_work::task {
 
   [[nodiscard]] bool all_delivered() noexcept {
     return for_all_open([this](link& to, outgoing& out) noexcept {
-      return to.requests().is_idle() && ask_for_proof(to, out) == 0 && to.has_proven(out.proof);
+      return to.requests().is_idle() && to.ask_for_proof(out) == 0 && to.has_proven(out.proof);
     });
   }
 

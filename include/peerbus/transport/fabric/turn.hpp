@@ -121,7 +121,7 @@ class turn {
   [[nodiscard]] errc ask_for_proof(std::uint64_t& number) noexcept {
     if (out_->unproven && !net_->own().relies_on_order())
       if (const errc code = finish_requests(); code != errc::ok) return code;
-    const errc code = submit([&]() noexcept { return net_->ask_for_proof(*link_, *out_); });
+    const errc code = submit([&]() noexcept { return link_->ask_for_proof(*out_); });
     number = out_->proof;
     return code;
   }
@@ -175,7 +175,7 @@ class turn {
   /// was sent earlier.
   [[nodiscard]] errc make_room(std::size_t weight) noexcept {
     if (out_->untaken.needs_question()) {
-      const errc asked = submit([&]() noexcept { return net_->ask(*link_, *out_); });
+      const errc asked = submit([&]() noexcept { return link_->ask(*out_); });
       if (asked != errc::ok) return asked;
       if (out_->asked >= backlog::most_open) {
         const std::uint64_t number = out_->asked - backlog::most_open + 1;
@@ -203,7 +203,7 @@ class turn {
     });
   }
   void answer() noexcept {
-    const long failed = net_->answer(*link_, *out_);
+    const long failed = link_->answer(*out_);
     if (failed != 0 && failed != -FI_EAGAIN) net_->break_link(*link_, failed);
   }
 

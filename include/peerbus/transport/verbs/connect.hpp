@@ -37,6 +37,10 @@ inline void check_options(const verbs_options& options) {
   within("ack_timeout", options.ack_timeout, 0, 31);
   within("retries", options.retries, 0, 7);
   within("service_level", options.service_level, 0, 15);
+  if (options.stall_timeout.count() <= 0)
+    throw error{
+        errc::invalid_argument,
+        concat("verbs: stall_timeout is ", options.stall_timeout.count(), " ms, expected more")};
   if (options.gid_index > 255 || options.gid_index < -1)
     throw error{errc::invalid_argument,
                 concat("verbs: gid_index is ", options.gid_index, ", expected -1 to 255")};
