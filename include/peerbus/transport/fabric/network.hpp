@@ -223,7 +223,7 @@ class network final : public idle_work::task {
   }
 
   [[nodiscard]] bool all_delivered() noexcept {
-    return for_all_open([this](link& to, outgoing& out) noexcept {
+    return for_all_open([](link& to, outgoing& out) noexcept {
       return to.requests().is_idle() && to.ask_for_proof(out) == 0 && to.has_proven(out.proof);
     });
   }
