@@ -18,8 +18,9 @@ class backlog {
   static constexpr std::uint64_t most_open = 4;
   static constexpr std::size_t most_bytes = std::size_t{32} << 20U;
   ///@{
-  /// What a message counts for besides its bytes. A notice: the buffer that tcp;ofi_rxm keeps for a
-  /// message that comes early. A write, for which the peer keeps nothing: the time that it takes.
+  /// The weight of a message besides its bytes. Of a notice: the buffer that tcp;ofi_rxm keeps for
+  /// a message that comes early. Of a write, for which the peer keeps nothing: the time that it
+  /// takes.
   static constexpr std::size_t notice_weight = 16384;
   static constexpr std::size_t write_weight = 4096;
   ///@}
