@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -49,6 +48,7 @@
 
 #include "collective/messages.hpp"
 #include "support/groups.hpp"
+#include "support/held_bootstrap.hpp"
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
@@ -260,27 +260,10 @@ std::vector<bad_call> bad_parts(std::size_t n) {
 }
 
 /// A bootstrap that counts ranks and cores of its host so that all ranks but rank 0 share cores.
-class loaded_host final : public peerbus::bootstrap {
+class loaded_host final : public test::held_bootstrap {
  public:
-  explicit loaded_host(peerbus::bootstrap& held) : held_{held} {
-    set_members(held.members());
-    set_neighbours(held.near_ranks(), held.rank().index() + 1, 1);
-  }
-  [[nodiscard]] peerbus::address_space addresses() const noexcept override {
-    return held_.addresses();
-  }
-  [[nodiscard]] std::vector<contribution> allgather(contribution mine, peerbus::deadline until,
-                                                    std::string_view doing) override {
-    return held_.allgather(std::move(mine), until, doing);
-  }
-
- private:
-  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks, rank_id,
-                                                         peerbus::deadline until) override {
-    return held_.subgroup(ranks, until);
-  }
-
-  peerbus::bootstrap& held_;
+  explicit loaded_host(peerbus::bootstrap& held)
+      : held_bootstrap{held, held.rank().index() + 1, 1} {}
 };
 
 void expect_untouched(const fixture& f) {

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +28,7 @@
 
 #include "fabric/support.hpp"
 #include "support/die_after.hpp"
+#include "support/held_bootstrap.hpp"
 #include "support/ranks.hpp"
 #include "support/round.hpp"
 #include "support/tally.hpp"
@@ -76,32 +76,18 @@ void check_refused(OptionsOf&& options_of, errc code,
 
 /// A bootstrap whose rank 1 has the result of a collective of a `fabric` long after rank 0, as in a
 /// large group, and advances its transports meanwhile.
-class late_news final : public bootstrap {
+class late_news final : public test::held_bootstrap {
  public:
-  explicit late_news(bootstrap& held) : held_{held} {
-    set_members(held.members());
-    set_neighbours(held.near_ranks(), held.ranks_here(), held.cores_here());
-  }
-  [[nodiscard]] peerbus::address_space addresses() const noexcept override {
-    return held_.addresses();
-  }
+  using held_bootstrap::held_bootstrap;
   [[nodiscard]] std::vector<contribution> allgather(contribution mine, deadline until,
                                                     std::string_view doing) override {
-    auto all = held_.allgather(std::move(mine), until, doing);
+    auto all = held_bootstrap::allgather(std::move(mine), until, doing);
     if (rank() == rank_id{1} && doing == "fabric") {
       const auto late = deadline::after(std::chrono::milliseconds{200});
       while (!late.expired()) static_cast<void>(idle()->advance(std::chrono::milliseconds{1}));
     }
     return all;
   }
-
- private:
-  [[nodiscard]] std::unique_ptr<bootstrap> make_subgroup(const std::vector<rank_id>& ranks, rank_id,
-                                                         deadline until) override {
-    return held_.subgroup(ranks, until);
-  }
-
-  bootstrap& held_;
 };
 
 }  // namespace
