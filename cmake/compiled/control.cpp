@@ -33,6 +33,7 @@
 #include <peerbus/collective/impl/team.hpp>
 #include <peerbus/core/impl/caches.hpp>
 #include <peerbus/core/impl/cores.hpp>
+#include <peerbus/core/impl/cost_table.hpp>
 #include <peerbus/core/impl/error.hpp>
 #include <peerbus/core/impl/futex.hpp>
 #include <peerbus/core/impl/mapping.hpp>
