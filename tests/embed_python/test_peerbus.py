@@ -19,6 +19,8 @@ import numpy
 
 import peerbus
 import peerbus.deep_ep as deep_ep
+from peerbus import _library as c
+from peerbus import _tensors
 from ranks import bf16, main, raises, run, torch_installed, widened
 
 
@@ -46,6 +48,41 @@ def windows():
     comm.destroy()
 
 
+class Shifted:
+    """An array that begins some bytes behind the address that its capsule gives."""
+
+    def __init__(self, array, offset):
+        self.array, self.offset = array, offset
+
+    def __dlpack__(self):
+        self.capsule = self.array.__dlpack__()
+        tensor = c.Tensor.from_address(_tensors._capsule_pointer(self.capsule, b"dltensor"))
+        tensor.data, tensor.byte_offset = tensor.data - self.offset, self.offset
+        tensor.dtype_code = 4
+        return self.capsule
+
+
+def views():
+    """The view that numpy makes of an array equals the one that is made by hand of a read-only one."""
+    base = numpy.arange(2 * 3 * 8, dtype=numpy.uint16).reshape(2, 3, 8)
+    for array in (base, base[:, 1], base[1:, :, ::2], base[:, :0], base[0, 0, 3:], base.T,
+                  base.view(numpy.uint8), base.astype(numpy.int64), base.astype(numpy.float32)):
+        fixed = array.view()
+        fixed.flags.writeable = False
+        ways = [_tensors.Given(array, "array"), _tensors.Given(fixed, "array")]
+        assert hasattr(ways[0], "capsule") and not hasattr(ways[1], "capsule")
+        quick, slow = (way.tensor for way in ways)
+        for name in ("device_type", "ndim", "dtype_code", "dtype_bits", "dtype_lanes"):
+            assert getattr(quick, name) == getattr(slow, name), name
+        assert quick.shape[:quick.ndim] == slow.shape[:slow.ndim]
+        if array.size > 0 and quick.strides:
+            assert quick.strides[:quick.ndim] == slow.strides[:slow.ndim]
+        assert _tensors.has_gaps(quick) == _tensors.has_gaps(slow)
+        assert ways[0].address == ways[1].address == array.ctypes.data or array.size == 0
+    flags = _tensors.Given(numpy.array([True, False]), "flags").tensor
+    assert (flags.dtype_code, flags.dtype_bits) == (6, 8)
+
+
 def exchanges():
     comm = peerbus.Communicator()
     rank, size = comm.rank, comm.size
@@ -59,8 +96,8 @@ def exchanges():
         with comm.exchange(experts=experts, hidden=hidden, top_k=top_k, max_tokens=4 * size,
                            layout=layout, attachments=[4]) as moe:
             extra = numpy.arange(count, dtype=numpy.uint32).view(numpy.uint8).reshape(count, 4)
-            for _ in range(3):
-                received = moe.dispatch(tokens, ids, weights, attachments=[extra])
+            for given in (tokens, Shifted(tokens, 64), tokens):
+                received = moe.dispatch(given, ids, weights, attachments=[extra])
                 assert received.rows == received.counts.sum()
                 for block in range(received.counts.shape[0]):
                     for source in range(size):
@@ -273,6 +310,9 @@ def deep_ep_torch():
 
 
 class Tests(unittest.TestCase):
+    def test_views(self):
+        views()
+
     def test_windows(self):
         for ranks in (1, 2, 3):
             run(ranks, windows)

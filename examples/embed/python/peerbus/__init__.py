@@ -229,10 +229,10 @@ class Exchange(c.Object):
         if problem:
             raise InvalidArgument(1, problem)
         args = c.DispatchArgs(
-            expert_id_bits=ids.dtype_bits, count=x.shape[0], tokens=x.data, experts=ids.data,
-            weights=factors.data, timeout_ns=c.nanoseconds(timeout))
+            expert_id_bits=ids.dtype_bits, count=x.shape[0], tokens=views[0].address,
+            experts=views[1].address, weights=views[2].address, timeout_ns=c.nanoseconds(timeout))
         for i, extra in enumerate(views[3:7]):
-            args.attachments[i] = extra.tensor.data
+            args.attachments[i] = extra.address
         return args, views
 
     def dispatch(self, tokens, experts, weights, attachments=(), timeout=None):
@@ -267,7 +267,7 @@ class Exchange(c.Object):
                     or list(tensor.shape[:tensor.ndim]) != [count, self.hidden]):
                 raise InvalidArgument(1, f"out is no contiguous array [{count}, {self.hidden}] of "
                                          "bfloat16 or uint16")
-            args.out = tensor.data
+            args.out = view.address
         except (TypeError, ValueError):
             args.refuse = 1
             c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args))

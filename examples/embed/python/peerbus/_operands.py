@@ -34,7 +34,6 @@ class Operand(Given):
         self.shape = tuple(tensor.shape[:tensor.ndim])
         self.count = math.prod(self.shape)
         self.dtype = tensor.dtype_code * 256 + tensor.dtype_bits
-        self.address = (tensor.data or 0) + tensor.byte_offset
 
     def empty(self, shape, dtype=None):
         """Returns an array of the same kind with other sizes, and of the same type or of `dtype`, a

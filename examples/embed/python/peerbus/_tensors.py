@@ -21,7 +21,7 @@ _names = {(6, 8): "bool", (0, 8): "int8", (0, 32): "int32", (0, 64): "int64", (2
 _kinds = {numpy.dtype(name): kind for name, kind in _codes.items()
           if name not in ("bfloat16", "float8_e4m3fn")}
 _dtypes = {kind: numpy.dtype(name) for kind, name in _names.items()}
-_extents = [ctypes.c_int64 * dims for dims in range(9)]
+_renamed_codes = (4, 10)  # Of types for which integers of numpy stand.
 _torch_names = {(4, 16): "bfloat16", (10, 8): "float8_e4m3fn"}
 
 
@@ -48,12 +48,9 @@ class Given:
 
     def __init__(self, value, name):
         self.value = value
-        if type(value) is numpy.ndarray and value.dtype in self.kinds:  # The usual case, made quick.
-            extents = _extents[min(value.ndim, 8)]
-            strides = None if value.flags.c_contiguous else \
-                extents(*[stride // value.itemsize for stride in value.strides])
-            self.tensor = c.Tensor(value.__array_interface__["data"][0], 1, 0, value.ndim,
-                                   *self.kinds[value.dtype], 1, extents(*value.shape), strides, 0)
+        if type(value) is numpy.ndarray:
+            if not self._take_capsule(value):
+                self._fill_from(value, name)
         elif is_torch(value):
             if value.device.type != "cpu":
                 raise TypeError(f"{name} is on {value.device}, expected the CPU: call .cpu()")
@@ -61,17 +58,46 @@ class Given:
                        value.stride(), name)
         elif hasattr(value, "__dlpack__") and not isinstance(value, numpy.ndarray):
             self.capsule = value.__dlpack__()
-            at = _capsule_pointer(self.capsule, b"dltensor")
-            self.tensor = _DLManaged.from_address(at).tensor
+            self.pointer = _capsule_pointer(self.capsule, b"dltensor")
         else:
             array = self.value = numpy.asarray(value)
             if array is not value and not isinstance(value, (memoryview, bytearray)):
                 raise TypeError(f"{name} is {type(value).__name__}, expected an array")
-            if not array.dtype.isnative:
-                raise TypeError(f"{name} has {array.dtype}, expected this machine's byte order")
-            self._fill(array.ctypes.data, array.dtype.name, array.shape,
-                       [stride // array.itemsize for stride in array.strides], name)
-        self.pointer = ctypes.addressof(self.tensor)
+            self._fill_from(array, name)
+
+    def _take_capsule(self, array):
+        """Takes the view that numpy makes, in a third of the time. Returns whether it makes one: not
+        of read-only arrays, nor of bool, nor before numpy 1.22."""
+        kind = self.kinds.get(array.dtype)
+        if kind is None:
+            return False
+        try:
+            self.capsule = array.__dlpack__()
+        except (AttributeError, BufferError, TypeError):
+            return False
+        self.pointer = _capsule_pointer(self.capsule, b"dltensor")
+        if kind[0] in _renamed_codes:
+            c.Tensor.from_address(self.pointer).dtype_code = kind[0]
+        return True
+
+    @property
+    def tensor(self):
+        """The structure at `pointer`. It keeps this view alive."""
+        tensor = c.Tensor.from_address(self.pointer)
+        tensor.owner = self
+        return tensor
+
+    @property
+    def address(self):
+        """The address of the first element."""
+        tensor = c.Tensor.from_address(self.pointer)
+        return (tensor.data or 0) + tensor.byte_offset
+
+    def _fill_from(self, array, name):
+        if not array.dtype.isnative:
+            raise TypeError(f"{name} has {array.dtype}, expected this machine's byte order")
+        self._fill(array.ctypes.data, array.dtype.name, array.shape,
+                   [stride // array.itemsize for stride in array.strides], name)
 
     def _fill(self, address, dtype, shape, strides, name):
         if dtype not in self.codes:
@@ -79,8 +105,9 @@ class Given:
                             "(uint16 stands for bfloat16, uint8 for float8_e4m3fn)")
         code, bits = self.codes[dtype]
         extents = ctypes.c_int64 * max(1, len(shape))
-        self.tensor = c.Tensor(address, 1, 0, len(shape), code, bits, 1, extents(*shape),
+        self.filled = c.Tensor(address, 1, 0, len(shape), code, bits, 1, extents(*shape),
                                extents(*strides), 0)
+        self.pointer = ctypes.addressof(self.filled)
 
 
 def has_gaps(tensor):
@@ -131,29 +158,58 @@ def pointer(view):
     return None if view is None else view.pointer
 
 
-def view_of(address, dtype, shape, owner, strides=None):
+def view_of(address, dtype, shape, owner):
     """Returns a numpy array over memory of the library, which keeps `owner` alive."""
     dtype = numpy.dtype(dtype)
     if 0 in shape or not address:
         return numpy.empty(shape, dtype)
-    item = dtype.itemsize
-    nbytes = [stride * item for stride in strides] if strides is not None else None
-    # The first stride is the largest of all tensors of the library.
-    span = item * math.prod(shape) if nbytes is None else shape[0] * nbytes[0]
-    memory = (ctypes.c_char * span).from_address(address)
-    memory.owner = owner  # The array refers to `memory`.
-    return numpy.ndarray(shape, dtype, memory, strides=nbytes)
+    return numpy.ndarray(shape, dtype, _memory(
+        ctypes.c_char * (dtype.itemsize * math.prod(shape)), address, owner))
+
+
+def _memory(kind, address, owner):
+    """Returns memory of the library for an array, which then refers to `owner`."""
+    memory = kind.from_address(address)
+    memory.owner = owner
+    return memory
+
+
+class _Form:
+    """The form of an array of the library: what making a numpy array over its memory takes."""
+
+    def __init__(self, array):
+        self.address = array.data
+        self.shape = tuple(array.shape[:array.ndim])
+        self.kind = (array.dtype_code, array.dtype_bits)
+        self.dtype = _dtypes[self.kind]
+        self.strides = tuple(stride * self.dtype.itemsize for stride in array.strides[:array.ndim])
+        self.is_empty = 0 in self.shape or not self.address
+        # The first stride is the largest of all tensors of the library.
+        self.memory = ctypes.c_char * (0 if self.is_empty else self.shape[0] * self.strides[0])
+
+
+# The forms of the latest arrays, by the bytes of their structures: a buffer gives the same ones again
+# and again, and to make a form takes longer than to make an array.
+_forms = {}
+_most_forms = 256
 
 
 def result(array, owner, like_torch):
     """Returns an array of the library as a numpy array, or as a torch tensor; None for none."""
     if array.ndim == 0:
         return None
-    shape, strides = array.shape[:array.ndim], array.strides[:array.ndim]
-    kind = (array.dtype_code, array.dtype_bits)
-    view = view_of(array.data, _dtypes[kind], shape, owner, strides)
-    if not like_torch:
-        return view
+    key = bytes(array)
+    form = _forms.get(key)
+    if form is None:
+        if len(_forms) >= _most_forms:
+            _forms.clear()
+        form = _forms[key] = _Form(array)
+    view = numpy.empty(form.shape, form.dtype) if form.is_empty else numpy.ndarray(
+        form.shape, form.dtype, _memory(form.memory, form.address, owner), 0, form.strides)
+    return _as_torch(view, form.kind) if like_torch else view
+
+
+def _as_torch(view, kind):
     torch = sys.modules["torch"]
     wanted = getattr(torch, _torch_names.get(kind, _names[kind]), None)
     if kind == (4, 16):

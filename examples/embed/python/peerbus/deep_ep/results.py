@@ -15,9 +15,10 @@ class Result(c.Object):
     alive, and the call's arguments until it is complete."""
 
     call = {}  # The sizes of a normal dispatch, for the limits of platforms.
+    _destroy = c.lib.peerbus_result_destroy  # Of the class: every call makes one of these.
 
     def __init__(self, owner, raw, arguments=None):
-        super().__init__("result", ctypes.c_void_p(raw.result))
+        self._as_parameter_ = ctypes.c_void_p(raw.result)
         self.owner, self.arguments = owner, arguments
 
     def wait(self):

@@ -80,7 +80,8 @@ class WeightMover:
 
 def _bytes_of(array, name):
     """Returns the memory of an array as uint8 [first size, bytes of the rest], and its type."""
-    view = Given(array, name).tensor
+    given = Given(array, name)
+    view = given.tensor
     sizes = list(view.shape[:view.ndim])
     strides, step = list(view.strides[:view.ndim]) if view.strides else None, 1
     for size, stride in zip(reversed(sizes), reversed(strides or [])):
@@ -89,4 +90,4 @@ def _bytes_of(array, name):
         step *= size
     nbytes = int(numpy.prod(sizes[1:], dtype=int)) * view.dtype_bits // 8
     kind = view.dtype_code, view.dtype_bits
-    return view_of(view.data, "uint8", [sizes[0], nbytes], array), kind
+    return view_of(given.address, "uint8", [sizes[0], nbytes], array), kind
