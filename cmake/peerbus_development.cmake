@@ -3,7 +3,9 @@
 
 set(PEERBUS_TEST_TIMEOUT_FACTOR 1 CACHE STRING "Multiplies every test's timeout (sanitizers are slow)")
 option(PEERBUS_UNITY_PROGRAMS "Compile the sources of a program several at a time, where they are many" OFF)
-mark_as_advanced(PEERBUS_TEST_TIMEOUT_FACTOR PEERBUS_UNITY_PROGRAMS)
+option(PEERBUS_PROGRAMS_COMPILED
+       "Link examples and benchmarks with peerbus::compiled, which takes less time to build" OFF)
+mark_as_advanced(PEERBUS_TEST_TIMEOUT_FACTOR PEERBUS_UNITY_PROGRAMS PEERBUS_PROGRAMS_COMPILED)
 
 # peerbus_warnings(<target>): the warnings that our own code is held to.
 function(peerbus_warnings target)
