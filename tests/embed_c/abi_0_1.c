@@ -286,7 +286,7 @@ AT(peerbus_ep_combine_args, handle, 16);
 AT(peerbus_ep_combine_args, topk_weights, 24);
 AT(peerbus_ep_combine_args, bias, 32);
 AT(peerbus_ep_combine_args, timeout_ns, 48);
-LEAST(peerbus_team_options, 24);
+LEAST(peerbus_team_options, 32);
 AT(peerbus_team_options, struct_bytes, 0);
 AT(peerbus_team_options, reserved, 4);
 AT(peerbus_team_options, scratch_bytes, 8);
