@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """DeepEP's module over peerbus, for CPUs: `import peerbus.deep_ep as deep_ep`.
 
-V1's `Buffer`, normal and low-latency, and version 2.5's `EPBuffer` and `BucketBuffer`. Tensors are torch
-tensors on the CPU or numpy arrays; results are of the kind of the first argument. What another
+V1's `Buffer`, normal and low-latency, and version 2.5's `EPBuffer` and `BucketBuffer`. Tensors are
+torch tensors on the CPU or numpy arrays; results are of the kind of the first argument. What another
 platform would refuse is refused here with `target="ascend_a3"`, or by the variable PEERBUS_TARGET.
 
 `python -m peerbus.deep_ep.check program.py` reports it for a whole program, and
@@ -21,8 +21,8 @@ from .config import Config
 from .ep_buffer import EPBuffer, EPHandle
 from .event import EventHandle, EventOverlap
 
-__all__ = ["BucketBuffer", "BucketSession", "Buffer", "BufferAllocator", "Config", "EPBuffer", "EPHandle",
-           "EventHandle", "EventOverlap", "comm", "get_num_allocation_alignment",
+__all__ = ["BucketBuffer", "BucketSession", "Buffer", "BufferAllocator", "Config", "EPBuffer",
+           "EPHandle", "EventHandle", "EventOverlap", "comm", "get_num_allocation_alignment",
            "get_num_rdma_alignment", "get_num_tma_alignment", "install", "topk_idx_t"]
 
 
