@@ -148,7 +148,8 @@ void compete(Plain& plain, Holder& holder, const batch& mine, std::size_t operat
   found.payload_right = has_right_payload(mine, holder, plain);
 }
 
-void count(benchmark::State& state, const micro::found& result) {
+/// Shows the medians of a holder, and their ratios to those of what it holds.
+void set_counters(benchmark::State& state, const micro::found& result) {
   const auto [plain_dispatch, dispatch, plain_combine, combine, plain_both, both] =
       micro::medians_of<6>(result);
   state.counters["dispatch_ns"] = dispatch;
@@ -169,7 +170,7 @@ void erased(benchmark::State& state, std::size_t count) {
         contender<Erased> holder{Erased{Held{boot}}, count};
         compete(plain, holder, mine, operations, found);
       });
-  erased_bench::count(state, result);
+  set_counters(state, result);
 }
 
 #if PEERBUS_BENCH_C
@@ -188,7 +189,7 @@ void through_c(benchmark::State& state, std::size_t count) {
         micro::c_contender through{rank, ranks, job, experts, count};
         compete(plain, through, mine, operations, found);
       });
-  erased_bench::count(state, result);
+  set_counters(state, result);
 }
 #endif
 
