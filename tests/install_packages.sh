@@ -31,6 +31,7 @@ peerbus_has_static() {
 
 peerbus_has_package() {
   case $1 in
+    abigail-tools) peerbus_has_tools abidiff ;;
     cmake) peerbus_has_cmake ;;
     ninja-build) command -v ninja >/dev/null ;;
     clang) command -v clang++ >/dev/null ;;

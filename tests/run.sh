@@ -52,7 +52,7 @@ sources() { find include tests examples benchmarks -name '*.hpp' -o -name '*.cpp
 stage_packages() {
   peerbus_need_packages g++ cmake ninja-build doctest-dev libbenchmark-dev libcli11-dev \
     nlohmann-json3-dev doxygen iproute2 libfabric-dev libhwloc-dev libibverbs-dev libssl-dev ibverbs-providers libopenmpi-dev openmpi-bin \
-    libpmix-dev slurm-wlm munge pkg-config python3 python3-numpy clang libclang-rt-dev "clang-format-$format_llvm" \
+    libpmix-dev slurm-wlm munge pkg-config python3 python3-numpy abigail-tools clang libclang-rt-dev "clang-format-$format_llvm" \
     g++-aarch64-linux-gnu qemu-user &&
     { peerbus_need_packages "clang-tidy-$tidy_llvm" || peerbus_need_packages clang-tidy-19; }
 }

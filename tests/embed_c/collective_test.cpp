@@ -442,6 +442,165 @@ void check_operations(peerbus_comm* comm) {
   expect_equal(static_cast<float>(value), static_cast<float>(peerbus::bf16{sum}), "sum of bf16");
 }
 
+/// A handle of a team whose inputs lie in a window of its own.
+class windowed {
+ public:
+  windowed(peerbus_comm* comm, const group& of, std::uint64_t size) {
+    ok(peerbus_window_create(comm, size, 0, 0, &window), "window_create");
+    ok(peerbus_team_in_window(of.team, window, &team), "team_in_window");
+    part = static_cast<std::uint8_t*>(peerbus_window_part(window, of.rank));
+  }
+  windowed(const windowed&) = delete;
+  windowed& operator=(const windowed&) = delete;
+  ~windowed() {
+    peerbus_window_destroy(&window);
+    peerbus_team_destroy(&team);
+  }
+
+  peerbus_window* window = nullptr;
+  peerbus_team* team = nullptr;
+  std::uint8_t* part = nullptr;
+};
+
+/// Checks the operations with inputs of `row` bytes for each rank in a window, at an offset that
+/// differs between ranks. Each input is changed as soon as its operation has returned.
+void check_window_moves(peerbus_comm* comm, const group& on, std::uint64_t row) {
+  const windowed in{comm, on, 2 * on.size * row + 16 * on.size};
+  const peerbus_dtype u8 = PEERBUS_DTYPE_U8;
+  std::uint8_t* const input = in.part + 16 * on.rank;
+  std::uint8_t* const output = input + on.size * row;
+  bytes of_all;
+  bytes to_each;
+  bytes from_each;
+  bytes total;
+  for (std::uint64_t r = 0; r < on.size; ++r) {
+    add(of_all, letters(r, 0, row));
+    add(to_each, letters(on.rank, r, row));
+    add(from_each, letters(r, on.rank, row));
+  }
+  for (std::uint64_t i = 0; i < on.size * row; ++i) {
+    unsigned sum = 0;
+    for (std::uint64_t r = 0; r < on.size; ++r) sum += letter(r, i / row, i % row);
+    total.push_back(static_cast<std::uint8_t>(sum));
+  }
+  const auto give = [&](const bytes& data) { std::copy(data.begin(), data.end(), input); };
+  const auto own_row_of = [&](const bytes& all) {
+    const auto* const first = all.data() + on.rank * row;
+    return bytes(first, first + row);
+  };
+  const auto same = [&](peerbus_code code, const std::uint8_t* got, const bytes& expected,
+                        std::string_view call) {
+    ok(code, call);
+    expect(std::equal(expected.begin(), expected.end(), got), call, " of a window, ", row,
+           " bytes");
+    std::fill_n(input, 2 * on.size * row, std::uint8_t{0xee});
+  };
+
+  give(letters(on.rank, 0, row));
+  same(peerbus_all_gather(in.team, input, output, row, u8, 0), output, of_all, "all_gather");
+  std::uint8_t* const own_row = output + on.rank * row;
+  give(letters(on.rank, 0, row));
+  std::copy_n(input, row, own_row);
+  same(peerbus_all_gather(in.team, own_row, output, row, u8, 0), output, of_all, "all_gather");
+  give(to_each);
+  same(peerbus_all_to_all(in.team, input, output, row, u8, 0), output, from_each, "all_to_all");
+  give(to_each);
+  same(peerbus_all_to_all(in.team, input, input, row, u8, 0), input, from_each, "all_to_all");
+  give(to_each);
+  same(peerbus_all_reduce(in.team, input, input, on.size * row, u8, PEERBUS_SUM, 0), input, total,
+       "all_reduce");
+  bytes elsewhere(on.size * row);
+  give(to_each);
+  same(peerbus_all_reduce(in.team, input, elsewhere.data(), on.size * row, u8, PEERBUS_SUM, 0),
+       elsewhere.data(), total, "all_reduce to other memory");
+  give(to_each);
+  same(peerbus_reduce_scatter(in.team, input, output, row, u8, PEERBUS_SUM, 0), output,
+       own_row_of(total), "reduce_scatter");
+  give(to_each);
+  same(peerbus_reduce_scatter(in.team, input, input + on.rank * row, row, u8, PEERBUS_SUM, 0),
+       input + on.rank * row, own_row_of(total), "reduce_scatter in place");
+
+  const std::uint64_t root = on.size - 1;
+  const bool is_root = on.rank == root;
+  give(to_each);
+  same(peerbus_broadcast(in.team, input, row, u8, root, 0), input, letters(root, 0, row),
+       "broadcast");
+  give(letters(on.rank, 0, row));
+  same(peerbus_gather(in.team, input, output, row, u8, root, 0), output, is_root ? of_all : bytes{},
+       "gather");
+  give(to_each);
+  same(peerbus_scatter(in.team, is_root ? input : nullptr, output, row, u8, root, 0), output,
+       letters(root, on.rank, row), "scatter");
+  give(to_each);
+  same(peerbus_reduce(in.team, input, output, on.size * row, u8, PEERBUS_SUM, root, 0), output,
+       is_root ? total : bytes{}, "reduce");
+
+  const std::vector<std::uint64_t> counts(on.size, row);
+  give(letters(on.rank, 0, row));
+  same(peerbus_all_gather_v(in.team, input, output, counts.data(), nullptr, u8, 0), output, of_all,
+       "all_gather_v");
+  give(to_each);
+  same(peerbus_all_to_all_v(in.team, input, counts.data(), nullptr, output, counts.data(), nullptr,
+                            u8, 0),
+       output, from_each, "all_to_all_v");
+  give(to_each);
+  same(peerbus_reduce_scatter_v(in.team, input, counts.data(), nullptr, output, u8, PEERBUS_SUM, 0),
+       output, own_row_of(total), "reduce_scatter_v");
+  give(letters(on.rank, 0, row));
+  same(peerbus_gather_v(in.team, input, row, output, counts.data(), nullptr, u8, root, 0), output,
+       is_root ? of_all : bytes{}, "gather_v");
+  give(to_each);
+  same(peerbus_scatter_v(in.team, input, counts.data(), nullptr, output, row, u8, root, 0), output,
+       letters(root, on.rank, row), "scatter_v");
+
+  // What has no form in a window takes operands anywhere.
+  std::uint8_t one = 1;
+  ok(peerbus_all_reduce_add(in.team, &one, &one, &one, 1, u8, 0), "all_reduce_add");
+  expect_equal(one, static_cast<std::uint8_t>(on.size + 1), "all_reduce_add");
+}
+
+/// Checks inputs in windows, staged and where they lie, and what is refused of them.
+void check_windows(peerbus_comm* comm) {
+  peerbus_team_options options{};
+  options.struct_bytes = sizeof options;
+  options.window_bytes = 1;
+  const group always{comm, &options};
+  for (const std::uint64_t row : {0U, 1U, 3000U}) check_window_moves(comm, always, row);
+  options.window_bytes = 1000;
+  options.scratch_bytes = 16384;
+  const group by_size{comm, &options};
+  check_window_moves(comm, by_size, 40);
+  check_window_moves(comm, by_size, 20001);
+
+  // Nobody reads a window that is destroyed: the handle keeps it.
+  const group on{comm};
+  windowed in{comm, on, 64};
+  peerbus_window_destroy(&in.window);
+  std::fill_n(in.part, 4, static_cast<std::uint8_t>(on.rank + 1));
+  ok(peerbus_all_reduce(in.team, in.part, in.part, 4, PEERBUS_DTYPE_U8, PEERBUS_SUM, 0),
+     "a destroyed window");
+  expect_equal(unsigned{in.part[3]}, static_cast<unsigned>(on.size * (on.size + 1) / 2), "the sum");
+
+  peerbus_comm* alone = nullptr;
+  const std::uint64_t self = on.rank;
+  ok(peerbus_comm_subgroup(comm, &self, 1, nullptr, &alone), "comm_subgroup");
+  {
+    const group single{alone};
+    const windowed of_single{alone, single, 8};
+    peerbus_team* none = in.team;
+    fails(peerbus_team_in_window(on.team, of_single.window, &none), PEERBUS_INVALID_ARGUMENT,
+          "the window is of another communicator than the team");
+    expect(none == nullptr, "no handle");
+    fails(peerbus_team_in_window(on.team, nullptr, &none), PEERBUS_INVALID_ARGUMENT,
+          "window is NULL");
+    fails(peerbus_team_in_window(nullptr, of_single.window, &none), PEERBUS_INVALID_ARGUMENT,
+          "team is NULL");
+    fails(peerbus_team_in_window(on.team, of_single.window, nullptr), PEERBUS_INVALID_ARGUMENT,
+          "in_window is NULL");
+  }
+  ok(peerbus_comm_destroy(&alone), "comm_destroy");
+}
+
 /// Requires that a call failed on all ranks with a text that has `fragment`: that it was refused
 /// here, or by rank 1.
 void refused_by_1(const group& on, peerbus_code code, std::string_view fragment) {
@@ -597,6 +756,23 @@ void check_refusals(peerbus_comm* comm) {
                                         2, 128, rows.data(), nullptr, PEERBUS_DTYPE_BF16, 0),
                "tokens not aligned to 2 bytes");
 
+  {
+    const windowed in_window{comm, on, 64};
+    auto* const part = reinterpret_cast<float*>(in_window.part);
+    const auto reduce_in = [&](peerbus_team* team, float* data, std::uint64_t count) {
+      return peerbus_all_reduce(team, data, data, count, f32, PEERBUS_SUM, 0);
+    };
+    refused_by_1(on, reduce_in(in_window.team, bad ? out.data() : part, 4),
+                 "an input outside the window");
+    refused_by_1(on, reduce_in(in_window.team, bad ? part + 1 : part, 16),
+                 "an input outside the window");
+    refused_by_1(on, reduce_in(in_window.team, bad ? nullptr : part, 4),
+                 "an input that is null but 4 elements long");
+    fails(reduce_in(bad ? on.team : in_window.team, part, 4), PEERBUS_MISMATCH,
+          "rank 0 called all_reduce of 4 x f32 by sum in place in a window, rank 1 called "
+          "all_reduce of 4 x f32 by sum");
+  }
+
   // What no rank can see alone.
   fails(peerbus_all_reduce(on.team, in.data(), out.data(), bad ? 3 : 4, f32, PEERBUS_SUM, 0),
         PEERBUS_MISMATCH, "rank 1 called all_reduce of 3 x f32 by sum");
@@ -641,6 +817,12 @@ TEST_CASE("collective operations through C") {
       CHECK(embed_c::run(n, how, check_operations) == 0);
 }
 
+TEST_CASE("inputs of collective operations in a window") {
+  for (const std::uint64_t n : {1U, 2U, 3U})
+    for (const kind how : {kind::threads, kind::processes})
+      CHECK(embed_c::run(n, how, check_windows) == 0);
+}
+
 TEST_CASE("bad input of a rank ends an operation on all ranks") {
   for (const std::uint64_t n : {2U, 3U}) CHECK(embed_c::run(n, kind::threads, check_refusals) == 0);
   CHECK(embed_c::run(2, kind::processes, check_refusals) == 0);
@@ -662,6 +844,11 @@ TEST_CASE("teams that cannot be made or used") {
           peerbus_team_options options{};
           fails(peerbus_team_create(comm, &options, 0, &none), PEERBUS_INVALID_ARGUMENT,
                 "options.struct_bytes is 0");
+          options.struct_bytes = offsetof(peerbus_team_options, window_bytes);
+          options.window_bytes = UINT64_MAX;  // Not read: the first version had no such member.
+          ok(peerbus_team_create(comm, &options, 0, &none), "with the first version's options");
+          peerbus_team_destroy(&none);
+          options = {};
           options.struct_bytes = sizeof options;
           options.scratch_bytes = 1;
           fails(peerbus_team_create(comm, &options, 0, &none), PEERBUS_INVALID_ARGUMENT, "scratch");

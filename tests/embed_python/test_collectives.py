@@ -227,6 +227,79 @@ def messages(comm):
     raises(peerbus.InvalidArgument, "channels object is NULL", channels.send, x, after)
 
 
+def windows(comm):
+    """Operands in a window, at a place that differs between ranks. Each is changed as soon as its
+    operation has returned."""
+    rank, size = comm.rank, comm.size
+    for dtype in ("float32", "uint16"):
+        item = numpy.dtype(dtype).itemsize
+        # Staged by the second team, except where counts differ; read in the window by the first.
+        for least, count in ((1, 700), (10**6, 700), (1, 0)):
+            with comm.team(window_bytes=least) as team, \
+                    comm.window(2 * size * count * item + 64 * size) as window:
+                part = window.part(rank)[64 * rank:][:2 * size * count * item].view(dtype)
+                x, out = part[:size * count].reshape(size, count), part[size * count:]
+                out = out.reshape(size, count)
+                arrays = [given(each, (count,), dtype) for each in range(size)]
+                of_rank = [given(each, (size, count), dtype) for each in range(size)]
+                total = reduced(size, (size, count), dtype, "sum")
+
+                def check(call, where, values, expected, *arguments, result=None):
+                    where[...] = values
+                    result = call(where, *arguments, **({} if result is None else {"out": result}))
+                    if expected is None:
+                        assert result is None
+                    else:
+                        same(result.copy(), expected)
+                    part[:] = 0
+
+                with team.in_window(window) as inside:
+                    assert (inside.rank, inside.size) == (rank, size)
+                    check(inside.all_gather, x[0], arrays[rank], numpy.stack(arrays))
+                    check(inside.all_gather, out[rank], arrays[rank], numpy.stack(arrays), result=out)
+                    rows = numpy.stack([of_rank[each][rank] for each in range(size)])
+                    check(inside.all_to_all, x, of_rank[rank], rows, result=out)
+                    check(inside.all_reduce, x, of_rank[rank], total, "sum", result=x)
+                    check(inside.all_reduce, x, of_rank[rank], total)
+                    check(inside.reduce_scatter, x, of_rank[rank], total[rank], "sum",
+                          result=x[rank])
+                    last = size - 1
+                    check(inside.broadcast, x, of_rank[rank], of_rank[last], last)
+                    check(inside.reduce, x, of_rank[rank], total if rank == last else None, "sum",
+                          last)
+                    check(inside.gather, x[0], arrays[rank],
+                          numpy.stack(arrays) if rank == last else None, last)
+                    x[:] = of_rank[rank]
+                    same(inside.scatter(x if rank == last else None, last,
+                                        None if rank == last else out[0]), of_rank[last][rank])
+                    rows = numpy.concatenate([given(each, (each + 1, 5), dtype)
+                                              for each in range(size)])
+                    own = part[:5 * rank + 5] if count else rows[:0]
+                    if count:
+                        check(inside.all_gather_v, own.reshape(-1, 5),
+                              given(rank, (rank + 1, 5), dtype), rows,
+                              [each + 1 for each in range(size)])
+                        elsewhere = numpy.zeros(x.shape, dtype)
+                        raises(peerbus.InvalidArgument, "outside the window", inside.all_reduce,
+                               elsewhere)
+                        raises(peerbus.InvalidArgument, "outside the window", inside.all_gather,
+                               x[:, ::2])
+                        if size > 1:
+                            raises(peerbus.Error, "in a window, rank" if rank else "in a window",
+                                   (inside if rank == 0 else team).all_gather, x[0])
+                        one = numpy.ones(1, dtype)
+                        inside.all_reduce_add(one, one)
+                        # The team of the window outlives the handles of both.
+                        window.destroy()
+                        team.destroy()
+                        check(inside.all_reduce, x, of_rank[rank], total, "sum", result=x)
+    with comm.window(64) as window:
+        part = comm.subgroup([rank])
+        raises(peerbus.InvalidArgument, "of another communicator", part.in_window, window)
+        part.destroy()
+        same(comm.in_window(window).all_reduce(window.part(rank)), numpy.zeros(64, numpy.uint8))
+
+
 def refusals(comm):
     """The last rank gives bad arguments; all ranks raise, and the next operation works."""
     rank, size = comm.rank, comm.size
@@ -350,6 +423,7 @@ def everything():
     moves(comm)
     reductions(comm)
     coded(comm)
+    windows(comm)
     messages(comm)
     if comm.size > 1:
         refusals(comm)

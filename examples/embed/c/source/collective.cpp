@@ -30,12 +30,26 @@ peerbus_code peerbus_team_create(peerbus_comm* comm, const peerbus_team_options*
   return guarded([&] {
     require_result(team, "team");
     const auto& members = usable(comm, "communicator").members;
-    const auto given = read_options(options, "options");
+    const auto given =
+        read_options(options, "options", offsetof(peerbus_team_options, window_bytes));
     peerbus::collective::team_options wanted;
     if (given.scratch_bytes != 0) wanted.scratch_bytes = given.scratch_bytes;
     if (given.one_shot_bytes != 0) wanted.one_shot_bytes = given.one_shot_bytes;
+    if (given.window_bytes != 0) wanted.window_bytes = given.window_bytes;
     *team = std::make_unique<peerbus_team>(members, wanted, deadline_of(members->comm, timeout_ns))
                 .release();
+  });
+}
+
+peerbus_code peerbus_team_in_window(peerbus_team* team, peerbus_window* window,
+                                    peerbus_team** in_window) {
+  return guarded([&] {
+    require_result(in_window, "in_window");
+    const peerbus_team& of = usable(team, "team");
+    const peerbus_window& memory = usable(window, "window");
+    require(of.members == memory.members,
+            "in_window: the window is of another communicator than the team; expected the same");
+    *in_window = std::make_unique<peerbus_team>(of, memory.kept).release();
   });
 }
 

@@ -16,11 +16,13 @@
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/window.hpp>
 
 #include "objects.hpp"
 #include "operand.hpp"
@@ -28,8 +30,18 @@
 struct peerbus_team final : peerbus::c_library::object {
   peerbus_team(std::shared_ptr<peerbus::c_library::group> of,
                const peerbus::collective::team_options& options, peerbus::deadline until)
-      : object{std::move(of)}, ranks{members->comm, options, until} {}
-  peerbus::collective::team ranks;
+      : object{std::move(of)},
+        kept{std::make_shared<peerbus::collective::team>(members->comm, options, until)},
+        ranks{*kept} {}
+  /// Makes a handle of the same team whose operations take their input in `memory`.
+  peerbus_team(const peerbus_team& of,
+               std::shared_ptr<peerbus::window<peerbus::c_library::bus>> memory)
+      : object{of.members}, kept{of.kept}, ranks{*kept}, inputs_in{std::move(memory)} {}
+
+  std::shared_ptr<peerbus::collective::team> kept;  ///< handles of one team share it
+  peerbus::collective::team& ranks;
+  /// The window in which inputs lie. nullptr: they lie anywhere.
+  std::shared_ptr<peerbus::window<peerbus::c_library::bus>> inputs_in;
 };
 
 namespace peerbus::c_library {
@@ -46,10 +58,12 @@ class collective_request {
   collective_request(peerbus_team* on, std::string_view operation, peerbus_dtype dtype,
                      std::int64_t timeout_ns)
       : ranks_{usable(on, "team").ranks},
+        window_{on->inputs_in.get()},
         operation_{operation},
         dtype_{dtype},
         options_{deadline_of(timeout_ns)} {
     given_.element = element_of(dtype);
+    place_input();
     if (dtype == PEERBUS_DTYPE_REFUSED) refuse("operands that its caller had found wrong");
     if (given_.element.bytes == 0) refuse(wrong_dtype(dtype));
   }
@@ -57,10 +71,13 @@ class collective_request {
   /// Takes `rows` x `count` elements as the input.
   void input(const void* memory, std::uint64_t count, std::uint64_t rows = 1) {
     given_.input = {static_cast<const std::byte*>(memory), bytes_or_refuse(count, rows)};
+    if (memory != nullptr) place_input();
   }
-  /// Takes `count` elements as what is added to a sum.
+  /// Takes `count` elements as what is added to a sum. The input of a sum with a residual lies
+  /// anywhere.
   void residual(const void* memory, std::uint64_t count) {
     given_.residual.emplace(static_cast<const std::byte*>(memory), bytes_or_refuse(count, 1));
+    given_.input_in = {};
   }
   /// Takes `rows` x `count` elements as the output.
   void output(void* memory, std::uint64_t count, std::uint64_t rows = 1) {
@@ -126,7 +143,13 @@ class collective_request {
     return *bytes;
   }
 
+  /// Notes where the input lies in the window of the team's handle, if that has one.
+  void place_input() noexcept {
+    if (window_ != nullptr) given_.input_in = collective::in_window(*window_, given_.input).place();
+  }
+
   collective::team& ranks_;
+  const window<bus>* window_;
   std::string_view operation_;
   peerbus_dtype dtype_;
   collective::call_options options_;

@@ -71,10 +71,11 @@ Struct read_struct(const Struct* given, std::string_view name, std::size_t least
   return values;
 }
 
-/// Returns the structure that `given` points to, or zeros if it is null.
+/// Returns the structure that `given` points to, as `read_struct` does, or zeros if it is null.
 template <class Struct>
-Struct read_options(const Struct* given, std::string_view name) {
-  return given == nullptr ? Struct{} : read_struct(given, name);
+Struct read_options(const Struct* given, std::string_view name,
+                    std::size_t least = sizeof(Struct)) {
+  return given == nullptr ? Struct{} : read_struct(given, name, least);
 }
 
 /// Requires that `result` can be written by `write_struct`.

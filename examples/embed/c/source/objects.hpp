@@ -123,6 +123,9 @@ struct peerbus_comm final : peerbus::c_library::object {
 struct peerbus_window final : peerbus::c_library::object {
   peerbus_window(std::shared_ptr<peerbus::c_library::group> of,
                  peerbus::window<peerbus::c_library::bus> made)
-      : object{std::move(of)}, memory{std::move(made)} {}
-  peerbus::window<peerbus::c_library::bus> memory;
+      : object{std::move(of)},
+        kept{std::make_shared<peerbus::window<peerbus::c_library::bus>>(std::move(made))},
+        memory{*kept} {}
+  std::shared_ptr<peerbus::window<peerbus::c_library::bus>> kept;  ///< teams share it
+  peerbus::window<peerbus::c_library::bus>& memory;
 };

@@ -87,10 +87,10 @@ class Communicator(c.Object, Collectives):
         """Collective: returns an `Exchange`, which see for the arguments."""
         return Exchange(self, **config)
 
-    def team(self, scratch_bytes=0, one_shot_bytes=0, timeout=None):
+    def team(self, scratch_bytes=0, one_shot_bytes=0, window_bytes=0, timeout=None):
         """Collective: returns a `Team`, for collective operations of another thread or with other
         options than those of the communicator's own."""
-        return Team(self, scratch_bytes, one_shot_bytes, timeout)
+        return Team(self, scratch_bytes, one_shot_bytes, window_bytes, timeout)
 
     def channels(self, scratch_bytes=0, timeout=None):
         """Collective: returns `Channels`, through which ranks send each other arrays."""
@@ -118,7 +118,9 @@ class Window(c.Object):
         self._size = comm.size
 
     def part(self, rank):
-        """Returns the memory of `rank` as a writable uint8 array. It keeps the window alive."""
+        """Returns the memory of `rank` as a writable uint8 array. It keeps the window alive. Views of
+        this rank's own, such as `part(rank)[:4000].view("float32")`, are operands of the teams that
+        `in_window` makes."""
         if not 0 <= rank < self._size:
             raise IndexError(f"rank {rank}, expected 0 to {self._size - 1}")
         return view_of(c.lib.peerbus_window_part(self, rank), "uint8",

@@ -50,6 +50,20 @@ class Collectives:
     communicator's time limit.
     """
 
+    def in_window(self, window):
+        """Returns a `Team` with the same memory whose operations take `x` in this rank's part of
+        `window`, a `Window` of the same communicator: peers read `x` where it lies, so that each byte
+        moves once.
+
+        All ranks call an operation of such a team, or none does; otherwise all raise `Error`. All
+        give the same window, which is not checked. An `x` that lies elsewhere or has gaps is
+        refused, on all ranks. `out` may lie anywhere; an `all_reduce` moves each byte once if `out`
+        is `x`. `all_reduce_add` and `all_gather_coded` take operands anywhere. Not collective, except
+        that the first use of a communicator makes its `Team`. One operation at a time runs on a team,
+        its teams of windows included.
+        """
+        return Team._of_window(self._team(), window)
+
     def _run(self, name, arguments, timeout):
         """Calls a function of the library with what `arguments()` returns: its arguments, the views
         that keep them valid, and the result."""
@@ -277,14 +291,24 @@ class Team(c.Object, Collectives):
     arguments on all ranks.
 
     `scratch_bytes` is the memory at each rank (0: 1 MiB). An `all_reduce` of more than
-    `one_shot_bytes` (0: 32 KiB) is done in parts, one by each rank.
+    `one_shot_bytes` (0: 32 KiB) is done in parts, one by each rank. `window_bytes` are the least that
+    a rank contributes to another one for which peers read `x` in its window (`in_window`; 0: 1 KiB,
+    or 32 KiB if ranks share cores; 1: always).
     """
 
-    def __init__(self, comm, scratch_bytes=0, one_shot_bytes=0, timeout=None):
+    def __init__(self, comm, scratch_bytes=0, one_shot_bytes=0, window_bytes=0, timeout=None):
         self.rank, self.size = comm.rank, comm.size
-        options = c.TeamOptions(scratch_bytes=scratch_bytes, one_shot_bytes=one_shot_bytes)
+        options = c.TeamOptions(scratch_bytes=scratch_bytes, one_shot_bytes=one_shot_bytes,
+                                window_bytes=window_bytes)
         super().__init__("team", c.make("team", c.lib.peerbus_team_create, comm,
                                         ctypes.byref(options), c.nanoseconds(timeout)))
+
+    @classmethod
+    def _of_window(cls, team, window):
+        made = cls.__new__(cls)
+        made.rank, made.size = team.rank, team.size
+        c.Object.__init__(made, "team", c.make("team", c.lib.peerbus_team_in_window, team, window))
+        return made
 
     def _team(self):
         return self

@@ -128,7 +128,7 @@ class Place(Struct):
 
 class TeamOptions(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("scratch_bytes", c_uint64),
-                ("one_shot_bytes", c_uint64)]
+                ("one_shot_bytes", c_uint64), ("window_bytes", c_uint64)]
 
 
 class ChannelOptions(Struct):
@@ -326,6 +326,7 @@ def _declare():
         "comm_barrier": [handle, time],
         "comm_set_interrupt": [handle, c_void_p, c_void_p],
         "team_create": [handle, c_void_p, time, out],
+        "team_in_window": [handle, handle, out],
         "broadcast": [handle, array, size, dtype, size, time],
         "gather": [handle, array, array, size, dtype, size, time],
         "scatter": [handle, array, array, size, dtype, size, time],

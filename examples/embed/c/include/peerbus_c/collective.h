@@ -23,12 +23,14 @@
  * PEERBUS_PEER_DEAD and PEERBUS_INTERRUPTED poison the communicator, and outputs are then undefined.
  * Also PEERBUS_POISONED.
  *
- * Threads: one operation of a team at a time. Different teams may be used at the same time.
+ * Threads: one operation of a team at a time, by any of its handles. Different teams may be used at the
+ * same time.
  */
 
 #include <peerbus_c/comm.h>
 #include <peerbus_c/exchange.h>
 #include <peerbus_c/tensor.h>
+#include <peerbus_c/window.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,6 +45,9 @@ typedef struct peerbus_team_options {
   uint32_t reserved;       /**< 0 */
   uint64_t scratch_bytes;  /**< memory of each rank, in bytes; 0: 1 MiB. More means fewer rounds */
   uint64_t one_shot_bytes; /**< all_reduce of more bytes is done in parts, one by each rank; 0: 32 KiB */
+  /** The least bytes that a rank contributes to another one for which peers read the input in its
+   * window (`peerbus_team_in_window`). 0: 1 KiB, or 32 KiB if ranks share cores. 1: always. */
+  uint64_t window_bytes;
 } peerbus_team_options;
 
 /** The type of an element: PEERBUS_DTYPE(code, bits). */
@@ -91,6 +96,29 @@ enum {
  */
 PEERBUS_API peerbus_code peerbus_team_create(peerbus_comm *comm, const peerbus_team_options *options,
                                              int64_t timeout_ns, peerbus_team **team);
+
+/**
+ * Sets `*in_window` to a second handle of the same team. Its operations take their input in `window`:
+ * peers read it where it lies, so that each byte moves once. Not collective. The caller destroys the
+ * handle. It keeps the team and the memory of the window alive.
+ *
+ * All ranks call an operation with such a handle, or none does; otherwise it fails with
+ * PEERBUS_MISMATCH. All give the same window, which is not checked. Input lies in this rank's part of
+ * it, at any offset, which may differ between ranks; other input is refused. The `data` of
+ * `peerbus_broadcast` counts as input on all ranks. Output may lie anywhere.
+ *
+ * These are staged as without a window, with the same results: inputs of which a rank contributes less
+ * than `window_bytes` to another rank, except in operations with counts; `peerbus_all_to_all` and
+ * `peerbus_all_to_all_v` in place; a `peerbus_all_reduce` of more than `one_shot_bytes` that is not in
+ * place, among more than two ranks. `peerbus_all_reduce_add` and `peerbus_all_gather_coded` take
+ * operands anywhere, as without a window.
+ *
+ * Cost: an allocation here, none in an operation; an operation takes two rounds, whatever its size, or
+ * three with counts. Errors: PEERBUS_INVALID_ARGUMENT for a `window` of another communicator than that
+ * of the team; `*in_window` is then NULL.
+ */
+PEERBUS_API peerbus_code peerbus_team_in_window(peerbus_team *team, peerbus_window *window,
+                                                peerbus_team **in_window);
 
 /** Destroys `*team` and sets it to NULL. Not collective. Does nothing if `team` or `*team` is NULL. */
 PEERBUS_API void peerbus_team_destroy(peerbus_team **team);

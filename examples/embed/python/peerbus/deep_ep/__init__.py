@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """DeepEP's module over peerbus, for CPUs: `import peerbus.deep_ep as deep_ep`.
 
-V1's `Buffer`, normal and low-latency, and version 2.5's `EPBuffer`. Tensors are torch tensors on the
-CPU or numpy arrays; results are of the kind of the first argument. What another platform would
-refuse is refused here with `target="ascend_a3"`, or by the variable PEERBUS_TARGET.
+V1's `Buffer`, normal and low-latency, and version 2.5's `EPBuffer` and `BucketBuffer`. Tensors are
+torch tensors on the CPU or numpy arrays; results are of the kind of the first argument. What another
+platform would refuse is refused here with `target="ascend_a3"`, or by the variable PEERBUS_TARGET.
 
 `python -m peerbus.deep_ep.check program.py` reports it for a whole program, and
 `python -m peerbus.deep_ep.run program.py` runs a program that says `import deep_ep`.
@@ -12,14 +12,18 @@ refuse is refused here with `target="ascend_a3"`, or by the variable PEERBUS_TAR
 import os
 import sys
 
-from . import watch
+from . import comm, watch
+from .allocator import (BufferAllocator, get_num_allocation_alignment, get_num_rdma_alignment,
+                        get_num_tma_alignment)
+from .bucket import BucketBuffer, BucketSession
 from .buffer import Buffer
 from .config import Config
 from .ep_buffer import EPBuffer, EPHandle
 from .event import EventHandle, EventOverlap
 
-__all__ = ["Buffer", "Config", "EPBuffer", "EPHandle", "EventHandle", "EventOverlap", "install",
-           "topk_idx_t"]
+__all__ = ["BucketBuffer", "BucketSession", "Buffer", "BufferAllocator", "Config", "EPBuffer",
+           "EPHandle", "EventHandle", "EventOverlap", "comm", "get_num_allocation_alignment",
+           "get_num_rdma_alignment", "get_num_tma_alignment", "install", "topk_idx_t"]
 
 
 if os.environ.get("PEERBUS_WATCH"):  # Set by peerbus.deep_ep.check.

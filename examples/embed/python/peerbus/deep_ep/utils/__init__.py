@@ -3,10 +3,10 @@
 
 from ..event import EventHandle, EventOverlap
 from .envs import init_dist
-from .math import calc_diff, hash_tensor, per_token_cast_back, per_token_cast_to_fp8
+from .math import align, calc_diff, hash_tensor, per_token_cast_back, per_token_cast_to_fp8
 from .testing import bench, bench_kineto
 
-__all__ = ["EventHandle", "EventOverlap", "bench", "bench_kineto", "calc_diff",
+__all__ = ["EventHandle", "EventOverlap", "align", "bench", "bench_kineto", "calc_diff",
            "check_nvlink_connections", "hash_tensor", "init_dist", "per_token_cast_back",
            "per_token_cast_to_fp8"]
 

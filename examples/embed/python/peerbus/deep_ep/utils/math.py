@@ -5,6 +5,11 @@ E4M3 is float8_e4m3fn where torch has it (2.1 and later), otherwise uint8 with i
 """
 
 
+def align(x, y):
+    """Returns `x` rounded up to a multiple of `y`."""
+    return -(-x // y) * y
+
+
 def calc_diff(x, y):
     """Returns 1 - 2 sum(x' y') / sum(x'^2 + y'^2) for x' = x + 1 and y' = y + 1 in double: 0 for equal
     tensors."""
