@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/communicator.hpp>
@@ -119,6 +120,8 @@ class team {
   std::unique_ptr<detail::slice_road> road_;
   std::uint64_t calls_ = 0;
   std::uint64_t round_ = 0;  // The latest round that this rank has published.
+  // The operation that is started and not finished.
+  std::optional<detail::short_text<16>> pending_;
 };
 
 static_assert(team_map{64, team_options{}.scratch_bytes, true}.total_bytes() <= std::size_t{2}
