@@ -19,9 +19,9 @@ namespace peerbus::collective {
 ///
 /// The first half publishes the first slice of the input, or the place of an input `in_window`. It
 /// waits for no rank. So a rank that computes does not delay an operation of one slice at its
-/// peers: they need nothing more of it. Further slices, and the round that ends an operation on
-/// operands in a window, take the second half of all ranks. A larger `team_options::scratch_bytes`
-/// makes slices larger.
+/// peers, because they need nothing more of it. Further slices, and the round that ends an
+/// operation on operands in a window, take the second half of all ranks. A larger
+/// `team_options::scratch_bytes` makes slices larger.
 ///
 /// From the first half on until `finish` returns, operands belong to the operation: the input must
 /// not change, the output must not be accessed, and both must live. An operand `in_window` in place
@@ -29,18 +29,19 @@ namespace peerbus::collective {
 /// `in_window`. A reduction is.
 ///
 /// The next operation of the same team comes after `finish`. An earlier one throws `error`
-/// invalid_argument on that rank alone, which has then not called it. Other teams are independent.
+/// invalid_argument on this rank alone. That call has then no effect on the other ranks. Other
+/// teams are independent.
 ///
 /// Errors of the call, bad arguments included, are thrown by `finish`, as by the whole operation.
 /// The first half throws: `error` poisoned; invalid_argument if the team has an operation that is
-/// not finished; unreachable, which poisons the communicator.
+/// not finished; peer_dead or unreachable, which poison the communicator.
 ///
 /// A handle that is destroyed or replaced before `finish` gives the operation up, and neither waits
 /// nor accesses operands, which may be gone. It poisons the communicator, because the ranks are
 /// then out of step: later operations throw poisoned with this reason. Peers that need more of this
 /// rank wait until their deadlines.
 ///
-/// Cost: no allocation; about 500 bytes of the handle. Threads: the halves may run on different
+/// Cost: no allocation; 384 bytes in the handle. Threads: the halves may run on different
 /// threads, one after the other. The team outlives the handle.
 class [[nodiscard]] pending {
  public:

@@ -96,10 +96,10 @@ class call {
       const std::size_t bytes = std::min(step, total - done);
       if (leg_ == leg::second)
         leg_ = leg::only;  // The page of this slice is published.
-      else if (objection_.empty())
+      else if (on_.objection_.empty())
         give(done, bytes);
       else
-        put_refusal(errc::invalid_argument, objection_);
+        put_refusal(errc::invalid_argument, on_.objection_);
       if (leg_ == leg::first) return end_first_leg();
       await();
       take(done, bytes);
@@ -111,8 +111,8 @@ class call {
   /// is not one of `in_slices`.
   /// Throws: with an objection `error` invalid_argument, and as `await`.
   void require_accepted() {
-    if (objection_.empty()) return;
-    put_refusal(errc::invalid_argument, objection_);
+    if (on_.objection_.empty()) return;
+    put_refusal(errc::invalid_argument, on_.objection_);
     await();
   }
 
@@ -207,7 +207,6 @@ class call {
   std::optional<deadline> until_;  // Empty: from the first long wait on; a clock takes 20 ns.
   std::uint64_t first_round_;
   call_header header_;
-  std::string objection_;
   std::uint64_t digest_ = 0;
   const std::byte* input_;
   window_place input_in_;

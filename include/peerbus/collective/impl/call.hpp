@@ -28,7 +28,6 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& g
       until_{options.until},
       first_round_{on.round_ + 1},
       header_{header},
-      objection_{std::move(objection)},
       input_{given.input.data()},
       input_in_{given.input_in} {
   header_.offset = input_in_.offset;
@@ -41,6 +40,7 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& g
   road_.group().require_healthy(header.operation.view());
   if (on_.pending_) throw_pending();
   ++on_.calls_;
+  on_.objection_ = std::move(objection);
 }
 
 PEERBUS_INLINE void call::end_first_leg() {
@@ -103,7 +103,7 @@ PEERBUS_INLINE void call::await() {
 
 PEERBUS_INLINE void call::begin_reading() {
   if (on_.round_ != first_round_) return;
-  if (!objection_.empty()) throw_objection();
+  if (!on_.objection_.empty()) throw_objection();
   compare();
   if (is_in_window()) find_operands();
 }
@@ -161,7 +161,8 @@ PEERBUS_ERROR_PATH void call::put_refusal(errc code, std::string_view objection)
 }
 
 PEERBUS_ERROR_PATH void call::throw_objection() {
-  throw error{errc::invalid_argument, peerbus::detail::concat(title(), " was given ", objection_)};
+  throw error{errc::invalid_argument,
+              peerbus::detail::concat(title(), " was given ", on_.objection_)};
 }
 
 PEERBUS_ERROR_PATH void call::throw_pending() {
