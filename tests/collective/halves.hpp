@@ -79,7 +79,7 @@ void check_halves_of(team& on, std::size_t count, std::uint64_t salt) {
     test::expect(half.has_operation(), what, " has a second half");
     const std::vector<T> before = out;
     compute(salt + me);
-    expect_same<T>(before, out, what);  // The first half has written no output.
+    expect_same<T>(before, out, what);  // No output is written between the halves.
     half.finish();
     test::expect(!half.has_operation(), what, " is finished");
     expect_same<T>(out, expected, what);
@@ -130,7 +130,7 @@ void check_halves_of(team& on, std::size_t count, std::uint64_t salt) {
 inline void check_halves(team& on) {
   namespace coll = peerbus::collective;
   std::uint64_t salt = 500;
-  for (const std::size_t count : {0U, 1U, 5U, 64U, 257U}) {
+  for (const std::size_t count : {0U, 5U, 257U}) {
     check_halves_of<float>(on, count, ++salt);
     check_halves_of<bf16>(on, count, ++salt);
   }

@@ -130,8 +130,13 @@ class call {
   /// Publishes the page. `to_peer` returns the range that a peer reads. Peers that sleep find out
   /// by the signal, which `await` raises, so nothing that takes long may come between the two.
   void put(reach to_peer);
-  /// Raises the signal of the page that was put. For work that comes before `await`.
+  /// Raises the signal of the page that was put.
   void signal();
+  /// Does `put` and `signal`, for work that comes before `await`.
+  void publish(reach to_peer) {
+    put(to_peer);
+    signal();
+  }
   /// Waits until all peers have published their pages. If the signal is still to be raised, and the
   /// peers come at about the same time, raises it, with its fence, only after their pages have been
   /// seen.

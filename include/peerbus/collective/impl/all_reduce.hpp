@@ -107,8 +107,7 @@ PEERBUS_INLINE void all_reduce_in_two_shots(call& all, const operands& given,
     all.sources()[all.self().index()] = given.input.data() + done + own.offset;
     std::byte* const result = all.page();
     reduce(result, all.sources(), own.bytes / given.element.bytes);
-    all.put([&](rank_id) noexcept { return byte_range{0, own.bytes}; });
-    all.signal();
+    all.publish([&](rank_id) noexcept { return byte_range{0, own.bytes}; });
     std::byte* const output = given.output.data() + done;
     copy_bytes(output + own.offset, result, own.bytes);
     all.await();
