@@ -53,6 +53,25 @@ class elements_of final : public element_calls {
     }
   }
 
+  coll::pending start(const operation_shape& shape, coll::team& on,
+                      const operands& given) const override {
+    const auto input = typed(given.input);
+    const auto output = typed(given.output);
+    const rank_id root{shape.root};
+    switch (shape.which) {
+      case operation::all_reduce: return coll::start_all_reduce(on, input, output, Op{});
+      case operation::all_gather: return coll::start_all_gather(on, input, output);
+      case operation::all_to_all: return coll::start_all_to_all(on, input, output);
+      case operation::reduce_scatter: return coll::start_reduce_scatter(on, input, output, Op{});
+      case operation::broadcast: return coll::start_broadcast(on, output, root);
+      case operation::reduce: return coll::start_reduce(on, input, output, Op{}, root);
+      case operation::gather: return coll::start_gather(on, input, output, root);
+      case operation::scatter: return coll::start_scatter(on, input, output, root);
+      case operation::barrier: break;
+    }
+    return {};
+  }
+
  private:
   static std::span<T> as_elements(const coll::window_range<std::byte>& bytes) noexcept {
     const std::span all{bytes};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <peerbus/collective/in_window.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
 
 #include "coll_bench/operation.hpp"
@@ -40,6 +41,10 @@ class element_calls {
   /// Calls the operation.
   virtual void call(const operation_shape& shape, peerbus::collective::team& on,
                     const operands& given) const = 0;
+  /// Does the first half of the operation, which is no barrier.
+  virtual peerbus::collective::pending start(const operation_shape& shape,
+                                             peerbus::collective::team& on,
+                                             const operands& given) const = 0;
 };
 
 /// The types that `make_elements` knows.

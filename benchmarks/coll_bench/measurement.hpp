@@ -130,13 +130,45 @@ class measurement {
     return spent / static_cast<double>(calls);
   }
 
+  /// Computes on one rank in each call, on another one in the next call.
+  void compute(std::size_t call_index) const {
+    if (call_index % comm_->size() != comm_->rank().index()) return;
+    const auto start = bench::clock::now();
+    while (bench::microseconds(bench::clock::now() - start) < chosen_.compute_us) {
+    }
+  }
+
+  /// Times calls beside ranks that compute, whole and in halves.
+  void time_uneven(const operation_shape& shape, std::size_t elements, std::size_t turn,
+                   bench::sample_store<Transport>& samples) {
+    const operands given = make_operands(shape, elements, !shape.has_out_of_place());
+    std::size_t index = 0;
+    samples.set(static_cast<std::size_t>(series::uneven_whole), turn, time(chosen_.iterations, [&] {
+                  call(shape, given, false);
+                  compute(index++);
+                }));
+    samples.set(static_cast<std::size_t>(series::uneven_halves), turn,
+                time(chosen_.iterations, [&] {
+                  auto half = elements_->start(shape, team_, given);
+                  compute(index++);
+                  half.finish();
+                }));
+  }
+
+  [[nodiscard]] bool has_halves(const operation_shape& shape) const {
+    return chosen_.compute_us > 0 && shape.which != operation::barrier;
+  }
+
   [[nodiscard]] std::size_t count_wrong(const operation_shape& shape, std::size_t elements,
                                         const variant& which) {
     if (!chosen_.check || shape.which == operation::barrier) return 0;
     const operands given = make_operands(shape, elements, which.in_place);
     elements_->fill(shape, given);
     comm_->barrier();
-    call(shape, given, which.by_mpi);
+    if (which.time == series::uneven_halves)
+      elements_->start(shape, team_, given).finish();
+    else
+      call(shape, given, which.by_mpi);
     const std::size_t wrong = elements_->count_wrong(shape, given);
     comm_->barrier();
     return wrong;
@@ -151,7 +183,11 @@ class measurement {
 
     bench::sample_store<Transport> samples{*comm_, series_count, chosen_.turns};
     const auto check = [&] {
-      for (const variant& which : variants(shape)) {
+      std::vector<variant> checked = variants(shape);
+      if (has_halves(shape))
+        checked.push_back(
+            {series::uneven_halves, series::wrong_halves, !shape.has_out_of_place(), false});
+      for (const variant& which : checked) {
         wrong_[static_cast<std::size_t>(which.wrong)] += count_wrong(shape, elements, which);
         samples.set(static_cast<std::size_t>(which.wrong), 0,
                     static_cast<double>(wrong_[static_cast<std::size_t>(which.wrong)]));
@@ -171,6 +207,7 @@ class measurement {
       }
       samples.set(static_cast<std::size_t>(series::floor), turn,
                   time(chosen_.iterations, [&] { copy_plainly(shape, result.floor_bytes); }));
+      if (has_halves(shape)) time_uneven(shape, elements, turn, samples);
     }
     check();
     result.samples = samples.slowest(chosen_.turns);

@@ -65,6 +65,10 @@ std::variant<options, int> parse(int argc, char** argv) {
       ->check(CLI::IsMember(std::vector<std::string>{"ub", "loopback", "puts"}))
       ->capture_default_str();
   app.add_flag("--window", chosen.in_window, "operands lie in a window, where peers read them");
+  app.add_option("--halves", chosen.compute_us,
+                 "also time calls beside ranks that compute so many microseconds, one rank in each "
+                 "call: after whole operations, and between halves")
+      ->check(CLI::Range(0.0, 1e6));
   app.add_flag("--mpi", chosen.with_mpi, "time MPI in turns with peerbus");
   app.add_option("--scratch", chosen.team.scratch_bytes, "team_options::scratch_bytes")
       ->transform(bytes)

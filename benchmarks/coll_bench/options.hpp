@@ -30,6 +30,7 @@ struct options {
   std::string transport = "ub";
   bool in_window = false;
   bool with_mpi = false;
+  double compute_us = 0;  ///< that a rank computes now and then; 0: `uneven` is not timed
   peerbus::collective::team_options team;
   std::string json;
 };

@@ -23,9 +23,12 @@ enum class series : std::size_t {
   wrong_out_of_place,
   wrong_in_place,
   wrong_mpi_out_of_place,
-  wrong_mpi_in_place
+  wrong_mpi_in_place,
+  uneven_whole,   ///< beside ranks that compute after each operation
+  uneven_halves,  ///< beside ranks that compute between the halves of each operation
+  wrong_halves
 };
-inline constexpr std::size_t series_count = 9;
+inline constexpr std::size_t series_count = 12;
 
 /// The results of an operation of one size. On rank 0 only; a time that does not apply is 0.
 struct row {
@@ -51,8 +54,9 @@ struct outcome {
   [[nodiscard]] double wrong() const noexcept {
     double sum = 0;
     for (const row& each : rows)
-      for (const series which : {series::wrong_out_of_place, series::wrong_in_place,
-                                 series::wrong_mpi_out_of_place, series::wrong_mpi_in_place})
+      for (const series which :
+           {series::wrong_out_of_place, series::wrong_in_place, series::wrong_mpi_out_of_place,
+            series::wrong_mpi_in_place, series::wrong_halves})
         sum += each.of(which).front();
     return sum;
   }

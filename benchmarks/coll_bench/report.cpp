@@ -76,10 +76,16 @@ void print(const options& chosen, const bench::machine& where, const outcome& re
   if (!result.library.empty())
     std::printf("# mpi: %s, in turns with peerbus; x mpi: its time / that of peerbus\n",
                 result.library.c_str());
+  if (chosen.compute_us > 0)
+    std::printf(
+        "# whole us, halves us: one rank computes %.6g us in each call, another in the next; after "
+        "the operation or between its halves\n",
+        chosen.compute_us);
   std::printf("#\n# %-48s%36s%36s\n", "", "out of place      ", "in place      ");
-  std::printf("# %-15s%12s%10s%6s%5s%10s%9s%9s%8s%10s%9s%9s%8s%10s%7s%10s%7s\n", "operation",
+  std::printf("# %-15s%12s%10s%6s%5s%10s%9s%9s%8s%10s%9s%9s%8s%10s%7s%10s%7s%s\n", "operation",
               "size", "count", "type", "root", "time us", "algbw", "busbw", "#wrong", "time us",
-              "algbw", "busbw", "#wrong", "floor us", "ratio", "mpi us", "x mpi");
+              "algbw", "busbw", "#wrong", "floor us", "ratio", "mpi us", "x mpi",
+              chosen.compute_us > 0 ? "  whole us halves us" : "");
   double sum = 0;
   for (const row& each : result.rows) {
     const std::string type =
@@ -94,7 +100,12 @@ void print(const options& chosen, const bench::machine& where, const outcome& re
       std::printf("%10.2f%7.2f", compared.floor, compared.time / compared.floor);
     else
       std::printf("%10s%7s", "-", "-");
-    if (compared.mpi > 0) std::printf("%10.2f%7.2f", compared.mpi, compared.mpi / compared.time);
+    if (compared.mpi > 0)
+      std::printf("%10.2f%7.2f", compared.mpi, compared.mpi / compared.time);
+    else if (chosen.compute_us > 0)
+      std::printf("%10s%7s", "-", "-");
+    if (const double whole = median_of(each, series::uneven_whole); whole > 0)
+      std::printf("%10.2f%10.2f", whole, median_of(each, series::uneven_halves));
     std::printf("\n");
     sum += bandwidth(each.bytes, compared.time) * each.shape.bus_factor();
   }
@@ -121,6 +132,11 @@ bench::json result_json(const options& chosen, const bench::machine& where, cons
     add("in_place", series::in_place, series::wrong_in_place);
     add("mpi_out_of_place", series::mpi_out_of_place, series::wrong_mpi_out_of_place);
     add("mpi_in_place", series::mpi_in_place, series::wrong_mpi_in_place);
+    if (each.of(series::uneven_whole).front() > 0)
+      json["uneven"] = {
+          {"whole_us", bench::statistics_json(bench::summarise(each.of(series::uneven_whole)))},
+          {"halves_us", bench::statistics_json(bench::summarise(each.of(series::uneven_halves)))},
+          {"wrong", each.of(series::wrong_halves).front()}};
     if (compared.mpi > 0) json["times_mpi"] = bench::rounded(compared.mpi / compared.time);
     rows.push_back(std::move(json));
   }
@@ -134,6 +150,7 @@ bench::json result_json(const options& chosen, const bench::machine& where, cons
           {"root", chosen.root},
           {"iterations", chosen.iterations},
           {"turns", chosen.turns},
+          {"compute_us", chosen.compute_us},
           {"mpi", result.library},
           {"hop_ns", bench::rounded(result.hop_ns)},
           {"team_bytes", result.memory_bytes},

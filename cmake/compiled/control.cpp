@@ -24,6 +24,7 @@
 #include <peerbus/collective/impl/operands.hpp>
 #include <peerbus/collective/impl/part_exchange.hpp>
 #include <peerbus/collective/impl/part_tables.hpp>
+#include <peerbus/collective/impl/pending.hpp>
 #include <peerbus/collective/impl/reduce.hpp>
 #include <peerbus/collective/impl/reduce_scatter.hpp>
 #include <peerbus/collective/impl/reduce_scatter_v.hpp>

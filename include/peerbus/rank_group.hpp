@@ -71,6 +71,8 @@ class rank_group {
   /// Marks the communicator unusable, because its ranks are out of step, and throws. The first
   /// reason is kept. For operations built on windows. Threads: any.
   [[noreturn]] void fail(errc code, std::string_view reason);
+  /// Marks the communicator unusable, as `fail` does, without throwing. Threads: any.
+  void poison(std::string_view reason);
   /// Throws `error` poisoned, with the first reason, if the communicator is unusable. Cost: one
   /// load. Threads: any.
   void require_healthy(std::string_view doing) const;
@@ -82,8 +84,6 @@ class rank_group {
   /// Makes the group of the ranks of `boot`, which outlives it. Does not communicate.
   rank_group(bootstrap& boot, communicator_options options);
 
-  /// Marks the communicator unusable, as `fail` does, without throwing.
-  void poison(std::string_view reason);
   /// Calls `collective`, and poisons the group if it throws and leaves the ranks out of step. An
   /// `agreed_error`, which all ranks throw together, leaves them in step.
   template <class Collective>

@@ -7,6 +7,7 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "collective/fusions.hpp"
+#include "collective/halves.hpp"
 #include "collective/messages.hpp"
 #include "collective/parts.hpp"
 #include "collective/suite.hpp"
@@ -25,6 +26,11 @@ using indirect_processes = test::processes_over<test::indirect<peerbus::unified_
 
 TEST_CASE_TEMPLATE("all operations, in many slices", Group, PEERBUS_TEST_GROUPS) {
   collective_suite::on_teams<Group>(collective_suite::check_small, collective_suite::small_scratch);
+}
+
+TEST_CASE_TEMPLATE("all operations in halves", Group, PEERBUS_TEST_GROUPS) {
+  collective_suite::on_teams<Group>(collective_suite::check_halves,
+                                    collective_suite::small_scratch);
 }
 
 TEST_CASE_TEMPLATE("fused operations", Group, PEERBUS_TEST_GROUPS) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <iterator>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,6 +32,7 @@
 #include <peerbus/collective/gather.hpp>
 #include <peerbus/collective/gather_v.hpp>
 #include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduce.hpp>
 #include <peerbus/collective/reduce_scatter.hpp>
 #include <peerbus/collective/reduce_scatter_v.hpp>
@@ -256,6 +258,49 @@ std::vector<bad_call> bad_parts(std::size_t n) {
                      gather(f, counts(n, 4), places);
                    },
                    good_gather});
+  return all;
+}
+
+/// A bad first half on one rank and the good one of its peers.
+struct bad_half {
+  std::string wrong;
+  std::function<coll::pending(fixture&)> bad;
+  std::function<coll::pending(fixture&)> good;
+};
+
+std::vector<bad_half> bad_halves(std::size_t n) {
+  const rank_id last{n - 1};
+  std::vector<bad_half> all{
+      {"an output of 3 elements, expected",
+       [](fixture& f) { return coll::start_all_gather(f.on, f.four, f.first(3)); },
+       [](fixture& f) { return coll::start_all_gather(f.on, f.four, f.out); }},
+      {"an output that is null but 4 elements long",
+       [](fixture& f) { return coll::start_all_reduce(f.on, f.four, f.null, coll::sum{}); },
+       [](fixture& f) { return coll::start_all_reduce(f.on, f.four, f.first(4), coll::sum{}); }},
+      {"root rank 64, expected a rank below",
+       [](fixture& f) { return coll::start_broadcast(f.on, f.first(4), rank_id{64}); },
+       [](fixture& f) { return coll::start_broadcast(f.on, f.first(4), rank_id{0}); }},
+      {"an input ",
+       [](fixture& f) { return coll::start_reduce_scatter(f.on, f.null, f.first(4), coll::sum{}); },
+       [](fixture& f) {
+         return coll::start_reduce_scatter(f.on, f.rows, f.first(4), coll::sum{});
+       }},
+      {"an input ",
+       [last](fixture& f) { return coll::start_scatter(f.on, f.null, f.first(4), last); },
+       [last](fixture& f) { return coll::start_scatter(f.on, f.rows, f.first(4), last); }},
+      {"an output ", [last](fixture& f) { return coll::start_gather(f.on, f.four, f.null, last); },
+       [last](fixture& f) { return coll::start_gather(f.on, f.four, f.out, last); }},
+      {"an output that is null but 4 elements long",
+       [last](fixture& f) { return coll::start_reduce(f.on, f.four, f.null, coll::sum{}, last); },
+       [last](fixture& f) {
+         return coll::start_reduce(f.on, f.four, f.first(4), coll::sum{}, last);
+       }},
+      {"an output of 3 elements, expected",
+       [](fixture& f) { return coll::start_all_to_all(f.on, f.rows, f.first(3)); },
+       [](fixture& f) { return coll::start_all_to_all(f.on, f.rows, f.out); }},
+      {"a residual that is null but 4 elements long",
+       [](fixture& f) { return coll::start_all_reduce_add(f.on, f.four, f.null, f.first(4)); },
+       [](fixture& f) { return coll::start_all_reduce_add(f.on, f.four, f.four, f.first(4)); }}};
   return all;
 }
 
@@ -505,6 +550,129 @@ TEST_CASE_TEMPLATE("a rank that does not come is named at the deadline", Group,
           });
       test::expect_error(errc::poisoned, {"waited for rank 1"},
                          [&] { coll::broadcast(on, data, rank_id{0}); });
+    }
+    peerbus::agree(comm.bus().boot(), "the end", {}, comm.default_deadline());
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE_TEMPLATE("bad arguments of a first half are refused by the second ones", Group,
+                   PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : {1U, 2U, 3U, 5U}) {
+    const int worst_status = Group::run(n, [n](auto& comm) {
+      team on{comm};
+      for (const bad_half& call : bad_halves(n)) {
+        fixture f{on};
+        if (on.rank().index() == n - 1) {
+          coll::pending half = call.bad(f);
+          test::expect_error(errc::invalid_argument, {"was given", call.wrong},
+                             [&] { half.finish(); });
+        } else {
+          coll::pending half = call.good(f);
+          test::expect_error(
+              errc::refused,
+              {"did not happen: rank " + std::to_string(n - 1) + " was given", call.wrong},
+              [&] { half.finish(); });
+        }
+        expect_untouched(f);
+        check_still_works(on);
+      }
+    });
+    CHECK(worst_status == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("a call before the second half is refused on its rank alone", Group,
+                   PEERBUS_TEST_GROUPS) {
+  const int worst_status = Group::run(3, [](auto& comm) {
+    team on{comm};
+    for (int round = 0; round < 5; ++round) {
+      fixture f{on};
+      coll::pending half = coll::start_all_gather(on, f.four, f.out);
+      const std::string open = " was called while all_gather (collective call " +
+                               std::to_string(2 * round + 1) + ") is not finished";
+      if (on.rank().index() == static_cast<std::size_t>(round) % 3) {
+        test::expect_error(errc::invalid_argument, {"all_reduce" + open},
+                           [&] { coll::all_reduce(on, f.rows, coll::sum{}); });
+        test::expect_error(errc::invalid_argument, {"all_gather" + open}, [&] {
+          const coll::pending second = coll::start_all_gather(on, f.four, f.out);
+        });
+        test::expect_error(errc::invalid_argument, {"all_gather_v" + open}, [&] {
+          const std::vector<std::uint64_t> counts(3, 4);
+          coll::all_gather_v(on, f.four, f.out, {counts});
+        });
+      }
+      half.finish();
+      test::expect(f.out == std::vector<float>(12, 1.0F), "the output of the first operation");
+      test::expect_error(errc::invalid_argument, {"a handle without a collective operation"},
+                         [&] { half.finish(); });
+      check_still_works(on);
+    }
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE_TEMPLATE("halves of calls that differ are named on all ranks", Group,
+                   PEERBUS_TEST_GROUPS) {
+  const int worst_status = Group::run(3, [](auto& comm) {
+    team on{comm};
+    fixture f{on};
+    coll::pending half = on.rank() == rank_id{1}
+                             ? coll::start_all_reduce(on, f.four, f.first(4), coll::sum{})
+                             : coll::start_all_gather(on, f.four, f.out);
+    test::expect_error(errc::mismatch,
+                       {"rank 0 called all_gather of 4 x f32, rank 1 called all_reduce"},
+                       [&] { half.finish(); });
+    expect_untouched(f);
+    check_still_works(on);
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE_TEMPLATE("a second half that waits for a rank ends at its deadline", Group,
+                   PEERBUS_TEST_GROUPS) {
+  const int worst_status = Group::run(3, [](auto& comm) {
+    team on{comm};
+    std::vector<float> data(10);
+    if (comm.rank() != rank_id{1}) {
+      coll::pending half = coll::start_all_reduce(on, data, coll::sum{});
+      test::expect_error(
+          errc::timed_out,
+          {"all_reduce (collective call 1)", "waited for rank 1 (round 0, expected 1)"},
+          [&] { half.finish(peerbus::deadline::after(std::chrono::milliseconds{50})); });
+      test::expect(!half.has_operation(), "an empty handle");
+      test::expect_error(errc::poisoned, {"waited for rank 1"},
+                         [&] { half = coll::start_all_reduce(on, data, coll::sum{}); });
+    }
+    peerbus::agree(comm.bus().boot(), "the end", {}, comm.default_deadline());
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE_TEMPLATE("a handle that is destroyed gives its operation up", Group,
+                   PEERBUS_TEST_GROUPS) {
+  const int worst_status = Group::run(3, [](auto& comm) {
+    team on{comm};
+    std::vector<float> all(30, -7.0F);
+    std::vector<float> data(10, 1.0F);
+    if (comm.rank() == rank_id{1}) {
+      try {
+        const coll::pending half = coll::start_all_gather(on, data, all);
+        throw std::runtime_error{"in the computation"};
+      } catch (const std::runtime_error&) {
+      }
+      test::expect(all == std::vector<float>(30, -7.0F), "an output that is not written");
+      test::expect_error(errc::poisoned,
+                         {"all_gather (collective call 1) was started and never finished"},
+                         [&] { coll::all_reduce(on, data, coll::sum{}); });
+    } else {
+      // Its slice is there. Nothing else is.
+      coll::start_all_gather(on, data, all).finish();
+      test::expect(all == std::vector<float>(30, 1.0F), "the output of the peers");
+      test::expect_error(errc::timed_out, {"waited for rank 1 (round 1, expected 2)"}, [&] {
+        coll::all_reduce(on, data, coll::sum{},
+                         {.until = peerbus::deadline::after(std::chrono::milliseconds{50})});
+      });
     }
     peerbus::agree(comm.bus().boot(), "the end", {}, comm.default_deadline());
   });

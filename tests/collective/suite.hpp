@@ -101,6 +101,27 @@ void expect_same(std::span<const T> given, const std::vector<T>& expected, std::
       test::fail(what, " of ", given.size(), " x ", sizeof(T), " bytes: element ", i, " is wrong");
 }
 
+/// What `all_gather` of `values` gives.
+template <class T>
+std::vector<T> gathered(std::size_t ranks, std::size_t count, std::uint64_t salt) {
+  std::vector<T> made;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const std::vector<T> theirs = values<T>(r, count, salt);
+    made.insert(made.end(), theirs.begin(), theirs.end());
+  }
+  return made;
+}
+
+/// What `all_to_all` of `values`, of a row of `count` for each rank, gives rank `self`.
+template <class T>
+std::vector<T> transposed(std::size_t ranks, std::size_t self, std::size_t count,
+                          std::uint64_t salt) {
+  std::vector<T> made;
+  for (std::size_t r = 0; r < ranks; ++r)
+    for (std::size_t i = 0; i < count; ++i) made.push_back(value<T>(r, self * count + i, salt));
+  return made;
+}
+
 /// A range whose elements lie at no multiple of their size, in memory that is longer by a guard.
 template <class T>
 class unaligned {
@@ -141,34 +162,27 @@ void check_copies(team& on, std::size_t count, std::uint64_t salt) {
   const auto row = [&](std::vector<T>& of, std::size_t r) {
     return std::span{of}.subspan(r * count, count);
   };
-  std::vector<T> gathered;
-  for (std::size_t r = 0; r < n; ++r) {
-    const std::vector<T> theirs = values<T>(r, count, salt);
-    gathered.insert(gathered.end(), theirs.begin(), theirs.end());
-  }
-  std::vector<T> transposed;
-  for (std::size_t r = 0; r < n; ++r)
-    for (std::size_t i = 0; i < count; ++i)
-      transposed.push_back(value<T>(r, me * count + i, salt + 1));
+  const std::vector<T> of_all = gathered<T>(n, count, salt);
+  const std::vector<T> columns = transposed<T>(n, me, count, salt + 1);
 
   std::vector<T> out(n * count);
   coll::all_gather(on, mine, out);
-  expect_same<T>(out, gathered, "all_gather");
+  expect_same<T>(out, of_all, "all_gather");
   out.assign(n * count, T{});
   std::ranges::copy(mine, row(out, me).begin());
   coll::all_gather(on, row(out, me), out);
-  expect_same<T>(out, gathered, "all_gather in place");
+  expect_same<T>(out, of_all, "all_gather in place");
   unaligned<T> bytes{n * count};
   coll::all_gather(on, unaligned<T>{mine}.span(), bytes.span());
-  expect_same<T>(bytes.copy(), gathered, "all_gather unaligned");
+  expect_same<T>(bytes.copy(), of_all, "all_gather unaligned");
   bytes.check_guards();
 
   out.assign(n * count, T{});
   coll::all_to_all(on, rows, out);
-  expect_same<T>(out, transposed, "all_to_all");
+  expect_same<T>(out, columns, "all_to_all");
   out = rows;
   coll::all_to_all(on, out, out);
-  expect_same<T>(out, transposed, "all_to_all in place");
+  expect_same<T>(out, columns, "all_to_all in place");
 
   for (std::size_t root = 0; root < n; root += n > 3 ? 3 : 1) {
     std::vector<T> data = me == root ? values<T>(root, count, salt) : std::vector<T>(count);
@@ -177,12 +191,12 @@ void check_copies(team& on, std::size_t count, std::uint64_t salt) {
 
     out.assign(me == root ? n * count : 0, T{});
     coll::gather(on, mine, out, rank_id{root});
-    expect_same<T>(out, me == root ? gathered : std::vector<T>{}, "gather");
+    expect_same<T>(out, me == root ? of_all : std::vector<T>{}, "gather");
     if (me == root) {
       out.assign(n * count, T{});
       std::ranges::copy(mine, row(out, me).begin());
       coll::gather(on, row(out, me), out, rank_id{root});
-      expect_same<T>(out, gathered, "gather in place");
+      expect_same<T>(out, of_all, "gather in place");
     } else {
       coll::gather(on, mine, std::span<T>{}, rank_id{root});
     }

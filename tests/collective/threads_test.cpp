@@ -12,6 +12,7 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "collective/fusions.hpp"
+#include "collective/halves.hpp"
 #include "collective/messages.hpp"
 #include "collective/parts.hpp"
 #include "collective/suite.hpp"
@@ -51,6 +52,22 @@ class departed : public peerbus::loopback {
 
 TEST_CASE_TEMPLATE("all operations, in many slices", Group, PEERBUS_TEST_GROUPS) {
   collective_suite::on_teams<Group>(collective_suite::check_small, collective_suite::small_scratch);
+}
+
+TEST_CASE_TEMPLATE("all operations in halves", Group, PEERBUS_TEST_GROUPS) {
+  collective_suite::on_teams<Group>(collective_suite::check_halves,
+                                    collective_suite::small_scratch);
+}
+
+TEST_CASE_TEMPLATE("halves of two teams", Group, test::direct_threads, test::staged_threads) {
+  for (const std::size_t n : {1U, 2U, 3U, 5U, 8U}) {
+    const int worst_status = Group::run(n, [](auto& comm) {
+      collective_suite::team one{comm};
+      collective_suite::team two{comm};
+      collective_suite::check_two_teams(one, two);
+    });
+    CHECK(worst_status == 0);
+  }
 }
 
 TEST_CASE_TEMPLATE("fused operations", Group, PEERBUS_TEST_GROUPS) {

@@ -15,6 +15,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 
+#include "collective/halves.hpp"
 #include "collective/suite.hpp"
 #include "support/ranks.hpp"
 
@@ -44,7 +45,7 @@ void check_window_operands(team& on, Window& memory, std::size_t count, std::uin
     spoil();
   };
   const auto of_all = [&](std::size_t i) { return value<T>(i / count, i % count, salt); };
-  const auto transposed = [&](std::size_t i) {
+  const auto transposed_at = [&](std::size_t i) {
     return value<T>(i / count, me * count + i % count, salt);
   };
   const auto total = [&](std::size_t i) { return reduced<T>(n, i, salt, coll::sum{}); };
@@ -59,10 +60,10 @@ void check_window_operands(team& on, Window& memory, std::size_t count, std::uin
 
   fill(input);
   coll::all_to_all(on, in(input), output);
-  same(output, transposed, "all_to_all of a window");
+  same(output, transposed_at, "all_to_all of a window");
   fill(input);
   coll::all_to_all(on, in(input), in(input));
-  same(input, transposed, "all_to_all in place in a window");
+  same(input, transposed_at, "all_to_all in place in a window");
 
   fill(input);
   coll::all_reduce(on, in(row(input, 0)), row(output, 0), coll::sum{});
@@ -95,6 +96,24 @@ void check_window_operands(team& on, Window& memory, std::size_t count, std::uin
       row(output, 0), [&](std::size_t i) { return value<T>(root.index(), me * count + i, salt); },
       "scatter");
 
+  // In halves. Peers may read an input while this rank computes.
+  const auto finish = [&](pending half) {
+    compute(salt + me);
+    half.finish();
+  };
+  fill(row(input, 0));
+  finish(coll::start_all_gather(on, in(row(input, 0)), output));
+  same(output, of_all, "all_gather of a window, in halves");
+  fill(input);
+  finish(coll::start_all_to_all(on, in(input), output));
+  same(output, transposed_at, "all_to_all of a window, in halves");
+  fill(input);
+  finish(coll::start_all_reduce(on, in(input), coll::sum{}));
+  same(input, total, "all_reduce in place in a window, in halves");
+  fill(input);
+  finish(coll::start_reduce_scatter(on, in(input), row(output, 0), coll::sum{}));
+  same(row(output, 0), total_of_row, "reduce_scatter of a window, in halves");
+
   // The variable forms: rank r contributes one element less than count, if r is odd.
   std::vector<std::uint64_t> counts(n, count);
   std::vector<std::uint64_t> offsets(n);
@@ -112,7 +131,8 @@ void check_window_operands(team& on, Window& memory, std::size_t count, std::uin
   same(output, [&](std::size_t i) { return if_sent(i, of_all); }, "all_gather_v of a window");
   fill(input);
   coll::all_to_all_v(on, in(input), {own_counts, offsets}, output, layout);
-  same(output, [&](std::size_t i) { return if_sent(i, transposed); }, "all_to_all_v of a window");
+  same(
+      output, [&](std::size_t i) { return if_sent(i, transposed_at); }, "all_to_all_v of a window");
   fill(input);
   coll::reduce_scatter_v(on, in(input), layout, row(output, 0).first(counts[me]), coll::sum{});
   same(row(output, 0).first(counts[me]), total_of_row, "reduce_scatter_v of a window");

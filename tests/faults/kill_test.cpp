@@ -27,6 +27,7 @@
 #include <peerbus/collective/all_reduce.hpp>
 #include <peerbus/collective/channels.hpp>
 #include <peerbus/collective/reduce_scatter_v.hpp>
+#include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/send_recv.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator.hpp>
@@ -168,6 +169,19 @@ TEST_CASE("killed in a reduction, several operations later") {
         return a + b;
       };
       for (;;) peerbus::collective::all_reduce(on, data, add);
+    });
+}
+
+TEST_CASE("killed between the halves of a reduction") {
+  for (const auto& [ranks, victim] : groups)
+    check_death(ranks, victim, [victim = victim](communicator& comm) {
+      peerbus::collective::team on{comm, {.scratch_bytes = std::size_t{1} << 14U}};
+      std::vector<float> data(20'000);
+      for (int i = 0;; ++i) {
+        auto half = peerbus::collective::start_all_reduce(on, data, peerbus::collective::sum{});
+        if (i == 5) die(comm, victim);
+        half.finish();
+      }
     });
 }
 

@@ -3,14 +3,16 @@
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/window.hpp>
 
 namespace peerbus::collective {
 
 namespace detail {
-/// Does `all_gather` for elements of any type.
-void all_gather_bytes(team& on, const operands& given, const call_options& options);
+/// Begins `all_gather` for elements of any type.
+operation all_gather_bytes(team& on, const operands& given, const call_options& options);
 }  // namespace detail
 
 /// Copies the `input` of every rank to the `output` of every rank, in the order of ranks. `input`
@@ -29,7 +31,19 @@ void all_gather_bytes(team& on, const operands& given, const call_options& optio
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void all_gather(team& on, const Input& input, Output&& output, const call_options& options = {}) {
-  detail::all_gather_bytes(on, detail::operands_of(input, output), options);
+  const detail::operands given = detail::operands_of(input, output);
+  detail::all_gather_bytes(on, given, options).run(given);
+}
+
+/// Does the first half of `all_gather`, with the same arguments. `pending::finish` does the rest.
+/// `pending` says what holds between the halves.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
+           detail::lasting_range<Output>
+pending start_all_gather(team& on, Input&& input, Output&& output,
+                         const call_options& options = {}) {
+  const detail::operands given = detail::operands_of(input, output);
+  return {detail::all_gather_bytes(on, given, options), given};
 }
 
 }  // namespace peerbus::collective

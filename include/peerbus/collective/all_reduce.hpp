@@ -3,7 +3,9 @@
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/window.hpp>
@@ -11,9 +13,9 @@
 namespace peerbus::collective {
 
 namespace detail {
-/// Does `all_reduce` for elements of any type.
-void all_reduce_bytes(team& on, const operands& given, const reducer& reduce,
-                      const call_options& options);
+/// Begins `all_reduce` for elements of any type.
+operation all_reduce_bytes(team& on, const operands& given, const reducer& reduce,
+                           const call_options& options);
 }  // namespace detail
 
 ///@{
@@ -44,12 +46,34 @@ template <spannable Input, detail::output_range Output, reduction<detail::elemen
   requires detail::same_elements<Input, Output>
 void all_reduce(team& on, const Input& input, Output&& output, const Op& op,
                 const call_options& options = {}) {
-  detail::all_reduce_bytes(on, detail::operands_of(input, output),
-                           detail::reducer::of<detail::element_of<Input>>(op), options);
+  const detail::operands given = detail::operands_of(input, output);
+  const auto reduce = detail::reducer::of<detail::element_of<Input>>(op);
+  detail::all_reduce_bytes(on, given, reduce, options).run(given, reduce);
 }
 template <detail::output_range Data, reduction<detail::element_of<Data>> Op>
 void all_reduce(team& on, Data&& data, const Op& op, const call_options& options = {}) {
   all_reduce(on, data, data, op, options);
+}
+///@}
+
+///@{
+/// Does the first half of `all_reduce`, with the same arguments. `pending::finish` does the rest.
+/// `pending` says what holds between the halves. `op` is copied, so it is trivially copyable and no
+/// larger than 64 bytes.
+template <spannable Input, detail::output_range Output,
+          detail::kept_reduction<detail::element_of<Input>> Op>
+  requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
+           detail::lasting_range<Output>
+pending start_all_reduce(team& on, Input&& input, Output&& output, const Op& op,
+                         const call_options& options = {}) {
+  const detail::operands given = detail::operands_of(input, output);
+  const auto reduce = detail::kept_reducer::of<detail::element_of<Input>>(op);
+  return {detail::all_reduce_bytes(on, given, reduce.get(), options), given, reduce};
+}
+template <detail::output_range Data, detail::kept_reduction<detail::element_of<Data>> Op>
+  requires detail::lasting_range<Data>
+pending start_all_reduce(team& on, Data&& data, const Op& op, const call_options& options = {}) {
+  return start_all_reduce(on, data, data, op, options);
 }
 ///@}
 

@@ -3,14 +3,16 @@
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/window.hpp>
 
 namespace peerbus::collective {
 
 namespace detail {
-/// Does `all_to_all` for elements of any type.
-void all_to_all_bytes(team& on, const operands& given, const call_options& options);
+/// Begins `all_to_all` for elements of any type.
+operation all_to_all_bytes(team& on, const operands& given, const call_options& options);
 }  // namespace detail
 
 /// Copies row `peer` of the `input` of this rank to row `rank` of the `output` of `peer`, for all
@@ -28,7 +30,19 @@ void all_to_all_bytes(team& on, const operands& given, const call_options& optio
 template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void all_to_all(team& on, const Input& input, Output&& output, const call_options& options = {}) {
-  detail::all_to_all_bytes(on, detail::operands_of(input, output), options);
+  const detail::operands given = detail::operands_of(input, output);
+  detail::all_to_all_bytes(on, given, options).run(given);
+}
+
+/// Does the first half of `all_to_all`, with the same arguments. `pending::finish` does the rest.
+/// `pending` says what holds between the halves.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
+           detail::lasting_range<Output>
+pending start_all_to_all(team& on, Input&& input, Output&& output,
+                         const call_options& options = {}) {
+  const detail::operands given = detail::operands_of(input, output);
+  return {detail::all_to_all_bytes(on, given, options), given};
 }
 
 }  // namespace peerbus::collective

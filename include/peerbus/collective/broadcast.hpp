@@ -3,6 +3,8 @@
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/window.hpp>
@@ -10,9 +12,10 @@
 namespace peerbus::collective {
 
 namespace detail {
-/// Does `broadcast` for elements of any type. The output is the data, and the input at the root
+/// Begins `broadcast` for elements of any type. The output is the data, and the input at the root
 /// too.
-void broadcast_bytes(team& on, const operands& given, rank_id root, const call_options& options);
+operation broadcast_bytes(team& on, const operands& given, rank_id root,
+                          const call_options& options);
 }  // namespace detail
 
 /// Copies the `data` of rank `root` to that of every other rank. `data` is [count], with the same
@@ -28,7 +31,17 @@ void broadcast_bytes(team& on, const operands& given, rank_id root, const call_o
 /// Also timed_out, peer_dead and unreachable, which poison the communicator.
 template <detail::output_range Data>
 void broadcast(team& on, Data&& data, rank_id root, const call_options& options = {}) {
-  detail::broadcast_bytes(on, detail::operands_of(data, data), root, options);
+  const detail::operands given = detail::operands_of(data, data);
+  detail::broadcast_bytes(on, given, root, options).run(given);
+}
+
+/// Does the first half of `broadcast`, with the same arguments. `pending::finish` does the rest.
+/// `pending` says what holds between the halves.
+template <detail::output_range Data>
+  requires detail::lasting_range<Data>
+pending start_broadcast(team& on, Data&& data, rank_id root, const call_options& options = {}) {
+  const detail::operands given = detail::operands_of(data, data);
+  return {detail::broadcast_bytes(on, given, root, options), given};
 }
 
 }  // namespace peerbus::collective

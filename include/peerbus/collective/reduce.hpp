@@ -3,7 +3,9 @@
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/rank.hpp>
@@ -12,9 +14,9 @@
 namespace peerbus::collective {
 
 namespace detail {
-/// Does `reduce` for elements of any type.
-void reduce_bytes(team& on, const operands& given, const reducer& reduce, rank_id root,
-                  const call_options& options);
+/// Begins `reduce` for elements of any type.
+operation reduce_bytes(team& on, const operands& given, const reducer& reduce, rank_id root,
+                       const call_options& options);
 }  // namespace detail
 
 /// Reduces the `input` of all ranks, element by element, to the `output` of rank `root`. `input` is
@@ -35,8 +37,23 @@ template <spannable Input, detail::output_range Output, reduction<detail::elemen
   requires detail::same_elements<Input, Output>
 void reduce(team& on, const Input& input, Output&& output, const Op& op, rank_id root,
             const call_options& options = {}) {
-  detail::reduce_bytes(on, detail::operands_of(input, output),
-                       detail::reducer::of<detail::element_of<Input>>(op), root, options);
+  const detail::operands given = detail::operands_of(input, output);
+  const auto reduce = detail::reducer::of<detail::element_of<Input>>(op);
+  detail::reduce_bytes(on, given, reduce, root, options).run(given, reduce);
+}
+
+/// Does the first half of `reduce`, with the same arguments. `pending::finish` does the rest.
+/// `pending` says what holds between the halves. `op` is copied, so it is trivially copyable and no
+/// larger than 64 bytes.
+template <spannable Input, detail::output_range Output,
+          detail::kept_reduction<detail::element_of<Input>> Op>
+  requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
+           detail::lasting_range<Output>
+pending start_reduce(team& on, Input&& input, Output&& output, const Op& op, rank_id root,
+                     const call_options& options = {}) {
+  const detail::operands given = detail::operands_of(input, output);
+  const auto reduce = detail::kept_reducer::of<detail::element_of<Input>>(op);
+  return {detail::reduce_bytes(on, given, reduce.get(), root, options), given, reduce};
 }
 
 }  // namespace peerbus::collective

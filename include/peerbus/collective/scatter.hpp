@@ -3,6 +3,8 @@
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/window.hpp>
@@ -10,8 +12,8 @@
 namespace peerbus::collective {
 
 namespace detail {
-/// Does `scatter` for elements of any type.
-void scatter_bytes(team& on, const operands& given, rank_id root, const call_options& options);
+/// Begins `scatter` for elements of any type.
+operation scatter_bytes(team& on, const operands& given, rank_id root, const call_options& options);
 }  // namespace detail
 
 /// Copies row `rank` of the `input` of rank `root` to the `output` of rank `rank`. `input` is
@@ -31,7 +33,19 @@ template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void scatter(team& on, const Input& input, Output&& output, rank_id root,
              const call_options& options = {}) {
-  detail::scatter_bytes(on, detail::operands_of(input, output), root, options);
+  const detail::operands given = detail::operands_of(input, output);
+  detail::scatter_bytes(on, given, root, options).run(given);
+}
+
+/// Does the first half of `scatter`, with the same arguments. `pending::finish` does the rest.
+/// `pending` says what holds between the halves.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
+           detail::lasting_range<Output>
+pending start_scatter(team& on, Input&& input, Output&& output, rank_id root,
+                      const call_options& options = {}) {
+  const detail::operands given = detail::operands_of(input, output);
+  return {detail::scatter_bytes(on, given, root, options), given};
 }
 
 }  // namespace peerbus::collective

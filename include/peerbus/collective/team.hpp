@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
+#include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/communicator.hpp>
@@ -50,7 +52,7 @@ struct team_options {
 /// An operation proceeds in rounds. In a round each rank writes a slice to a page, tells all peers,
 /// waits for theirs, and reads them. docs/memory_model.md explains why a page is not
 /// written too early. Nothing is left to do after an operation returns: operands may be reused at
-/// once.
+/// once. An operation can also be done in halves, as `pending` says.
 ///
 /// Waits end with `error` timed_out at the deadline, peer_dead, or unreachable. The communicator is
 /// then poisoned, and outputs are undefined.
@@ -119,6 +121,8 @@ class team {
   std::unique_ptr<detail::slice_road> road_;
   std::uint64_t calls_ = 0;
   std::uint64_t round_ = 0;  // The latest round that this rank has published.
+  std::string objection_;    // Of this rank to its arguments of the latest call.
+  std::optional<detail::short_text<16>> pending_;  // The operation that lacks its second half.
 };
 
 static_assert(team_map{64, team_options{}.scratch_bytes, true}.total_bytes() <= std::size_t{2}

@@ -61,7 +61,8 @@ peerbus_code peerbus_broadcast(peerbus_team* team, void* data, uint64_t count, p
     collective_request asked{team, "broadcast", dtype, timeout_ns};
     asked.input(data, count);
     asked.output(data, count);
-    operations::broadcast_bytes(asked.team(), asked.given(), rank_of(root), asked.options());
+    operations::broadcast_bytes(asked.team(), asked.given(), rank_of(root), asked.options())
+        .run(asked.given());
   });
 }
 
@@ -72,7 +73,7 @@ peerbus_code peerbus_gather(peerbus_team* team, const void* input, void* output,
     const peerbus::rank_id to = rank_of(root);
     asked.input(input, count);
     if (to == asked.team().rank()) asked.output(output, count, asked.size());
-    operations::gather_bytes(asked.team(), asked.given(), to, asked.options());
+    operations::gather_bytes(asked.team(), asked.given(), to, asked.options()).run(asked.given());
   });
 }
 
@@ -100,7 +101,8 @@ peerbus_code peerbus_scatter(peerbus_team* team, const void* input, void* output
     const peerbus::rank_id from = rank_of(root);
     if (from == asked.team().rank()) asked.input(input, count, asked.size());
     asked.output(output, count);
-    operations::scatter_bytes(asked.team(), asked.given(), from, asked.options());
+    operations::scatter_bytes(asked.team(), asked.given(), from, asked.options())
+        .run(asked.given());
   });
 }
 
@@ -127,7 +129,7 @@ peerbus_code peerbus_all_gather(peerbus_team* team, const void* input, void* out
     collective_request asked{team, "all_gather", dtype, timeout_ns};
     asked.input(input, count);
     asked.output(output, count, asked.size());
-    operations::all_gather_bytes(asked.team(), asked.given(), asked.options());
+    operations::all_gather_bytes(asked.team(), asked.given(), asked.options()).run(asked.given());
   });
 }
 
@@ -150,7 +152,7 @@ peerbus_code peerbus_all_to_all(peerbus_team* team, const void* input, void* out
     collective_request asked{team, "all_to_all", dtype, timeout_ns};
     asked.input(input, count, asked.size());
     asked.output(output, count, asked.size());
-    operations::all_to_all_bytes(asked.team(), asked.given(), asked.options());
+    operations::all_to_all_bytes(asked.team(), asked.given(), asked.options()).run(asked.given());
   });
 }
 
@@ -179,7 +181,9 @@ peerbus_code peerbus_reduce(peerbus_team* team, const void* input, void* output,
     const peerbus::rank_id to = rank_of(root);
     asked.input(input, count);
     if (to == asked.team().rank()) asked.output(output, count);
-    operations::reduce_bytes(asked.team(), asked.given(), asked.by(reduction), to, asked.options());
+    const auto by = asked.by(reduction);
+    operations::reduce_bytes(asked.team(), asked.given(), by, to, asked.options())
+        .run(asked.given(), by);
   });
 }
 
@@ -190,7 +194,9 @@ peerbus_code peerbus_all_reduce(peerbus_team* team, const void* input, void* out
     collective_request asked{team, "all_reduce", dtype, timeout_ns};
     asked.input(input, count);
     asked.output(output, count);
-    operations::all_reduce_bytes(asked.team(), asked.given(), asked.by(reduction), asked.options());
+    const auto by = asked.by(reduction);
+    operations::all_reduce_bytes(asked.team(), asked.given(), by, asked.options())
+        .run(asked.given(), by);
   });
 }
 
@@ -214,8 +220,9 @@ peerbus_code peerbus_reduce_scatter(peerbus_team* team, const void* input, void*
     collective_request asked{team, "reduce_scatter", dtype, timeout_ns};
     asked.input(input, count, asked.size());
     asked.output(output, count);
-    operations::reduce_scatter_bytes(asked.team(), asked.given(), asked.by(reduction),
-                                     asked.options());
+    const auto by = asked.by(reduction);
+    operations::reduce_scatter_bytes(asked.team(), asked.given(), by, asked.options())
+        .run(asked.given(), by);
   });
 }
 

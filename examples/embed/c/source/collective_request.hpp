@@ -121,13 +121,13 @@ class collective_request {
   /// Ends the call on all ranks. `objection` says what is wrong with the arguments.
   /// Throws: `error` invalid_argument, or what ended the wait for the others.
   [[noreturn]] void refuse(const std::string& objection) const {
-    // Making it tells the other ranks, and throws.
-    static_cast<void>(
-        collective::detail::call{ranks_,
-                                 collective::detail::call_header::of(operation_, given_.element, 0),
-                                 {},
-                                 options_,
-                                 objection});
+    // Tells the other ranks, and throws.
+    collective::detail::call{ranks_,
+                             collective::detail::call_header::of(operation_, given_.element, 0),
+                             {},
+                             options_,
+                             objection}
+        .require_accepted();
     throw error{errc::invalid_argument, objection};
   }
   /// Ends the call on all ranks, because an operand is too large.

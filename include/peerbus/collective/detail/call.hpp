@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
@@ -26,16 +27,30 @@ namespace peerbus::collective::detail {
 
 /// One call of a collective operation: the rounds in which ranks publish slices.
 ///
-/// A round is: write `page()`, `publish`, `await`, read `slice(...)`. The next round may begin
+/// A round is: write `page()`, `put`, `await`, read `slice(...)`. The next round may begin
 /// without further ado. The first round carries the description of the call. Its `await` throws on
 /// all ranks if the calls differ, so an operation writes its output after the first `await` only.
+///
+/// A call is made in one leg or in two. The first leg ends in the middle of the first round, when
+/// this rank has published its page. The second leg goes on from there.
 class call {
  public:
-  /// Begins a call. Does not communicate unless `objection`, which says what is wrong with the
-  /// arguments, is not empty; then it refuses the call on all ranks.
-  /// Throws: `error` poisoned; with an objection invalid_argument, and as `await`.
+  /// Begins a call. `objection` says what is wrong with the arguments. If it is not empty, the
+  /// first round refuses the call on all ranks. Does not communicate.
+  /// Throws: `error` poisoned; invalid_argument if an operation of the team is between its halves.
   call(team& on, const call_header& header, const operands& given, const call_options& options,
-       std::string_view objection);
+       std::string objection);
+  call(call&&) = default;
+
+  /// Sets the legs apart: until `resume`, `in_slices` does the first leg. If that succeeds, the
+  /// team accepts no other call until `resume` or `abandon`.
+  void pause() noexcept { leg_ = leg::first; }
+  /// Lets `in_slices` do the second leg. `until`, if any, is its deadline.
+  /// Throws: `error` poisoned.
+  void resume(const std::optional<deadline>& until);
+  /// Gives the call up between its legs. Poisons the communicator, because the ranks are then out
+  /// of step.
+  void abandon() noexcept;
 
   ///@{
   /// Returns the tables of a variable form: the part of its operand that this rank sends to each
@@ -48,6 +63,8 @@ class call {
 
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t ranks() const noexcept { return road_.group().size(); }
+  /// Returns the root of an operation with a root.
+  [[nodiscard]] rank_id root() const noexcept { return rank_id{header_.root}; }
   /// Returns the rank of the caller.
   [[nodiscard]] rank_id self() const noexcept { return road_.group().rank(); }
   /// Returns the other ranks in the order in which operations visit them.
@@ -62,20 +79,41 @@ class call {
   /// the same set of a cache.
   [[nodiscard]] std::size_t part_stride() const noexcept { return part_stride_; }
 
-  /// Calls `round(done, bytes)` for `total` bytes in slices of `step` bytes, in order, and once if
-  /// `total` is 0, so that the calls are compared. Where peers access operands in a window, there
-  /// is one slice, after which all ranks meet, so that operands may be reused.
-  template <class Round>
-  void in_slices(std::size_t total, std::size_t step, Round&& round) {
+  /// Does a round for each slice of `step` bytes of `total` bytes, in order, and one if `total` is
+  /// 0, so that the calls are compared. `give(done, bytes)` writes the page and puts it.
+  /// `take(done, bytes)` reads those of the peers, and may do more rounds. Where peers access
+  /// operands in a window, there is one slice, after which all ranks meet, so that operands may be
+  /// reused.
+  ///
+  /// The first leg does the first `give` and nothing else. The second leg needs the same arguments,
+  /// and does everything but that. If this rank refuses the call, neither of them is called.
+  template <class Give, class Take>
+  void in_slices(std::size_t total, std::size_t step, Give&& give, Take&& take) {
     if (is_in_window()) step = total;
     part_stride_ = std::min(slice_bytes(ranks()), align_up(total, cache_line_bytes));
     std::size_t done = 0;
     do {
       const std::size_t bytes = std::min(step, total - done);
-      round(done, bytes);
+      if (leg_ == leg::second)
+        leg_ = leg::only;  // The page of this slice is published.
+      else if (on_.objection_.empty())
+        give(done, bytes);
+      else
+        put_refusal(errc::invalid_argument, on_.objection_);
+      if (leg_ == leg::first) return end_first_leg();
+      await();
+      take(done, bytes);
       done += bytes;
     } while (done < total);
     if (is_in_window()) meet([](rank_id) noexcept { return byte_range{}; });
+  }
+  /// Refuses the call on all ranks if this rank has an objection. For operations whose first round
+  /// is not one of `in_slices`.
+  /// Throws: with an objection `error` invalid_argument, and as `await`.
+  void require_accepted() {
+    if (on_.objection_.empty()) return;
+    put_refusal(errc::invalid_argument, on_.objection_);
+    await();
   }
 
   /// Returns whether peers access the operands in a window.
@@ -85,19 +123,32 @@ class call {
   void offer(std::size_t page_at, std::size_t input_at, std::size_t bytes) noexcept {
     if (!is_in_window()) copy_bytes(page() + page_at, input_ + input_at, bytes);
   }
-  /// Returns the payload of the page of the next round. Writable from `await` to `publish`.
+  /// Returns the payload of the page of the next round. Writable from `await` to `put`.
   [[nodiscard]] std::byte* page() noexcept {
     return road_.page(on_.round_ + 1) + team_map::header_bytes;
   }
-  /// Publishes the page. `to_peer` returns the range that a peer reads.
-  void publish(reach to_peer);
-  /// Waits until all peers have published theirs.
-  /// Throws: `error` mismatch or refused on all ranks, in the first round only; timed_out,
-  /// peer_dead or unreachable, and the communicator is poisoned.
+  /// Publishes the page. `to_peer` returns the range that a peer reads. Peers that sleep find out
+  /// by the signal, which `await` raises, so nothing that takes long may come between the two.
+  void put(reach to_peer);
+  /// Raises the signal of the page that was put.
+  void signal();
+  /// Does `put` and `signal`, for work that comes before `await`.
+  void publish(reach to_peer) {
+    put(to_peer);
+    signal();
+  }
+  /// Waits until all peers have published their pages. If the signal is still to be raised, and the
+  /// peers come at about the same time, raises it, with its fence, only after their pages have been
+  /// seen.
+  /// Throws: in the first round only, `error` mismatch or refused, or invalid_argument where this
+  /// rank refuses, on all ranks; timed_out, peer_dead or unreachable, and the communicator is
+  /// poisoned.
   void await();
-  /// Does `publish` and `await` without anything in between. If the peers come at about the same
-  /// time, the signal, with its fence, is raised only after their pages have been seen.
-  void meet(reach to_peer);
+  /// Does `put` and `await`.
+  void meet(reach to_peer) {
+    put(to_peer);
+    await();
+  }
 
   /// Lets the next round compare the calls once more, so that no rank writes output if another has
   /// found in the rounds so far that operands do not fit. `objection` says what this rank has
@@ -106,13 +157,13 @@ class call {
   void confirm(std::string_view objection);
 
   /// Returns what any rank published for this rank in the latest round, from byte `page_at` of its
-  /// page on, where the range for this rank begins. Readable until the next `publish` of this rank.
+  /// page on, where the range for this rank begins. Readable until the next `put` of this rank.
   [[nodiscard]] const std::byte* payload(rank_id rank, std::size_t page_at) const noexcept {
     return rank == self() ? road_.page(on_.round_) + team_map::header_bytes + page_at
                           : road_.payload(on_.round_, rank, page_at);
   }
   /// Returns what `peer` offered in the latest round from byte `input_at` of its input on, which
-  /// begins at `page_at` of its page. Readable until the next `publish` of this rank.
+  /// begins at `page_at` of its page. Readable until the next `put` of this rank.
   [[nodiscard]] const std::byte* slice(rank_id peer, std::size_t page_at,
                                        std::size_t input_at) const noexcept {
     return is_in_window() ? operand(peer) + input_at : payload(peer, page_at);
@@ -131,13 +182,17 @@ class call {
   }
 
  private:
-  /// Publishes that this rank refuses the call, and waits until all ranks have published.
-  void refuse(errc code, std::string_view objection);
+  /// What `in_slices` does of a call: all of it, up to the first page, or from there on.
+  enum class leg { only, first, second };
+
+  /// Puts a page that says that this rank refuses the call.
+  void put_refusal(errc code, std::string_view objection);
+  void end_first_leg();
   [[nodiscard]] call_header header_of(rank_id rank) const noexcept;
-  void put_page(reach to_peer);
-  void signal();
   void await_peers();
   void begin_reading();
+  [[noreturn]] void throw_objection();
+  [[noreturn]] void throw_pending();
   /// Throws, on all ranks, if a rank refuses the call.
   void throw_if_refused();
   /// Throws unless all ranks make this call. The line of a notice has all that this takes.
@@ -161,6 +216,8 @@ class call {
   const std::byte* input_;
   window_place input_in_;
   bool is_in_window_ = false;
+  bool is_signalled_ = true;  // Whether the latest page has been.
+  leg leg_ = leg::only;
   std::size_t part_stride_ = 0;
 };
 

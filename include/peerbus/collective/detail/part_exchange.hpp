@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
+#include <string>
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
@@ -36,21 +36,23 @@ class part_exchange {
   /// `step` is the largest slice that a rank publishes for a peer, in bytes.
   /// Throws: as `call` does; `error` mismatch on all ranks if a rank expects another size.
   part_exchange(team& on, const call_header& header, const operands& given,
-                const call_options& options, std::string_view objection, page_layout pages,
+                const call_options& options, std::string objection, page_layout pages,
                 std::size_t step);
 
   /// Calls `take(done)` after each round. `from(peer, done)` is then readable, which has
   /// `bytes_from(peer, done)` bytes.
   template <class Take>
   void in_slices(Take&& take) {
-    moves_.in_slices(largest_, step_, [&](std::size_t done, std::size_t bytes) {
-      slice_ = bytes;
-      offer(done);
-      moves_.meet([&](rank_id peer) noexcept {
-        return byte_range{place_of(peer), rest_of(sends_, peer, done)};
-      });
-      take(done);
-    });
+    moves_.in_slices(
+        largest_, step_,
+        [&](std::size_t done, std::size_t bytes) {
+          slice_ = bytes;
+          offer(done);
+          moves_.put([&](rank_id peer) noexcept {
+            return byte_range{place_of(peer), rest_of(sends_, peer, done)};
+          });
+        },
+        [&](std::size_t done, std::size_t) { take(done); });
   }
   /// Copies what peers sent to their parts of the output, and this rank's own part.
   void copy_all();

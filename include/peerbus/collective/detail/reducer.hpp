@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/reduction.hpp>
@@ -33,6 +34,16 @@ class reducer {
   /// Makes a reduction by a function of its own.
   reducer(std::string_view name, const void* callable, function* reduce) noexcept
       : combine_{reduce}, callable_{callable}, name_{short_text<8>{name}} {}
+
+  /// Makes none, for operations that reduce nothing.
+  reducer() noexcept = default;
+
+  /// Returns the same reduction by a copy of its callable.
+  [[nodiscard]] reducer by(const void* copy) const noexcept {
+    reducer made = *this;
+    made.callable_ = copy;
+    return made;
+  }
 
   /// Returns the name of the reduction.
   [[nodiscard]] const short_text<8>& name() const noexcept { return name_; }
@@ -93,9 +104,38 @@ class reducer {
     return static_cast<accumulator_t<T>>(value);
   }
 
-  function* combine_;
-  const void* callable_;
+  function* combine_ = nullptr;
+  const void* callable_ = nullptr;
   short_text<8> name_;
+};
+
+/// A reduction with a copy of its callable, for operations that outlast the call that began them.
+class kept_reducer {
+ public:
+  /// The largest callable, in bytes.
+  static constexpr std::size_t most_bytes = 64;
+
+  /// Makes none, for operations that reduce nothing.
+  kept_reducer() noexcept = default;
+  /// Copies the callable of `reduce`, which has the type `Callable`.
+  template <class Callable>
+  kept_reducer(const reducer& reduce, const Callable& callable) noexcept : reduce_{reduce} {
+    static_assert(std::is_trivially_copyable_v<Callable> && sizeof(Callable) <= most_bytes &&
+                  alignof(Callable) <= alignof(std::max_align_t));
+    std::memcpy(callable_.data(), std::addressof(callable), sizeof callable);
+  }
+  /// Makes the reduction of `T` by a copy of `op`.
+  template <class T, reduction<T> Op>
+  [[nodiscard]] static kept_reducer of(const Op& op) noexcept {
+    return {reducer::of<T>(op), op};
+  }
+
+  /// Returns the reduction, which refers to this object.
+  [[nodiscard]] reducer get() const noexcept { return reduce_.by(callable_.data()); }
+
+ private:
+  reducer reduce_;
+  alignas(std::max_align_t) std::array<std::byte, most_bytes> callable_{};
 };
 
 }  // namespace peerbus::collective::detail

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include <peerbus/collective/all_gather.hpp>
 #include <peerbus/collective/call_options.hpp>
@@ -10,6 +11,8 @@
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -17,23 +20,37 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE void all_gather_bytes(team& on, const operands& given, const call_options& options) {
+/// Each rank publishes its input, and copies that of all ranks.
+PEERBUS_INLINE void all_gather_slices(call& gather, const operands& given, const reducer&) {
+  const std::size_t block = given.input.size();
+  gather.in_slices(
+      block, gather.slice_bytes(1),
+      [&](std::size_t done, std::size_t bytes) {
+        gather.offer(0, done, bytes);
+        gather.put([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
+      },
+      [&](std::size_t done, std::size_t bytes) {
+        const auto row = [&](rank_id rank) {
+          return given.output.data() + rank.index() * block + done;
+        };
+        for (const rank_id peer : gather.peers())
+          copy_bytes(row(peer), gather.slice(peer, 0, done), bytes);
+        copy_bytes(row(gather.self()), given.input.data() + done, bytes);
+      });
+}
+
+PEERBUS_INLINE operation all_gather_bytes(team& on, const operands& given,
+                                          const call_options& options) {
   const std::size_t block = given.input.size();
   std::string objection = object_to(given, on.rank().index() * block);
   if (given.output.size() / on.size() != block || given.output.size() % on.size() != 0)
     objection = wrong_size("output", given.output_count(), on.size(), given.input_count());
-
-  call gather{on,
-              call_header::of("all_gather", given.element, given.input_count()).at(given.place()),
-              given, options, objection};
-  gather.in_slices(block, gather.slice_bytes(1), [&](std::size_t done, std::size_t bytes) {
-    gather.offer(0, done, bytes);
-    gather.meet([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
-    for (const rank_id peer : gather.peers())
-      copy_bytes(given.output.data() + peer.index() * block + done, gather.slice(peer, 0, done),
-                 bytes);
-  });
-  copy_bytes(given.output.data() + gather.self().index() * block, given.input.data(), block);
+  return {on,
+          call_header::of("all_gather", given.element, given.input_count()).at(given.place()),
+          given,
+          options,
+          std::move(objection),
+          all_gather_slices};
 }
 
 }  // namespace peerbus::collective::detail

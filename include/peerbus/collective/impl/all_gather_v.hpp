@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <peerbus/collective/all_gather_v.hpp>
 #include <peerbus/collective/call_options.hpp>
@@ -38,7 +39,7 @@ PEERBUS_INLINE void all_gather_v_bytes(team& on, const operands& given, const pa
       call_header::of("all_gather_v", given.element, call_header::varied).at(given.place()),
       given,
       options,
-      objection,
+      std::move(objection),
       page_layout::shared,
       on.map().slice_bytes(1)}
       .copy_all();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include <peerbus/collective/all_reduce.hpp>
 #include <peerbus/collective/call_options.hpp>
@@ -11,6 +12,7 @@
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/parts.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
@@ -25,13 +27,18 @@ namespace peerbus::collective::detail {
 PEERBUS_INLINE void all_reduce_in_one_shot(call& all, const operands& given,
                                            const reducer& reduce) {
   const std::size_t step = whole_elements(all.slice_bytes(1), given.element);
-  all.in_slices(given.input.size(), step, [&](std::size_t done, std::size_t bytes) {
-    all.offer(0, done, bytes);
-    all.meet([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
-    for (const rank_id peer : all.peers()) all.sources()[peer.index()] = all.slice(peer, 0, done);
-    all.sources()[all.self().index()] = given.input.data() + done;
-    reduce(given.output.data() + done, all.sources(), bytes / given.element.bytes);
-  });
+  all.in_slices(
+      given.input.size(), step,
+      [&](std::size_t done, std::size_t bytes) {
+        all.offer(0, done, bytes);
+        all.put([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
+      },
+      [&](std::size_t done, std::size_t bytes) {
+        for (const rank_id peer : all.peers())
+          all.sources()[peer.index()] = all.slice(peer, 0, done);
+        all.sources()[all.self().index()] = given.input.data() + done;
+        reduce(given.output.data() + done, all.sources(), bytes / given.element.bytes);
+      });
 }
 
 /// Returns the elements that `rank` reduces of the first `bytes` bytes of the operand, if each of
@@ -50,8 +57,10 @@ PEERBUS_INLINE void all_reduce_in_window(call& all, const operands& given, const
   // A piece of the result is stored to the peers while it is still in the cache.
   const std::size_t piece = whole_elements(std::size_t{1} << 15U, given.element);
   const std::size_t step = std::max<std::size_t>(piece, given.element.bytes);
-  all.in_slices(given.input.size(), given.input.size(), [&](std::size_t, std::size_t total) {
-    all.meet([](rank_id) noexcept { return byte_range{}; });
+  const auto put_nothing = [&](std::size_t, std::size_t) {
+    all.put([](rank_id) noexcept { return byte_range{}; });
+  };
+  const auto reduce_own_part = [&](std::size_t, std::size_t total) {
     const byte_range own = part_of_rank(given, total, all.self(), all.ranks());
     for (std::size_t done = 0; done < own.bytes; done += step) {
       const std::size_t bytes = std::min(step, own.bytes - done);
@@ -62,7 +71,8 @@ PEERBUS_INLINE void all_reduce_in_window(call& all, const operands& given, const
       reduce(result, all.sources(), bytes / given.element.bytes);
       for (const rank_id peer : all.peers()) copy_bytes(all.operand(peer) + offset, result, bytes);
     }
-  });
+  };
+  all.in_slices(given.input.size(), given.input.size(), put_nothing, reduce_own_part);
 }
 
 /// Each rank reduces its part of a slice in one round, and publishes the result in the next.
@@ -70,37 +80,47 @@ PEERBUS_INLINE void all_reduce_in_two_shots(call& all, const operands& given,
                                             const reducer& reduce) {
   const std::size_t ranks = all.ranks();
   const std::size_t step = ranks * whole_elements(all.slice_bytes(ranks), given.element);
-  all.in_slices(given.input.size(), step, [&](std::size_t done, std::size_t bytes) {
-    const auto part_of = [&](rank_id rank) noexcept {
-      return part_of_rank(given, bytes, rank, ranks);
-    };
-    // No more than `slice_bytes(ranks)`; the part of rank 0 is as long as any other.
-    const std::size_t stride = align_up(part_of(rank_id{0}).bytes, cache_line_bytes);
-    const std::byte* const input = given.input.data() + done;
-    std::byte* const output = given.output.data() + done;
-    for (const rank_id peer : all.peers())
-      copy_bytes(all.page() + peer.index() * stride, input + part_of(peer).offset,
-                 part_of(peer).bytes);
-    all.meet([&](rank_id peer) noexcept {
-      return byte_range{peer.index() * stride, part_of(peer).bytes};
-    });
+  const auto part_of = [&](std::size_t bytes, rank_id rank) noexcept {
+    return part_of_rank(given, bytes, rank, ranks);
+  };
+  // The distance of parts in a page: no more than `slice_bytes(ranks)`, because the part of rank 0
+  // is as long as any other.
+  const auto stride_of = [&](std::size_t bytes) noexcept {
+    return align_up(part_of(bytes, rank_id{0}).bytes, cache_line_bytes);
+  };
 
-    const byte_range own = part_of(all.self());
+  const auto publish_parts = [&](std::size_t done, std::size_t bytes) {
+    const std::byte* const input = given.input.data() + done;
+    const std::size_t stride = stride_of(bytes);
+    for (const rank_id peer : all.peers()) {
+      const byte_range part = part_of(bytes, peer);
+      copy_bytes(all.page() + peer.index() * stride, input + part.offset, part.bytes);
+    }
+    all.put([&](rank_id peer) noexcept {
+      return byte_range{peer.index() * stride, part_of(bytes, peer).bytes};
+    });
+  };
+  const auto reduce_own_part = [&](std::size_t done, std::size_t bytes) {
+    const byte_range own = part_of(bytes, all.self());
     for (const rank_id peer : all.peers())
-      all.sources()[peer.index()] = all.slice(peer, all.self().index() * stride, done);
-    all.sources()[all.self().index()] = input + own.offset;
+      all.sources()[peer.index()] = all.slice(peer, all.self().index() * stride_of(bytes), done);
+    all.sources()[all.self().index()] = given.input.data() + done + own.offset;
     std::byte* const result = all.page();
     reduce(result, all.sources(), own.bytes / given.element.bytes);
     all.publish([&](rank_id) noexcept { return byte_range{0, own.bytes}; });
+    std::byte* const output = given.output.data() + done;
     copy_bytes(output + own.offset, result, own.bytes);
     all.await();
-    for (const rank_id peer : all.peers())
-      copy_bytes(output + part_of(peer).offset, all.slice(peer, 0, done), part_of(peer).bytes);
-  });
+    for (const rank_id peer : all.peers()) {
+      const byte_range part = part_of(bytes, peer);
+      copy_bytes(output + part.offset, all.slice(peer, 0, done), part.bytes);
+    }
+  };
+  all.in_slices(given.input.size(), step, publish_parts, reduce_own_part);
 }
 
-PEERBUS_INLINE void all_reduce_bytes(team& on, const operands& given, const reducer& reduce,
-                                     const call_options& options) {
+PEERBUS_INLINE operation all_reduce_bytes(team& on, const operands& given, const reducer& reduce,
+                                          const call_options& options) {
   std::string objection = object_to(given, 0);
   if (given.output.size() != given.input.size())
     objection = wrong_size("output", given.output_count(), 1, given.input_count());
@@ -114,16 +134,15 @@ PEERBUS_INLINE void all_reduce_bytes(team& on, const operands& given, const redu
   else if (!is_small)
     place = operand_place::memory;
 
-  call all{
+  operation all{
       on,
       call_header::of("all_reduce", given.element, given.input_count()).by(reduce.name()).at(place),
-      given, options, objection};
-  if (all.is_in_window() && given.is_in_place())
-    all_reduce_in_window(all, given, reduce);
-  else if (is_small)
-    all_reduce_in_one_shot(all, given, reduce);
-  else
-    all_reduce_in_two_shots(all, given, reduce);
+      given,
+      options,
+      std::move(objection),
+      is_small ? all_reduce_in_one_shot : all_reduce_in_two_shots};
+  if (all.rounds().is_in_window() && given.is_in_place()) all.carry_out_by(all_reduce_in_window);
+  return all;
 }
 
 }  // namespace peerbus::collective::detail

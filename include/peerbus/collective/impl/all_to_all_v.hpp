@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <peerbus/collective/all_to_all_v.hpp>
 #include <peerbus/collective/call_options.hpp>
@@ -36,7 +37,7 @@ PEERBUS_INLINE void all_to_all_v_bytes(team& on, const operands& given, const pa
                     .at(is_in_place ? operand_place::memory : given.place()),
                 given,
                 options,
-                objection,
+                std::move(objection),
                 page_layout::parts,
                 on.map().slice_bytes(on.size())}
       .copy_all();

@@ -12,6 +12,8 @@
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -19,21 +21,32 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE void broadcast_bytes(team& on, const operands& given, rank_id root,
-                                    const call_options& options) {
+/// The root publishes the data, and all others copy it.
+PEERBUS_INLINE void broadcast_slices(call& broadcast, const operands& given, const reducer&) {
+  const bool is_root = broadcast.self() == broadcast.root();
+  broadcast.in_slices(
+      given.output.size(), broadcast.slice_bytes(1),
+      [&](std::size_t done, std::size_t bytes) {
+        if (is_root) broadcast.offer(0, done, bytes);
+        broadcast.put([&](rank_id) noexcept { return byte_range{0, is_root ? bytes : 0}; });
+      },
+      [&](std::size_t done, std::size_t bytes) {
+        if (!is_root)
+          copy_bytes(given.output.data() + done, broadcast.slice(broadcast.root(), 0, done), bytes);
+      });
+}
+
+PEERBUS_INLINE operation broadcast_bytes(team& on, const operands& given, rank_id root,
+                                         const call_options& options) {
   std::string objection = object_to(given, 0);
   if (std::string wrong = object_to_root(on, root); !wrong.empty()) objection = std::move(wrong);
-  call broadcast{
+  return {
       on,
       call_header::of("broadcast", given.element, given.output_count()).to(root).at(given.place()),
-      given, options, objection};
-  const bool is_root = broadcast.self() == root;
-  broadcast.in_slices(
-      given.output.size(), broadcast.slice_bytes(1), [&](std::size_t done, std::size_t bytes) {
-        if (is_root) broadcast.offer(0, done, bytes);
-        broadcast.meet([&](rank_id) noexcept { return byte_range{0, is_root ? bytes : 0}; });
-        if (!is_root) copy_bytes(given.output.data() + done, broadcast.slice(root, 0, done), bytes);
-      });
+      given,
+      options,
+      std::move(objection),
+      broadcast_slices};
 }
 
 }  // namespace peerbus::collective::detail

@@ -5,12 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
@@ -19,7 +22,7 @@
 namespace peerbus::collective::detail {
 
 PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& given,
-                          const call_options& options, std::string_view objection)
+                          const call_options& options, std::string objection)
     : on_{on},
       road_{*on.road_},
       until_{options.until},
@@ -35,20 +38,42 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& g
       header_.count * header_.element.bytes >= on.options().window_bytes.value_or(0);
   is_in_window_ = header_.place != operand_place::memory && is_large;
   road_.group().require_healthy(header.operation.view());
+  if (on_.pending_) throw_pending();
   ++on_.calls_;
-  if (objection.empty()) return;
-  refuse(errc::invalid_argument, objection);
-  throw error{errc::invalid_argument, peerbus::detail::concat(title(), " was given ", objection)};
+  on_.objection_ = std::move(objection);
+}
+
+PEERBUS_INLINE void call::end_first_leg() {
+  signal();
+  on_.pending_ = header_.operation;
+}
+
+PEERBUS_INLINE void call::resume(const std::optional<deadline>& until) {
+  on_.pending_.reset();
+  road_.group().require_healthy(header_.operation.view());
+  leg_ = leg::second;
+  if (until) until_ = until;
+}
+
+PEERBUS_ERROR_PATH void call::abandon() noexcept {
+  on_.pending_.reset();
+  try {
+    road_.group().poison(title() + " was started and never finished");
+  } catch (...) {
+    road_.group().poison("not finished");  // So short that it takes no memory.
+  }
 }
 
 PEERBUS_INLINE void call::confirm(std::string_view objection) {
   first_round_ = on_.round_ + 1;
   if (objection.empty()) return;
-  refuse(errc::mismatch, objection);
+  put_refusal(errc::mismatch, objection);
+  signal();
+  await_peers();
   throw_if_refused();
 }
 
-PEERBUS_INLINE void call::put_page(reach to_peer) {
+PEERBUS_INLINE void call::put(reach to_peer) {
   const std::uint64_t round = ++on_.round_;
   const bool is_first = round == first_round_;
   if (is_first) {
@@ -56,34 +81,29 @@ PEERBUS_INLINE void call::put_page(reach to_peer) {
     road_.notice_of_own(round).digest = digest_ = header_.digest();
     road_.notice_of_own(round).offset = header_.offset;
   }
+  is_signalled_ = false;
   if (const errc code = road_.publish(round, is_first, to_peer); code != errc::ok)
     fail_waiting(code);
 }
 
 PEERBUS_INLINE void call::signal() {
+  is_signalled_ = true;
   if (const errc code = road_.signal(on_.round_); code != errc::ok) fail_waiting(code);
 }
 
-PEERBUS_INLINE void call::publish(reach to_peer) {
-  put_page(to_peer);
-  signal();
-}
-
 PEERBUS_INLINE void call::await() {
-  await_peers();
-  begin_reading();
-}
-
-PEERBUS_INLINE void call::meet(reach to_peer) {
-  put_page(to_peer);
-  const bool all_are_here = road_.look(on_.round_);
-  signal();
+  bool all_are_here = false;
+  if (!is_signalled_) {
+    all_are_here = road_.look(on_.round_);
+    signal();
+  }
   if (!all_are_here) await_peers();
   begin_reading();
 }
 
 PEERBUS_INLINE void call::begin_reading() {
   if (on_.round_ != first_round_) return;
+  if (!on_.objection_.empty()) throw_objection();
   compare();
   if (is_in_window()) find_operands();
 }
@@ -131,14 +151,25 @@ PEERBUS_ERROR_PATH void call::find_difference() {
       throw_mismatch(rank, first, theirs);
 }
 
-PEERBUS_ERROR_PATH void call::refuse(errc code, std::string_view objection) {
+PEERBUS_ERROR_PATH void call::put_refusal(errc code, std::string_view objection) {
   // The peers get as much of the text as fits into a slice.
   const std::string_view told = objection.substr(0, slice_bytes(1));
   header_.refusal = code;
   header_.count = told.size();
   std::copy(told.begin(), told.end(), reinterpret_cast<char*>(page()));
-  publish([this](rank_id) noexcept { return byte_range{0, header_.count}; });
-  await_peers();
+  put([this](rank_id) noexcept { return byte_range{0, header_.count}; });
+}
+
+PEERBUS_ERROR_PATH void call::throw_objection() {
+  throw error{errc::invalid_argument,
+              peerbus::detail::concat(title(), " was given ", on_.objection_)};
+}
+
+PEERBUS_ERROR_PATH void call::throw_pending() {
+  throw error{
+      errc::invalid_argument,
+      peerbus::detail::concat(header_.operation.view(), " was called while ", on_.pending_->view(),
+                              " (collective call ", on_.calls_, ") is not finished")};
 }
 
 PEERBUS_ERROR_PATH void call::throw_refused(rank_id refuser, const call_header& theirs) {

@@ -71,22 +71,24 @@ PEERBUS_INLINE void all_gather_coded_bytes(team& on, const coded_shape& shape,
               options,
               object_to_coded(on, shape, given)};
   const std::size_t step = gather.slice_bytes(1) / record * record;
-  gather.in_slices(shape.tokens * record, step, [&](std::size_t done, std::size_t bytes) {
-    const std::size_t first = done / record;
-    const std::size_t count = bytes / record;
-    for (std::size_t i = 0; i < count; ++i) {
+  const auto encode_slice = [&](std::size_t done, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes / record; ++i) {
       std::byte* const row = gather.page() + i * record;
-      encode(first + i, {row, row + shape.scales_at()});
+      encode(done / record + i, {row, row + shape.scales_at()});
     }
-    gather.meet([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
+    gather.put([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
+  };
+  const auto take_slices = [&](std::size_t done, std::size_t bytes) {
     // The page of the next round is this rank's own until it is published.
     const std::span scratch{reinterpret_cast<float*>(gather.page()), shape.hidden};
     for (const rank_id rank : all_ranks{gather.ranks()})
-      for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t i = 0; i < bytes / record; ++i) {
         const std::byte* const row = gather.payload(rank, 0) + i * record;
-        take(rank.index() * shape.tokens + first + i, {row, row + shape.scales_at()}, scratch);
+        take(rank.index() * shape.tokens + done / record + i, {row, row + shape.scales_at()},
+             scratch);
       }
-  });
+  };
+  gather.in_slices(shape.tokens * record, step, encode_slice, take_slices);
 }
 
 }  // namespace peerbus::collective::detail

@@ -11,6 +11,8 @@
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/gather.hpp>
 #include <peerbus/collective/team.hpp>
@@ -19,8 +21,30 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE void gather_bytes(team& on, const operands& given, rank_id root,
-                                 const call_options& options) {
+/// All ranks publish their inputs, and the root copies them.
+PEERBUS_INLINE void gather_slices(call& to_root, const operands& given, const reducer&) {
+  const rank_id root = to_root.root();
+  const bool is_root = to_root.self() == root;
+  const std::size_t block = given.input.size();
+  to_root.in_slices(
+      block, to_root.slice_bytes(1),
+      [&](std::size_t done, std::size_t bytes) {
+        if (!is_root) to_root.offer(0, done, bytes);
+        to_root.put([&](rank_id peer) noexcept { return byte_range{0, peer == root ? bytes : 0}; });
+      },
+      [&](std::size_t done, std::size_t bytes) {
+        if (!is_root) return;
+        const auto row = [&](rank_id rank) {
+          return given.output.data() + rank.index() * block + done;
+        };
+        for (const rank_id peer : to_root.peers())
+          copy_bytes(row(peer), to_root.slice(peer, 0, done), bytes);
+        copy_bytes(row(root), given.input.data() + done, bytes);
+      });
+}
+
+PEERBUS_INLINE operation gather_bytes(team& on, const operands& given, rank_id root,
+                                      const call_options& options) {
   const bool is_root = on.rank() == root;
   const std::size_t block = given.input.size();
   std::string objection =
@@ -28,19 +52,12 @@ PEERBUS_INLINE void gather_bytes(team& on, const operands& given, rank_id root,
   if (is_root && (given.output.size() / on.size() != block || given.output.size() % on.size() != 0))
     objection = wrong_size("output", given.output_count(), on.size(), given.input_count());
   if (std::string wrong = object_to_root(on, root); !wrong.empty()) objection = std::move(wrong);
-
-  call to_root{
-      on, call_header::of("gather", given.element, given.input_count()).to(root).at(given.place()),
-      given, options, objection};
-  to_root.in_slices(block, to_root.slice_bytes(1), [&](std::size_t done, std::size_t bytes) {
-    if (!is_root) to_root.offer(0, done, bytes);
-    to_root.meet([&](rank_id peer) noexcept { return byte_range{0, peer == root ? bytes : 0}; });
-    if (!is_root) return;
-    for (const rank_id peer : to_root.peers())
-      copy_bytes(given.output.data() + peer.index() * block + done, to_root.slice(peer, 0, done),
-                 bytes);
-  });
-  if (is_root) copy_bytes(given.output.data() + root.index() * block, given.input.data(), block);
+  return {on,
+          call_header::of("gather", given.element, given.input_count()).to(root).at(given.place()),
+          given,
+          options,
+          std::move(objection),
+          gather_slices};
 }
 
 }  // namespace peerbus::collective::detail

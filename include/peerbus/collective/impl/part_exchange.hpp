@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
-#include <string_view>
+#include <utility>
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
@@ -24,15 +24,16 @@ namespace peerbus::collective::detail {
 
 PEERBUS_INLINE part_exchange::part_exchange(team& on, const call_header& header,
                                             const operands& given, const call_options& options,
-                                            std::string_view objection, page_layout pages,
+                                            std::string objection, page_layout pages,
                                             std::size_t step)
-    : moves_{on, header, given, options, objection},
+    : moves_{on, header, given, options, std::move(objection)},
       given_{given},
       sends_{call::sends(on)},
       receives_{call::receives(on)},
       pages_{pages},
       step_{step},
       step_of_pages_{moves_.slice_bytes(on.size())} {
+  moves_.require_accepted();
   announce();
   compare();
 }

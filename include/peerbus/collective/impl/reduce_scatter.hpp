@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/parts.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
@@ -19,29 +21,43 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE void reduce_scatter_bytes(team& on, const operands& given, const reducer& reduce,
-                                         const call_options& options) {
+/// Each rank publishes a part for each peer, and reduces the parts for it.
+PEERBUS_INLINE void reduce_scatter_slices(call& scatter, const operands& given,
+                                          const reducer& reduce) {
+  const std::size_t block = given.output.size();
+  const std::size_t step = whole_elements(scatter.slice_bytes(scatter.ranks()), given.element);
+  scatter.in_slices(
+      block, step,
+      [&](std::size_t done, std::size_t bytes) {
+        offer_parts(scatter, block, done, bytes);
+        scatter.put(part_reach(scatter, bytes));
+      },
+      [&](std::size_t done, std::size_t bytes) {
+        for (const rank_id peer : scatter.peers())
+          scatter.sources()[peer.index()] = part_from(scatter, peer, block, done);
+        const std::size_t self = scatter.self().index();
+        scatter.sources()[self] = given.input.data() + self * block + done;
+        reduce(given.output.data() + done, scatter.sources(), bytes / given.element.bytes);
+      });
+}
+
+PEERBUS_INLINE operation reduce_scatter_bytes(team& on, const operands& given,
+                                              const reducer& reduce, const call_options& options) {
   const std::size_t block = given.output.size();
   std::string objection = object_to(given, on.rank().index() * block);
   if (given.input.size() / on.size() != block || given.input.size() % on.size() != 0)
     objection = wrong_size("input", given.input_count(), on.size(), given.output_count());
-  const std::size_t step = whole_elements(on.map().slice_bytes(on.size()), given.element);
-  if (step == 0) objection = too_large(given.element, on.map().slice_bytes(on.size()));
-
-  call scatter{on,
-               call_header::of("reduce_scatter", given.element, given.output_count())
-                   .by(reduce.name())
-                   .at(given.place()),
-               given, options, objection};
-  const std::byte* const own = given.input.data() + scatter.self().index() * block;
-  scatter.in_slices(block, step, [&](std::size_t done, std::size_t bytes) {
-    offer_parts(scatter, block, done, bytes);
-    scatter.meet(part_reach(scatter, bytes));
-    for (const rank_id peer : scatter.peers())
-      scatter.sources()[peer.index()] = part_from(scatter, peer, block, done);
-    scatter.sources()[scatter.self().index()] = own + done;
-    reduce(given.output.data() + done, scatter.sources(), bytes / given.element.bytes);
-  });
+  if (const std::size_t slice = on.map().slice_bytes(on.size());
+      whole_elements(slice, given.element) == 0)
+    objection = too_large(given.element, slice);
+  return {on,
+          call_header::of("reduce_scatter", given.element, given.output_count())
+              .by(reduce.name())
+              .at(given.place()),
+          given,
+          options,
+          std::move(objection),
+          reduce_scatter_slices};
 }
 
 }  // namespace peerbus::collective::detail

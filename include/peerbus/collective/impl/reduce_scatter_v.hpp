@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
@@ -47,7 +48,7 @@ PEERBUS_INLINE void reduce_scatter_v_bytes(team& on, const operands& given,
                             .at(given.place()),
                         given,
                         options,
-                        objection,
+                        std::move(objection),
                         page_layout::parts,
                         step};
   const std::span<const std::byte*> sources = scatter.moves().sources();

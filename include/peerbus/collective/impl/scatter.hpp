@@ -11,7 +11,9 @@
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/parts.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/scatter.hpp>
 #include <peerbus/collective/team.hpp>
@@ -20,8 +22,26 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE void scatter_bytes(team& on, const operands& given, rank_id root,
-                                  const call_options& options) {
+/// The root publishes a part for each rank, and each rank copies its part.
+PEERBUS_INLINE void scatter_slices(call& from_root, const operands& given, const reducer&) {
+  const rank_id root = from_root.root();
+  const bool is_root = from_root.self() == root;
+  const std::size_t block = given.output.size();
+  from_root.in_slices(
+      block, from_root.slice_bytes(from_root.ranks()),
+      [&](std::size_t done, std::size_t bytes) {
+        if (is_root) offer_parts(from_root, block, done, bytes);
+        from_root.put(part_reach(from_root, is_root ? bytes : 0));
+      },
+      [&](std::size_t done, std::size_t bytes) {
+        const std::byte* const part = is_root ? given.input.data() + root.index() * block + done
+                                              : part_from(from_root, root, block, done);
+        copy_bytes(given.output.data() + done, part, bytes);
+      });
+}
+
+PEERBUS_INLINE operation scatter_bytes(team& on, const operands& given, rank_id root,
+                                       const call_options& options) {
   const bool is_root = on.rank() == root;
   const std::size_t block = given.output.size();
   std::string objection =
@@ -29,19 +49,13 @@ PEERBUS_INLINE void scatter_bytes(team& on, const operands& given, rank_id root,
   if (is_root && (given.input.size() / on.size() != block || given.input.size() % on.size() != 0))
     objection = wrong_size("input", given.input_count(), on.size(), given.output_count());
   if (std::string wrong = object_to_root(on, root); !wrong.empty()) objection = std::move(wrong);
-
-  call from_root{
+  return {
       on,
       call_header::of("scatter", given.element, given.output_count()).to(root).at(given.place()),
-      given, options, objection};
-  from_root.in_slices(
-      block, from_root.slice_bytes(on.size()), [&](std::size_t done, std::size_t bytes) {
-        if (is_root) offer_parts(from_root, block, done, bytes);
-        from_root.meet(part_reach(from_root, is_root ? bytes : 0));
-        if (!is_root)
-          copy_bytes(given.output.data() + done, part_from(from_root, root, block, done), bytes);
-      });
-  if (is_root) copy_bytes(given.output.data(), given.input.data() + root.index() * block, block);
+      given,
+      options,
+      std::move(objection),
+      scatter_slices};
 }
 
 }  // namespace peerbus::collective::detail

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
@@ -44,7 +45,7 @@ PEERBUS_INLINE void scatter_v_bytes(team& on, const operands& given, const part_
       call_header::of("scatter_v", given.element, call_header::varied).to(root).at(given.place()),
       given,
       options,
-      objection,
+      std::move(objection),
       page_layout::parts,
       on.map().slice_bytes(on.size())}
       .copy_all();

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/pending.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+
+namespace peerbus::collective {
+
+PEERBUS_INLINE pending::pending(detail::operation begun, const detail::operands& given,
+                                const detail::kept_reducer& reduce)
+    : begun_{std::move(begun)}, given_{given}, reduce_{reduce} {
+  begun_->start(given_, reduce_.get());
+}
+
+PEERBUS_INLINE pending::pending(pending&& other) noexcept
+    : begun_{std::move(other.begun_)}, given_{other.given_}, reduce_{other.reduce_} {
+  other.begun_.reset();
+}
+
+PEERBUS_INLINE pending& pending::operator=(pending&& other) noexcept {
+  if (this == &other) return *this;
+  abandon();
+  if (other.begun_) begun_.emplace(std::move(*other.begun_));
+  given_ = other.given_;
+  reduce_ = other.reduce_;
+  other.begun_.reset();
+  return *this;
+}
+
+PEERBUS_INLINE pending::~pending() { abandon(); }
+
+PEERBUS_INLINE void pending::abandon() noexcept {
+  if (begun_) begun_->abandon();
+  begun_.reset();
+}
+
+PEERBUS_INLINE void pending::finish(std::optional<deadline> until) {
+  if (!begun_)
+    throw error{errc::invalid_argument, "finish of a handle without a collective operation"};
+  detail::operation begun = std::move(*begun_);
+  begun_.reset();
+  begun.finish(given_, reduce_.get(), until);
+}
+
+}  // namespace peerbus::collective

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <span>
+#include <type_traits>
+
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+
+namespace peerbus::collective {
+
+/// The second half of a collective operation of which `start_all_gather`, `start_all_reduce` and so
+/// on did the first half. A rank may compute between the halves. For the other ranks it makes no
+/// difference whether a rank calls an operation whole or in halves.
+///
+/// The first half publishes the first slice of the input, or the place of an input `in_window`. It
+/// waits for no rank. So a rank that computes does not delay an operation of one slice at its
+/// peers, because they need nothing more of it. Further slices, and the round that ends an
+/// operation on operands in a window, take the second half of all ranks. A larger
+/// `team_options::scratch_bytes` makes slices larger.
+///
+/// From the first half on until `finish` returns, operands belong to the operation: the input must
+/// not change, the output must not be accessed, and both must live. An operand `in_window` in place
+/// may be written by peers at any time. Ranges are not copied, and neither is the window of an
+/// `in_window`. A reduction is.
+///
+/// The next operation of the same team comes after `finish`. An earlier one throws `error`
+/// invalid_argument on this rank alone. That call has then no effect on the other ranks. Other
+/// teams are independent.
+///
+/// Errors of the call, bad arguments included, are thrown by `finish`, as by the whole operation.
+/// The first half throws: `error` poisoned; invalid_argument if the team has an operation that is
+/// not finished; peer_dead or unreachable, which poison the communicator.
+///
+/// A handle that is destroyed or replaced before `finish` gives the operation up, and neither waits
+/// nor accesses operands, which may be gone. It poisons the communicator, because the ranks are
+/// then out of step: later operations throw poisoned with this reason. Peers that need more of this
+/// rank wait until their deadlines.
+///
+/// Cost: no allocation; 384 bytes in the handle. Threads: the halves may run on different
+/// threads, one after the other. The team outlives the handle.
+class [[nodiscard]] pending {
+ public:
+  /// Makes an empty handle.
+  pending() noexcept = default;
+  /// Does the first half of an operation. The functions `start_...` call it.
+  pending(detail::operation begun, const detail::operands& given,
+          const detail::kept_reducer& reduce = {});
+  /// Takes the operation of `other`, which becomes empty.
+  pending(pending&& other) noexcept;
+  /// Gives up the operation of this handle, if any, and takes that of `other`, which becomes empty.
+  pending& operator=(pending&& other) noexcept;
+  /// Gives up the operation of this handle, if any.
+  ~pending();
+
+  /// Returns whether the handle has an operation.
+  [[nodiscard]] bool has_operation() const noexcept { return begun_.has_value(); }
+
+  /// Does the rest of the operation. Returns when the output is complete; the caller may then reuse
+  /// the operands. The handle is empty afterwards, also if this throws.
+  /// `until` replaces the deadline of the first half. Without either, the default timeout of the
+  /// communicator counts from the first wait on.
+  /// Throws: `error` invalid_argument on this rank alone if the handle is empty; else as the whole
+  /// operation.
+  void finish(std::optional<deadline> until = std::nullopt);
+
+ private:
+  void abandon() noexcept;
+
+  std::optional<detail::operation> begun_;
+  detail::operands given_;
+  detail::kept_reducer reduce_;
+};
+
+namespace detail {
+
+/// A range that may be given to the first half of an operation: elements that outlive the
+/// expression, so no temporary vector.
+template <class R>
+concept lasting_range =
+    std::is_lvalue_reference_v<R> || std::ranges::enable_borrowed_range<std::remove_cvref_t<R>> ||
+    is_window_range<std::remove_cvref_t<R>>;
+
+/// A reduction of which the first half of an operation takes a copy.
+template <class Op, class T>
+concept kept_reduction =
+    reduction<Op, T> && std::is_trivially_copyable_v<Op> && sizeof(Op) <= kept_reducer::most_bytes;
+
+}  // namespace detail
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/pending.hpp>  // IWYU pragma: keep
+#endif
