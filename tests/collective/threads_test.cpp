@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
@@ -17,6 +18,7 @@
 #include "collective/suite.hpp"
 #include "collective/windows.hpp"
 #include "support/background.hpp"
+#include "support/grouped.hpp"
 #include "support/groups.hpp"
 #include "support/indirect.hpp"
 #include "support/partly_direct.hpp"
@@ -30,6 +32,7 @@ using loopback_threads = test::threads_over<peerbus::loopback>;
 using unified_bus_threads = test::threads_over<peerbus::unified_bus>;
 using indirect_threads = test::threads_over<test::indirect<peerbus::loopback>>;
 using partly_direct_threads = test::threads_over<test::partly_direct<peerbus::loopback>>;
+using three_hosts = test::threads_over<test::lazy_planes<3>>;
 using background_threads = test::threads_over<test::background<peerbus::loopback>>;
 
 /// Rank 0 has left when rank 1 raises signal 4, by which its channels tell of a slice it has taken.
@@ -73,6 +76,19 @@ TEST_CASE("a message whose sender has left is received") {
 
 TEST_CASE_TEMPLATE("parts of different sizes", Group, PEERBUS_TEST_GROUPS) {
   collective_suite::on_teams<Group>(collective_suite::check_parts, collective_suite::small_scratch);
+}
+
+TEST_CASE_TEMPLATE("each algorithm, where pages are put", Group, indirect_threads,
+                   background_threads) {
+  using enum peerbus::collective::algorithm;
+  collective_suite::on_teams_by<Group>({doubling, ring, two_shots, one_shot}, {1, 2, 3, 4, 5, 8});
+}
+
+TEST_CASE("each algorithm over two planes") {
+  using enum peerbus::collective::algorithm;
+  collective_suite::on_teams_by<partly_direct_threads>({doubling, ring, two_levels},
+                                                       {1, 2, 3, 4, 5, 8});
+  collective_suite::on_teams_by<three_hosts>({two_levels}, {6});
 }
 
 TEST_CASE_TEMPLATE("all operations, in one slice", Group, loopback_threads, indirect_threads) {

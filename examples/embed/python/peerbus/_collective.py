@@ -277,7 +277,7 @@ class Team(c.Object, Collectives):
     arguments on all ranks.
 
     `scratch_bytes` is the memory at each rank (0: 1 MiB). An `all_reduce` of more than
-    `one_shot_bytes` (0: 32 KiB) is done in parts, one by each rank.
+    `one_shot_bytes` (0: the library decides) is done in parts, one by each rank.
     """
 
     def __init__(self, comm, scratch_bytes=0, one_shot_bytes=0, timeout=None):

@@ -9,9 +9,11 @@
 #include <string>
 #include <string_view>
 
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/collective/detail/near_groups.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/in_window.hpp>
@@ -20,6 +22,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective::detail {
@@ -45,6 +48,10 @@ class call {
     return on.road_->receives();
   }
   ///@}
+
+  /// Returns the algorithm of an `all_reduce`. Ranks whose algorithms differ make different calls.
+  [[nodiscard]] static algorithm algorithm_of_all_reduce(const team& on, const operands& given,
+                                                         const short_text<8>& reduction) noexcept;
 
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t ranks() const noexcept { return road_.group().size(); }
@@ -99,6 +106,32 @@ class call {
   /// time, the signal, with its fence, is raised only after their pages have been seen.
   void meet(reach to_peer);
 
+  // A round in steps, over transports that put pages: `begin_steps` once the page's first bytes are
+  // written, then steps, in each of which a rank sends to one peer and awaits one. After the last
+  // step a rank must have heard of every rank: from it, or from a rank that had heard of it.
+  /// Begins the next round. A page that is sent in steps is `step_page` from here on.
+  void begin_steps();
+  /// Sends a range of the page to `peer` as step `step`, which counts from 1. In the first round of
+  /// a call, `slot` is the own rank. Otherwise it is any number below that of ranks which this
+  /// round has not used for `peer`.
+  void send_step(std::uint64_t step, rank_id peer, std::size_t slot, byte_range range);
+  /// Waits for the step `step` of `peer`. `is_told` returns whether this rank has sent a peer a
+  /// step of this round, so that the peer has the description of the call.
+  /// Throws: as `await`. In the first round all ranks throw if the calls differ or one refuses.
+  void await_step(std::uint64_t step, rank_id peer,
+                  peerbus::detail::function_ref<bool(rank_id)> is_told);
+  /// Returns the own page of the round that goes in steps.
+  [[nodiscard]] std::byte* step_page() noexcept {
+    return road_.page(on_.round_) + team_map::header_bytes;
+  }
+  /// Returns what `peer` has sent to the slot `slot`, from byte `page_at` of its page on.
+  [[nodiscard]] const std::byte* step_payload(rank_id peer, std::size_t slot,
+                                              std::size_t page_at) const noexcept {
+    return road_.step_payload(on_.round_, peer, slot, page_at);
+  }
+  /// Returns the groups of near ranks.
+  [[nodiscard]] const near_groups& groups() const noexcept { return road_.groups(); }
+
   /// Lets the next round compare the calls once more, so that no rank writes output if another has
   /// found in the rounds so far that operands do not fit. `objection` says what this rank has
   /// found. If it is not empty, it ends the call on all ranks.
@@ -131,6 +164,11 @@ class call {
   }
 
  private:
+  /// Writes the description of the call to the page of this round.
+  void write_header() noexcept;
+  /// Publishes the round to all ranks after another rank has done so, or has sent another call.
+  /// Throws: what is wrong, on all ranks.
+  void leave_steps(peerbus::detail::function_ref<bool(rank_id)> is_told);
   /// Publishes that this rank refuses the call, and waits until all ranks have published.
   void refuse(errc code, std::string_view objection);
   [[nodiscard]] call_header header_of(rank_id rank) const noexcept;
@@ -167,5 +205,6 @@ class call {
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/call.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/impl/call.hpp>        // IWYU pragma: keep
+#include <peerbus/collective/impl/call_steps.hpp>  // IWYU pragma: keep
 #endif

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <string>
 
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/all_gather.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/collective/detail/doubling.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team.hpp>
@@ -26,6 +28,10 @@ PEERBUS_INLINE void all_gather_bytes(team& on, const operands& given, const call
   call gather{on,
               call_header::of("all_gather", given.element, given.input_count()).at(given.place()),
               given, options, objection};
+  if (on.algorithm_of(choice_of::all_gather, block) == algorithm::doubling) {
+    all_gather_by_doubling(gather, given, bytes_per_round(algorithm::doubling, on.shape()));
+    return;
+  }
   gather.in_slices(block, gather.slice_bytes(1), [&](std::size_t done, std::size_t bytes) {
     gather.offer(0, done, bytes);
     gather.meet([bytes](rank_id) noexcept { return byte_range{0, bytes}; });

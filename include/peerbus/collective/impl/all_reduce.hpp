@@ -5,11 +5,14 @@
 #include <cstddef>
 #include <string>
 
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/all_reduce.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/collective/detail/divided.hpp>
+#include <peerbus/collective/detail/doubling.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/parts.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -34,8 +37,6 @@ PEERBUS_INLINE void all_reduce_in_one_shot(call& all, const operands& given,
   });
 }
 
-/// Returns the elements that `rank` reduces of the first `bytes` bytes of the operand, if each of
-/// `ranks` ranks reduces an equal share.
 PEERBUS_INLINE byte_range part_of_rank(const operands& given, std::size_t bytes, rank_id rank,
                                        std::size_t ranks) noexcept {
   const std::size_t elements = bytes / given.element.bytes;
@@ -107,11 +108,13 @@ PEERBUS_INLINE void all_reduce_bytes(team& on, const operands& given, const redu
   const std::size_t least = on.map().slice_bytes(on.size());
   if (whole_elements(least, given.element) == 0) objection = too_large(given.element, least);
 
-  const bool is_small = on.size() <= 2 || given.input.size() <= on.options().one_shot_bytes;
+  algorithm by = call::algorithm_of_all_reduce(on, given, reduce.name());
+  const std::size_t round = whole_bytes_per_round(by, on.shape(), given.element.bytes);
+  if (round == 0) by = algorithm::one_shot;
   operand_place place = given.place();
   if (place == operand_place::window && given.is_in_place())
     place = operand_place::window_in_place;
-  else if (!is_small)
+  else if (by != algorithm::one_shot)
     place = operand_place::memory;
 
   call all{
@@ -120,10 +123,16 @@ PEERBUS_INLINE void all_reduce_bytes(team& on, const operands& given, const redu
       given, options, objection};
   if (all.is_in_window() && given.is_in_place())
     all_reduce_in_window(all, given, reduce);
-  else if (is_small)
-    all_reduce_in_one_shot(all, given, reduce);
-  else
+  else if (by == algorithm::two_shots)
     all_reduce_in_two_shots(all, given, reduce);
+  else if (by == algorithm::doubling)
+    all_reduce_by_doubling(all, given, reduce, round);
+  else if (by == algorithm::ring)
+    all_reduce_by_ring(all, given, reduce, round);
+  else if (by == algorithm::two_levels)
+    all_reduce_by_two_levels(all, given, reduce, round);
+  else
+    all_reduce_in_one_shot(all, given, reduce);
 }
 
 }  // namespace peerbus::collective::detail

@@ -51,13 +51,15 @@ PEERBUS_INLINE void call::confirm(std::string_view objection) {
 PEERBUS_INLINE void call::put_page(reach to_peer) {
   const std::uint64_t round = ++on_.round_;
   const bool is_first = round == first_round_;
-  if (is_first) {
-    std::memcpy(road_.page(round), &header_, sizeof header_);
-    road_.notice_of_own(round).digest = digest_ = header_.digest();
-    road_.notice_of_own(round).offset = header_.offset;
-  }
+  if (is_first) write_header();
   if (const errc code = road_.publish(round, is_first, to_peer); code != errc::ok)
     fail_waiting(code);
+}
+
+PEERBUS_INLINE void call::write_header() noexcept {
+  std::memcpy(road_.page(on_.round_), &header_, sizeof header_);
+  road_.notice_of_own(on_.round_).digest = digest_ = header_.digest();
+  road_.notice_of_own(on_.round_).offset = header_.offset;
 }
 
 PEERBUS_INLINE void call::signal() {

@@ -42,7 +42,7 @@ typedef struct peerbus_team_options {
   uint32_t struct_bytes;   /**< sizeof(peerbus_team_options) */
   uint32_t reserved;       /**< 0 */
   uint64_t scratch_bytes;  /**< memory of each rank, in bytes; 0: 1 MiB. More means fewer rounds */
-  uint64_t one_shot_bytes; /**< all_reduce of more bytes is done in parts, one by each rank; 0: 32 KiB */
+  uint64_t one_shot_bytes; /**< all_reduce of more bytes is done in parts, one by each rank; 0: the library decides */
 } peerbus_team_options;
 
 /** The type of an element: PEERBUS_DTYPE(code, bits). */
