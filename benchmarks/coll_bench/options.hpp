@@ -31,6 +31,7 @@ struct options {
   bool in_window = false;
   bool with_mpi = false;
   peerbus::collective::team_options team;
+  std::string costs_to;  ///< the file that takes measured costs; empty: nothing is measured
   std::string json;
 };
 

@@ -25,6 +25,7 @@
 #include <peerbus/collective/impl/doubling.hpp>
 #include <peerbus/collective/impl/gather.hpp>
 #include <peerbus/collective/impl/gather_v.hpp>
+#include <peerbus/collective/impl/measure_costs.hpp>
 #include <peerbus/collective/impl/near_groups.hpp>
 #include <peerbus/collective/impl/operands.hpp>
 #include <peerbus/collective/impl/part_exchange.hpp>
