@@ -37,6 +37,7 @@
 #include <peerbus/collective/impl/scatter_v.hpp>
 #include <peerbus/collective/impl/send_recv.hpp>
 #include <peerbus/collective/impl/team.hpp>
+#include <peerbus/collective/impl/two_level_gather.hpp>
 #include <peerbus/core/impl/caches.hpp>
 #include <peerbus/core/impl/cores.hpp>
 #include <peerbus/core/impl/cost_table.hpp>

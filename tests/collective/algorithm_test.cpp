@@ -51,6 +51,7 @@ constexpr costed expected_costs[]{
     {ring, page_road::puts, 1, choice_of::all_reduce, 1700 + 14 * 1100 + 4 * (14 / 8.0) * (7 + 1)},
     {two_levels, page_road::planes, 4, choice_of::all_reduce,
      3 * 1700 + 4 * (10 / 4.0 + 2 * 3 + 1.5)},
+    {two_levels, page_road::planes, 4, choice_of::all_gather, 2 * 1700 + 4 * (10 + 8 * 3)},
     {two_levels, page_road::planes, 2, choice_of::all_reduce,
      3 * 1700 + 4 * (3 * 10 / 2.0 + 2 * 3 + 3)}};
 
@@ -88,7 +89,7 @@ TEST_CASE("costs of algorithms") {
   }
   // Operands of several slices take as many rounds more.
   const team_shape of = shape_of(8, page_road::puts);
-  const std::size_t slice = bytes_per_round(doubling, of);
+  const std::size_t slice = slice_of(doubling, choice_of::all_gather, of);
   const double first = cost_us(doubling, choice_of::all_gather, slice, of, digits);
   const double second = cost_us(doubling, choice_of::all_gather, slice + 1, of, digits);
   CHECK(is_about(second - first, 3300 + 0.07));
@@ -116,17 +117,17 @@ TEST_CASE("a round takes no more than pages and slots hold, in whole elements") 
       CAPTURE(ranks);
       CAPTURE(element);
       const team_shape of = shape_of(ranks, page_road::puts);
-      const std::size_t row = whole_bytes_per_round(doubling, of, element);
+      const std::size_t row = whole_slice(doubling, choice_of::all_reduce, of, element);
       CHECK(row % element == 0);
       CHECK(row > 0);
       CHECK(ranks * row <= of.map.page_bytes);
       for (std::size_t rows = 1; rows < ranks; rows *= 2)
         CHECK(std::min(rows, ranks - rows) * row <= of.map.slot_bytes);
-      const std::size_t part = whole_bytes_per_round(ring, of, element) / ranks;
+      const std::size_t part = whole_slice(ring, choice_of::all_reduce, of, element) / ranks;
       CHECK(part % element == 0);
       CHECK(part <= of.map.slice_bytes(ranks));
     }
-  CHECK(whole_bytes_per_round(doubling, shape_of(64, page_road::puts), 4096) == 0);
+  CHECK(whole_slice(doubling, choice_of::all_reduce, shape_of(64, page_road::puts), 4096) == 0);
 }
 
 TEST_CASE("the choice of a team") {
@@ -141,14 +142,14 @@ TEST_CASE("the choice of a team") {
     CHECK(algorithm_choice{puts, free_messages, {}}.of_all_gather(8) == one_shot);
   }
   SUBCASE("divides operands from one_shot_bytes on, exactly") {
-    const algorithm_choice chosen{puts, network, {.one_shot_bytes = 100}};
-    CHECK(chosen.of_all_reduce(100, need::result) == doubling);
-    CHECK(chosen.of_all_reduce(101, need::result) == two_shots);
-    const algorithm_choice of_two{shape_of(2, page_road::puts), network, {.one_shot_bytes = 100}};
-    CHECK(of_two.of_all_reduce(101, need::result) == one_shot);
+    const algorithm_choice chosen{puts, network, {.one_shot_bytes = 60}};
+    CHECK(chosen.of_all_reduce(60, need::result) == doubling);
+    CHECK(chosen.of_all_reduce(61, need::result) == two_shots);
+    const algorithm_choice of_two{shape_of(2, page_road::puts), network, {.one_shot_bytes = 60}};
+    CHECK(of_two.of_all_reduce(61, need::result) == one_shot);
   }
   SUBCASE("takes the forced algorithm wherever it is possible") {
-    const algorithm_choice chosen{puts, network, {.forced = one_shot, .one_shot_bytes = 100}};
+    const algorithm_choice chosen{puts, network, {.forced = one_shot, .one_shot_bytes = 60}};
     CHECK(chosen.of_all_reduce(1 << 20, need::result) == one_shot);
     const algorithm_choice levels{puts, network, {.forced = two_levels}};
     CHECK(levels.of_all_reduce(8, need::none) == doubling);

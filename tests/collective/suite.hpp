@@ -361,6 +361,8 @@ inline void check_algorithm(team& on) {
       check_types(on, count, salt);
       continue;
     }
+    check_copies<float>(on, count, salt);
+    check_copies<std::uint8_t>(on, count, salt);
     check_reductions<std::int32_t>(on, count, salt, coll::maximum{});
     check_reductions<std::uint8_t>(on, count, salt, coll::sum{});
     check_custom(on, count);

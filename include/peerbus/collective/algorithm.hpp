@@ -21,7 +21,7 @@ enum class algorithm : std::uint8_t {
   two_shots,  ///< full mesh: each rank reduces a part, then all ranks gather the parts
   doubling,   ///< each rank gets the operands of all, in ceil(log2 n) steps with one message each
   ring,       ///< parts go from neighbour to neighbour, reduced first and gathered then
-  two_levels  ///< reduces within near ranks, then among far ranks with equal places, then gathers
+  two_levels  ///< works within near ranks, and among far ranks with equal places
 };
 
 /// The names of algorithms, in the order of their values.
@@ -34,7 +34,10 @@ inline constexpr std::array<std::string_view, 6> algorithm_names{
 }
 
 /// The operations that have several algorithms.
-enum class choice_of : std::uint8_t { all_reduce, all_gather };
+enum class choice_of : std::uint8_t {
+  all_reduce,  ///< `collective::all_reduce` and `all_reduce_add`
+  all_gather   ///< `collective::all_gather`
+};
 
 /// How the pages of a team's ranks get to their peers. The names of costs contain it.
 enum class page_road : std::uint8_t {
@@ -73,6 +76,7 @@ struct team_shape {
   team_map map;                       ///< the number of ranks, and the sizes of slices
   page_road road = page_road::loads;  ///< how pages get to peers
   std::size_t group_ranks = 1;        ///< the near ranks of each group; 1 if groups differ
+  /// Returns the number of ranks.
   [[nodiscard]] constexpr std::size_t ranks() const noexcept { return map.ranks; }
   /// Returns the number of groups of near ranks.
   [[nodiscard]] constexpr std::size_t groups() const noexcept { return ranks() / group_ranks; }
@@ -84,35 +88,42 @@ struct team_shape {
 }
 
 /// Returns into how many parts an algorithm divides the bytes of a round.
-[[nodiscard]] constexpr std::size_t parts_of(algorithm by, const team_shape& of) noexcept {
+[[nodiscard]] constexpr std::size_t parts_of(algorithm by, choice_of operation,
+                                             const team_shape& of) noexcept {
+  if (operation == choice_of::all_gather) return 1;
   if (by == algorithm::two_shots || by == algorithm::ring) return of.ranks();
   return by == algorithm::two_levels ? of.group_ranks : 1;
 }
 
-/// Returns how many bytes of each rank's operand a round of an algorithm takes (two rounds of
-/// `two_shots`, 2 (n-1) steps of `ring`, three rounds of `two_levels`), if elements have
+/// Returns how many bytes of each rank's input a slice of an algorithm takes, if elements have
 /// `element_bytes` bytes. 0 if the algorithm cannot be used.
-[[nodiscard]] constexpr std::size_t whole_bytes_per_round(algorithm by, const team_shape& of,
-                                                          std::size_t element_bytes) noexcept {
+[[nodiscard]] constexpr std::size_t whole_slice(algorithm by, choice_of operation,
+                                                const team_shape& of,
+                                                std::size_t element_bytes) noexcept {
   const team_map& map = of.map;
   const std::size_t n = of.ranks();
-  const std::size_t parts = parts_of(by, of);
+  const std::size_t parts = parts_of(by, operation, of);
   std::size_t part = by == algorithm::automatic ? 0 : map.slice_bytes(parts);
   // The page has a row for each rank. A message has no more than half of them.
   if (by == algorithm::doubling)
     part = n < 2 || of.road == page_road::loads
                ? 0
                : std::min(map.page_bytes / n, map.slot_bytes / (n / 2));
-  if (by == algorithm::two_levels && (of.group_ranks < 2 || of.groups() < 2)) part = 0;
+  if (by == algorithm::two_levels) {
+    if (of.group_ranks < 2 || of.groups() < 2) return 0;
+    // The page has a row for each group.
+    if (operation == choice_of::all_gather) part = std::min(part, map.page_bytes / of.groups());
+  }
   return parts * (part / element_bytes * element_bytes);
 }
 
-/// Returns `whole_bytes_per_round` for elements of one byte.
-[[nodiscard]] constexpr std::size_t bytes_per_round(algorithm by, const team_shape& of) noexcept {
-  return whole_bytes_per_round(by, of, 1);
+/// Returns `whole_slice` for elements of one byte.
+[[nodiscard]] constexpr std::size_t slice_of(algorithm by, choice_of operation,
+                                             const team_shape& of) noexcept {
+  return whole_slice(by, operation, of, 1);
 }
 
-/// Returns whether an algorithm keeps the order of ranks: ((r0 + r1) + r2) and so on.
+/// Returns whether an algorithm reduces in the order of ranks: ((r0 + r1) + r2) and so on.
 [[nodiscard]] constexpr bool keeps_rank_order(algorithm by) noexcept {
   return by != algorithm::ring && by != algorithm::two_levels;
 }
@@ -121,14 +132,14 @@ struct team_shape {
 [[nodiscard]] constexpr bool is_possible(algorithm by, choice_of operation,
                                          const team_shape& of) noexcept {
   if (by == algorithm::one_shot) return true;
-  if (bytes_per_round(by, of) == 0) return false;
-  if (by == algorithm::doubling) return true;
+  if (slice_of(by, operation, of) == 0) return false;
+  if (by == algorithm::doubling || by == algorithm::two_levels) return true;
   if (operation == choice_of::all_gather || of.ranks() <= 2) return false;
   return by != algorithm::ring || of.road != page_road::loads;
 }
 
 /// Returns what an operation costs by an algorithm, in microseconds. `bytes` are those of each
-/// rank's input. For n ranks, of which m are near each other, R = ceil(bytes / bytes_per_round),
+/// rank's input. For n ranks, of which m are near each other, R = ceil(bytes / slice_of),
 /// a = round_us, s = (n-1) x message_us, and the costs of a byte b, ring_b, near_b and g:
 ///
 /// | algorithm  | microseconds                                                               |
@@ -139,8 +150,9 @@ struct team_shape {
 /// | ring       | a + s + 2 R (n-1) (a + message_us) + bytes (2 (n-1)/n ring_b + 2 (n-1)/n g) |
 /// | two_levels | 3 R (a + s) + bytes ((n/m - 1)/m b + 2 near_b + (1 + n/m/m) g)             |
 ///
-/// An `all_gather` reduces nothing: g = 0. The costs of bytes are nanoseconds. Over `planes`, bytes
-/// between near ranks cost near_b in one_shot and two_shots. The result is infinite if the
+/// An `all_gather` reduces nothing, so that g = 0, and two_levels costs it
+/// 2 R (a + s) + bytes ((n/m - 1) b + n near_b). The costs of bytes are nanoseconds. Over `planes`,
+/// bytes between near ranks cost near_b in one_shot and two_shots. The result is infinite if the
 /// algorithm is not possible.
 [[nodiscard]] constexpr double cost_us(algorithm by, choice_of operation, std::size_t bytes,
                                        const team_shape& of, const road_costs& costs) noexcept {
@@ -148,7 +160,7 @@ struct team_shape {
   const auto n = static_cast<double>(of.ranks());
   const auto near = static_cast<double>(of.group_ranks);
   const auto groups = static_cast<double>(of.groups());
-  const std::size_t each = bytes_per_round(by, of);
+  const std::size_t each = slice_of(by, operation, of);
   const auto rounds = static_cast<double>(bytes <= each ? 1 : (bytes - 1) / each + 1);
   const double full = costs.round_us + (n - 1) * costs.message_us;
   const double step = costs.round_us + costs.message_us;
@@ -166,6 +178,8 @@ struct team_shape {
       return full + 2 * rounds * (n - 1) * step +
              size * 2 * (n - 1) / n * (costs.ring_byte_ns + gamma);
     case algorithm::two_levels:
+      if (operation == choice_of::all_gather)
+        return 2 * rounds * full + size * ((groups - 1) * costs.byte_ns + n * costs.near_byte_ns);
       return 3 * rounds * full + size * ((groups - 1) / near * costs.byte_ns +
                                          2 * costs.near_byte_ns + (1 + groups / near) * gamma);
     case algorithm::automatic: break;

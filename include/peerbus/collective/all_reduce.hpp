@@ -27,7 +27,7 @@ void all_reduce_bytes(team& on, const operands& given, const reducer& reduce,
 /// reduce in another order, and round each partial result. They are used for sums, products, minima
 /// and maxima of integers, which do not depend on that, and with `team_options::may_reorder`.
 ///
-/// Algorithm: that of `team::algorithm_of`. n ranks; R is bytes / `bytes_per_round`, rounded up, at
+/// Algorithm: that of `team::algorithm_of`. n ranks; R is bytes / `slice_of`, rounded up, at
 /// least 1. `cost_us` computes times.
 ///
 /// - `one_shot`: each rank publishes its input and reduces those of all. R rounds. Each byte is

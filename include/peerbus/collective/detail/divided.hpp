@@ -22,13 +22,12 @@ byte_range part_of_rank(const operands& given, std::size_t bytes, rank_id rank,
 
 /// Does an `all_reduce` by `ring`. Part j goes from rank j + 1 to j + 2 and so on, modulo n, and
 /// each adds its own, so that rank j has the whole sum. Then the sums go round in the same
-/// direction. `step` is how many bytes two rounds take.
+/// direction. `step` is the size of a slice.
 void all_reduce_by_ring(call& all, const operands& given, const reducer& reduce, std::size_t step);
 
 /// Does an `all_reduce` by `two_levels`. Each rank reduces a part of its group's operands, which
 /// it loads. Ranks with equal places in their groups exchange these parts and reduce them in the
-/// order of groups. Each rank loads the results of its group. `step` is how many bytes three
-/// rounds take.
+/// order of groups. Each rank loads the results of its group. `step` is the size of a slice.
 void all_reduce_by_two_levels(call& all, const operands& given, const reducer& reduce,
                               std::size_t step);
 

@@ -20,7 +20,7 @@ namespace peerbus::collective::detail {
 /// round. Row i of `step_page()` is then that of rank `self + i`, modulo n.
 void gather_by_doubling(call& all, std::size_t bytes);
 
-/// Does an `all_reduce` by doubling. `step` is how many bytes a round takes.
+/// Does an `all_reduce` by doubling. `step` is the size of a slice.
 void all_reduce_by_doubling(call& all, const operands& given, const reducer& reduce,
                             std::size_t step);
 /// Does an `all_gather` by doubling.

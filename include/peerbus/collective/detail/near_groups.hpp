@@ -28,9 +28,19 @@ struct near_groups {
   [[nodiscard]] std::size_t place() const noexcept { return own % ranks; }
   /// Returns the number of groups.
   [[nodiscard]] std::size_t count() const noexcept { return members.size() / ranks; }
-  /// Returns the member of group `group` that has the caller's place there.
+  /// Returns the member of group `group` that has the place `place_there` in it.
+  [[nodiscard]] rank_id member(std::size_t group, std::size_t place_there) const noexcept {
+    return members[group * ranks + place_there];
+  }
+  /// Returns the member of group `group` that has the caller's place in it.
   [[nodiscard]] rank_id counterpart(std::size_t group) const noexcept {
-    return members[group * ranks + place()];
+    return member(group, place());
+  }
+  /// Returns whether `rank` has the caller's place in its group.
+  [[nodiscard]] bool is_counterpart(rank_id rank) const noexcept {
+    for (std::size_t group = 0; group < count(); ++group)
+      if (counterpart(group) == rank) return true;
+    return false;
   }
 };
 

@@ -13,6 +13,7 @@
 #include <peerbus/collective/detail/doubling.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/detail/two_level_gather.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
@@ -28,8 +29,14 @@ PEERBUS_INLINE void all_gather_bytes(team& on, const operands& given, const call
   call gather{on,
               call_header::of("all_gather", given.element, given.input_count()).at(given.place()),
               given, options, objection};
-  if (on.algorithm_of(choice_of::all_gather, block) == algorithm::doubling) {
-    all_gather_by_doubling(gather, given, bytes_per_round(algorithm::doubling, on.shape()));
+  const algorithm by = on.algorithm_of(choice_of::all_gather, block);
+  const std::size_t slice = slice_of(by, choice_of::all_gather, on.shape());
+  if (by == algorithm::doubling) {
+    all_gather_by_doubling(gather, given, slice);
+    return;
+  }
+  if (by == algorithm::two_levels) {
+    all_gather_by_two_levels(gather, given, slice);
     return;
   }
   gather.in_slices(block, gather.slice_bytes(1), [&](std::size_t done, std::size_t bytes) {

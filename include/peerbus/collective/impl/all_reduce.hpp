@@ -109,8 +109,8 @@ PEERBUS_INLINE void all_reduce_bytes(team& on, const operands& given, const redu
   if (whole_elements(least, given.element) == 0) objection = too_large(given.element, least);
 
   algorithm by = call::algorithm_of_all_reduce(on, given, reduce.name());
-  const std::size_t round = whole_bytes_per_round(by, on.shape(), given.element.bytes);
-  if (round == 0) by = algorithm::one_shot;
+  const std::size_t slice = whole_slice(by, choice_of::all_reduce, on.shape(), given.element.bytes);
+  if (slice == 0) by = algorithm::one_shot;
   operand_place place = given.place();
   if (place == operand_place::window && given.is_in_place())
     place = operand_place::window_in_place;
@@ -126,11 +126,11 @@ PEERBUS_INLINE void all_reduce_bytes(team& on, const operands& given, const redu
   else if (by == algorithm::two_shots)
     all_reduce_in_two_shots(all, given, reduce);
   else if (by == algorithm::doubling)
-    all_reduce_by_doubling(all, given, reduce, round);
+    all_reduce_by_doubling(all, given, reduce, slice);
   else if (by == algorithm::ring)
-    all_reduce_by_ring(all, given, reduce, round);
+    all_reduce_by_ring(all, given, reduce, slice);
   else if (by == algorithm::two_levels)
-    all_reduce_by_two_levels(all, given, reduce, round);
+    all_reduce_by_two_levels(all, given, reduce, slice);
   else
     all_reduce_in_one_shot(all, given, reduce);
 }

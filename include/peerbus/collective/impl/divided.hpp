@@ -89,12 +89,9 @@ PEERBUS_INLINE void all_reduce_by_two_levels(call& all, const operands& given,
       sources[i] = near[i] == all.self() ? input + own.offset : all.payload(near[i], own.offset);
     reduce(all.page(), sources.first(near.size()), elements);
 
-    const auto to_counterpart = [&](rank_id peer) noexcept {
-      for (std::size_t group = 0; group < groups.count(); ++group)
-        if (groups.counterpart(group) == peer) return byte_range{0, own.bytes};
-      return byte_range{};
-    };
-    all.meet(to_counterpart);
+    all.meet([&](rank_id peer) noexcept {
+      return byte_range{0, groups.is_counterpart(peer) ? own.bytes : 0};
+    });
     for (std::size_t group = 0; group < groups.count(); ++group)
       sources[group] = all.payload(groups.counterpart(group), 0);
     reduce(all.page(), sources.first(groups.count()), elements);

@@ -60,7 +60,8 @@ PEERBUS_INLINE road_costs measure_road(const measured_teams& teams,
   const auto n = static_cast<double>(of.ranks());
   const bool has_steps = of.road != page_road::loads && of.ranks() > 2;
   const call_options limit{options.until};
-  const std::size_t slice = whole_bytes_per_round(algorithm::one_shot, of, sizeof(float));
+  const std::size_t slice =
+      whole_slice(algorithm::one_shot, choice_of::all_reduce, of, sizeof(float));
   const auto size = static_cast<double>(slice) / 1000;
   std::vector<std::byte> input(slice);
   std::vector<std::byte> output(of.ranks() * slice);
@@ -95,7 +96,7 @@ PEERBUS_INLINE road_costs measure_road(const measured_teams& teams,
                       : std::max(0.0, (of_mesh - (near - 1) * costs.near_byte_ns) / (n - near));
   costs.ring_byte_ns = costs.byte_ns;
   if (!has_steps) return costs;
-  const std::size_t parts = whole_bytes_per_round(algorithm::ring, of, sizeof(float));
+  const std::size_t parts = whole_slice(algorithm::ring, choice_of::all_reduce, of, sizeof(float));
   std::vector<float> data(parts / sizeof(float));
   road_costs known = costs;
   known.ring_byte_ns = 0;

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+
+#include <peerbus/collective/algorithm.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/core/compiled.hpp>
+
+namespace peerbus::collective::detail {
+
+/// Does an `all_gather` by `two_levels`. Each rank sends its operand to the ranks with an equal
+/// place in other groups. Then each rank publishes to its group what it has got, with its own.
+/// `step` is the size of a slice.
+void all_gather_by_two_levels(call& all, const operands& given, std::size_t step);
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/two_level_gather.hpp>  // IWYU pragma: keep
+#endif
