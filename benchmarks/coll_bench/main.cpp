@@ -4,6 +4,7 @@
 // beside plain copies and, if started by mpirun, beside MPI. `coll_bench --help` lists the options.
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,8 +14,10 @@
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/bootstrap/threads.hpp>
+#include <peerbus/collective/measure_costs.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/cores.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
@@ -32,8 +35,17 @@ using coll_bench::options;
 
 constexpr int bad_command_line = 2;
 
+/// Prints the measured costs and writes them to the file.
+void save_costs(const options& chosen) {
+  const std::string text = chosen.team.costs.text();
+  std::printf("%s", text.c_str());
+  std::ofstream file{chosen.costs_to, std::ios::binary};
+  if (!(file << text) || !file.flush())
+    throw peerbus::error{peerbus::errc::system, "costs cannot be written to " + chosen.costs_to};
+}
+
 template <class Transport>
-int run_over(peerbus::bootstrap& boot, const options& chosen, Transport bus) {
+int run_over(peerbus::bootstrap& boot, options chosen, Transport bus) {
   if (chosen.root >= boot.size()) {
     if (boot.rank().index() == 0)
       std::fprintf(stderr, "--root: %zu given, expected a rank below %zu\n", chosen.root,
@@ -43,6 +55,12 @@ int run_over(peerbus::bootstrap& boot, const options& chosen, Transport bus) {
   const auto mpi = chosen.with_mpi ? coll_bench::start_mpi(chosen.type, chosen.reduction) : nullptr;
   const std::size_t cores = boot.cores_here();
   peerbus::communicator<Transport> comm{std::move(bus)};
+  if (!chosen.costs_to.empty()) {
+    chosen.team.costs = peerbus::collective::measure_costs(
+        comm, std::move(chosen.team.costs),
+        {.turns = chosen.turns, .calls = chosen.iterations, .team = chosen.team});
+    if (comm.rank().index() == 0) save_costs(chosen);
+  }
   coll_bench::measurement<Transport> run{comm, chosen, mpi.get(), boot.shares_cores()};
   auto result = run.run();
   if (comm.rank().index() != 0) return 0;

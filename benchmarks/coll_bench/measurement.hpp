@@ -7,15 +7,18 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
 
 #include "coll_bench/elements.hpp"
@@ -177,9 +180,10 @@ class measurement {
   [[nodiscard]] row measure(const operation_shape& shape, std::size_t bytes) {
     std::size_t elements = bytes / elements_->bytes();
     if (shape.has_rows()) elements -= elements % shape.ranks;
-    row result{shape, elements * elements_->bytes(), shape.count(elements), 0, {}};
+    row result{shape, elements * elements_->bytes(), shape.count(elements), 0, {}, "-"};
     if (elements == 0 && shape.which != operation::barrier) return result;
     result.floor_bytes = floor_bytes(shape, result.bytes);
+    result.algorithm = algorithm_of(shape, result.count * elements_->bytes());
 
     bench::sample_store<Transport> samples{*comm_, series_count, chosen_.turns};
     const auto check = [&] {
@@ -212,6 +216,18 @@ class measurement {
     check();
     result.samples = samples.slowest(chosen_.turns);
     return result;
+  }
+
+  /// The algorithm of a call, of which each rank's input has so many bytes. "-" if there is no
+  /// choice, as for operands that peers read in a window.
+  [[nodiscard]] std::string algorithm_of(const operation_shape& shape, std::size_t bytes) const {
+    using peerbus::collective::choice_of;
+    const bool is_all_reduce = shape.which == operation::all_reduce;
+    if (!is_all_reduce && shape.which != operation::all_gather) return "-";
+    if (chosen_.in_window && peerbus::direct_transport<Transport>) return "-";
+    const bool is_integer = chosen_.type[0] == 'i' || chosen_.type[0] == 'u';
+    return std::string{name_of(team_.algorithm_of(
+        is_all_reduce ? choice_of::all_reduce : choice_of::all_gather, bytes, is_integer))};
   }
 
   /// Bytes that this rank copies for the floor, the own row included.

@@ -3,11 +3,16 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+
+#include <peerbus/collective/algorithm.hpp>
+#include <peerbus/core/cost_table.hpp>
+#include <peerbus/core/error.hpp>
 
 #include "coll_bench/elements.hpp"
 #include "coll_bench/mpi_calls.hpp"
@@ -26,6 +31,9 @@ std::variant<options, int> parse(int argc, char** argv) {
   std::vector<std::string> accepted = known;
   accepted.emplace_back("all");
   std::size_t least_in_window = 0;
+  std::size_t one_shot_bytes = 0;
+  std::string by{name_of(peerbus::collective::algorithm::automatic)};
+  std::string costs;
   const auto bytes = CLI::AsSizeValue{false};
   app.add_option("--op", names, "operations, or all")
       ->delimiter(',')
@@ -73,12 +81,20 @@ std::variant<options, int> parse(int argc, char** argv) {
   app.add_option("--scratch", chosen.team.scratch_bytes, "team_options::scratch_bytes")
       ->transform(bytes)
       ->capture_default_str();
-  app.add_option("--one-shot", chosen.team.one_shot_bytes, "team_options::one_shot_bytes")
-      ->transform(bytes)
-      ->capture_default_str();
+  auto* const one_shot =
+      app.add_option("--one-shot", one_shot_bytes, "team_options::one_shot_bytes")
+          ->transform(bytes);
   auto* const window_bytes =
       app.add_option("--window-bytes", least_in_window, "team_options::window_bytes")
           ->transform(bytes);
+  const auto& algorithms = peerbus::collective::algorithm_names;
+  app.add_option("--algorithm", by, "team_options::algorithm, wherever it is possible")
+      ->check(CLI::IsMember(std::vector<std::string>{algorithms.begin(), algorithms.end()}))
+      ->capture_default_str();
+  app.add_flag("--reorder", chosen.team.may_reorder, "team_options::may_reorder");
+  app.add_option("--costs", costs, "file of team_options::costs, by which algorithms are chosen");
+  app.add_option("--costs-to", chosen.costs_to,
+                 "measure the costs, print them, choose by them, and replace them in this file");
   app.add_option("--json", chosen.json, "file for the results");
   try {
     app.parse(argc, argv);
@@ -86,6 +102,19 @@ std::variant<options, int> parse(int argc, char** argv) {
       throw CLI::ValidationError{option, text};
     };
     chosen.ranks_given = ranks->count() != 0;
+    if (one_shot->count() != 0) chosen.team.one_shot_bytes = one_shot_bytes;
+    chosen.team.algorithm = static_cast<peerbus::collective::algorithm>(
+        std::ranges::find(algorithms, by) - algorithms.begin());
+    // Other costs in the file that is written stay as they are.
+    const bool is_there = !chosen.costs_to.empty() && std::filesystem::exists(chosen.costs_to);
+    if (!costs.empty() && !chosen.costs_to.empty())
+      refuse("--costs-to", "given with --costs, expected one of them");
+    if (is_there) costs = chosen.costs_to;
+    try {
+      if (!costs.empty()) chosen.team.costs = peerbus::cost_table::load(costs);
+    } catch (const peerbus::error& problem) {
+      refuse(is_there ? "--costs-to" : "--costs", std::string{problem.text()});
+    }
     if (window_bytes->count() != 0) chosen.team.window_bytes = least_in_window;
     chosen.operations.clear();
     if (std::ranges::count(names, "all") != 0) names = known;

@@ -32,6 +32,7 @@ struct options {
   bool with_mpi = false;
   double compute_us = 0;  ///< that a rank computes now and then; 0: `uneven` is not timed
   peerbus::collective::team_options team;
+  std::string costs_to;  ///< the file that takes measured costs; empty: nothing is measured
   std::string json;
 };
 

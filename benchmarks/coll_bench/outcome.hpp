@@ -37,6 +37,7 @@ struct row {
   std::size_t count = 0;        ///< elements that each rank contributes to another
   std::size_t floor_bytes = 0;  ///< that the floor copies at each rank
   bench::sample_table samples;  ///< by `series`
+  std::string algorithm;        ///< that the team has chosen; "-" without a choice
 
   [[nodiscard]] const std::vector<double>& of(series which) const noexcept {
     return samples[static_cast<std::size_t>(which)];

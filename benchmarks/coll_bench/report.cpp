@@ -82,9 +82,9 @@ void print(const options& chosen, const bench::machine& where, const outcome& re
         "the operation or between its halves\n",
         chosen.compute_us);
   std::printf("#\n# %-48s%36s%36s\n", "", "out of place      ", "in place      ");
-  std::printf("# %-15s%12s%10s%6s%5s%10s%9s%9s%8s%10s%9s%9s%8s%10s%7s%10s%7s%s\n", "operation",
+  std::printf("# %-15s%12s%10s%6s%5s%10s%9s%9s%8s%10s%9s%9s%8s%10s%7s%12s%10s%7s%s\n", "operation",
               "size", "count", "type", "root", "time us", "algbw", "busbw", "#wrong", "time us",
-              "algbw", "busbw", "#wrong", "floor us", "ratio", "mpi us", "x mpi",
+              "algbw", "busbw", "#wrong", "floor us", "ratio", "algorithm", "mpi us", "x mpi",
               chosen.compute_us > 0 ? "  whole us halves us" : "");
   double sum = 0;
   for (const row& each : result.rows) {
@@ -100,6 +100,7 @@ void print(const options& chosen, const bench::machine& where, const outcome& re
       std::printf("%10.2f%7.2f", compared.floor, compared.time / compared.floor);
     else
       std::printf("%10s%7s", "-", "-");
+    std::printf("%12s", each.algorithm.c_str());
     if (compared.mpi > 0)
       std::printf("%10.2f%7.2f", compared.mpi, compared.mpi / compared.time);
     else if (chosen.compute_us > 0)
@@ -121,6 +122,7 @@ bench::json result_json(const options& chosen, const bench::machine& where, cons
     bench::json json{{"operation", name_of(each.shape.which)},
                      {"size", each.bytes},
                      {"count", each.count},
+                     {"algorithm", each.algorithm},
                      {"floor_us", bench::rounded(compared.floor)},
                      {"floor_bytes", each.floor_bytes},
                      {"ratio_to_floor",
@@ -154,6 +156,7 @@ bench::json result_json(const options& chosen, const bench::machine& where, cons
           {"mpi", result.library},
           {"hop_ns", bench::rounded(result.hop_ns)},
           {"team_bytes", result.memory_bytes},
+          {"costs", chosen.team.costs.text()},
           {"formula", {{"bytes", bytes_formula}, {"floor", floor_formula}}},
           {"check", bench::check_json(result.wrong() == 0 ? "" : "some elements are wrong",
                                       chosen.check ? "every element of every output, before and "

@@ -7,6 +7,7 @@
 #include <peerbus/bootstrap/impl/split.hpp>
 #include <peerbus/bootstrap/impl/star_bootstrap.hpp>
 #include <peerbus/bootstrap/impl/threads.hpp>
+#include <peerbus/collective/impl/algorithm_choice.hpp>
 #include <peerbus/collective/impl/all_gather.hpp>
 #include <peerbus/collective/impl/all_gather_v.hpp>
 #include <peerbus/collective/impl/all_reduce.hpp>
@@ -17,10 +18,15 @@
 #include <peerbus/collective/impl/broadcast.hpp>
 #include <peerbus/collective/impl/call.hpp>
 #include <peerbus/collective/impl/call_header.hpp>
+#include <peerbus/collective/impl/call_steps.hpp>
 #include <peerbus/collective/impl/channels.hpp>
 #include <peerbus/collective/impl/coded_gather.hpp>
+#include <peerbus/collective/impl/divided.hpp>
+#include <peerbus/collective/impl/doubling.hpp>
 #include <peerbus/collective/impl/gather.hpp>
 #include <peerbus/collective/impl/gather_v.hpp>
+#include <peerbus/collective/impl/measure_costs.hpp>
+#include <peerbus/collective/impl/near_groups.hpp>
 #include <peerbus/collective/impl/operands.hpp>
 #include <peerbus/collective/impl/part_exchange.hpp>
 #include <peerbus/collective/impl/part_tables.hpp>
@@ -32,6 +38,7 @@
 #include <peerbus/collective/impl/scatter_v.hpp>
 #include <peerbus/collective/impl/send_recv.hpp>
 #include <peerbus/collective/impl/team.hpp>
+#include <peerbus/collective/impl/two_level_gather.hpp>
 #include <peerbus/core/impl/caches.hpp>
 #include <peerbus/core/impl/cores.hpp>
 #include <peerbus/core/impl/cost_table.hpp>

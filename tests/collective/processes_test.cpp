@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "collective/fusions.hpp"
@@ -14,12 +15,14 @@
 #include "collective/windows.hpp"
 #include "support/groups.hpp"
 #include "support/indirect.hpp"
+#include "support/partly_direct.hpp"
 #include "support/ranks.hpp"
 
 namespace processes_test {
 
 namespace {
 using indirect_processes = test::processes_over<test::indirect<peerbus::unified_bus>>;
+using partly_direct_processes = test::processes_over<test::partly_direct<peerbus::unified_bus>>;
 }  // namespace
 
 #define PEERBUS_TEST_GROUPS test::direct_processes, indirect_processes
@@ -45,6 +48,16 @@ TEST_CASE_TEMPLATE("messages", Group, PEERBUS_TEST_GROUPS) {
 
 TEST_CASE_TEMPLATE("parts of different sizes", Group, PEERBUS_TEST_GROUPS) {
   collective_suite::on_teams<Group>(collective_suite::check_parts, collective_suite::small_scratch);
+}
+
+TEST_CASE("each algorithm, where pages are put") {
+  using enum peerbus::collective::algorithm;
+  collective_suite::on_teams_by<indirect_processes>({doubling, ring}, {1, 2, 3, 4, 5, 8});
+}
+
+TEST_CASE("two levels") {
+  using enum peerbus::collective::algorithm;
+  collective_suite::on_teams_by<partly_direct_processes>({two_levels, doubling}, {2, 4, 8});
 }
 
 TEST_CASE_TEMPLATE("large operands", Group, PEERBUS_TEST_GROUPS) {

@@ -20,6 +20,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/all_gather.hpp>
 #include <peerbus/collective/all_gather_coded.hpp>
 #include <peerbus/collective/all_gather_v.hpp>
@@ -43,6 +44,7 @@
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -311,6 +313,18 @@ class loaded_host final : public test::held_bootstrap {
       : held_bootstrap{held, held.rank().index() + 1, 1} {}
 };
 
+/// A size of a group, and the algorithm of its team.
+struct team_case {
+  std::size_t ranks;
+  coll::algorithm by;
+};
+/// Sizes, and algorithms that compare calls in another way than the usual ones.
+constexpr team_case team_cases[]{{1, coll::algorithm::automatic}, {2, coll::algorithm::automatic},
+                                 {3, coll::algorithm::automatic}, {5, coll::algorithm::automatic},
+                                 {2, coll::algorithm::doubling},  {3, coll::algorithm::doubling},
+                                 {5, coll::algorithm::doubling},  {8, coll::algorithm::doubling},
+                                 {3, coll::algorithm::ring},      {5, coll::algorithm::ring}};
+
 void expect_untouched(const fixture& f) {
   for (const float element : f.out)
     if (element != -7.0F) test::fail("a refused call wrote its output");
@@ -327,9 +341,11 @@ void check_still_works(team& on) {
 #define PEERBUS_TEST_GROUPS test::direct_threads, test::staged_threads
 
 TEST_CASE_TEMPLATE("bad arguments on one rank are refused on all", Group, PEERBUS_TEST_GROUPS) {
-  for (const std::size_t n : {1U, 2U, 3U, 5U}) {
-    const int worst_status = Group::run(n, [n](auto& comm) {
-      team on{comm};
+  for (const team_case& each : team_cases) {
+    const std::size_t n = each.ranks;
+    CAPTURE(name_of(each.by));
+    const int worst_status = Group::run(n, [n, &each](auto& comm) {
+      team on{comm, {.algorithm = each.by}};
       const rank_id culprit{n - 1};
       std::vector<bad_call> calls = bad_calls(n);
       std::ranges::move(bad_parts(n), std::back_inserter(calls));
@@ -443,9 +459,12 @@ TEST_CASE_TEMPLATE("calls that differ are named on all ranks", Group, PEERBUS_TE
       {"all_to_all of 4 x f32", "reduce_scatter of 4 x f32 by sum",
        [](fixture& f) { coll::all_to_all(f.on, f.rows, f.out); },
        [](fixture& f) { coll::reduce_scatter(f.on, f.rows, f.first(4), coll::sum{}); }}};
-  for (const std::size_t n : {2U, 3U, 5U}) {
+  for (const team_case& each : team_cases) {
+    const std::size_t n = each.ranks;
+    if (n == 1) continue;
+    CAPTURE(name_of(each.by));
     const int worst_status = Group::run(n, [&](auto& comm) {
-      team on{comm, {.one_shot_bytes = 8}};
+      team on{comm, {.one_shot_bytes = 8, .algorithm = each.by}};
       const rank_id last{n - 1};
       for (const difference& calls : differences) {
         fixture f{on};
@@ -516,6 +535,14 @@ TEST_CASE_TEMPLATE("options that no team can have", Group, PEERBUS_TEST_GROUPS) 
       const bool is_last = comm.rank().index() == n - 1;
       test::expect_error(errc::mismatch, {"one_shot_bytes", "1", "2"},
                          [&] { const team on{comm, {.one_shot_bytes = is_last ? 1U : 2U}}; });
+      peerbus::cost_table costs;
+      if (is_last) costs.set("collective.puts.round_us", 7);
+      test::expect_error(errc::mismatch, {"hash of costs", "is 0 on rank 0 but "},
+                         [&] { const team on{comm, {.costs = costs}}; });
+      test::expect_error(errc::mismatch, {"algorithm", "doubling", "automatic"}, [&] {
+        using enum coll::algorithm;
+        const team on{comm, {.algorithm = is_last ? doubling : automatic}};
+      });
       team on{comm};
       check_still_works(on);
     });

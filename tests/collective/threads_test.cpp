@@ -2,9 +2,15 @@
 // ctest: tsan timeout=400
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <doctest/doctest.h>
 
+#include <peerbus/collective/algorithm.hpp>
+#include <peerbus/collective/measure_costs.hpp>
+#include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
@@ -18,6 +24,7 @@
 #include "collective/suite.hpp"
 #include "collective/windows.hpp"
 #include "support/background.hpp"
+#include "support/grouped.hpp"
 #include "support/groups.hpp"
 #include "support/indirect.hpp"
 #include "support/partly_direct.hpp"
@@ -31,6 +38,7 @@ using loopback_threads = test::threads_over<peerbus::loopback>;
 using unified_bus_threads = test::threads_over<peerbus::unified_bus>;
 using indirect_threads = test::threads_over<test::indirect<peerbus::loopback>>;
 using partly_direct_threads = test::threads_over<test::partly_direct<peerbus::loopback>>;
+using three_hosts = test::threads_over<test::lazy_planes<3>>;
 using background_threads = test::threads_over<test::background<peerbus::loopback>>;
 
 /// Rank 0 has left when rank 1 raises signal 4, by which its channels tell of a slice it has taken.
@@ -90,6 +98,41 @@ TEST_CASE("a message whose sender has left is received") {
 
 TEST_CASE_TEMPLATE("parts of different sizes", Group, PEERBUS_TEST_GROUPS) {
   collective_suite::on_teams<Group>(collective_suite::check_parts, collective_suite::small_scratch);
+}
+
+TEST_CASE("each algorithm, where pages are put") {
+  using enum peerbus::collective::algorithm;
+  collective_suite::on_teams_by<indirect_threads>({doubling, ring, two_shots, one_shot},
+                                                  {1, 2, 3, 4, 5, 8});
+  collective_suite::on_teams_by<background_threads>({doubling, ring}, {2, 3, 5});
+}
+
+TEST_CASE("each algorithm over two planes") {
+  using enum peerbus::collective::algorithm;
+  collective_suite::on_teams_by<partly_direct_threads>({doubling, ring, two_levels},
+                                                       {1, 2, 3, 4, 5, 8});
+  collective_suite::on_teams_by<three_hosts>({two_levels}, {6});
+}
+
+TEST_CASE_TEMPLATE("measured costs are equal on all ranks", Group, test::direct_threads,
+                   test::staged_threads) {
+  namespace coll = peerbus::collective;
+  for (const std::size_t ranks : {1U, 2U, 3U}) {
+    const int worst_status = Group::run(ranks, [](auto& comm) {
+      peerbus::cost_table known;
+      known.set("moe.round_us", 3);
+      const coll::measure_options quick{.turns = 2, .calls = 2};
+      const peerbus::cost_table costs = coll::measure_costs(comm, known, quick);
+      test::expect_equal(costs.find("moe.round_us").value_or(0), 3.0, "another cost");
+      coll::team on{comm, {.costs = costs}};  // Compares their hash.
+      const auto name = "collective." + std::string{name_of(on.shape().road)} + ".round_us";
+      test::expect_equal(costs.find(name).has_value(), on.size() > 1, "a measured cost");
+      if (on.size() > 1)
+        test::expect_equal(on.costs().round_us, costs.find(name).value_or(0), "the team's cost");
+      collective_suite::check_reductions<float>(on, 65, 3, coll::sum{});
+    });
+    CHECK(worst_status == 0);
+  }
 }
 
 TEST_CASE_TEMPLATE("all operations, in one slice", Group, loopback_threads, indirect_threads) {

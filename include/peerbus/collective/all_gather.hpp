@@ -20,10 +20,17 @@ operation all_gather_bytes(team& on, const operands& given, const call_options& 
 /// place, `input` is row `rank` of `output`. Returns when `output` is complete; the caller may then
 /// reuse `input`.
 ///
-/// Algorithm: full mesh, in slices through the scratch memory. Each rank publishes a slice, and its
-/// peers copy it from there. Cost: ceil(bytes of `input` / slice) rounds, at least one. Each byte
-/// of `input` is written once, and put to each peer that cannot read it; each byte of `output` is
-/// copied once.
+/// Algorithm: that of `team::algorithm_of`, in slices through the scratch memory. R is the bytes of
+/// `input` / `slice_of`, rounded up, at least 1.
+///
+/// - `one_shot`: full mesh. Each rank publishes a slice, and its peers copy it from there. R
+/// rounds.
+///   Each byte of `input` is written once, and put to each peer that cannot read it; each byte of
+///   `output` is copied once.
+/// - `doubling`: the inputs of 1, 2, 4 and more ranks go from rank to rank. R ceil(log2 n) steps
+///   with one message each. As many bytes are put; each byte of `output` is copied twice.
+/// - `two_levels`: 2 R rounds. Each byte of `input` is put once to each other group of near ranks.
+///
 /// An input `in_window` of `team_options::window_bytes` or more is not staged: two rounds, and
 /// peers copy each byte from where it lies. Throws, on all ranks: `error` mismatch, refused or
 /// invalid_argument as `team` says, poisoned. Also timed_out, peer_dead and unreachable, which

@@ -24,16 +24,24 @@ operation all_reduce_bytes(team& on, const operands& given, const reducer& reduc
 /// `data`. Returns when `output` is complete; the caller may then reuse `input`.
 ///
 /// Elements are reduced in the order of ranks, in `accumulator_t`, and rounded once. Equal inputs
-/// give equal bits on every rank and in every run, over every transport and by either algorithm.
+/// give equal bits on every rank and in every run, over every transport and by every algorithm,
+/// except by `ring` and `two_levels`. These two keep equal bits on every rank and in every run, but
+/// reduce in another order, and round each partial result. They are used for sums, products, minima
+/// and maxima of integers, which do not depend on that, and with `team_options::may_reorder`.
 ///
-/// Algorithm: up to `team_options::one_shot_bytes`, and for one or two ranks, one shot: each rank
-/// publishes its input, in slices, and reduces those of all ranks. Cost: ceil(bytes / slice)
-/// rounds, at least one. Each byte is written once, put to each peer that cannot read it, and read
-/// once for each rank.
+/// Algorithm: that of `team::algorithm_of`. n ranks; R is bytes / `slice_of`, rounded up, at
+/// least 1. `cost_us` computes times.
 ///
-/// Otherwise two shots: each rank reduces one part of the elements, as in `reduce_scatter`, and
-/// publishes the result, as in `all_gather`. Cost: twice ceil(bytes / slice) rounds. Each byte is
-/// written, put, read and copied about twice, whatever the number of ranks.
+/// - `one_shot`: each rank publishes its input and reduces those of all. R rounds. Each byte is
+///   written once, put to each peer that cannot read it, and read once for each rank.
+/// - `two_shots`: each rank reduces one part of the elements, as in `reduce_scatter`, and publishes
+///   the result, as in `all_gather`. 2 R rounds. Each byte is written, put, read and copied about
+///   twice, whatever the number of ranks.
+/// - `doubling`: the inputs of 1, 2, 4 and more ranks go from rank to rank, and each rank reduces
+///   those of all. R ceil(log2 n) steps, with one message each; bytes as `one_shot`.
+/// - `ring`: one round, and 2 R (n-1) steps with one message each, to the next rank only. Bytes as
+///   `two_shots`.
+/// - `two_levels`: 3 R rounds. Of g groups of m near ranks, each rank puts (g-1)/m of its bytes.
 ///
 /// Operands `in_window`, in place, of `team_options::window_bytes` or more take two rounds: each
 /// rank reduces one part of the elements where they lie, and stores the result to all operands.

@@ -18,10 +18,11 @@ namespace peerbus::collective {
 /// difference whether a rank calls an operation whole or in halves.
 ///
 /// The first half publishes the first slice of the input, or the place of an input `in_window`. It
-/// waits for no rank. So a rank that computes does not delay an operation of one slice at its
-/// peers, because they need nothing more of it. Further slices, and the round that ends an
-/// operation on operands in a window, take the second half of all ranks. A larger
-/// `team_options::scratch_bytes` makes slices larger.
+/// waits for no rank. So a rank that computes does not delay an operation of one slice by
+/// `one_shot` at its peers, nor an operation with one algorithm: they need nothing more of it.
+/// Further slices, the further rounds of other algorithms, and the round that ends an operation on
+/// operands in a window take the second half of all ranks. A larger `team_options::scratch_bytes`
+/// makes slices larger.
 ///
 /// From the first half on until `finish` returns, operands belong to the operation: the input must
 /// not change, the output must not be accessed, and both must live. An operand `in_window` in place

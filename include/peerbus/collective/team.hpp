@@ -7,11 +7,14 @@
 #include <optional>
 #include <string>
 
+#include <peerbus/collective/algorithm.hpp>
+#include <peerbus/collective/detail/algorithm_choice.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/rank_group.hpp>
@@ -30,14 +33,27 @@ struct team_options {
   /// The memory at each rank through which operands travel in slices, in bytes. More memory means
   /// fewer rounds for large operands.
   std::size_t scratch_bytes = std::size_t{1} << 20U;
-  /// The largest operand of `all_reduce`, in bytes, for which each rank reads all of all operands.
-  /// Larger ones are reduced in parts, of which each rank takes one.
-  std::size_t one_shot_bytes = std::size_t{32} << 10U;
+  /// The largest operand of `all_reduce`, in bytes, for which each rank gets the operands of all.
+  /// Larger ones are reduced in parts, of which each rank takes one. Empty: 32 KiB where peers load
+  /// pages and `costs` has no cost of that; otherwise the costs decide.
+  std::optional<std::size_t> one_shot_bytes{};
   /// The least contribution of a rank to another one, in bytes, that peers read in the window in
   /// which it is given. A smaller one is staged, which takes one round instead of two. The variable
   /// forms, in which contributions differ, read all of them in the window. Empty: 1 KiB, or 32 KiB
   /// where ranks share cores, so that a round takes longer.
   std::optional<std::size_t> window_bytes{};
+  /// The costs from which algorithms are chosen, with the names that `road_costs` gives. Costs that
+  /// the table does not have are those of `road_costs::assumed`. `coll_bench --costs-to FILE`
+  /// measures them. The hash must be the same on all ranks.
+  cost_table costs{};
+  /// The algorithm of operations that have several, wherever it is possible. Elsewhere, and if it
+  /// is `automatic`, the costs decide.
+  collective::algorithm algorithm = collective::algorithm::automatic;
+  /// Allows algorithms that reduce in another order than that of ranks, which are `ring` and
+  /// `two_levels`, for reductions whose result depends on it: those of floating point and those by
+  /// callables of one's own, which must then be associative. The bits are still the same on every
+  /// rank and in every run. Naming such an algorithm in `algorithm` allows it too.
+  bool may_reorder = false;
 };
 
 /// The ranks of a communicator with the memory that collective operations use. The operations are
@@ -50,9 +66,10 @@ struct team_options {
 /// all ranks throw, no output is written, and the team remains usable.
 ///
 /// An operation proceeds in rounds. In a round each rank writes a slice to a page, tells all peers,
-/// waits for theirs, and reads them. docs/memory_model.md explains why a page is not
-/// written too early. Nothing is left to do after an operation returns: operands may be reused at
-/// once. An operation can also be done in halves, as `pending` says.
+/// waits for theirs, and reads them. Some algorithms divide a round into steps, in which a rank
+/// tells and awaits one peer. docs/memory_model.md explains why a page is not written too early.
+/// Nothing is left to do after an operation returns: operands may be reused at once. An operation
+/// can also be done in halves, as `pending` says.
 ///
 /// Waits end with `error` timed_out at the deadline, peer_dead, or unreachable. The communicator is
 /// then poisoned, and outputs are undefined.
@@ -76,7 +93,8 @@ class team {
   explicit team(communicator<Transport>& comm, const team_options& options = {},
                 std::optional<deadline> until = std::nullopt)
       : team{comm,
-             filled_in(options, direct_transport<Transport> && comm.bus().boot().shares_cores()),
+             filled_in(options, road_over<Transport>(),
+                       direct_transport<Transport> && comm.bus().boot().shares_cores()),
              map_for<Transport>(comm.size(), options), until.value_or(comm.default_deadline())} {}
   team(const team&) = delete;
   team& operator=(const team&) = delete;
@@ -94,10 +112,28 @@ class team {
   [[nodiscard]] rank_id rank() const noexcept { return road_->group().rank(); }
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t size() const noexcept { return road_->group().size(); }
-  /// Returns the options with which the team was made. None is empty.
+  /// Returns the options with which the team was made. `window_bytes` is not empty.
   [[nodiscard]] const team_options& options() const noexcept { return options_; }
   /// Returns the places and sizes of the team's memory.
   [[nodiscard]] const team_map& map() const noexcept { return road_->map(); }
+
+  /// Returns what the costs of the team's operations depend on.
+  [[nodiscard]] const team_shape& shape() const noexcept { return shape_; }
+  /// Returns the costs by which the team chooses algorithms.
+  [[nodiscard]] road_costs costs() const noexcept {
+    return detail::costs_from(options_.costs, shape_.road);
+  }
+  /// Returns the algorithm that an operation takes for an input of `bytes` bytes at each rank. Says
+  /// nothing of operands in windows. `may_reorder` is whether the result does not depend on the
+  /// order of ranks, as of integers. Elements that are too large for the algorithm's slices are
+  /// handled by `one_shot`. Cost: a look into a table.
+  [[nodiscard]] algorithm algorithm_of(choice_of operation, std::size_t bytes,
+                                       bool may_reorder = false) const noexcept {
+    using need = detail::algorithm_choice::order_need;
+    return operation == choice_of::all_gather
+               ? choice_.of_all_gather(bytes)
+               : choice_.of_all_reduce(bytes, may_reorder ? need::none : need::result);
+  }
 
  private:
   friend class detail::call;
@@ -106,12 +142,24 @@ class team {
   team(communicator<Transport>& comm, const team_options& options, const team_map& map,
        deadline until)
       : options_{agreed_options(comm, options, map, until)},
-        road_{detail::make_slice_road(comm, map, until)} {}
+        road_{detail::make_slice_road(comm, map, until)},
+        shape_{map, road_over<Transport>(), road_->groups().ranks},
+        choice_{
+            shape_, costs(), {options_.algorithm, options_.one_shot_bytes, options_.may_reorder}} {}
+
+  /// Returns how pages get to peers over a transport.
+  template <transport Transport>
+  static constexpr page_road road_over() noexcept {
+    return direct_transport<Transport>          ? page_road::loads
+           : partly_direct_transport<Transport> ? page_road::planes
+                                                : page_road::puts;
+  }
 
   /// Returns `options` with what the caller has left to the team. `reads_on_shared_cores` is
   /// whether peers can read windows, and share cores. It is the same on all ranks: those of a
   /// direct transport are near each other, and peers of others read no windows.
-  static team_options filled_in(team_options options, bool reads_on_shared_cores) noexcept;
+  static team_options filled_in(team_options options, page_road road,
+                                bool reads_on_shared_cores) noexcept;
 
   /// Compares the options with those of the other ranks. Collective.
   static team_options agreed_options(rank_group& group, const team_options& options,
@@ -119,6 +167,8 @@ class team {
 
   team_options options_;
   std::unique_ptr<detail::slice_road> road_;
+  team_shape shape_;
+  detail::algorithm_choice choice_;
   std::uint64_t calls_ = 0;
   std::uint64_t round_ = 0;  // The latest round that this rank has published.
   std::string objection_;    // Of this rank to its arguments of the latest call.

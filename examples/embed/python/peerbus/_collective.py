@@ -291,9 +291,9 @@ class Team(c.Object, Collectives):
     arguments on all ranks.
 
     `scratch_bytes` is the memory at each rank (0: 1 MiB). An `all_reduce` of more than
-    `one_shot_bytes` (0: 32 KiB) is done in parts, one by each rank. `window_bytes` are the least that
-    a rank contributes to another one for which peers read `x` in its window (`in_window`; 0: 1 KiB,
-    or 32 KiB if ranks share cores; 1: always).
+    `one_shot_bytes` (0: the library decides) is done in parts, one by each rank. `window_bytes` are
+    the least that a rank contributes to another one for which peers read `x` in its window
+    (`in_window`; 0: 1 KiB, or 32 KiB if ranks share cores; 1: always).
     """
 
     def __init__(self, comm, scratch_bytes=0, one_shot_bytes=0, window_bytes=0, timeout=None):

@@ -10,9 +10,11 @@
 #include <string_view>
 #include <utility>
 
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/collective/detail/near_groups.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/in_window.hpp>
@@ -21,6 +23,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective::detail {
@@ -61,6 +64,10 @@ class call {
   }
   ///@}
 
+  /// Returns the algorithm of an `all_reduce`. Ranks whose algorithms differ make different calls.
+  [[nodiscard]] static algorithm algorithm_of_all_reduce(const team& on, const operands& given,
+                                                         const short_text<8>& reduction) noexcept;
+
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t ranks() const noexcept { return road_.group().size(); }
   /// Returns the root of an operation with a root.
@@ -69,6 +76,8 @@ class call {
   [[nodiscard]] rank_id self() const noexcept { return road_.group().rank(); }
   /// Returns the other ranks in the order in which operations visit them.
   [[nodiscard]] std::span<const rank_id> peers() const noexcept { return road_.group().peers(); }
+  /// Returns what the algorithms of the team depend on.
+  [[nodiscard]] const team_shape& shape() const noexcept { return on_.shape_; }
   /// Returns the largest slice for a peer if a page holds `parts` slices.
   [[nodiscard]] std::size_t slice_bytes(std::size_t parts) const noexcept {
     return road_.map().slice_bytes(parts);
@@ -83,7 +92,7 @@ class call {
   /// 0, so that the calls are compared. `give(done, bytes)` writes the page and puts it.
   /// `take(done, bytes)` reads those of the peers, and may do more rounds. Where peers access
   /// operands in a window, there is one slice, after which all ranks meet, so that operands may be
-  /// reused.
+  /// reused. `give` may also begin a round in steps, which `take` completes.
   ///
   /// The first leg does the first `give` and nothing else. The second leg needs the same arguments,
   /// and does everything but that. If this rank refuses the call, neither of them is called.
@@ -101,7 +110,7 @@ class call {
       else
         put_refusal(errc::invalid_argument, on_.objection_);
       if (leg_ == leg::first) return end_first_leg();
-      await();
+      if (!is_in_steps_) await();
       take(done, bytes);
       done += bytes;
     } while (done < total);
@@ -150,6 +159,32 @@ class call {
     await();
   }
 
+  // A round in steps, over transports that put pages: `begin_steps` once the page's first bytes are
+  // written, then steps, in each of which a rank sends to one peer and awaits one. After the last
+  // step a rank must have heard of every rank: from it, or from a rank that had heard of it.
+  /// Begins the next round. A page that is sent in steps is `step_page` from here on.
+  void begin_steps();
+  /// Sends a range of the page to `peer` as step `step`, which counts from 1. In the first round of
+  /// a call, `slot` is the own rank. Otherwise it is any number below that of ranks which this
+  /// round has not used for `peer`.
+  void send_step(std::uint64_t step, rank_id peer, std::size_t slot, byte_range range);
+  /// Waits for the step `step` of `peer`. `is_told` returns whether this rank has sent a peer a
+  /// step of this round, so that the peer has the description of the call.
+  /// Throws: as `await`. In the first round all ranks throw if the calls differ or one refuses.
+  void await_step(std::uint64_t step, rank_id peer,
+                  peerbus::detail::function_ref<bool(rank_id)> is_told);
+  /// Returns the own page of the round that goes in steps.
+  [[nodiscard]] std::byte* step_page() noexcept {
+    return road_.page(on_.round_) + team_map::header_bytes;
+  }
+  /// Returns what `peer` has sent to the slot `slot`, from byte `page_at` of its page on.
+  [[nodiscard]] const std::byte* step_payload(rank_id peer, std::size_t slot,
+                                              std::size_t page_at) const noexcept {
+    return road_.step_payload(on_.round_, peer, slot, page_at);
+  }
+  /// Returns the groups of near ranks.
+  [[nodiscard]] const near_groups& groups() const noexcept { return road_.groups(); }
+
   /// Lets the next round compare the calls once more, so that no rank writes output if another has
   /// found in the rounds so far that operands do not fit. `objection` says what this rank has
   /// found. If it is not empty, it ends the call on all ranks.
@@ -185,6 +220,11 @@ class call {
   /// What `in_slices` does of a call: all of it, up to the first page, or from there on.
   enum class leg { only, first, second };
 
+  /// Writes the description of the call to the page of this round.
+  void write_header() noexcept;
+  /// Publishes the round to all ranks after another rank has done so, or has sent another call.
+  /// Throws: what is wrong, on all ranks.
+  void leave_steps(peerbus::detail::function_ref<bool(rank_id)> is_told);
   /// Puts a page that says that this rank refuses the call.
   void put_refusal(errc code, std::string_view objection);
   void end_first_leg();
@@ -217,6 +257,7 @@ class call {
   window_place input_in_;
   bool is_in_window_ = false;
   bool is_signalled_ = true;  // Whether the latest page has been.
+  bool is_in_steps_ = false;  // Whether the latest round goes in steps, so that it has no signal.
   leg leg_ = leg::only;
   std::size_t part_stride_ = 0;
 };
@@ -224,5 +265,6 @@ class call {
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/call.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/impl/call.hpp>        // IWYU pragma: keep
+#include <peerbus/collective/impl/call_steps.hpp>  // IWYU pragma: keep
 #endif

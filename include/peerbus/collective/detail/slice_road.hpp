@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/near_groups.hpp>
 #include <peerbus/collective/detail/near_part.hpp>
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/communicator.hpp>
@@ -58,8 +61,31 @@ class slice_road {
   [[nodiscard]] virtual bool look(std::uint64_t round) const noexcept = 0;
   /// Waits until `peer` has published its page of `round`.
   virtual errc await(std::uint64_t round, rank_id peer, deadline until) noexcept = 0;
-  /// Returns the latest round that `peer` has published.
+  /// Returns the latest round that `peer` has published to all ranks.
   [[nodiscard]] virtual std::uint64_t latest(rank_id peer) const noexcept = 0;
+
+  // A round may go in steps instead, over transports that put pages. In a step a rank sends some
+  // bytes of its page to one peer. docs/memory_model.md explains when that is sound.
+  /// Sends a range of the page to `peer` as step `step` of `round`, with the header if
+  /// `with_header`, and signals it. Steps count from 1; there are no more than ranks. A far peer
+  /// gets the range in its slot number `slot`.
+  virtual errc send_step(std::uint64_t round, std::uint64_t step, rank_id peer, std::size_t slot,
+                         bool with_header, byte_range range) noexcept = 0;
+  /// Puts the header of the page to a far peer, without a signal.
+  virtual errc send_header(std::uint64_t round, rank_id peer) noexcept = 0;
+  /// Waits until `peer` has sent step `step` of `round` to this rank, or has published the round.
+  virtual errc await_step(std::uint64_t round, std::uint64_t step, rank_id peer,
+                          deadline until) noexcept = 0;
+  /// Returns whether `round` is the latest one of `peer`, and `peer` has published it to all ranks.
+  [[nodiscard]] virtual bool has_published(std::uint64_t round, rank_id peer) const noexcept = 0;
+  /// Returns what `peer` sent in a step of `round` from byte `page_at` of its payload on, to the
+  /// slot number `slot`.
+  [[nodiscard]] const std::byte* step_payload(std::uint64_t round, rank_id peer, std::size_t slot,
+                                              std::size_t page_at) const noexcept {
+    const std::byte* const near = near_[peer.index()];
+    return team_map::header_bytes + (near != nullptr ? near + map_.page_at(round) + page_at
+                                                     : own_ + map_.slot_at(round, rank_id{slot}));
+  }
 
   /// Returns the group of the ranks.
   [[nodiscard]] rank_group& group() const noexcept { return *group_; }
@@ -89,6 +115,15 @@ class slice_road {
     const bool is_near = near_[peer.index()] != nullptr;
     return header(round, peer) + team_map::header_bytes + (is_near ? offset : 0);
   }
+  /// Finds the groups of near ranks. Collective.
+  void find_groups(bootstrap& boot, deadline until) {
+    rank_id leader = group_->rank();
+    for (const rank_id peer : group_->peers())
+      if (is_near(peer)) leader = std::min(leader, peer);
+    groups_ = find_near_groups(*group_, boot, leader, until);
+  }
+  /// Returns the groups of near ranks.
+  [[nodiscard]] const near_groups& groups() const noexcept { return groups_; }
   /// Returns room for a pointer per rank, and for one more.
   [[nodiscard]] std::span<const std::byte*> sources() noexcept { return sources_; }
   /// Returns room for the addresses of operands in a window, by rank.
@@ -117,6 +152,7 @@ class slice_road {
   rank_group* group_;
   team_map map_;
   std::byte* own_;
+  near_groups groups_;
   std::vector<const std::byte*> near_;  // By rank: the start of its part, or nullptr.
   std::vector<const std::byte*> sources_;
   std::vector<std::byte*> operands_;
@@ -155,7 +191,7 @@ class slice_road_over final : public slice_road {
   }
   errc signal(std::uint64_t round) noexcept override {
     if constexpr (has_slots)
-      return memory_.signal_each(group().peers(), signal_of(group().rank()), round);
+      return memory_.signal_each(group().peers(), signal_of(group().rank()), value_of(round));
     else
       return memory_.signal(group().rank(), own_signal, round);
   }
@@ -170,18 +206,63 @@ class slice_road_over final : public slice_road {
   errc await(std::uint64_t round, rank_id peer, deadline until) noexcept override {
     if (is_near(peer) && is_published(round, peer)) return errc::ok;
     if constexpr (has_slots)
-      return memory_.wait(signal_of(peer), round, until, peer);
+      return memory_.wait(signal_of(peer), value_of(round), until, peer);
     else
       return memory_.wait_at(peer, own_signal, round, until, peer);
   }
   [[nodiscard]] std::uint64_t latest(rank_id peer) const noexcept override {
     if constexpr (has_slots)
-      return memory_.value(signal_of(peer));
+      return memory_.value(signal_of(peer)) / values_per_round();
     else
       return memory_.value_at(peer, own_signal);
   }
 
+  errc send_step(std::uint64_t round, std::uint64_t step, rank_id peer, std::size_t slot,
+                 bool with_header, byte_range range) noexcept override {
+    if constexpr (has_slots) {
+      const signal_id id = signal_of(group().rank());
+      const std::uint64_t value = value_of(round - 1) + step;
+      if (is_near(peer) || (!with_header && range.bytes == 0))
+        return memory_.signal(peer, id, value);
+      const std::size_t at = map().slot_at(round, rank_id{slot});
+      const std::span own{page(round), team_map::header_bytes + map().page_bytes};
+      if (with_header && range.offset == 0)
+        return memory_.put_signal(peer, at, own.first(team_map::header_bytes + range.bytes), id,
+                                  value);
+      if (with_header)
+        if (const errc code = send_header(round, peer); code != errc::ok) return code;
+      return memory_.put_signal(peer, at + team_map::header_bytes,
+                                own.subspan(team_map::header_bytes + range.offset, range.bytes), id,
+                                value);
+    } else {
+      return errc::unsupported;
+    }
+  }
+  errc send_header(std::uint64_t round, rank_id peer) noexcept override {
+    return is_near(peer) ? errc::ok : put(round, peer, true, {});
+  }
+  errc await_step(std::uint64_t round, std::uint64_t step, rank_id peer,
+                  deadline until) noexcept override {
+    if constexpr (has_slots)
+      return memory_.wait(signal_of(peer), value_of(round - 1) + step, until, peer);
+    else
+      return errc::unsupported;
+  }
+  [[nodiscard]] bool has_published(std::uint64_t round, rank_id peer) const noexcept override {
+    if constexpr (has_slots)
+      return memory_.value(signal_of(peer)) == value_of(round);
+    else
+      return latest(peer) == round;
+  }
+
  private:
+  /// The values of a signal that a round takes where it may go in steps: one for each step, and
+  /// the last one for a round that is published to all ranks.
+  [[nodiscard]] std::uint64_t values_per_round() const noexcept { return group().size() + 1; }
+  [[nodiscard]] std::uint64_t value_of(std::uint64_t round) const noexcept {
+    return round * values_per_round();
+  }
+
   static constexpr signal_id signal_of(rank_id source) noexcept {
     return static_cast<signal_id>(source.index());
   }
@@ -223,9 +304,12 @@ template <transport Transport>
 std::unique_ptr<slice_road> make_slice_road(communicator<Transport>& comm, const team_map& map,
                                             deadline until) {
   auto memory = comm.make_window(map.window_bytes(), map.signals(), until);
-  return make_together(comm, "the tables of a team", until, [&]() -> std::unique_ptr<slice_road> {
-    return std::make_unique<slice_road_over<Transport>>(comm, map, std::move(memory));
-  });
+  auto road =
+      make_together(comm, "the tables of a team", until, [&]() -> std::unique_ptr<slice_road> {
+        return std::make_unique<slice_road_over<Transport>>(comm, map, std::move(memory));
+      });
+  if constexpr (partly_direct_transport<Transport>) road->find_groups(comm.bus().boot(), until);
+  return road;
 }
 
 }  // namespace peerbus::collective::detail

@@ -5,15 +5,18 @@
 #include <string>
 #include <utility>
 
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/all_gather.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/collective/detail/doubling.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/detail/two_level_gather.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
@@ -45,12 +48,15 @@ PEERBUS_INLINE operation all_gather_bytes(team& on, const operands& given,
   std::string objection = object_to(given, on.rank().index() * block);
   if (given.output.size() / on.size() != block || given.output.size() % on.size() != 0)
     objection = wrong_size("output", given.output_count(), on.size(), given.input_count());
+  const algorithm by = on.algorithm_of(choice_of::all_gather, block);
   return {on,
           call_header::of("all_gather", given.element, given.input_count()).at(given.place()),
           given,
           options,
           std::move(objection),
-          all_gather_slices};
+          by == algorithm::doubling     ? all_gather_by_doubling
+          : by == algorithm::two_levels ? all_gather_by_two_levels
+                                        : all_gather_slices};
 }
 
 }  // namespace peerbus::collective::detail

@@ -6,11 +6,14 @@
 #include <string>
 #include <utility>
 
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/all_reduce.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/collective/detail/divided.hpp>
+#include <peerbus/collective/detail/doubling.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/parts.hpp>
@@ -41,8 +44,6 @@ PEERBUS_INLINE void all_reduce_in_one_shot(call& all, const operands& given,
       });
 }
 
-/// Returns the elements that `rank` reduces of the first `bytes` bytes of the operand, if each of
-/// `ranks` ranks reduces an equal share.
 PEERBUS_INLINE byte_range part_of_rank(const operands& given, std::size_t bytes, rank_id rank,
                                        std::size_t ranks) noexcept {
   const std::size_t elements = bytes / given.element.bytes;
@@ -119,6 +120,17 @@ PEERBUS_INLINE void all_reduce_in_two_shots(call& all, const operands& given,
   all.in_slices(given.input.size(), step, publish_parts, reduce_own_part);
 }
 
+/// Returns the function that carries out a call by an algorithm.
+inline operation::body* carried_out_by(algorithm by) noexcept {
+  switch (by) {
+    case algorithm::two_shots: return all_reduce_in_two_shots;
+    case algorithm::doubling: return all_reduce_by_doubling;
+    case algorithm::ring: return all_reduce_by_ring;
+    case algorithm::two_levels: return all_reduce_by_two_levels;
+    default: return all_reduce_in_one_shot;
+  }
+}
+
 PEERBUS_INLINE operation all_reduce_bytes(team& on, const operands& given, const reducer& reduce,
                                           const call_options& options) {
   std::string objection = object_to(given, 0);
@@ -127,11 +139,15 @@ PEERBUS_INLINE operation all_reduce_bytes(team& on, const operands& given, const
   const std::size_t least = on.map().slice_bytes(on.size());
   if (whole_elements(least, given.element) == 0) objection = too_large(given.element, least);
 
-  const bool is_small = on.size() <= 2 || given.input.size() <= on.options().one_shot_bytes;
+  algorithm by = call::algorithm_of_all_reduce(on, given, reduce.name());
+  // An element may be too large for the slices of an algorithm that divides them further.
+  if (by != algorithm::one_shot && by != algorithm::two_shots &&
+      whole_slice(by, choice_of::all_reduce, on.shape(), given.element.bytes) == 0)
+    by = algorithm::one_shot;
   operand_place place = given.place();
   if (place == operand_place::window && given.is_in_place())
     place = operand_place::window_in_place;
-  else if (!is_small)
+  else if (by != algorithm::one_shot)
     place = operand_place::memory;
 
   operation all{
@@ -140,7 +156,7 @@ PEERBUS_INLINE operation all_reduce_bytes(team& on, const operands& given, const
       given,
       options,
       std::move(objection),
-      is_small ? all_reduce_in_one_shot : all_reduce_in_two_shots};
+      carried_out_by(by)};
   if (all.rounds().is_in_window() && given.is_in_place()) all.carry_out_by(all_reduce_in_window);
   return all;
 }

@@ -44,7 +44,7 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& g
 }
 
 PEERBUS_INLINE void call::end_first_leg() {
-  signal();
+  if (!is_in_steps_) signal();
   on_.pending_ = header_.operation;
 }
 
@@ -76,14 +76,17 @@ PEERBUS_INLINE void call::confirm(std::string_view objection) {
 PEERBUS_INLINE void call::put(reach to_peer) {
   const std::uint64_t round = ++on_.round_;
   const bool is_first = round == first_round_;
-  if (is_first) {
-    std::memcpy(road_.page(round), &header_, sizeof header_);
-    road_.notice_of_own(round).digest = digest_ = header_.digest();
-    road_.notice_of_own(round).offset = header_.offset;
-  }
+  if (is_first) write_header();
+  is_in_steps_ = false;
   is_signalled_ = false;
   if (const errc code = road_.publish(round, is_first, to_peer); code != errc::ok)
     fail_waiting(code);
+}
+
+PEERBUS_INLINE void call::write_header() noexcept {
+  std::memcpy(road_.page(on_.round_), &header_, sizeof header_);
+  road_.notice_of_own(on_.round_).digest = digest_ = header_.digest();
+  road_.notice_of_own(on_.round_).offset = header_.offset;
 }
 
 PEERBUS_INLINE void call::signal() {

@@ -6,6 +6,8 @@
 #include <optional>
 
 #include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/collective/algorithm.hpp>
+#include <peerbus/collective/detail/algorithm_choice.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -16,8 +18,11 @@
 
 namespace peerbus::collective {
 
-PEERBUS_INLINE team_options team::filled_in(team_options options,
+PEERBUS_INLINE team_options team::filled_in(team_options options, page_road road,
                                             bool reads_on_shared_cores) noexcept {
+  if (!options.one_shot_bytes && road == page_road::loads &&
+      !detail::has_costs_of(options.costs, road))
+    options.one_shot_bytes = std::size_t{32} << 10U;
   if (!options.window_bytes)
     options.window_bytes = std::size_t{reads_on_shared_cores ? 32U : 1U} << 10U;
   return options;
@@ -33,8 +38,13 @@ PEERBUS_INLINE team_options team::agreed_options(rank_group& group, const team_o
                                       ", which gives each of ", map.ranks, " ranks slices of ",
                                       slice, " bytes, expected at least ", least_slice_bytes)};
   const std::array values{declared{"scratch_bytes", options.scratch_bytes},
-                          declared{"one_shot_bytes", options.one_shot_bytes},
+                          options.one_shot_bytes
+                              ? declared{"one_shot_bytes", *options.one_shot_bytes}
+                              : declared{"one_shot_bytes", "as the costs say"},
                           declared{"window_bytes", options.window_bytes.value_or(0)},
+                          declared{"algorithm", name_of(options.algorithm)},
+                          declared{"may_reorder", options.may_reorder ? "true" : "false"},
+                          declared{"hash of costs", options.costs.hash()},
                           declared{"slot_bytes", map.slot_bytes}};
   group.agree("collective::team", values, until, objection);
   return options;

@@ -44,7 +44,7 @@ typedef struct peerbus_team_options {
   uint32_t struct_bytes;   /**< sizeof(peerbus_team_options) */
   uint32_t reserved;       /**< 0 */
   uint64_t scratch_bytes;  /**< memory of each rank, in bytes; 0: 1 MiB. More means fewer rounds */
-  uint64_t one_shot_bytes; /**< all_reduce of more bytes is done in parts, one by each rank; 0: 32 KiB */
+  uint64_t one_shot_bytes; /**< all_reduce of more bytes is done in parts, one by each rank; 0: the library decides */
   /** The least bytes that a rank contributes to another one for which peers read the input in its
    * window (`peerbus_team_in_window`). 0: 1 KiB, or 32 KiB if ranks share cores. 1: always. */
   uint64_t window_bytes;

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+
+#include <peerbus/collective/team_map.hpp>
+
+namespace peerbus::collective {
+
+/// How the ranks of a team carry out an operation.
+enum class algorithm : std::uint8_t {
+  automatic,  ///< the cheapest one by the team's costs
+  one_shot,   ///< full mesh: each rank gets the operands of all, in one round
+  two_shots,  ///< full mesh: each rank reduces a part, then all ranks gather the parts
+  doubling,   ///< each rank gets the operands of all, in ceil(log2 n) steps with one message each
+  ring,       ///< parts go from neighbour to neighbour, reduced first and gathered then
+  two_levels  ///< works within near ranks, and among far ranks with equal places
+};
+
+/// The names of algorithms, in the order of their values.
+inline constexpr std::array<std::string_view, 6> algorithm_names{
+    "automatic", "one_shot", "two_shots", "doubling", "ring", "two_levels"};
+
+/// Returns the name of an algorithm, such as "two_shots".
+[[nodiscard]] constexpr std::string_view name_of(algorithm named) noexcept {
+  return algorithm_names[static_cast<std::size_t>(named)];
+}
+
+/// The operations that have several algorithms.
+enum class choice_of : std::uint8_t {
+  all_reduce,  ///< `collective::all_reduce` and `all_reduce_add`
+  all_gather   ///< `collective::all_gather`
+};
+
+/// How the pages of a team's ranks get to their peers. The names of costs contain it.
+enum class page_road : std::uint8_t {
+  loads,  ///< peers load them
+  puts,   ///< they are put
+  planes  ///< near peers load them, and they are put to far ones
+};
+
+/// Returns the part of a cost's name that stands for a road: "loads", "puts" or "planes".
+[[nodiscard]] constexpr std::string_view name_of(page_road road) noexcept {
+  return std::array<std::string_view, 3>{"loads", "puts", "planes"}[static_cast<std::size_t>(road)];
+}
+
+/// The costs of a road from which the cost of an algorithm is computed. In a `cost_table` each has
+/// the name `collective.<road>.<member>`, such as `collective.puts.round_us`.
+struct road_costs {
+  double round_us = 0;        ///< alpha: from the signal of the last rank until a rank has seen it
+  double message_us = 0;      ///< what a message to a peer costs its sender; 0 for loads
+  double byte_ns = 0;         ///< beta: a byte that goes to one peer, while all ranks send
+  double ring_byte_ns = 0;    ///< the same if each rank sends to one peer only
+  double near_byte_ns = 0;    ///< a byte that a near peer loads
+  double reduce_byte_ns = 0;  ///< gamma: a byte of a source that a rank reduces
+
+  /// Returns the costs that the library assumes for a road of which a table says nothing. They
+  /// stand for a host's memory, for a network of 5 GB/s and a few microseconds, and, over planes,
+  /// for such a network that the ranks of a host share.
+  [[nodiscard]] static constexpr road_costs assumed(page_road road) noexcept {
+    if (road == page_road::loads) return {1.0, 0, 0.1, 0.1, 0.1, 0.05};
+    if (road == page_road::puts) return {5.0, 1.0, 0.2, 0.2, 0.1, 0.05};
+    return {5.0, 1.0, 1.0, 1.0, 0.1, 0.05};
+  }
+};
+
+/// What the cost of an algorithm depends on besides `road_costs`.
+struct team_shape {
+  team_map map;                       ///< the number of ranks, and the sizes of slices
+  page_road road = page_road::loads;  ///< how pages get to peers
+  std::size_t group_ranks = 1;        ///< the near ranks of each group; 1 if groups differ
+  /// Returns the number of ranks.
+  [[nodiscard]] constexpr std::size_t ranks() const noexcept { return map.ranks; }
+  /// Returns the number of groups of near ranks.
+  [[nodiscard]] constexpr std::size_t groups() const noexcept { return ranks() / group_ranks; }
+};
+
+/// Returns the number of steps of `doubling`: ceil(log2 n).
+[[nodiscard]] constexpr std::size_t doubling_steps(std::size_t ranks) noexcept {
+  return static_cast<std::size_t>(std::bit_width(ranks - 1));
+}
+
+/// Returns into how many parts an algorithm divides the bytes of a round.
+[[nodiscard]] constexpr std::size_t parts_of(algorithm by, choice_of operation,
+                                             const team_shape& of) noexcept {
+  if (operation == choice_of::all_gather) return 1;
+  if (by == algorithm::two_shots || by == algorithm::ring) return of.ranks();
+  return by == algorithm::two_levels ? of.group_ranks : 1;
+}
+
+/// Returns how many bytes of each rank's input a slice of an algorithm takes, if elements have
+/// `element_bytes` bytes. 0 if the algorithm cannot be used.
+[[nodiscard]] constexpr std::size_t whole_slice(algorithm by, choice_of operation,
+                                                const team_shape& of,
+                                                std::size_t element_bytes) noexcept {
+  const team_map& map = of.map;
+  const std::size_t n = of.ranks();
+  const std::size_t parts = parts_of(by, operation, of);
+  std::size_t part = by == algorithm::automatic ? 0 : map.slice_bytes(parts);
+  // The page has a row for each rank. A message has no more than half of them.
+  if (by == algorithm::doubling)
+    part = n < 2 || of.road == page_road::loads
+               ? 0
+               : std::min(map.page_bytes / n, map.slot_bytes / (n / 2));
+  if (by == algorithm::two_levels) {
+    if (of.group_ranks < 2 || of.groups() < 2) return 0;
+    // The page has a row for each group.
+    if (operation == choice_of::all_gather) part = std::min(part, map.page_bytes / of.groups());
+  }
+  return parts * (part / element_bytes * element_bytes);
+}
+
+/// Returns `whole_slice` for elements of one byte.
+[[nodiscard]] constexpr std::size_t slice_of(algorithm by, choice_of operation,
+                                             const team_shape& of) noexcept {
+  return whole_slice(by, operation, of, 1);
+}
+
+/// Returns whether an algorithm reduces in the order of ranks: ((r0 + r1) + r2) and so on.
+[[nodiscard]] constexpr bool keeps_rank_order(algorithm by) noexcept {
+  return by != algorithm::ring && by != algorithm::two_levels;
+}
+
+/// Returns whether an operation has an algorithm that a team of this shape can use.
+[[nodiscard]] constexpr bool is_possible(algorithm by, choice_of operation,
+                                         const team_shape& of) noexcept {
+  if (by == algorithm::one_shot) return true;
+  if (slice_of(by, operation, of) == 0) return false;
+  if (by == algorithm::doubling || by == algorithm::two_levels) return true;
+  if (operation == choice_of::all_gather || of.ranks() <= 2) return false;
+  return by != algorithm::ring || of.road != page_road::loads;
+}
+
+/// Returns what an operation costs by an algorithm, in microseconds. `bytes` are those of each
+/// rank's input. For n ranks, of which m are near each other, R = ceil(bytes / slice_of),
+/// a = round_us, s = (n-1) x message_us, and the costs of a byte b, ring_b, near_b and g:
+///
+/// | algorithm  | microseconds                                                               |
+/// | ---------- | -------------------------------------------------------------------------- |
+/// | one_shot   | R (a + s) + bytes ((n-1) b + n g)                                          |
+/// | two_shots  | 2 R (a + s) + bytes (2 (n-1)/n b + g)                                      |
+/// | doubling   | R ceil(log2 n) (a + message_us) + bytes ((n-1) b + n g)                    |
+/// | ring       | a + s + 2 R (n-1) (a + message_us) + bytes (2 (n-1)/n ring_b + 2 (n-1)/n g) |
+/// | two_levels | 3 R (a + s) + bytes ((n/m - 1)/m b + 2 near_b + (1 + n/m/m) g)             |
+///
+/// An `all_gather` reduces nothing, so that g = 0, and two_levels costs it
+/// 2 R (a + s) + bytes ((n/m - 1) b + n near_b). The costs of bytes are nanoseconds. Over `planes`,
+/// bytes between near ranks cost near_b in one_shot and two_shots. The result is infinite if the
+/// algorithm is not possible.
+[[nodiscard]] constexpr double cost_us(algorithm by, choice_of operation, std::size_t bytes,
+                                       const team_shape& of, const road_costs& costs) noexcept {
+  if (!is_possible(by, operation, of)) return std::numeric_limits<double>::infinity();
+  const auto n = static_cast<double>(of.ranks());
+  const auto near = static_cast<double>(of.group_ranks);
+  const auto groups = static_cast<double>(of.groups());
+  const std::size_t each = slice_of(by, operation, of);
+  const auto rounds = static_cast<double>(bytes <= each ? 1 : (bytes - 1) / each + 1);
+  const double full = costs.round_us + (n - 1) * costs.message_us;
+  const double step = costs.round_us + costs.message_us;
+  const double size = static_cast<double>(bytes) / 1000;  // So that nanoseconds are microseconds.
+  const double gamma = operation == choice_of::all_reduce ? costs.reduce_byte_ns : 0;
+  // A byte that goes from each rank to all others.
+  const double mesh = (n - near) * costs.byte_ns + (near - 1) * costs.near_byte_ns;
+  switch (by) {
+    case algorithm::one_shot: return rounds * full + size * (mesh + n * gamma);
+    case algorithm::two_shots: return 2 * rounds * full + size * (2 / n * mesh + gamma);
+    case algorithm::doubling:
+      return rounds * static_cast<double>(doubling_steps(of.ranks())) * step +
+             size * ((n - 1) * costs.byte_ns + n * gamma);
+    case algorithm::ring:
+      return full + 2 * rounds * (n - 1) * step +
+             size * 2 * (n - 1) / n * (costs.ring_byte_ns + gamma);
+    case algorithm::two_levels:
+      if (operation == choice_of::all_gather)
+        return 2 * rounds * full + size * ((groups - 1) * costs.byte_ns + n * costs.near_byte_ns);
+      return 3 * rounds * full + size * ((groups - 1) / near * costs.byte_ns +
+                                         2 * costs.near_byte_ns + (1 + groups / near) * gamma);
+    case algorithm::automatic: break;
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+/// The algorithms by which each rank gets the operands of all.
+inline constexpr std::array gathering_algorithms{algorithm::one_shot, algorithm::doubling};
+/// The algorithms by which each rank reduces a part.
+inline constexpr std::array dividing_algorithms{algorithm::two_shots, algorithm::ring,
+                                                algorithm::two_levels};
+
+/// Returns the cheapest of several algorithms for an operation, or `automatic` if none of them is
+/// possible. Of algorithms that cost the same, the first one is taken. `may_reorder` allows those
+/// that do not keep the order of ranks.
+[[nodiscard]] constexpr algorithm cheapest(std::span<const algorithm> candidates,
+                                           choice_of operation, std::size_t bytes,
+                                           const team_shape& of, const road_costs& costs,
+                                           bool may_reorder) noexcept {
+  algorithm best = algorithm::automatic;
+  double least = std::numeric_limits<double>::infinity();
+  for (const algorithm by : candidates) {
+    if (!may_reorder && !keeps_rank_order(by)) continue;
+    const double cost = cost_us(by, operation, bytes, of, costs);
+    if (cost >= least) continue;
+    least = cost;
+    best = by;
+  }
+  return best;
+}
+
+}  // namespace peerbus::collective

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <optional>
+
+#include <peerbus/collective/algorithm.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/cost_table.hpp>
+
+namespace peerbus::collective::detail {
+
+/// Returns whether a table has a cost of a road.
+bool has_costs_of(const cost_table& table, page_road road) noexcept;
+
+/// Returns the costs of a road: those of the table, and assumed ones where it has none.
+road_costs costs_from(const cost_table& table, page_road road) noexcept;
+
+/// The algorithms that a team takes, by size. They are chosen when the team is made, so that a call
+/// only looks them up. Sizes between two powers of two are chosen for alike, at the upper one.
+class algorithm_choice {
+ public:
+  /// What limits the choice.
+  struct limits {
+    algorithm forced = algorithm::automatic;      ///< taken wherever it is possible
+    std::optional<std::size_t> one_shot_bytes{};  ///< where the dividing algorithms begin
+    bool may_reorder = false;                     ///< of reductions that depend on the order
+  };
+
+  /// Chooses for all sizes. Does not allocate.
+  algorithm_choice(const team_shape& of, const road_costs& costs, const limits& given) noexcept;
+
+  /// How much a reduction says about the order of ranks.
+  enum class order_need : std::size_t {
+    none,    ///< the result does not depend on the order
+    result,  ///< the result depends on it
+    sources  ///< the operands of all ranks must be reduced together
+  };
+
+  /// Returns the algorithm of an `all_reduce`.
+  [[nodiscard]] algorithm of_all_reduce(std::size_t bytes, order_need need) const noexcept {
+    const bool may_reorder =
+        need == order_need::none || (need == order_need::result && may_reorder_);
+    return (may_reorder ? any_order_ : rank_order_).at(bytes);
+  }
+  /// Returns the algorithm of an `all_gather`. `bytes` are those that each rank contributes.
+  [[nodiscard]] algorithm of_all_gather(std::size_t bytes) const noexcept {
+    return gathering_.at(bytes);
+  }
+
+ private:
+  /// The algorithms of one operation.
+  struct by_size {
+    std::size_t one_shot_bytes;
+    std::array<algorithm, 64> small;  // By the logarithm of the size, rounded up.
+    std::array<algorithm, 64> large;
+
+    [[nodiscard]] algorithm at(std::size_t bytes) const noexcept {
+      const auto log2 = static_cast<std::size_t>(std::bit_width(bytes - (bytes != 0 ? 1 : 0)));
+      return (bytes <= one_shot_bytes ? small : large)[log2 < 64 ? log2 : 63];
+    }
+  };
+  static by_size choose(choice_of operation, const team_shape& of, const road_costs& costs,
+                        const limits& given, bool may_reorder) noexcept;
+
+  bool may_reorder_;
+  by_size rank_order_;
+  by_size any_order_;
+  by_size gathering_;
+};
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/algorithm_choice.hpp>  // IWYU pragma: keep
+#endif

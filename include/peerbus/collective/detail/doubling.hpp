@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <peerbus/collective/algorithm.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/core/compiled.hpp>
+
+/// `doubling`: after step k, which counts from 0, rank p has the operands of the ranks from p to
+/// p + 2^(k+1) - 1, modulo n. In the step it sends what it has to p - 2^k and gets as much from
+/// p + 2^k, or the part that is missing yet. Row i of the page is the operand of rank p + i, so
+/// that each message is the start of the page.
+namespace peerbus::collective::detail {
+
+/// Begins a round that gathers `bytes` bytes of each rank, which each has written to the start of
+/// its page: sends those of this rank in the first step.
+void begin_doubling(call& all, std::size_t bytes);
+/// Ends the round. Row i of `step_page()` is then that of rank `self + i`, modulo n.
+void end_doubling(call& all, std::size_t bytes);
+
+/// Does an `all_reduce` by doubling.
+void all_reduce_by_doubling(call& all, const operands& given, const reducer& reduce);
+/// Does an `all_gather` by doubling.
+void all_gather_by_doubling(call& all, const operands& given, const reducer& reduce);
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/doubling.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/core/compiled.hpp>
+
+namespace peerbus::collective::detail {
+
+/// Does an `all_gather` by `two_levels`. Each rank sends its operand to the ranks with an equal
+/// place in other groups. Then each rank publishes to its group what it has got, with its own.
+void all_gather_by_two_levels(call& all, const operands& given, const reducer& reduce);
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/two_level_gather.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include <peerbus/collective/algorithm.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/cost_table.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus::collective {
+
+/// How often `measure_costs` times a call. The same on all ranks.
+struct measure_options {
+  std::size_t turns = 9;            ///< the median of so many times counts, at least 1
+  std::size_t calls = 50;           ///< calls that are timed together, at least 1
+  team_options team{};              ///< of the teams, whose algorithm and costs do not matter
+  std::optional<deadline> until{};  ///< empty: the default timeout of the communicator
+};
+
+namespace detail {
+
+/// The teams on which costs are measured, each with one algorithm.
+struct measured_teams {
+  team& one_shot;
+  team& doubling;
+  team& ring;
+};
+
+/// Measures the costs of the teams' road. Collective.
+road_costs measure_road(const measured_teams& teams, const measure_options& options);
+
+/// Sets the costs of a road in a table.
+void set_costs(cost_table& table, page_road road, const road_costs& costs);
+
+}  // namespace detail
+
+/// Returns `table` with the costs of this communicator's road, measured by all ranks, in place of
+/// those that it has. All ranks return the same costs. Collective, with equal options.
+///
+/// Each time is the median over the turns, of the slowest rank. T(x) is the time of `all_gather` of
+/// 8 bytes by algorithm x, and B a slice:
+///
+/// - full = T(one_shot). Where pages are put, step = T(doubling) / ceil(log2 n);
+/// - `message_us` = (full - step) / (n - 2), and `round_us` = step - `message_us`. For loads, and
+/// for
+///   two ranks, `message_us` is 0, and `round_us` is full;
+/// - `byte_ns` = (time of `all_gather` of B by one_shot - full) / ((n-1) B). Over planes, the part
+///   of near ranks is taken off;
+/// - `reduce_byte_ns` = time of the sum of two ranges of B bytes of f32 / 2 B;
+/// - `near_byte_ns` = time of copying B bytes / B, while all ranks copy;
+/// - `ring_byte_ns`, from an `all_reduce` of n slices by ring, after the formula of `cost_us`. For
+///   loads, and for two ranks, it is `byte_ns`.
+///
+/// No cost is less than 0. With one rank, `table` is returned as it is.
+/// Cost: a few thousand operations, and the memory of three teams for as long.
+/// Throws, on all ranks: as `team`, and as operations.
+template <transport Transport>
+[[nodiscard]] cost_table measure_costs(communicator<Transport>& comm, cost_table table = {},
+                                       const measure_options& options = {}) {
+  if (comm.size() == 1) return table;
+  const auto options_for = [&](algorithm by) {
+    team_options chosen = options.team;
+    chosen.algorithm = by;
+    chosen.costs = {};
+    return chosen;
+  };
+  team one_shot{comm, options_for(algorithm::one_shot), options.until};
+  team doubling{comm, options_for(algorithm::doubling), options.until};
+  team ring{comm, options_for(algorithm::ring), options.until};
+  detail::set_costs(table, one_shot.shape().road,
+                    detail::measure_road({one_shot, doubling, ring}, options));
+  return table;
+}
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/measure_costs.hpp>  // IWYU pragma: keep
+#endif
