@@ -30,13 +30,10 @@ PEERBUS_INLINE void all_gather_bytes(team& on, const operands& given, const call
               call_header::of("all_gather", given.element, given.input_count()).at(given.place()),
               given, options, objection};
   const algorithm by = on.algorithm_of(choice_of::all_gather, block);
-  const std::size_t slice = slice_of(by, choice_of::all_gather, on.shape());
-  if (by == algorithm::doubling) {
-    all_gather_by_doubling(gather, given, slice);
-    return;
-  }
-  if (by == algorithm::two_levels) {
-    all_gather_by_two_levels(gather, given, slice);
+  if (by != algorithm::one_shot) {
+    const std::size_t slice = slice_of(by, choice_of::all_gather, on.shape());
+    (by == algorithm::doubling ? all_gather_by_doubling : all_gather_by_two_levels)(gather, given,
+                                                                                    slice);
     return;
   }
   gather.in_slices(block, gather.slice_bytes(1), [&](std::size_t done, std::size_t bytes) {

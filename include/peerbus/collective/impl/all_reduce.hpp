@@ -109,8 +109,11 @@ PEERBUS_INLINE void all_reduce_bytes(team& on, const operands& given, const redu
   if (whole_elements(least, given.element) == 0) objection = too_large(given.element, least);
 
   algorithm by = call::algorithm_of_all_reduce(on, given, reduce.name());
-  const std::size_t slice = whole_slice(by, choice_of::all_reduce, on.shape(), given.element.bytes);
-  if (slice == 0) by = algorithm::one_shot;
+  std::size_t slice = 0;
+  if (by != algorithm::one_shot && by != algorithm::two_shots) {
+    slice = whole_slice(by, choice_of::all_reduce, on.shape(), given.element.bytes);
+    if (slice == 0) by = algorithm::one_shot;
+  }
   operand_place place = given.place();
   if (place == operand_place::window && given.is_in_place())
     place = operand_place::window_in_place;
