@@ -10,6 +10,7 @@
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/detail/algorithm_choice.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/make_slice_road.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/communicator.hpp>

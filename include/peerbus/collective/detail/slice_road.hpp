@@ -22,7 +22,6 @@
 #include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/make_together.hpp>
 #include <peerbus/rank_group.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/refinements.hpp>
@@ -297,19 +296,5 @@ class slice_road_over final : public slice_road {
   std::uint32_t looks_ = 1;  // At a notice, before waiting for the signal.
   bool all_are_near_ = true;
 };
-
-/// Makes the road of `comm`. Collective.
-/// Throws, on all ranks: as `communicator::make_window`, and out_of_memory.
-template <transport Transport>
-std::unique_ptr<slice_road> make_slice_road(communicator<Transport>& comm, const team_map& map,
-                                            deadline until) {
-  auto memory = comm.make_window(map.window_bytes(), map.signals(), until);
-  auto road =
-      make_together(comm, "the tables of a team", until, [&]() -> std::unique_ptr<slice_road> {
-        return std::make_unique<slice_road_over<Transport>>(comm, map, std::move(memory));
-      });
-  if constexpr (partly_direct_transport<Transport>) road->find_groups(comm.bus().boot(), until);
-  return road;
-}
 
 }  // namespace peerbus::collective::detail

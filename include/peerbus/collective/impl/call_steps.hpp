@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/detail/algorithm_choice.hpp>
@@ -24,6 +25,9 @@ namespace peerbus::collective::detail {
 PEERBUS_INLINE algorithm call::algorithm_of_all_reduce(const team& on, const operands& given,
                                                        const short_text<8>& reduction) noexcept {
   using need = algorithm_choice::order_need;
+  // Over loads, all algorithms keep the order.
+  if (on.shape_.road == page_road::loads)
+    return on.choice_.of_all_reduce(given.input.size(), need::sources);
   // Sums and products of integers wrap around, so that these four do not depend on the order.
   const bool is_integer =
       given.element.name.characters[0] == 'i' || given.element.name.characters[0] == 'u';
@@ -53,8 +57,8 @@ PEERBUS_INLINE void call::await_step(std::uint64_t step, rank_id peer,
                                      peerbus::detail::function_ref<bool(rank_id)> is_told) {
   if (!until_) until_ = road_.group().default_deadline();
   if (const errc code = road_.await_step(on_.round_, step, peer, *until_); code != errc::ok) {
-    std::string text = peerbus::detail::concat(title(), " failed in the middle: waited for step ",
-                                               step, " of round ", on_.round_, " of ", peer);
+    std::string text = peerbus::detail::concat(title(), " failed in the middle: waited for ", peer,
+                                               " (step ", step, " of round ", on_.round_, ")");
     if (const auto gone = road_.group().missing(); !gone.empty()) text += "; " + gone;
     road_.group().fail(code, text);
   }
