@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -14,6 +16,7 @@
 #include <peerbus/transport/memory_hook.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/registered/window_maker.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus {
 
@@ -56,12 +59,18 @@ class basic_fabric : public detail::ofi::data_path {
   /// Makes a window of memory that is registered with the provider. Contract as `make_window` of
   /// `transport`.
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    return {net(), maker_.make(boot(), shape, on_memory_, until)};
+    if (shape.traffic == traffic_class::latency)
+      return {net(), maker_.make(boot(), shape, on_memory_, until)};
+    connect_bulk(shape, until);
+    return {bulk_net(), bulk_maker_->make(boot(), shape, on_memory_, until)};
   }
   /// Makes a window of memory that the ranks have, which is registered with the provider. Contract
   /// as `adopt_window` of `transport`. Calls no memory hook.
   [[nodiscard]] window adopt_window(window_memory memory, deadline until) {
-    return {net(), maker_.adopt(boot(), std::move(memory), until)};
+    if (memory.traffic == traffic_class::latency)
+      return {net(), maker_.adopt(boot(), std::move(memory), until)};
+    connect_bulk({memory.data.size(), memory.signals.size(), memory.traffic}, until);
+    return {bulk_net(), bulk_maker_->adopt(boot(), std::move(memory), until)};
   }
 
  private:
@@ -74,7 +83,23 @@ class basic_fabric : public detail::ofi::data_path {
     return thresholds;
   }
 
-  detail::registered::window_maker<detail::ofi::network> maker_;
+  /// Connects the ranks for bulk traffic, unless they are. All of them must be about to make a
+  /// window of that shape. Throws: as the constructor.
+  void connect_bulk(window_shape shape, deadline until) {
+    if (net()->bulk() != nullptr) return;
+    window_maker::compare(boot(), shape, until);
+    net()->add_bulk(
+        detail::ofi::connect(boot(), net()->own().options(), net()->waiting(), net().get()));
+    bulk_maker_.emplace(*net()->bulk());
+  }
+  /// The network for bulk traffic, with the reference that keeps all classes.
+  [[nodiscard]] std::shared_ptr<detail::ofi::network> bulk_net() const noexcept {
+    return {net(), net()->bulk()};
+  }
+
+  using window_maker = detail::registered::window_maker<detail::ofi::network>;
+  window_maker maker_;
+  std::optional<window_maker> bulk_maker_;
   memory_hook on_memory_;
 };
 

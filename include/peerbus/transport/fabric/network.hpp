@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,14 +28,22 @@
 #include <peerbus/transport/fabric/handle.hpp>
 #include <peerbus/transport/fabric/link.hpp>
 #include <peerbus/transport/fabric/options.hpp>
+#include <peerbus/transport/fabric/pending_calls.hpp>
 #include <peerbus/transport/fabric/registration.hpp>
 #include <peerbus/transport/fabric/resources.hpp>
+#include <peerbus/transport/fabric/slices.hpp>
+#include <peerbus/transport/fabric/wake_set.hpp>
 #include <peerbus/transport/registered/link_watch.hpp>
 
 namespace peerbus::detail::ofi {
 
-/// A rank's end of the network: its endpoint, a link to each rank, and its windows. Completions are
-/// also taken while the rank waits in its bootstrap, as idle work.
+/// A rank's end of the network for one class of traffic: its endpoint, a link to each rank, and its
+/// windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
+///
+/// The network for latency traffic owns that for bulk traffic, if there is one. Whoever waits for
+/// bulk traffic looks at latency traffic before each look at bulk traffic, which moves about a
+/// slice. Whoever waits for latency traffic looks at bulk traffic only if there was no latency
+/// traffic for `yield_after`, or no look at bulk traffic for `starve_after`.
 class network final : public idle_work::task {
  public:
   static constexpr std::string_view name = "fabric";  ///< in errors
@@ -42,14 +51,17 @@ class network final : public idle_work::task {
   static constexpr bool looks_may_last = true;
   using window_part = ofi::window_part;
 
-  /// Opens an endpoint that can receive, and takes completions from then on.
+  /// Opens an endpoint that can receive, and takes completions from then on. `latency`: null for
+  /// latency traffic; for bulk traffic that network, which outlives this one.
   /// Throws: `error` out_of_memory, system; std::bad_alloc.
   network(const bootstrap& boot, provider_info info, const fabric_options& options,
-          wait_thresholds waiting)
+          wait_thresholds waiting, network* latency)
       : members_{boot.members()},
         idle_{boot.idle()},
         waiting_{waiting},
-        own_{std::move(info), options, members_->size()},
+        latency_{latency},
+        own_{std::move(info), options, members_->size(),
+             latency == nullptr ? nullptr : &latency->own_},
         links_{std::make_unique<link[]>(size())},
         completions_{own_, {links_.get(), size()}, windows_} {
     for (const rank_id peer : all_ranks{size()}) to(peer).open(own_, rank(), peer);
@@ -62,6 +74,8 @@ class network final : public idle_work::task {
   /// them: up to a quarter of a second for peers that do not look, and up to 5 s until the provider
   /// has sent everything.
   ~network() {
+    bulk_.store(nullptr, std::memory_order_relaxed);  // order: none; nobody else looks any more.
+    own_bulk_.reset();
     idle_->remove(*this);
     if (is_connected_) leave();
     own_.close();  // Before the requests that it holds are gone.
@@ -71,6 +85,14 @@ class network final : public idle_work::task {
   /// order: release, paired with the acquire of `answer_all`: the addresses are seen there.
   void note_addresses() noexcept { has_addresses_.store(true, std::memory_order_release); }
   void note_connected() noexcept { is_connected_ = true; }
+  /// Takes the network for bulk traffic, which is connected. Once. Throws: `error` system.
+  void add_bulk(std::unique_ptr<network> made) {
+    arrivals_.add(made->own_.wake_descriptor());
+    own_bulk_ = std::move(made);
+    bulk_.store(own_bulk_.get(), std::memory_order_release);  // order: pairs with `bulk`.
+  }
+  /// Returns the network for bulk traffic, or nullptr if there is none.
+  [[nodiscard]] network* bulk() const noexcept { return bulk_.load(std::memory_order_acquire); }
 
   [[nodiscard]] const membership& members() const noexcept { return *members_; }
   [[nodiscard]] rank_id rank() const noexcept { return members_->rank(); }
@@ -81,6 +103,16 @@ class network final : public idle_work::task {
   [[nodiscard]] const link& to(rank_id peer) const noexcept { return links_[peer.index()]; }
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
   [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
+
+  /// Returns the local key of memory in a window of any class. Empty if it is in none.
+  [[nodiscard]] std::optional<window_table::local_key> key_of(
+      std::span<const std::byte> memory) const noexcept {
+    auto key = windows_.key_of(memory);
+    const network* const other = latency_ != nullptr ? latency_ : bulk();
+    // A key holds in both, or is not needed: see `resources`.
+    if (!key && other != nullptr) key = other->windows_.key_of(memory);
+    return key;
+  }
 
   /// Lets peers reach the memory of a window. Throws: `error` out_of_memory, system.
   [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
@@ -93,29 +125,63 @@ class network final : public idle_work::task {
   }
 
   ///@{
-  /// Takes what has completed, and answers peers that ask for proofs.
+  /// Takes what has completed, answers peers that ask for proofs, and sends what is pending.
   void look() noexcept {
-    completions_.look();
-    answer_all();
+    if (latency_ != nullptr) latency_->look_here();
+    look_here();
+    if (network* const yielding = bulk(); yielding != nullptr && bulk_is_due())
+      yielding->look_here();
   }
   void look_at_arrivals() noexcept { look(); }
   void look_at_all_arrivals() noexcept {
     completions_.look_at_all();
     answer_all();
+    send_slices();
+  }
+  /// As `look_at_all_arrivals`, for traffic of all classes, whether it is due or not.
+  void look_at_all_classes() noexcept {
+    look_at_all_arrivals();
+    if (network* const other = bulk(); other != nullptr) other->look_at_all_arrivals();
   }
   void advance() noexcept override { look_at_all_arrivals(); }
   ///@}
+
+  /// Notes that this rank is about to send latency traffic.
+  void note_call() noexcept {
+    // order: relaxed; a lost update delays bulk traffic a little less.
+    if (bulk() != nullptr)
+      calls_.store(calls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  /// Sends a slice of what is pending to `to`, if there is anything and there is room for it.
+  void send_slice_to(link& to, outgoing& out) noexcept {
+    if (to.pending().is_empty() || to.failure().is_set() || to.has_left()) return;
+    const long failed = send_slice(own_, to, out);
+    if (failed == 0)
+      has_sent_.store(true, std::memory_order_relaxed);
+    else if (failed != -FI_EAGAIN)
+      completions_.break_link(to, static_cast<int>(-failed));
+  }
   /// Contract as `arm` of `transport`.
   [[nodiscard]] bool arm() noexcept {
+    network* const other = bulk();
     for (int looks = 0; looks < 16; ++looks) {  // More arrives meanwhile, but hardly that often.
-      look_at_all_arrivals();
-      if (completions_.arm()) return true;
+      look_at_all_classes();
+      if (other != nullptr && other->has_more_to_send()) continue;
+      if (!completions_.arm()) continue;
+      if (other == nullptr || other->completions_.nothing_is_here()) return true;
+      completions_.disarm();
     }
     return false;
   }
   void disarm() noexcept { completions_.disarm(); }
+  /// Readable while armed, when something arrives; -1 if the provider has no such descriptor.
+  [[nodiscard]] int arrival_fd() const noexcept { return arrivals_.fd(); }
   [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
-    return completions_.park(word, value, until);
+    network& first = latency_ == nullptr ? *this : *latency_;
+    network* const other = first.bulk();
+    if (other == nullptr) return first.completions_.park(word, value, until);
+    return other->has_more_to_send() ||
+           first.completions_.park(word, value, until, other->completions_);
   }
   /// Returns the place where `registered::wait_for` and `registered::stall` look for arrivals.
   [[nodiscard]] network& arriving() noexcept { return *this; }
@@ -153,9 +219,12 @@ class network final : public idle_work::task {
   /// Asks every peer for a proof that it has what was put to it, and waits for those that run.
   /// Returns: whether all have it.
   [[nodiscard]] bool settle(deadline until) noexcept {
-    while (!all_delivered()) {
+    network& first = latency_ == nullptr ? *this : *latency_;
+    network* const other = first.bulk();
+    // Sources may lie in windows of the other class.
+    while (!first.all_delivered() || (other != nullptr && !other->all_delivered())) {
       if (until.expired()) return false;
-      look();
+      first.look_at_all_classes();
       ::sched_yield();
     }
     return true;
@@ -171,10 +240,10 @@ class network final : public idle_work::task {
       if (!to.failure().is_set() && !to.has_left() && open == 0) continue;
       text += text.empty() ? "" : "; ";
       if (to.failure().is_set())
-        text +=
-            concat("no connection to ", peer, " any more: ", to.failure().describe(own_.queue()));
+        text += concat("no ", latency_ == nullptr ? "" : "bulk ", "connection to ", peer,
+                       " any more: ", to.failure().describe(own_.queue()));
       else if (to.has_left())
-        text += concat(peer, " has closed its end");
+        text += concat(peer, " has closed its end", latency_ == nullptr ? "" : " for bulk traffic");
       else
         text += concat(peer, " has not taken ", open, " requests yet (it is busy, or cut off)");
     }
@@ -186,10 +255,54 @@ class network final : public idle_work::task {
     return sizeof(link) +
            request_ring::places(own_.options().queue_depth) *
                (sizeof(request) + sizeof(notice_buffer)) +
-           8 * (sizeof(notice_buffer) + sizeof(request));
+           8 * (sizeof(notice_buffer) + sizeof(request)) +
+           (latency_ == nullptr
+                ? 0
+                : pending_calls::places(own_.options().queue_depth) * sizeof(pending_call));
   }
 
  private:
+  using clock_count = std::chrono::steady_clock::rep;
+  static constexpr std::chrono::microseconds yield_after{200};
+  static constexpr std::chrono::microseconds starve_after{1000};
+
+  void look_here() noexcept {
+    completions_.look();
+    answer_all();
+    send_slices();
+  }
+
+  /// Returns whether a thread that waits for latency traffic looks at bulk traffic now.
+  [[nodiscard]] bool bulk_is_due() noexcept {
+    // order: relaxed throughout; these numbers guard no memory, and threads that change them at
+    // once look at bulk traffic a little earlier or later.
+    const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+    const std::uint32_t busy = calls_.load(std::memory_order_relaxed) + completions_.taken();
+    if (busy_.exchange(busy, std::memory_order_relaxed) != busy)
+      busy_until_.store(now, std::memory_order_relaxed);
+    const auto since = [now](const std::atomic<clock_count>& then) noexcept {
+      return std::chrono::steady_clock::duration{now - then.load(std::memory_order_relaxed)};
+    };
+    if (since(busy_until_) < yield_after && since(bulk_looked_) < starve_after) return false;
+    bulk_looked_.store(now, std::memory_order_relaxed);
+    return true;
+  }
+
+  /// Sends a slice to each peer for which calls are pending.
+  void send_slices() noexcept {
+    if (latency_ == nullptr) return;
+    has_sent_.store(false, std::memory_order_relaxed);
+    for (const rank_id peer : all_ranks{size()}) {
+      link& to = links_[peer.index()];
+      if (to.pending().is_empty()) continue;
+      if (auto out = to.out().try_lock()) send_slice_to(to, **out);
+    }
+  }
+  /// Returns whether the last look has sent slices, so that more may be sent at once.
+  [[nodiscard]] bool has_more_to_send() const noexcept {
+    return has_sent_.load(std::memory_order_relaxed);
+  }
+
   void answer_all() noexcept {
     // A peer that has all addresses may ask while this rank still waits for them.
     if (!has_addresses_.load(std::memory_order_acquire) || !completions_.take_asked()) return;
@@ -224,7 +337,8 @@ class network final : public idle_work::task {
 
   [[nodiscard]] bool all_delivered() noexcept {
     return for_all_open([](link& to, outgoing& out) noexcept {
-      return to.requests().is_idle() && to.ask_for_proof(out) == 0 && to.has_proven(out.proof);
+      return to.pending().is_empty() && to.requests().is_idle() && to.ask_for_proof(out) == 0 &&
+             to.has_proven(out.proof);
     });
   }
 
@@ -235,6 +349,7 @@ class network final : public idle_work::task {
     const auto patience = deadline::after(std::chrono::milliseconds{250});
     const auto is_over = [&](link& to, outgoing& out) noexcept {
       if (!out.is_closed) {
+        if (!to.pending().is_empty()) return false;
         if (!own_.relies_on_order() && !to.requests().is_idle()) return false;
         notice last;
         last.kind = notice_kind::leave;
@@ -256,12 +371,26 @@ class network final : public idle_work::task {
   std::shared_ptr<membership> members_;
   std::shared_ptr<idle_work> idle_;
   wait_thresholds waiting_;
+  network* latency_;  ///< null for latency traffic
   resources own_;
   window_table windows_;
   std::unique_ptr<link[]> links_;
   completions completions_;
   std::atomic<bool> has_addresses_{false};
   bool is_connected_ = false;
+
+  wake_set arrivals_{latency_ == nullptr ? own_.wake_descriptor() : -1};
+  std::unique_ptr<network> own_bulk_;
+  std::atomic<network*> bulk_{nullptr};
+  std::atomic<bool> has_sent_{false};  ///< whether the last look at bulk traffic sent a slice
+  ///@{
+  /// When there was latency traffic, and a look at bulk traffic, as waits for latency traffic see
+  /// it.
+  std::atomic<std::uint32_t> calls_{0};
+  std::atomic<std::uint32_t> busy_{0};
+  std::atomic<clock_count> busy_until_{0};
+  std::atomic<clock_count> bulk_looked_{0};
+  ///@}
 };
 
 }  // namespace peerbus::detail::ofi
