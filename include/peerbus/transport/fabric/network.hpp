@@ -22,9 +22,9 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/fabric/completions.hpp>
+#include <peerbus/transport/fabric/delivery.hpp>
 #include <peerbus/transport/fabric/handle.hpp>
 #include <peerbus/transport/fabric/link.hpp>
 #include <peerbus/transport/fabric/options.hpp>
@@ -32,7 +32,9 @@
 #include <peerbus/transport/fabric/registration.hpp>
 #include <peerbus/transport/fabric/resources.hpp>
 #include <peerbus/transport/fabric/slices.hpp>
+#include <peerbus/transport/fabric/trouble.hpp>
 #include <peerbus/transport/fabric/wake_set.hpp>
+#include <peerbus/transport/fabric/yielding.hpp>
 #include <peerbus/transport/registered/link_watch.hpp>
 
 namespace peerbus::detail::ofi {
@@ -42,8 +44,7 @@ namespace peerbus::detail::ofi {
 ///
 /// The network for latency traffic owns that for bulk traffic, if there is one. Whoever waits for
 /// bulk traffic looks at latency traffic before each look at bulk traffic, which moves about a
-/// slice. Whoever waits for latency traffic looks at bulk traffic only if there was no latency
-/// traffic for `yield_after`, or no look at bulk traffic for `starve_after`.
+/// slice. Whoever waits for latency traffic looks at bulk traffic when `yielding` says so.
 class network final : public idle_work::task {
  public:
   static constexpr std::string_view name = "fabric";  ///< in errors
@@ -82,7 +83,7 @@ class network final : public idle_work::task {
   }
 
   /// All links have their addresses from now on, so peers can be answered.
-  /// order: release, paired with the acquire of `answer_all`: the addresses are seen there.
+  /// order: release, paired with the acquire of `send_what_is_due`: the addresses are seen there.
   void note_addresses() noexcept { has_addresses_.store(true, std::memory_order_release); }
   void note_connected() noexcept { is_connected_ = true; }
   /// Takes the network for bulk traffic, which is connected. Once. Throws: `error` system.
@@ -104,12 +105,12 @@ class network final : public idle_work::task {
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
   [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
 
-  /// Returns the local key of memory in a window of any class. Empty if it is in none.
+  /// Returns the local key of memory in a window of any class, which serves both (`resources`).
+  /// Empty if it is in none.
   [[nodiscard]] std::optional<window_table::local_key> key_of(
       std::span<const std::byte> memory) const noexcept {
     auto key = windows_.key_of(memory);
     const network* const other = latency_ != nullptr ? latency_ : bulk();
-    // A key holds in both, or is not needed: see `resources`.
     if (!key && other != nullptr) key = other->windows_.key_of(memory);
     return key;
   }
@@ -129,14 +130,14 @@ class network final : public idle_work::task {
   void look() noexcept {
     if (latency_ != nullptr) latency_->look_here();
     look_here();
-    if (network* const yielding = bulk(); yielding != nullptr && bulk_is_due())
-      yielding->look_here();
+    if (network* const other = bulk();
+        other != nullptr && yielding_.bulk_is_due(completions_.taken()))
+      other->look_here();
   }
   void look_at_arrivals() noexcept { look(); }
   void look_at_all_arrivals() noexcept {
     completions_.look_at_all();
-    answer_all();
-    send_slices();
+    send_what_is_due();
   }
   /// As `look_at_all_arrivals`, for traffic of all classes, whether it is due or not.
   void look_at_all_classes() noexcept {
@@ -145,12 +146,9 @@ class network final : public idle_work::task {
   }
   void advance() noexcept override { look_at_all_arrivals(); }
   ///@}
-
-  /// Notes that this rank is about to send latency traffic.
+  /// Notes that this rank is about to send something.
   void note_call() noexcept {
-    // order: relaxed; a lost update delays bulk traffic a little less.
-    if (bulk() != nullptr)
-      calls_.store(calls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (bulk() != nullptr) yielding_.note_call();
   }
   /// Sends a slice of what is pending to `to`, if there is anything and there is room for it.
   void send_slice_to(link& to, outgoing& out) noexcept {
@@ -166,14 +164,18 @@ class network final : public idle_work::task {
     network* const other = bulk();
     for (int looks = 0; looks < 16; ++looks) {  // More arrives meanwhile, but hardly that often.
       look_at_all_classes();
-      if (other != nullptr && other->has_more_to_send()) continue;
       if (!completions_.arm()) continue;
-      if (other == nullptr || other->completions_.nothing_is_here()) return true;
+      if (other == nullptr) return true;
+      if (other->has_more_to_send()) arrivals_.wake();
+      if (other->has_more_to_send() || other->completions_.nothing_is_here()) return true;
       completions_.disarm();
     }
     return false;
   }
-  void disarm() noexcept { completions_.disarm(); }
+  void disarm() noexcept {
+    arrivals_.clear();
+    completions_.disarm();
+  }
   /// Readable while armed, when something arrives; -1 if the provider has no such descriptor.
   [[nodiscard]] int arrival_fd() const noexcept { return arrivals_.fd(); }
   [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
@@ -216,13 +218,13 @@ class network final : public idle_work::task {
   }
   [[nodiscard]] bool any_broken() const noexcept { return completions_.any_broken(); }
 
-  /// Asks every peer for a proof that it has what was put to it, and waits for those that run.
-  /// Returns: whether all have it.
+  /// Asks every peer for a proof that it has what was put to it, of any class, as sources may lie
+  /// in windows of the other class. Waits for peers that run. Returns: whether all have it.
   [[nodiscard]] bool settle(deadline until) noexcept {
     network& first = latency_ == nullptr ? *this : *latency_;
     network* const other = first.bulk();
-    // Sources may lie in windows of the other class.
-    while (!first.all_delivered() || (other != nullptr && !other->all_delivered())) {
+    while (!all_delivered(*members_, first.links()) ||
+           (other != nullptr && !all_delivered(*members_, other->links()))) {
       if (until.expired()) return false;
       first.look_at_all_classes();
       ::sched_yield();
@@ -230,70 +232,30 @@ class network final : public idle_work::task {
     return true;
   }
 
-  /// "no connection to rank 3 any more: …", and the peers with requests in flight. Empty if there
-  /// are none.
   [[nodiscard]] std::string describe_trouble() const {
-    std::string text;
-    for (const rank_id peer : all_ranks{size()}) {
-      const link& to = links_[peer.index()];
-      const std::uint32_t open = to.requests().count().in_flight();
-      if (!to.failure().is_set() && !to.has_left() && open == 0) continue;
-      text += text.empty() ? "" : "; ";
-      if (to.failure().is_set())
-        text += concat("no ", latency_ == nullptr ? "" : "bulk ", "connection to ", peer,
-                       " any more: ", to.failure().describe(own_.queue()));
-      else if (to.has_left())
-        text += concat(peer, " has closed its end", latency_ == nullptr ? "" : " for bulk traffic");
-      else
-        text += concat(peer, " has not taken ", open, " requests yet (it is busy, or cut off)");
-    }
-    return text;
+    return ofi::describe_trouble(own_, links());
   }
-
   /// Memory kept for each peer besides windows, except what the provider keeps.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
-    return sizeof(link) +
-           request_ring::places(own_.options().queue_depth) *
-               (sizeof(request) + sizeof(notice_buffer)) +
+    const std::size_t places = request_ring::places(own_.options().queue_depth);
+    return sizeof(link) + places * (sizeof(request) + sizeof(notice_buffer)) +
            8 * (sizeof(notice_buffer) + sizeof(request)) +
-           (latency_ == nullptr
-                ? 0
-                : pending_calls::places(own_.options().queue_depth) * sizeof(pending_call));
+           (latency_ == nullptr ? 0 : places * sizeof(pending_call));
   }
 
  private:
-  using clock_count = std::chrono::steady_clock::rep;
-  static constexpr std::chrono::microseconds yield_after{200};
-  static constexpr std::chrono::microseconds starve_after{1000};
-
   void look_here() noexcept {
     completions_.look();
-    answer_all();
-    send_slices();
+    send_what_is_due();
   }
 
-  /// Returns whether a thread that waits for latency traffic looks at bulk traffic now.
-  [[nodiscard]] bool bulk_is_due() noexcept {
-    // order: relaxed throughout; these numbers guard no memory, and threads that change them at
-    // once look at bulk traffic a little earlier or later.
-    const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-    const std::uint32_t busy = calls_.load(std::memory_order_relaxed) + completions_.taken();
-    if (busy_.exchange(busy, std::memory_order_relaxed) != busy)
-      busy_until_.store(now, std::memory_order_relaxed);
-    const auto since = [now](const std::atomic<clock_count>& then) noexcept {
-      return std::chrono::steady_clock::duration{now - then.load(std::memory_order_relaxed)};
-    };
-    if (since(busy_until_) < yield_after && since(bulk_looked_) < starve_after) return false;
-    bulk_looked_.store(now, std::memory_order_relaxed);
-    return true;
-  }
-
-  /// Sends a slice to each peer for which calls are pending.
-  void send_slices() noexcept {
+  /// Answers peers that ask for proofs, and sends a slice to each peer for which calls are pending.
+  void send_what_is_due() noexcept {
+    // A peer that has all addresses may ask while this rank still waits for them.
+    if (has_addresses_.load(std::memory_order_acquire)) answer_all(completions_, links());
     if (latency_ == nullptr) return;
     has_sent_.store(false, std::memory_order_relaxed);
-    for (const rank_id peer : all_ranks{size()}) {
-      link& to = links_[peer.index()];
+    for (link& to : links()) {
       if (to.pending().is_empty()) continue;
       if (auto out = to.out().try_lock()) send_slice_to(to, **out);
     }
@@ -303,44 +265,7 @@ class network final : public idle_work::task {
     return has_sent_.load(std::memory_order_relaxed);
   }
 
-  void answer_all() noexcept {
-    // A peer that has all addresses may ask while this rank still waits for them.
-    if (!has_addresses_.load(std::memory_order_acquire) || !completions_.take_asked()) return;
-    for (const rank_id peer : all_ranks{size()}) {
-      link& to = links_[peer.index()];
-      if (!to.owes_answer() || to.failure().is_set()) continue;
-      auto out = to.out().try_lock();
-      // A thread that sends to the peer has the link, or there is no room: at the next look.
-      const long failed = out ? to.answer(**out) : -FI_EAGAIN;
-      if (failed == -FI_EAGAIN)
-        completions_.note_asked();
-      else if (failed != 0)
-        completions_.break_link(to, static_cast<int>(-failed));
-    }
-  }
-
-  /// Calls `check(link, outgoing)` for each peer that could still take something.
-  /// Returns: whether all calls returned true.
-  template <class Check>
-  [[nodiscard]] bool for_all_open(Check&& check) noexcept {
-    bool all = true;
-    for (const rank_id peer : all_ranks{size()}) {
-      link& to = links_[peer.index()];
-      if (peer == rank() || to.failure().is_set() || to.has_left() ||
-          members_->state(peer) != rank_state::running)
-        continue;
-      const auto out = to.out().lock();
-      all = check(to, *out) && all;
-    }
-    return all;
-  }
-
-  [[nodiscard]] bool all_delivered() noexcept {
-    return for_all_open([](link& to, outgoing& out) noexcept {
-      return to.pending().is_empty() && to.requests().is_idle() && to.ask_for_proof(out) == 0 &&
-             to.has_proven(out.proof);
-    });
-  }
+  [[nodiscard]] std::span<link> links() const noexcept { return {links_.get(), size()}; }
 
   /// A connection that closes while something unread lies at this end may lose what lies unread at
   /// the other. So this end goes on taking until each peer has answered, or has left too.
@@ -348,21 +273,9 @@ class network final : public idle_work::task {
     const auto until = deadline::after(std::chrono::seconds{5});
     const auto patience = deadline::after(std::chrono::milliseconds{250});
     const auto is_over = [&](link& to, outgoing& out) noexcept {
-      if (!out.is_closed) {
-        if (!to.pending().is_empty()) return false;
-        if (!own_.relies_on_order() && !to.requests().is_idle()) return false;
-        notice last;
-        last.kind = notice_kind::leave;
-        last.value = out.asked + 1;
-        const long failed = to.post(out, last, nullptr, true);
-        if (failed == -FI_EAGAIN) return false;
-        if (failed != 0) completions_.break_link(to, static_cast<int>(-failed));
-        ++out.asked;
-        out.is_closed = true;
-      }
-      return to.requests().is_idle() && (to.has_proven(out.asked) || patience.expired());
+      return ofi::is_over(own_, completions_, to, out, patience);
     };
-    while (!for_all_open(is_over) && !until.expired()) {
+    while (!for_all_open(*members_, links(), is_over) && !until.expired()) {
       look();
       ::sched_yield();
     }
@@ -378,19 +291,11 @@ class network final : public idle_work::task {
   completions completions_;
   std::atomic<bool> has_addresses_{false};
   bool is_connected_ = false;
-
   wake_set arrivals_{latency_ == nullptr ? own_.wake_descriptor() : -1};
   std::unique_ptr<network> own_bulk_;
   std::atomic<network*> bulk_{nullptr};
   std::atomic<bool> has_sent_{false};  ///< whether the last look at bulk traffic sent a slice
-  ///@{
-  /// When there was latency traffic, and a look at bulk traffic, as waits for latency traffic see
-  /// it.
-  std::atomic<std::uint32_t> calls_{0};
-  std::atomic<std::uint32_t> busy_{0};
-  std::atomic<clock_count> busy_until_{0};
-  std::atomic<clock_count> bulk_looked_{0};
-  ///@}
+  class yielding yielding_;            ///< for waits for latency traffic
 };
 
 }  // namespace peerbus::detail::ofi

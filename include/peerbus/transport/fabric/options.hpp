@@ -32,7 +32,7 @@ struct fabric_options {
   std::size_t bulk_slice = std::size_t{128} << 10U;
   /// The bytes of bulk puts that one peer may have been sent and not taken yet, at least
   /// `bulk_slice`. What exceeds them waits at this rank, where it delays nothing.
-  std::size_t bulk_in_flight = std::size_t{1} << 20U;
+  std::size_t bulk_in_flight = std::size_t{4} << 20U;
 
   /// Lets a signal follow its puts at once where the provider promises that it arrives after them
   /// (FI_ORDER_SAW). If false, or where there is no such promise, a signal is sent when its puts

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/unique_fd.hpp>
@@ -19,21 +21,37 @@ class wake_set {
     if (fd < 0) return;
     all_.reset(::epoll_create1(EPOLL_CLOEXEC));
     if (!all_) throw system_failure("fabric: a descriptor for arrivals", errno);
-    add(fd);
+    watch(fd);
   }
 
   /// Watches `fd` too, unless one of the two is none. Throws: `error` system.
   void add(int fd) {
     if (!all_ || fd < 0) return;
+    bell_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!bell_) throw system_failure("fabric: a descriptor for arrivals", errno);
+    watch(bell_.get());
+    watch(fd);
+  }
+  [[nodiscard]] int fd() const noexcept { return all_.get(); }
+
+  /// Makes `fd()` readable until `clear()`, if a second descriptor was added. One thread at a time.
+  void wake() noexcept { is_woken_ = bell_ && ::eventfd_write(bell_.get(), 1) == 0; }
+  void clear() noexcept {
+    eventfd_t count = 0;
+    if (std::exchange(is_woken_, false)) static_cast<void>(::eventfd_read(bell_.get(), &count));
+  }
+
+ private:
+  void watch(int fd) const {
     epoll_event event{};
     event.events = EPOLLIN;
     if (::epoll_ctl(all_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
       throw system_failure("fabric: watching a descriptor", errno);
   }
-  [[nodiscard]] int fd() const noexcept { return all_.get(); }
 
- private:
   unique_fd all_;
+  unique_fd bell_;
+  bool is_woken_ = false;
 };
 
 }  // namespace peerbus::detail::ofi
