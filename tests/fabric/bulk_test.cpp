@@ -167,6 +167,40 @@ TEST_CASE("large puts of bulk windows beside signals of latency windows, each by
   CHECK(kinds::run(2, body) == 0);
 }
 
+TEST_CASE("a thread that streams beside a thread that signals") {
+  const auto body = [](communicator& comm) {
+    constexpr std::size_t bytes = mib / 2 + 8;
+    constexpr std::uint64_t rounds = 20;
+    const rank_id own = comm.rank();
+    const rank_id peer = other_than(own);
+    auto bulk =
+        comm.make_window({.bytes = 2 * bytes, .signals = 2, .traffic = traffic_class::bulk});
+    auto quick = comm.make_window(64, 1);
+    std::thread streaming{[&]() noexcept {
+      // What does not hold ends the process.
+      for (std::uint64_t round = 1; round <= rounds; ++round) {
+        const auto source = bulk.local().last(bytes);
+        for (std::size_t i = 0; i < bytes; ++i) source[i] = byte_of(own, round, i);
+        test::expect_ok(bulk.put_signal(peer, 0, source, first_signal, round), "put_signal");
+        test::expect_ok(bulk.wait(first_signal, round, soon(), peer), "wait");
+        for (std::size_t i = 0; i < bytes; ++i)
+          test::expect(bulk.local()[i] == byte_of(peer, round, i), "byte ", i);
+        test::expect_ok(bulk.flush(peer), "flush");
+        test::expect_ok(bulk.signal(peer, signal_id{1}, round), "signal that all was compared");
+        test::expect_ok(bulk.wait(signal_id{1}, round, soon(), peer), "wait to go on");
+      }
+    }};
+    for (std::uint64_t n = 1; n <= 2000; ++n) {
+      test::expect_ok(quick.signal(peer, first_signal, n), "a signal");
+      test::expect_ok(quick.wait(first_signal, n, soon(), peer), "a wait");
+    }
+    streaming.join();
+    comm.barrier();
+  };
+  using kinds = over<fabric, tiny<false>>;
+  CHECK(kinds::run(2, body) == 0);
+}
+
 TEST_CASE("a signal passes the bulk puts before it, most of which wait at their sender") {
   const test::tally sent;
   const test::tally seen;

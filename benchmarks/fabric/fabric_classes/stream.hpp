@@ -28,7 +28,8 @@ class stream {
         slots_{slots},
         window_{comm.make_window({.bytes = chunk * slots, .signals = 2, .traffic = traffic})} {}
 
-  /// Sends or receives what can be without waiting, and advances the transport.
+  /// Sends or receives what can be without waiting. Each look at a signal advances the transport,
+  /// as `progress` would.
   void step() {
     if (is_sender()) {
       const std::uint64_t seen = window_.value(seen_signal);
@@ -41,7 +42,6 @@ class stream {
         told_ = taken_;
       }
     }
-    peerbus::check(comm_->bus().progress(), "progress");
   }
   /// Starts or stops to send.
   void turn(bool on) noexcept { is_on_ = on; }
