@@ -33,10 +33,16 @@ namespace peerbus {
 /// `fabric_options::stall_timeout`, also if the deadline of a barrier is earlier. Threads that send
 /// to one peer at once take turns. `fetch_add` is not supported.
 ///
+/// Windows for bulk traffic (`window_shape::traffic`) have an endpoint of their own. A put, get or
+/// signal of such a window returns when it is noted, and is sent in slices while there is no
+/// latency traffic to move: docs/transports.md. It waits only for room for
+/// `fabric_options::queue_depth` calls to the peer.
+///
 /// The data path of peerbus allocates nothing and throws nothing; libfabric's own calls may take
 /// locks and make system calls.
 ///
-/// Cost: `make_window` takes one call of `bootstrap::allgather`, and registers the memory.
+/// Cost: `make_window` takes one call of `bootstrap::allgather`, and registers the memory. The
+/// first for bulk traffic also takes another one, and connects all ranks as the constructor does.
 template <wait_policy Wait = adaptive_wait>
 class basic_fabric : public detail::ofi::data_path {
  public:
@@ -57,7 +63,7 @@ class basic_fabric : public detail::ofi::data_path {
         on_memory_{std::move(on_memory)} {}
 
   /// Makes a window of memory that is registered with the provider. Contract as `make_window` of
-  /// `transport`.
+  /// `transport`. The first for bulk traffic also throws as the constructor.
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
     if (shape.traffic == traffic_class::latency)
       return {net(), maker_.make(boot(), shape, on_memory_, until)};

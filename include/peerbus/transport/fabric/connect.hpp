@@ -141,6 +141,7 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& o
     insert_addresses(*net, addresses);
     net->note_addresses();
     greet(*net, addresses, until);
+    if (latency != nullptr) latency->watch_bulk(*net);
   });
   // A rank that could not reach a peer is named to all. More time, as others wait until then.
   agree(boot, "fabric connected", {}, deadline::after(options.setup_timeout), greeted);

@@ -86,9 +86,10 @@ class network final : public idle_work::task {
   /// order: release, paired with the acquire of `send_what_is_due`: the addresses are seen there.
   void note_addresses() noexcept { has_addresses_.store(true, std::memory_order_release); }
   void note_connected() noexcept { is_connected_ = true; }
-  /// Takes the network for bulk traffic, which is connected. Once. Throws: `error` system.
-  void add_bulk(std::unique_ptr<network> made) {
-    arrivals_.add(made->own_.wake_descriptor());
+  /// Lets `arrival_fd` tell of bulk traffic too. Throws: `error` system.
+  void watch_bulk(const network& made) { arrivals_.add(made.own_.wake_descriptor()); }
+  /// Takes the network for bulk traffic, which is connected and watched. Once.
+  void add_bulk(std::unique_ptr<network> made) noexcept {
     own_bulk_ = std::move(made);
     bulk_.store(own_bulk_.get(), std::memory_order_release);  // order: pairs with `bulk`.
   }
@@ -146,7 +147,6 @@ class network final : public idle_work::task {
   }
   void advance() noexcept override { look_at_all_arrivals(); }
   ///@}
-  /// Notes that this rank is about to send something.
   void note_call() noexcept {
     if (bulk() != nullptr) yielding_.note_call();
   }
@@ -188,8 +188,7 @@ class network final : public idle_work::task {
   /// Returns the place where `registered::wait_for` and `registered::stall` look for arrivals.
   [[nodiscard]] network& arriving() noexcept { return *this; }
 
-  /// Takes completions until `done()`. If a link completes nothing for `stall_timeout`, breaks it.
-  /// Returns: ok, unreachable, peer_dead, timed_out.
+  /// Contract as `registered::stall`.
   template <class Done>
   [[nodiscard]] errc stall(link& to, Done&& done) noexcept {
     return registered::stall(*this, to, done);
