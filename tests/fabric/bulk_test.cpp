@@ -129,6 +129,17 @@ TEST_CASE("windows of two classes are independent") {
   for (const std::size_t n : sizes) conformance::check_many_windows<mixed>(n);
 }
 
+TEST_CASE("a transport without classes takes bulk windows as any other") {
+  using shared_memory = over<with_bulk<peerbus::unified_bus, 1>>;
+  conformance::check_all_to_all<shared_memory>(3);
+  const auto body = [](communicator& comm) {
+    test::expect(!comm.bus().capabilities().traffic_classes, "no classes");
+    const auto win = comm.make_window({.bytes = 8, .traffic = traffic_class::bulk});
+    test::expect(win.shape().traffic == traffic_class::bulk, "the class of the window");
+  };
+  CHECK(shared_memory::run(2, body) == 0);
+}
+
 TEST_CASE("large puts of bulk windows beside signals of latency windows, each byte right") {
   // Longer than the limit of what is in flight, and no multiple of a slice. Sources and targets of
   // each class lie in windows of either class.

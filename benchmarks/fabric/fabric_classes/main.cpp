@@ -128,6 +128,7 @@ phase play(communicator& comm, work& moe, std::optional<bench::clock::duration> 
       const auto due = start + static_cast<long>(next) * *beat;
       result.dispatches.push_back(bench::microseconds(bench::clock::now() - due));
       ++next;
+      if (flow != nullptr) flow->step();  // Also where dispatches are late.
     } else if (present >= end && next == dispatches) {
       break;
     } else if (flow != nullptr) {
