@@ -117,7 +117,8 @@ phase play(communicator& comm, work& moe, std::optional<bench::clock::duration> 
   const auto end = start + std::chrono::duration_cast<bench::clock::duration>(
                                std::chrono::duration<double>{seconds});
   const std::size_t dispatches =
-      beat ? static_cast<std::size_t>((end - start) / *beat) : std::size_t{0};
+      beat ? std::max(static_cast<std::size_t>((end - start) / *beat), std::size_t{1})
+           : std::size_t{0};
   phase result;
   const std::size_t before = flow != nullptr ? flow->bytes_seen() : 0;
   if (flow != nullptr) flow->turn(true);
