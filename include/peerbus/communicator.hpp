@@ -50,14 +50,17 @@ class communicator : public rank_group {
   [[nodiscard]] std::string missing() const override;
 
   ///@{
-  /// Makes a window with `bytes` of zeroed memory and `signals` zero signals on every rank.
-  /// Collective. Windows are independent of each other.
+  /// Makes a window with `bytes` of zeroed memory and `signals` zero signals on every rank, for
+  /// latency traffic unless `shape.traffic` says bulk. Collective. Windows are independent of each
+  /// other.
   /// Cost: one agreement, and `make_window` of the transport.
   /// Throws, on all ranks: `error` mismatch if they ask for different shapes, out_of_memory if one
   /// cannot have it, timed_out or peer_dead if one does not come.
   [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals);
   [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals,
                                               deadline until);
+  [[nodiscard]] window<Transport> make_window(window_shape shape);
+  [[nodiscard]] window<Transport> make_window(window_shape shape, deadline until);
   ///@}
 
   ///@{

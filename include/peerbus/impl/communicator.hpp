@@ -15,6 +15,7 @@
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/optional_calls.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 #include <peerbus/window.hpp>
 
 namespace peerbus {
@@ -37,9 +38,20 @@ window<Transport> communicator<Transport>::make_window(std::size_t bytes, std::s
 template <transport Transport>
 window<Transport> communicator<Transport>::make_window(std::size_t bytes, std::size_t signals,
                                                        deadline until) {
-  const std::array values{declared{"bytes", bytes}, declared{"signals", signals}};
+  return make_window({.bytes = bytes, .signals = signals}, until);
+}
+
+template <transport Transport>
+window<Transport> communicator<Transport>::make_window(window_shape shape) {
+  return make_window(shape, default_deadline());
+}
+
+template <transport Transport>
+window<Transport> communicator<Transport>::make_window(window_shape shape, deadline until) {
+  const std::array values{declared{"bytes", shape.bytes}, declared{"signals", shape.signals},
+                          declared{"traffic", name_of(shape.traffic)}};
   agree("make_window", values, until);
-  return make_agreed_window({.bytes = bytes, .signals = signals}, until);
+  return make_agreed_window(shape, until);
 }
 
 template <transport Transport>

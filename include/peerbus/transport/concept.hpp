@@ -13,6 +13,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus {
 
@@ -20,6 +21,8 @@ namespace peerbus {
 struct window_shape {
   std::size_t bytes = 0;    ///< the data of a rank; the same on all ranks
   std::size_t signals = 0;  ///< the signal words of a rank, numbered from 0
+  /// The class of everything that is sent to the window; the same on all ranks.
+  traffic_class traffic = traffic_class::latency;
 };
 
 /// The parts of the contract that a transport may leave out, depending on its device.
@@ -29,6 +32,9 @@ struct transport_capabilities {
   bool any_local_memory = false;
   /// `fetch_add` works (it returns `unsupported` otherwise).
   bool fetch_add = false;
+  /// Windows of different classes have queues of their own, and bulk traffic yields to latency
+  /// traffic. Otherwise the class of a window changes nothing.
+  bool traffic_classes = false;
 };
 
 /// One-sided communication among the ranks of a bootstrap.
@@ -39,7 +45,8 @@ struct transport_capabilities {
 ///  2. `bus.make_window(shape, until)` is collective, with the same shape on all ranks, and throws
 ///     on all ranks or on none. The memory is zero. A window may be destroyed at any time after the
 ///     owner's last operation on it; destruction is not collective, and the transport keeps the
-///     memory for peers that still reach for it.
+///     memory for peers that still reach for it. `shape.traffic` is advice: a transport that does
+///     not name `traffic_classes` in `capabilities()` treats windows of all classes alike.
 ///  3. `bus.local(window)` is the caller's own part: `shape.bytes` long, aligned to a cache line.
 ///
 /// Data path. Every function is noexcept, allocates nothing, takes no lock except for a turn at a
@@ -50,9 +57,10 @@ struct transport_capabilities {
 ///     Unordered with other puts. `source` stays unchanged until `flush(peer)` or a later completed
 ///     `wait` that proves delivery.
 ///  5. `signal(peer, window, id, value)` makes signal `id` of the peer's part at least `value`,
-///     after all earlier puts of this rank to that peer are visible there (release). One rank at a
+///     after all earlier puts of this rank to that peer are visible there (release), which is
+///     promised for the puts to windows of the same traffic class as `window`. One rank at a
 ///     time raises a signal, never to a smaller value than before, which nobody checks. Signals to
-///     one peer arrive in order.
+///     one peer in windows of one class arrive in order.
 ///  6. `put_signal(...)` is 4 followed by 5, as one operation where the hardware has one.
 ///  7. `get(peer, window, offset, target)` reads. Done after `flush(peer)`.
 ///  8. `fetch_add(peer, window, offset, addend, before)` adds to the 64-bit word at `offset` (a
@@ -65,7 +73,7 @@ struct transport_capabilities {
 ///     `peer_dead` as soon as one long wait does. 10 looks at the signal alone.
 ///  10. `value(window, id)` is the present value of the caller's own signal (acquire).
 ///  11. `flush(peer)`: sources and targets of earlier calls to `peer` are reusable. `quiet()`:
-///     earlier puts to all peers are visible there.
+///     earlier puts to all peers are visible there. Both hold for windows of all classes.
 ///  12. `progress()` moves things along on transports that need the caller's help.
 ///
 /// Cost: where peers' memory loads and stores, 4 and 7 copy the bytes once, 5 is a store and a
@@ -92,7 +100,8 @@ struct transport_capabilities {
 ///     4 to 12 return `unreachable` then. A transport without it cannot break: all its memory is
 ///     this machine's.
 ///  18. `adopt_window(memory, until)` is 2 for memory that the caller has: `memory.data` and
-///     `memory.signals`, as long on all ranks and all zero, become the caller's part. Memory that
+///     `memory.signals`, as long on all ranks and all zero, become the caller's part, of the class
+///     `memory.traffic`. Memory that
 ///     is missing or not aligned to a cache line is refused as invalid_argument. The transport
 ///     keeps `memory.owner` as long as peers may reach for the part. Another transport may raise
 ///     the same signals: whichever raises one last has the last word, and none lowers it.

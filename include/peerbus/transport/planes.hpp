@@ -30,6 +30,7 @@
 #include <peerbus/transport/planes/traffic.hpp>
 #include <peerbus/transport/planes/window.hpp>
 #include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus {
 
@@ -119,15 +120,18 @@ class planes : public detail::ranks_of<Near> {
     if (far() == nullptr) return of_near;
     const transport_capabilities of_far = far()->capabilities();
     return {.any_local_memory = of_near.any_local_memory && of_far.any_local_memory,
-            .fetch_add = of_far.fetch_add};
+            .fetch_add = of_far.fetch_add,
+            .traffic_classes = of_far.traffic_classes};
   }
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    return pair_.make([&] { return near().make_window(shape, until); }, until);
+    return pair_.make([&] { return near().make_window(shape, until); }, shape.traffic, until);
   }
   [[nodiscard]] window adopt_window(window_memory memory, deadline until)
     requires adopting_transport<Near>
   {
-    return pair_.make([&] { return near().adopt_window(std::move(memory), until); }, until);
+    const traffic_class traffic = memory.traffic;
+    return pair_.make([&] { return near().adopt_window(std::move(memory), until); }, traffic,
+                      until);
   }
   [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept {
     return near().local(at.near());

@@ -14,6 +14,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus {
 
@@ -43,9 +44,10 @@ struct put_piece {
 
 /// A rank's part of a window as memory: that which a transport lends or adopts.
 struct window_memory {
-  std::span<std::byte> data;          ///< aligned to a cache line
-  std::span<signal_word> signals;     ///< one word per signal
-  std::shared_ptr<const void> owner;  ///< keeps both
+  std::span<std::byte> data;                       ///< aligned to a cache line
+  std::span<signal_word> signals;                  ///< one word per signal
+  std::shared_ptr<const void> owner;               ///< keeps both
+  traffic_class traffic = traffic_class::latency;  ///< as in `window_shape`
 };
 
 namespace detail {

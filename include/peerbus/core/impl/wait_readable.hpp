@@ -13,11 +13,15 @@
 namespace peerbus::detail {
 
 PEERBUS_INLINE void wait_readable(int fd, deadline until) noexcept {
+  wait_readable(fd, -1, until);  // The system skips what is no descriptor.
+}
+
+PEERBUS_INLINE void wait_readable(int first, int second, deadline until) noexcept {
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until.remaining());
   const timespec span{static_cast<std::time_t>(left.count() / 1'000'000'000),
                       static_cast<long>(left.count() % 1'000'000'000)};
-  pollfd entry{fd, POLLIN, 0};
-  static_cast<void>(::ppoll(&entry, 1, &span, nullptr));
+  pollfd entries[] = {{first, POLLIN, 0}, {second, POLLIN, 0}};
+  static_cast<void>(::ppoll(entries, second < 0 ? 1 : 2, &span, nullptr));
 }
 
 }  // namespace peerbus::detail

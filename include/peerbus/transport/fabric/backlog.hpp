@@ -16,7 +16,7 @@ namespace peerbus::detail::ofi {
 class backlog {
  public:
   static constexpr std::uint64_t most_open = 4;
-  static constexpr std::size_t most_bytes = std::size_t{32} << 20U;
+  static constexpr std::size_t most_bytes = std::size_t{32} << 20U;  ///< of a latency link
   ///@{
   /// The weight of a message besides its bytes. Of a notice: the buffer that tcp;ofi_rxm keeps for
   /// a message that comes early. Of a write, for which the peer keeps nothing: the time that it
@@ -25,14 +25,17 @@ class backlog {
   static constexpr std::size_t write_weight = 4096;
   ///@}
 
+  /// Sets the limit, in bytes.
+  void limit(std::size_t most) noexcept { most_ = most; }
   /// Counts a message.
   void add(std::size_t weight) noexcept { weight_ += weight; }
   /// Returns whether a question must come next.
-  [[nodiscard]] bool needs_question() const noexcept { return weight_ >= most_bytes / most_open; }
+  [[nodiscard]] bool needs_question() const noexcept { return weight_ >= most_ / most_open; }
   /// A question was sent.
   void note_asked() noexcept { weight_ = 0; }
 
  private:
+  std::size_t most_ = most_bytes;
   std::size_t weight_ = 0;  ///< of what was sent after the last question
 };
 

@@ -96,6 +96,24 @@ class completions {
     if (nothing_is_here() && word.value() < value) wait_readable(own_->wake_descriptor(), until);
     return true;
   }
+  /// Sleeps as `park` above does, and also until something happens at `second`.
+  [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until,
+                          const completions& second) noexcept {
+    const std::unique_lock turn{parking_, std::try_to_lock};
+    if (!turn || own_->wake_descriptor() < 0 || second.own_->wake_descriptor() < 0) return false;
+    if (nothing_is_here() && second.nothing_is_here() && word.value() < value)
+      wait_readable(own_->wake_descriptor(), second.own_->wake_descriptor(), until);
+    return true;
+  }
+  /// Returns whether nothing lies in the queue, and what comes makes its descriptor readable.
+  [[nodiscard]] bool nothing_is_here() const noexcept {
+    fid* waited = &own_->queue().fid;
+    return fi_trywait(&own_->fabric(), &waited, 1) == 0;
+  }
+  /// Returns the number of completions that were ever taken. It wraps around.
+  [[nodiscard]] std::uint32_t taken() const noexcept {
+    return taken_.load(std::memory_order_relaxed);  // order: none; it says when, not what.
+  }
 
   /// Ends a link for a libfabric error number above 0, unless it is broken already.
   void break_link(link& broken, int reason, int providers_own = 0) noexcept {
@@ -123,11 +141,6 @@ class completions {
   static constexpr std::size_t completions_at_once = 16;
   static constexpr int most_reads = 1024;  ///< so that a flood does not keep a thread here
 
-  [[nodiscard]] bool nothing_is_here() const noexcept {
-    fid* waited = &own_->queue().fid;
-    return fi_trywait(&own_->fabric(), &waited, 1) == 0;
-  }
-
   /// Reads the queue up to `reads` times, and while it is not empty.
   void take(int reads) noexcept {
     std::array<fi_cq_msg_entry, completions_at_once> batch;
@@ -137,6 +150,8 @@ class completions {
         take_error();
       else if (count <= 0)
         break;
+      if (count > 0)
+        taken_.store(taken() + static_cast<std::uint32_t>(count), std::memory_order_relaxed);
       for (long i = 0; i < count; ++i) {
         const fi_cq_msg_entry& entry = batch[static_cast<std::size_t>(i)];
         request& finished = request::of(entry.op_context);
@@ -219,6 +234,7 @@ class completions {
   registered::spin_guard parking_;
   std::atomic<std::uint32_t> broken_{0};
   std::atomic<bool> asked_{false};
+  std::atomic<std::uint32_t> taken_{0};  ///< changes under `looking_`
 };
 
 }  // namespace peerbus::detail::ofi

@@ -27,6 +27,7 @@
 #include <peerbus/transport/fabric/notice.hpp>
 #include <peerbus/transport/fabric/options.hpp>
 #include <peerbus/transport/fabric/provider.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus::detail::ofi {
 
@@ -37,6 +38,13 @@ inline void check_options(const fabric_options& options) {
   if (options.queue_depth < 2 || options.queue_depth > 16384)
     throw error{errc::invalid_argument,
                 concat("fabric: queue_depth is ", options.queue_depth, ", expected 2 to 16384")};
+  if (options.bulk_slice < 4096)
+    throw error{errc::invalid_argument,
+                concat("fabric: bulk_slice is ", options.bulk_slice, ", expected 4096 or more")};
+  if (options.bulk_in_flight < options.bulk_slice)
+    throw error{errc::invalid_argument,
+                concat("fabric: bulk_in_flight is ", options.bulk_in_flight,
+                       ", expected at least bulk_slice, ", options.bulk_slice)};
   if (options.stall_timeout.count() <= 0)
     throw error{
         errc::invalid_argument,
@@ -101,18 +109,20 @@ std::optional<error> objection_of(Step&& step) {
   }
 }
 
-/// Connects every rank with every other. Collective.
+/// Connects every rank with every other, for latency traffic, or for bulk traffic if `latency` is
+/// the network for the former. Collective.
 /// Throws, on all ranks: `error` unsupported, invalid_argument, mismatch, out_of_memory, system,
 /// timed_out; or as `bootstrap::allgather`.
-inline std::shared_ptr<network> connect(bootstrap& boot, const fabric_options& options,
-                                        wait_thresholds waiting) {
+inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& options,
+                                        wait_thresholds waiting, network* latency = nullptr) {
+  const auto traffic = latency == nullptr ? traffic_class::latency : traffic_class::bulk;
   const auto until = deadline::after(options.setup_timeout);
-  std::shared_ptr<network> net;
+  std::unique_ptr<network> net;
   const auto opened = objection_of([&] {
     check_options(options);
     const bool on_one_host = boot.near_ranks().size() == boot.size();
-    net = std::make_shared<network>(boot, provider_search{options, on_one_host}.find(), options,
-                                    waiting);
+    net = std::make_unique<network>(boot, provider_search{options, on_one_host, traffic}.find(),
+                                    options, waiting, latency);
   });
   const fi_info* const info = net ? &net->own().info() : nullptr;
   const std::vector<declared> values{
@@ -120,6 +130,7 @@ inline std::shared_ptr<network> connect(bootstrap& boot, const fabric_options& o
       {"byte order", std::endian::native == std::endian::little ? "little-endian" : "big-endian"},
       {"provider", info != nullptr ? std::string_view{info->fabric_attr->prov_name} : ""},
       {"address format", info != nullptr ? info->addr_format : 0},
+      {"traffic class", name_of(traffic)},
       {"signals by order", net && net->own().relies_on_order() ? "yes" : "no"}};
   agree(boot, "fabric", values, until, opened);
 
@@ -130,6 +141,7 @@ inline std::shared_ptr<network> connect(bootstrap& boot, const fabric_options& o
     insert_addresses(*net, addresses);
     net->note_addresses();
     greet(*net, addresses, until);
+    if (latency != nullptr) latency->watch_bulk(*net);
   });
   // A rank that could not reach a peer is named to all. More time, as others wait until then.
   agree(boot, "fabric connected", {}, deadline::after(options.setup_timeout), greeted);

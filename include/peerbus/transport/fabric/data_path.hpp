@@ -26,7 +26,7 @@ class data_path : public registered::data_path<network, turn> {
  public:
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
     // Providers that have atomics give up the order of messages for them.
-    return {.any_local_memory = false, .fetch_add = false};
+    return {.any_local_memory = false, .fetch_add = false, .traffic_classes = true};
   }
 
   [[nodiscard]] errc fetch_add(rank_id peer, const window& memory, std::size_t offset,
@@ -38,49 +38,45 @@ class data_path : public registered::data_path<network, turn> {
   [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept {
     if (!own(memory).has(awaited.value_or(net()->rank()), id)) return errc::out_of_range;
-    return registered::wait_for(*net(), memory.part().signal(id), value, until, awaited,
+    return registered::wait_for(memory.network(), memory.part().signal(id), value, until, awaited,
                                 [](rank_id) noexcept {});
   }
 
   [[nodiscard]] errc flush(rank_id peer) noexcept {
     if (peer.index() >= net()->size()) return errc::out_of_range;
-    link& to = net()->to(peer);
-    std::uint32_t posted = 0;
-    {
-      const auto out = to.out().lock();
-      posted = to.requests().count().posted();
-    }
-    return net()->stall(to,
-                        [&]() noexcept { return to.requests().count().completed_up_to(posted); });
+    return for_classes([peer](network& of) noexcept { return flush(of, peer); });
   }
   /// Waits until each peer to which something was put has called the transport, or gives the link
   /// up after `stall_timeout`. Does not wait for peers that got signals alone.
   [[nodiscard]] errc quiet() noexcept {
-    for (const rank_id peer : all_ranks{net()->size()}) {
-      std::uint64_t number = 0;
-      if (const errc code = ask_for_proof(peer, number); code != errc::ok) return code;
-    }
-    for (const rank_id peer : all_ranks{net()->size()}) {
-      if (const errc code = flush(peer); code != errc::ok) return code;
-      std::uint64_t number = 0;
-      if (const errc code = ask_for_proof(peer, number); code != errc::ok) return code;
-      link& to = net()->to(peer);
-      const errc code =
-          net()->stall(to, [&]() noexcept { return to.has_proven(number) || to.has_left(); });
-      if (code != errc::ok) return code;
-    }
-    return errc::ok;
+    return for_classes([](network& of) noexcept { return quiet(of); });
   }
   [[nodiscard]] errc progress() noexcept {
-    net()->look_at_all_arrivals();
+    net()->look_at_all_classes();
     return errc::ok;
   }
 
-  [[nodiscard]] int arrival_fd() const noexcept { return net()->own().wake_descriptor(); }
+  [[nodiscard]] std::string describe_trouble() const {
+    std::string text = net()->describe_trouble();
+    if (const network* const bulk = net()->bulk()) {
+      const std::string of_bulk = bulk->describe_trouble();
+      text += text.empty() || of_bulk.empty() ? of_bulk : "; " + of_bulk;
+    }
+    return text;
+  }
+  /// Memory kept for each peer besides windows, except what a provider keeps.
+  [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
+    const network* const bulk = net()->bulk();
+    return net()->bytes_per_peer() + (bulk == nullptr ? 0 : bulk->bytes_per_peer());
+  }
+
+  [[nodiscard]] int arrival_fd() const noexcept { return net()->arrival_fd(); }
   [[nodiscard]] bool arm() noexcept { return net()->arm(); }
   void disarm() noexcept { net()->disarm(); }
   [[nodiscard]] errc health(std::optional<rank_id> awaited) noexcept {
-    return registered::look_after(*net(), awaited, [](rank_id) noexcept {});
+    return for_classes([awaited](network& of) noexcept {
+      return registered::look_after(of, awaited, [](rank_id) noexcept {});
+    });
   }
 
   /// "tcp;ofi_rxm, domain eth0".
@@ -90,11 +86,54 @@ class data_path : public registered::data_path<network, turn> {
   using registered::data_path<network, turn>::data_path;
 
  private:
+  /// Calls `step` with the network of each class, until it returns something other than ok.
+  template <class Step>
+  [[nodiscard]] errc for_classes(Step&& step) noexcept {
+    const errc code = step(*net());
+    network* const bulk = net()->bulk();
+    return code == errc::ok && bulk != nullptr ? step(*bulk) : code;
+  }
+
+  [[nodiscard]] static errc flush(network& net, rank_id peer) noexcept {
+    link& to = net.to(peer);
+    if (!to.pending().is_empty()) {
+      const std::uint32_t added = to.pending().added();
+      const auto is_sent = [&]() noexcept { return to.pending().sent_up_to(added); };
+      const errc code = net.stall(to, [&]() noexcept { return is_sent() || to.has_left(); });
+      if (code != errc::ok) return code;
+      if (!is_sent()) return net.why_broken(to);
+    }
+    std::uint32_t posted = 0;
+    {
+      const auto out = to.out().lock();
+      posted = to.requests().count().posted();
+    }
+    return net.stall(to, [&]() noexcept { return to.requests().count().completed_up_to(posted); });
+  }
+
+  [[nodiscard]] static errc quiet(network& net) noexcept {
+    for (const rank_id peer : all_ranks{net.size()}) {
+      std::uint64_t number = 0;
+      if (const errc code = ask_for_proof(net, peer, number); code != errc::ok) return code;
+    }
+    for (const rank_id peer : all_ranks{net.size()}) {
+      if (const errc code = flush(net, peer); code != errc::ok) return code;
+      std::uint64_t number = 0;
+      if (const errc code = ask_for_proof(net, peer, number); code != errc::ok) return code;
+      link& to = net.to(peer);
+      const errc code =
+          net.stall(to, [&]() noexcept { return to.has_proven(number) || to.has_left(); });
+      if (code != errc::ok) return code;
+    }
+    return errc::ok;
+  }
+
   /// Nothing is asked of peers that have closed their end, nor if nothing was put.
-  [[nodiscard]] errc ask_for_proof(rank_id peer, std::uint64_t& number) noexcept {
-    link& to = net()->to(peer);
-    if (peer == net()->rank() || to.has_left()) return errc::ok;
-    return turn{*net(), to}.ask_for_proof(number);
+  [[nodiscard]] static errc ask_for_proof(network& net, rank_id peer,
+                                          std::uint64_t& number) noexcept {
+    link& to = net.to(peer);
+    if (peer == net.rank() || to.has_left()) return errc::ok;
+    return turn{net, to}.ask_for_proof(number);
   }
 };
 

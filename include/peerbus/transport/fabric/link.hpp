@@ -13,9 +13,11 @@
 #include <peerbus/transport/fabric/backlog.hpp>
 #include <peerbus/transport/fabric/link_failure.hpp>
 #include <peerbus/transport/fabric/notice.hpp>
+#include <peerbus/transport/fabric/pending_calls.hpp>
 #include <peerbus/transport/fabric/request_ring.hpp>
 #include <peerbus/transport/fabric/resources.hpp>
 #include <peerbus/transport/registered/guarded.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus::detail::ofi {
 
@@ -45,6 +47,9 @@ class link {
     self_ = self;
     peer_ = peer;
     requests_.open(*this, own.options().queue_depth);
+    if (own.traffic() == traffic_class::latency) return;
+    pending_.open(own.options().queue_depth);
+    out_.lock()->untaken.limit(own.options().bulk_in_flight);
   }
   void set_address(fi_addr_t address) noexcept { address_ = address; }
 
@@ -53,6 +58,9 @@ class link {
   [[nodiscard]] registered::guarded<outgoing>& out() noexcept { return out_; }
   [[nodiscard]] request_ring& requests() noexcept { return requests_; }
   [[nodiscard]] const request_ring& requests() const noexcept { return requests_; }
+  /// The calls that are sent in slices. Open on links for bulk traffic only.
+  [[nodiscard]] pending_calls& pending() noexcept { return pending_; }
+  [[nodiscard]] const pending_calls& pending() const noexcept { return pending_; }
   [[nodiscard]] link_failure& failure() noexcept { return failure_; }
   [[nodiscard]] const link_failure& failure() const noexcept { return failure_; }
   /// A number that changes whenever the peer has taken something.
@@ -156,6 +164,7 @@ class link {
   fi_addr_t address_ = FI_ADDR_NOTAVAIL;
   registered::guarded<outgoing> out_;
   request_ring requests_;
+  pending_calls pending_;  ///< added to and sent under the lock of `out_`
   link_failure failure_;
   std::atomic<std::uint64_t> owed_{0};
   std::atomic<std::uint64_t> answered_{0};

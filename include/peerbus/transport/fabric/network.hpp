@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,20 +22,29 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/fabric/completions.hpp>
+#include <peerbus/transport/fabric/delivery.hpp>
 #include <peerbus/transport/fabric/handle.hpp>
 #include <peerbus/transport/fabric/link.hpp>
 #include <peerbus/transport/fabric/options.hpp>
+#include <peerbus/transport/fabric/pending_calls.hpp>
 #include <peerbus/transport/fabric/registration.hpp>
 #include <peerbus/transport/fabric/resources.hpp>
+#include <peerbus/transport/fabric/slices.hpp>
+#include <peerbus/transport/fabric/trouble.hpp>
+#include <peerbus/transport/fabric/wake_set.hpp>
+#include <peerbus/transport/fabric/yielding.hpp>
 #include <peerbus/transport/registered/link_watch.hpp>
 
 namespace peerbus::detail::ofi {
 
-/// A rank's end of the network: its endpoint, a link to each rank, and its windows. Completions are
-/// also taken while the rank waits in its bootstrap, as idle work.
+/// A rank's end of the network for one class of traffic: its endpoint, a link to each rank, and its
+/// windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
+///
+/// The network for latency traffic owns that for bulk traffic, if there is one. Whoever waits for
+/// bulk traffic looks at latency traffic before each look at bulk traffic, which moves about a
+/// slice. Whoever waits for latency traffic looks at bulk traffic when `yielding` says so.
 class network final : public idle_work::task {
  public:
   static constexpr std::string_view name = "fabric";  ///< in errors
@@ -42,14 +52,17 @@ class network final : public idle_work::task {
   static constexpr bool looks_may_last = true;
   using window_part = ofi::window_part;
 
-  /// Opens an endpoint that can receive, and takes completions from then on.
+  /// Opens an endpoint that can receive, and takes completions from then on. `latency`: null for
+  /// latency traffic; for bulk traffic that network, which outlives this one.
   /// Throws: `error` out_of_memory, system; std::bad_alloc.
   network(const bootstrap& boot, provider_info info, const fabric_options& options,
-          wait_thresholds waiting)
+          wait_thresholds waiting, network* latency)
       : members_{boot.members()},
         idle_{boot.idle()},
         waiting_{waiting},
-        own_{std::move(info), options, members_->size()},
+        latency_{latency},
+        own_{std::move(info), options, members_->size(),
+             latency == nullptr ? nullptr : &latency->own_},
         links_{std::make_unique<link[]>(size())},
         completions_{own_, {links_.get(), size()}, windows_} {
     for (const rank_id peer : all_ranks{size()}) to(peer).open(own_, rank(), peer);
@@ -62,15 +75,26 @@ class network final : public idle_work::task {
   /// them: up to a quarter of a second for peers that do not look, and up to 5 s until the provider
   /// has sent everything.
   ~network() {
+    bulk_.store(nullptr, std::memory_order_relaxed);  // order: none; nobody else looks any more.
+    own_bulk_.reset();
     idle_->remove(*this);
     if (is_connected_) leave();
     own_.close();  // Before the requests that it holds are gone.
   }
 
   /// All links have their addresses from now on, so peers can be answered.
-  /// order: release, paired with the acquire of `answer_all`: the addresses are seen there.
+  /// order: release, paired with the acquire of `send_what_is_due`: the addresses are seen there.
   void note_addresses() noexcept { has_addresses_.store(true, std::memory_order_release); }
   void note_connected() noexcept { is_connected_ = true; }
+  /// Lets `arrival_fd` tell of bulk traffic too. Throws: `error` system.
+  void watch_bulk(const network& made) { arrivals_.add(made.own_.wake_descriptor()); }
+  /// Takes the network for bulk traffic, which is connected and watched. Once.
+  void add_bulk(std::unique_ptr<network> made) noexcept {
+    own_bulk_ = std::move(made);
+    bulk_.store(own_bulk_.get(), std::memory_order_release);  // order: pairs with `bulk`.
+  }
+  /// Returns the network for bulk traffic, or nullptr if there is none.
+  [[nodiscard]] network* bulk() const noexcept { return bulk_.load(std::memory_order_acquire); }
 
   [[nodiscard]] const membership& members() const noexcept { return *members_; }
   [[nodiscard]] rank_id rank() const noexcept { return members_->rank(); }
@@ -81,6 +105,16 @@ class network final : public idle_work::task {
   [[nodiscard]] const link& to(rank_id peer) const noexcept { return links_[peer.index()]; }
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
   [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
+
+  /// Returns the local key of memory in a window of any class, which serves both (`resources`).
+  /// Empty if it is in none.
+  [[nodiscard]] std::optional<window_table::local_key> key_of(
+      std::span<const std::byte> memory) const noexcept {
+    auto key = windows_.key_of(memory);
+    const network* const other = latency_ != nullptr ? latency_ : bulk();
+    if (!key && other != nullptr) key = other->windows_.key_of(memory);
+    return key;
+  }
 
   /// Lets peers reach the memory of a window. Throws: `error` out_of_memory, system.
   [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
@@ -93,35 +127,68 @@ class network final : public idle_work::task {
   }
 
   ///@{
-  /// Takes what has completed, and answers peers that ask for proofs.
+  /// Takes what has completed, answers peers that ask for proofs, and sends what is pending.
   void look() noexcept {
-    completions_.look();
-    answer_all();
+    if (latency_ != nullptr) latency_->look_here();
+    look_here();
+    if (network* const other = bulk();
+        other != nullptr && yielding_.bulk_is_due(completions_.taken()))
+      other->look_here();
   }
   void look_at_arrivals() noexcept { look(); }
   void look_at_all_arrivals() noexcept {
     completions_.look_at_all();
-    answer_all();
+    send_what_is_due();
+  }
+  /// As `look_at_all_arrivals`, for traffic of all classes, whether it is due or not.
+  void look_at_all_classes() noexcept {
+    look_at_all_arrivals();
+    if (network* const other = bulk(); other != nullptr) other->look_at_all_arrivals();
   }
   void advance() noexcept override { look_at_all_arrivals(); }
   ///@}
+  void note_call() noexcept {
+    if (bulk() != nullptr) yielding_.note_call();
+  }
+  /// Sends a slice of what is pending to `to`, if there is anything and there is room for it.
+  void send_slice_to(link& to, outgoing& out) noexcept {
+    if (to.pending().is_empty() || to.failure().is_set() || to.has_left()) return;
+    const long failed = send_slice(own_, to, out);
+    if (failed == 0)
+      has_sent_.store(true, std::memory_order_relaxed);
+    else if (failed != -FI_EAGAIN)
+      completions_.break_link(to, static_cast<int>(-failed));
+  }
   /// Contract as `arm` of `transport`.
   [[nodiscard]] bool arm() noexcept {
+    network* const other = bulk();
     for (int looks = 0; looks < 16; ++looks) {  // More arrives meanwhile, but hardly that often.
-      look_at_all_arrivals();
-      if (completions_.arm()) return true;
+      look_at_all_classes();
+      if (!completions_.arm()) continue;
+      if (other == nullptr) return true;
+      if (other->has_more_to_send()) arrivals_.wake();
+      if (other->has_more_to_send() || other->completions_.nothing_is_here()) return true;
+      completions_.disarm();
     }
     return false;
   }
-  void disarm() noexcept { completions_.disarm(); }
+  void disarm() noexcept {
+    arrivals_.clear();
+    completions_.disarm();
+  }
+  /// Readable while armed, when something arrives; -1 if the provider has no such descriptor.
+  [[nodiscard]] int arrival_fd() const noexcept { return arrivals_.fd(); }
   [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
-    return completions_.park(word, value, until);
+    network& first = latency_ == nullptr ? *this : *latency_;
+    network* const other = first.bulk();
+    if (other == nullptr) return first.completions_.park(word, value, until);
+    return other->has_more_to_send() ||
+           first.completions_.park(word, value, until, other->completions_);
   }
   /// Returns the place where `registered::wait_for` and `registered::stall` look for arrivals.
   [[nodiscard]] network& arriving() noexcept { return *this; }
 
-  /// Takes completions until `done()`. If a link completes nothing for `stall_timeout`, breaks it.
-  /// Returns: ok, unreachable, peer_dead, timed_out.
+  /// Contract as `registered::stall`.
   template <class Done>
   [[nodiscard]] errc stall(link& to, Done&& done) noexcept {
     return registered::stall(*this, to, done);
@@ -150,83 +217,54 @@ class network final : public idle_work::task {
   }
   [[nodiscard]] bool any_broken() const noexcept { return completions_.any_broken(); }
 
-  /// Asks every peer for a proof that it has what was put to it, and waits for those that run.
-  /// Returns: whether all have it.
+  /// Asks every peer for a proof that it has what was put to it, of any class, as sources may lie
+  /// in windows of the other class. Waits for peers that run. Returns: whether all have it.
   [[nodiscard]] bool settle(deadline until) noexcept {
-    while (!all_delivered()) {
+    network& first = latency_ == nullptr ? *this : *latency_;
+    network* const other = first.bulk();
+    while (!all_delivered(*members_, first.links()) ||
+           (other != nullptr && !all_delivered(*members_, other->links()))) {
       if (until.expired()) return false;
-      look();
+      first.look_at_all_classes();
       ::sched_yield();
     }
     return true;
   }
 
-  /// "no connection to rank 3 any more: …", and the peers with requests in flight. Empty if there
-  /// are none.
   [[nodiscard]] std::string describe_trouble() const {
-    std::string text;
-    for (const rank_id peer : all_ranks{size()}) {
-      const link& to = links_[peer.index()];
-      const std::uint32_t open = to.requests().count().in_flight();
-      if (!to.failure().is_set() && !to.has_left() && open == 0) continue;
-      text += text.empty() ? "" : "; ";
-      if (to.failure().is_set())
-        text +=
-            concat("no connection to ", peer, " any more: ", to.failure().describe(own_.queue()));
-      else if (to.has_left())
-        text += concat(peer, " has closed its end");
-      else
-        text += concat(peer, " has not taken ", open, " requests yet (it is busy, or cut off)");
-    }
-    return text;
+    return ofi::describe_trouble(own_, links());
   }
-
   /// Memory kept for each peer besides windows, except what the provider keeps.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
-    return sizeof(link) +
-           request_ring::places(own_.options().queue_depth) *
-               (sizeof(request) + sizeof(notice_buffer)) +
-           8 * (sizeof(notice_buffer) + sizeof(request));
+    const std::size_t places = request_ring::places(own_.options().queue_depth);
+    return sizeof(link) + places * (sizeof(request) + sizeof(notice_buffer)) +
+           8 * (sizeof(notice_buffer) + sizeof(request)) +
+           (latency_ == nullptr ? 0 : places * sizeof(pending_call));
   }
 
  private:
-  void answer_all() noexcept {
+  void look_here() noexcept {
+    completions_.look();
+    send_what_is_due();
+  }
+
+  /// Answers peers that ask for proofs, and sends a slice to each peer for which calls are pending.
+  void send_what_is_due() noexcept {
     // A peer that has all addresses may ask while this rank still waits for them.
-    if (!has_addresses_.load(std::memory_order_acquire) || !completions_.take_asked()) return;
-    for (const rank_id peer : all_ranks{size()}) {
-      link& to = links_[peer.index()];
-      if (!to.owes_answer() || to.failure().is_set()) continue;
-      auto out = to.out().try_lock();
-      // A thread that sends to the peer has the link, or there is no room: at the next look.
-      const long failed = out ? to.answer(**out) : -FI_EAGAIN;
-      if (failed == -FI_EAGAIN)
-        completions_.note_asked();
-      else if (failed != 0)
-        completions_.break_link(to, static_cast<int>(-failed));
+    if (has_addresses_.load(std::memory_order_acquire)) answer_all(completions_, links());
+    if (latency_ == nullptr) return;
+    has_sent_.store(false, std::memory_order_relaxed);
+    for (link& to : links()) {
+      if (to.pending().is_empty()) continue;
+      if (auto out = to.out().try_lock()) send_slice_to(to, **out);
     }
   }
-
-  /// Calls `check(link, outgoing)` for each peer that could still take something.
-  /// Returns: whether all calls returned true.
-  template <class Check>
-  [[nodiscard]] bool for_all_open(Check&& check) noexcept {
-    bool all = true;
-    for (const rank_id peer : all_ranks{size()}) {
-      link& to = links_[peer.index()];
-      if (peer == rank() || to.failure().is_set() || to.has_left() ||
-          members_->state(peer) != rank_state::running)
-        continue;
-      const auto out = to.out().lock();
-      all = check(to, *out) && all;
-    }
-    return all;
+  /// Returns whether the last look has sent slices, so that more may be sent at once.
+  [[nodiscard]] bool has_more_to_send() const noexcept {
+    return has_sent_.load(std::memory_order_relaxed);
   }
 
-  [[nodiscard]] bool all_delivered() noexcept {
-    return for_all_open([](link& to, outgoing& out) noexcept {
-      return to.requests().is_idle() && to.ask_for_proof(out) == 0 && to.has_proven(out.proof);
-    });
-  }
+  [[nodiscard]] std::span<link> links() const noexcept { return {links_.get(), size()}; }
 
   /// A connection that closes while something unread lies at this end may lose what lies unread at
   /// the other. So this end goes on taking until each peer has answered, or has left too.
@@ -234,20 +272,9 @@ class network final : public idle_work::task {
     const auto until = deadline::after(std::chrono::seconds{5});
     const auto patience = deadline::after(std::chrono::milliseconds{250});
     const auto is_over = [&](link& to, outgoing& out) noexcept {
-      if (!out.is_closed) {
-        if (!own_.relies_on_order() && !to.requests().is_idle()) return false;
-        notice last;
-        last.kind = notice_kind::leave;
-        last.value = out.asked + 1;
-        const long failed = to.post(out, last, nullptr, true);
-        if (failed == -FI_EAGAIN) return false;
-        if (failed != 0) completions_.break_link(to, static_cast<int>(-failed));
-        ++out.asked;
-        out.is_closed = true;
-      }
-      return to.requests().is_idle() && (to.has_proven(out.asked) || patience.expired());
+      return ofi::is_over(own_, completions_, to, out, patience);
     };
-    while (!for_all_open(is_over) && !until.expired()) {
+    while (!for_all_open(*members_, links(), is_over) && !until.expired()) {
       look();
       ::sched_yield();
     }
@@ -256,12 +283,18 @@ class network final : public idle_work::task {
   std::shared_ptr<membership> members_;
   std::shared_ptr<idle_work> idle_;
   wait_thresholds waiting_;
+  network* latency_;  ///< null for latency traffic
   resources own_;
   window_table windows_;
   std::unique_ptr<link[]> links_;
   completions completions_;
   std::atomic<bool> has_addresses_{false};
   bool is_connected_ = false;
+  wake_set arrivals_{latency_ == nullptr ? own_.wake_descriptor() : -1};
+  std::unique_ptr<network> own_bulk_;
+  std::atomic<network*> bulk_{nullptr};
+  std::atomic<bool> has_sent_{false};  ///< whether the last look at bulk traffic sent a slice
+  class yielding yielding_;            ///< for waits for latency traffic
 };
 
 }  // namespace peerbus::detail::ofi

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -25,6 +26,13 @@ struct fabric_options {
   std::chrono::milliseconds stall_timeout{30'000};
   /// The time limit for connecting all ranks.
   std::chrono::milliseconds setup_timeout{30'000};
+
+  /// The pieces in which puts and gets of bulk windows are sent, in bytes, 4096 or more. Smaller
+  /// ones let a latency operation wait for less, larger ones cost less.
+  std::size_t bulk_slice = std::size_t{128} << 10U;
+  /// The bytes of bulk puts that one peer may have been sent and not taken yet, at least
+  /// `bulk_slice`. What exceeds them waits at this rank, where it delays nothing.
+  std::size_t bulk_in_flight = std::size_t{4} << 20U;
 
   /// Lets a signal follow its puts at once where the provider promises that it arrives after them
   /// (FI_ORDER_SAW). If false, or where there is no such promise, a signal is sent when its puts

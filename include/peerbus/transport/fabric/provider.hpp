@@ -22,6 +22,7 @@
 #include <peerbus/transport/fabric/fabric_error.hpp>
 #include <peerbus/transport/fabric/handle.hpp>
 #include <peerbus/transport/fabric/options.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus::detail::ofi {
 
@@ -37,13 +38,18 @@ inline bool orders_sends_after_writes(const fi_info& info) noexcept {
 class provider_search {
  public:
   /// `on_one_host`: all ranks can reach each other over the loopback interface.
-  provider_search(fabric_options options, bool on_one_host)
-      : options_{std::move(options)}, on_one_host_{on_one_host} {}
+  provider_search(fabric_options options, bool on_one_host,
+                  traffic_class traffic = traffic_class::latency)
+      : options_{std::move(options)}, on_one_host_{on_one_host}, traffic_{traffic} {}
 
   /// Returns the domain to use. Throws: `error` unsupported (no such provider; the text lists those
   /// that there are), invalid_argument (no such domain), system; std::bad_alloc.
   [[nodiscard]] provider_info find() const {
-    const provider_info found = list(options_.provider);
+    provider_info found;
+    // A hint, for providers that have it. The class of latency traffic stays unspecified, so that
+    // it is the same whether or not there are bulk windows.
+    if (traffic_ == traffic_class::bulk) found = list(options_.provider, FI_TC_BULK_DATA);
+    if (!found) found = list(options_.provider);
     if (!found)
       throw error{errc::unsupported,
                   concat("fabric: libfabric has no provider '", options_.provider,
@@ -68,12 +74,14 @@ class provider_search {
   static std::string_view domain_name(const fi_info& info) { return info.domain_attr->name; }
 
   /// Lists what a provider, or each if `provider` is empty, offers. Null if that is nothing.
-  [[nodiscard]] static provider_info list(const std::string& provider) {
+  [[nodiscard]] static provider_info list(const std::string& provider,
+                                          std::uint32_t traffic = FI_TC_UNSPEC) {
     const provider_info hints{fi_allocinfo()};
     if (!hints) throw std::bad_alloc{};
     hints->caps = FI_MSG | FI_RMA;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = FI_EP_RDM;
+    hints->tx_attr->tclass = traffic;
     hints->domain_attr->mr_mode =
         FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
     hints->domain_attr->threading = FI_THREAD_SAFE;
@@ -122,6 +130,7 @@ class provider_search {
 
   fabric_options options_;
   bool on_one_host_;
+  traffic_class traffic_;
 };
 
 }  // namespace peerbus::detail::ofi

@@ -30,6 +30,7 @@
 #include <peerbus/transport/fabric/provider.hpp>
 #include <peerbus/transport/fabric/registration.hpp>
 #include <peerbus/transport/fabric/request_ring.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus::detail::ofi {
 
@@ -37,29 +38,45 @@ namespace peerbus::detail::ofi {
 /// endpoint with one completion queue, and registered memory for notices.
 class resources {
  public:
-  /// Throws: `error` out_of_memory, system; std::bad_alloc.
-  resources(provider_info info, const fabric_options& options, std::size_t ranks)
+  /// `latency`: the resources for latency traffic, which outlive these for bulk traffic. Null if
+  /// these are for latency traffic themselves. Throws: `error` out_of_memory, system;
+  /// std::bad_alloc.
+  resources(provider_info info, const fabric_options& options, std::size_t ranks,
+            const resources* latency)
       : info_{std::move(info)},
         options_{options},
+        traffic_{latency == nullptr ? traffic_class::latency : traffic_class::bulk},
         receives_{std::min<std::size_t>(32 + 8 * ranks, info_->rx_attr->size)},
         inject_bytes_{info_->tx_attr->inject_size},
         relies_on_order_{options.rely_on_order && orders_sends_after_writes(*info_)} {
-    fabric_ = open<fid_fabric>("a fabric", [&](fid_fabric** made) {
-      return fi_fabric(info_->fabric_attr, made, nullptr);
-    });
-    domain_ = open<fid_domain>("a domain", [&](fid_domain** made) {
-      return fi_domain(fabric_.get(), info_.get(), made, nullptr);
-    });
+    // Providers such as tcp move the data of all endpoints of a domain at each look at one of them.
+    // So bulk traffic has a domain of its own, unless sources need keys, which hold in one domain.
+    constexpr auto keys_are_needed = static_cast<std::uint64_t>(FI_MR_LOCAL);
+    if (latency != nullptr &&
+        (static_cast<std::uint64_t>(info_->domain_attr->mr_mode) & keys_are_needed) != 0) {
+      fabric_ = latency->fabric_;
+      domain_ = latency->domain_;
+      keys_ = latency->keys_;
+    } else {
+      own_fabric_ = open<fid_fabric>("a fabric", [&](fid_fabric** made) {
+        return fi_fabric(info_->fabric_attr, made, nullptr);
+      });
+      fabric_ = own_fabric_.get();
+      own_domain_ = open<fid_domain>("a domain", [&](fid_domain** made) {
+        return fi_domain(fabric_, info_.get(), made, nullptr);
+      });
+      domain_ = own_domain_.get();
+    }
     addresses_ = open<fid_av>("an address vector", [&](fid_av** made) {
       fi_av_attr wanted{};
       wanted.type =
           info_->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE : info_->domain_attr->av_type;
       wanted.count = ranks;
-      return fi_av_open(domain_.get(), &wanted, made, nullptr);
+      return fi_av_open(domain_, &wanted, made, nullptr);
     });
     queue_ = open_queue(ranks);
     endpoint_ = open<fid_ep>("an endpoint", [&](fid_ep** made) {
-      return fi_endpoint(domain_.get(), info_.get(), made, nullptr);
+      return fi_endpoint(domain_, info_.get(), made, nullptr);
     });
     ofi::require(fi_ep_bind(endpoint_.get(), &addresses_->fid, 0), "binding an address vector");
     ofi::require(fi_ep_bind(endpoint_.get(), &queue_->fid, FI_TRANSMIT | FI_RECV),
@@ -76,6 +93,7 @@ class resources {
 
   [[nodiscard]] const fi_info& info() const noexcept { return *info_; }
   [[nodiscard]] const fabric_options& options() const noexcept { return options_; }
+  [[nodiscard]] traffic_class traffic() const noexcept { return traffic_; }
   [[nodiscard]] fid_fabric& fabric() const noexcept { return *fabric_; }
   [[nodiscard]] fid_av& addresses() const noexcept { return *addresses_; }
   [[nodiscard]] fid_cq& queue() const noexcept { return *queue_; }
@@ -111,7 +129,7 @@ class resources {
   /// Registers memory. Throws: `error` out_of_memory, system.
   [[nodiscard]] registration make_reachable(std::span<std::byte> memory,
                                             std::string_view what) const {
-    return register_memory(*domain_, *endpoint_, *info_, memory, next_key_++, what);
+    return register_memory(*domain_, *endpoint_, *info_, memory, (*keys_)++, what);
   }
 
   /// Returns the address by which peers find the endpoint. Throws: `error` system.
@@ -143,14 +161,14 @@ class resources {
     wanted.format = FI_CQ_FORMAT_MSG;
     wanted.wait_obj = FI_WAIT_FD;
     fid_cq* made = nullptr;
-    if (fi_cq_open(domain_.get(), &wanted, &made, nullptr) == 0) {
+    if (fi_cq_open(domain_, &wanted, &made, nullptr) == 0) {
       handle<fid_cq> queue{made};
       if (fi_control(&queue->fid, FI_GETWAIT, &wake_descriptor_) != 0) wake_descriptor_ = -1;
       return queue;
     }
     wanted.wait_obj = FI_WAIT_NONE;
     return open<fid_cq>("a completion queue", [&](fid_cq** opened) {
-      return fi_cq_open(domain_.get(), &wanted, opened, nullptr);
+      return fi_cq_open(domain_, &wanted, opened, nullptr);
     });
   }
 
@@ -162,15 +180,20 @@ class resources {
   // requests of receives, which the endpoint may use until it is closed.
   provider_info info_;
   fabric_options options_;
+  traffic_class traffic_;
   std::size_t receives_;
   std::size_t inject_bytes_;
   bool relies_on_order_;
   int wake_descriptor_ = -1;
-  mutable std::atomic<std::uint64_t> next_key_{1};
+  /// The next number for a registration, of all that share the domain.
+  std::shared_ptr<std::atomic<std::uint64_t>> keys_ =
+      std::make_shared<std::atomic<std::uint64_t>>(1);
   mapping memory_;
   std::unique_ptr<request[]> receive_requests_;
-  handle<fid_fabric> fabric_;
-  handle<fid_domain> domain_;
+  handle<fid_fabric> own_fabric_;
+  handle<fid_domain> own_domain_;
+  fid_fabric* fabric_ = nullptr;  ///< the own one, or that of latency traffic
+  fid_domain* domain_ = nullptr;
   handle<fid_av> addresses_;
   handle<fid_cq> queue_;
   handle<fid_ep> endpoint_;

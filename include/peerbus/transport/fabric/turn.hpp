@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
-#include <rdma/fi_rma.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,8 +14,9 @@
 #include <peerbus/transport/fabric/link.hpp>
 #include <peerbus/transport/fabric/network.hpp>
 #include <peerbus/transport/fabric/notice.hpp>
+#include <peerbus/transport/fabric/pending_calls.hpp>
 #include <peerbus/transport/fabric/registration.hpp>
-#include <peerbus/transport/fabric/request_ring.hpp>
+#include <peerbus/transport/fabric/slices.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/registered/guarded.hpp>
 #include <peerbus/transport/registered/own_part.hpp>
@@ -26,28 +24,34 @@
 namespace peerbus::detail::ofi {
 
 /// A thread's turn at sending over one link. Other threads wait for their turn meanwhile, also
-/// while this one waits for room.
+/// while this one waits for room. Over a link for bulk traffic, calls are noted and sent in slices
+/// later (`send_slice`).
 ///
 /// Each call returns ok, timed_out if there was no room for long, unreachable, or peer_dead.
 class turn {
  public:
-  turn(network& net, link& to) noexcept : net_{&net}, link_{&to}, out_{to.out().lock()} {}
+  turn(network& net, link& to) noexcept : net_{&net}, link_{&to}, out_{to.out().lock()} {
+    net.note_call();
+  }
 
   /// Posts a write of `source`, registered under `key`, to `target`.
   [[nodiscard]] errc write(std::span<const std::byte> source, void* key,
                            const remote_place& target) noexcept {
+    if (is_bulk())
+      return defer([&](pending_call& call) noexcept {
+        call.what = pending_call::kind::write;
+        call.memory = const_cast<std::byte*>(source.data());
+        call.bytes = source.size();
+        call.key = key;
+        call.place = target;
+      });
     out_->unproven = true;
-    // Where order is not promised, only its completion shows that the peer can see a write.
-    const std::uint64_t flags =
-        net_->own().relies_on_order() ? FI_COMPLETION : FI_COMPLETION | FI_DELIVERY_COMPLETE;
     return in_messages(source.size(), [&](std::size_t begin, std::size_t length) {
       if (const errc code = make_room(backlog::write_weight + length); code != errc::ok)
         return code;
-      const iovec local{const_cast<std::byte*>(source.data()) + begin, length};
-      const fi_rma_iov remote{target.address + begin, length, target.key};
-      return track([&](request& next) noexcept {
-        fi_msg_rma message{&local, &key, 1, link_->address(), &remote, 1, &next.context, 0};
-        return fi_writemsg(&net_->own().endpoint(), &message, flags);
+      return submit([&]() noexcept {
+        return post_write(net_->own(), *link_, source.data() + begin, length, key,
+                          {target.address + begin, target.key});
       });
     });
   }
@@ -98,16 +102,30 @@ class turn {
   /// Posts a read of `source` into `target`, registered under `key`.
   [[nodiscard]] errc read(std::span<std::byte> target, void* key,
                           const remote_place& source) noexcept {
+    if (is_bulk())
+      return defer([&](pending_call& call) noexcept {
+        call.what = pending_call::kind::read;
+        call.memory = target.data();
+        call.bytes = target.size();
+        call.key = key;
+        call.place = source;
+      });
     return in_messages(target.size(), [&](std::size_t begin, std::size_t length) {
-      return track([&](request& next) noexcept {
-        return fi_read(&net_->own().endpoint(), target.data() + begin, length, key,
-                       link_->address(), source.address + begin, source.key, &next.context);
+      return submit([&]() noexcept {
+        return post_read(net_->own(), *link_, target.data() + begin, length, key,
+                         {source.address + begin, source.key});
       });
     });
   }
 
   /// Sends the notice of a signal, with `payload`, behind everything that was put.
   [[nodiscard]] errc notify(const notice& head, std::span<const std::byte> payload) noexcept {
+    if (is_bulk())
+      return defer([&](pending_call& call) noexcept {
+        call.what = pending_call::kind::notice;
+        call.head = head;
+        std::copy(payload.begin(), payload.end(), call.payload.begin());
+      });
     if (const errc code = make_room(backlog::notice_weight); code != errc::ok) return code;
     // A signal alone is no put, which `quiet` would have to wait for.
     out_->unproven |= !payload.empty();
@@ -119,6 +137,8 @@ class turn {
   /// Asks the peer for a proof that it can see all puts before, unless there were none since the
   /// last proof. `number` tells which proof, for `link::has_proven`.
   [[nodiscard]] errc ask_for_proof(std::uint64_t& number) noexcept {
+    if (is_bulk())
+      if (const errc code = send_pending(); code != errc::ok) return code;
     if (out_->unproven && !net_->own().relies_on_order())
       if (const errc code = finish_requests(); code != errc::ok) return code;
     const errc code = submit([&]() noexcept { return link_->ask_for_proof(*out_); });
@@ -137,16 +157,28 @@ class turn {
     return errc::ok;
   }
 
-  /// Posts a request that completes. `post(request)` returns as libfabric's calls do.
-  template <class Post>
-  [[nodiscard]] errc track(Post&& post) noexcept {
-    request_ring& requests = link_->requests();
-    const errc code = submit([&]() noexcept -> long {
-      return requests.has_room() ? post(requests.next()) : -FI_EAGAIN;
-    });
-    if (code == errc::ok) requests.note_posted();
-    return code;
+  /// Whether calls are sent in slices, later.
+  [[nodiscard]] bool is_bulk() const noexcept { return link_->pending().is_open(); }
+
+  /// Adds a call, which `set` fills in, behind those that are pending, and sends a slice of the
+  /// first. Waits if there is no room.
+  template <class Set>
+  [[nodiscard]] errc defer(Set&& set) noexcept {
+    pending_calls& calls = link_->pending();
+    const errc code = submit([&]() noexcept -> long { return calls.has_room() ? 0 : -FI_EAGAIN; });
+    if (code != errc::ok) return code;
+    set(calls.next());
+    calls.note_added();
+    send();
+    return errc::ok;
   }
+  /// Waits until no call is pending.
+  [[nodiscard]] errc send_pending() noexcept {
+    const errc code =
+        stall([&]() noexcept { return link_->pending().is_empty() || link_->has_left(); });
+    return code == errc::ok && !link_->pending().is_empty() ? net_->why_broken(*link_) : code;
+  }
+  void send() noexcept { net_->send_slice_to(*link_, *out_); }
 
   /// Calls `post()`, which returns as libfabric's calls do, again while there is no room.
   template <class Post>
@@ -199,6 +231,7 @@ class turn {
     return net_->stall(*link_, [&]() noexcept {
       if (done()) return true;
       answer();
+      send();
       return false;
     });
   }

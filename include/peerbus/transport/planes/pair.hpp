@@ -26,6 +26,7 @@
 #include <peerbus/transport/planes/wait.hpp>
 #include <peerbus/transport/planes/window.hpp>
 #include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus::detail {
 
@@ -77,11 +78,11 @@ class plane_pair {
 
   /// Makes a window: `make_near()` makes that of the near plane. Collective.
   template <class MakeNear>
-  [[nodiscard]] window make(MakeNear&& make_near, deadline until) {
+  [[nodiscard]] window make(MakeNear&& make_near, traffic_class traffic, deadline until) {
     std::optional<window> made;
     on_all_ranks("window of planes", until,
                  [&] { made.emplace(make_near(), *near_, windows_ + 1); });
-    if (far_) made->adopt(*far_, *near_, adopted_, until);
+    if (far_) made->adopt(*far_, *near_, adopted_, traffic, until);
     ++windows_;
     return std::move(*made);
   }

@@ -13,6 +13,7 @@
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/refinements.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus {
 
@@ -43,13 +44,13 @@ class planes_window {
         signals_{bus.local_signals(near())},
         number_{number} {}
 
-  /// Makes its memory reachable by `far`. Collective. `adopted` counts the bytes as long as that
-  /// plane keeps them. Throws: as `adopt_window` of `Far`.
+  /// Makes its memory reachable by `far`, for traffic of that class. Collective. `adopted` counts
+  /// the bytes as long as that plane keeps them. Throws: as `adopt_window` of `Far`.
   void adopt(Far& far, const Near& bus, std::shared_ptr<std::atomic<std::size_t>> adopted,
-             deadline until) {
+             traffic_class traffic, deadline until) {
     const auto data = bus.local(near());
     near_->count(std::move(adopted), data.size());
-    far_.emplace(far.adopt_window({data, signals_, near_}, until));
+    far_.emplace(far.adopt_window({data, signals_, near_, traffic}, until));
   }
 
   /// Returns the window of the near plane.

@@ -55,11 +55,12 @@ class data_path {
                              std::span<const put_piece> pieces) noexcept {
     const auto part = own(memory);
     if (const errc code = part.check(peer, pieces); code != errc::ok) return code;
-    if (peer == net_->rank()) {
+    Network& net = memory.network();
+    if (peer == net.rank()) {
       part.copy(pieces);
       return errc::ok;
     }
-    return Turn{*net_, net_->to(peer)}.write_run(part, pieces);
+    return Turn{net, net.to(peer)}.write_run(part, pieces);
   }
 
   [[nodiscard]] errc signal(rank_id peer, const window& memory, signal_id id,
@@ -74,11 +75,12 @@ class data_path {
     const put_piece piece{offset, source};
     if (!part.has(peer, id)) return errc::out_of_range;
     if (const errc code = part.check(peer, {&piece, 1}); code != errc::ok) return code;
-    if (peer == net_->rank()) {
+    Network& net = memory.network();
+    if (peer == net.rank()) {
       part.copy({&piece, 1});
       return part.raise(id, value);
     }
-    return Turn{*net_, net_->to(peer)}.put_signal(part, piece, id, value);
+    return Turn{net, net.to(peer)}.put_signal(part, piece, id, value);
   }
 
   [[nodiscard]] errc get(rank_id peer, const window& memory, std::size_t offset,
@@ -88,16 +90,17 @@ class data_path {
     if (target.empty()) return errc::ok;
     const auto key = part.key_of(target);
     if (!key) return errc::invalid_argument;
-    if (peer == net_->rank()) {
+    Network& net = memory.network();
+    if (peer == net.rank()) {
       std::memmove(target.data(), local(memory).data() + offset, target.size());
       return errc::ok;
     }
-    return Turn{*net_, net_->to(peer)}.read(target, *key, part.place(peer, offset));
+    return Turn{net, net.to(peer)}.read(target, *key, part.place(peer, offset));
   }
 
   [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept {
     if (!own(memory).has(net_->rank(), id)) return 0;
-    net_->arriving().look_at_arrivals();
+    memory.network().arriving().look_at_arrivals();
     return memory.part().signal(id).value();
   }
 
@@ -111,7 +114,7 @@ class data_path {
 
   [[nodiscard]] const std::shared_ptr<Network>& net() const noexcept { return net_; }
   [[nodiscard]] own_part<Network> own(const window& memory) const noexcept {
-    return {*net_, memory.part()};
+    return {memory.network(), memory.part()};
   }
 
  private:

@@ -34,14 +34,14 @@ class own_part {
   [[nodiscard]] bool has(rank_id peer, signal_id id) const noexcept {
     return peer.index() < net_->size() && index(id) < part_->shape.signals;
   }
-  /// Returns the local key of memory in this part, where it usually is, or in another window. Empty
-  /// if it is in none.
+  /// Returns the local key of memory in this part, where it usually is, or in another window of the
+  /// transport. Empty if it is in none.
   [[nodiscard]] std::optional<local_key> key_of(std::span<const std::byte> memory) const noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
     if (begin >= part_->address() && begin - part_->address() < part_->shape.bytes &&
         memory.size() <= part_->shape.bytes - (begin - part_->address()))
       return part_->registration.local_key();
-    return std::as_const(*net_).windows().key_of(memory);
+    return std::as_const(*net_).key_of(memory);
   }
 
   /// Returns the number of the window, which is the same on all ranks.

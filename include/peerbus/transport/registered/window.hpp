@@ -25,6 +25,8 @@ class window {
     if (part_ != nullptr) part_->released.store(true, std::memory_order_release);
   }
 
+  /// Returns the rank's end of the network that carries the traffic of this window.
+  [[nodiscard]] Network& network() const noexcept { return *net_; }
   /// Keys and addresses, for the data path, and for tools and tests that look inside.
   [[nodiscard]] part_type& part() const noexcept { return *part_; }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include <peerbus/transport/memory_hook.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/registered/append_bytes.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus::detail::registered {
 
@@ -51,6 +53,15 @@ class window_maker {
   /// all ranks, if a rank's memory is missing or misaligned.
   window_part& adopt(bootstrap& boot, window_memory memory, deadline until) {
     return publish(boot, objection_to(memory), [&] { return part_of(std::move(memory)); }, until);
+  }
+  /// Compares a shape that this rank is about to make a window of with what the other ranks make in
+  /// the same collective. For a network that exists only once all ranks want it. Collective.
+  /// Throws, on all ranks: `error` mismatch; or as `bootstrap::allgather`.
+  static void compare(bootstrap& boot, window_shape shape, deadline until) {
+    bootstrap::contribution own;
+    append_bytes(own.bytes, offer{shape.bytes, shape.signals, 0, 0, 0, class_of(shape)});
+    static_cast<void>(
+        offers_in(gather_or_refuse(boot, "window", std::move(own), std::nullopt, until)));
   }
 
  private:
@@ -90,7 +101,11 @@ class window_maker {
     std::uint64_t address = 0;
     std::uint64_t key = 0;
     std::uint64_t number = 0;
+    std::uint64_t traffic = 0;
   };
+  static std::uint64_t class_of(window_shape shape) noexcept {
+    return static_cast<std::uint64_t>(shape.traffic);
+  }
 
   static window_memory allocate(window_shape shape, const memory_hook& on_memory) {
     struct mappings {
@@ -103,7 +118,7 @@ class window_maker {
     if (on_memory) on_memory({made->data.data(), made->data.size()});
     // Fresh mapped memory is all zero, which is the value representation of a fresh signal_word.
     auto* const words = reinterpret_cast<signal_word*>(made->signals.data());
-    return {{made->data.data(), shape.bytes}, {words, shape.signals}, made};
+    return {{made->data.data(), shape.bytes}, {words, shape.signals}, made, shape.traffic};
   }
 
   std::unique_ptr<window_part> part_of(window_memory memory) {
@@ -113,7 +128,7 @@ class window_maker {
                                               " windows exist, expected fewer at a time")};
     auto part = std::make_unique<window_part>();
     part->number = *number;
-    part->shape = {memory.data.size(), memory.signals.size()};
+    part->shape = {memory.data.size(), memory.signals.size(), memory.traffic};
     part->memory = std::move(memory);
     if (part->shape.bytes != 0) part->registration = net_->register_window(part->memory.data);
     part->parts.resize(net_->size());
@@ -122,7 +137,7 @@ class window_maker {
 
   std::vector<std::byte> describe(const window_part& part, deadline until) {
     std::vector<std::byte> told;
-    offer own{part.shape.bytes, part.shape.signals, 0, 0, part.number};
+    offer own{part.shape.bytes, part.shape.signals, 0, 0, part.number, class_of(part.shape)};
     if (part.registration) {
       own.address = part.registration.address(part.memory.data);
       own.key = part.registration.remote_key();
@@ -141,25 +156,39 @@ class window_maker {
     return told;
   }
 
-  void adopt(window_part& part, const std::vector<bootstrap::contribution>& all) const {
-    std::optional<offer> first;
+  /// Returns what all ranks offer. Throws: `agreed_error` mismatch if they differ.
+  static std::vector<offer> offers_in(const std::vector<bootstrap::contribution>& all) {
+    std::vector<offer> offers(all.size());
     for (const rank_id peer : all_ranks{all.size()}) {
       const auto& told = all[peer.index()].bytes;
-      offer theirs;
+      offer& theirs = offers[peer.index()];
       if (told.size() < sizeof theirs)
         throw agreed_error{errc::mismatch, concat("window: ", peer, " described it by ",
                                                   told.size(), " bytes, expected ", sizeof theirs)};
       std::memcpy(&theirs, told.data(), sizeof theirs);
-      if (!first) first = theirs;
-      if (theirs.bytes != first->bytes || theirs.signals != first->signals ||
-          theirs.number != first->number)
+      const offer& first = offers.front();
+      if (theirs.traffic != first.traffic)
+        throw agreed_error{errc::mismatch,
+                           concat("window: ", rank_id{0}, " makes it for ", name(first), ", but ",
+                                  peer, " for ", name(theirs), " traffic")};
+      if (theirs.bytes != first.bytes || theirs.signals != first.signals ||
+          theirs.number != first.number)
         throw agreed_error{
             errc::mismatch,
-            concat("window: ", rank_id{0}, " has number ", first->number, " of ", first->bytes,
-                   " bytes and ", first->signals, " signals, but ", peer, " number ", theirs.number,
+            concat("window: ", rank_id{0}, " has number ", first.number, " of ", first.bytes,
+                   " bytes and ", first.signals, " signals, but ", peer, " number ", theirs.number,
                    " of ", theirs.bytes, " and ", theirs.signals)};
-      part.parts[peer.index()] = {theirs.address, static_cast<remote_key>(theirs.key)};
     }
+    return offers;
+  }
+  static std::string_view name(const offer& told) noexcept {
+    return name_of(static_cast<traffic_class>(told.traffic));
+  }
+
+  void adopt(window_part& part, const std::vector<bootstrap::contribution>& all) const {
+    const std::vector<offer> offers = offers_in(all);
+    for (std::size_t i = 0; i < offers.size(); ++i)
+      part.parts[i] = {offers[i].address, static_cast<remote_key>(offers[i].key)};
   }
 
   void free_released(const std::vector<bootstrap::contribution>& all) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -80,6 +81,10 @@ class network final : public idle_work::task {
   [[nodiscard]] const link& to(rank_id peer) const noexcept { return links_[peer.index()]; }
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
   [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
+  /// Returns the local key of memory in a window. Empty if it is in none.
+  [[nodiscard]] auto key_of(std::span<const std::byte> memory) const noexcept {
+    return windows_.key_of(memory);
+  }
   [[nodiscard]] completions& arriving() noexcept { return completions_; }
 
   /// Lets peers reach the memory of a window. Throws: `error` out_of_memory, system.

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <rdma/fi_errno.h>
+
+#include <span>
+
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/transport/fabric/completions.hpp>
+#include <peerbus/transport/fabric/link.hpp>
+#include <peerbus/transport/fabric/notice.hpp>
+#include <peerbus/transport/fabric/resources.hpp>
+
+namespace peerbus::detail::ofi {
+
+/// Calls `check(link, outgoing)` for each peer that could still take something.
+/// Returns: whether all calls returned true.
+template <class Check>
+[[nodiscard]] bool for_all_open(const membership& members, std::span<link> links,
+                                Check&& check) noexcept {
+  bool all = true;
+  for (link& to : links) {
+    if (to.peer() == members.rank() || to.failure().is_set() || to.has_left() ||
+        members.state(to.peer()) != rank_state::running)
+      continue;
+    const auto out = to.out().lock();
+    all = check(to, *out) && all;
+  }
+  return all;
+}
+
+/// Answers peers that ask for proofs.
+inline void answer_all(completions& arriving, std::span<link> links) noexcept {
+  if (!arriving.take_asked()) return;
+  for (link& to : links) {
+    if (!to.owes_answer() || to.failure().is_set()) continue;
+    auto out = to.out().try_lock();
+    // A thread that sends to the peer has the link, or there is no room: at the next look.
+    const long failed = out ? to.answer(**out) : -FI_EAGAIN;
+    if (failed == -FI_EAGAIN)
+      arriving.note_asked();
+    else if (failed != 0)
+      arriving.break_link(to, static_cast<int>(-failed));
+  }
+}
+
+/// Returns whether every peer has proven that it has what was put to it. Asks for the proof.
+[[nodiscard]] inline bool all_delivered(const membership& members, std::span<link> links) noexcept {
+  return for_all_open(members, links, [](link& to, outgoing& out) noexcept {
+    return to.pending().is_empty() && to.requests().is_idle() && to.ask_for_proof(out) == 0 &&
+           to.has_proven(out.proof);
+  });
+}
+
+/// Tells a peer that this end closes, when all before has been sent. Returns whether the peer has
+/// taken everything, or need not be waited for after `patience`.
+[[nodiscard]] inline bool is_over(const resources& own, completions& arriving, link& to,
+                                  outgoing& out, deadline patience) noexcept {
+  if (!out.is_closed) {
+    if (!to.pending().is_empty()) return false;
+    if (!own.relies_on_order() && !to.requests().is_idle()) return false;
+    notice last;
+    last.kind = notice_kind::leave;
+    last.value = out.asked + 1;
+    const long failed = to.post(out, last, nullptr, true);
+    if (failed == -FI_EAGAIN) return false;
+    if (failed != 0) arriving.break_link(to, static_cast<int>(-failed));
+    ++out.asked;
+    out.is_closed = true;
+  }
+  return to.requests().is_idle() && (to.has_proven(out.asked) || patience.expired());
+}
+
+}  // namespace peerbus::detail::ofi

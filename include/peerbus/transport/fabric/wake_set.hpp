@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail::ofi {
+
+/// A descriptor that is readable when one of several others is. More can be added to it while
+/// threads sleep on it, so that it stays the same when a class of traffic is added.
+class wake_set {
+ public:
+  /// Watches `fd`. If that is -1, `fd()` stays -1. Throws: `error` system.
+  explicit wake_set(int fd) {
+    if (fd < 0) return;
+    all_.reset(::epoll_create1(EPOLL_CLOEXEC));
+    if (!all_) throw system_failure("fabric: a descriptor for arrivals", errno);
+    watch(fd);
+  }
+
+  /// Watches `fd` too, unless one of the two is none. Throws: `error` system.
+  void add(int fd) {
+    if (!all_ || fd < 0) return;
+    bell_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!bell_) throw system_failure("fabric: a descriptor for arrivals", errno);
+    watch(bell_.get());
+    watch(fd);
+  }
+  [[nodiscard]] int fd() const noexcept { return all_.get(); }
+
+  /// Makes `fd()` readable until `clear()`, if a second descriptor was added. One thread at a time.
+  void wake() noexcept { is_woken_ = bell_ && ::eventfd_write(bell_.get(), 1) == 0; }
+  void clear() noexcept {
+    eventfd_t count = 0;
+    if (std::exchange(is_woken_, false)) static_cast<void>(::eventfd_read(bell_.get(), &count));
+  }
+
+ private:
+  void watch(int fd) const {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(all_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+      throw system_failure("fabric: watching a descriptor", errno);
+  }
+
+  unique_fd all_;
+  unique_fd bell_;
+  bool is_woken_ = false;
+};
+
+}  // namespace peerbus::detail::ofi

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: MIT
+// ctest: timeout=300
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/wait_readable.hpp>
+#include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/fabric.hpp>
+#include <peerbus/transport/fabric/backlog.hpp>
+#include <peerbus/transport/traffic_class.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "conformance/window_suite.hpp"
+#include "fabric/support.hpp"
+#include "support/die_after.hpp"
+#include "support/grouped.hpp"
+#include "support/ranks.hpp"
+#include "support/tally.hpp"
+
+// Windows for bulk traffic: the semantics of windows, alone and beside windows for latency traffic;
+// what does not wait for them; and what goes wrong.
+
+namespace bulk_test {
+
+namespace {
+
+using peerbus::any_transport;
+using peerbus::bootstrap;
+using peerbus::deadline;
+using peerbus::errc;
+using peerbus::fabric;
+using peerbus::fabric_options;
+using peerbus::rank_id;
+using peerbus::signal_id;
+using peerbus::traffic_class;
+using peerbus::window_shape;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+using communicator = peerbus::communicator<any_transport>;
+
+constexpr seconds hang{60};
+constexpr signal_id first_signal{0};
+constexpr std::size_t mib = std::size_t{1} << 20U;
+
+deadline soon() { return deadline::after(hang); }
+rank_id other_than(rank_id rank) { return rank_id{1 - rank.index()}; }
+
+/// `Transport`, each of whose windows is for bulk traffic if `Every` is 1, or each second one.
+template <class Transport, std::size_t Every>
+class with_bulk : public Transport {
+ public:
+  using Transport::Transport;
+  [[nodiscard]] typename Transport::window make_window(window_shape shape, deadline until) {
+    if (++made_ % Every == 0) shape.traffic = traffic_class::bulk;
+    return Transport::make_window(shape, until);
+  }
+
+ private:
+  std::size_t made_ = 0;
+};
+
+/// Slices, queues and limits so small that short tests need many.
+template <bool InOrder>
+class tiny : public peerbus::basic_fabric<> {
+ public:
+  explicit tiny(bootstrap& boot)
+      : basic_fabric{boot,
+                     {.queue_depth = 5,
+                      .bulk_slice = 4096,
+                      .bulk_in_flight = 4096,
+                      .rely_on_order = InOrder}} {}
+};
+
+using neighbours = test::grouped<peerbus::unified_bus, fabric, 2>;
+
+template <class... Transports>
+using over = test::any_over<any_transport, test::processes_over<Transports>...>;
+using all_kinds = over<with_bulk<fabric, 1>, with_bulk<tiny<true>, 1>, with_bulk<tiny<false>, 1>,
+                       with_bulk<fabric, 2>, with_bulk<neighbours, 1>>;
+using plain = over<with_bulk<fabric, 1>>;
+using mixed = over<with_bulk<fabric, 2>, with_bulk<tiny<false>, 2>>;
+
+constexpr std::size_t sizes[] = {1, 2, 3, 5};
+
+communicator over_fabric(bootstrap& boot, const fabric_options& chosen = {}) {
+  return communicator{any_transport{fabric{boot, chosen}}};
+}
+
+std::byte byte_of(rank_id rank, std::uint64_t round, std::size_t i) {
+  return static_cast<std::byte>((i * 131 + i / 4096 + rank.index() * 17 + round * 29) & 0xffU);
+}
+
+}  // namespace
+
+TEST_CASE("bulk windows keep the semantics of windows") {
+  for (const std::size_t n : sizes) {
+    conformance::check_fresh_windows<plain>(n);
+    conformance::check_all_to_all<all_kinds>(n);
+    conformance::check_get<all_kinds>(n);
+    conformance::check_ranges<plain>(n);
+    conformance::check_foreign_memory<plain>(n);
+    conformance::check_signals<all_kinds>(n);
+    conformance::check_short_waits<plain>(n);
+    conformance::check_stream<all_kinds>(n);
+    conformance::check_barrier<plain>(n, 20);
+  }
+}
+
+TEST_CASE("windows of two classes are independent") {
+  for (const std::size_t n : sizes) conformance::check_many_windows<mixed>(n);
+}
+
+TEST_CASE("a transport without classes takes bulk windows as any other") {
+  using shared_memory = over<with_bulk<peerbus::unified_bus, 1>>;
+  conformance::check_all_to_all<shared_memory>(3);
+  const auto body = [](communicator& comm) {
+    test::expect(!comm.bus().capabilities().traffic_classes, "no classes");
+    const auto win = comm.make_window({.bytes = 8, .traffic = traffic_class::bulk});
+    test::expect(win.shape().traffic == traffic_class::bulk, "the class of the window");
+  };
+  CHECK(shared_memory::run(2, body) == 0);
+}
+
+TEST_CASE("large puts of bulk windows beside signals of latency windows, each byte right") {
+  // Longer than the limit of what is in flight, and no multiple of a slice. Sources and targets of
+  // each class lie in windows of either class.
+  constexpr std::size_t bytes = 3 * mib + 776;
+  const auto body = [](communicator& comm) {
+    const rank_id own = comm.rank();
+    const rank_id peer = other_than(own);
+    auto bulk =
+        comm.make_window({.bytes = 3 * bytes, .signals = 1, .traffic = traffic_class::bulk});
+    auto quick = comm.make_window(2 * bytes, 2);
+    for (std::uint64_t round = 1; round <= 3; ++round) {
+      const auto from_bulk = bulk.local().subspan(bytes, bytes);
+      const auto from_quick = quick.local().first(bytes);
+      for (std::size_t i = 0; i < bytes; ++i) from_bulk[i] = from_quick[i] = byte_of(own, round, i);
+      test::expect_ok(bulk.put(peer, 0, from_quick), "a bulk put from a latency window");
+      test::expect_ok(bulk.signal(peer, first_signal, round), "a bulk signal");
+      test::expect_ok(quick.put(peer, bytes, from_bulk.first(999)), "a put from a bulk window");
+      for (std::uint64_t n = 1; n <= 50; ++n) {
+        const std::uint64_t value = 50 * round + n;
+        test::expect_ok(quick.signal(peer, first_signal, value), "a signal");
+        test::expect_ok(quick.wait(first_signal, value, soon(), peer), "a wait");
+      }
+      for (std::size_t i = 0; i < 999; ++i)
+        test::expect(quick.local()[bytes + i] == byte_of(peer, round, i), "byte ", i);
+      test::expect_ok(bulk.wait(first_signal, round, soon(), peer), "a wait for bulk puts");
+      for (std::size_t i = 0; i < bytes; ++i)
+        test::expect(bulk.local()[i] == byte_of(peer, round, i), "bulk byte ", i);
+      test::expect_ok(bulk.get(peer, bytes, bulk.local().subspan(2 * bytes, bytes)), "get");
+      test::expect_ok(bulk.flush(peer), "flush");
+      for (std::size_t i = 0; i < bytes; ++i)
+        test::expect(bulk.local()[2 * bytes + i] == byte_of(peer, round, i), "byte got ", i);
+      comm.barrier();  // Sources and targets are written again.
+    }
+  };
+  using kinds = over<fabric, tiny<false>, neighbours>;
+  CHECK(kinds::run(2, body) == 0);
+}
+
+TEST_CASE("a thread that streams beside a thread that signals") {
+  const auto body = [](communicator& comm) {
+    constexpr std::size_t bytes = mib / 2 + 8;
+    constexpr std::uint64_t rounds = 20;
+    const rank_id own = comm.rank();
+    const rank_id peer = other_than(own);
+    auto bulk =
+        comm.make_window({.bytes = 2 * bytes, .signals = 2, .traffic = traffic_class::bulk});
+    auto quick = comm.make_window(64, 1);
+    std::thread streaming{[&]() noexcept {
+      // What does not hold ends the process.
+      for (std::uint64_t round = 1; round <= rounds; ++round) {
+        const auto source = bulk.local().last(bytes);
+        for (std::size_t i = 0; i < bytes; ++i) source[i] = byte_of(own, round, i);
+        test::expect_ok(bulk.put_signal(peer, 0, source, first_signal, round), "put_signal");
+        test::expect_ok(bulk.wait(first_signal, round, soon(), peer), "wait");
+        for (std::size_t i = 0; i < bytes; ++i)
+          test::expect(bulk.local()[i] == byte_of(peer, round, i), "byte ", i);
+        test::expect_ok(bulk.flush(peer), "flush");
+        test::expect_ok(bulk.signal(peer, signal_id{1}, round), "signal that all was compared");
+        test::expect_ok(bulk.wait(signal_id{1}, round, soon(), peer), "wait to go on");
+      }
+    }};
+    for (std::uint64_t n = 1; n <= 2000; ++n) {
+      test::expect_ok(quick.signal(peer, first_signal, n), "a signal");
+      test::expect_ok(quick.wait(first_signal, n, soon(), peer), "a wait");
+    }
+    streaming.join();
+    comm.barrier();
+  };
+  using kinds = over<fabric, tiny<false>>;
+  CHECK(kinds::run(2, body) == 0);
+}
+
+TEST_CASE("a signal passes the bulk puts before it, most of which wait at their sender") {
+  const test::tally sent;
+  const test::tally seen;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    communicator comm = over_fabric(boot);
+    test::expect(comm.bus().capabilities().traffic_classes, "classes");
+    constexpr std::size_t bytes = 32 * mib;
+    auto bulk = comm.make_window({.bytes = bytes, .signals = 1, .traffic = traffic_class::bulk});
+    auto quick = comm.make_window(64, 1);
+    comm.barrier();
+    const rank_id peer = other_than(comm.rank());
+    if (comm.rank() == rank_id{0}) {
+      std::fill(bulk.local().begin(), bulk.local().end(), std::byte{7});
+      // Rank 1 makes no call: a put that waited for it would never return.
+      test::expect_ok(bulk.put_signal(peer, 0, bulk.local(), first_signal, 1), "a bulk put");
+      test::expect_ok(quick.signal(peer, first_signal, 1), "a signal");
+      sent.add();
+      while (seen.count() == 0) std::this_thread::yield();  // No call, so no slice.
+    } else {
+      while (sent.count() == 0) std::this_thread::yield();
+      test::expect_ok(quick.wait(first_signal, 1, soon(), peer), "a wait for the signal");
+      for (int i = 0; i < 100; ++i)
+        test::expect_equal(bulk.value(first_signal), 0U, "the signal of the bulk puts");
+      const auto arrived = std::count(bulk.local().begin(), bulk.local().end(), std::byte{7});
+      seen.add();
+      test::expect(static_cast<std::size_t>(arrived) <= 2 * fabric_options{}.bulk_in_flight,
+                   "the bytes in flight, not ", arrived);
+      test::expect_ok(bulk.wait(first_signal, 1, soon(), peer), "a wait for the bulk puts");
+      test::expect(bulk.local().back() == std::byte{7}, "the last byte");
+    }
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("a rank that waits for latency traffic moves bulk traffic too") {
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    communicator comm = over_fabric(boot, {.bulk_in_flight = mib / 4});
+    auto bulk = comm.make_window({.bytes = 8 * mib, .signals = 1, .traffic = traffic_class::bulk});
+    auto quick = comm.make_window(64, 1);
+    const rank_id peer = other_than(comm.rank());
+    // Rank 0 sends and rank 1 receives within waits for a signal that comes after all is there.
+    if (comm.rank() == rank_id{0}) {
+      test::expect_ok(bulk.put_signal(peer, 0, bulk.local(), first_signal, 1), "a bulk put");
+      test::expect_ok(quick.wait(first_signal, 1, soon(), peer), "a wait of the sender");
+    } else {
+      while (bulk.value(first_signal) == 0)
+        static_cast<void>(quick.wait(first_signal, 1, deadline::after(milliseconds{20}), peer));
+      test::expect_ok(quick.signal(peer, first_signal, 1), "a signal");
+    }
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("a bulk signal wakes a rank that sleeps on the descriptor of its transport") {
+  const int worst_status = peerbus::run_local(2, [](bootstrap& boot) {
+    fabric bus{boot};
+    const int descriptor = bus.arrival_fd();  // Asked for before there is bulk traffic.
+    const auto bulk = bus.make_window({.signals = 1, .traffic = traffic_class::bulk}, soon());
+    const bool sleeps = boot.rank() == rank_id{0};
+    for (std::uint64_t n = 1; n <= 5; ++n) {
+      if (sleeps) test::expect(bus.arm(), "armed");
+      static_cast<void>(boot.allgather({}, soon(), "armed"));
+      if (!sleeps) test::expect_ok(bus.signal(rank_id{0}, bulk, first_signal, n), "signal");
+      if (sleeps) {
+        peerbus::detail::wait_readable(descriptor, soon());
+        bus.disarm();
+        test::expect_ok(bus.wait(bulk, first_signal, n, soon(), rank_id{1}), "wait");
+      }
+      static_cast<void>(boot.allgather({}, soon(), "woken"));
+    }
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("ranks that disagree on the class of a window all learn who wants which") {
+  const int worst_status = peerbus::run_local(3, [](bootstrap& boot) {
+    const auto shape_of = [&](bool differs) {
+      return window_shape{.bytes = 64,
+                          .signals = 1,
+                          .traffic = differs ? traffic_class::bulk : traffic_class::latency};
+    };
+    {
+      communicator comm = over_fabric(boot);
+      test::expect_error(errc::mismatch, {"traffic", "latency", "bulk", "rank 2"}, [&] {
+        static_cast<void>(comm.make_window(shape_of(boot.rank() == rank_id{2})));
+      });
+      test::expect_error(errc::mismatch, {"traffic", "latency", "bulk", "rank 1"}, [&] {
+        static_cast<void>(comm.make_window(shape_of(boot.rank() == rank_id{1})));
+      });
+      comm.barrier();
+    }
+    // The transport compares as well, whether or not there is bulk traffic already.
+    fabric bus{boot};
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      test::expect_error(
+          errc::mismatch, {"window: rank 0 makes it for bulk, but rank 1 for latency traffic"},
+          [&] { static_cast<void>(bus.make_window(shape_of(boot.rank() == rank_id{0}), soon())); });
+      const auto both = {bus.make_window(shape_of(true), soon()).part().shape.traffic,
+                         bus.make_window(shape_of(false), soon()).part().shape.traffic};
+      test::expect(std::equal(both.begin(), both.end(),
+                              std::begin({traffic_class::bulk, traffic_class::latency})),
+                   "classes of windows");
+    }
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("impossible limits of bulk traffic are refused") {
+  const int worst_status = peerbus::run_local(1, [](bootstrap& boot) {
+    test::expect_error(errc::invalid_argument, {"bulk_slice is 4095"},
+                       [&] { static_cast<void>(fabric{boot, {.bulk_slice = 4095}}); });
+    test::expect_error(errc::invalid_argument, {"bulk_in_flight is 4096", "8192"}, [&] {
+      static_cast<void>(fabric{boot, {.bulk_slice = 8192, .bulk_in_flight = 4096}});
+    });
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("bulk puts to a rank that is killed") {
+  const test::tally met;
+  const test::tally told;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    communicator comm = over_fabric(boot);
+    auto bulk = comm.make_window({.bytes = 32 * mib, .signals = 1, .traffic = traffic_class::bulk});
+    comm.barrier();
+    if (comm.rank() == rank_id{1}) test::die_after(comm, met, 1);
+    met.add();
+    const auto until = deadline::after(seconds{30});
+    errc code = errc::ok;
+    while (code == errc::ok && !until.expired()) {
+      code = bulk.put(rank_id{1}, 0, bulk.local());
+      if (code == errc::ok) code = bulk.flush(rank_id{1});
+    }
+    test::expect_code(code, errc::peer_dead, "a put to a dead rank");
+    test::expect_code(bulk.wait(first_signal, 1, until, rank_id{1}), errc::peer_dead, "a wait");
+    told.add();
+  });
+  CHECK(worst_status == 128 + SIGKILL);
+  CHECK(told.count() == 1);
+}
+
+TEST_CASE("bulk puts to a peer that has closed its end") {
+  const test::tally sent;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    {
+      communicator comm = over_fabric(boot);
+      auto bulk =
+          comm.make_window({.bytes = 32 * mib, .signals = 1, .traffic = traffic_class::bulk});
+      comm.barrier();
+      if (comm.rank() == rank_id{0}) {
+        test::expect_ok(bulk.put(rank_id{1}, 0, bulk.local()), "a bulk put");
+        sent.add();
+        const auto until = deadline::after(seconds{30});
+        errc code = bulk.flush(rank_id{1});
+        while (code == errc::ok && !until.expired())
+          code = bulk.signal(rank_id{1}, first_signal, 1);
+        test::expect_code(code, errc::unreachable, "what follows");
+        const std::string trouble = comm.bus().describe_trouble();
+        test::expect(
+            trouble.find("rank 1 has closed its end for bulk traffic") != std::string::npos ||
+                trouble.find("no bulk connection to rank 1") != std::string::npos,
+            "its name in '", trouble, "'");
+      }
+      while (sent.count() == 0) std::this_thread::yield();
+    }
+    communicator again = over_fabric(boot);
+    auto bulk = again.make_window({.bytes = 64, .signals = 1, .traffic = traffic_class::bulk});
+    test::expect_ok(bulk.signal(other_than(again.rank()), first_signal, 1), "a new signal");
+    test::expect_ok(bulk.wait(first_signal, 1, soon()), "a new wait");
+    again.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("a rank that takes no bulk traffic is given up for that class alone") {
+  const auto check = [](std::size_t most, std::size_t least, auto&& send) {
+    const test::tally silent;
+    const test::tally gave_up;
+    const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+      constexpr std::uint32_t depth = 64;
+      communicator comm =
+          over_fabric(boot, {.queue_depth = depth, .stall_timeout = milliseconds{200}});
+      auto bulk = comm.make_window({.bytes = mib, .signals = 1, .traffic = traffic_class::bulk});
+      auto quick = comm.make_window(64, 1);
+      comm.barrier();
+      if (comm.rank() == rank_id{0}) {
+        while (silent.count() == 0) std::this_thread::yield();
+        std::size_t sent = 0;
+        errc code = errc::ok;
+        while (code == errc::ok && sent < 4 * (most + depth)) {
+          code = send(bulk, sent + 1);
+          sent += code == errc::ok ? 1 : 0;
+        }
+        test::expect_code(code, errc::timed_out, "a message too many");
+        test::expect(sent >= least + depth && sent <= most + depth, "about ", most, ", not ", sent);
+        const std::string trouble = comm.bus().describe_trouble();
+        test::expect(trouble.find("no bulk connection to rank 1") != std::string::npos,
+                     "its name in '", trouble, "'");
+        test::expect_ok(quick.signal(rank_id{1}, first_signal, 1), "a signal of the other class");
+        gave_up.add();
+        return;
+      }
+      silent.add();
+      while (gave_up.count() == 0) std::this_thread::yield();  // Rank 1 makes no call.
+      test::expect_ok(quick.wait(first_signal, 1, soon(), rank_id{0}), "the other class");
+    });
+    CHECK(worst_status == 0);
+  };
+  using peerbus::detail::ofi::backlog;
+  const std::size_t limit = fabric_options{}.bulk_in_flight;
+  check(limit / backlog::notice_weight, limit / backlog::notice_weight / 2,
+        [](auto& win, std::uint64_t n) { return win.signal(rank_id{1}, first_signal, n); });
+  check(limit / backlog::write_weight, 16,
+        [](auto& win, std::uint64_t) { return win.put(rank_id{1}, 0, win.local().first(64)); });
+  check(limit / mib, 1,
+        [](auto& win, std::uint64_t) { return win.put(rank_id{1}, 0, win.local()); });
+}
+
+}  // namespace bulk_test
