@@ -113,6 +113,10 @@ PEERBUS_INLINE void cost_table::set(std::string_view name, double value) {
     entries_[static_cast<std::size_t>(index)].value = value;
 }
 
+PEERBUS_INLINE void cost_table::merge(const cost_table& other) {
+  for (const entry& cost : other.entries_) set(cost.name, cost.value);
+}
+
 PEERBUS_INLINE std::vector<cost_table::entry>::const_iterator cost_table::place_of(
     std::string_view name) const noexcept {
   return std::ranges::lower_bound(entries_, name, {}, &entry::name);
