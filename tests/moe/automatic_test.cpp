@@ -18,6 +18,7 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/protocol.hpp>
 
+#include "../../benchmarks/moe_costs/fit.hpp"
 #include "moe/refusals.hpp"
 #include "support/exchange_check.hpp"
 #include "support/groups.hpp"
@@ -222,6 +223,55 @@ TEST_CASE("automatic: a protocol that the layout cannot have is refused on all r
     (void)protocol_of(comm, refusals::config, automatic{});
   });
   CHECK(worst_status == 0);
+}
+
+namespace {
+
+/// The points that `costs` explain exactly.
+std::vector<moe_costs::point> points_of(const cost_table& costs,
+                                        const std::vector<std::size_t>& ranks,
+                                        const std::vector<double>& row_kib) {
+  std::vector<moe_costs::point> points;
+  for (const std::size_t n : ranks)
+    for (const double kib : row_kib)
+      for (const double rows : {8.0, 64.0, 512.0}) {
+        const auto estimate = peerbus::moe::estimate_protocols(costs, {"staged", n, rows, kib});
+        const double one_phase_us = 10 + rows * kib / 4;
+        points.push_back(
+            {n, rows, kib, one_phase_us + estimate.counts_us - estimate.slots_us, one_phase_us});
+      }
+  return points;
+}
+
+void check_costs(const cost_table& found, const cost_table& expected) {
+  for (const std::string_view name :
+       {"counts_round_us", "counts_rank_us", "slot_row_us", "slot_kib_us"}) {
+    CAPTURE(name);
+    const auto value = found.find("moe.staged." + std::string{name});
+    const auto wanted = expected.find("moe.staged." + std::string{name});
+    REQUIRE(value.has_value() == wanted.has_value());
+    if (wanted) CHECK(*value == doctest::Approx(*wanted).epsilon(1e-6));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("automatic: the costs that moe_costs finds are those that explain the times") {
+  const cost_table exact = cost_table::parse(
+      "peerbus costs 1\nmoe.staged.counts_rank_us 0.25\nmoe.staged.counts_round_us 3\n"
+      "moe.staged.slot_kib_us 0.004\nmoe.staged.slot_row_us 0.02\n");
+  check_costs(moe_costs::fit(points_of(exact, {2, 4, 16}, {1, 7}), "staged"), exact);
+  // From groups of one size, and rows of one size, only two are to be found. The others are taken
+  // as assumed, 0.5 and 0.
+  const cost_table two = cost_table::parse(
+      "peerbus costs 1\nmoe.staged.counts_round_us 2.5\nmoe.staged.slot_row_us 0.048\n");
+  check_costs(moe_costs::fit(points_of(exact, {3}, {7}), "staged"), two);
+  // No cost is negative, however the times are.
+  auto odd = points_of(exact, {2, 4}, {1, 7});
+  for (moe_costs::point& at : odd) at.one_phase_us = at.counts_first_us + 1 - 0.01 * at.rows;
+  const cost_table none = moe_costs::fit(odd, "staged");
+  CHECK(none.find("moe.staged.slot_row_us") == 0.0);
+  CHECK(none.find("moe.staged.slot_kib_us") == 0.0);
 }
 
 #undef PEERBUS_TEST_GROUPS

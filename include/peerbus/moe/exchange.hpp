@@ -46,10 +46,10 @@ namespace peerbus::moe {
 ///
 /// A dispatch has two phases. First every rank sends each peer the numbers of its rows for each
 /// block, or its refusal of bad input. From the counts of all ranks each rank computes the exact
-/// place of each of its rows, writes the rows there and signals. With `slots` and `expert_slots` it
-/// has one phase: rows leave at once, with counts or a refusal. So has a combine: when all peers
-/// have signalled that their outputs are ready, the home rank sums them. docs/memory_model.md
-/// explains why no buffer is written too early.
+/// place of each of its rows, writes the rows there and signals. With slots (`config().protocol` is
+/// `one_phase`) it has one phase: rows leave at once, with counts or a refusal. So has a combine:
+/// when all peers have signalled that their outputs are ready, the home rank sums them.
+/// docs/memory_model.md explains why no buffer is written too early.
 ///
 /// `dispatch` and `combine` do a whole operation. `dispatch_send`, `dispatch_recv`, `combine_send`
 /// and `combine_recv` do half of one, for callers that compute in the meantime. Only the `recv`
