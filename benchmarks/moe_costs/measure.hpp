@@ -7,12 +7,15 @@
 #include <cstdint>
 #include <optional>
 #include <random>
+#include <span>
 #include <vector>
 
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/communicator.hpp>
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
@@ -40,8 +43,9 @@ struct batch {
   std::vector<float> weights;
 
   batch(const load& size, std::size_t rank)
-      : tokens(size.tokens * size.hidden, peerbus::bf16{1.0F}),
-        weights(size.tokens * size.top_k, 1.0F) {
+      : tokens(size.tokens * size.hidden), weights(size.tokens * size.top_k, 1.0F) {
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = peerbus::bf16{static_cast<float>((i * 7 + rank) % 255) - 127.0F};
     std::mt19937_64 random{rank};
     std::vector<std::int32_t> all(size.experts);
     for (std::size_t e = 0; e < all.size(); ++e) all[e] = static_cast<std::int32_t>(e);
@@ -52,6 +56,23 @@ struct batch {
     }
   }
 };
+
+/// Reads each cache line of all rows and writes all outputs, as experts do. Otherwise rows would
+/// stay in the caches of their senders, and the next dispatch would find them there. Returns: a
+/// number that depends on all that was read, in order.
+template <class Received>
+std::uint64_t use(const Received& received) {
+  std::uint64_t sum = 0;
+  for (std::size_t e = 0; e < received.local_experts(); ++e)
+    for (const peerbus::rank_id source : peerbus::all_ranks{received.ranks()}) {
+      const auto block = received.rows_from(e, source);
+      const auto bytes = std::as_bytes(block.rows());
+      for (std::size_t i = 0; i < bytes.size(); i += peerbus::cache_line_bytes)
+        sum = sum * 31 + static_cast<std::uint64_t>(bytes[i]);
+      std::ranges::fill(block.outputs(), peerbus::bf16{1.0F});
+    }
+  return sum;
+}
 
 /// Times dispatches of one size by both protocols, in turns. Collective.
 /// Returns, on rank 0: the medians of the slowest rank.
@@ -75,7 +96,7 @@ point measure(peerbus::communicator<Transport>& comm, const load& size) {
   // The first fifth only takes memory and fills caches.
   const std::size_t warmup = std::max<std::size_t>(size.iterations / 5, 1);
   for (std::size_t i = 0; i < warmup + size.iterations; ++i) {
-    std::array<std::size_t, 2> rows{};
+    std::array<std::uint64_t, 2> found{};
     for (std::size_t turn = 0; turn < both.size(); ++turn) {
       const std::size_t which = (turn + i) % both.size();
       exchange& moe = both[which];
@@ -83,10 +104,10 @@ point measure(peerbus::communicator<Transport>& comm, const load& size) {
       const double spent = bench::timed(
           comm, [&] { received.emplace(moe.dispatch(mine.tokens, {mine.experts, mine.weights})); });
       if (i >= warmup) samples.set(which, i - warmup, spent);
-      rows[which] = received->rows();
+      found[which] = use(*received);
       moe.combine(*received, out);
     }
-    if (rows[0] != rows[1])
+    if (found[0] != found[1])
       throw peerbus::error{peerbus::errc::mismatch, "the protocols brought different rows"};
   }
   const auto& map = both[0].map();

@@ -88,7 +88,8 @@ TEST_CASE("automatic: assumed costs follow the measurements of docs/performance.
   CHECK(choice("direct", 2, 16 * 8) == dispatch_protocol::counts_first);
   CHECK(choice("direct", 2, 128 * 8) == dispatch_protocol::counts_first);
   CHECK(choice("direct", 64, 8 * 8) == dispatch_protocol::one_phase);
-  CHECK(choice("staged", 8, 8 * 8) == dispatch_protocol::one_phase);
+  CHECK(choice("staged", 8, 1 * 8) == dispatch_protocol::one_phase);
+  CHECK(choice("staged", 8, 8 * 8) == dispatch_protocol::counts_first);
   CHECK(choice("mixed", 8, 4096 * 8) == dispatch_protocol::counts_first);
 }
 
