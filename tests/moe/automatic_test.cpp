@@ -85,6 +85,7 @@ TEST_CASE("automatic: assumed costs follow the measurements of docs/performance.
   };
   CHECK(choice("direct", 2, 1 * 8) == dispatch_protocol::one_phase);
   CHECK(choice("direct", 2, 4 * 8) == dispatch_protocol::one_phase);
+  CHECK(choice("direct", 2, 8 * 8) == dispatch_protocol::counts_first);
   CHECK(choice("direct", 2, 16 * 8) == dispatch_protocol::counts_first);
   CHECK(choice("direct", 2, 128 * 8) == dispatch_protocol::counts_first);
   CHECK(choice("direct", 64, 8 * 8) == dispatch_protocol::one_phase);

@@ -22,7 +22,7 @@ PEERBUS_INLINE protocol_estimate estimate_protocols(const cost_table& costs,
   const bool is_direct = size.road == "direct";
   const double round_us = cost("counts_round_us", is_direct ? 1.4 : 5.0);
   const double rank_us = cost("counts_rank_us", is_direct ? 0.2 : 0.5);
-  const double row_us = cost("slot_row_us", is_direct ? 0.025 : 0.3);
+  const double row_us = cost("slot_row_us", is_direct ? 0.04 : 0.3);
   const double kib_us = cost("slot_kib_us", 0);
   const double peers = size.ranks == 0 ? 0 : static_cast<double>(size.ranks - 1);
   return {round_us + rank_us * peers, size.rows * (row_us + kib_us * size.row_kib)};
