@@ -17,6 +17,7 @@ inline std::string words_for_layout(const options& chosen) {
   std::string words = chosen.layout == "rank"           ? "rank-major"
                       : chosen.layout == "slots"        ? "rank-major in slots"
                       : chosen.layout == "expert_slots" ? "by expert in slots"
+                      : chosen.layout == "automatic"    ? "by expert, automatic"
                                                         : chosen.layout;
   if (chosen.outputs == "home") words += ", outputs at home";
   if (chosen.lanes > 1) words += ", " + std::to_string(chosen.lanes) + " lanes";

@@ -14,6 +14,9 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/lane.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/protocol.hpp>
 #include <peerbus/transport/concept.hpp>
 
 #include "ep_bench/check.hpp"
@@ -58,10 +61,12 @@ class measurement {
               .max_tokens = chosen.tokens,
               .outputs = chosen.outputs == "home" ? peerbus::moe::outputs_at::home
                                                   : peerbus::moe::outputs_at::expert,
-              .stream_from = chosen.stream_from()},
+              .stream_from = chosen.stream_from(),
+              .protocol = chosen.protocol,
+              .costs = &chosen.costs},
              Codec{},
              Layout{}},
-        truth_{chosen, comm.rank().index(), comm.size()},
+        truth_{with_protocol(), comm.rank().index(), comm.size()},
         tokens_(chosen.tokens * chosen.hidden),
         combined_(chosen.tokens * chosen.hidden),
         experts_{chosen.hidden},
@@ -85,6 +90,11 @@ class measurement {
     result.floor = floor;
     result.dispatch_bytes = plain_.rows() * moe_.map().row_bytes_in_all();
     result.combine_bytes = plain_.rows() * moe_.map().output_bytes();
+
+    if constexpr (peerbus::moe::automatic_layout<Layout>) {
+      result.protocol = moe_.config().protocol;
+      result.protocol_costs = estimate();
+    }
 
     result.wrong = findings_.first_of_all(check_everything());
     if (!result.wrong.empty()) return result;
@@ -120,6 +130,21 @@ class measurement {
       return plain_floor{moe_, chosen_, truth_, comm_->rank().index()};
     else
       return plain_floor{*comm_, truth_, moe_.map().row_bytes_in_all(), moe_.map().output_bytes()};
+  }
+
+  /// Returns the options with the protocol that the exchange has, which says where rows lie.
+  const options& with_protocol() noexcept {
+    chosen_.protocol = moe_.config().protocol;
+    return chosen_;
+  }
+
+  /// Returns that from which an automatic layout chooses.
+  [[nodiscard]] peerbus::moe::protocol_estimate estimate() const {
+    const peerbus::moe::memory_map& map = moe_.map();
+    const double rows = static_cast<double>(chosen_.tokens * map.copies);
+    const auto row_bytes = static_cast<double>(map.format.row_bytes + map.format.scale_bytes);
+    return peerbus::moe::estimate_protocols(
+        chosen_.costs, {peerbus::moe::road_name<Transport>, comm_->size(), rows, row_bytes / 1024});
   }
 
   [[nodiscard]] peerbus::moe::routing route() const noexcept {

@@ -17,6 +17,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <peerbus/core/cost_table.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/lane.hpp>
 
 #include "ep_bench/rank.hpp"
@@ -163,6 +166,15 @@ void check_ablation(const options& chosen) {
   if (chosen.seconds > 0) refuse("given together with --seconds, expected --iters");
 }
 
+/// Reads a file of costs.
+peerbus::cost_table costs_of(const std::string& path) {
+  try {
+    return peerbus::cost_table::load(path);
+  } catch (const peerbus::error& problem) {
+    throw CLI::ValidationError{"--costs", std::string{problem.text()}};
+  }
+}
+
 /// Of transports by which some ranks are reached over a network.
 void check_network(const options& chosen) {
   const auto refuse = [&](const char* option, const std::string& given, const char* expected) {
@@ -225,7 +237,11 @@ void check_together(const options& chosen) {
                                "given without a report over many sizes, expected --report and no "
                                "--ablation"};
 
-  if (chosen.in_slots() && chosen.codec != "int8")
+  if (chosen.layout != "automatic" &&
+      (!chosen.costs.empty() || chosen.protocol != peerbus::moe::dispatch_protocol::automatic))
+    throw CLI::ValidationError{"--protocol, --costs", "given with --layout " + chosen.layout +
+                                                          ", expected --layout automatic"};
+  if ((chosen.in_slots() || chosen.layout == "automatic") && chosen.codec != "int8")
     throw CLI::ValidationError{"--codec", chosen.codec + " given with --layout " + chosen.layout +
                                               ", expected int8 there"};
   if (chosen.top_k > chosen.experts)
@@ -293,8 +309,18 @@ std::variant<options, int> parse(int argc, char** argv) {
   app.add_option("--layout", chosen.layout,
                  "how rows lie: by expert without gaps, by expert in parts of fixed size, once per "
                  "token and rank, or in slots of each source rank, once per token and rank or by "
-                 "expert")
-      ->check(one_of({"compact", "padded", "rank", "slots", "expert_slots"}));
+                 "expert; automatic: by expert, without gaps or in slots")
+      ->check(one_of({"compact", "padded", "rank", "slots", "expert_slots", "automatic"}));
+  std::string protocol = "automatic";
+  app.add_option("--protocol", protocol,
+                 "of --layout automatic: counts before the rows, or one phase with slots; "
+                 "automatic: the cheaper one")
+      ->check(one_of({"automatic", "counts_first", "one_phase"}));
+  std::string costs;
+  app.add_option("--costs", costs,
+                 "measured costs for --layout automatic, as moe_costs writes them [those that the "
+                 "library assumes]")
+      ->check(readable_file());
   app.add_option("--outputs", chosen.outputs, "where experts leave what combine reads")
       ->check(one_of({"expert", "home"}));
   app.add_option("--stores", chosen.stores,
@@ -348,6 +374,10 @@ std::variant<options, int> parse(int argc, char** argv) {
     app.parse(argc, argv);
     chosen.report_tokens = list_of("--report-tokens", report_tokens, most);
     chosen.report_ranks = list_of("--report-ranks", report_ranks, 4096);
+    using peerbus::moe::dispatch_protocol;
+    for (const auto known : {dispatch_protocol::counts_first, dispatch_protocol::one_phase})
+      if (protocol == describe(known)) chosen.protocol = known;
+    if (!costs.empty()) chosen.costs = costs_of(costs);
     check_together(chosen);
   } catch (const CLI::ParseError& found) {
     if (found.get_exit_code() == 0) return app.exit(found);

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include <peerbus/core/cost_table.hpp>
 #include <peerbus/moe/config.hpp>
 
 namespace ep_bench {
@@ -36,8 +37,11 @@ struct options {
     return transport == "verbs" || transport == "fabric" || transport == "planes";
   }
   [[nodiscard]] bool in_slots() const noexcept {
-    return layout == "slots" || layout == "expert_slots";
+    return layout == "slots" || layout == "expert_slots" ||
+           (layout == "automatic" && protocol == peerbus::moe::dispatch_protocol::one_phase);
   }
+  peerbus::moe::dispatch_protocol protocol = peerbus::moe::dispatch_protocol::automatic;
+  peerbus::cost_table costs;  ///< empty: those that the library assumes
   std::string outputs = "expert";
   std::string stores = "automatic";
   std::size_t lanes = 1;  ///< threads of a rank that carry one operation together

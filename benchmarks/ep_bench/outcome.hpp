@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/protocol.hpp>
+
 #include "support/samples.hpp"
 
 namespace ep_bench {
@@ -49,6 +52,9 @@ struct outcome {
   std::size_t dispatch_bytes = 0;      ///< of each rank
   std::size_t combine_bytes = 0;       ///< of each rank
   std::optional<plane_counts> planes;  ///< if the transport has several
+  /// The protocol that an automatic layout has, and the costs by which it chooses.
+  std::optional<peerbus::moe::dispatch_protocol> protocol;
+  peerbus::moe::protocol_estimate protocol_costs;
 
   [[nodiscard]] const std::vector<double>& of(series which) const noexcept {
     return samples[static_cast<std::size_t>(which)];

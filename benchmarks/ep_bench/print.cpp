@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include <peerbus/moe/config.hpp>
+
 #include "ep_bench/figures.hpp"
 #include "ep_bench/report.hpp"
 
@@ -24,6 +26,17 @@ void print_comparison(std::size_t bytes, const bench::statistics& time,
   std::printf("%12zu%8.1f", bytes, gigabytes_per_second(bytes, time.p50));
   print_time(floor.p50);
   std::printf("%8.2f\n", time.p50 / floor.p50);
+}
+
+void print_protocol(const options& chosen, const outcome& result) {
+  const std::string name{describe(*result.protocol)};
+  const bool is_forced = chosen.protocol != peerbus::moe::dispatch_protocol::automatic;
+  std::printf(
+      "protocol  %s, %s: by %s costs a round of counts takes %.2f us, and rows in slots take %.2f "
+      "us longer\n",
+      name.c_str(), is_forced ? "as asked for" : "chosen",
+      chosen.costs.empty() ? "assumed" : "the given", result.protocol_costs.counts_us,
+      result.protocol_costs.slots_us);
 }
 
 }  // namespace
@@ -93,6 +106,7 @@ void print(const options& chosen, const group& who, const bench::machine& where,
           result.planes->far_bytes, result.planes->far_messages, result.planes->near_messages);
     std::printf("bytes     %s; GB/s of 10^9 at p50\n", bytes_formula(chosen).c_str());
   }
+  if (result.protocol) print_protocol(chosen, result);
   print_check(result.wrong, what_is_checked);
 }
 

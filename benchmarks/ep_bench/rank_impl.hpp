@@ -39,6 +39,8 @@ inline outcome measure_layout(peerbus::communicator<peerbus::unified_bus>& comm,
     return measure<peerbus::unified_bus, peerbus::moe::slots>(comm, chosen, crew, cores);
   if (chosen.layout == "expert_slots")
     return measure<peerbus::unified_bus, peerbus::moe::expert_slots>(comm, chosen, crew, cores);
+  if (chosen.layout == "automatic")
+    return measure<peerbus::unified_bus, peerbus::moe::automatic>(comm, chosen, crew, cores);
   return measure<peerbus::unified_bus, peerbus::moe::compact>(comm, chosen, crew, cores);
 }
 

@@ -26,6 +26,10 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
   json all;
   all["config"] = config_json(chosen, who, result.iterations());
   all["machine"] = machine_json(where, result.cores);
+  if (result.protocol)
+    all["protocol"] = {{"chosen", describe(*result.protocol)},
+                       {"counts_us", result.protocol_costs.counts_us},
+                       {"slots_us", result.protocol_costs.slots_us}};
   all["machine"]["ranks_share_cores"] = result.crowded;
   const auto found = figures::of_run(result);
   for (const char* name : {"dispatch_us", "combine_us", "pair_us"}) all[name] = nullptr;

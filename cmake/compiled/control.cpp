@@ -56,6 +56,7 @@
 #include <peerbus/moe/impl/expert_map.hpp>
 #include <peerbus/moe/impl/lane_team.hpp>
 #include <peerbus/moe/impl/objection.hpp>
+#include <peerbus/moe/impl/protocol.hpp>
 #include <peerbus/moe/impl/refusal.hpp>
 #include <peerbus/moe/impl/set_up.hpp>
 #include <peerbus/moe/road/impl/copy_order.hpp>

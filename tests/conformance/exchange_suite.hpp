@@ -45,6 +45,7 @@ struct exchange_case {
   std::size_t in_flight = 1;
   std::size_t note_bytes = 0;
   std::size_t output_attachment = 0;
+  peerbus::moe::dispatch_protocol protocol = peerbus::moe::dispatch_protocol::automatic;
 };
 
 inline std::string describe(const exchange_case& one) {
@@ -53,7 +54,8 @@ inline std::string describe(const exchange_case& one) {
          ", routes " + std::to_string(static_cast<int>(one.routes)) + ", counts " +
          std::to_string(static_cast<int>(one.tokens)) + ", attachments " +
          std::to_string(one.attachments[0]) + " ..., outputs " +
-         std::to_string(static_cast<int>(one.outputs));
+         std::to_string(static_cast<int>(one.outputs)) + ", protocol " +
+         std::string{peerbus::moe::describe(one.protocol)};
 }
 
 inline test::scenario make_scenario(const exchange_case& one, std::size_t ranks,
@@ -104,7 +106,8 @@ std::uint64_t run_case(Communicator& comm, const exchange_case& one, const Layou
                               .attachments = one.attachments,
                               .output_attachment = one.output_attachment,
                               .note_bytes = one.note_bytes,
-                              .stream_from = stream_from(comm.rank(), one.experts)},
+                              .stream_from = stream_from(comm.rank(), one.experts),
+                              .protocol = one.protocol},
                              oracle::codec_of<Codec>::make(),
                              layout};
   std::uint64_t hashed = 0;

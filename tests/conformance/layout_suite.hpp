@@ -8,8 +8,11 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/communicator.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
 
 #include "conformance/exchange_suite.hpp"
 #include "support/oracle.hpp"
@@ -24,11 +27,21 @@ template <class Codec>
 constexpr bool with_slots =
     std::same_as<Codec, peerbus::codec::int8_per_token> || std::same_as<Codec, oracle::user_codec>;
 
+/// The codec and the transports with which automatic layouts are tested: one of the library's, and
+/// one transport for each way of rows. Either protocol is tested with the others by its own
+/// layouts.
+template <class Codec, class Communicator>
+constexpr bool with_automatic =
+    std::same_as<Codec, peerbus::codec::int8_per_token> &&
+    (std::same_as<Communicator, peerbus::communicator<peerbus::any_direct_transport>> ||
+     std::same_as<Communicator, peerbus::communicator<peerbus::any_transport>>);
+
 /// One case in every layout. Rows and results may not depend on where rows lie, nor on where
 /// outputs do.
 template <class Codec, class Communicator>
 void run_layouts(Communicator& comm, exchange_case one, std::size_t rounds) {
   using peerbus::moe::compact;
+  using peerbus::moe::dispatch_protocol;
   using peerbus::moe::outputs_at;
   using peerbus::moe::padded;
   using peerbus::moe::rank_major;
@@ -52,7 +65,18 @@ void run_layouts(Communicator& comm, exchange_case one, std::size_t rounds) {
       expect_same(peerbus::moe::slots{}, by_rank);
     }
   };
+  const auto expect_same_automatic = [&] {
+    if constexpr (with_automatic<Codec, Communicator>) {
+      for (const auto forced : {dispatch_protocol::counts_first, dispatch_protocol::one_phase}) {
+        one.protocol = forced;
+        expect_same(peerbus::moe::automatic{}, by_expert);
+        expect_same(peerbus::moe::automatic_by_rank{}, by_rank);
+      }
+      one.protocol = dispatch_protocol::automatic;
+    }
+  };
   expect_same_slots();
+  expect_same_automatic();
   one.outputs = outputs_at::home;
   one.in_flight = 3;
   one.note_bytes += 4;
@@ -61,6 +85,7 @@ void run_layouts(Communicator& comm, exchange_case one, std::size_t rounds) {
   expect_same(padded{}, by_expert);
   expect_same(rank_major{}, by_rank);
   expect_same_slots();
+  expect_same_automatic();
 }
 
 /// All shapes and patterns, small.

@@ -67,6 +67,12 @@ TEST_CASE("cost_table: tables that differ have other hashes") {
   CHECK(cost_table::parse("peerbus costs 1\n").hash() == cost_table{}.hash());
 }
 
+TEST_CASE("cost_table: merge keeps what the other table does not have") {
+  cost_table costs = cost_table::parse("peerbus costs 1\na 1\nb 2\n");
+  costs.merge(cost_table::parse("peerbus costs 1\nb 3\nc 4\n"));
+  CHECK(costs.text() == "peerbus costs 1\na 1\nb 3\nc 4\n");
+}
+
 TEST_CASE("cost_table: text that is wrong is refused with the number of the line") {
   const auto refused = [](std::string_view text) {
     return error_of(errc::invalid_argument, [&] { return cost_table::parse(text, "table"); });

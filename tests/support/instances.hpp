@@ -41,6 +41,10 @@ using indirect_loopback = indirect<peerbus::loopback>;
   TEST_EXCHANGE(extern_or_empty, Transport, int8_per_token, slots); \
   TEST_EXCHANGE(extern_or_empty, Transport, int8_per_token, expert_slots)
 
+#define TEST_AUTOMATIC_INSTANCES(extern_or_empty, Transport)            \
+  TEST_EXCHANGE(extern_or_empty, Transport, int8_per_token, automatic); \
+  TEST_EXCHANGE(extern_or_empty, Transport, int8_per_token, automatic_by_rank)
+
 #define TEST_DEEP_EP_INSTANCES(extern_or_empty, Transport)                         \
   TEST_EXCHANGE(extern_or_empty, Transport, fp8_e4m3_per_128_f32, padded);         \
   TEST_EXCHANGE(extern_or_empty, Transport, fp8_e4m3_per_128_rounded_f32, padded); \
@@ -68,6 +72,8 @@ TEST_LAYOUT_INSTANCES(extern, peerbus::any_direct_transport);
 TEST_LAYOUT_INSTANCES(extern, peerbus::any_transport);
 TEST_SLOT_INSTANCES(extern, peerbus::any_direct_transport);
 TEST_SLOT_INSTANCES(extern, peerbus::any_transport);
+TEST_AUTOMATIC_INSTANCES(extern, peerbus::any_direct_transport);
+TEST_AUTOMATIC_INSTANCES(extern, peerbus::any_transport);
 TEST_DEEP_EP_INSTANCES(extern, peerbus::any_direct_transport);
 TEST_DEEP_EP_INSTANCES(extern, peerbus::any_transport);
 TEST_CANN_INSTANCES(extern, peerbus::any_direct_transport);

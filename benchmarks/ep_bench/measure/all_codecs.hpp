@@ -18,7 +18,7 @@
 
 namespace ep_bench {
 
-/// Slots and planes are measured with one codec, as each takes long to compile.
+/// Slots, automatic layouts and planes are measured with one codec, as each takes long to compile.
 template <class Transport, class Layout>
 outcome measure(peerbus::communicator<Transport>& comm, const options& chosen, lane_crew& crew,
                 std::size_t cores) {
@@ -26,7 +26,7 @@ outcome measure(peerbus::communicator<Transport>& comm, const options& chosen, l
     measurement<Transport, Codec, Layout> here{comm, chosen, crew, cores};
     return here.run();
   };
-  if constexpr (!peerbus::moe::slot_layout<Layout> &&
+  if constexpr (!peerbus::moe::slot_layout<Layout> && !peerbus::moe::automatic_layout<Layout> &&
                 !peerbus::partly_direct_transport<Transport>) {
     if (chosen.codec == "bf16") return with(peerbus::codec::bf16{});
     if (chosen.codec == "fp8") return with(peerbus::codec::fp8_e4m3_per_128_f32{});

@@ -34,6 +34,8 @@ class cost_table {
   /// Sets a cost, or replaces it.
   /// Throws: `error` invalid_argument for a name or value that the text could not hold.
   void set(std::string_view name, double value);
+  /// Sets all costs of `other`, and keeps the costs that `other` does not have.
+  void merge(const cost_table& other);
   /// Returns a cost, or nothing if the table does not have it.
   [[nodiscard]] std::optional<double> find(std::string_view name) const noexcept;
   /// Returns whether the table has no costs.

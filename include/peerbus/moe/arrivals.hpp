@@ -38,13 +38,13 @@ class arrivals {
   [[nodiscard]] std::span<const std::uint32_t> of(std::size_t local_block) const noexcept {
     return std::span{starts_}.subspan(local_block * (ranks_ + 1), ranks_ + 1);
   }
-  /// Returns the first slot of this rank, 0, and the slot after the last. Only for layouts with
-  /// slots.
+  /// Returns the first slot of this rank, 0, and the slot after the last; without slots, the first
+  /// row and the row after the last. Only for layouts by source.
   [[nodiscard]] std::span<const std::uint32_t, 2> slots() const noexcept {
     return std::span{starts_}.last<2>();
   }
   /// Returns the number of rows from each source rank in each block: [blocks, ranks]. Only for
-  /// layouts with slots.
+  /// layouts by source.
   [[nodiscard]] std::span<const std::uint32_t> counts() const noexcept { return counts_; }
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t ranks() const noexcept { return ranks_; }
@@ -67,9 +67,10 @@ class arrivals {
   std::size_t ranks_;
   std::size_t rows_ = 0;
   std::uint32_t end_ = 0;
-  /// As `of` describes it. With slots: a pair for each block and source rank, then `slots()`.
+  /// As `of` describes it. With slots: a pair for each block and source rank. By source, `slots()`
+  /// follow.
   std::vector<std::uint32_t> starts_;
-  std::vector<std::uint32_t> counts_;  ///< empty without slots
+  std::vector<std::uint32_t> counts_;  ///< empty unless by source
 };
 
 }  // namespace peerbus::moe

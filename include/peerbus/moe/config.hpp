@@ -8,8 +8,13 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include <peerbus/core/rank.hpp>
+
+namespace peerbus {
+class cost_table;
+}  // namespace peerbus
 
 /// Dispatch and combine for a mixture of experts: `exchange`, its arguments and its results.
 namespace peerbus::moe {
@@ -39,6 +44,27 @@ enum class outputs_at : std::uint32_t {
   /// `expert`, and combine puts the outputs for far ranks into slots of their home ranks.
   home = 1
 };
+
+/// The order of the messages of a dispatch. It decides how the rows of a rank can lie.
+enum class dispatch_protocol : std::uint32_t {
+  /// The layout decides. The layouts `automatic` and `automatic_by_rank`, which can have either
+  /// protocol, take the one that `estimate_protocols` finds cheaper.
+  automatic = 0,
+  /// The ranks tell each other how many rows come, then rows leave. Rows can lie together.
+  counts_first = 1,
+  /// Rows leave at once, into slots of their source rank, and counts follow.
+  one_phase = 2
+};
+
+/// Returns the name of a protocol, such as "counts_first".
+constexpr std::string_view describe(dispatch_protocol protocol) noexcept {
+  switch (protocol) {
+    case dispatch_protocol::automatic: return "automatic";
+    case dispatch_protocol::counts_first: return "counts_first";
+    case dispatch_protocol::one_phase: return "one_phase";
+  }
+  return "unknown";
+}
 
 /// The sizes of an exchange. All ranks give equal configurations, except for `stream_from`.
 struct exchange_config {
@@ -73,6 +99,12 @@ struct exchange_config {
   /// has the command that measures it. Applies to rows that are stored to peers and to results of
   /// combine, except for rows longer than 32 KiB. Changes no byte. Ranks may differ in it.
   std::optional<std::size_t> stream_from{};
+  /// The protocol of dispatches. A layout that cannot have it is refused.
+  dispatch_protocol protocol = dispatch_protocol::automatic;
+  /// Measured costs, from which layouts that can have either protocol choose (moe/protocol.hpp).
+  /// Null: the costs that the library assumes. The memory is the caller's, and only the constructor
+  /// of the exchange reads it. Ranks compare the hash.
+  const cost_table* costs = nullptr;
 };
 
 /// The value of `exchange_config::stream_from` for which all stores are plain.

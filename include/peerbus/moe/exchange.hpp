@@ -46,10 +46,10 @@ namespace peerbus::moe {
 ///
 /// A dispatch has two phases. First every rank sends each peer the numbers of its rows for each
 /// block, or its refusal of bad input. From the counts of all ranks each rank computes the exact
-/// place of each of its rows, writes the rows there and signals. With `slots` and `expert_slots` it
-/// has one phase: rows leave at once, with counts or a refusal. So has a combine: when all peers
-/// have signalled that their outputs are ready, the home rank sums them. docs/memory_model.md
-/// explains why no buffer is written too early.
+/// place of each of its rows, writes the rows there and signals. With slots (`config().protocol` is
+/// `one_phase`) it has one phase: rows leave at once, with counts or a refusal. So has a combine:
+/// when all peers have signalled that their outputs are ready, the home rank sums them.
+/// docs/memory_model.md explains why no buffer is written too early.
 ///
 /// `dispatch` and `combine` do a whole operation. `dispatch_send`, `dispatch_recv`, `combine_send`
 /// and `combine_recv` do half of one, for callers that compute in the meantime. Only the `recv`
@@ -78,7 +78,8 @@ class exchange {
 
  public:
   /// The result of a dispatch: `received<Codec>`; `rank_major`: `received_tokens<Codec>`;
-  /// `expert_slots`: `received_slots<Codec>`; `slots`: `received_token_slots<Codec>`.
+  /// `expert_slots`, `automatic`: `received_slots`; `slots`, `automatic_by_rank`:
+  /// `received_token_slots`.
   using received_type = typename batch_type::received_type;
   /// The element type of tokens.
   using token = token_of<Codec>;
@@ -103,7 +104,7 @@ class exchange {
             road::needs};
   }
 
-  /// Returns the configuration, with `stream_from` set, and `placement` for `physical_to_logical`.
+  /// Returns the configuration, with `stream_from` and `protocol` set, without spans and costs.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
   /// Returns the places and sizes of all data in the window.
   [[nodiscard]] const memory_map& map() const noexcept { return map_; }
@@ -174,7 +175,7 @@ class exchange {
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<const T> note(moe::ticket ticket, rank_id source) {
     const batch_type& batch = batches_.of("note", this, ticket, detail::stage::received);
-    const std::span<const std::byte> bytes = post_.note(step_of(batch, handshake::decides), source);
+    const auto bytes = post_.note(step_of(batch, handshake::decides(batch)), source);
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
@@ -234,7 +235,6 @@ class exchange {
             is_combine ? batch.combines : batch.number};
   }
 
-  /// Returns the set of a batch at this rank.
   [[nodiscard]] set_view local_set(const batch_type& batch) const noexcept {
     return {map_, memory_.local().data(), batches_.set_of(batch)};
   }

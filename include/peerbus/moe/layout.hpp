@@ -25,6 +25,7 @@ struct block_geometry {
   std::size_t alignment = 1;     ///< blocks without fixed size start at multiples of this
   bool zero_gaps = false;        ///< true: dispatch zeroes gaps between blocks
   bool by_rank = false;          ///< true: blocks are ranks; false: blocks are experts
+  bool by_source = false;        ///< true: counts of rows are kept for each source rank
 
   /// Returns whether every source rank has slots of its own in every block.
   [[nodiscard]] constexpr bool has_slots() const noexcept { return source_rows != 0; }
@@ -119,6 +120,7 @@ struct slots {
     block_geometry by_rank = rank_major{}.geometry(config, ranks);
     by_rank.block_rows = by_rank.row_capacity;
     by_rank.source_rows = config.max_tokens;
+    by_rank.by_source = true;
     return by_rank;
   }
 };
@@ -136,7 +138,45 @@ struct expert_slots {
                                                   std::size_t ranks) const noexcept {
     block_geometry by_expert = padded{}.geometry(config, ranks);
     by_expert.source_rows = config.max_tokens;
+    by_expert.by_source = true;
     return by_expert;
+  }
+};
+
+/// The expert-major layout in which the rows of an expert from one source rank lie together, and
+/// nothing else is promised about their places. So the exchange can use either protocol: with
+/// `counts_first` rows lie as in `compact`, with `one_phase` as in `expert_slots`. The constructor
+/// chooses the cheaper one, unless `exchange_config::protocol` names one.
+///
+/// Programs follow the rules of `expert_slots`: `combine_send` gives up the rows of a batch.
+struct automatic {
+  /// The name that errors and reports use.
+  static constexpr std::string_view name = "automatic";
+
+  /// Returns the layout in numbers, with slots unless `config.protocol` is `counts_first`.
+  [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
+                                                  std::size_t ranks) const noexcept {
+    if (config.protocol != dispatch_protocol::counts_first)
+      return expert_slots{}.geometry(config, ranks);
+    block_geometry together = compact{}.geometry(config, ranks);
+    together.by_source = true;
+    return together;
+  }
+};
+
+/// The rank-major layout in which the rows of one source rank lie together. As `automatic`, between
+/// `rank_major` and `slots`. Programs follow the rules of `slots`.
+struct automatic_by_rank {
+  /// The name that errors and reports use.
+  static constexpr std::string_view name = "automatic_by_rank";
+
+  /// Returns the layout in numbers, with slots unless `config.protocol` is `counts_first`.
+  [[nodiscard]] constexpr block_geometry geometry(const exchange_config& config,
+                                                  std::size_t ranks) const noexcept {
+    if (config.protocol != dispatch_protocol::counts_first) return slots{}.geometry(config, ranks);
+    block_geometry together = rank_major{}.geometry(config, ranks);
+    together.by_source = true;
+    return together;
   }
 };
 
@@ -144,13 +184,19 @@ struct expert_slots {
 template <class L>
 concept slot_layout = std::same_as<L, slots> || std::same_as<L, expert_slots>;
 
-/// A layout with one row for each pair of a token and a rank: `rank_major` or `slots`.
+/// A layout that can have either protocol: `automatic` or `automatic_by_rank`.
 template <class L>
-concept layout_by_rank = std::same_as<L, rank_major> || std::same_as<L, slots>;
+concept automatic_layout = std::same_as<L, automatic> || std::same_as<L, automatic_by_rank>;
+
+/// A layout with one row for each pair of a token and a rank: `rank_major`, `slots` or
+/// `automatic_by_rank`.
+template <class L>
+concept layout_by_rank =
+    std::same_as<L, rank_major> || std::same_as<L, slots> || std::same_as<L, automatic_by_rank>;
 
 /// A layout of the rows that a rank receives.
 template <class L>
-concept row_layout =
-    std::same_as<L, compact> || std::same_as<L, padded> || layout_by_rank<L> || slot_layout<L>;
+concept row_layout = std::same_as<L, compact> || std::same_as<L, padded> || layout_by_rank<L> ||
+                     slot_layout<L> || automatic_layout<L>;
 
 }  // namespace peerbus::moe

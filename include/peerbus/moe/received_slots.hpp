@@ -14,9 +14,11 @@
 
 namespace peerbus::moe {
 
-/// The rows that one dispatch brought to this rank, in the layout `expert_slots`. The rows for
-/// local expert e from rank r lie together from row (e x ranks + r) x max_tokens on. A view that is
-/// cheap to copy. It is valid as long as its rows are (`row_run`).
+/// The rows that one dispatch brought to this rank, in the layouts `expert_slots` and `automatic`.
+/// The rows for a local expert from one rank lie together. With `expert_slots`, those for local
+/// expert e from rank r begin at row (e x ranks + r) x max_tokens. With `automatic`, only
+/// `rows_from(e, r).first_row()` says where they begin. A view that is cheap to copy. It is valid
+/// as long as its rows are (`row_run`).
 template <token_codec Codec>
 class received_slots {
  public:
@@ -45,8 +47,9 @@ class received_slots {
   }
   /// Returns the number of rows that arrived for all local experts together.
   [[nodiscard]] std::size_t rows() const noexcept { return arriving_->rows(); }
-  /// Returns all slots, also those without rows, as arrays for a grouped GEMM: [local experts,
-  /// ranks, max_tokens] rows with the data that travelled with them. They are writable.
+  /// Returns the arrays that contain all rows and the data that travelled with them. They are
+  /// writable. With `expert_slots` they are [local experts, ranks, max_tokens], also the slots
+  /// without rows, for a grouped GEMM.
   [[nodiscard]] batch_columns<Codec> columns() const noexcept {
     return batch_columns<Codec>{memory_.set};
   }

@@ -4,3 +4,4 @@
 TEST_COMMON_INSTANCES(, peerbus::any_direct_transport);
 TEST_LAYOUT_INSTANCES(, peerbus::any_direct_transport);
 TEST_SLOT_INSTANCES(, peerbus::any_direct_transport);
+TEST_AUTOMATIC_INSTANCES(, peerbus::any_direct_transport);

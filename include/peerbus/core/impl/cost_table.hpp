@@ -6,7 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
+#include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -86,12 +87,18 @@ PEERBUS_INLINE cost_table cost_table::parse(std::string_view text, std::string_v
 }
 
 PEERBUS_INLINE cost_table cost_table::load(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
+  // Not by a stream, whose header would cost every program that includes an exchange.
+  const auto close = [](std::FILE* file) { std::fclose(file); };
+  const std::unique_ptr<std::FILE, decltype(close)> file{std::fopen(path.c_str(), "rb"), close};
   std::string text;
-  for (char block[4096]; file.read(block, sizeof block), file.gcount() > 0;)
-    text.append(block, static_cast<std::size_t>(file.gcount()));
-  // A file that is not there, or a directory, leaves the stream before its end.
-  if (!file.eof()) throw error{errc::system, detail::concat("costs cannot be read from ", path)};
+  char block[4096];
+  for (std::size_t bytes = 1; file && bytes > 0;) {
+    bytes = std::fread(block, 1, sizeof block, file.get());
+    text.append(block, bytes);
+  }
+  // A directory is opened, and cannot be read.
+  if (!file || std::ferror(file.get()) != 0)
+    throw error{errc::system, detail::concat("costs cannot be read from ", path)};
   return parse(text, path);
 }
 
@@ -111,6 +118,10 @@ PEERBUS_INLINE void cost_table::set(std::string_view name, double value) {
     entries_.insert(place, {std::string{name}, value});
   else
     entries_[static_cast<std::size_t>(index)].value = value;
+}
+
+PEERBUS_INLINE void cost_table::merge(const cost_table& other) {
+  for (const entry& cost : other.entries_) set(cost.name, cost.value);
 }
 
 PEERBUS_INLINE std::vector<cost_table::entry>::const_iterator cost_table::place_of(

@@ -64,9 +64,9 @@ template <token_codec Codec, row_layout Layout, class Order>
 class batch {
  public:
   static constexpr bool by_rank = layout_by_rank<Layout>;
-  static constexpr bool has_slots = slot_layout<Layout>;
+  static constexpr bool by_source = slot_layout<Layout> || automatic_layout<Layout>;
   using received_type = std::conditional_t<
-      has_slots, std::conditional_t<by_rank, received_token_slots<Codec>, received_slots<Codec>>,
+      by_source, std::conditional_t<by_rank, received_token_slots<Codec>, received_slots<Codec>>,
       std::conditional_t<by_rank, received_tokens<Codec>, received<Codec>>>;
 
   batch(const exchange_config& config, const block_geometry& geometry,
@@ -82,7 +82,7 @@ class batch {
       most_uses_ = geometry.row_capacity * std::min(config.top_k, local);
       // Not initialised, so that pages are committed only as rows arrive.
       uses_ = std::make_unique_for_overwrite<row_use[]>(most_uses_);
-    } else if constexpr (!has_slots) {
+    } else if constexpr (!by_source) {
       views_.reserve(local);
     }
   }
@@ -134,11 +134,11 @@ class batch {
       index_uses(memory.set);
       const token_index<Codec> index{
           own_ticket, experts, {starts_, {uses_.get(), most_uses_}}, memory.set};
-      if constexpr (has_slots)
+      if constexpr (by_source)
         return received_token_slots<Codec>{index, codec, memory, arriving};
       else
         return received_tokens<Codec>{row_block<Codec>{codec, memory, arriving.of(0)}, index};
-    } else if constexpr (has_slots) {
+    } else if constexpr (by_source) {
       return received_slots<Codec>{own_ticket, codec, memory, arriving, experts};
     } else {
       for (std::size_t e = views_.size(); e < experts.size(); ++e)

@@ -31,8 +31,11 @@ struct counts_first {
   using post_office = detail::post_office<Transport>;
   using step = typename post_office::step;
   using phase = typename post_office::phase;
-  /// The phase whose signals follow the counts, notes and refusals.
-  static constexpr phase decides = phase::counts;
+  /// Returns the phase whose signals follow the counts, notes and refusals.
+  template <class Batch>
+  static constexpr phase decides(const Batch& /*batch*/) noexcept {
+    return phase::counts;
+  }
 
   /// Takes the memory of the batch that had the set before. Nothing to do.
   template <class Batch>
@@ -93,8 +96,11 @@ struct one_phase {
   using post_office = detail::post_office<Transport>;
   using step = typename post_office::step;
   using phase = typename post_office::phase;
-  /// The phase whose signals follow the counts, notes and refusals.
-  static constexpr phase decides = phase::rows;
+  /// Returns the phase whose signals follow the counts, notes and refusals.
+  template <class Batch>
+  static constexpr phase decides(const Batch& /*batch*/) noexcept {
+    return phase::rows;
+  }
 
   template <class Batch>
   static void take_memory(post_office& post, Batch& batch, const step& this_step, deadline until) {
@@ -142,9 +148,66 @@ struct one_phase {
   }
 };
 
+/// Either of the two, as the geometry of the batch says. All batches of an exchange have the same
+/// geometry, which the constructor has chosen.
+template <transport Transport>
+struct chosen_handshake {
+  using post_office = detail::post_office<Transport>;
+  using step = typename post_office::step;
+  using phase = typename post_office::phase;
+
+  template <class Batch>
+  static phase decides(const Batch& batch) noexcept {
+    return of(batch, [&](auto chosen) noexcept { return chosen.decides(batch); });
+  }
+
+  template <class Batch>
+  static void take_memory(post_office& post, Batch& batch, const step& this_step, deadline until) {
+    of(batch, [&](auto chosen) { chosen.take_memory(post, batch, this_step, until); });
+  }
+
+  template <class Batch>
+  static void post(post_office& post, const Batch& batch, const step& this_step,
+                   std::span<const std::byte> note, const refusal& found) {
+    of(batch, [&](auto chosen) { chosen.post(post, batch, this_step, note, found); });
+  }
+
+  template <class Batch>
+  static departure place(post_office& post, Batch& batch, const step& this_step, bool wait,
+                         deadline until, std::span<std::int64_t> waited) {
+    return of(batch, [&](auto chosen) {
+      return chosen.place(post, batch, this_step, wait, until, waited);
+    });
+  }
+
+  template <class Batch>
+  static void after_send(const post_office& post, Batch& batch, const step& this_step) {
+    of(batch, [&](auto chosen) { chosen.after_send(post, batch, this_step); });
+  }
+
+  template <class Batch>
+  static void receive(post_office& post, Batch& batch, const step& rows_step, deadline until,
+                      std::span<std::int64_t> waited) {
+    of(batch, [&](auto chosen) { chosen.receive(post, batch, rows_step, until, waited); });
+  }
+
+  template <class Batch, class Road>
+  static errc abandon(Batch& batch, Road& road) noexcept {
+    return of(batch, [&](auto chosen) noexcept { return chosen.abandon(batch, road); });
+  }
+
+ private:
+  template <class Batch, class Act>
+  static decltype(auto) of(const Batch& batch, Act&& act) {
+    return batch.leaving.geometry().has_slots() ? act(one_phase<Transport>{})
+                                                : act(counts_first<Transport>{});
+  }
+};
+
 /// The handshake of an exchange over `Transport` in `Layout`.
 template <transport Transport, row_layout Layout>
-using handshake_of =
-    std::conditional_t<slot_layout<Layout>, one_phase<Transport>, counts_first<Transport>>;
+using handshake_of = std::conditional_t<
+    automatic_layout<Layout>, chosen_handshake<Transport>,
+    std::conditional_t<slot_layout<Layout>, one_phase<Transport>, counts_first<Transport>>>;
 
 }  // namespace peerbus::moe::detail

@@ -35,18 +35,36 @@ struct codec_facts {
 /// The kinds of layouts, which differ in the number of rows that they have room for.
 enum class block_shape : std::uint8_t { compact, padded, by_rank };
 
+/// The protocol of the dispatches of a layout, or `automatic` if it can have either.
+template <row_layout Layout>
+inline constexpr dispatch_protocol only_protocol_of =
+    automatic_layout<Layout> ? dispatch_protocol::automatic
+    : slot_layout<Layout>    ? dispatch_protocol::one_phase
+                             : dispatch_protocol::counts_first;
+
 /// The properties of a layout in numbers, without its type.
 struct layout_facts {
   std::string_view name;
   block_shape shape;
   std::size_t alignment;
+  dispatch_protocol only;  ///< the protocol that the layout has; `automatic` if it can have either
 
+  /// Returns the facts of a layout whose dispatches use `chosen`.
   template <row_layout Layout>
-  [[nodiscard]] static constexpr layout_facts of(const Layout& layout) noexcept {
+  [[nodiscard]] static constexpr layout_facts of(const Layout& layout,
+                                                 dispatch_protocol chosen) noexcept {
     if constexpr (std::same_as<Layout, compact>)
-      return {Layout::name, block_shape::compact, layout.alignment};
+      return {Layout::name, block_shape::compact, layout.alignment,
+              dispatch_protocol::counts_first};
+    else if constexpr (layout_by_rank<Layout>)
+      return {Layout::name, block_shape::by_rank, 1, only_protocol_of<Layout>};
+    else if constexpr (automatic_layout<Layout>)
+      return {
+          Layout::name,
+          chosen == dispatch_protocol::counts_first ? block_shape::compact : block_shape::padded, 1,
+          only_protocol_of<Layout>};
     else
-      return {Layout::name, layout_by_rank<Layout> ? block_shape::by_rank : block_shape::padded, 1};
+      return {Layout::name, block_shape::padded, 1, only_protocol_of<Layout>};
   }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -14,25 +15,37 @@
 
 namespace peerbus::moe::detail {
 
+/// Returns the protocol of an exchange with a layout that can have either: that of `config`, or the
+/// cheaper one. `copies` are the most rows that a token becomes.
+dispatch_protocol chosen_protocol(const exchange_config& config, const codec_facts& codec,
+                                  std::string_view road, std::size_t ranks, std::size_t copies);
+
 /// Compares a configuration with those of the other ranks. Collective. `alignment` is that of the
-/// blocks of the layout.
+/// blocks of the layout, `chosen` the protocol that this rank will use.
 /// Throws, on all ranks: `error` mismatch, or the error of `objection_to`.
 void agree_on(rank_group& group, const exchange_config& config, const codec_facts& codec,
-              const layout_facts& layout, std::size_t alignment, deadline until);
+              const layout_facts& layout, std::size_t alignment, dispatch_protocol chosen,
+              deadline until);
 
 /// Returns `config.stream_from`, or the default for a group of `ranks` ranks if it is empty.
 std::size_t stream_from(const exchange_config& config, std::size_t ranks);
 
 /// Compares the configuration with those of the other ranks and returns it, with its `stream_from`
-/// set. Collective.
+/// and `protocol` set and without `costs`. Collective. `road` is the name of the road in costs.
 /// Throws, on all ranks: as the constructor of `exchange`.
 template <token_codec Codec, row_layout Layout>
 exchange_config agreed_config(rank_group& group, const exchange_config& config,
-                              const Layout& layout, deadline until) {
-  agree_on(group, config, codec_facts::of<Codec>(config.hidden), layout_facts::of(layout),
-           layout.geometry(config, group.size()).alignment, until);
+                              const Layout& layout, std::string_view road, deadline until) {
+  const block_geometry geometry = layout.geometry(config, group.size());
+  const auto codec = codec_facts::of<Codec>(config.hidden);
   exchange_config agreed = config;
+  agreed.protocol = only_protocol_of<Layout>;
+  if constexpr (automatic_layout<Layout>)
+    agreed.protocol = chosen_protocol(config, codec, road, group.size(), geometry.copies_per_token);
+  agree_on(group, config, codec, layout_facts::of(layout, agreed.protocol), geometry.alignment,
+           agreed.protocol, until);
   agreed.stream_from = stream_from(config, group.size());
+  agreed.costs = nullptr;
   return agreed;
 }
 

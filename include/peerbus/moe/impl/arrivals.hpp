@@ -17,10 +17,11 @@ PEERBUS_INLINE arrivals::arrivals(const block_geometry& geometry, rank_id rank, 
     : geometry_{geometry},
       rank_{rank},
       ranks_{ranks},
-      starts_(geometry.has_slots() ? (geometry.blocks.count(rank) * ranks + 1) * 2
-                                   : geometry.blocks.count(rank) * (ranks + 1) + 1) {
+      starts_((geometry.has_slots() ? geometry.blocks.count(rank) * ranks * 2
+                                    : geometry.blocks.count(rank) * (ranks + 1) + 1) +
+              (geometry.by_source ? 2 : 0)),
+      counts_(geometry.by_source ? geometry.blocks.count(rank) * ranks : 0) {
   if (!geometry.has_slots()) return;
-  counts_.resize(blocks() * ranks);
   end_ = geometry.first_slot(blocks(), rank_id{0});
   for (std::size_t b = 0; b < blocks(); ++b)
     for (const rank_id source : all_ranks{ranks})
@@ -56,6 +57,13 @@ void arrivals::place_as(const count_table& counts) noexcept {
   *next = begin;
   rows_ = arrived;
   end_ = begin;
+  if (!geometry.by_source) return;
+  starts_.back() = begin;
+  for (std::size_t b = 0; b < local; ++b) {
+    const std::uint32_t* const first = &starts_[b * (ranks + 1)];
+    for (std::size_t source = 0; source < ranks; ++source)
+      counts_[b * ranks + source] = first[source + 1] - first[source];
+  }
 }
 
 template <class Count>

@@ -28,6 +28,7 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/protocol.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/road/batch_input.hpp>
@@ -126,11 +127,11 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
                                              const exchange_config& config, Codec codec,
                                              Layout layout, deadline until, agreed)
     : comm_{comm},
-      config_{detail::agreed_config<Codec>(comm, config, layout, until)},
+      config_{detail::agreed_config<Codec>(comm, config, layout, road_name<Transport>, until)},
       codec_{codec},
-      map_{map_for(config, comm.size(), layout)},
+      map_{map_for(config_, comm.size(), layout)},
       memory_{comm.make_window(map_.total, post_office::signals(map_, comm.size()), until)},
-      batches_{detail::made_batches<batches>(comm, config_, layout.geometry(config, comm.size()),
+      batches_{detail::made_batches<batches>(comm, config_, layout.geometry(config_, comm.size()),
                                              until)},
       post_{comm_, memory_, map_},
       road_{comm_, memory_, map_, codec} {
@@ -146,7 +147,8 @@ void exchange<Transport, Codec, Layout>::begin_dispatch(const batch_input<token>
   detail::require_all_ranks(options.waited, comm_.size());
   batch_type& batch = batches_.next();
   const std::uint64_t number = batches_.latest();
-  const step this_step{"dispatch", number, batches_.set_of(batch), handshake::decides, number};
+  const step this_step{"dispatch", number, batches_.set_of(batch), handshake::decides(batch),
+                       number};
   handshake::take_memory(post_, batch, this_step, until);
   refusal found = detail::objection_of_caller(options.refuse);
   if (!found) found = batch.leaving.count(input.tokens, route);
@@ -177,7 +179,7 @@ void exchange<Transport, Codec, Layout>::advance(const batch_type* wanted, lane 
       // order: relaxed; `serial` has made the stores of all lanes in `note` visible.
       post_.require(this_step, failure_.load(std::memory_order_relaxed));
       post_.announce(this_step);
-      handshake::after_send(post_, *batch, step_of(*batch, handshake::decides));
+      handshake::after_send(post_, *batch, step_of(*batch, handshake::decides(*batch)));
       batch->reached = detail::stage::sent;
     });
   }
@@ -191,8 +193,8 @@ auto exchange<Transport, Codec, Layout>::next_ready(const batch_type* wanted, de
     if (batch.number != number || batch.reached != detail::stage::counted || batch.refused)
       continue;
     const bool wait = wanted != nullptr && number <= wanted->number;
-    const auto state =
-        handshake::place(post_, batch, step_of(batch, handshake::decides), wait, until, waited);
+    const auto state = handshake::place(post_, batch, step_of(batch, handshake::decides(batch)),
+                                        wait, until, waited);
     if (state == detail::departure::placed) return &batch;
     if (state == detail::departure::later) return nullptr;
   }

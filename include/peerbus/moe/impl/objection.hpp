@@ -55,6 +55,26 @@ inline std::optional<error> objection_to_map(const exchange_config& config) {
   return std::nullopt;
 }
 
+/// Returns an error unless `layout` can have the protocol of `config`.
+inline std::optional<error> objection_to_protocol(const exchange_config& config,
+                                                  const layout_facts& layout) {
+  const auto wrong = [](const auto&... parts) {
+    return error{errc::invalid_argument, concat("exchange: protocol is ", parts...)};
+  };
+  const dispatch_protocol given = config.protocol;
+  if (given != dispatch_protocol::automatic && given != dispatch_protocol::counts_first &&
+      given != dispatch_protocol::one_phase)
+    return wrong(static_cast<std::uint32_t>(given),
+                 ", expected dispatch_protocol::automatic, counts_first or one_phase");
+  if (given == dispatch_protocol::automatic || layout.only == dispatch_protocol::automatic ||
+      given == layout.only)
+    return std::nullopt;
+  const bool has_slots = layout.only == dispatch_protocol::one_phase;
+  return wrong(describe(given), ", but layout ", layout.name,
+               has_slots ? " has slots" : " has no slots", ", expected automatic or ",
+               describe(layout.only), ", or an automatic layout");
+}
+
 PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, std::size_t ranks,
                                                  const codec_facts& codec,
                                                  const layout_facts& layout) {
@@ -88,6 +108,7 @@ PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, 
   if (layout.shape == block_shape::compact)
     if (layout.alignment == 0 || layout.alignment > most)
       return wrong("alignment is ", layout.alignment, " rows, expected 1 to ", most);
+  if (auto why = objection_to_protocol(config, layout)) return why;
   if (ranks > max_ranks) return wrong(ranks, " ranks, expected at most ", max_ranks);
 
   if (config.hidden == 0 || config.hidden > max_hidden)

@@ -4,15 +4,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/core/caches.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
+#include <peerbus/moe/protocol.hpp>
 #include <peerbus/rank_group.hpp>
 
 namespace peerbus::moe::detail {
@@ -30,9 +33,23 @@ inline std::uint64_t hash_of_map(const exchange_config& config) noexcept {
   return hash;
 }
 
+PEERBUS_INLINE dispatch_protocol chosen_protocol(const exchange_config& config,
+                                                 const codec_facts& codec, std::string_view road,
+                                                 std::size_t ranks, std::size_t copies) {
+  if (config.protocol != dispatch_protocol::automatic) return config.protocol;
+  // Products in floating point, because an impossible configuration is only refused later.
+  const double rows = static_cast<double>(config.max_tokens) * static_cast<double>(copies);
+  const double row_bytes =
+      static_cast<double>(codec.format.row_bytes) + static_cast<double>(codec.format.scale_bytes);
+  const cost_table assumed;
+  return estimate_protocols(config.costs == nullptr ? assumed : *config.costs,
+                            {road, ranks, rows, row_bytes / 1024})
+      .cheaper();
+}
+
 PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
                              const codec_facts& codec, const layout_facts& layout,
-                             std::size_t alignment, deadline until) {
+                             std::size_t alignment, dispatch_protocol chosen, deadline until) {
   std::vector<declared> values{
       {"codec", codec.name},           {"layout", layout.name},
       {"experts", config.experts},     {"hidden", config.hidden},
@@ -44,6 +61,9 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
   values.push_back({"hash of physical_to_logical", hash_of_map(config)});
   // Declared for every layout, so that ranks with different layouts declare equally many values.
   values.push_back({"alignment", alignment});
+  values.push_back({"protocol", describe(config.protocol)});
+  values.push_back({"hash of costs", config.costs == nullptr ? 0 : config.costs->hash()});
+  values.push_back({"chosen protocol", describe(chosen)});
   group.agree("exchange", values, until, objection_to(config, group.size(), codec, layout));
 }
 

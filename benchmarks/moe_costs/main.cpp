@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT
+//
+// Measures the costs from which exchanges in automatic layouts choose their protocol, and writes
+// them into a file. `moe_costs --help` lists the options; docs/performance.md has the formula.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <limits>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/local.hpp>
+#include <peerbus/bootstrap/threads.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/cores.hpp>
+#include <peerbus/core/cost_table.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/moe/protocol.hpp>
+#include <peerbus/transport/any_direct_transport.hpp>
+#include <peerbus/transport/any_transport.hpp>
+#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/unified_bus.hpp>
+
+#include "moe_costs/fit.hpp"
+#include "moe_costs/measure.hpp"
+#include "support/cost_file.hpp"
+#include "support/join_group.hpp"
+#include "support/pin.hpp"
+
+#if PEERBUS_BENCH_FABRIC
+#include <peerbus/transport/fabric.hpp>
+#endif
+#if PEERBUS_BENCH_VERBS
+#include <peerbus/transport/verbs.hpp>
+#endif
+
+namespace {
+
+using moe_costs::point;
+
+constexpr int bad_command_line = 2;
+
+struct options {
+  std::string transport = "ub";
+  std::string device;
+  std::string provider = "tcp";
+  std::vector<std::size_t> ranks;
+  std::vector<std::size_t> tokens{1, 4, 16, 64};
+  std::vector<std::size_t> hidden{1024, 7168};
+  std::size_t top_k = 8;
+  std::size_t experts = 256;
+  std::size_t iterations = 300;
+  std::string costs_to;
+
+  [[nodiscard]] bool is_direct() const { return transport == "ub" || transport == "loopback"; }
+  [[nodiscard]] std::string_view road() const {
+    return is_direct() ? peerbus::moe::road_name<peerbus::any_direct_transport>
+                       : peerbus::moe::road_name<peerbus::any_transport>;
+  }
+  /// The number of points of each group.
+  [[nodiscard]] std::size_t points() const { return tokens.size() * hidden.size(); }
+};
+
+/// Points in memory that outlives the ranks, which may be forked processes.
+class shared_points {
+ public:
+  explicit shared_points(std::size_t count) : bytes_{count * sizeof(point)} {
+    static_assert(std::is_trivially_copyable_v<point>);
+    page_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page_ == MAP_FAILED) throw std::bad_alloc{};
+    for (std::size_t i = 0; i < count; ++i) new (static_cast<point*>(page_) + i) point{};
+  }
+  shared_points(const shared_points&) = delete;
+  shared_points& operator=(const shared_points&) = delete;
+  ~shared_points() { ::munmap(page_, bytes_); }
+
+  [[nodiscard]] std::span<point> all() const noexcept {
+    return {static_cast<point*>(page_), bytes_ / sizeof(point)};
+  }
+
+ private:
+  std::size_t bytes_;
+  void* page_;
+};
+
+/// Measures all sizes in one group. Rank 0 writes the points.
+template <class Transport>
+int run_over(const options& chosen, std::span<point> points, Transport bus) {
+  peerbus::communicator<Transport> comm{std::move(bus)};
+  std::size_t next = 0;
+  for (const std::size_t hidden : chosen.hidden)
+    for (const std::size_t tokens : chosen.tokens) {
+      const point found = moe_costs::measure(
+          comm, {tokens, hidden, chosen.top_k, chosen.experts, chosen.iterations});
+      if (comm.rank().index() == 0) points[next] = found;
+      ++next;
+    }
+  return 0;
+}
+
+int run_rank(peerbus::bootstrap& boot, const options& chosen, std::span<point> points) {
+  if (chosen.transport == "loopback")
+    return run_over(chosen, points, peerbus::any_direct_transport{peerbus::loopback{boot}});
+  if (chosen.transport == "ub")
+    return run_over(chosen, points, peerbus::any_direct_transport{peerbus::unified_bus{boot}});
+#if PEERBUS_BENCH_FABRIC
+  if (chosen.transport == "fabric") {
+    peerbus::fabric_options with;
+    with.provider = chosen.provider;
+    with.domain = chosen.device;
+    return run_over(chosen, points, peerbus::any_transport{peerbus::fabric{boot, with}});
+  }
+#endif
+#if PEERBUS_BENCH_VERBS
+  if (chosen.transport == "verbs") {
+    peerbus::verbs_options with;
+    with.device = chosen.device;
+    return run_over(chosen, points, peerbus::any_transport{peerbus::verbs{boot, with}});
+  }
+#endif
+  return run_over(chosen, points, peerbus::any_transport{peerbus::unified_bus{boot}});
+}
+
+int start(const options& chosen, std::size_t ranks, std::span<point> points) {
+  const bool pin = ranks <= peerbus::usable_cores();
+  if (chosen.transport == "loopback")
+    return peerbus::run_threads(ranks, [&](peerbus::bootstrap& boot) {
+      if (pin) bench::pin_this_thread(boot.rank().index());
+      return run_rank(boot, chosen, points);
+    });
+  return peerbus::run_local(
+      ranks, [&](peerbus::bootstrap& boot) { return run_rank(boot, chosen, points); },
+      {.pin = pin});
+}
+
+/// Prints what was measured and what the costs make of it, and writes the costs.
+void report(const options& chosen, std::span<const point> points) {
+  const peerbus::cost_table costs = moe_costs::fit(points, chosen.road());
+  std::printf(
+      "microseconds of a dispatch, median of the slowest rank; estimated from the costs "
+      "below\n%6s%8s%10s%14s%12s%10s%11s  %s\n",
+      "ranks", "rows", "row, KiB", "counts first", "one phase", "saved", "estimated", "chosen");
+  for (const point& at : points) {
+    const auto estimate =
+        peerbus::moe::estimate_protocols(costs, {chosen.road(), at.ranks, at.rows, at.row_kib});
+    const std::string name{describe(estimate.cheaper())};
+    std::printf("%6zu%8.0f%10.2f%14.2f%12.2f%10.2f%11.2f  %s\n", at.ranks, at.rows, at.row_kib,
+                at.counts_first_us, at.one_phase_us, at.counts_first_us - at.one_phase_us,
+                estimate.counts_us - estimate.slots_us, name.c_str());
+  }
+  std::printf("\n%s", costs.text().c_str());
+  if (chosen.costs_to.empty()) return;
+  bench::merge_costs(chosen.costs_to, costs);
+  std::printf("\nwritten to %s\n", chosen.costs_to.c_str());
+}
+
+int run_launched(const options& chosen) {
+  const auto boot =
+      bench::join_group(chosen.is_direct() || chosen.transport == "puts" ? "host" : "auto");
+  std::vector<point> points(chosen.points());
+  const int status = run_rank(*boot, chosen, points);
+  if (status == 0 && boot->rank().index() == 0) report(chosen, points);
+  return status;
+}
+
+int run_here(options chosen) {
+  if (chosen.ranks.empty()) {
+    chosen.ranks = {2};
+    for (std::size_t ranks = 4; ranks <= peerbus::usable_cores() && ranks <= 64; ranks *= 2)
+      chosen.ranks.push_back(ranks);
+  }
+  const shared_points points{chosen.points() * chosen.ranks.size()};
+  std::span<point> left = points.all();
+  for (const std::size_t ranks : chosen.ranks) {
+    if (const int status = start(chosen, ranks, left.first(chosen.points())); status != 0)
+      return status;
+    left = left.subspan(chosen.points());
+  }
+  report(chosen, points.all());
+  return 0;
+}
+
+int parse(int argc, char** argv, options& chosen) {
+  CLI::App app{
+      "Measures dispatches with counts first and with slots, in turns, and the costs from which "
+      "exchanges in automatic layouts choose between them.\n"
+      "Starts the ranks itself, or joins those of torchrun, mpirun or srun.",
+      "moe_costs"};
+  const CLI::Range positive{std::size_t{1}, std::size_t{1} << 20U};
+  std::vector<std::string> transports{"ub", "loopback", "puts"};
+#if PEERBUS_BENCH_FABRIC
+  transports.emplace_back("fabric");
+#endif
+#if PEERBUS_BENCH_VERBS
+  transports.emplace_back("verbs");
+#endif
+  app.add_option("--transport", chosen.transport,
+                 "ub; loopback: ranks are threads; puts: ub without its peer memory; fabric, verbs")
+      ->check(CLI::IsMember(transports))
+      ->capture_default_str();
+  app.add_option("--device", chosen.device, "of verbs, or libfabric's domain [the first]");
+  app.add_option("--provider", chosen.provider, "of fabric")->capture_default_str();
+  app.add_option("--ranks", chosen.ranks,
+                 "sizes of groups [2, 4, 8 and so on, as many as there are cores]; with a "
+                 "launcher: as many as it started")
+      ->delimiter(',')
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1024}));
+  app.add_option("--tokens", chosen.tokens, "tokens of a rank")
+      ->delimiter(',')
+      ->check(positive)
+      ->capture_default_str();
+  app.add_option("--hidden", chosen.hidden, "channels of a token, multiples of 16")
+      ->delimiter(',')
+      ->check(positive)
+      ->capture_default_str();
+  app.add_option("--top-k", chosen.top_k)
+      ->check(CLI::Range(std::size_t{1}, std::size_t{32}))
+      ->capture_default_str();
+  app.add_option("--experts", chosen.experts)->check(positive)->capture_default_str();
+  app.add_option("-n,--iters", chosen.iterations, "dispatches by each protocol for each size")
+      ->check(positive)
+      ->capture_default_str();
+  app.add_option("--costs-to", chosen.costs_to,
+                 "file for the costs; other costs that it has stay there");
+  try {
+    app.parse(argc, argv);
+    if (chosen.top_k > chosen.experts)
+      throw CLI::ValidationError{"--top-k", std::to_string(chosen.top_k) +
+                                                " given, expected at most --experts, " +
+                                                std::to_string(chosen.experts)};
+  } catch (const CLI::ParseError& problem) {
+    return app.exit(problem) == 0 ? 0 : bad_command_line;
+  }
+  return -1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  options chosen;
+  if (const int status = parse(argc, argv, chosen); status >= 0) return status;
+  try {
+    return peerbus::environment_bootstrap::launched() ? run_launched(chosen) : run_here(chosen);
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "moe_costs: %s\n", problem.what());
+    return 1;
+  }
+}

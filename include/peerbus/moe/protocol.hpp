@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/cost_table.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus::moe {
+
+/// The name that costs use for the way of rows over `Transport`: "direct" if rows are stored into
+/// the memory of all peers, "mixed" if only into that of near peers, "staged" if they are put.
+template <transport Transport>
+inline constexpr std::string_view road_name = direct_transport<Transport>          ? "direct"
+                                              : partly_direct_transport<Transport> ? "mixed"
+                                                                                   : "staged";
+
+/// The size of a full dispatch, from which a protocol is chosen. It depends on the configuration
+/// alone, because the tokens of a call differ between ranks.
+struct dispatch_size {
+  std::string_view road;  ///< as `road_name`
+  std::size_t ranks;      ///< ranks of the communicator
+  double rows;            ///< rows that a rank sends: max_tokens x the copies of a token
+  double row_kib;         ///< KiB of a row and its scales
+};
+
+/// The microseconds of a dispatch by which the protocols differ.
+struct protocol_estimate {
+  double counts_us = 0;  ///< of `counts_first`: the round of counts
+  double slots_us = 0;   ///< of `one_phase`: rows whose scales and origins lie apart
+
+  /// Returns the protocol that takes less time, or `counts_first` if both take equally long.
+  [[nodiscard]] constexpr dispatch_protocol cheaper() const noexcept {
+    return counts_us > slots_us ? dispatch_protocol::one_phase : dispatch_protocol::counts_first;
+  }
+};
+
+/// Estimates the protocols for a dispatch of `size`:
+///
+///     counts_us = counts_round_us + counts_rank_us x (ranks - 1)
+///     slots_us  = rows x (slot_row_us + slot_kib_us x row_kib)
+///
+/// The four costs are those of `costs` with the names `moe.<road>.counts_round_us` and so on. A
+/// cost that the table lacks has the value that docs/performance.md names. Ranks with equal tables
+/// compute equal results.
+protocol_estimate estimate_protocols(const cost_table& costs, const dispatch_size& size);
+
+}  // namespace peerbus::moe
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/impl/protocol.hpp>  // IWYU pragma: keep
+#endif
