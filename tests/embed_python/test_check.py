@@ -159,6 +159,12 @@ class Tests(unittest.TestCase):
         self.assertIn("The program failed (status 7)", text)
         self.assertIn("[2] program.py:16 low_latency_combine", text)
         self.module("check", PROGRAM, "--platform", "ascend", "program.py", expected=2)
+        for arguments, fragment in ((("-n", "two"), "'two', expected a number of at least 1"),
+                                    (("--target-ranks", "0"), "'0', expected a number of at least 1"),
+                                    (("--json", "missing/report.json"), "missing/report.json")):
+            text, _ = self.module("check", "print('It ran.')", *arguments, "program.py", expected=2)
+            self.assertIn(fragment, text)
+            self.assertNotIn("It ran.", text)
 
     def test_target_ranks(self):
         text, _ = self.module("check", PROGRAM, "-n", "1", "--no-cuda", "--target-ranks", "8",

@@ -12,11 +12,11 @@ _here = os.path.dirname(os.path.abspath(__file__))
 _module = "module:"  # Before the name of a module that is the program: `-m` would be an option.
 
 
-def _count(text):
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} processes, expected at least 1")
-    return number
+def positive(text):
+    """Returns the number that an argument names, which must be at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a number of at least 1")
+    return int(text)
 
 
 def parser(module, description):
@@ -24,7 +24,7 @@ def parser(module, description):
     made = argparse.ArgumentParser(
         prog=f"python -m peerbus.deep_ep.{module}", description=description,
         usage=f"python -m peerbus.deep_ep.{module} [options] program.py [arguments of the program]")
-    made.add_argument("-n", "--ranks", type=_count, metavar="N",
+    made.add_argument("-n", "--ranks", type=positive, metavar="N",
                       help="processes to start, as torchrun does (default: the program runs once, "
                            "and starts its ranks itself)")
     made.add_argument("--timeout", type=float, metavar="SECONDS", help="ends the program then")
