@@ -166,6 +166,19 @@ class Tests(unittest.TestCase):
             self.assertIn(fragment, text)
             self.assertNotIn("It ran.", text)
 
+    def test_killed_launcher(self):
+        """The ranks end with their launcher, however it ends."""
+        text = "import os, time\nos.write(1, b'up\\n')\ntime.sleep(60)\n"
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "program.py"), "w") as file:
+                file.write(text)
+            launcher = subprocess.Popen([sys.executable, "-m", "peerbus.deep_ep.run", "-n", "2",
+                                         "--no-cuda", "program.py"], cwd=folder,
+                                        stdout=subprocess.PIPE, text=True)
+            self.assertEqual([launcher.stdout.readline() for _ in range(2)], ["up\n"] * 2)
+            launcher.kill()
+            launcher.communicate(timeout=20)  # Returns once no rank has its end of the pipe.
+
     def test_target_ranks(self):
         text, _ = self.module("check", PROGRAM, "-n", "1", "--no-cuda", "--target-ranks", "8",
                               "--platform", "deepep_v1", "program.py", expected=1)

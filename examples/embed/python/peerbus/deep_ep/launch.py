@@ -2,6 +2,7 @@
 """Starts a program on ranks of this host, with `deep_ep` in place."""
 
 import argparse
+import ctypes
 import os
 import signal
 import subprocess
@@ -10,6 +11,8 @@ import time
 
 _here = os.path.dirname(os.path.abspath(__file__))
 _module = "module:"  # Before the name of a module that is the program: `-m` would be an option.
+_libc = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1  # Of <linux/prctl.h>.
 
 
 def positive(text):
@@ -60,7 +63,7 @@ def run(options, **variables):
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, paths)),
                        PEERBUS_CUDA_ON_CPU="0" if options.no_cuda else "1", **variables)
     if options.ranks is None:
-        status = _wait([subprocess.Popen(command, env=environment)], options.timeout)
+        status = _wait([_start(command, environment)], options.timeout)
         if status != 0 and "RANK" not in environment:
             print("give -n N if the program does not start its ranks itself", file=sys.stderr)
         return status
@@ -71,8 +74,14 @@ def run(options, **variables):
                        WORLD_SIZE=str(options.ranks), LOCAL_WORLD_SIZE=str(options.ranks),
                        MASTER_ADDR=environment.get("MASTER_ADDR", "127.0.0.1"),
                        MASTER_PORT=environment.get("MASTER_PORT", str(port)))
-        ranks.append(subprocess.Popen(command, env=of_rank))
+        ranks.append(_start(command, of_rank))
     return _wait(ranks, options.timeout)
+
+
+def _start(command, environment):
+    """Starts a process that the kernel ends when this one ends, in whatever way that is."""
+    return subprocess.Popen(command, env=environment,
+                            preexec_fn=lambda: _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
 
 
 def _wait(ranks, timeout):
