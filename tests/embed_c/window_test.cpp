@@ -244,6 +244,14 @@ TEST_CASE("processes that meet at a place, and subgroups of them") {
     const std::uint64_t alone = 1;
     peerbus_comm* part = nullptr;
     fails(peerbus_comm_subgroup(comm, &size, 1, nullptr, &part), PEERBUS_INVALID_ARGUMENT, "3");
+    // A bad list of one rank is refused on all.
+    const std::array<std::uint64_t, 5> many{0, 1, 2, 1, 2};
+    fails(peerbus_comm_subgroup(comm, many.data(), rank == 0 ? many.size() : size, nullptr, &part),
+          PEERBUS_INVALID_ARGUMENT, "names rank 1 twice");
+    const std::array<std::uint64_t, 2> far{0, 9};
+    fails(peerbus_comm_subgroup(comm, rank == 0 ? far.data() : many.data(), rank == 0 ? 2 : size,
+                                nullptr, &part),
+          PEERBUS_INVALID_ARGUMENT, "ranks 0, 9 was asked for by rank 0");
     ok(rank == 1 ? peerbus_comm_subgroup(comm, &alone, 1, nullptr, &part)
                  : peerbus_comm_subgroup(comm, pair.data(), 2, nullptr, &part),
        "subgroup");

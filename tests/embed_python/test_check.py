@@ -159,6 +159,25 @@ class Tests(unittest.TestCase):
         self.assertIn("The program failed (status 7)", text)
         self.assertIn("[2] program.py:16 low_latency_combine", text)
         self.module("check", PROGRAM, "--platform", "ascend", "program.py", expected=2)
+        for arguments, fragment in ((("-n", "two"), "'two', expected a number of at least 1"),
+                                    (("--target-ranks", "0"), "'0', expected a number of at least 1"),
+                                    (("--json", "missing/report.json"), "missing/report.json")):
+            text, _ = self.module("check", "print('It ran.')", *arguments, "program.py", expected=2)
+            self.assertIn(fragment, text)
+            self.assertNotIn("It ran.", text)
+
+    def test_killed_launcher(self):
+        """The ranks end with their launcher, however it ends."""
+        text = "import os, time\nos.write(1, b'up\\n')\ntime.sleep(60)\n"
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "program.py"), "w") as file:
+                file.write(text)
+            launcher = subprocess.Popen([sys.executable, "-m", "peerbus.deep_ep.run", "-n", "2",
+                                         "--no-cuda", "program.py"], cwd=folder,
+                                        stdout=subprocess.PIPE, text=True)
+            self.assertEqual([launcher.stdout.readline() for _ in range(2)], ["up\n"] * 2)
+            launcher.kill()
+            launcher.communicate(timeout=20)  # Returns once no rank has its end of the pipe.
 
     def test_target_ranks(self):
         text, _ = self.module("check", PROGRAM, "-n", "1", "--no-cuda", "--target-ranks", "8",

@@ -2,6 +2,7 @@
 """Tests of the Python module. Each runs a function of this file on several processes:
 python3 test_peerbus.py [TEST...]."""
 
+import array
 import ast
 import ctypes
 import gc
@@ -37,6 +38,8 @@ def windows():
     raises(peerbus.InvalidArgument, "peer 9", window.put, 9, 0, b"x")
     raises(peerbus.TimedOut, "expected at least 7", window.wait, 0, 7, timeout=0.01)
     raises(IndexError, "rank 9", window.part, 9)
+    raises(TypeError, "Python objects", window.put, 0, 0, numpy.array([None]))
+    raises(TypeError, "value is None", window.put, 0, 0, b"x", signal=0)
     # Arrays outlive the objects that they come from.
     part = window.part(rank)
     del window
@@ -83,6 +86,25 @@ def views():
     assert (flags.dtype_code, flags.dtype_bits) == (6, 8)
 
 
+def kinds():
+    """Objects with the buffer protocol are arrays. A field of a structure is copied or refused."""
+    plain = numpy.arange(4, dtype=numpy.float32)
+    for given in (plain.view(numpy.matrix), plain.view(numpy.recarray), array.array("f", plain),
+                  memoryview(plain), bytes(plain), bytearray(plain)):
+        view = _tensors.contiguous(given, "given")
+        nbytes = view.tensor.shape[view.tensor.ndim - 1] * view.tensor.dtype_bits // 8
+        assert ctypes.string_at(view.address, nbytes) == plain.tobytes()
+    records = numpy.zeros(4, [("value", "f4"), ("other", "u2")])
+    records["value"] = plain
+    view = _tensors.contiguous(records["value"], "field")
+    assert ctypes.string_at(view.address, 16) == plain.tobytes()
+    raises(peerbus.InvalidArgument, "strides of [6] bytes, expected multiples of 4", _tensors.Given,
+           records["value"], "field")
+    raises(TypeError, "without a mask", _tensors.Given, numpy.ma.array(plain, mask=plain > 1), "x")
+    raises(TypeError, "is list, expected an array", _tensors.Given, [1.0], "x")
+    raises(peerbus.InvalidArgument, "out is read-only", _tensors.given_to_write, bytes(plain), "out")
+
+
 def exchanges():
     comm = peerbus.Communicator()
     rank, size = comm.rank, comm.size
@@ -127,7 +149,49 @@ def exchanges():
                    "out is no" if rank == 0 else "rank", moe.combine, received, count,
                    numpy.zeros(3, numpy.uint16) if rank == 0 else None)
             moe.combine(received, count)
-    raises(ValueError, "", comm.exchange, experts=1, hidden=64, top_k=1, max_tokens=1, codec="none")
+    raises(ValueError, "codec is 'none', expected one of bf16", comm.exchange, experts=1, hidden=64,
+           top_k=1, max_tokens=1, codec="none")
+
+
+def refused_arrays():
+    """Arrays that a dispatch or a combine would read or write wrongly are refused on all ranks."""
+    comm = peerbus.Communicator()
+    options = dict(experts=4, hidden=64, top_k=1, max_tokens=4, attachments=(4, 8))
+    moe, other = comm.exchange(**options), comm.exchange(**options)
+    tokens, ids = bf16(numpy.ones([4, 64])), numpy.arange(4).reshape(4, 1)
+    weights, word, pair = (numpy.ones([4, n], numpy.float32) for n in (1, 1, 2))
+    double = numpy.ones(4)  # A word pair of any type will do.
+
+    def refused(fragment, call, *arguments, **options):
+        good = options.pop("good")
+        if comm.rank == 0:
+            raises(peerbus.InvalidArgument, fragment, call, *arguments, **options)
+        else:
+            raises(peerbus.Refused, "rank 0", call, *good)
+
+    good = tokens, ids, weights, (word, double)
+    for extras, fragment in (((word, pair[:1]), "attachment 1 has 8 bytes, expected tokens x"),
+                             ((word, pair, word), "attachment 2 has 16 bytes"),
+                             ((word, pair, word, word, word), "5 attachments")):
+        refused(fragment, moe.dispatch, tokens, ids, weights, extras, good=good)
+    refused("tokens are [] of 16 bits", moe.dispatch, tokens[0, 0].reshape([]), *good[1:], good=good)
+    if comm.rank == 0:
+        raises(TypeError, "", moe.dispatch, *good, timeout="soon")
+    else:
+        raises(peerbus.Refused, "rank 0", moe.dispatch, *good)
+    received = moe.dispatch(*good)
+    fixed = numpy.zeros([4, 64], numpy.uint16)
+    fixed.flags.writeable = False
+    refused("out is read-only", moe.combine, received, 4, fixed, good=(received, 4))
+    assert not fixed.any()
+    for _ in range(received.ticket):
+        same_ticket = other.dispatch(*good)
+    assert same_ticket.ticket == received.ticket
+    raises(peerbus.InvalidArgument, "rows of another exchange", moe.combine, same_ticket, 4)
+    received.outputs[:received.end] = received.row_data[:received.end]
+    assert (moe.combine(received, 4) == tokens).all()
+    raises(peerbus.InvalidArgument, "attachments has 5 entries", comm.exchange,
+           **dict(options, attachments=(4,) * 5))
 
 
 def deep_ep_low_latency():
@@ -172,6 +236,10 @@ def deep_ep_low_latency():
            experts)
     raises(TypeError, "expected an array", buffer.low_latency_dispatch, [[1.0]], topk_idx, most,
            experts)
+    fixed = numpy.zeros([count, hidden], numpy.uint16)
+    fixed.flags.writeable = False
+    raises(peerbus.InvalidArgument, "out is read-only", buffer.low_latency_combine, y, topk_idx,
+           topk_weights, handle, out=fixed)
     raises(peerbus.Error, "use_logfmt", buffer.low_latency_combine, y, topk_idx, topk_weights,
            handle, use_logfmt=True)
     raises(TypeError, "handle", buffer.low_latency_combine, y, topk_idx, topk_weights, None)
@@ -312,6 +380,7 @@ def deep_ep_torch():
 class Tests(unittest.TestCase):
     def test_views(self):
         views()
+        kinds()
 
     def test_windows(self):
         for ranks in (1, 2, 3):
@@ -320,6 +389,7 @@ class Tests(unittest.TestCase):
     def test_exchanges(self):
         for ranks in (1, 3):
             run(ranks, exchanges)
+        run(3, refused_arrays)
 
     def test_deep_ep(self):
         for ranks in (1, 2, 4):

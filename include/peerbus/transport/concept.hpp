@@ -71,7 +71,8 @@ struct transport_capabilities {
 ///     `awaited` leaves, or if all other ranks leave. A `wait` looks after its peers before it
 ///     returns `timed_out`, so short waits in a loop, even with a deadline in the past, end with
 ///     `peer_dead` as soon as one long wait does. 10 looks at the signal alone.
-///  10. `value(window, id)` is the present value of the caller's own signal (acquire).
+///  10. `value(window, id)` is the present value of the caller's own signal (acquire), or 0 if
+///  there is no such signal.
 ///  11. `flush(peer)`: sources and targets of earlier calls to `peer` are reusable. `quiet()`:
 ///     earlier puts to all peers are visible there. Both hold for windows of all classes.
 ///  12. `progress()` moves things along on transports that need the caller's help.

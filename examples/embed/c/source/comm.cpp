@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -149,11 +150,12 @@ peerbus_code peerbus_comm_subgroup(peerbus_comm* parent, const uint64_t* ranks, 
   return make_comm(options, comm, [&](peerbus::deadline until) {
     group& parents = *usable(parent, "parent").members;
     std::vector<peerbus::rank_id> members;
-    const std::uint64_t most = parents.comm.size();
     require(ranks != nullptr || count == 0, "ranks is NULL");
-    require(count <= most, "there are more ranks than the parent has");
-    members.reserve(count);
-    for (std::uint64_t i = 0; i < count; ++i)  // A number that does not exist stays one.
+    // A list that is longer than the parent has a bad entry by then, which all ranks refuse.
+    const std::uint64_t looked_at = std::min<std::uint64_t>(count, parents.comm.size() + 1);
+    static constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
+    members.reserve(looked_at);
+    for (std::uint64_t i = 0; i < looked_at; ++i)  // A number that does not exist stays one.
       members.emplace_back(std::min(ranks[i], most));
     return parents.boot().subgroup(members, until);
   });

@@ -18,8 +18,8 @@ from ._library import (ANY_RANK, CODECS, Error, InvalidArgument, OutOfMemory, Pe
                        Refused, TimedOut)
 from ._channels import Channels
 from ._collective import Collectives, Team
-from ._operands import REDUCTIONS
-from ._tensors import Given, contiguous, has_gaps, view_of
+from ._operands import Operand, REDUCTIONS
+from ._tensors import Given, contiguous, has_gaps, require_writable, view_of
 
 __all__ = ["ANY_RANK", "Channels", "Collectives", "Communicator", "Error", "Exchange",
            "InvalidArgument", "OutOfMemory", "PeerDead", "Poisoned", "REDUCTIONS", "Received",
@@ -130,6 +130,10 @@ class Window(c.Object):
         """Writes the bytes of `source` at byte `offset` of the peer's part. With `signal`, raises
         that signal there to `value` behind them."""
         memory = numpy.ascontiguousarray(source)
+        if memory.dtype.hasobject:
+            raise TypeError("source has Python objects, expected numbers or bytes")
+        if (signal is None) != (value is None):
+            raise TypeError(f"signal is {signal} and value is {value}, expected both or neither")
         if signal is None:
             c.check(c.lib.peerbus_window_put(self, peer, offset, memory.ctypes.data, memory.nbytes))
         else:
@@ -183,7 +187,8 @@ class Received:
         columns = raw.row_bytes // numpy.dtype(dtype).itemsize
         scales = "uint8" if exchange.codec == "fp8_ue8m0" else "float32"
         scale_columns = raw.scale_bytes // numpy.dtype(scales).itemsize
-        self.ticket, self.rows, self.end, self.by_rank = raw.ticket, raw.rows, raw.end, raw.by_rank
+        self._exchange, self.ticket = exchange, raw.ticket
+        self.rows, self.end, self.by_rank = raw.rows, raw.end, raw.by_rank
         self.expert_ids = view_of(raw.expert_ids, "uint32", [raw.experts], exchange)
         self.first_rows = view_of(raw.first_rows, "uint32", [blocks, ranks], exchange)
         self.counts = view_of(raw.counts, "uint32", [blocks, ranks], exchange)
@@ -208,9 +213,12 @@ class Exchange(c.Object):
     def __init__(self, comm, *, experts, hidden, top_k, max_tokens, codec="bf16", layout="compact",
                  in_flight=1, alignment=1, attachments=(), timeout=None):
         self.codec, self.hidden, self.top_k = codec, hidden, top_k
-        self.attachments = (list(attachments) + [0] * 4)[:4]
+        self.attachments = list(attachments) + [0] * (4 - len(attachments))
+        if len(attachments) > 4:
+            raise InvalidArgument(1, f"attachments has {len(attachments)} entries, expected at most 4")
         config = c.ExchangeConfig(
-            codec=CODECS.index(codec), layout=LAYOUTS.index(layout), experts=experts, hidden=hidden,
+            codec=_place("codec", codec, CODECS), layout=_place("layout", layout, LAYOUTS),
+            experts=experts, hidden=hidden,
             top_k=top_k, max_tokens=max_tokens, in_flight=in_flight, alignment=alignment,
             attachments=(ctypes.c_uint64 * 4)(*self.attachments))
         super().__init__("exchange", c.make("exchange", c.lib.peerbus_exchange_create, comm,
@@ -221,19 +229,19 @@ class Exchange(c.Object):
         """The window memory of the exchange on each rank."""
         return c.lib.peerbus_exchange_bytes(self)
 
-    def _input(self, tokens, experts, weights, attachments, timeout):
+    def _input(self, tokens, experts, weights, attachments, limit):
         """Returns the arguments of a dispatch, with the views that keep them valid."""
         views = [contiguous(tokens, "tokens"), contiguous(experts, "experts"),
                  contiguous(weights, "weights")]
-        views += [contiguous(extra, "attachments") for extra in attachments]
+        views += [contiguous(extra, "attachments", Operand) for extra in attachments]
         x, ids, factors = (view.tensor for view in views[:3])
-        problem = _problem(self, x, ids, factors)
+        problem = _problem(self, x, ids, factors, views[3:])
         if problem:
             raise InvalidArgument(1, problem)
         args = c.DispatchArgs(
             expert_id_bits=ids.dtype_bits, count=x.shape[0], tokens=views[0].address,
-            experts=views[1].address, weights=views[2].address, timeout_ns=c.nanoseconds(timeout))
-        for i, extra in enumerate(views[3:7]):
+            experts=views[1].address, weights=views[2].address, timeout_ns=limit)
+        for i, extra in enumerate(views[3:]):
             args.attachments[i] = extra.address
         return args, views
 
@@ -242,13 +250,15 @@ class Exchange(c.Object):
 
         `tokens` is [count, hidden], bfloat16 (or uint16 with its bits; uint8 for codec
         fp8_as_given), `experts` [count, top_k] int32 or int64, -1 for none, `weights`
-        [count, top_k] float32. Other arrays are refused on all ranks: `Refused` elsewhere.
+        [count, top_k] float32. Each of `attachments` is of any type and has `count` times its
+        configured bytes. Other arrays are refused on all ranks: `Refused` elsewhere.
         """
-        raw = c.Received()
+        raw, limit = c.Received(), 0
         try:
-            args, views = self._input(tokens, experts, weights, attachments, timeout)
-        except (TypeError, ValueError):
-            refusal = c.DispatchArgs(refuse=1, timeout_ns=c.nanoseconds(timeout))
+            limit = c.nanoseconds(timeout)
+            args, views = self._input(tokens, experts, weights, attachments, limit)
+        except Exception:
+            refusal = c.DispatchArgs(refuse=1, timeout_ns=limit)
             c.lib.peerbus_dispatch(self, ctypes.byref(refusal), ctypes.byref(raw))
             raise
         c.check(c.lib.peerbus_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
@@ -258,9 +268,14 @@ class Exchange(c.Object):
     def combine(self, received, count, out=None, timeout=None):
         """Collective: returns the weighted sums of the outputs, uint16 [count, hidden], in `out` if
         that is given. `count` is the number of tokens of the dispatch. An `out` of another form is
-        refused on all ranks, which may then call again."""
-        args = c.CombineArgs(count=count, timeout_ns=c.nanoseconds(timeout))
+        refused on all ranks, which may then call again. `received` of another exchange is refused on
+        this rank only."""
+        if received._exchange is not self:
+            raise InvalidArgument(1, "combine was given the rows of another exchange, expected those "
+                                     "of its own dispatch")
+        args = c.CombineArgs()
         try:
+            args.timeout_ns, args.count = c.nanoseconds(timeout), count
             if out is None:
                 out = numpy.empty([count, self.hidden], numpy.uint16)
             view = Given(out, "out")
@@ -269,8 +284,9 @@ class Exchange(c.Object):
                     or list(tensor.shape[:tensor.ndim]) != [count, self.hidden]):
                 raise InvalidArgument(1, f"out is no contiguous array [{count}, {self.hidden}] of "
                                          "bfloat16 or uint16")
+            require_writable(view, "out")
             args.out = view.address
-        except (TypeError, ValueError):
+        except Exception:
             args.refuse = 1
             c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args))
             raise
@@ -278,12 +294,19 @@ class Exchange(c.Object):
         return out
 
 
-def _problem(exchange, x, ids, weights):
+def _place(name, value, known):
+    """Returns the index of `value` among the known values of the argument `name`."""
+    if value not in known:
+        raise InvalidArgument(1, f"{name} is {value!r}, expected one of {', '.join(known)}")
+    return known.index(value)
+
+
+def _problem(exchange, x, ids, weights, extras):
     """Returns what is wrong with the shapes and types of a dispatch, or None."""
     bits = 8 if exchange.codec == "fp8_as_given" else 16
     if x.ndim != 2 or x.shape[1] != exchange.hidden or x.dtype_bits != bits:
-        return (f"tokens have {x.ndim} dimensions, the last of {x.shape[x.ndim - 1]}, and elements of "
-                f"{x.dtype_bits} bits; expected [count, {exchange.hidden}] of {bits} bits")
+        return (f"tokens are {x.shape[:x.ndim]} of {x.dtype_bits} bits, expected "
+                f"[count, {exchange.hidden}] of {bits} bits")
     for name, tensor, codes in (("experts", ids, ((0, 32), (0, 64))),
                                 ("weights", weights, ((2, 32),))):
         shape = [tensor.shape[d] for d in range(tensor.ndim)]
@@ -292,4 +315,11 @@ def _problem(exchange, x, ids, weights):
         if (tensor.dtype_code, tensor.dtype_bits) not in codes:
             return f"{name} have another type, expected " + (
                 "int32 or int64" if name == "experts" else "float32")
+    if len(extras) > len(exchange.attachments):
+        return f"{len(extras)} attachments were given, expected at most {len(exchange.attachments)}"
+    for i, extra in enumerate(extras):
+        given = extra.count * extra.tensor.dtype_bits // 8
+        wanted = x.shape[0] * exchange.attachments[i]
+        if given != wanted:
+            return f"attachment {i} has {given} bytes, expected tokens x configured, {wanted}"
     return None

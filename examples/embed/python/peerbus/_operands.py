@@ -9,7 +9,7 @@ import sys
 import numpy
 
 from . import _library as c
-from ._tensors import Given, contiguous, empty_like, has_gaps, is_torch
+from ._tensors import Given, contiguous, empty_like, has_gaps, is_torch, require_writable
 
 REDUCTIONS = ("sum", "prod", "min", "max")
 
@@ -60,8 +60,8 @@ def given_output(value, name, is_written=True):
     if has_gaps(view.tensor):
         raise c.InvalidArgument(1, f"{name} has gaps between its elements, expected a contiguous "
                                    "array")
-    if is_written and isinstance(view.value, numpy.ndarray) and not view.value.flags.writeable:
-        raise c.InvalidArgument(1, f"{name} is read-only")
+    if is_written:
+        require_writable(view, name)
     return view
 
 

@@ -60,10 +60,8 @@ class Given:
             self.capsule = value.__dlpack__()
             self.pointer = _capsule_pointer(self.capsule, b"dltensor")
         else:
-            array = self.value = numpy.asarray(value)
-            if array is not value and not isinstance(value, (memoryview, bytearray)):
-                raise TypeError(f"{name} is {type(value).__name__}, expected an array")
-            self._fill_from(array, name)
+            self.value = _array_over(value, name)
+            self._fill_from(self.value, name)
 
     def _take_capsule(self, array):
         """Takes the view that numpy makes, in a third of the time. Returns whether it makes one: not
@@ -96,6 +94,9 @@ class Given:
     def _fill_from(self, array, name):
         if not array.dtype.isnative:
             raise TypeError(f"{name} has {array.dtype}, expected this machine's byte order")
+        if any(stride % array.itemsize for stride in array.strides):  # A field of a structure.
+            raise c.InvalidArgument(1, f"{name} has strides of {list(array.strides)} bytes, expected "
+                                       f"multiples of {array.itemsize}, the size of its elements")
         self._fill(array.ctypes.data, array.dtype.name, array.shape,
                    [stride // array.itemsize for stride in array.strides], name)
 
@@ -108,6 +109,19 @@ class Given:
         self.filled = c.Tensor(address, 1, 0, len(shape), code, bits, 1, extents(*shape),
                                extents(*strides), 0)
         self.pointer = ctypes.addressof(self.filled)
+
+
+def _array_over(value, name):
+    """Returns a numpy array over the memory of an object with the buffer protocol, such as an instance
+    of a class derived from numpy's array."""
+    if isinstance(value, numpy.ma.MaskedArray):
+        raise TypeError(f"{name} is {type(value).__name__}, expected an array without a mask")
+    if isinstance(value, numpy.ndarray):
+        return value.view(numpy.ndarray)
+    try:
+        return numpy.asarray(memoryview(value))
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {type(value).__name__}, expected an array") from None
 
 
 def has_gaps(tensor):
@@ -124,6 +138,8 @@ def has_gaps(tensor):
 
 def contiguous(value, name, kind=Given):
     """Returns a view of `value`, or of a copy of it if it has gaps."""
+    if isinstance(value, numpy.ndarray) and not value.flags.c_contiguous:
+        return kind(numpy.array(value, order="C", subok=True), name)
     view = kind(value, name)
     if not has_gaps(view.tensor):
         return view
@@ -148,9 +164,24 @@ def empty_like(array, shape):
     return numpy.empty(shape, array.dtype)
 
 
+def require_writable(view, name):
+    """Requires that the memory of a view may be written. Only numpy says whether it may."""
+    if isinstance(view.value, numpy.ndarray) and not view.value.flags.writeable:
+        raise c.InvalidArgument(1, f"{name} is read-only")
+
+
 def given(value, name):
     """Returns a view of an argument, or None."""
     return None if value is None else Given(value, name)
+
+
+def given_to_write(value, name):
+    """Returns a view of an argument that the call writes, or None."""
+    if value is None:
+        return None
+    view = Given(value, name)
+    require_writable(view, name)
+    return view
 
 
 def pointer(view):

@@ -75,7 +75,7 @@ PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
       const std::uint32_t physical = experts_->physical(e);
       counted_slots_[slot] = {static_cast<std::int32_t>(physical), route.weights()[slot]};
       const std::size_t block = geometry_.by_rank ? experts_->holder(physical) : physical;
-      counts_[block] += seen_block_[block] == mark ? 0 : 1;
+      counts_[block] += seen_block_[block] == mark ? 0U : 1U;
       seen_block_[block] = mark;
     }
   }

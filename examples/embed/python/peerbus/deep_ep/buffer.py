@@ -5,7 +5,7 @@ import ctypes
 import os
 
 from .. import _library as c
-from .._tensors import empty_like, given, is_torch, pointer, result
+from .._tensors import empty_like, given, given_to_write, is_torch, pointer, result
 from .calls import Target, element_of, has_dropped
 from .config import Config
 from .event import EventHandle, EventOverlap, Stream, wait_for
@@ -105,8 +105,9 @@ class Buffer:
         """Collective: returns (recv_x or (recv_x, scales), recv_count, handle, event, hook). The
         arrays are views of the buffer, valid until the second next dispatch of the same shape."""
         views = (given(x, "x"), given(topk_idx, "topk_idx"),
-                 given(cumulative_local_expert_recv_stats, "cumulative_local_expert_recv_stats"),
-                 given(dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats"))
+                 given_to_write(cumulative_local_expert_recv_stats,
+                                "cumulative_local_expert_recv_stats"),
+                 given_to_write(dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats"))
         if self._target.wanted:
             self._target.see(
                 operation="low_latency_dispatch", ranks=self.group_size, tokens=x.shape[0],
@@ -160,8 +161,8 @@ class Buffer:
                 wait_statistics=combine_wait_recv_cost_stats is not None)
         refuse("low_latency_combine", "outputs travel as bf16; leave it out", use_logfmt=use_logfmt)
         views = (given(x, "x"), given(topk_idx, "topk_idx"), given(topk_weights, "topk_weights"),
-                 given(out, "out"),
-                 given(combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats"))
+                 given_to_write(out, "out"),
+                 given_to_write(combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats"))
         args = c.LowLatencyCombineArgs(
             zero_copy=zero_copy, async_finish=async_finish, return_recv_hook=return_recv_hook,
             handle=dispatched._as_parameter_, x=pointer(views[0]), topk_idx=pointer(views[1]),
@@ -193,7 +194,7 @@ class Buffer:
 
     def low_latency_query_mask_buffer(self, mask_status):
         """Writes the masks of all ranks to `mask_status`, int32 [R]."""
-        view = given(mask_status, "mask_status")
+        view = given_to_write(mask_status, "mask_status")
         c.check(c.lib.peerbus_low_latency_masks(self, pointer(view)))
 
     def low_latency_clean_mask_buffer(self):

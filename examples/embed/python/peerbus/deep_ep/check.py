@@ -20,10 +20,15 @@ def main(arguments=None):
                                   "calls of DeepEP, and how to change them.")
     made.add_argument("--platform", action="append", choices=TARGETS, metavar="NAME",
                       help=f"{', '.join(TARGETS)}; may be repeated (default: all)")
-    made.add_argument("--target-ranks", type=int, metavar="N",
+    made.add_argument("--target-ranks", type=launch.positive, metavar="N",
                       help="check the calls as on N ranks, which the program will have there")
     made.add_argument("--json", metavar="FILE", help="write the report to FILE too, as JSON")
     options = made.parse_args(launch.split(sys.argv[1:] if arguments is None else arguments))
+    if options.json:
+        try:
+            open(options.json, "a").close()  # Fails now rather than after the program has run.
+        except OSError as problem:
+            made.error(f"argument --json: {problem}")
     platforms = options.platform or list(TARGETS)
     with tempfile.TemporaryDirectory() as folder:
         status = launch.run(options, PEERBUS_WATCH=folder, PEERBUS_TARGET="")

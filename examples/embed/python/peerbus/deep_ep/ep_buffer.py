@@ -6,7 +6,8 @@ import ctypes
 import numpy
 
 from .. import _library as c
-from .._tensors import as_numpy, empty_like, given, is_torch, like, pointer, result
+from .._tensors import (as_numpy, empty_like, given, given_to_write, is_torch, like, pointer,
+                        result)
 from .calls import Target, element_of, has_dropped
 from .event import EventHandle, EventOverlap, Stream, wait_for
 from .results import Result, check_stream_arguments, combined_of, copy, join
@@ -242,8 +243,9 @@ class EPBuffer:
                            alignment, do_zero_padding):
         owner = self._buffer("ep_buffer", most)
         views = {name: given(value, name) for name, value in dict(
-            x=tokens, x_scales=scales, topk_idx=topk_idx, topk_weights=topk_weights,
-            cumulative_local_expert_recv_stats=stats).items()}
+            x=tokens, x_scales=scales, topk_idx=topk_idx, topk_weights=topk_weights).items()}
+        counter = "cumulative_local_expert_recv_stats"
+        views[counter] = given_to_write(stats, counter)
         args = c.EpDispatchArgs(do_zero_padding=do_zero_padding, num_experts=num_experts,
                                 expert_alignment=alignment,
                                 **{name: pointer(view) for name, view in views.items()})

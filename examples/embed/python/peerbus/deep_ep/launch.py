@@ -2,6 +2,7 @@
 """Starts a program on ranks of this host, with `deep_ep` in place."""
 
 import argparse
+import ctypes
 import os
 import signal
 import subprocess
@@ -10,13 +11,15 @@ import time
 
 _here = os.path.dirname(os.path.abspath(__file__))
 _module = "module:"  # Before the name of a module that is the program: `-m` would be an option.
+_libc = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1  # Of <linux/prctl.h>.
 
 
-def _count(text):
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} processes, expected at least 1")
-    return number
+def positive(text):
+    """Returns the number that an argument names, which must be at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a number of at least 1")
+    return int(text)
 
 
 def parser(module, description):
@@ -24,7 +27,7 @@ def parser(module, description):
     made = argparse.ArgumentParser(
         prog=f"python -m peerbus.deep_ep.{module}", description=description,
         usage=f"python -m peerbus.deep_ep.{module} [options] program.py [arguments of the program]")
-    made.add_argument("-n", "--ranks", type=_count, metavar="N",
+    made.add_argument("-n", "--ranks", type=positive, metavar="N",
                       help="processes to start, as torchrun does (default: the program runs once, "
                            "and starts its ranks itself)")
     made.add_argument("--timeout", type=float, metavar="SECONDS", help="ends the program then")
@@ -60,7 +63,7 @@ def run(options, **variables):
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, paths)),
                        PEERBUS_CUDA_ON_CPU="0" if options.no_cuda else "1", **variables)
     if options.ranks is None:
-        status = _wait([subprocess.Popen(command, env=environment)], options.timeout)
+        status = _wait([_start(command, environment)], options.timeout)
         if status != 0 and "RANK" not in environment:
             print("give -n N if the program does not start its ranks itself", file=sys.stderr)
         return status
@@ -71,8 +74,14 @@ def run(options, **variables):
                        WORLD_SIZE=str(options.ranks), LOCAL_WORLD_SIZE=str(options.ranks),
                        MASTER_ADDR=environment.get("MASTER_ADDR", "127.0.0.1"),
                        MASTER_PORT=environment.get("MASTER_PORT", str(port)))
-        ranks.append(subprocess.Popen(command, env=of_rank))
+        ranks.append(_start(command, of_rank))
     return _wait(ranks, options.timeout)
+
+
+def _start(command, environment):
+    """Starts a process that the kernel ends when this one ends, in whatever way that is."""
+    return subprocess.Popen(command, env=environment,
+                            preexec_fn=lambda: _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
 
 
 def _wait(ranks, timeout):
