@@ -42,7 +42,7 @@ namespace peerbus::collective {
 /// then out of step: later operations throw poisoned with this reason. Peers that need more of this
 /// rank wait until their deadlines.
 ///
-/// Cost: no allocation; 384 bytes in the handle. Threads: the halves may run on different
+/// Cost: no allocation; about 400 bytes in the handle. Threads: the halves may run on different
 /// threads, one after the other. The team outlives the handle.
 class [[nodiscard]] pending {
  public:
