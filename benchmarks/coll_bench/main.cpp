@@ -4,7 +4,6 @@
 // beside plain copies and, if started by mpirun, beside MPI. `coll_bench --help` lists the options.
 #include <cstdio>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,6 +25,7 @@
 #include "coll_bench/mpi_calls.hpp"
 #include "coll_bench/options.hpp"
 #include "coll_bench/report.hpp"
+#include "support/cost_file.hpp"
 #include "support/join_group.hpp"
 #include "support/pin.hpp"
 
@@ -37,11 +37,8 @@ constexpr int bad_command_line = 2;
 
 /// Prints the measured costs and writes them to the file.
 void save_costs(const options& chosen) {
-  const std::string text = chosen.team.costs.text();
-  std::printf("%s", text.c_str());
-  std::ofstream file{chosen.costs_to, std::ios::binary};
-  if (!(file << text) || !file.flush())
-    throw peerbus::error{peerbus::errc::system, "costs cannot be written to " + chosen.costs_to};
+  std::printf("%s", chosen.team.costs.text().c_str());
+  bench::merge_costs(chosen.costs_to, chosen.team.costs);
 }
 
 template <class Transport>

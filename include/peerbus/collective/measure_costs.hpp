@@ -47,8 +47,7 @@ void set_costs(cost_table& table, page_road road, const road_costs& costs);
 ///
 /// - full = T(one_shot). Where pages are put, step = T(doubling) / ceil(log2 n);
 /// - `message_us` = (full - step) / (n - 2), and `round_us` = step - `message_us`. For loads, and
-/// for
-///   two ranks, `message_us` is 0, and `round_us` is full;
+///   for two ranks, `message_us` is 0, and `round_us` is full;
 /// - `byte_ns` = (time of `all_gather` of B by one_shot - full) / ((n-1) B). Over planes, the part
 ///   of near ranks is taken off;
 /// - `reduce_byte_ns` = time of the sum of two ranges of B bytes of f32 / 2 B;
