@@ -38,7 +38,7 @@ class plain {
   plain(peerbus::bootstrap& boot, const peerbus::fabric_options& chosen, std::size_t bytes)
       : first_{boot.rank().index() == 0},
         memory_{peerbus::mapping::anonymous(bytes)},
-        own_{peerbus::detail::ofi::provider_search{chosen, true}.find(), chosen, 2},
+        own_{peerbus::detail::ofi::provider_search{chosen, true}.find(), chosen, 2, nullptr},
         registration_{own_.make_reachable({memory_.data(), bytes}, "a benchmark")} {
     const auto until = peerbus::deadline::after(std::chrono::seconds{30});
     const std::uint64_t place[]{registration_.remote_key(),
