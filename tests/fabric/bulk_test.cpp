@@ -99,7 +99,7 @@ using all_kinds = over<with_bulk<fabric, 1>, with_bulk<tiny<true>, 1>, with_bulk
 using plain = over<with_bulk<fabric, 1>>;
 using mixed = over<with_bulk<fabric, 2>, with_bulk<tiny<false>, 2>>;
 
-constexpr std::size_t sizes[] = {1, 2, 3, 5};
+constexpr std::size_t sizes[] = {1, 2, 3};
 
 communicator over_fabric(bootstrap& boot, const fabric_options& chosen = {}) {
   return communicator{any_transport{fabric{boot, chosen}}};
