@@ -149,6 +149,39 @@ inline void check_halves(team& on) {
   expect_same<float>(data, std::vector<float>(100, n + (n - 1) / 2), "a sum by a copy");
 }
 
+/// Halves by the algorithm that the options of the team name, of types whose sums do not depend on
+/// the order, beside ranks that call whole operations.
+inline void check_halves_by_algorithm(team& on) {
+  namespace coll = peerbus::collective;
+  using element = std::uint8_t;
+  const std::size_t n = on.size();
+  const std::size_t me = on.rank().index();
+  std::uint64_t salt = 900;
+  for (const std::size_t count : {0U, 1U, 65U, 257U, 4000U}) {
+    ++salt;
+    const bool is_in_halves = (me + salt) % 3 != 0;
+    const std::vector<element> mine = values<element>(me, count, salt);
+    std::vector<element> expected(count);
+    for (std::size_t i = 0; i < count; ++i) expected[i] = reduced<element>(n, i, salt, coll::sum{});
+    std::vector<element> total = mine;
+    std::vector<element> all(n * count);
+    if (is_in_halves) {
+      pending half = coll::start_all_reduce(on, total, coll::sum{});
+      compute(salt + me);
+      expect_same<element>(total, mine, "the operand between halves");
+      half.finish();
+      half = coll::start_all_gather(on, mine, all);
+      compute(salt + me + 1);
+      half.finish();
+    } else {
+      coll::all_reduce(on, total, coll::sum{});
+      coll::all_gather(on, mine, all);
+    }
+    expect_same<element>(total, expected, "all_reduce in halves");
+    expect_same<element>(all, gathered<element>(n, count, salt), "all_gather in halves");
+  }
+}
+
 /// Halves of two teams that enclose each other or overlap. Operations of one slice need nothing of
 /// a peer after its first half, so the order differs between ranks.
 inline void check_two_teams(team& one, team& two) {

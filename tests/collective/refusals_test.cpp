@@ -591,9 +591,11 @@ TEST_CASE_TEMPLATE("a rank that does not come is named at the deadline", Group,
 
 TEST_CASE_TEMPLATE("bad arguments of a first half are refused by the second ones", Group,
                    PEERBUS_TEST_GROUPS) {
-  for (const std::size_t n : {1U, 2U, 3U, 5U}) {
-    const int worst_status = Group::run(n, [n](auto& comm) {
-      team on{comm};
+  for (const team_case& each : team_cases) {
+    const std::size_t n = each.ranks;
+    CAPTURE(name_of(each.by));
+    const int worst_status = Group::run(n, [n, &each](auto& comm) {
+      team on{comm, {.algorithm = each.by}};
       for (const bad_half& call : bad_halves(n)) {
         fixture f{on};
         if (on.rank().index() == n - 1) {

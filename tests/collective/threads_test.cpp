@@ -67,6 +67,21 @@ TEST_CASE_TEMPLATE("all operations in halves", Group, PEERBUS_TEST_GROUPS) {
                                     collective_suite::small_scratch);
 }
 
+TEST_CASE("each algorithm in halves") {
+  namespace coll = peerbus::collective;
+  using collective_suite::check_halves_by_algorithm;
+  using enum coll::algorithm;
+  const auto options_for = [](coll::algorithm by) {
+    return coll::team_options{.scratch_bytes = 10240, .algorithm = by};
+  };
+  for (const std::size_t ranks : {2U, 3U, 5U, 8U})
+    for (const coll::algorithm by : {doubling, ring, two_shots})
+      collective_suite::on_team<indirect_threads>(ranks, check_halves_by_algorithm,
+                                                  options_for(by));
+  collective_suite::on_team<partly_direct_threads>(4, check_halves_by_algorithm,
+                                                   options_for(two_levels));
+}
+
 TEST_CASE_TEMPLATE("halves of two teams", Group, test::direct_threads, test::staged_threads) {
   for (const std::size_t n : {1U, 2U, 3U, 5U, 8U}) {
     const int worst_status = Group::run(n, [](auto& comm) {
