@@ -328,7 +328,8 @@ def leaks():
     calls(5000)
     gc.collect()
     assert sys.getrefcount(x) == references
-    assert resident() - memory < 1 << 20, f"{resident() - memory} bytes more"
+    if "asan" not in os.environ.get("LD_PRELOAD", ""):  # AddressSanitizer keeps what was freed.
+        assert resident() - memory < 1 << 20, f"{resident() - memory} bytes more"
 
 
 def documented():
