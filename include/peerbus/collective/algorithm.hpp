@@ -156,11 +156,11 @@ struct team_shape {
 /// algorithm is not possible.
 [[nodiscard]] constexpr double cost_us(algorithm by, choice_of operation, std::size_t bytes,
                                        const team_shape& of, const road_costs& costs) noexcept {
-  if (!is_possible(by, operation, of)) return std::numeric_limits<double>::infinity();
+  const std::size_t each = slice_of(by, operation, of);
+  if (!is_possible(by, operation, of) || each == 0) return std::numeric_limits<double>::infinity();
   const auto n = static_cast<double>(of.ranks());
   const auto near = static_cast<double>(of.group_ranks);
   const auto groups = static_cast<double>(of.groups());
-  const std::size_t each = slice_of(by, operation, of);
   const auto rounds = static_cast<double>(bytes <= each ? 1 : (bytes - 1) / each + 1);
   const double full = costs.round_us + (n - 1) * costs.message_us;
   const double step = costs.round_us + costs.message_us;

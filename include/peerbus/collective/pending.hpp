@@ -51,6 +51,8 @@ class [[nodiscard]] pending {
   /// Does the first half of an operation. The functions `start_...` call it.
   pending(detail::operation begun, const detail::operands& given,
           const detail::kept_reducer& reduce = {});
+  pending(const pending&) = delete;
+  pending& operator=(const pending&) = delete;
   /// Takes the operation of `other`, which becomes empty.
   pending(pending&& other) noexcept;
   /// Gives up the operation of this handle, if any, and takes that of `other`, which becomes empty.

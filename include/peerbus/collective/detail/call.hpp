@@ -44,6 +44,10 @@ class call {
   call(team& on, const call_header& header, const operands& given, const call_options& options,
        std::string objection);
   call(call&&) = default;
+  call(const call&) = delete;
+  call& operator=(const call&) = delete;
+  call& operator=(call&&) = delete;
+  ~call() = default;
 
   /// Sets the legs apart: until `resume`, `in_slices` does the first leg. If that succeeds, the
   /// team accepts no other call until `resume` or `abandon`.
