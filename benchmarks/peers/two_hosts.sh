@@ -37,7 +37,8 @@ until [ "$(readlink "/proc/$second/ns/net")" != "$(readlink /proc/self/ns/net)" 
     on_second ip address add 10.77.0.2/24 dev far1 && on_second ip link set far1 up &&
     on_second ip link set lo up
 } || exit 1
-until ip link show far0 | grep -q LOWER_UP; do sleep 0.01; done
+# Before, libfabric takes the loopback interface for the only one.
+until ip link show far0 | grep -q "state UP" && on_second ip link show far1 | grep -q "state UP"; do sleep 0.01; done
 
 if command -v iperf3 >/dev/null; then
   iperf3 --server --one-off >/dev/null &
