@@ -71,7 +71,7 @@ struct road_costs {
   }
 };
 
-/// What the cost of an algorithm depends on besides `road_costs`.
+/// The shape of a team, on which the cost of an algorithm depends besides `road_costs`.
 struct team_shape {
   team_map map;                       ///< the number of ranks, and the sizes of slices
   page_road road = page_road::loads;  ///< how pages get to peers

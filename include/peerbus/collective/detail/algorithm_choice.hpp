@@ -22,7 +22,7 @@ road_costs costs_from(const cost_table& table, page_road road) noexcept;
 /// only looks them up. Sizes between two powers of two are chosen for alike, at the upper one.
 class algorithm_choice {
  public:
-  /// What limits the choice.
+  /// The limits of the choice.
   struct limits {
     algorithm forced = algorithm::automatic;      ///< taken wherever it is possible
     std::optional<std::size_t> one_shot_bytes{};  ///< where the dividing algorithms begin

@@ -221,7 +221,7 @@ class call {
   }
 
  private:
-  /// What `in_slices` does of a call: all of it, up to the first page, or from there on.
+  /// The part of a call that `in_slices` does: all of it, up to the first page, or the rest.
   enum class leg { only, first, second };
 
   /// Writes the description of the call to the page of this round.
