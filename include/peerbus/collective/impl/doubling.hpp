@@ -41,9 +41,14 @@ PEERBUS_INLINE void end_doubling(call& all, std::size_t bytes) {
   }
 }
 
+/// Returns the row of `rank` in the page after `end_doubling`.
+inline const std::byte* row_of(call& all, rank_id rank, std::size_t bytes) noexcept {
+  const std::size_t n = all.ranks();
+  return all.step_page() + (rank.index() + n - all.self().index()) % n * bytes;
+}
+
 PEERBUS_INLINE void all_reduce_by_doubling(call& all, const operands& given,
                                            const reducer& reduce) {
-  const std::size_t n = all.ranks();
   all.in_slices(
       given.input.size(),
       whole_slice(algorithm::doubling, choice_of::all_reduce, all.shape(), given.element.bytes),
@@ -54,15 +59,13 @@ PEERBUS_INLINE void all_reduce_by_doubling(call& all, const operands& given,
       [&](std::size_t done, std::size_t bytes) {
         end_doubling(all, bytes);
         for (const rank_id peer : all.peers())
-          all.sources()[peer.index()] =
-              all.step_page() + (peer.index() + n - all.self().index()) % n * bytes;
+          all.sources()[peer.index()] = row_of(all, peer, bytes);
         all.sources()[all.self().index()] = given.input.data() + done;
         reduce(given.output.data() + done, all.sources(), bytes / given.element.bytes);
       });
 }
 
 PEERBUS_INLINE void all_gather_by_doubling(call& all, const operands& given, const reducer&) {
-  const std::size_t n = all.ranks();
   const std::size_t block = given.input.size();
   all.in_slices(
       block, slice_of(algorithm::doubling, choice_of::all_gather, all.shape()),
@@ -73,8 +76,8 @@ PEERBUS_INLINE void all_gather_by_doubling(call& all, const operands& given, con
       [&](std::size_t done, std::size_t bytes) {
         end_doubling(all, bytes);
         for (const rank_id peer : all.peers())
-          copy_bytes(given.output.data() + peer.index() * block + done,
-                     all.step_page() + (peer.index() + n - all.self().index()) % n * bytes, bytes);
+          copy_bytes(given.output.data() + peer.index() * block + done, row_of(all, peer, bytes),
+                     bytes);
         copy_bytes(given.output.data() + all.self().index() * block + done,
                    given.input.data() + done, bytes);
       });
