@@ -39,9 +39,9 @@ PEERBUS_INLINE std::optional<double> read_cost(std::string_view text) noexcept {
   return is_whole ? std::optional{value} : std::nullopt;
 }
 
-/// Returns the text before the first of `ends`, and takes it and the end from `text`.
-PEERBUS_INLINE std::string_view take_until(std::string_view& text, std::string_view ends) noexcept {
-  const std::size_t end = std::min(text.find_first_of(ends), text.size());
+/// Returns the text before the first `last`, and takes it and `last` from `text`.
+PEERBUS_INLINE std::string_view take_until(std::string_view& text, char last) noexcept {
+  const std::size_t end = std::min(text.find(last), text.size());
   const std::string_view taken = text.substr(0, end);
   text.remove_prefix(std::min(end + 1, text.size()));
   return taken;
@@ -55,7 +55,7 @@ PEERBUS_INLINE cost_table cost_table::parse(std::string_view text, std::string_v
   std::size_t number = 0;
   bool has_title = false;
   while (!text.empty()) {
-    std::string_view line = detail::take_until(text, "\n");
+    std::string_view line = detail::take_until(text, '\n');
     if (line.ends_with('\r')) line.remove_suffix(1);
     ++number;
     const auto fail = [&](std::string_view problem) {
@@ -70,7 +70,7 @@ PEERBUS_INLINE cost_table cost_table::parse(std::string_view text, std::string_v
       continue;
     }
     std::string_view rest = line;
-    const std::string_view name = detail::take_until(rest, " ");
+    const std::string_view name = detail::take_until(rest, ' ');
     const std::optional<double> value = detail::read_cost(rest);
     if (!value) fail("is no cost, expected a name, a space and a number");
     if (costs.find(name)) fail("gives this cost a second time");
