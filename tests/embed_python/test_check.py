@@ -62,6 +62,32 @@ for each in ranks:
     assert each.exitcode == 0
 '''
 
+BUCKETS = '''
+import numpy
+import peerbus
+import deep_ep
+
+comm = peerbus.Communicator()
+buffer = deep_ep.BucketBuffer(comm, 1 << 16)
+x = buffer.storage[:256].view(numpy.float32)
+buffer.all_reduce([x, buffer.storage[1024:1280].view(numpy.float32)]).wait()
+buffer.all_gather(x[comm.rank * 3:][:3], dsts=buffer.storage[512:512 + 12 * comm.size]).wait()
+for size in (64, 48):
+    buffer.reduce_scatter(x[:size // 4]).wait()
+weights = numpy.ones([2, 8], numpy.float32)
+mapping = numpy.full([comm.size, 2], -1, numpy.int32)
+deep_ep.EPBuffer(comm).lb_prefetch_weights(weights, weights, mapping)
+strict = deep_ep.BucketBuffer(comm, 1 << 16, target="deepep_v2_5" if comm.rank == 0 else None)
+try:
+    strict.reduce_scatter(strict.storage[:48].view(numpy.float32))
+except peerbus.InvalidArgument as problem:
+    assert comm.rank == 0 and "deepep_v2_5 refuses BucketBuffer.reduce_scatter" in str(problem)
+except peerbus.Refused as problem:
+    assert comm.rank == 1 and "rank 0" in str(problem)
+else:
+    raise AssertionError("nothing was raised")
+'''
+
 SPAWNING = '''
 import threading
 import torch
@@ -184,6 +210,23 @@ class Tests(unittest.TestCase):
                               "--platform", "deepep_v1", "program.py", expected=1)
         self.assertIn("checked as on 8 ranks", text)
         self.assertIn("num_experts is 4; expected a multiple of 8", text)
+
+    def test_buckets(self):
+        """Calls of BucketBuffer and lb_prefetch_weights are checked."""
+        text, data = self.module("check", BUCKETS, "-n", "2", "--no-cuda", "--json", "report.json",
+                                 "program.py")
+        sites = {site["operation"]: site for site in data["sites"] if site["line"] < 18}
+        fits = {name: [platform for platform, verdict in site["platforms"].items() if verdict["fits"]]
+                for name, site in sites.items()}
+        both = ["unrestricted", "deepep_v2_5"]
+        self.assertEqual(fits, {"BucketBuffer.all_reduce": both,
+                                "BucketBuffer.all_gather": both + ["ascend_950"],
+                                "BucketBuffer.reduce_scatter": ["unrestricted"],
+                                "EPBuffer.lb_prefetch_weights": both})
+        self.assertEqual(sites["BucketBuffer.all_reduce"]["shape"], "2 ranks, 2 tensors")
+        self.assertIn("common divisor of the tensors' bytes is 48; expected a multiple of 64 (in 1 of 2 "
+                      "shapes)", text)
+        self.assertIn("BucketBuffer.reduce_scatter is called; expected BucketBuffer.all_gather", text)
 
     def test_example(self):
         """The quick start of the README runs, and is checked."""

@@ -11,7 +11,8 @@ import textwrap
 from .calls import findings
 
 _numbers = (("ranks", "{} ranks"), ("tokens", "{} tokens"), ("max_tokens", "of at most {}"),
-            ("hidden", "hidden {}"), ("top_k", "top_k {}"), ("experts", "{} experts"))
+            ("hidden", "hidden {}"), ("top_k", "top_k {}"), ("experts", "{} experts"),
+            ("tensors", "{} tensors"))
 _headings = {"refused": "change", "no_effect": "change", "differs": "note"}
 
 
