@@ -11,7 +11,7 @@ import unittest
 
 import peerbus.deep_ep as deep_ep
 from peerbus.deep_ep import calls
-from ranks import raises, torch_installed
+from ranks import main, needs_torch, raises
 
 PROGRAM = '''
 import sys
@@ -249,7 +249,7 @@ class Tests(unittest.TestCase):
         for words in ("--argument", "No call of deep_ep was made", "RANK", "give -n N"):
             self.assertIn(words, text)
 
-    @unittest.skipUnless(torch_installed(), "torch is not installed (Debian: python3-torch)")
+    @needs_torch
     def test_spawning_program(self):
         """A program for GPUs that starts its own ranks runs, and is checked."""
         text, _ = self.module("check", SPAWNING, "--platform", "unrestricted", "program.py",
@@ -275,4 +275,4 @@ class Tests(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main(globals())
