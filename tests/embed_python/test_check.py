@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -139,6 +140,60 @@ if __name__ == "__main__":
 '''
 
 
+STARTING = '''
+import inspect
+import os
+import sys
+import torch
+import torch.distributed as dist
+import deep_ep
+
+
+def init_dist(local_rank, ranks):
+    """As in the tests of DeepEP 1.2.1 and 2.1.0: the device, NCCL, defaults and a group of all."""
+    options = {"backend": "nccl", "init_method": f"tcp://127.0.0.1:{os.environ['TEST_PORT']}",
+               "world_size": ranks, "rank": local_rank}
+    if "device_id" in inspect.signature(dist.init_process_group).parameters:
+        options["device_id"] = torch.device(f"cuda:{local_rank}")
+    dist.init_process_group(**options)
+    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_device("cuda")
+    torch.cuda.set_device(local_rank)
+    return dist.get_rank(), dist.get_world_size(), dist.new_group(list(range(ranks)))
+
+
+def rank_loop(local_rank, ranks):
+    rank, size, group = init_dist(local_rank, ranks)
+    buffer = deep_ep.Buffer(group, num_rdma_bytes=deep_ep.Buffer.get_low_latency_rdma_size_hint(
+        4, 256, size, 4), low_latency_mode=True, num_qps_per_rank=4 // size,
+        allow_nvlink_for_low_latency_mode=True, explicitly_destroy=True)
+    x = torch.ones((4, 256), dtype=torch.bfloat16, device="cuda") * (rank + 1)
+    scores = torch.randn((4, 4), dtype=torch.float32, device="cuda").abs() + 1
+    ids = torch.topk(scores, 2, dim=-1, largest=True, sorted=True)[1].to(deep_ep.topk_idx_t)
+    weights = torch.randn((4, 2), dtype=torch.float32, device="cuda").abs()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    recv, count, handle, event, hook = buffer.low_latency_dispatch(
+        x, ids, 4, 4, use_fp8=False, async_finish=True, return_recv_hook=False)
+    event.current_stream_wait()
+    combined, event, hook = buffer.low_latency_combine(recv, ids, weights, handle)
+    end.record()
+    end.synchronize()
+    assert start.elapsed_time(end) > 0 and torch.cuda.current_device() == 0
+    assert x.is_cuda and combined.shape == x.shape
+    torch.testing.assert_close(combined.float(), x.float() * weights.sum(1, keepdim=True), rtol=0.01,
+                               atol=0.01)
+    buffer.destroy()
+    dist.barrier()
+    dist.destroy_process_group()
+    print(f"rank {rank} of {size} is done", flush=True)
+
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(rank_loop, args=(int(sys.argv[2]),), nprocs=int(sys.argv[2]))
+'''
+
+
 class Tests(unittest.TestCase):
     def module(self, name, text, *arguments, expected=0, **variables):
         """Runs a module of deep_ep on a program. Returns what it printed, and its folder."""
@@ -255,6 +310,17 @@ class Tests(unittest.TestCase):
         text, _ = self.module("check", SPAWNING, "--platform", "unrestricted", "program.py",
                               PEERBUS_DEVICES="2")
         self.assertIn("2 calls by 2 processes: 2 ranks, 4 tokens", text)
+
+    @needs_torch
+    def test_start_up(self):
+        """A program that starts as DeepEP's own tests do runs as it is."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        text, _ = self.module("run", STARTING, "program.py", "--num-processes", "2",
+                              TEST_PORT=str(port))
+        for rank in range(2):
+            self.assertIn(f"rank {rank} of 2 is done", text)
 
     def test_forking_program(self):
         """Processes that fork made write down their own calls, with numbers of numpy."""

@@ -8,6 +8,7 @@ import ctypes
 import gc
 import inspect
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import threading
 import time
 import unittest
 import weakref
+from unittest import mock
 
 import numpy
 
@@ -23,6 +25,7 @@ import peerbus
 import peerbus.deep_ep as deep_ep
 from peerbus import _library as c
 from peerbus import _tensors
+from peerbus.deep_ep import results
 from ranks import bf16, main, needs_torch, raises, run, widened
 
 
@@ -469,6 +472,12 @@ def deep_ep_torch():
     expected = (x.float() * in_rank.sum(1, keepdim=True)).to(torch.bfloat16)
     assert torch.equal(combined, expected)
     raises(TypeError, "float64", buffer.low_latency_dispatch, x.double(), topk_idx, 8, 4)
+    raises(TypeError, "x is on meta, expected the CPU", buffer.low_latency_dispatch,
+           torch.empty(7, 128, device="meta"), topk_idx, 8, 4)
+    transposed = x.t().contiguous().t()  # Has gaps between the elements of a row.
+    raises(peerbus.InvalidArgument, "x ", buffer.low_latency_dispatch, transposed, topk_idx, 8, 4)
+    with mock.patch.object(results, "_host", lambda: f"host {buffer.rank}"):
+        raises(peerbus.Error, "are on 2 hosts (rank 1 is not on that of rank 0)", deep_ep.Buffer, group)
     dist.destroy_process_group()
 
 
@@ -513,6 +522,15 @@ class Tests(unittest.TestCase):
                                text=True, env=dict(os.environ, PEERBUS_LIBRARY="/nowhere/lib.so"))
         self.assertNotEqual(ended.returncode, 0)
         self.assertIn("PEERBUS_LIBRARY", ended.stderr)
+
+    def test_errors(self):
+        """Exceptions reach other processes, and a group over several hosts is refused at once."""
+        for kind in (peerbus.PeerDead, peerbus.InvalidArgument):
+            sent = pickle.loads(pickle.dumps(kind(6, "a text")))
+            self.assertEqual((type(sent), sent.code, str(sent)), (kind, 6, "a text"))
+            self.assertEqual(f"{kind.__module__}.{kind.__name__}", f"peerbus.{kind.__name__}")
+        with mock.patch.dict(os.environ, RANK="0", WORLD_SIZE="4", LOCAL_WORLD_SIZE="2"):
+            raises(peerbus.Error, "expected all ranks on one host", peerbus.Communicator)
 
     def test_documentation(self):
         """The program of docs/python.md runs."""

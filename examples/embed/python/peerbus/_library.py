@@ -42,6 +42,9 @@ class Error(RuntimeError):
         super().__init__(text)
         self.code = code
 
+    def __reduce__(self):  # For processes that send an exception to another one.
+        return type(self), (self.code, str(self))
+
 
 class InvalidArgument(Error, ValueError):
     """This rank gave a value that the call does not accept."""
@@ -66,6 +69,9 @@ class Poisoned(Error):
 class OutOfMemory(Error, MemoryError):
     """The machine does not have the memory."""
 
+
+for _class in (Error, InvalidArgument, Refused, TimedOut, PeerDead, Poisoned, OutOfMemory):
+    _class.__module__ = "peerbus"  # As a program names it, and a traceback shows it.
 
 _classes = {1: InvalidArgument, 2: InvalidArgument, 4: OutOfMemory, 5: TimedOut, 6: PeerDead,
             7: Poisoned, 8: Refused}
