@@ -293,7 +293,9 @@ class Tests(unittest.TestCase):
                 self.assertIn(block, text)
         self.module("run", text, "-n", "4", "--no-cuda", "program.py")
         report, _ = self.module("check", text, "-n", "4", "--no-cuda", "program.py")
-        self.assertIn("ascend_a3: change [1]", report)
+        self.assertIn("ascend_a3 (DeepEP-Ascend on Atlas A3): change [1]", report)
+        self.assertIn("\n    unset HCCL_OP_EXPANSION_MODE  # operators fail with it on A2\n", report)
+        self.assertIn("other API: the platform has no such class", report)
 
     def test_no_call(self):
         """A module that needs ranks has none, and torch is not installed."""
