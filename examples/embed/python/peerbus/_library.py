@@ -5,6 +5,7 @@ ctypes releases the GIL during each call.
 """
 
 import ctypes
+import operator
 import os
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
@@ -443,7 +444,19 @@ def nanoseconds(seconds):
         return 0
     if seconds == float("inf"):
         return -1
-    return max(1, round(seconds * 1e9))
+    try:
+        return max(1, round(seconds * 1e9))
+    except (TypeError, ValueError):
+        raise TypeError(f"timeout is {seconds!r}, expected a number of seconds, or None for the "
+                        "default") from None
+
+
+def number(value, name):
+    """Returns a number that the library takes as 64 bits. ctypes would cut others off."""
+    value = operator.index(value)
+    if not 0 <= value < 1 << 64:
+        raise InvalidArgument(1, f"{name} is {value}, expected 0 or more, in 64 bits")
+    return value
 
 
 def make(kind, create, *arguments):

@@ -4,6 +4,7 @@
 import ctypes
 import os
 import platform
+import sys
 
 from .. import Communicator
 from .. import _library as c
@@ -45,7 +46,11 @@ def join(group, timeout):
         return group
     if group is None:
         return Communicator(timeout=timeout)
-    import torch.distributed as dist
+    torch = sys.modules.get("torch")  # A process group exists only if its program has imported it.
+    if torch is None or not isinstance(group, torch.distributed.ProcessGroup):
+        raise TypeError(f"group is {type(group).__name__}, expected a process group of "
+                        "torch.distributed, a peerbus.Communicator, or None")
+    dist = torch.distributed
     ranks = dist.get_process_group_ranks(group) if hasattr(dist, "get_process_group_ranks") \
         else list(range(dist.get_world_size(group)))
     told = [None] * len(ranks)
