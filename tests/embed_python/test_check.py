@@ -246,6 +246,9 @@ class Tests(unittest.TestCase):
             text, _ = self.module("check", "print('It ran.')", *arguments, "program.py", expected=2)
             self.assertIn(fragment, text)
             self.assertNotIn("It ran.", text)
+        for module in ("run", "check"):
+            text, _ = self.module(module, "", "missing.py", expected=2)
+            self.assertIn("there is no program missing.py", text)
 
     def test_killed_launcher(self):
         """The ranks end with their launcher, however it ends."""
