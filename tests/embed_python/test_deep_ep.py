@@ -273,11 +273,11 @@ def strict():
 
 class Tests(unittest.TestCase):
     def test_low_latency(self):
-        for ranks in (1, 4):
+        for ranks in (1, 8):
             run(ranks, low_latency)
 
     def test_intranode(self):
-        for ranks in (2, 4):
+        for ranks in (2, 8):
             run(ranks, intranode)
 
     def test_strict(self):
@@ -286,10 +286,9 @@ class Tests(unittest.TestCase):
 
     @needs_torch
     def test_torch(self):
-        for ranks in (1, 2, 8):
+        for ranks in (1, 8):
             run(ranks, low_latency, TENSORS="torch")
-        for ranks in (2, 8):
-            run(ranks, intranode, TENSORS="torch")
+        run(8, intranode, TENSORS="torch")
 
 
 if __name__ == "__main__":
