@@ -64,7 +64,7 @@ constexpr call usual(profile platform, operation what) {
   if (platform == a2 || platform == a3) c.environment.hccl_buffsize_mb = 100000;
   c.do_expand = platform == a950;
   c.tensors = 2;
-  c.tensor_bytes = 8 * 64;
+  c.tensor_bytes = 512;
   return c;
 }
 
