@@ -44,6 +44,10 @@ constexpr profile v2_5 = profile::deepep_v2_5;
 constexpr profile a950 = profile::ascend_950;
 constexpr operation ed = operation::ep_dispatch;
 constexpr operation ec = operation::ep_combine;
+constexpr operation bg = operation::bucket_all_gather;
+constexpr operation bs = operation::bucket_reduce_scatter;
+constexpr operation br = operation::bucket_all_reduce;
+constexpr operation pw = operation::ep_prefetch_weights;
 constexpr profile buffer_profiles[] = {peer, v1, a2, a3};
 constexpr profile ep_profiles[] = {peer, v2_5, a950};
 
@@ -59,6 +63,8 @@ constexpr call usual(profile platform, operation what) {
   c.experts = platform == a2 ? 64 : 256;
   if (platform == a2 || platform == a3) c.environment.hccl_buffsize_mb = 100000;
   c.do_expand = platform == a950;
+  c.tensors = 2;
+  c.tensor_bytes = 512;
   return c;
 }
 
@@ -752,6 +758,53 @@ TEST_CASE("a platform has either Buffer or EPBuffer") {
   CHECK(refusal(a950, usual(a950, ld)) ==
         "ascend_950 refuses low_latency_dispatch: deep_ep.Buffer is called, expected EPBuffer: "
         "there is no Buffer: call EPBuffer.dispatch, with do_expand for rows by expert");
+}
+
+TEST_CASE("edges of the limits of BucketBuffer") {
+  constexpr auto set_tensors = [](call& c, std::size_t count) { c.tensors = count; };
+  constexpr auto set_bytes = [](call& c, std::size_t bytes) { c.tensor_bytes = bytes; };
+  std::vector<edge> edges;
+  for (const operation what : {bg, bs, br}) {
+    edges.push_back({v2_5, what, set_tensors, 64, 65, "tensors of the list is 65, expected 1 to 64",
+                     "split the list"});
+    edges.push_back({v2_5, what, set_tensors, 1, 0, "tensors of the list is 0, expected 1 to 64",
+                     "make no call"});
+    edges.push_back({v2_5, what, set_bytes, 512, 0, "bytes of a tensor is 0, expected at least 1",
+                     "leave tensors without elements out"});
+    edges.push_back(
+        {a950, what, set_ranks, 2, 3, "num_ranks is 3, expected a multiple of 2", "even"});
+  }
+  // 950 has only one of them; its edges are those of the number of ranks.
+  std::erase_if(edges, [](const edge& e) { return e.platform == a950 && e.what != bg; });
+  edges.push_back({v2_5, bs, set_bytes, 256, 128,
+                   "common divisor of the tensors' bytes is 128, expected a multiple of 256",
+                   "in multiples of 32"});
+  edges.push_back({v2_5, br, set_bytes, 128, 64,
+                   "common divisor of the tensors' bytes is 64, expected a multiple of 128",
+                   "in multiples of 16"});
+  edges.push_back({v2_5, bg, [](call& c, std::size_t sms) { c.num_sms = sms; }, 0, 8,
+                   "num_sms is 8, expected 0", "leave it out"});
+  check_edges(edges);
+  call odd = usual(v2_5, bg);  // Gathers bytes in any number.
+  odd.tensor_bytes = 3;
+  CHECK(refusal(v2_5, odd) == "");
+}
+
+TEST_CASE("platforms without BucketBuffer or the transfer of weights say so") {
+  for (const operation what : {bg, bs, br, pw}) {
+    CHECK(refusal(peer, usual(peer, what)) == "");
+    CHECK(refusal(v2_5, usual(v2_5, what)) == "");
+    for (const profile platform : {v1, a2, a3}) {
+      const call c = usual(platform, what);
+      CHECK(names(platform, c, finding_kind::refused) ==
+            std::vector<std::string>{what == pw ? "deep_ep.EPBuffer" : "deep_ep.BucketBuffer"});
+      CHECK(refusal(platform, c).find("torch.distributed") != std::string::npos);
+      for_each_variable(platform, c, [](const variable& v) { FAIL_CHECK(v.name); });
+    }
+    CHECK(names(a950, usual(a950, what), finding_kind::refused) ==
+          (what == bg ? std::vector<std::string>{}
+                      : std::vector<std::string>{std::string{to_string(what)}}));
+  }
 }
 
 TEST_CASE("without a rule there is no HCCL_BUFFSIZE") {

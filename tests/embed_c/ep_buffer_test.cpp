@@ -184,8 +184,8 @@ TEST_CASE("platforms through C") {
         "ascend_a3 refuses low_latency_dispatch: num_topk is 17");
   ok(peerbus_require(PEERBUS_UNRESTRICTED, &call), "require");
   fails(peerbus_require(6, &call), PEERBUS_INVALID_ARGUMENT, "target is 6, expected 0 to 5");
-  call.operation = 6;
-  fails(peerbus_require(0, &call), PEERBUS_INVALID_ARGUMENT, "operation is 6, expected 0 to 5");
+  call.operation = 10;
+  fails(peerbus_require(0, &call), PEERBUS_INVALID_ARGUMENT, "operation is 10, expected 0 to 9");
   fails(peerbus_examine(0, &call, nullptr, nullptr), PEERBUS_INVALID_ARGUMENT, "visit is NULL");
 
   call.operation = PEERBUS_EP_DISPATCH;

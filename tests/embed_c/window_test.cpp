@@ -207,6 +207,45 @@ TEST_CASE("a child by fork can use nothing of its parent") {
         }) == 0);
 }
 
+TEST_CASE("a second call with an object in a call is refused") {
+  struct meeting {
+    peerbus_comm* comm;
+    peerbus_window* window;
+    int times;
+  };
+  CHECK(embed_c::run(2, kind::threads, [](peerbus_comm* comm) {
+          peerbus_window* window = nullptr;
+          ok(peerbus_window_create(comm, 8, 1, 0, &window), "create");
+          meeting met{comm, window, 0};
+          if (peerbus_comm_rank(comm) == 0) {
+            // Is called while rank 0 waits in the barrier, which rank 1 enters after this.
+            const auto interrupt = [](void* context) -> std::int32_t {
+              auto& m = *static_cast<meeting*>(context);
+              if (m.times++ != 0) return 0;
+              std::string text;
+              std::thread{[&] {
+                if (peerbus_comm_barrier(m.comm, 0) == PEERBUS_INVALID_ARGUMENT)
+                  text = peerbus_last_error();
+                // A window serves several threads.
+                if (peerbus_window_signal(m.window, 1, 0, 1) != PEERBUS_OK) text += "; signal";
+              }}.join();
+              return text.ends_with(
+                         "the communicator is in another call; expected one call at a "
+                         "time, or an object for each thread [invalid argument]")
+                         ? 0
+                         : 1;
+            };
+            ok(peerbus_comm_set_interrupt(comm, interrupt, &met), "set_interrupt");
+          } else {
+            ok(peerbus_window_wait(window, 0, 1, PEERBUS_ANY_RANK, 20 * second), "wait");
+          }
+          ok(peerbus_comm_barrier(comm, 0), "barrier");
+          ok(peerbus_comm_set_interrupt(comm, nullptr, nullptr), "set_interrupt");
+          ok(peerbus_comm_barrier(comm, 0), "a barrier after the refused one");
+          peerbus_window_destroy(&window);
+        }) == 0);
+}
+
 TEST_CASE("a function ends waits") {
   CHECK(embed_c::run(2, kind::threads, [](peerbus_comm* comm) {
           peerbus_window* window = nullptr;

@@ -49,9 +49,10 @@ def widened(bits):
     return (bits.astype(numpy.uint32) << 16).view(numpy.float32)
 
 
-def torch_installed():
-    """Returns whether this Python has torch, without importing it here."""
-    return importlib.util.find_spec("torch") is not None
+needs_torch = unittest.skipUnless(
+    importlib.util.find_spec("torch") is not None,  # Does not import it here.
+    "torch is not installed (Debian: python3-torch)")
+"""Marks a test as one that needs torch."""
 
 
 def main(names):
@@ -59,4 +60,8 @@ def main(names):
     if sys.argv[1:2] == ["--rank"]:
         names[sys.argv[2]]()
     else:
-        unittest.main(module="__main__")
+        result = unittest.main(module="__main__", exit=False).result
+        reasons = [reason for _, reason in result.skipped]
+        for reason in sorted(set(reasons)):
+            print(f"skipped {reasons.count(reason)} of {result.testsRun} tests: {reason}")
+        sys.exit(not result.wasSuccessful())

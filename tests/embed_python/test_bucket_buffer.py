@@ -8,7 +8,7 @@ import numpy
 
 import peerbus
 import peerbus.deep_ep as deep_ep
-from ranks import main, raises, run, torch_installed
+from ranks import main, needs_torch, raises, run
 from test_deep_ep import rounded
 
 COUNTS = (8, 0, 4096, 3 * 1024 + 8)  # Elements of a shard: of no, one and several slices.
@@ -319,7 +319,7 @@ class Tests(unittest.TestCase):
         for ranks in (1, 2, 3, 4):
             run(ranks, everything)
 
-    @unittest.skipUnless(torch_installed(), "torch is not installed (Debian: python3-torch)")
+    @needs_torch
     def test_torch(self):
         run(2, torch_tensors)
 

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,7 +12,7 @@ import unittest
 
 import peerbus.deep_ep as deep_ep
 from peerbus.deep_ep import calls
-from ranks import raises, torch_installed
+from ranks import main, needs_torch, raises
 
 PROGRAM = '''
 import sys
@@ -62,6 +63,32 @@ for each in ranks:
     assert each.exitcode == 0
 '''
 
+BUCKETS = '''
+import numpy
+import peerbus
+import deep_ep
+
+comm = peerbus.Communicator()
+buffer = deep_ep.BucketBuffer(comm, 1 << 16)
+x = buffer.storage[:256].view(numpy.float32)
+buffer.all_reduce([x, buffer.storage[1024:1280].view(numpy.float32)]).wait()
+buffer.all_gather(x[comm.rank * 3:][:3], dsts=buffer.storage[512:512 + 12 * comm.size]).wait()
+for size in (64, 48):
+    buffer.reduce_scatter(x[:size // 4]).wait()
+weights = numpy.ones([2, 8], numpy.float32)
+mapping = numpy.full([comm.size, 2], -1, numpy.int32)
+deep_ep.EPBuffer(comm).lb_prefetch_weights(weights, weights, mapping)
+strict = deep_ep.BucketBuffer(comm, 1 << 16, target="deepep_v2_5" if comm.rank == 0 else None)
+try:
+    strict.reduce_scatter(strict.storage[:48].view(numpy.float32))
+except peerbus.InvalidArgument as problem:
+    assert comm.rank == 0 and "deepep_v2_5 refuses BucketBuffer.reduce_scatter" in str(problem)
+except peerbus.Refused as problem:
+    assert comm.rank == 1 and "rank 0" in str(problem)
+else:
+    raise AssertionError("nothing was raised")
+'''
+
 SPAWNING = '''
 import threading
 import torch
@@ -110,6 +137,60 @@ def rank_loop(local_rank, ranks):
 if __name__ == "__main__":
     torch.multiprocessing.spawn(rank_loop, args=(torch.cuda.device_count(),),
                                 nprocs=torch.cuda.device_count())
+'''
+
+
+STARTING = '''
+import inspect
+import os
+import sys
+import torch
+import torch.distributed as dist
+import deep_ep
+
+
+def init_dist(local_rank, ranks):
+    """As in the tests of DeepEP 1.2.1 and 2.1.0: the device, NCCL, defaults and a group of all."""
+    options = {"backend": "nccl", "init_method": f"tcp://127.0.0.1:{os.environ['TEST_PORT']}",
+               "world_size": ranks, "rank": local_rank}
+    if "device_id" in inspect.signature(dist.init_process_group).parameters:
+        options["device_id"] = torch.device(f"cuda:{local_rank}")
+    dist.init_process_group(**options)
+    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_device("cuda")
+    torch.cuda.set_device(local_rank)
+    return dist.get_rank(), dist.get_world_size(), dist.new_group(list(range(ranks)))
+
+
+def rank_loop(local_rank, ranks):
+    rank, size, group = init_dist(local_rank, ranks)
+    buffer = deep_ep.Buffer(group, num_rdma_bytes=deep_ep.Buffer.get_low_latency_rdma_size_hint(
+        4, 256, size, 4), low_latency_mode=True, num_qps_per_rank=4 // size,
+        allow_nvlink_for_low_latency_mode=True, explicitly_destroy=True)
+    x = torch.ones((4, 256), dtype=torch.bfloat16, device="cuda") * (rank + 1)
+    scores = torch.randn((4, 4), dtype=torch.float32, device="cuda").abs() + 1
+    ids = torch.topk(scores, 2, dim=-1, largest=True, sorted=True)[1].to(deep_ep.topk_idx_t)
+    weights = torch.randn((4, 2), dtype=torch.float32, device="cuda").abs()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    recv, count, handle, event, hook = buffer.low_latency_dispatch(
+        x, ids, 4, 4, use_fp8=False, async_finish=True, return_recv_hook=False)
+    event.current_stream_wait()
+    combined, event, hook = buffer.low_latency_combine(recv, ids, weights, handle)
+    end.record()
+    end.synchronize()
+    assert start.elapsed_time(end) > 0 and torch.cuda.current_device() == 0
+    assert x.is_cuda and combined.shape == x.shape
+    torch.testing.assert_close(combined.float(), x.float() * weights.sum(1, keepdim=True), rtol=0.01,
+                               atol=0.01)
+    buffer.destroy()
+    dist.barrier()
+    dist.destroy_process_group()
+    print(f"rank {rank} of {size} is done", flush=True)
+
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(rank_loop, args=(int(sys.argv[2]),), nprocs=int(sys.argv[2]))
 '''
 
 
@@ -165,6 +246,9 @@ class Tests(unittest.TestCase):
             text, _ = self.module("check", "print('It ran.')", *arguments, "program.py", expected=2)
             self.assertIn(fragment, text)
             self.assertNotIn("It ran.", text)
+        for module in ("run", "check"):
+            text, _ = self.module(module, "", "missing.py", expected=2)
+            self.assertIn("there is no program missing.py", text)
 
     def test_killed_launcher(self):
         """The ranks end with their launcher, however it ends."""
@@ -185,6 +269,23 @@ class Tests(unittest.TestCase):
         self.assertIn("checked as on 8 ranks", text)
         self.assertIn("num_experts is 4; expected a multiple of 8", text)
 
+    def test_buckets(self):
+        """Calls of BucketBuffer and lb_prefetch_weights are checked."""
+        text, data = self.module("check", BUCKETS, "-n", "2", "--no-cuda", "--json", "report.json",
+                                 "program.py")
+        sites = {site["operation"]: site for site in data["sites"] if site["line"] < 18}
+        fits = {name: [platform for platform, verdict in site["platforms"].items() if verdict["fits"]]
+                for name, site in sites.items()}
+        both = ["unrestricted", "deepep_v2_5"]
+        self.assertEqual(fits, {"BucketBuffer.all_reduce": both,
+                                "BucketBuffer.all_gather": both + ["ascend_950"],
+                                "BucketBuffer.reduce_scatter": ["unrestricted"],
+                                "EPBuffer.lb_prefetch_weights": both})
+        self.assertEqual(sites["BucketBuffer.all_reduce"]["shape"], "2 ranks, 2 tensors")
+        self.assertIn("common divisor of the tensors' bytes is 48; expected a multiple of 64 (in 1 of 2 "
+                      "shapes)", text)
+        self.assertIn("BucketBuffer.reduce_scatter is called; expected BucketBuffer.all_gather", text)
+
     def test_example(self):
         """The quick start of the README runs, and is checked."""
         path = os.path.join(os.path.dirname(deep_ep.__file__), "..", "..", "dispatch_combine.py")
@@ -195,7 +296,9 @@ class Tests(unittest.TestCase):
                 self.assertIn(block, text)
         self.module("run", text, "-n", "4", "--no-cuda", "program.py")
         report, _ = self.module("check", text, "-n", "4", "--no-cuda", "program.py")
-        self.assertIn("ascend_a3: change [1]", report)
+        self.assertIn("ascend_a3 (DeepEP-Ascend on Atlas A3): change [1]", report)
+        self.assertIn("\n    unset HCCL_OP_EXPANSION_MODE  # operators fail with it on A2\n", report)
+        self.assertIn("other API: the platform has no such class", report)
 
     def test_no_call(self):
         """A module that needs ranks has none, and torch is not installed."""
@@ -206,12 +309,23 @@ class Tests(unittest.TestCase):
         for words in ("--argument", "No call of deep_ep was made", "RANK", "give -n N"):
             self.assertIn(words, text)
 
-    @unittest.skipUnless(torch_installed(), "torch is not installed (Debian: python3-torch)")
+    @needs_torch
     def test_spawning_program(self):
         """A program for GPUs that starts its own ranks runs, and is checked."""
         text, _ = self.module("check", SPAWNING, "--platform", "unrestricted", "program.py",
                               PEERBUS_DEVICES="2")
         self.assertIn("2 calls by 2 processes: 2 ranks, 4 tokens", text)
+
+    @needs_torch
+    def test_start_up(self):
+        """A program that starts as DeepEP's own tests do runs as it is."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        text, _ = self.module("run", STARTING, "program.py", "--num-processes", "2",
+                              TEST_PORT=str(port))
+        for rank in range(2):
+            self.assertIn(f"rank {rank} of 2 is done", text)
 
     def test_forking_program(self):
         """Processes that fork made write down their own calls, with numbers of numpy."""
@@ -232,4 +346,4 @@ class Tests(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main(globals())

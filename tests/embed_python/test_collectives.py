@@ -7,7 +7,7 @@ import unittest
 import numpy
 
 import peerbus
-from ranks import bf16, main, raises, run, torch_installed, widened
+from ranks import bf16, main, needs_torch, raises, run, widened
 
 FOLD = {"sum": numpy.add, "prod": numpy.multiply, "min": numpy.minimum, "max": numpy.maximum}
 
@@ -464,10 +464,10 @@ class Tests(unittest.TestCase):
         for ranks in (1, 2, 3):
             run(ranks, everything)
 
+    @needs_torch
     def test_torch(self):
-        """Tensors of torch, where that is installed."""
-        if torch_installed():
-            run(2, torch_tensors)
+        """Tensors of torch."""
+        run(2, torch_tensors)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import numpy
 
 import peerbus
 import peerbus.deep_ep as deep_ep
-from ranks import bf16, main, raises, run, torch_installed, widened
+from ranks import bf16, main, needs_torch, raises, run, widened
 
 HIDDEN, TOP_K = 256, 4
 
@@ -273,21 +273,22 @@ def strict():
 
 class Tests(unittest.TestCase):
     def test_low_latency(self):
-        for ranks in (1, 4):
+        for ranks in (1, 8):
             run(ranks, low_latency)
 
     def test_intranode(self):
-        for ranks in (2, 4):
+        for ranks in (2, 8):
             run(ranks, intranode)
 
     def test_strict(self):
         for ranks in (1, 3):
             run(ranks, strict)
 
-    @unittest.skipUnless(torch_installed(), "torch is not installed (Debian: python3-torch)")
+    @needs_torch
     def test_torch(self):
-        run(2, low_latency, TENSORS="torch")
-        run(2, intranode, TENSORS="torch")
+        for ranks in (1, 8):
+            run(ranks, low_latency, TENSORS="torch")
+        run(8, intranode, TENSORS="torch")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy
 
 import peerbus
 import peerbus.deep_ep as deep_ep
-from ranks import bf16, main, raises, run, torch_installed, widened
+from ranks import bf16, main, needs_torch, raises, run, widened
 from test_deep_ep import gathered, rounded
 
 HIDDEN, TOP_K, MOST = 64, 3, 8
@@ -229,13 +229,13 @@ class Tests(unittest.TestCase):
             run(ranks, expanded)
 
     def test_by_rank(self):
-        for ranks in (1, 4):
+        for ranks in (1, 8):
             run(ranks, by_rank)
 
     def test_few_experts(self):
         run(3, few_experts)
 
-    @unittest.skipUnless(torch_installed(), "torch is not installed (Debian: python3-torch)")
+    @needs_torch
     def test_inference(self):
         run(1, inference)
 

@@ -12,7 +12,7 @@ import unittest
 from unittest import mock
 
 import peerbus
-from ranks import torch_installed
+from ranks import main, needs_torch
 
 EXAMPLE = os.path.join(os.path.dirname(os.path.dirname(peerbus.__file__)), "generate_text.py")
 SMALL = ["--steps", "3", "--tokens", "6"]
@@ -26,7 +26,7 @@ def ended(*command, expected=0):
     return printed
 
 
-@unittest.skipUnless(torch_installed(), "torch is not installed (Debian: python3-torch)")
+@needs_torch
 class Tests(unittest.TestCase):
     def forked(self, ranks):
         """Runs the example on copies of this process, which need not import torch again."""
@@ -92,4 +92,4 @@ class WithoutTorch(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main(globals())

@@ -8,6 +8,7 @@ import ctypes
 import gc
 import inspect
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -15,6 +16,8 @@ import sys
 import threading
 import time
 import unittest
+import weakref
+from unittest import mock
 
 import numpy
 
@@ -22,7 +25,8 @@ import peerbus
 import peerbus.deep_ep as deep_ep
 from peerbus import _library as c
 from peerbus import _tensors
-from ranks import bf16, main, raises, run, torch_installed, widened
+from peerbus.deep_ep import results
+from ranks import bf16, main, needs_torch, raises, run, widened
 
 
 def windows():
@@ -36,6 +40,16 @@ def windows():
     comm.barrier()
     assert window.get(0, 16, 8).view(numpy.int64)[0] == 5 * size
     raises(peerbus.InvalidArgument, "peer 9", window.put, 9, 0, b"x")
+    raises(peerbus.InvalidArgument, "peer is -1", window.put, -1, 0, b"x")
+    raises(peerbus.InvalidArgument, f"offset is {1 << 64}", window.put, 0, 1 << 64, b"x")
+    raises(peerbus.InvalidArgument, "nbytes is -5", window.get, 0, 0, -5)
+    raises(peerbus.InvalidArgument, "value is -1", window.signal, 0, 0, -1)
+    raises(peerbus.InvalidArgument, "awaited is -2", window.wait, 0, 1, awaited=-2)
+    raises(peerbus.InvalidArgument, "nbytes is -1", comm.window, -1)
+    raises(TypeError, "float", comm.window, 1.5)
+    raises(TypeError, "timeout is 'x', expected a number", window.wait, 0, 1, timeout="x")
+    raises(TypeError, "expected both, or neither", peerbus.Communicator, rank=0)
+    raises(TypeError, "group is str, expected a process group", deep_ep.Buffer, "world")
     raises(peerbus.TimedOut, "expected at least 7", window.wait, 0, 7, timeout=0.01)
     raises(IndexError, "rank 9", window.part, 9)
     raises(TypeError, "Python objects", window.put, 0, 0, numpy.array([None]))
@@ -54,14 +68,14 @@ def windows():
 class Shifted:
     """An array that begins some bytes behind the address that its capsule gives."""
 
-    def __init__(self, array, offset):
-        self.array, self.offset = array, offset
+    def __init__(self, array, offset, device_type=1):
+        self.array, self.offset, self.device_type = array, offset, device_type
 
     def __dlpack__(self):
         self.capsule = self.array.__dlpack__()
         tensor = c.Tensor.from_address(_tensors._capsule_pointer(self.capsule, b"dltensor"))
         tensor.data, tensor.byte_offset = tensor.data - self.offset, self.offset
-        tensor.dtype_code = 4
+        tensor.dtype_code, tensor.device_type = 4, self.device_type
         return self.capsule
 
 
@@ -102,6 +116,9 @@ def kinds():
            records["value"], "field")
     raises(TypeError, "without a mask", _tensors.Given, numpy.ma.array(plain, mask=plain > 1), "x")
     raises(TypeError, "is list, expected an array", _tensors.Given, [1.0], "x")
+    away = Shifted(bf16(numpy.ones([2, 4])), 0, device_type=2)
+    for kind in (_tensors.Given, peerbus.Operand):
+        raises(TypeError, "x is on DLPack's device type 2, expected 1, the CPU", kind, away, "x")
     raises(peerbus.InvalidArgument, "out is read-only", _tensors.given_to_write, bytes(plain), "out")
 
 
@@ -287,6 +304,96 @@ def interrupted():
     comm.barrier()  # An interrupted wait of a window spoils nothing.
 
 
+def kept_in_flight():
+    """A call that is not complete keeps its arguments alive, and a complete one does not."""
+    buffer = deep_ep.Buffer()
+    shape, ids = [4, 64], numpy.zeros([4, 1], numpy.int64)
+    weights, out = numpy.ones([4, 1], numpy.float32), numpy.empty(shape, numpy.uint16)
+    for hooks in (True, False):
+        given = bf16(numpy.full(shape, 3))
+        seen = weakref.ref(given)
+        recv, _, handle, event, hook = buffer.low_latency_dispatch(
+            given, ids, 4, buffer.group_size, use_fp8=False, return_recv_hook=hooks,
+            async_finish=not hooks)
+        del given
+        gc.collect()
+        assert seen() is not None
+        hook() if hooks else event.current_stream_wait()
+        assert seen() is None
+        given = recv.copy()
+        seen = weakref.ref(given)
+        combined, event, hook = buffer.low_latency_combine(
+            given, ids, weights, handle, out=out, return_recv_hook=hooks, async_finish=not hooks)
+        del given
+        gc.collect()
+        assert seen() is not None
+        hook() if hooks else event.current_stream_wait()
+        assert seen() is None and (widened(out) == 3).all() and combined is out
+
+
+def two_groups():
+    """Two groups of one process have calls at the same time, each in a thread."""
+    comm = peerbus.Communicator()
+    everybody = list(range(comm.size))
+    groups = [comm.subgroup(everybody), comm.subgroup(everybody[::-1])]
+    problems = []
+
+    def calls(group, factor):
+        try:
+            buffer = deep_ep.Buffer(group)
+            x = bf16(numpy.full([4, 64], factor * (buffer.rank + 1)))
+            ids, weights = numpy.arange(4)[:, None] % group.size, numpy.ones([4, 1], numpy.float32)
+            for _ in range(50):
+                recv, counts, handle, _, _ = buffer.low_latency_dispatch(x, ids, 4, group.size,
+                                                                         use_fp8=False)
+                combined, _, _ = buffer.low_latency_combine(recv, ids, weights, handle)
+                assert counts[0] == (ids == buffer.rank).sum() * group.size
+                assert (combined == x).all()
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=calls, args=(group, 2 * i + 1))
+               for i, group in enumerate(groups)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems, problems
+
+
+def left_behind():
+    """A child by fork keeps nothing open: the death of its parent is seen while the child lives."""
+    job, fifo = f"{os.environ['PEERBUS_JOB']}-pair", os.path.join(os.environ["TEST_FOLDER"], "fifo")
+    os.mkfifo(fifo)
+    parent = os.fork()
+    if parent == 0:
+        comm = peerbus.Communicator(rank=1, size=2, job=job)
+        window = comm.window(8, signals=1)
+        buffer = deep_ep.Buffer(comm)
+        if os.fork() == 0:
+            said = ""
+            try:
+                raises(peerbus.InvalidArgument, "fork", buffer.low_latency_dispatch,
+                       bf16(numpy.ones([4, 64])), numpy.zeros([4, 1], numpy.int64), 4, 2)
+                raises(peerbus.InvalidArgument, "fork", window.put, 0, 0, b"x")
+            except BaseException as problem:
+                said = str(problem)
+            with open(fifo, "w") as file:
+                file.write(said)
+            open(fifo).close()  # It lives until it is told.
+            os._exit(0)
+        comm.barrier()
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm = peerbus.Communicator(rank=0, size=2, job=job)
+    window = comm.window(8, signals=1)
+    with open(fifo) as file:
+        assert file.read() == ""
+    comm.barrier()
+    raises(peerbus.PeerDead, "rank 1", window.wait, 0, 1, timeout=60)
+    os.waitpid(parent, 0)
+    open(fifo, "w").close()
+
+
 def forked():
     comm = peerbus.Communicator()
     child = os.fork()
@@ -375,6 +482,12 @@ def deep_ep_torch():
     expected = (x.float() * in_rank.sum(1, keepdim=True)).to(torch.bfloat16)
     assert torch.equal(combined, expected)
     raises(TypeError, "float64", buffer.low_latency_dispatch, x.double(), topk_idx, 8, 4)
+    raises(TypeError, "x is on meta, expected the CPU", buffer.low_latency_dispatch,
+           torch.empty(7, 128, device="meta"), topk_idx, 8, 4)
+    transposed = x.t().contiguous().t()  # Has gaps between the elements of a row.
+    raises(peerbus.InvalidArgument, "x ", buffer.low_latency_dispatch, transposed, topk_idx, 8, 4)
+    with mock.patch.object(results, "_host", lambda: f"host {buffer.rank}"):
+        raises(peerbus.Error, "are on 2 hosts (rank 1 is not on that of rank 0)", deep_ep.Buffer, group)
     dist.destroy_process_group()
 
 
@@ -404,6 +517,13 @@ class Tests(unittest.TestCase):
     def test_forked(self):
         run(2, forked)
 
+    def test_lifetimes(self):
+        run(2, kept_in_flight)
+        run(1, left_behind)
+
+    def test_two_groups(self):
+        run(2, two_groups)
+
     def test_leaks(self):
         run(1, leaks)
 
@@ -413,15 +533,24 @@ class Tests(unittest.TestCase):
         self.assertNotEqual(ended.returncode, 0)
         self.assertIn("PEERBUS_LIBRARY", ended.stderr)
 
+    def test_errors(self):
+        """Exceptions reach other processes, and a group over several hosts is refused at once."""
+        for kind in (peerbus.PeerDead, peerbus.InvalidArgument):
+            sent = pickle.loads(pickle.dumps(kind(6, "a text")))
+            self.assertEqual((type(sent), sent.code, str(sent)), (kind, 6, "a text"))
+            self.assertEqual(f"{kind.__module__}.{kind.__name__}", f"peerbus.{kind.__name__}")
+        with mock.patch.dict(os.environ, RANK="0", WORLD_SIZE="4", LOCAL_WORLD_SIZE="2"):
+            raises(peerbus.Error, "expected all ranks on one host", peerbus.Communicator)
+
     def test_documentation(self):
         """The program of docs/python.md runs."""
         run(1, documented)
         run(2, documented)
 
+    @needs_torch
     def test_torch(self):
-        """The same with torch, where that is installed."""
-        if torch_installed():
-            run(2, deep_ep_torch)
+        """The same with torch."""
+        run(2, deep_ep_torch)
 
     def test_stubs(self):
         """The stubs for editors have the methods, arguments and defaults of the module."""

@@ -46,7 +46,7 @@ peerbus_code peerbus_team_in_window(peerbus_team* team, peerbus_window* window,
   return guarded([&] {
     require_result(in_window, "in_window");
     const peerbus_team& of = usable(team, "team");
-    const peerbus_window& memory = usable(window, "window");
+    const peerbus_window& memory = shared(window, "window");
     require(of.members == memory.members,
             "in_window: the window is of another communicator than the team; expected the same");
     *in_window = std::make_unique<peerbus_team>(of, memory.kept).release();

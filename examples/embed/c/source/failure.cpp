@@ -15,6 +15,11 @@ thread_local std::array<char, 2048> latest_text;
 
 }  // namespace
 
+claims*& claims::current() noexcept {
+  thread_local claims* call = nullptr;
+  return call;
+}
+
 bool& interrupted() noexcept {
   static thread_local bool flag = false;
   return flag;

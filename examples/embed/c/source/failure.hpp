@@ -3,6 +3,8 @@
 
 #include <peerbus.h>
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -30,11 +32,46 @@ bool& interrupted() noexcept;
 /// Returns: its code.
 peerbus_code fail_by_exception() noexcept;
 
+/// The objects that a call of this thread uses. It frees them when the call ends.
+///
+/// An object serves one call at a time. A call that meets another thread's call is refused, because
+/// the threads would break the object without a sign.
+class claims {
+ public:
+  claims() noexcept : outer_{current()} { current() = this; }
+  ~claims() {
+    for (std::size_t i = 0; i < count_; ++i) taken_[i]->clear(std::memory_order_release);
+    current() = outer_;
+  }
+  claims(const claims&) = delete;
+  claims& operator=(const claims&) = delete;
+  claims(claims&&) = delete;
+  claims& operator=(claims&&) = delete;
+
+  /// Takes an object for the present call of this thread, which is within `guarded`. Returns false
+  /// if a call has it.
+  static bool take(std::atomic_flag& in_call) noexcept {
+    claims& call = *current();
+    if (call.count_ == call.taken_.size()) return true;
+    if (in_call.test_and_set(std::memory_order_acquire)) return false;
+    call.taken_[call.count_++] = &in_call;
+    return true;
+  }
+
+ private:
+  static claims*& current() noexcept;
+
+  claims* outer_;
+  std::array<std::atomic_flag*, 4> taken_{};
+  std::size_t count_ = 0;
+};
+
 /// Calls `body`. No exception leaves it.
 /// Returns: PEERBUS_OK, or the code of what `body` threw.
 template <class Body>
 peerbus_code guarded(Body&& body) noexcept {
   interrupted() = false;
+  const claims taken;
   try {
     body();
     return PEERBUS_OK;

@@ -64,6 +64,7 @@ struct object {
 
   std::uint64_t made_in;
   std::shared_ptr<group> members;
+  std::atomic_flag in_call;  ///< a call uses the object
 
  protected:
   ~object() = default;
@@ -78,12 +79,26 @@ inline std::string_view problem_of(const object* handle) noexcept {
   return {};
 }
 
-/// Returns the object of a handle. Throws: `error` invalid_argument if it cannot be used.
+/// Returns the object of a handle, for a call that other threads may make at the same time. Throws:
+/// `error` invalid_argument if it cannot be used.
 template <class Object>
-Object& usable(Object* handle, std::string_view name) {
+Object& shared(Object* handle, std::string_view name) {
   if (const std::string_view problem = problem_of(handle); !problem.empty())
     throw error{errc::invalid_argument, detail::concat("the ", name, " ", problem)};
   return *handle;
+}
+
+/// Returns the object of a handle, which serves this call alone until the call ends. Throws:
+/// `error` invalid_argument if it cannot be used, or if another call uses it.
+template <class Object>
+Object& usable(Object* handle, std::string_view name) {
+  Object& found = shared(handle, name);
+  if (!claims::take(found.in_call))
+    throw error{errc::invalid_argument,
+                detail::concat("the ", name,
+                               " is in another call; expected one call at a time, or an object for "
+                               "each thread")};
+  return found;
 }
 
 /// Destroys `*handle`, unless a parent has made it, and sets it to null.

@@ -43,7 +43,9 @@ constexpr option_bit option_bits[] = {
     {PEERBUS_CALL_NARROW_TOPK_IDX, &deep_ep::call::narrow_topk_idx},
     {PEERBUS_CALL_SL_IDX, &deep_ep::call::sl_idx_given},
 };
-static_assert(PEERBUS_EP_COMBINE == static_cast<int>(deep_ep::operation::ep_combine) &&
+static_assert(PEERBUS_EP_PREFETCH_WEIGHTS ==
+                  static_cast<int>(deep_ep::operation::ep_prefetch_weights) &&
+              PEERBUS_EP_COMBINE == static_cast<int>(deep_ep::operation::ep_combine) &&
               PEERBUS_LOW_LATENCY_DISPATCH ==
                   static_cast<int>(deep_ep::operation::low_latency_dispatch));
 static_assert(PEERBUS_ASCEND_950 == static_cast<int>(deep_ep::profile::ascend_950) &&
@@ -72,12 +74,14 @@ Enumeration enumerator(std::int32_t given, Enumeration most, std::string_view na
 deep_ep::call read_call(const peerbus_call* given) {
   const peerbus_call c = read_struct(given, "call");
   deep_ep::call made;
-  made.what = enumerator(c.operation, deep_ep::operation::ep_combine, "operation");
+  made.what = enumerator(c.operation, deep_ep::operation::ep_prefetch_weights, "operation");
   made.ranks = c.ranks;
   made.ranks_per_node = c.ranks_per_node;
   made.tokens = c.tokens;
   made.max_tokens = c.max_tokens;
   made.hidden = c.hidden;
+  made.tensors = c.tokens;
+  made.tensor_bytes = c.hidden;
   made.top_k = c.top_k;
   made.experts = c.experts;
   made.dtype = enumerator(c.element, deep_ep::element_type::other, "element");

@@ -41,7 +41,7 @@ peerbus_code with_window(
     peerbus_window* window, std::string_view call, std::uint64_t peer,
     std::initializer_list<std::pair<std::string_view, std::uint64_t>> arguments,
     Body&& body) noexcept {
-  if (!problem_of(window).empty()) return guarded([&] { usable(window, "window"); });
+  if (!problem_of(window).empty()) return guarded([&] { shared(window, "window"); });
   interrupted() = false;
   const bool exists = peer < window->members->comm.size();
   const errc code = exists ? body(window->memory, rank_id{peer}) : errc::out_of_range;
@@ -141,7 +141,7 @@ peerbus_code peerbus_window_wait(peerbus_window* window, uint64_t id, uint64_t v
                                  uint64_t awaited, int64_t timeout_ns) {
   const bool any = awaited == PEERBUS_ANY_RANK;
   return guarded([&] {
-    auto& memory = usable(window, "window").memory;
+    auto& memory = shared(window, "window").memory;
     const auto& comm = window->members->comm;
     peerbus::check(any || awaited < comm.size() ? peerbus::errc::ok : peerbus::errc::out_of_range,
                    "wait: there is no rank `awaited`");

@@ -10,6 +10,7 @@ In a child process by fork, calls of the parent's objects raise `InvalidArgument
 """
 
 import ctypes
+import operator
 
 import numpy
 
@@ -44,10 +45,13 @@ class Communicator(c.Object, Collectives):
     def __init__(self, rank=None, size=None, port=0, job=None, timeout=None, meet_timeout=None):
         options = c.CommOptions(timeout_ns=c.nanoseconds(timeout),
                                 meet_timeout_ns=c.nanoseconds(meet_timeout))
+        if (rank is None) != (size is None):
+            raise TypeError(f"rank is {rank} and size is {size}, expected both, or neither for the "
+                            "ranks of a launcher")
         if rank is None:
             handle = c.make("comm", c.lib.peerbus_comm_from_environment, ctypes.byref(options))
         else:
-            place = c.Place(rank=rank, size=size, port=port, job=job and job.encode())
+            place = c.Place(rank=c.number(rank, "rank"), size=c.number(size, "size"), port=port, job=job and job.encode())
             handle = c.make("comm", c.lib.peerbus_comm_at, ctypes.byref(place),
                             ctypes.byref(options))
         self._adopt(handle)
@@ -113,8 +117,9 @@ class Window(c.Object):
     """Memory that all ranks may write, with signals to wait for."""
 
     def __init__(self, comm, nbytes, signals=0, timeout=None):
-        super().__init__("window", c.make("window", c.lib.peerbus_window_create, comm, nbytes,
-                                          signals, c.nanoseconds(timeout)))
+        super().__init__("window", c.make("window", c.lib.peerbus_window_create, comm,
+                                          c.number(nbytes, "nbytes"), c.number(signals, "signals"),
+                                          c.nanoseconds(timeout)))
         self._size = comm.size
 
     def part(self, rank):
@@ -134,16 +139,19 @@ class Window(c.Object):
             raise TypeError("source has Python objects, expected numbers or bytes")
         if (signal is None) != (value is None):
             raise TypeError(f"signal is {signal} and value is {value}, expected both or neither")
+        peer, offset = c.number(peer, "peer"), c.number(offset, "offset")
         if signal is None:
             c.check(c.lib.peerbus_window_put(self, peer, offset, memory.ctypes.data, memory.nbytes))
         else:
-            c.check(c.lib.peerbus_window_put_signal(self, peer, offset, memory.ctypes.data,
-                                                    memory.nbytes, signal, value))
+            c.check(c.lib.peerbus_window_put_signal(
+                self, peer, offset, memory.ctypes.data, memory.nbytes, c.number(signal, "signal"),
+                c.number(value, "value")))
         c.check(c.lib.peerbus_window_flush(self, peer))  # `memory` may be a copy.
 
     def get(self, peer, offset, nbytes):
         """Returns `nbytes` bytes at byte `offset` of the peer's part as an uint8 array."""
-        target = numpy.empty(nbytes, numpy.uint8)
+        peer, offset = c.number(peer, "peer"), c.number(offset, "offset")
+        target = numpy.empty(c.number(nbytes, "nbytes"), numpy.uint8)
         c.check(c.lib.peerbus_window_get(self, peer, offset, target.ctypes.data, nbytes))
         c.check(c.lib.peerbus_window_flush(self, peer))
         return target
@@ -151,16 +159,20 @@ class Window(c.Object):
     def fetch_add(self, peer, offset, addend):
         """Adds to the 64-bit word at byte `offset` of the peer's part. Returns its value before."""
         before = ctypes.c_uint64()
+        peer, offset = c.number(peer, "peer"), c.number(offset, "offset")
+        addend = operator.index(addend) % (1 << 64)  # A negative one subtracts.
         c.check(c.lib.peerbus_window_fetch_add(self, peer, offset, addend, ctypes.byref(before)))
         return before.value
 
     def signal(self, peer, signal, value):
         """Raises a signal of the peer to `value`, behind all earlier puts to that peer."""
-        c.check(c.lib.peerbus_window_signal(self, peer, signal, value))
+        c.check(c.lib.peerbus_window_signal(self, c.number(peer, "peer"), c.number(signal, "signal"),
+                                            c.number(value, "value")))
 
     def wait(self, signal, value, awaited=ANY_RANK, timeout=None):
         """Waits until this rank's own signal is at least `value`."""
-        c.check(c.lib.peerbus_window_wait(self, signal, value, awaited, c.nanoseconds(timeout)))
+        c.check(c.lib.peerbus_window_wait(self, c.number(signal, "signal"), c.number(value, "value"),
+                                          c.number(awaited, "awaited"), c.nanoseconds(timeout)))
 
     def value(self, signal):
         """Returns the value of this rank's own signal."""

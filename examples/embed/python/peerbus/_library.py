@@ -5,6 +5,7 @@ ctypes releases the GIL during each call.
 """
 
 import ctypes
+import operator
 import os
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
@@ -42,6 +43,9 @@ class Error(RuntimeError):
         super().__init__(text)
         self.code = code
 
+    def __reduce__(self):  # For processes that send an exception to another one.
+        return type(self), (self.code, str(self))
+
 
 class InvalidArgument(Error, ValueError):
     """This rank gave a value that the call does not accept."""
@@ -66,6 +70,9 @@ class Poisoned(Error):
 class OutOfMemory(Error, MemoryError):
     """The machine does not have the memory."""
 
+
+for _class in (Error, InvalidArgument, Refused, TimedOut, PeerDead, Poisoned, OutOfMemory):
+    _class.__module__ = "peerbus"  # As a program names it, and a traceback shows it.
 
 _classes = {1: InvalidArgument, 2: InvalidArgument, 4: OutOfMemory, 5: TimedOut, 6: PeerDead,
             7: Poisoned, 8: Refused}
@@ -437,7 +444,19 @@ def nanoseconds(seconds):
         return 0
     if seconds == float("inf"):
         return -1
-    return max(1, round(seconds * 1e9))
+    try:
+        return max(1, round(seconds * 1e9))
+    except (TypeError, ValueError):
+        raise TypeError(f"timeout is {seconds!r}, expected a number of seconds, or None for the "
+                        "default") from None
+
+
+def number(value, name):
+    """Returns a number that the library takes as 64 bits. ctypes would cut others off."""
+    value = operator.index(value)
+    if not 0 <= value < 1 << 64:
+        raise InvalidArgument(1, f"{name} is {value}, expected 0 or more, in 64 bits")
+    return value
 
 
 def make(kind, create, *arguments):

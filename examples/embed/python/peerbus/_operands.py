@@ -26,9 +26,6 @@ class Operand(Given):
     def __init__(self, value, name):
         super().__init__(value, name)
         tensor = self.tensor
-        if tensor.device_type != 1:
-            raise TypeError(f"{name} is on DLPack's device type {tensor.device_type}, expected 1, "
-                            "the CPU")
         if tensor.dtype_lanes != 1:
             raise TypeError(f"{name} has {tensor.dtype_lanes} lanes, expected 1")
         self.shape = tuple(tensor.shape[:tensor.ndim])

@@ -59,6 +59,9 @@ class Given:
         elif hasattr(value, "__dlpack__") and not isinstance(value, numpy.ndarray):
             self.capsule = value.__dlpack__()
             self.pointer = _capsule_pointer(self.capsule, b"dltensor")
+            device = c.Tensor.from_address(self.pointer).device_type
+            if device != 1:
+                raise TypeError(f"{name} is on DLPack's device type {device}, expected 1, the CPU")
         else:
             self.value = _array_over(value, name)
             self._fill_from(self.value, name)

@@ -9,12 +9,16 @@ namespace peerbus::deep_ep {
 
 /// The operations of DeepEP's API that a platform can be asked about.
 enum class operation : std::uint8_t {
-  normal_dispatch,       ///< `dispatch`
-  normal_combine,        ///< `combine`
-  low_latency_dispatch,  ///< `low_latency_dispatch`
-  low_latency_combine,   ///< `low_latency_combine`
-  ep_dispatch,           ///< `EPBuffer.dispatch` of version 2.5
-  ep_combine             ///< `EPBuffer.combine` of version 2.5
+  normal_dispatch,        ///< `dispatch`
+  normal_combine,         ///< `combine`
+  low_latency_dispatch,   ///< `low_latency_dispatch`
+  low_latency_combine,    ///< `low_latency_combine`
+  ep_dispatch,            ///< `EPBuffer.dispatch` of version 2.5
+  ep_combine,             ///< `EPBuffer.combine` of version 2.5
+  bucket_all_gather,      ///< `BucketBuffer.all_gather` of version 2.5
+  bucket_reduce_scatter,  ///< `BucketBuffer.reduce_scatter` of version 2.5
+  bucket_all_reduce,      ///< `BucketBuffer.all_reduce` of version 2.5
+  ep_prefetch_weights     ///< `EPBuffer.lb_prefetch_weights` of version 2.5
 };
 
 /// Returns the name of DeepEP's function for `what`.
@@ -26,6 +30,10 @@ constexpr std::string_view to_string(operation what) noexcept {
     case operation::low_latency_combine: return "low_latency_combine";
     case operation::ep_dispatch: return "EPBuffer.dispatch";
     case operation::ep_combine: return "EPBuffer.combine";
+    case operation::bucket_all_gather: return "BucketBuffer.all_gather";
+    case operation::bucket_reduce_scatter: return "BucketBuffer.reduce_scatter";
+    case operation::bucket_all_reduce: return "BucketBuffer.all_reduce";
+    case operation::ep_prefetch_weights: return "EPBuffer.lb_prefetch_weights";
   }
   return "unknown";
 }
@@ -34,7 +42,10 @@ constexpr std::string_view to_string(operation what) noexcept {
 constexpr bool is_low_latency(operation what) noexcept {
   return what == operation::low_latency_dispatch || what == operation::low_latency_combine;
 }
-/// Returns whether `what` is a call of version 2.5's `EPBuffer`, rather than of `Buffer`.
+/// Returns whether `what` is a dispatch or combine, whose calls have tokens and experts.
+constexpr bool moves_tokens(operation what) noexcept { return what <= operation::ep_combine; }
+/// Returns whether `what` is a dispatch or combine of version 2.5's `EPBuffer`, rather than of
+/// `Buffer`.
 constexpr bool is_ep(operation what) noexcept {
   return what == operation::ep_dispatch || what == operation::ep_combine;
 }
@@ -148,6 +159,12 @@ struct call {
   bool sl_idx_given = false;             ///< sl_idx
   std::size_t num_qps = 0;               ///< num_qps or num_allocated_qps; 0: automatic
   std::size_t num_sms = 0;               ///< 0: automatic
+
+  // Functions of BucketBuffer
+  std::size_t tensors = 0;  ///< tensors of the list
+  /// the greatest common divisor of the bytes of these tensors on this rank; 0: one of them is
+  /// empty
+  std::size_t tensor_bytes = 0;
 
   // All functions
   bool async_finish = false;  ///< an event completes the results

@@ -24,7 +24,7 @@ struct variable {
 /// Calls `visit(const variable&)` for each variable that must be set or unset for the call.
 template <class Visit>
 constexpr void for_each_variable(profile platform, const call& c, Visit&& visit) {
-  if (platform == profile::unrestricted) return;
+  if (platform == profile::unrestricted || !moves_tokens(c.what)) return;
   if (platform == profile::deepep_v1) {
     const std::size_t depth = detail::deepep_v1_qp_depth(c.max_tokens);
     if (is_low_latency(c.what) && depth > detail::deepep_v1_default_qp_depth)

@@ -31,7 +31,11 @@ enum {
   PEERBUS_LOW_LATENCY_DISPATCH = 2,
   PEERBUS_LOW_LATENCY_COMBINE = 3,
   PEERBUS_EP_DISPATCH = 4,
-  PEERBUS_EP_COMBINE = 5
+  PEERBUS_EP_COMBINE = 5,
+  PEERBUS_BUCKET_ALL_GATHER = 6,
+  PEERBUS_BUCKET_REDUCE_SCATTER = 7,
+  PEERBUS_BUCKET_ALL_REDUCE = 8,
+  PEERBUS_EP_PREFETCH_WEIGHTS = 9
 };
 
 /** Bits of `peerbus_call.options`: an argument of DeepEP that is true or given. */
@@ -59,7 +63,9 @@ enum {
   PEERBUS_CALL_SL_IDX = 1 << 20
 };
 
-/** One call of DeepEP's API as plain values. Members of another operation are ignored. */
+/** One call of DeepEP's API as plain values. Members of another operation are ignored. Calls of
+ * BucketBuffer have a list of tensors: `tokens` is their number, and `hidden` the greatest common
+ * divisor of their bytes on this rank, or 0 if one of them is empty. */
 typedef struct peerbus_call {
   uint32_t struct_bytes;           /**< sizeof(peerbus_call) */
   int32_t operation;               /**< PEERBUS_NORMAL_DISPATCH and so on */
@@ -74,7 +80,7 @@ typedef struct peerbus_call {
   uint32_t options;                /**< bits PEERBUS_CALL_... */
   uint64_t expert_alignment;       /**< 0: 1 */
   uint64_t num_worst_tokens;       /**< 0: none */
-  uint64_t num_sms;                /**< of EPBuffer's calls; 0: automatic */
+  uint64_t num_sms;                /**< of calls of version 2.5; 0: automatic */
   uint64_t num_qps;                /**< likewise */
   uint64_t hccl_buffsize_mb;       /**< HCCL_BUFFSIZE of the target; 0: not set */
   uint64_t nvshmem_qp_depth;       /**< NVSHMEM_QP_DEPTH; 0: not set */

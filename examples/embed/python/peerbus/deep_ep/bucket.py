@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Version 2.5's BucketBuffer: lists of tensors that are gathered or reduced by one call."""
 
+import functools
 import math
 import operator
 import sys
@@ -11,6 +12,7 @@ from .. import _library as c
 from .._operands import given_output
 from .allocator import BufferAllocator, aligned
 from .bucket_call import Call, empty, is_tensor, listed, view_as
+from .calls import Target
 from .event import EventOverlap
 from .results import join
 
@@ -74,7 +76,8 @@ class BucketBuffer:
     the memory; the memory is a window of the first one, whose peers access tensors where they lie.
     Operands of other groups are staged. `allocation_plan_or_num_bytes` is the size in bytes or a
     `BufferAllocator`, whose tensors then lie in the buffer. `sl_idx` and `explicitly_destroy` are
-    accepted and have no meaning here; `num_gpu_timeout_secs` is the time limit of calls.
+    accepted and have no meaning here; `num_gpu_timeout_secs` is the time limit of calls. `target` as
+    in `Buffer`: what it refuses is refused on all ranks alike.
 
     A call takes one tensor or a list, and is complete when it returns. It returns an event, whose
     `wait()` returns the results: one tensor or a list, as it was given. Tensors are contiguous, lie
@@ -88,7 +91,8 @@ class BucketBuffer:
     """
 
     def __init__(self, group, allocation_plan_or_num_bytes, sl_idx=None, num_gpu_timeout_secs=100,
-                 explicitly_destroy=False):
+                 explicitly_destroy=False, *, target=None):
+        self._target = Target(target)
         planned = isinstance(allocation_plan_or_num_bytes, BufferAllocator)
         plan = allocation_plan_or_num_bytes if planned else None
         if planned:
@@ -248,7 +252,17 @@ class BucketBuffer:
         bucket)` for each tensor, and returns the event with the results."""
         call = Call(self, name, self.get_context_idx(group))
         is_one = is_tensor(srcs)
-        call.agree(srcs, plan)
+
+        def plan_and_see(planned):
+            options = plan(planned)
+            if self._target.wanted:
+                sizes = [bucket.nbytes for bucket in planned.buckets]
+                self._target.see(
+                    operation=f"BucketBuffer.{name}", ranks=planned.size, tensors=len(sizes),
+                    tensor_bytes=0 if 0 in sizes else functools.reduce(math.gcd, sizes, 0), num_sms=num_sms or 0)
+            return options
+
+        call.agree(srcs, plan_and_see)
         for bucket in call.buckets:
             bucket.copy_staged(self._memory)
         results = [work(call, bucket) for bucket in call.buckets]

@@ -15,7 +15,9 @@ TARGETS = tuple(name.decode() for name in itertools.takewhile(
     lambda name: name is not None, map(c.lib.peerbus_target_name, itertools.count())))
 
 OPERATIONS = ("dispatch", "combine", "low_latency_dispatch", "low_latency_combine",
-              "EPBuffer.dispatch", "EPBuffer.combine")
+              "EPBuffer.dispatch", "EPBuffer.combine", "BucketBuffer.all_gather",
+              "BucketBuffer.reduce_scatter", "BucketBuffer.all_reduce",
+              "EPBuffer.lb_prefetch_weights")
 OPTIONS = ("dropped", "use_fp8", "round_scale", "use_ue8m0", "cumulative_statistics",
            "wait_statistics", "use_logfmt", "zero_copy", "out", "return_recv_hook", "async_finish",
            "handle", "bias", "config", "previous_event", "allocate_on_comm_stream", "do_expand",
@@ -51,6 +53,8 @@ def structure_of(call, variables=()):
     for name in ("ranks", "ranks_per_node", "tokens", "max_tokens", "hidden", "top_k", "experts",
                  "expert_alignment", "num_worst_tokens", "num_sms", "num_qps"):
         setattr(made, name, call.get(name, 0))
+    if "tensors" in call:  # Calls of BucketBuffer have a list instead of tokens.
+        made.tokens, made.hidden = call["tensors"], call["tensor_bytes"]
     for name, value in variables:
         setattr(made, _variables[name], value)
     return made

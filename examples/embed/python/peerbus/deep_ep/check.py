@@ -23,7 +23,7 @@ def main(arguments=None):
     made.add_argument("--target-ranks", type=launch.positive, metavar="N",
                       help="check the calls as on N ranks, which the program will have there")
     made.add_argument("--json", metavar="FILE", help="write the report to FILE too, as JSON")
-    options = made.parse_args(launch.split(sys.argv[1:] if arguments is None else arguments))
+    options = launch.parse(made, sys.argv[1:] if arguments is None else arguments)
     if options.json:
         try:
             open(options.json, "a").close()  # Fails now rather than after the program has run.

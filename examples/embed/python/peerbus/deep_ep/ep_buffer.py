@@ -216,6 +216,9 @@ class EPBuffer:
         [spare slots, ...] and [experts of a rank, ...], of one type; an expert has whole 32 bytes.
         Ranks whose mapping, number of experts, size or type differ from those of rank 0 are named on
         all ranks, and nothing is written."""
+        if self._target.wanted:
+            self._target.see(operation="EPBuffer.lb_prefetch_weights", ranks=self.num_ranks,
+                             num_sms=num_sms, previous_event=previous_event is not None)
         wait_for(previous_event)
         if self._mover is None:
             self._mover = WeightMover(self.comm)

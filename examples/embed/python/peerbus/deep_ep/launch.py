@@ -49,6 +49,14 @@ def split(arguments):
     return arguments
 
 
+def parse(made, words):
+    """Returns the options of the arguments `words`. Ends the process if they are wrong."""
+    options = made.parse_args(split(words))
+    if not options.program.startswith(_module) and not os.path.exists(options.program):
+        made.error(f"there is no program {options.program}")
+    return options
+
+
 def words_of(program):
     """Returns the words that name a program to Python."""
     return ["-m", program[len(_module):]] if program.startswith(_module) else [program]

@@ -11,7 +11,16 @@ import textwrap
 from .calls import findings
 
 _numbers = (("ranks", "{} ranks"), ("tokens", "{} tokens"), ("max_tokens", "of at most {}"),
-            ("hidden", "hidden {}"), ("top_k", "top_k {}"), ("experts", "{} experts"))
+            ("hidden", "hidden {}"), ("top_k", "top_k {}"), ("experts", "{} experts"),
+            ("tensors", "{} tensors"))
+_platforms = {"unrestricted": "peerbus, on CPUs", "deepep_v1": "DeepEP's Buffer, on NVIDIA GPUs",
+              "ascend_a2": "DeepEP-Ascend on Atlas A2", "ascend_a3": "DeepEP-Ascend on Atlas A3",
+              "deepep_v2_5": "DeepEP 2.5's EPBuffer and BucketBuffer, on NVIDIA GPUs",
+              "ascend_950": "DeepSeek's DeepEP-Ascend on Ascend 950DT"}
+_words = (("ok", "ok: the platform takes the call as it is"),
+          ("set env", "set env: once the variables at the end are set"),
+          ("to change", "to change: so many things fail there, or are ignored"),
+          ("other API", "other API: the platform has no such class"))
 _headings = {"refused": "change", "no_effect": "change", "differs": "note"}
 
 
@@ -55,17 +64,16 @@ def _number(text):
 
 
 def judge(platform, shapes):
-    """Returns what a platform says of the calls of a site: (findings, variables to set, to unset).
-    Of several values of one argument, the largest is shown."""
-    found, to_set, to_unset = {}, {}, []
+    """Returns what a platform says of the calls of a site: (findings, variables to set, to unset),
+    variables as {name: (value, reason)}. Of several values of one argument, the largest is shown."""
+    found, to_set, to_unset = {}, {}, {}
     for call in shapes:
         for each in findings(platform, call):
             if each["kind"] == "set":
                 if _number(each["expected"]) > _number(to_set.get(each["what"], ("",))[0]):
                     to_set[each["what"]] = (each["expected"], each["advice"])
             elif each["kind"] == "unset":
-                if each["what"] not in to_unset:
-                    to_unset.append(each["what"])
+                to_unset.setdefault(each["what"], (None, each["advice"]))
             else:
                 key = (each["kind"], each["what"], each["expected"])
                 known = found.setdefault(key, dict(each, shapes=0))
@@ -89,7 +97,8 @@ def examine(sites, platforms, target_ranks=None):
             entry["platforms"][platform] = {
                 "fits": not any(_headings[each["kind"]] == "change" for each in found),
                 "findings": found, "set": {name: value for name, (value, _) in to_set.items()},
-                "why": {name: why for name, (_, why) in to_set.items()}, "unset": to_unset}
+                "why": {name: why for name, (_, why) in {**to_set, **to_unset}.items()},
+                "unset": list(to_unset)}
         judged.append(entry)
     return judged
 
@@ -156,24 +165,37 @@ def as_text(judged, platforms, heading, folder):
         lines.append("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())
         if number == 0:
             lines.append("  ".join("-" * width for width in widths))
+    cells = [text for row in rows[1:] for text in row[1:]]
+    lines.append("\n" + "\n".join(meaning for word, meaning in _words
+                                 if any(word in text for text in cells)))
     for label, entry in zip(labels, judged):
         lines += ["", f"{label}, in {entry['function']}"]
         if entry["source"]:
             lines.append(textwrap.indent(entry["source"], "    "))
-        lines.append(f"    {entry['calls']} calls by {entry['processes']} processes: "
-                     f"{entry['shape']}")
+        lines.append(f"    {_counted(entry['calls'], 'call')} by "
+                     f"{_counted(entry['processes'], 'process')}: {entry['shape']}")
         lines += _site_text(entry, platforms)
     lines.append("")
     for platform in platforms:
         to_set, to_unset = environment(judged, platform)
         bad = [f"[{i}]" for i, entry in enumerate(judged, 1)
                if not entry["platforms"][platform]["fits"]]
-        lines.append(f"{platform}: " + (f"change {', '.join(bad)}" if bad else "takes every call"))
-        if to_set:
-            lines.append("    export " + " ".join(f"{n}={v}" for n, v in to_set.items()))
-        if to_unset:
-            lines.append("    unset " + " ".join(to_unset))
+        lines.append(f"{platform} ({_platforms[platform]}): "
+                     + (f"change {', '.join(bad)}" if bad else "takes every call"))
+        why = {}
+        for entry in judged:
+            why.update(entry["platforms"][platform]["why"])
+        commands = [(f"export {name}={value}", name) for name, value in to_set.items()]
+        commands += [(f"unset {name}", name) for name in to_unset]
+        width = max((len(command) for command, _ in commands), default=0)
+        lines += [f"    {command.ljust(width)}  # {why[name]}" for command, name in commands]
     return "\n".join(lines + [""])
+
+
+def _counted(number, noun):
+    """Returns a number with its noun, in the plural unless the number is 1."""
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def _site_text(entry, platforms):

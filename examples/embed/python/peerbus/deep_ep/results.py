@@ -3,6 +3,8 @@
 
 import ctypes
 import os
+import platform
+import sys
 
 from .. import Communicator
 from .. import _library as c
@@ -28,19 +30,40 @@ class Result(c.Object):
     current_stream_wait = wait
 
 
+def _host():
+    """Returns a name that differs between hosts."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return platform.node()
+
+
 def join(group, timeout):
-    """Returns the communicator of a process group of torch, or of the launcher's processes."""
+    """Returns the communicator of a process group of torch, or of the launcher's processes. If the
+    ranks of the process group are on several hosts, raises on all of them."""
     if isinstance(group, Communicator):
         return group
     if group is None:
         return Communicator(timeout=timeout)
-    import torch.distributed as dist
+    torch = sys.modules.get("torch")  # A process group exists only if its program has imported it.
+    if torch is None or not isinstance(group, torch.distributed.ProcessGroup):
+        raise TypeError(f"group is {type(group).__name__}, expected a process group of "
+                        "torch.distributed, a peerbus.Communicator, or None")
+    dist = torch.distributed
     ranks = dist.get_process_group_ranks(group) if hasattr(dist, "get_process_group_ranks") \
         else list(range(dist.get_world_size(group)))
-    job = [f"{os.getpid()}-{os.urandom(8).hex()}"]  # Drawn by the first rank of the group.
-    dist.broadcast_object_list(job, src=ranks[0], group=group)
-    return Communicator(rank=dist.get_rank(group), size=dist.get_world_size(group), job=job[0],
-                        port=1, timeout=timeout)
+    told = [None] * len(ranks)
+    dist.all_gather_object(told, (_host(), f"{os.getpid()}-{os.urandom(8).hex()}"), group=group)
+    hosts = [host for host, _ in told]
+    away = [rank for rank, host in enumerate(hosts) if host != hosts[0]]
+    if away:
+        raise c.Error(9, f"the ranks of the process group are on {len(set(hosts))} hosts (rank "
+                         f"{away[0]} is not on that of rank 0), expected one host: start a group of "
+                         "the ranks of each host")
+    job = told[0][1]  # Drawn by the first rank of the group.
+    return Communicator(rank=dist.get_rank(group), size=dist.get_world_size(group), job=job, port=1,
+                        timeout=timeout)
 
 
 def result_of(handle):

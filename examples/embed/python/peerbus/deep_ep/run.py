@@ -13,7 +13,7 @@ from . import launch
 def main(arguments=None):
     made = launch.parser("run", "Runs a program that says `import deep_ep` on CPUs.")
     words = sys.argv[1:] if arguments is None else arguments
-    return launch.run(made.parse_args(launch.split(words)))
+    return launch.run(launch.parse(made, words))
 
 
 if __name__ == "__main__":

@@ -129,6 +129,16 @@ constexpr void check_is_ep(const call& c, checker<Visit>& check) {
 /// is.
 template <class Visit>
 constexpr bool check_is_buffer(const call& c, checker<Visit>& check) {
+  if (c.what == operation::ep_prefetch_weights) {
+    check.words(finding_kind::refused, "deep_ep.EPBuffer", false, "called", "Buffer",
+                "there is no EPBuffer: move the weights by torch.distributed");
+    return false;
+  }
+  if (!moves_tokens(c.what)) {
+    check.words(finding_kind::refused, "deep_ep.BucketBuffer", false, "called", "torch.distributed",
+                "there is no BucketBuffer: call the collective operation of torch.distributed");
+    return false;
+  }
   check.words(finding_kind::refused, "deep_ep.EPBuffer", !is_ep(c.what), "called", "Buffer",
               "there is no EPBuffer: call Buffer.low_latency_dispatch for rows by expert, or "
               "Buffer.dispatch, and the combine of the same mode");
@@ -176,6 +186,7 @@ constexpr void check_exchange_limits(const call& c, checker<Visit>& check) {
 /// Checks the limits of peerbus itself.
 template <class Visit>
 constexpr void check_unrestricted(const call& c, checker<Visit>& check) {
+  if (!moves_tokens(c.what)) return;  // The call itself checks its tensors.
   check_possible(c, check);
   check_scale_options(c, check);
   check_exchange_limits(c, check);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <peerbus/compat/deep_ep/call.hpp>
+#include <peerbus/compat/deep_ep/detail/bucket_limits.hpp>
 #include <peerbus/compat/deep_ep/detail/checker.hpp>
 #include <peerbus/compat/deep_ep/finding.hpp>
 
@@ -23,6 +24,7 @@ constexpr void check_ep(const call& c, checker<Visit>& check) {
 
 template <class Visit>
 constexpr void check_deepep_v2_5(const call& c, checker<Visit>& check) {
+  if (!moves_tokens(c.what)) return check_deepep_v2_5_bucket(c, check);
   check_ep(c, check);
   check.number("num_ranks", c.ranks, expectation::at_most(1024), "run fewer ranks");
   check.number("num_experts", c.experts, expectation::at_most(2048), "have fewer experts");
@@ -37,6 +39,7 @@ constexpr void check_deepep_v2_5(const call& c, checker<Visit>& check) {
 
 template <class Visit>
 constexpr void check_ascend_950(const call& c, checker<Visit>& check) {
+  if (!moves_tokens(c.what)) return check_ascend_950_bucket(c, check);
   check_ep(c, check);
   check.number("num_ranks", c.ranks, expectation::multiple_of(2), "run an even number of ranks");
   if (check.number("hidden", c.hidden, expectation::at_least(1), "give tokens channels"))
