@@ -90,7 +90,8 @@ peerbus_code peerbus_gather_v(peerbus_team* team, const void* input, uint64_t co
       parts = asked.parts(counts, displacements, "counts", &end);
       asked.output(output, end);
     }
-    operations::gather_v_bytes(asked.team(), asked.given(), parts, to, asked.options());
+    operations::gather_v_bytes(asked.team(), asked.given(), parts, to, asked.options())
+        .run(asked.given());
   });
 }
 
@@ -119,7 +120,8 @@ peerbus_code peerbus_scatter_v(peerbus_team* team, const void* input, const uint
       asked.input(input, end);
     }
     asked.output(output, count);
-    operations::scatter_v_bytes(asked.team(), asked.given(), parts, from, asked.options());
+    operations::scatter_v_bytes(asked.team(), asked.given(), parts, from, asked.options())
+        .run(asked.given());
   });
 }
 
@@ -142,7 +144,8 @@ peerbus_code peerbus_all_gather_v(peerbus_team* team, const void* input, void* o
     const auto parts = asked.parts(counts, displacements, "counts", &end);
     asked.input(input, counts[asked.team().rank().index()]);
     asked.output(output, end);
-    operations::all_gather_v_bytes(asked.team(), asked.given(), parts, asked.options());
+    operations::all_gather_v_bytes(asked.team(), asked.given(), parts, asked.options())
+        .run(asked.given());
   });
 }
 
@@ -169,7 +172,8 @@ peerbus_code peerbus_all_to_all_v(peerbus_team* team, const void* input,
     const auto received =
         asked.parts(received_counts, received_displacements, "received_counts", &end);
     asked.output(output, end);
-    operations::all_to_all_v_bytes(asked.team(), asked.given(), sent, received, asked.options());
+    operations::all_to_all_v_bytes(asked.team(), asked.given(), sent, received, asked.options())
+        .run(asked.given());
   });
 }
 
@@ -236,7 +240,8 @@ peerbus_code peerbus_reduce_scatter_v(peerbus_team* team, const void* input, con
     const auto parts = asked.parts(counts, displacements, "counts", &end);
     asked.input(input, end);
     asked.output(output, counts[asked.team().rank().index()]);
-    operations::reduce_scatter_v_bytes(asked.team(), asked.given(), parts, asked.by(reduction),
-                                       asked.options());
+    const auto by = asked.by(reduction);
+    operations::reduce_scatter_v_bytes(asked.team(), asked.given(), parts, by, asked.options())
+        .run(asked.given(), by);
   });
 }

@@ -49,6 +49,10 @@ class call {
   call& operator=(call&&) = delete;
   ~call() = default;
 
+  /// Throws what the constructor throws, for operations that fill the team's tables before it. The
+  /// tables belong to an operation between its halves.
+  static void require_ready(const team& on, std::string_view operation);
+
   /// Sets the legs apart: until `resume`, `in_slices` does the first leg. If that succeeds, the
   /// team accepts no other call until `resume` or `abandon`.
   void pause() noexcept { leg_ = leg::first; }
@@ -66,6 +70,8 @@ class call {
   [[nodiscard]] static std::span<byte_range> receives(team& on) noexcept {
     return on.road_->receives();
   }
+  [[nodiscard]] std::span<const byte_range> sends() const noexcept { return road_.sends(); }
+  [[nodiscard]] std::span<const byte_range> receives() const noexcept { return road_.receives(); }
   ///@}
 
   /// Returns the algorithm of an `all_reduce`. Ranks whose algorithms differ make different calls.
@@ -119,6 +125,25 @@ class call {
       done += bytes;
     } while (done < total);
     if (is_in_window()) meet([](rank_id) noexcept { return byte_range{}; });
+  }
+  /// Does the first round of an operation in which it is not one of `in_slices`. `give()` writes
+  /// the page and puts it. Returns whether the round is over and `in_slices` may follow: after the
+  /// first leg, which ends when the page is published, it is not. The second leg needs the same
+  /// arguments. Throws: as `await`.
+  template <class Give>
+  [[nodiscard]] bool first_round(Give&& give) {
+    if (leg_ == leg::second)
+      leg_ = leg::only;  // The page is published.
+    else if (on_.objection_.empty())
+      give();
+    else
+      put_refusal(errc::invalid_argument, on_.objection_);
+    if (leg_ == leg::first) {
+      end_first_leg();
+      return false;
+    }
+    await();
+    return true;
   }
   /// Refuses the call on all ranks if this rank has an objection. For operations whose first round
   /// is not one of `in_slices`.
@@ -236,7 +261,7 @@ class call {
   void await_peers();
   void begin_reading();
   [[noreturn]] void throw_objection();
-  [[noreturn]] void throw_pending();
+  [[noreturn]] static void throw_pending(const team& on, std::string_view operation);
   /// Throws, on all ranks, if a rank refuses the call.
   void throw_if_refused();
   /// Throws unless all ranks make this call. The line of a notice has all that this takes.

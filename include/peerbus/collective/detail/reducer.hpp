@@ -45,6 +45,9 @@ class reducer {
     return made;
   }
 
+  /// Returns the callable, which has the type with which the reduction was made.
+  [[nodiscard]] const void* callable() const noexcept { return callable_; }
+
   /// Returns the name of the reduction.
   [[nodiscard]] const short_text<8>& name() const noexcept { return name_; }
 

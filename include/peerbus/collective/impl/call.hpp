@@ -37,10 +37,14 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& g
       header_.count == call_header::varied ||
       header_.count * header_.element.bytes >= on.options().window_bytes.value_or(0);
   is_in_window_ = header_.place != operand_place::memory && is_large;
-  road_.group().require_healthy(header.operation.view());
-  if (on_.pending_) throw_pending();
+  require_ready(on, header.operation.view());
   ++on_.calls_;
   on_.objection_ = std::move(objection);
+}
+
+PEERBUS_INLINE void call::require_ready(const team& on, std::string_view operation) {
+  on.road_->group().require_healthy(operation);
+  if (on.pending_) throw_pending(on, operation);
 }
 
 PEERBUS_INLINE void call::end_first_leg() {
@@ -168,11 +172,10 @@ PEERBUS_ERROR_PATH void call::throw_objection() {
               peerbus::detail::concat(title(), " was given ", on_.objection_)};
 }
 
-PEERBUS_ERROR_PATH void call::throw_pending() {
-  throw error{
-      errc::invalid_argument,
-      peerbus::detail::concat(header_.operation.view(), " was called while ", on_.pending_->view(),
-                              " (collective call ", on_.calls_, ") is not finished")};
+PEERBUS_ERROR_PATH void call::throw_pending(const team& on, std::string_view operation) {
+  throw error{errc::invalid_argument,
+              peerbus::detail::concat(operation, " was called while ", on.pending_->view(),
+                                      " (collective call ", on.calls_, ") is not finished")};
 }
 
 PEERBUS_ERROR_PATH void call::throw_refused(rank_id refuser, const call_header& theirs) {

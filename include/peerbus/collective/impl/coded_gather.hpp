@@ -11,6 +11,7 @@
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/coded_gather.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -61,15 +62,21 @@ PEERBUS_INLINE std::string object_to_coded(const team& on, const coded_shape& sh
   return {};
 }
 
-PEERBUS_INLINE void all_gather_coded_bytes(team& on, const coded_shape& shape,
-                                           const coded_operands& given, encode_token encode,
-                                           take_token take, const call_options& options) {
+PEERBUS_INLINE operation all_gather_coded_bytes(team& on, const coded_shape& shape,
+                                                const coded_operands& given,
+                                                const call_options& options,
+                                                operation::body* carry_out) {
+  return {on,
+          call_header::coded(shape.codec, shape.hidden, shape.tokens),
+          {},
+          options,
+          object_to_coded(on, shape, given),
+          carry_out};
+}
+
+PEERBUS_INLINE void gather_coded_slices(call& gather, const coded_shape& shape, encode_token encode,
+                                        take_token take) {
   const std::size_t record = shape.record_bytes();
-  call gather{on,
-              call_header::coded(shape.codec, shape.hidden, shape.tokens),
-              {},
-              options,
-              object_to_coded(on, shape, given)};
   const std::size_t step = gather.slice_bytes(1) / record * record;
   const auto encode_slice = [&](std::size_t done, std::size_t bytes) {
     for (std::size_t i = 0; i < bytes / record; ++i) {
