@@ -44,6 +44,7 @@
 #include <peerbus/core/impl/cost_table.hpp>
 #include <peerbus/core/impl/error.hpp>
 #include <peerbus/core/impl/futex.hpp>
+#include <peerbus/core/impl/lane_team.hpp>
 #include <peerbus/core/impl/mapping.hpp>
 #include <peerbus/core/impl/memory_file.hpp>
 #include <peerbus/core/impl/signal.hpp>
@@ -54,7 +55,6 @@
 #include <peerbus/moe/impl/arrivals.hpp>
 #include <peerbus/moe/impl/departures.hpp>
 #include <peerbus/moe/impl/expert_map.hpp>
-#include <peerbus/moe/impl/lane_team.hpp>
 #include <peerbus/moe/impl/objection.hpp>
 #include <peerbus/moe/impl/protocol.hpp>
 #include <peerbus/moe/impl/refusal.hpp>
