@@ -10,6 +10,7 @@
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/coded_gather.hpp>
 #include <peerbus/collective/detail/copy.hpp>
@@ -179,9 +180,11 @@ template <token_codec Codec, spannable Tokens, class Output>
            (decoded_output<Output> || std::same_as<std::remove_cvref_t<Output>, coded_rows>)
 void all_gather_coded(team& on, const Codec& codec, std::size_t hidden, const Tokens& tokens,
                       Output&& output, const call_options& options = {}) {
-  auto all = detail::begin_coded<Codec>(on, codec, hidden, std::span{tokens},
-                                        detail::output_span(output), options);
-  all.begun.run(all.given, all.kept());
+  detail::by_lanes(on, "all_gather_coded", options, [&] {
+    auto all = detail::begin_coded<Codec>(on, codec, hidden, std::span{tokens},
+                                          detail::output_span(output), options);
+    all.begun.run(all.given, all.kept());
+  });
 }
 
 /// Does the first half of `all_gather_coded`, with the same arguments: encodes the first slice.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/part_layout.hpp>
@@ -34,7 +35,9 @@ template <spannable Input, detail::output_range Output>
 void all_to_all_v(team& on, const Input& input, const part_layout& sent, Output&& output,
                   const part_layout& received, const call_options& options = {}) {
   const detail::operands given = detail::operands_of(input, output);
-  detail::all_to_all_v_bytes(on, given, sent, received, options).run(given);
+  detail::by_lanes(on, "all_to_all_v", options, [&] {
+    detail::all_to_all_v_bytes(on, given, sent, received, options).run(given);
+  });
 }
 
 /// Does the first half of `all_to_all_v`, with the same arguments: tells the peers the sizes of its

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/part_layout.hpp>
@@ -36,7 +37,8 @@ template <spannable Input, detail::output_range Output>
 void gather_v(team& on, const Input& input, Output&& output, const part_layout& parts, rank_id root,
               const call_options& options = {}) {
   const detail::operands given = detail::operands_of(input, output);
-  detail::gather_v_bytes(on, given, parts, root, options).run(given);
+  detail::by_lanes(on, "gather_v", options,
+                   [&] { detail::gather_v_bytes(on, given, parts, root, options).run(given); });
 }
 
 /// Does the first half of `gather_v`, with the same arguments: tells the peers the sizes of its

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -41,7 +42,9 @@ void reduce_scatter_v(team& on, const Input& input, const part_layout& parts, Ou
                       const Op& op, const call_options& options = {}) {
   const detail::operands given = detail::operands_of(input, output);
   const auto reduce = detail::reducer::of<detail::element_of<Input>>(op);
-  detail::reduce_scatter_v_bytes(on, given, parts, reduce, options).run(given, reduce);
+  detail::by_lanes(on, "reduce_scatter_v", options, [&] {
+    detail::reduce_scatter_v_bytes(on, given, parts, reduce, options).run(given, reduce);
+  });
 }
 
 /// Does the first half of `reduce_scatter_v`, with the same arguments: tells the peers the sizes of

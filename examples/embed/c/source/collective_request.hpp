@@ -122,12 +122,13 @@ class collective_request {
   /// Throws: `error` invalid_argument, or what ended the wait for the others.
   [[noreturn]] void refuse(const std::string& objection) const {
     // Tells the other ranks, and throws.
-    collective::detail::call{ranks_,
-                             collective::detail::call_header::of(operation_, given_.element, 0),
-                             {},
-                             options_,
-                             objection}
-        .require_accepted();
+    collective::detail::call refused{
+        ranks_,
+        collective::detail::call_header::of(operation_, given_.element, 0),
+        {},
+        options_,
+        objection};
+    static_cast<void>(refused.first_round([] {}));
     throw error{errc::invalid_argument, objection};
   }
   /// Ends the call on all ranks, because an operand is too large.

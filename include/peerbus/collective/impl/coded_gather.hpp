@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -79,21 +80,33 @@ PEERBUS_INLINE void gather_coded_slices(call& gather, const coded_shape& shape, 
   const std::size_t record = shape.record_bytes();
   const std::size_t step = gather.slice_bytes(1) / record * record;
   const auto encode_slice = [&](std::size_t done, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes / record; ++i) {
-      std::byte* const row = gather.page() + i * record;
-      encode(done / record + i, {row, row + shape.scales_at()});
-    }
+    std::byte* const page = gather.page();
+    const auto encode_share = [&](std::size_t, std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) {
+        std::byte* const row = page + i * record;
+        encode(done / record + i, {row, row + shape.scales_at()});
+      }
+    };
+    gather.crew().share(bytes / record, 1, encode_share);
     gather.put([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
   };
   const auto take_slices = [&](std::size_t done, std::size_t bytes) {
     // The page of the next round is this rank's own until it is published.
-    const std::span scratch{reinterpret_cast<float*>(gather.page()), shape.hidden};
-    for (const rank_id rank : all_ranks{gather.ranks()})
-      for (std::size_t i = 0; i < bytes / record; ++i) {
-        const std::byte* const row = gather.payload(rank, 0) + i * record;
-        take(rank.index() * shape.tokens + done / record + i, {row, row + shape.scales_at()},
+    // Each lane has a row of it.
+    std::byte* const page = gather.page();
+    const std::size_t each = shape.hidden * sizeof(float);
+    const std::size_t rows = bytes / record;
+    const auto take_share = [&](std::size_t lane, std::size_t begin, std::size_t end) {
+      const std::span scratch{reinterpret_cast<float*>(page + lane * each), shape.hidden};
+      for (std::size_t i = begin; i < end; ++i) {
+        const rank_id rank{i / rows};
+        const std::byte* const row = gather.payload(rank, 0) + i % rows * record;
+        take(rank.index() * shape.tokens + done / record + i % rows, {row, row + shape.scales_at()},
              scratch);
       }
+    };
+    const std::size_t most = std::max<std::size_t>(gather.page_bytes() / each, 1);
+    gather.crew().share(gather.ranks() * rows, 1, take_share, most);
   };
   gather.in_slices(shape.tokens * record, step, encode_slice, take_slices);
 }

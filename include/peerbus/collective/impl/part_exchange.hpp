@@ -8,7 +8,6 @@
 #include <string>
 
 #include <peerbus/collective/detail/call.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/part_exchange.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -82,13 +81,13 @@ PEERBUS_INLINE void part_exchange::copy_all() {
   in_slices([&](std::size_t done) {
     for (const rank_id peer : moves_.peers())
       if (const std::size_t bytes = bytes_from(peer, done); bytes != 0)  // Else it may be null.
-        copy_bytes(given_.output.data() + receives_[peer.index()].offset + done, from(peer, done),
-                   bytes);
+        moves_.copy(given_.output.data() + receives_[peer.index()].offset + done, from(peer, done),
+                    bytes);
   });
   const byte_range& own = receives_[moves_.self().index()];
   if (own.bytes == 0) return;
-  copy_bytes(given_.output.data() + own.offset,
-             given_.input.data() + sends_[moves_.self().index()].offset, own.bytes);
+  moves_.copy(given_.output.data() + own.offset,
+              given_.input.data() + sends_[moves_.self().index()].offset, own.bytes);
 }
 
 PEERBUS_INLINE void copy_shared_parts(call& moves, const operands& given, const reducer&) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/operands.hpp>
@@ -36,7 +37,7 @@ PEERBUS_INLINE void reduce_parts(call& moves, const operands& given, const reduc
     const std::size_t bytes = scatter.bytes_from(self, done);
     for (const rank_id peer : moves.peers()) sources[peer.index()] = scatter.from(peer, done);
     sources[self.index()] = given.input.data() + own_at + done;
-    reduce(given.output.data() + done, sources, bytes / given.element.bytes);
+    reduce_by_lanes(moves, given, reduce, given.output.data() + done, sources, bytes);
   });
 }
 
