@@ -182,6 +182,18 @@ inline void check_lanes_that_throw(team& on) {
   check_lanes(on, 3);
 }
 
+/// A batch of messages takes one lane.
+inline void check_lanes_of_messages(peerbus::collective::channels& on) {
+  try {
+    peerbus::collective::batch_send_recv(on, std::span<const peerbus::collective::transfer>{},
+                                         {.as = {0, 2}});
+    test::fail("messages by two lanes");
+  } catch (const peerbus::error& problem) {
+    test::expect(problem.text().find("lane 0 of 2, expected one lane") != std::string::npos,
+                 problem.text());
+  }
+}
+
 /// A lane that does not come is named at the deadline.
 inline void check_missing_lane(team& on, peerbus::lane as, std::size_t missing) {
   namespace coll = peerbus::collective;

@@ -84,6 +84,10 @@ TEST_CASE_TEMPLATE("operands in windows by several lanes", Group, loopback_threa
 
 TEST_CASE("lanes share what an operation throws") {
   collective_suite::on_team<loopback_threads>(2, collective_suite::check_lanes_that_throw);
+  CHECK(loopback_threads::run(1, [](auto& comm) {
+          collective_suite::channels on{comm, collective_suite::small_slots};
+          collective_suite::check_lanes_of_messages(on);
+        }) == 0);
 }
 
 TEST_CASE("a lane that does not come is named") {

@@ -13,6 +13,7 @@ struct call_options {
   std::optional<deadline> until{};  ///< empty: the communicator's default timeout
   /// One of several threads of this rank that carry out the operation together. All give the same
   /// arguments, of which those of lane 0 count. Peers need not know how many lanes a rank has.
+  /// Messages between two ranks, and first halves, take one lane: others give invalid_argument.
   lane as{};
 };
 
