@@ -16,6 +16,7 @@
 #include <peerbus/collective/impl/all_to_all_v.hpp>
 #include <peerbus/collective/impl/batch.hpp>
 #include <peerbus/collective/impl/broadcast.hpp>
+#include <peerbus/collective/impl/by_lanes.hpp>
 #include <peerbus/collective/impl/call.hpp>
 #include <peerbus/collective/impl/call_header.hpp>
 #include <peerbus/collective/impl/call_steps.hpp>
@@ -44,6 +45,8 @@
 #include <peerbus/core/impl/cost_table.hpp>
 #include <peerbus/core/impl/error.hpp>
 #include <peerbus/core/impl/futex.hpp>
+#include <peerbus/core/impl/lane_crew.hpp>
+#include <peerbus/core/impl/lane_team.hpp>
 #include <peerbus/core/impl/mapping.hpp>
 #include <peerbus/core/impl/memory_file.hpp>
 #include <peerbus/core/impl/signal.hpp>
@@ -54,7 +57,6 @@
 #include <peerbus/moe/impl/arrivals.hpp>
 #include <peerbus/moe/impl/departures.hpp>
 #include <peerbus/moe/impl/expert_map.hpp>
-#include <peerbus/moe/impl/lane_team.hpp>
 #include <peerbus/moe/impl/objection.hpp>
 #include <peerbus/moe/impl/protocol.hpp>
 #include <peerbus/moe/impl/refusal.hpp>

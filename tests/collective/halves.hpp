@@ -17,12 +17,14 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/collective.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 
+#include "collective/parts.hpp"
 #include "collective/suite.hpp"
 #include "support/ranks.hpp"
 
@@ -127,12 +129,122 @@ void check_halves_of(team& on, std::size_t count, std::uint64_t salt) {
   finish(coll::start_all_reduce_add(on, mine, residual, target(count)), total, "all_reduce_add");
 }
 
+/// Halves of the variable forms, against what their whole forms give. Some ranks call those.
+template <class T>
+void check_halves_of_parts(team& on, std::size_t most, std::uint64_t salt) {
+  namespace coll = peerbus::collective;
+  const std::size_t n = on.size();
+  const std::size_t me = on.rank().index();
+  const rank_id root{salt % n};
+  const bool is_root = on.rank() == root;
+  const T untouched = static_cast<T>(77.0F);
+  std::vector<std::uint64_t> to_peers(n);
+  std::vector<std::uint64_t> from_peers(n);
+  std::vector<std::uint64_t> of_ranks(n);
+  for (std::size_t r = 0; r < n; ++r) {
+    to_peers[r] = sent(me, r, most, salt);
+    from_peers[r] = sent(r, me, most, salt);
+    of_ranks[r] = sent(r, n, most, salt);
+  }
+  const parted in{to_peers, false};
+  const parted came{from_peers, true};
+  const parted all{of_ranks, false};
+  const std::vector<T> input = values<T>(me, in.elements, salt);
+  const std::vector<T> rows = values<T>(me, all.elements, salt + 1);
+  const std::vector<T> own = values<T>(me, of_ranks[me], salt + 2);
+
+  // `whole(output)` does an operation, and `start(output)` its first half.
+  const auto check = [&](std::size_t size, auto&& whole, auto&& start, std::string_view what) {
+    std::vector<T> expected(size, untouched);
+    whole(expected);
+    std::vector<T> out(size, untouched);
+    if ((me + salt) % 3 == 0) {
+      whole(out);
+    } else {
+      pending half = start(out);
+      compute(salt + me);
+      expect_same<T>(out, std::vector<T>(size, untouched), what);
+      // Another call must not change what the first half has noted of the parts.
+      bool is_refused = false;
+      try {
+        coll::all_to_all_v(on, input, {}, expected, {});
+      } catch (const peerbus::error& problem) {
+        is_refused = problem.code() == peerbus::errc::invalid_argument;
+      }
+      test::expect(is_refused, what, " between its halves");
+      half.finish();
+    }
+    expect_same<T>(out, expected, what);
+  };
+  check(
+      came.elements,
+      [&](auto& out) { coll::all_to_all_v(on, input, in.layout(), out, came.layout()); },
+      [&](auto& out) {
+        // The arrays of a layout are used by the first half only.
+        const parted copy_in = in;
+        const parted copy_came = came;
+        return coll::start_all_to_all_v(on, input, copy_in.layout(), out, copy_came.layout());
+      },
+      "all_to_all_v");
+  check(
+      all.elements, [&](auto& out) { coll::all_gather_v(on, own, out, all.layout()); },
+      [&](auto& out) { return coll::start_all_gather_v(on, own, out, all.layout()); },
+      "all_gather_v");
+  check(
+      is_root ? all.elements : 0,
+      [&](auto& out) { coll::gather_v(on, own, out, all.layout(), root); },
+      [&](auto& out) { return coll::start_gather_v(on, own, out, all.layout(), root); },
+      "gather_v");
+  check(
+      of_ranks[me], [&](auto& out) { coll::scatter_v(on, rows, all.layout(), out, root); },
+      [&](auto& out) { return coll::start_scatter_v(on, rows, all.layout(), out, root); },
+      "scatter_v");
+  check(
+      of_ranks[me],
+      [&](auto& out) { coll::reduce_scatter_v(on, rows, all.layout(), out, coll::sum{}); },
+      [&](auto& out) {
+        return coll::start_reduce_scatter_v(on, rows, all.layout(), out, coll::sum{});
+      },
+      "reduce_scatter_v");
+}
+
+/// Halves of `all_gather_coded`, against what the whole one gives.
+inline void check_coded_halves(team& on, std::size_t tokens, std::uint64_t salt) {
+  namespace coll = peerbus::collective;
+  using codec = peerbus::codec::int8_per_token;
+  constexpr std::size_t hidden = 24;
+  const std::size_t all = on.size() * tokens;
+  const std::vector<bf16> own = values<bf16>(on.rank().index(), tokens * hidden, salt);
+  std::vector<bf16> expected(all * hidden);
+  coll::all_gather_coded(on, codec{}, hidden, own, expected);
+  std::vector<bf16> out(all * hidden);
+  pending half = coll::start_all_gather_coded(on, codec{}, hidden, own, out);
+  compute(salt + on.rank().index());
+  expect_same<bf16>(out, std::vector<bf16>(all * hidden), "all_gather_coded between halves");
+  half.finish();
+  expect_same<bf16>(out, expected, "all_gather_coded in halves");
+
+  std::vector<std::byte> rows(all * codec::row_bytes(hidden));
+  std::vector<std::byte> scales(all * codec::scale_bytes(hidden));
+  std::vector<std::byte> row_out(rows.size());
+  std::vector<std::byte> scale_out(scales.size());
+  coll::all_gather_coded(on, codec{}, hidden, own, coll::coded_rows{rows, scales});
+  half =
+      coll::start_all_gather_coded(on, codec{}, hidden, own, coll::coded_rows{row_out, scale_out});
+  compute(salt + on.rank().index());
+  half.finish();
+  expect_same<std::byte>(row_out, rows, "all_gather_coded in halves, rows");
+  expect_same<std::byte>(scale_out, scales, "all_gather_coded in halves, scales");
+}
+
 inline void check_halves(team& on) {
   namespace coll = peerbus::collective;
   std::uint64_t salt = 500;
   for (const std::size_t count : {0U, 5U, 257U}) {
     check_halves_of<float>(on, count, ++salt);
     check_halves_of<bf16>(on, count, ++salt);
+    check_halves_of_parts<float>(on, count, ++salt);
+    check_coded_halves(on, count / 10, ++salt);
   }
   // The callable is gone when the second half uses its copy.
   std::vector<float> data(100, 1.0F);

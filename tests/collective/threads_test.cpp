@@ -19,6 +19,7 @@
 
 #include "collective/fusions.hpp"
 #include "collective/halves.hpp"
+#include "collective/lanes.hpp"
 #include "collective/messages.hpp"
 #include "collective/parts.hpp"
 #include "collective/suite.hpp"
@@ -65,6 +66,36 @@ TEST_CASE_TEMPLATE("all operations, in many slices", Group, PEERBUS_TEST_GROUPS)
 TEST_CASE_TEMPLATE("all operations in halves", Group, PEERBUS_TEST_GROUPS) {
   collective_suite::on_teams<Group>(collective_suite::check_halves,
                                     collective_suite::small_scratch);
+}
+
+TEST_CASE_TEMPLATE("operations by several lanes", Group, loopback_threads, unified_bus_threads,
+                   indirect_threads) {
+  for (const std::size_t ranks : {1U, 2U, 3U})
+    for (const std::size_t lanes : {2U, 3U})
+      collective_suite::on_team<Group>(
+          ranks, [lanes](auto& on) { collective_suite::check_lanes(on, lanes); });
+}
+
+TEST_CASE_TEMPLATE("operands in windows by several lanes", Group, loopback_threads,
+                   unified_bus_threads) {
+  for (const std::size_t ranks : {1U, 2U, 3U})
+    collective_suite::check_lanes_in_windows<Group>(ranks, 3);
+}
+
+TEST_CASE("lanes share what an operation throws") {
+  collective_suite::on_team<loopback_threads>(2, collective_suite::check_lanes_that_throw);
+  CHECK(loopback_threads::run(1, [](auto& comm) {
+          collective_suite::channels on{comm, collective_suite::small_slots};
+          collective_suite::check_lanes_of_messages(on);
+        }) == 0);
+}
+
+TEST_CASE("a lane that does not come is named") {
+  using collective_suite::check_missing_lane;
+  collective_suite::on_team<loopback_threads>(
+      1, [](auto& on) { check_missing_lane(on, {.index = 0, .count = 2}, 1); });
+  collective_suite::on_team<loopback_threads>(
+      1, [](auto& on) { check_missing_lane(on, {.index = 1, .count = 2}, 0); });
 }
 
 TEST_CASE("each algorithm in halves") {

@@ -7,7 +7,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -809,12 +812,190 @@ void check_refusals(peerbus_comm* comm) {
   expect_equal(out[15], static_cast<float>(on.size), "the sum");
 }
 
+/// A handle of a team whose operations do their first half.
+class halved {
+ public:
+  explicit halved(peerbus_team* of) { ok(peerbus_team_in_halves(of, &team), "team_in_halves"); }
+  halved(const halved&) = delete;
+  halved& operator=(const halved&) = delete;
+  ~halved() { peerbus_team_destroy(&team); }
+
+  peerbus_team* team = nullptr;
+};
+
+/// Calls `call(team, output)` whole and, on some ranks, in halves, and compares what they give.
+template <class Call>
+void check_in_halves(peerbus_team* whole, std::uint64_t rank, const bytes& before, Call call,
+                     std::string_view what) {
+  static std::uint8_t other = 0;
+  bytes expected = before;
+  ok(call(whole, expected.data()), what);
+  bytes out = before;
+  const halved half{whole};
+  if (rank % 2 == 1) {
+    ok(call(whole, out.data()), what);
+  } else {
+    ok(call(half.team, out.data()), what);
+    expect(out == before, what);  // No output is written between the halves.
+    fails(peerbus_broadcast(whole, &other, 1, PEERBUS_DTYPE_U8, 0, 0), PEERBUS_INVALID_ARGUMENT,
+          "is not finished");
+    ok(peerbus_team_finish(half.team, 0), what);
+  }
+  expect(out == expected, what);
+  fails(peerbus_team_finish(half.team, 0), PEERBUS_INVALID_ARGUMENT,
+        "finish of a handle without a collective operation");
+}
+
+/// Checks operations in halves beside ranks that call whole ones.
+void check_halves(peerbus_comm* comm) {
+  const group on{comm};
+  const std::uint64_t n = on.size;
+  const std::uint64_t count = 12;
+  const bytes own = letters(on.rank, 0, 4 * count);
+  bytes rows;
+  for (std::uint64_t r = 0; r < n; ++r) add(rows, letters(on.rank, r, 4 * count));
+  std::vector<std::uint64_t> counts(n, count);
+  const bytes one(4 * count);
+  const bytes all(n * 4 * count);
+  const peerbus_dtype i32 = PEERBUS_DTYPE_I32;
+  const auto check = [&](const bytes& before, auto call, std::string_view what) {
+    check_in_halves(on.team, on.rank, before, call, what);
+  };
+  check(
+      all,
+      [&](auto* team, auto* out) {
+        return peerbus_all_gather(team, own.data(), out, count, i32, 0);
+      },
+      "all_gather");
+  check(
+      own, [&](auto* team, auto* out) { return peerbus_broadcast(team, out, count, i32, 0, 0); },
+      "broadcast of what all have");
+  check(
+      one,
+      [&](auto* team, auto* out) {
+        return peerbus_all_reduce(team, own.data(), out, count, i32, PEERBUS_MAXIMUM, 0);
+      },
+      "all_reduce");
+  check(
+      one,
+      [&](auto* team, auto* out) {
+        return peerbus_all_reduce_add(team, own.data(), rows.data(), out, count, i32, 0);
+      },
+      "all_reduce_add");
+  check(
+      all,
+      [&](auto* team, auto* out) {
+        return peerbus_all_to_all_v(team, rows.data(), counts.data(), nullptr, out, counts.data(),
+                                    nullptr, i32, 0);
+      },
+      "all_to_all_v");
+  check(
+      one,
+      [&](auto* team, auto* out) {
+        return peerbus_reduce_scatter_v(team, rows.data(), counts.data(), nullptr, out, i32,
+                                        PEERBUS_SUM, 0);
+      },
+      "reduce_scatter_v");
+  alignas(4) const std::array<std::uint16_t, 32> tokens{0x3f80, 0x4000};
+  std::vector<float> decoded(n * tokens.size());
+  const halved half{on.team};
+  ok(peerbus_all_gather_coded(half.team, PEERBUS_INT8_PER_TOKEN, tokens.data(), 1, tokens.size(),
+                              decoded.data(), nullptr, PEERBUS_DTYPE_F32, 0),
+     "all_gather_coded");
+  expect(decoded.back() == 0 && decoded.front() == 0, "all_gather_coded between its halves");
+  ok(peerbus_team_finish(half.team, 0), "all_gather_coded");
+  expect(decoded.front() > 0.9F && decoded.front() < 1.1F, "all_gather_coded");
+
+  // What is wrong with the arguments is said by the second half, on all ranks.
+  float* const bad = on.rank == 0 ? nullptr : decoded.data();
+  ok(peerbus_all_reduce(half.team, bad, decoded.data(), 4, PEERBUS_DTYPE_F32, PEERBUS_SUM, 0),
+     "the first half of a bad call");
+  fails(peerbus_team_finish(half.team, 0),
+        on.rank == 0 ? PEERBUS_INVALID_ARGUMENT : PEERBUS_REFUSED, "an input that is null");
+
+  // A window, and an operation that is given up.
+  const windowed in{comm, on, 64};
+  const halved in_window{in.team};
+  auto* const values = reinterpret_cast<std::int32_t*>(in.part);
+  values[0] = 5;
+  ok(peerbus_all_reduce(in_window.team, values, values, 1, i32, PEERBUS_SUM, 0), "in a window");
+  ok(peerbus_team_finish(in_window.team, 0), "in a window");
+  expect_equal(values[0], static_cast<std::int32_t>(5 * n), "a sum in a window");
+  ok(peerbus_comm_barrier(comm, 0), "barrier");
+  {
+    const halved given_up{on.team};
+    ok(peerbus_all_reduce(given_up.team, values, values, 1, i32, PEERBUS_SUM, 0), "a first half");
+  }
+  fails(peerbus_comm_barrier(comm, 0), PEERBUS_POISONED, "was started and never finished");
+}
+
+/// Checks the choice of algorithms. `file` is the path of a table of costs.
+void check_algorithms(peerbus_comm* comm, const char* file) {
+  const auto options_by = [](std::int32_t algorithm, const char* costs) {
+    peerbus_team_options options{};
+    options.struct_bytes = sizeof options;
+    options.algorithm = algorithm;
+    options.costs_file = costs;
+    return options;
+  };
+  const auto chosen_by = [](const group& on, std::int32_t operation) {
+    std::int32_t chosen = -1;
+    ok(peerbus_team_algorithm(on.team, operation, 1 << 20, 0, &chosen), "team_algorithm");
+    return chosen;
+  };
+  const auto takes = [&](const peerbus_team_options& options, std::int32_t expected) {
+    const group on{comm, &options};
+    expect_equal(chosen_by(on, PEERBUS_OF_ALL_REDUCE), expected, "the algorithm of all_reduce");
+    expect_equal(chosen_by(on, PEERBUS_OF_ALL_GATHER), std::int32_t{PEERBUS_ONE_SHOT},
+                 "the algorithm of all_gather");
+    std::int32_t value = 3;
+    ok(peerbus_all_reduce(on.team, &value, &value, 1, PEERBUS_DTYPE_I32, PEERBUS_SUM, 0), "sum");
+    expect_equal(value, static_cast<std::int32_t>(3 * on.size), "a sum");
+    std::int32_t none = 0;
+    fails(peerbus_team_algorithm(on.team, 2, 1, 0, &none), PEERBUS_INVALID_ARGUMENT,
+          "an operation of 2, expected 0 or 1");
+    fails(peerbus_team_algorithm(on.team, 0, 1, 0, nullptr), PEERBUS_INVALID_ARGUMENT,
+          "algorithm is NULL");
+  };
+  takes(options_by(PEERBUS_ONE_SHOT, nullptr), PEERBUS_ONE_SHOT);
+  takes(options_by(PEERBUS_TWO_SHOTS, nullptr), PEERBUS_TWO_SHOTS);
+  takes(options_by(PEERBUS_AUTOMATIC, nullptr), PEERBUS_TWO_SHOTS);
+  takes(options_by(PEERBUS_AUTOMATIC, file), PEERBUS_ONE_SHOT);  // A byte costs nothing in it.
+
+  // Bad options of one rank end the call on all ranks.
+  const bool is_bad = peerbus_comm_rank(comm) == 1;
+  peerbus_team* none = nullptr;
+  auto options = options_by(is_bad ? 6 : 0, nullptr);
+  fails(peerbus_team_create(comm, &options, 0, &none), PEERBUS_INVALID_ARGUMENT,
+        "an algorithm of 6, expected 0 to 5");
+  options = options_by(0, is_bad ? "/nowhere/costs" : file);
+  fails(peerbus_team_create(comm, &options, 0, &none), PEERBUS_SYSTEM, "/nowhere/costs");
+  options = options_by(0, is_bad ? nullptr : file);
+  fails(peerbus_team_create(comm, &options, 0, &none), PEERBUS_MISMATCH, "ranks disagree");
+}
+
 }  // namespace
 
 TEST_CASE("collective operations through C") {
   for (const std::uint64_t n : {1U, 2U, 3U})
     for (const kind how : {kind::threads, kind::processes})
       CHECK(embed_c::run(n, how, check_operations) == 0);
+}
+
+TEST_CASE("collective operations in halves through C") {
+  for (const std::uint64_t n : {1U, 2U, 3U})
+    CHECK(embed_c::run(n, kind::threads, check_halves) == 0);
+  CHECK(embed_c::run(2, kind::processes, check_halves) == 0);
+}
+
+TEST_CASE("the choice of algorithms through C") {
+  const std::string path = "collective_test_costs." + std::to_string(::getpid());
+  std::ofstream{path} << "peerbus costs 1\ncollective.loads.byte_ns 0\n"
+                         "collective.loads.reduce_byte_ns 0\ncollective.loads.round_us 100\n";
+  const int status = embed_c::run(
+      3, kind::threads, [&](peerbus_comm* comm) { check_algorithms(comm, path.c_str()); });
+  std::remove(path.c_str());
+  CHECK(status == 0);
 }
 
 TEST_CASE("inputs of collective operations in a window") {

@@ -2,6 +2,7 @@
 """Tests of the collective operations of the Python module. Each runs a function of this file on
 several processes: python3 test_collectives.py [TEST...]."""
 
+import os
 import unittest
 
 import numpy
@@ -405,6 +406,89 @@ def refusals(comm):
     same(comm.all_reduce(numpy.ones(2)), numpy.full(2, float(size)))
 
 
+def halves(comm):
+    """All operations in halves, beside ranks that call the whole ones."""
+    rank, size = comm.rank, comm.size
+    own = given(rank, (5, 8), "float32")
+    rows = numpy.stack([given(rank + each, (5, 8), "float32") for each in range(size)])
+    counts = [each % 3 for each in range(size)]
+    some = given(rank, (sum(counts), 2), "int64")
+    tokens = given(rank, (3, 128), "uint16")
+    calls = [
+        ("broadcast", lambda: (own.copy(),), {"root": size - 1}),
+        ("gather", lambda: (own,), {"root": 0}),
+        ("scatter", lambda: (rows,), {"root": 0}),
+        ("gather_v", lambda: (some[:counts[rank]], counts), {"root": 0}),
+        ("scatter_v", lambda: (some, counts), {"root": 0}),
+        ("all_gather", lambda: (own,), {}),
+        ("all_gather_v", lambda: (some[:counts[rank]], counts), {}),
+        ("all_to_all", lambda: (rows,), {}),
+        ("all_to_all_v", lambda: (given(rank, (2 * size, 3), "uint8"), [2] * size, [2] * size), {}),
+        ("reduce", lambda: (own, "max"), {"root": 0}),
+        ("all_reduce", lambda: (own,), {}),
+        ("all_reduce_add", lambda: (own, given(0, (5, 8), "float32")), {}),
+        ("all_gather_coded", lambda: (tokens, "int8_per_token"), {}),
+        ("reduce_scatter", lambda: (rows, "prod"), {}),
+        ("reduce_scatter_v", lambda: (some, counts), {}),
+    ]
+    for number, (name, arguments, options) in enumerate(calls):
+        if name.startswith("scatter"):  # Ranks without an input give an output.
+            shape = (5, 8) if name == "scatter" else (counts[rank], 2)
+            options = dict(options, out=numpy.zeros(shape, "float32" if name == "scatter" else "int64"))
+        expected = getattr(comm, name)(*arguments(), **options)
+        expected = None if expected is None else expected.copy()
+        if (rank + number) % 2 == 0:
+            pending = getattr(comm, "start_" + name)(*arguments(), **options)
+            raises(peerbus.InvalidArgument, "is not finished", comm.all_reduce, own)
+            result = pending.finish()
+            raises(peerbus.InvalidArgument, "is NULL", pending.finish)
+        else:
+            result = getattr(comm, name)(*arguments(), **options)
+        assert result is None if expected is None else same(result, expected) is None, name
+
+    # Bad input in the first half, found here or by the other ranks, and then another call.
+    if rank == 0:
+        raises(peerbus.InvalidArgument, "op is 'most'", comm.start_all_reduce, own, "most")
+    else:
+        pending = comm.start_all_reduce(own)
+        raises(peerbus.Refused, "its caller had found wrong", pending.finish)
+    same(comm.start_all_reduce(own).finish(1), reduced(size, (5, 8), "float32", "sum"))
+
+    # An operation that is given up poisons the communicator.
+    del pending
+    with comm.subgroup([rank]) as alone:
+        pending = alone.start_all_reduce(own)
+        del pending
+        raises(peerbus.Poisoned, "was started and never finished", alone.all_reduce, own)
+
+
+def algorithms(comm):
+    x = given(comm.rank, (40,), "float32")
+    expected = reduced(comm.size, (40,), "float32", "sum")
+    for name in peerbus.ALGORITHMS:
+        with comm.team(algorithm=name) as team:
+            same(team.all_reduce(x), expected)
+            if name in ("one_shot", "two_shots") and comm.size > 2:
+                assert team.algorithm_of("all_reduce", 4096) == name
+    raises(peerbus.InvalidArgument, "operation is 'gather'", comm.algorithm_of, "gather", 8)
+    raises(peerbus.Error, "algorithm", comm.team, algorithm="fastest" if comm.rank == 0 else "ring")
+
+    path = os.path.join(os.environ["TEST_FOLDER"], f"costs{comm.rank}")
+    for bytes_ns, chosen in ((0, "one_shot"), (1000, "two_shots")):
+        with open(path, "w", encoding="ascii") as file:
+            file.write("peerbus costs 1\ncollective.loads.byte_ns %d\ncollective.loads.round_us 100\n"
+                       "collective.loads.reduce_byte_ns 0\n" % bytes_ns)
+        with comm.team(costs=path) as team:
+            if comm.size > 2:
+                assert team.algorithm_of("all_reduce", 1 << 20) == chosen
+            same(team.all_reduce(x), expected)
+    with open(path, "w", encoding="ascii") as file:
+        file.write(f"peerbus costs 1\ncollective.loads.byte_ns {comm.rank}\n")
+    raises(peerbus.Error, "hash of costs", comm.team, costs=path)
+    raises(peerbus.Error, "nowhere", comm.team, costs="/nowhere/costs" if comm.rank == 0 else path)
+    same(comm.all_reduce(x), expected)
+
+
 def lifetimes(comm):
     comm.all_reduce(numpy.ones(1))
     team = comm.team()
@@ -426,6 +510,8 @@ def everything():
     windows(comm)
     messages(comm)
     if comm.size > 1:
+        halves(comm)
+        algorithms(comm)
         refusals(comm)
     lifetimes(comm)
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/pending.hpp>
@@ -39,7 +40,8 @@ template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void all_gather(team& on, const Input& input, Output&& output, const call_options& options = {}) {
   const detail::operands given = detail::operands_of(input, output);
-  detail::all_gather_bytes(on, given, options).run(given);
+  detail::by_lanes(on, "all_gather", options,
+                   [&] { detail::all_gather_bytes(on, given, options).run(given); });
 }
 
 /// Does the first half of `all_gather`, with the same arguments. `pending::finish` does the rest.

@@ -5,14 +5,19 @@
 #include <cstddef>
 #include <cstring>
 #include <span>
-#include <string>
 #include <type_traits>
+#include <utility>
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/coded_gather.hpp>
 #include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
@@ -61,6 +66,99 @@ inline auto copier_to(const coded_shape& shape, const coded_rows& out) noexcept 
   };
 }
 
+/// The part of an `all_gather_coded` that its second half needs besides the operands.
+template <token_codec Codec>
+struct kept_codec {
+  Codec codec;
+  std::size_t hidden;
+  std::span<std::byte> scales;  ///< where scales go, if rows stay encoded
+};
+
+/// Returns the shape of `elements` elements of tokens that `Codec` encodes.
+template <token_codec Codec>
+coded_shape coded_shape_of(std::size_t elements, std::size_t hidden) noexcept {
+  return {Codec::name,
+          hidden == 0 ? 0 : elements / hidden,
+          hidden,
+          Codec::row_bytes(hidden),
+          Codec::scale_bytes(hidden),
+          sizeof(token_of<Codec>)};
+}
+
+/// Carries out an `all_gather_coded`. `Element` is that of the output, or `std::byte` for rows that
+/// stay encoded. The callable of `kept` is a `kept_codec`.
+template <token_codec Codec, class Element>
+void gather_coded(call& gather, const operands& given, const reducer& kept) {
+  using token = token_of<Codec>;
+  const auto& with = *static_cast<const kept_codec<Codec>*>(kept.callable());
+  const std::span input{reinterpret_cast<const token*>(given.input.data()),
+                        given.input.size() / sizeof(token)};
+  const coded_shape shape = coded_shape_of<Codec>(input.size(), with.hidden);
+  const auto encode = [&](std::size_t index, const coded_place<std::byte>& place) noexcept {
+    with.codec.encode(input.subspan(index * shape.hidden, shape.hidden),
+                      {place.row, shape.row_bytes}, {place.scales, shape.scale_bytes});
+  };
+  if constexpr (std::same_as<Element, std::byte>) {
+    const coded_rows output{given.output, with.scales};
+    gather_coded_slices(gather, shape, encode, copier_to(shape, output));
+  } else {
+    const auto out = reinterpret_cast<Element*>(given.output.data());
+    gather_coded_slices(gather, shape, encode, decoder_to(with.codec, shape, out));
+  }
+}
+
+/// An `all_gather_coded` that has begun, with what its halves need.
+template <token_codec Codec>
+struct coded_call {
+  operation begun;
+  operands given;
+  kept_codec<Codec> with;
+
+  /// Returns `with` in the form that an operation passes on. It refers to this object.
+  [[nodiscard]] reducer kept() const noexcept { return {{}, &with, nullptr}; }
+};
+
+/// Begins `all_gather_coded`.
+template <token_codec Codec, class Output>
+coded_call<Codec> begin_coded(team& on, const Codec& codec, std::size_t hidden,
+                              std::span<const token_of<Codec>> tokens, const Output& output,
+                              const call_options& options) {
+  const coded_shape shape = coded_shape_of<Codec>(tokens.size(), hidden);
+  coded_operands checked{tokens.data(), tokens.size(), hidden_multiple_of<Codec>()};
+  operation::body* carry_out = nullptr;
+  if constexpr (std::same_as<Output, coded_rows>) {
+    checked.rows = output.rows;
+    checked.scales = output.scales;
+    checked.each_row = shape.row_bytes;
+    checked.each_scales = shape.scale_bytes;
+    carry_out = gather_coded<Codec, std::byte>;
+  } else {
+    using element = typename Output::element_type;
+    checked.rows = std::as_writable_bytes(output);
+    checked.each_row = hidden * sizeof(element);
+    checked.decodes_in_scratch = std::same_as<element, bf16>;
+    checked.may_be_in_place = std::same_as<element, token_of<Codec>>;
+    carry_out = gather_coded<Codec, element>;
+  }
+  return {all_gather_coded_bytes(on, shape, checked, options, carry_out),
+          {{}, std::as_bytes(tokens), checked.rows},
+          {codec, hidden, checked.scales}};
+}
+
+/// Returns a range to which tokens are decoded as a span, and `coded_rows` as they are.
+template <class Output>
+[[nodiscard]] auto output_span(Output& output) noexcept {
+  if constexpr (decoded_output<Output>)
+    return std::span<element_of<Output>>{output};
+  else
+    return output;
+}
+
+/// A codec that the first half of an `all_gather_coded` copies.
+template <class Codec>
+concept kept_token_codec = token_codec<Codec> && std::is_trivially_copyable_v<kept_codec<Codec>> &&
+                           sizeof(kept_codec<Codec>) <= kept_reducer::most_bytes;
+
 }  // namespace detail
 
 /// Encodes this rank's `tokens` by `codec`, and gathers those of all ranks in the order of ranks:
@@ -82,35 +180,27 @@ template <token_codec Codec, spannable Tokens, class Output>
            (decoded_output<Output> || std::same_as<std::remove_cvref_t<Output>, coded_rows>)
 void all_gather_coded(team& on, const Codec& codec, std::size_t hidden, const Tokens& tokens,
                       Output&& output, const call_options& options = {}) {
-  const std::span<const token_of<Codec>> input{tokens};
-  detail::coded_shape shape{Codec::name,
-                            hidden == 0 ? 0 : input.size() / hidden,
-                            hidden,
-                            Codec::row_bytes(hidden),
-                            Codec::scale_bytes(hidden),
-                            sizeof(token_of<Codec>)};
-  detail::coded_operands given{input.data(), input.size(), hidden_multiple_of<Codec>()};
-  const auto encode = [&](std::size_t index, const detail::coded_place<std::byte>& place) noexcept {
-    codec.encode(input.subspan(index * hidden, hidden), {place.row, shape.row_bytes},
-                 {place.scales, shape.scale_bytes});
-  };
-  if constexpr (decoded_output<Output>) {
-    const std::span out{output};
-    using element = detail::element_of<Output>;
-    given.rows = std::as_writable_bytes(out);
-    given.each_row = hidden * sizeof(element);
-    given.decodes_in_scratch = std::same_as<element, bf16>;
-    given.may_be_in_place = std::same_as<element, token_of<Codec>>;
-    const auto decode = detail::decoder_to(codec, shape, out.data());
-    detail::all_gather_coded_bytes(on, shape, given, encode, decode, options);
-  } else {
-    given.rows = output.rows;
-    given.scales = output.scales;
-    given.each_row = shape.row_bytes;
-    given.each_scales = shape.scale_bytes;
-    const auto copy = detail::copier_to(shape, output);
-    detail::all_gather_coded_bytes(on, shape, given, encode, copy, options);
-  }
+  detail::by_lanes(on, "all_gather_coded", options, [&] {
+    auto all = detail::begin_coded<Codec>(on, codec, hidden, std::span{tokens},
+                                          detail::output_span(output), options);
+    all.begun.run(all.given, all.kept());
+  });
+}
+
+/// Does the first half of `all_gather_coded`, with the same arguments: encodes the first slice.
+/// `pending::finish` does the rest. `pending` says what holds between the halves. `codec` is
+/// copied, so it is trivially copyable and no larger than 40 bytes. So are the spans of
+/// `coded_rows`.
+template <detail::kept_token_codec Codec, spannable Tokens, class Output>
+  requires std::same_as<detail::element_of<Tokens>, token_of<Codec>> &&
+           detail::lasting_range<Tokens> &&
+           ((decoded_output<Output> && detail::lasting_range<Output>) ||
+            std::same_as<std::remove_cvref_t<Output>, coded_rows>)
+pending start_all_gather_coded(team& on, const Codec& codec, std::size_t hidden, Tokens&& tokens,
+                               Output&& output, const call_options& options = {}) {
+  auto all = detail::begin_coded<Codec>(on, codec, hidden, std::span{tokens},
+                                        detail::output_span(output), options);
+  return {std::move(all.begun), all.given, {all.kept(), all.with}};
 }
 
 }  // namespace peerbus::collective

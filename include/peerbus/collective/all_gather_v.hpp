@@ -2,17 +2,20 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/window.hpp>
 
 namespace peerbus::collective {
 
 namespace detail {
-/// Does `all_gather_v` for elements of any type.
-void all_gather_v_bytes(team& on, const operands& given, const part_layout& parts,
-                        const call_options& options);
+/// Begins `all_gather_v` for elements of any type.
+operation all_gather_v_bytes(team& on, const operands& given, const part_layout& parts,
+                             const call_options& options);
 }  // namespace detail
 
 /// Copies the `input` of every rank to its part of the `output` of every rank, as `all_gather` does
@@ -31,7 +34,21 @@ template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void all_gather_v(team& on, const Input& input, Output&& output, const part_layout& parts,
                   const call_options& options = {}) {
-  detail::all_gather_v_bytes(on, detail::operands_of(input, output), parts, options);
+  const detail::operands given = detail::operands_of(input, output);
+  detail::by_lanes(on, "all_gather_v", options,
+                   [&] { detail::all_gather_v_bytes(on, given, parts, options).run(given); });
+}
+
+/// Does the first half of `all_gather_v`, with the same arguments: tells the peers the sizes of its
+/// parts. `pending::finish` does the rest. `pending` says what holds between the halves. The arrays
+/// of `parts` are not used after this call.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
+           detail::lasting_range<Output>
+pending start_all_gather_v(team& on, Input&& input, Output&& output, const part_layout& parts,
+                           const call_options& options = {}) {
+  const detail::operands given = detail::operands_of(input, output);
+  return {detail::all_gather_v_bytes(on, given, parts, options), given};
 }
 
 }  // namespace peerbus::collective

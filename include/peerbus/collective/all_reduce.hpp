@@ -2,6 +2,7 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -56,7 +57,9 @@ void all_reduce(team& on, const Input& input, Output&& output, const Op& op,
                 const call_options& options = {}) {
   const detail::operands given = detail::operands_of(input, output);
   const auto reduce = detail::reducer::of<detail::element_of<Input>>(op);
-  detail::all_reduce_bytes(on, given, reduce, options).run(given, reduce);
+  detail::by_lanes(on, "all_reduce", options, [&] {
+    detail::all_reduce_bytes(on, given, reduce, options).run(given, reduce);
+  });
 }
 template <detail::output_range Data, reduction<detail::element_of<Data>> Op>
 void all_reduce(team& on, Data&& data, const Op& op, const call_options& options = {}) {

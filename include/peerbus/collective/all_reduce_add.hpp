@@ -6,6 +6,7 @@
 
 #include <peerbus/collective/all_reduce.hpp>
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/pending.hpp>
@@ -36,7 +37,7 @@ struct sum_with_residual {
 
  private:
   static void combine(const void* callable, std::byte* out, std::span<const std::byte* const> ranks,
-                      std::size_t elements) noexcept;
+                      std::size_t first, std::size_t elements) noexcept;
 };
 
 /// Does `all_reduce_add` for elements of any type. `add` is their sum.
@@ -75,8 +76,10 @@ template <spannable Input, spannable Residual, detail::output_range Output>
 void all_reduce_add(team& on, const Input& input, const Residual& residual, Output&& output,
                     const call_options& options = {}) {
   static constexpr sum add{};
-  detail::all_reduce_add_bytes(on, detail::operands_of(input, residual, output),
-                               detail::reducer::of<detail::element_of<Input>>(add), options);
+  detail::by_lanes(on, "all_reduce_add", options, [&] {
+    detail::all_reduce_add_bytes(on, detail::operands_of(input, residual, output),
+                                 detail::reducer::of<detail::element_of<Input>>(add), options);
+  });
 }
 
 /// Does the first half of `all_reduce_add`, with the same arguments. `pending::finish` does the

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/pending.hpp>
@@ -31,7 +32,8 @@ template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void all_to_all(team& on, const Input& input, Output&& output, const call_options& options = {}) {
   const detail::operands given = detail::operands_of(input, output);
-  detail::all_to_all_bytes(on, given, options).run(given);
+  detail::by_lanes(on, "all_to_all", options,
+                   [&] { detail::all_to_all_bytes(on, given, options).run(given); });
 }
 
 /// Does the first half of `all_to_all`, with the same arguments. `pending::finish` does the rest.

@@ -2,17 +2,20 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/window.hpp>
 
 namespace peerbus::collective {
 
 namespace detail {
-/// Does `all_to_all_v` for elements of any type.
-void all_to_all_v_bytes(team& on, const operands& given, const part_layout& sent,
-                        const part_layout& received, const call_options& options);
+/// Begins `all_to_all_v` for elements of any type.
+operation all_to_all_v_bytes(team& on, const operands& given, const part_layout& sent,
+                             const part_layout& received, const call_options& options);
 }  // namespace detail
 
 /// Copies part `peer` of the `input` of this rank to part `rank` of the `output` of `peer`, for all
@@ -31,7 +34,22 @@ template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void all_to_all_v(team& on, const Input& input, const part_layout& sent, Output&& output,
                   const part_layout& received, const call_options& options = {}) {
-  detail::all_to_all_v_bytes(on, detail::operands_of(input, output), sent, received, options);
+  const detail::operands given = detail::operands_of(input, output);
+  detail::by_lanes(on, "all_to_all_v", options, [&] {
+    detail::all_to_all_v_bytes(on, given, sent, received, options).run(given);
+  });
+}
+
+/// Does the first half of `all_to_all_v`, with the same arguments: tells the peers the sizes of its
+/// parts. `pending::finish` does the rest. `pending` says what holds between the halves. The arrays
+/// of `sent` and `received` are not used after this call.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
+           detail::lasting_range<Output>
+pending start_all_to_all_v(team& on, Input&& input, const part_layout& sent, Output&& output,
+                           const part_layout& received, const call_options& options = {}) {
+  const detail::operands given = detail::operands_of(input, output);
+  return {detail::all_to_all_v_bytes(on, given, sent, received, options), given};
 }
 
 }  // namespace peerbus::collective

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/pending.hpp>
@@ -32,7 +33,8 @@ operation broadcast_bytes(team& on, const operands& given, rank_id root,
 template <detail::output_range Data>
 void broadcast(team& on, Data&& data, rank_id root, const call_options& options = {}) {
   const detail::operands given = detail::operands_of(data, data);
-  detail::broadcast_bytes(on, given, root, options).run(given);
+  detail::by_lanes(on, "broadcast", options,
+                   [&] { detail::broadcast_bytes(on, given, root, options).run(given); });
 }
 
 /// Does the first half of `broadcast`, with the same arguments. `pending::finish` does the rest.

@@ -4,12 +4,17 @@
 #include <optional>
 
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/lane.hpp>
 
 namespace peerbus::collective {
 
 /// Options of a collective operation.
 struct call_options {
   std::optional<deadline> until{};  ///< empty: the communicator's default timeout
+  /// One of several threads of this rank that carry out the operation together. All give the same
+  /// arguments, of which those of lane 0 count. Peers need not know how many lanes a rank has.
+  /// Messages between two ranks, and first halves, take one lane: others give invalid_argument.
+  lane as{};
 };
 
 }  // namespace peerbus::collective

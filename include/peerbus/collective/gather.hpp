@@ -2,6 +2,7 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/pending.hpp>
@@ -34,7 +35,8 @@ template <spannable Input, detail::output_range Output>
 void gather(team& on, const Input& input, Output&& output, rank_id root,
             const call_options& options = {}) {
   const detail::operands given = detail::operands_of(input, output);
-  detail::gather_bytes(on, given, root, options).run(given);
+  detail::by_lanes(on, "gather", options,
+                   [&] { detail::gather_bytes(on, given, root, options).run(given); });
 }
 
 /// Does the first half of `gather`, with the same arguments. `pending::finish` does the rest.

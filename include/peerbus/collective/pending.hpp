@@ -22,7 +22,8 @@ namespace peerbus::collective {
 /// `one_shot` at its peers, nor an operation with one algorithm: they need nothing more of it.
 /// Further slices, the further rounds of other algorithms, and the round that ends an operation on
 /// operands in a window take the second half of all ranks. A larger `team_options::scratch_bytes`
-/// makes slices larger.
+/// makes slices larger. The first half of a variable form tells the peers the sizes of their parts,
+/// and all data moves in the second half.
 ///
 /// From the first half on until `finish` returns, operands belong to the operation: the input must
 /// not change, the output must not be accessed, and both must live. An operand `in_window` in place

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -39,7 +40,9 @@ void reduce(team& on, const Input& input, Output&& output, const Op& op, rank_id
             const call_options& options = {}) {
   const detail::operands given = detail::operands_of(input, output);
   const auto reduce = detail::reducer::of<detail::element_of<Input>>(op);
-  detail::reduce_bytes(on, given, reduce, root, options).run(given, reduce);
+  detail::by_lanes(on, "reduce", options, [&] {
+    detail::reduce_bytes(on, given, reduce, root, options).run(given, reduce);
+  });
 }
 
 /// Does the first half of `reduce`, with the same arguments. `pending::finish` does the rest.

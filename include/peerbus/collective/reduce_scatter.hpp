@@ -2,6 +2,7 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -40,7 +41,9 @@ void reduce_scatter(team& on, const Input& input, Output&& output, const Op& op,
                     const call_options& options = {}) {
   const detail::operands given = detail::operands_of(input, output);
   const auto reduce = detail::reducer::of<detail::element_of<Input>>(op);
-  detail::reduce_scatter_bytes(on, given, reduce, options).run(given, reduce);
+  detail::by_lanes(on, "reduce_scatter", options, [&] {
+    detail::reduce_scatter_bytes(on, given, reduce, options).run(given, reduce);
+  });
 }
 
 /// Does the first half of `reduce_scatter`, with the same arguments. `pending::finish` does the

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/window.hpp>
@@ -12,9 +15,9 @@
 namespace peerbus::collective {
 
 namespace detail {
-/// Does `reduce_scatter_v` for elements of any type.
-void reduce_scatter_v_bytes(team& on, const operands& given, const part_layout& parts,
-                            const reducer& reduce, const call_options& options);
+/// Begins `reduce_scatter_v` for elements of any type.
+operation reduce_scatter_v_bytes(team& on, const operands& given, const part_layout& parts,
+                                 const reducer& reduce, const call_options& options);
 }  // namespace detail
 
 /// Reduces part `rank` of the `input` of every rank to the `output` of rank `rank`, as
@@ -37,8 +40,26 @@ template <spannable Input, detail::output_range Output, reduction<detail::elemen
   requires detail::same_elements<Input, Output>
 void reduce_scatter_v(team& on, const Input& input, const part_layout& parts, Output&& output,
                       const Op& op, const call_options& options = {}) {
-  detail::reduce_scatter_v_bytes(on, detail::operands_of(input, output), parts,
-                                 detail::reducer::of<detail::element_of<Input>>(op), options);
+  const detail::operands given = detail::operands_of(input, output);
+  const auto reduce = detail::reducer::of<detail::element_of<Input>>(op);
+  detail::by_lanes(on, "reduce_scatter_v", options, [&] {
+    detail::reduce_scatter_v_bytes(on, given, parts, reduce, options).run(given, reduce);
+  });
+}
+
+/// Does the first half of `reduce_scatter_v`, with the same arguments: tells the peers the sizes of
+/// its parts. `pending::finish` does the rest. `pending` says what holds between the halves. The
+/// arrays of `parts` are not used after this call. `op` is copied, so it is trivially copyable and
+/// no larger than 64 bytes.
+template <spannable Input, detail::output_range Output,
+          detail::kept_reduction<detail::element_of<Input>> Op>
+  requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
+           detail::lasting_range<Output>
+pending start_reduce_scatter_v(team& on, Input&& input, const part_layout& parts, Output&& output,
+                               const Op& op, const call_options& options = {}) {
+  const detail::operands given = detail::operands_of(input, output);
+  const auto reduce = detail::kept_reducer::of<detail::element_of<Input>>(op);
+  return {detail::reduce_scatter_v_bytes(on, given, parts, reduce.get(), options), given, reduce};
 }
 
 }  // namespace peerbus::collective

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/window.hpp>
@@ -11,9 +14,9 @@
 namespace peerbus::collective {
 
 namespace detail {
-/// Does `scatter_v` for elements of any type.
-void scatter_v_bytes(team& on, const operands& given, const part_layout& parts, rank_id root,
-                     const call_options& options);
+/// Begins `scatter_v` for elements of any type.
+operation scatter_v_bytes(team& on, const operands& given, const part_layout& parts, rank_id root,
+                          const call_options& options);
 }  // namespace detail
 
 /// Copies part `r` of the `input` of rank `root` to the `output` of each rank `r`, as `scatter`
@@ -33,7 +36,21 @@ template <spannable Input, detail::output_range Output>
   requires detail::same_elements<Input, Output>
 void scatter_v(team& on, const Input& input, const part_layout& parts, Output&& output,
                rank_id root, const call_options& options = {}) {
-  detail::scatter_v_bytes(on, detail::operands_of(input, output), parts, root, options);
+  const detail::operands given = detail::operands_of(input, output);
+  detail::by_lanes(on, "scatter_v", options,
+                   [&] { detail::scatter_v_bytes(on, given, parts, root, options).run(given); });
+}
+
+/// Does the first half of `scatter_v`, with the same arguments: tells the peers the sizes of its
+/// parts. `pending::finish` does the rest. `pending` says what holds between the halves. The arrays
+/// of `parts` are not used after this call.
+template <spannable Input, detail::output_range Output>
+  requires detail::same_elements<Input, Output> && detail::lasting_range<Input> &&
+           detail::lasting_range<Output>
+pending start_scatter_v(team& on, Input&& input, const part_layout& parts, Output&& output,
+                        rank_id root, const call_options& options = {}) {
+  const detail::operands given = detail::operands_of(input, output);
+  return {detail::scatter_v_bytes(on, given, parts, root, options), given};
 }
 
 }  // namespace peerbus::collective

@@ -17,6 +17,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/lane_crew.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/rank_group.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -78,8 +79,9 @@ struct team_options {
 /// Cost: over a direct transport each round costs a signal, and a cache line from each peer, in
 /// which the first 32 bytes of the payload lie. Over others it costs a signal to each peer. No
 /// operation allocates, unless it fails. Memory: `map().total_bytes()` at each rank. Threads: one
-/// operation of a team at a time. Different teams, and the communicator itself, may be used at the
-/// same time. A team is neither copied nor moved.
+/// operation of a team at a time, by one thread or by several lanes (`call_options::as`). Different
+/// teams, and the communicator itself, may be used at the same time. A team is neither copied nor
+/// moved.
 class team {
  public:
   /// The least size of a slice that a team accepts, in bytes.
@@ -174,6 +176,7 @@ class team {
   std::uint64_t round_ = 0;  // The latest round that this rank has published.
   std::string objection_;    // Of this rank to its arguments of the latest call.
   std::optional<detail::short_text<16>> pending_;  // The operation that lacks its second half.
+  peerbus::detail::lane_crew crew_;
 };
 
 static_assert(team_map{64, team_options{}.scratch_bytes, true}.total_bytes() <= std::size_t{2}

@@ -15,6 +15,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/lane_team.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/batch_columns.hpp>
@@ -23,7 +24,6 @@
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/batch_ring.hpp>
 #include <peerbus/moe/detail/handshake.hpp>
-#include <peerbus/moe/detail/lane_team.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
 #include <peerbus/moe/expert_map.hpp>
@@ -288,7 +288,7 @@ class exchange {
   road road_;
 
   // Lane 0 writes these members inside `serial`, and all lanes read them after it.
-  detail::lane_team team_;
+  peerbus::detail::lane_team team_;
   batch_type* wanted_ = nullptr;
   batch_type* ready_ = nullptr;
   std::optional<received_type> arrived_;

@@ -64,7 +64,15 @@ void gather_by(const collective_request& asked, const coded_arguments& given, pe
 
   const std::span tokens{static_cast<const token*>(given.tokens), all / asked.size()};
   const auto gather_to = [&](auto&& output) {
-    collective::all_gather_coded(asked.team(), Codec{}, hidden, tokens, output, asked.options());
+    const auto& options = asked.options();
+    asked.carry_out(
+        [&] {
+          return collective::start_all_gather_coded(asked.team(), Codec{}, hidden, tokens, output,
+                                                    options);
+        },
+        [&] {
+          collective::all_gather_coded(asked.team(), Codec{}, hidden, tokens, output, options);
+        });
   };
   if (given.dtype == PEERBUS_DTYPE_F32) {
     gather_to(std::span{static_cast<float*>(given.output), all});

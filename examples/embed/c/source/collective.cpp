@@ -2,7 +2,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/all_gather.hpp>
 #include <peerbus/collective/all_gather_v.hpp>
 #include <peerbus/collective/all_reduce.hpp>
@@ -18,9 +20,29 @@
 #include <peerbus/collective/scatter.hpp>
 #include <peerbus/collective/scatter_v.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/core/cost_table.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
 
 #include "collective_request.hpp"
+
+namespace peerbus::c_library {
+
+namespace {
+
+/// Returns the algorithm with a number of C's interface.
+collective::algorithm algorithm_of(std::int32_t number) {
+  const auto all = static_cast<std::int32_t>(collective::algorithm_names.size());
+  require(number >= 0 && number < all,
+          detail::concat("an algorithm of ", number, ", expected 0 to ", all - 1));
+  return static_cast<collective::algorithm>(number);
+}
+
+}  // namespace
+
+}  // namespace peerbus::c_library
 
 using namespace peerbus::c_library;  // NOLINT(google-build-using-namespace): the functions are C.
 namespace operations = peerbus::collective::detail;
@@ -36,8 +58,18 @@ peerbus_code peerbus_team_create(peerbus_comm* comm, const peerbus_team_options*
     if (given.scratch_bytes != 0) wanted.scratch_bytes = given.scratch_bytes;
     if (given.one_shot_bytes != 0) wanted.one_shot_bytes = given.one_shot_bytes;
     if (given.window_bytes != 0) wanted.window_bytes = given.window_bytes;
-    *team = std::make_unique<peerbus_team>(members, wanted, deadline_of(members->comm, timeout_ns))
-                .release();
+    const peerbus::deadline until = deadline_of(members->comm, timeout_ns);
+    std::optional<peerbus::error> objection;
+    try {
+      wanted.algorithm = algorithm_of(given.algorithm);
+      if (given.costs_file != nullptr) wanted.costs = peerbus::cost_table::load(given.costs_file);
+    } catch (const peerbus::error& problem) {
+      objection = problem;
+    }
+    wanted.may_reorder = given.may_reorder != 0;
+    // Tells the other ranks, and throws. It has the name of the agreement by which a team is made.
+    if (objection) members->comm.agree("collective::team", {}, until, objection);
+    *team = std::make_unique<peerbus_team>(members, wanted, until).release();
   });
 }
 
@@ -53,6 +85,31 @@ peerbus_code peerbus_team_in_window(peerbus_team* team, peerbus_window* window,
   });
 }
 
+peerbus_code peerbus_team_in_halves(peerbus_team* team, peerbus_team** in_halves) {
+  return guarded([&] {
+    require_result(in_halves, "in_halves");
+    *in_halves = peerbus_team::for_halves(usable(team, "team")).release();
+  });
+}
+
+peerbus_code peerbus_team_finish(peerbus_team* team, int64_t timeout_ns) {
+  return guarded([&] { usable(team, "team").half.finish(deadline_of(timeout_ns)); });
+}
+
+peerbus_code peerbus_team_algorithm(peerbus_team* team, int32_t operation, uint64_t bytes,
+                                    uint32_t may_reorder, int32_t* algorithm) {
+  return guarded([&] {
+    using peerbus::collective::choice_of;
+    require(algorithm != nullptr, "algorithm is NULL");
+    require(operation == PEERBUS_OF_ALL_REDUCE || operation == PEERBUS_OF_ALL_GATHER,
+            peerbus::detail::concat("an operation of ", operation, ", expected 0 or 1"));
+    const auto& ranks = usable(team, "team").ranks;
+    *algorithm = static_cast<std::int32_t>(ranks.algorithm_of(
+        operation == PEERBUS_OF_ALL_REDUCE ? choice_of::all_reduce : choice_of::all_gather, bytes,
+        may_reorder != 0));
+  });
+}
+
 void peerbus_team_destroy(peerbus_team** team) { destroy(team); }
 
 peerbus_code peerbus_broadcast(peerbus_team* team, void* data, uint64_t count, peerbus_dtype dtype,
@@ -61,8 +118,8 @@ peerbus_code peerbus_broadcast(peerbus_team* team, void* data, uint64_t count, p
     collective_request asked{team, "broadcast", dtype, timeout_ns};
     asked.input(data, count);
     asked.output(data, count);
-    operations::broadcast_bytes(asked.team(), asked.given(), rank_of(root), asked.options())
-        .run(asked.given());
+    asked.carry_out(
+        operations::broadcast_bytes(asked.team(), asked.given(), rank_of(root), asked.options()));
   });
 }
 
@@ -73,7 +130,7 @@ peerbus_code peerbus_gather(peerbus_team* team, const void* input, void* output,
     const peerbus::rank_id to = rank_of(root);
     asked.input(input, count);
     if (to == asked.team().rank()) asked.output(output, count, asked.size());
-    operations::gather_bytes(asked.team(), asked.given(), to, asked.options()).run(asked.given());
+    asked.carry_out(operations::gather_bytes(asked.team(), asked.given(), to, asked.options()));
   });
 }
 
@@ -90,7 +147,8 @@ peerbus_code peerbus_gather_v(peerbus_team* team, const void* input, uint64_t co
       parts = asked.parts(counts, displacements, "counts", &end);
       asked.output(output, end);
     }
-    operations::gather_v_bytes(asked.team(), asked.given(), parts, to, asked.options());
+    asked.carry_out(
+        operations::gather_v_bytes(asked.team(), asked.given(), parts, to, asked.options()));
   });
 }
 
@@ -101,8 +159,7 @@ peerbus_code peerbus_scatter(peerbus_team* team, const void* input, void* output
     const peerbus::rank_id from = rank_of(root);
     if (from == asked.team().rank()) asked.input(input, count, asked.size());
     asked.output(output, count);
-    operations::scatter_bytes(asked.team(), asked.given(), from, asked.options())
-        .run(asked.given());
+    asked.carry_out(operations::scatter_bytes(asked.team(), asked.given(), from, asked.options()));
   });
 }
 
@@ -119,7 +176,8 @@ peerbus_code peerbus_scatter_v(peerbus_team* team, const void* input, const uint
       asked.input(input, end);
     }
     asked.output(output, count);
-    operations::scatter_v_bytes(asked.team(), asked.given(), parts, from, asked.options());
+    asked.carry_out(
+        operations::scatter_v_bytes(asked.team(), asked.given(), parts, from, asked.options()));
   });
 }
 
@@ -129,7 +187,7 @@ peerbus_code peerbus_all_gather(peerbus_team* team, const void* input, void* out
     collective_request asked{team, "all_gather", dtype, timeout_ns};
     asked.input(input, count);
     asked.output(output, count, asked.size());
-    operations::all_gather_bytes(asked.team(), asked.given(), asked.options()).run(asked.given());
+    asked.carry_out(operations::all_gather_bytes(asked.team(), asked.given(), asked.options()));
   });
 }
 
@@ -142,7 +200,8 @@ peerbus_code peerbus_all_gather_v(peerbus_team* team, const void* input, void* o
     const auto parts = asked.parts(counts, displacements, "counts", &end);
     asked.input(input, counts[asked.team().rank().index()]);
     asked.output(output, end);
-    operations::all_gather_v_bytes(asked.team(), asked.given(), parts, asked.options());
+    asked.carry_out(
+        operations::all_gather_v_bytes(asked.team(), asked.given(), parts, asked.options()));
   });
 }
 
@@ -152,7 +211,7 @@ peerbus_code peerbus_all_to_all(peerbus_team* team, const void* input, void* out
     collective_request asked{team, "all_to_all", dtype, timeout_ns};
     asked.input(input, count, asked.size());
     asked.output(output, count, asked.size());
-    operations::all_to_all_bytes(asked.team(), asked.given(), asked.options()).run(asked.given());
+    asked.carry_out(operations::all_to_all_bytes(asked.team(), asked.given(), asked.options()));
   });
 }
 
@@ -169,7 +228,8 @@ peerbus_code peerbus_all_to_all_v(peerbus_team* team, const void* input,
     const auto received =
         asked.parts(received_counts, received_displacements, "received_counts", &end);
     asked.output(output, end);
-    operations::all_to_all_v_bytes(asked.team(), asked.given(), sent, received, asked.options());
+    asked.carry_out(operations::all_to_all_v_bytes(asked.team(), asked.given(), sent, received,
+                                                   asked.options()));
   });
 }
 
@@ -182,8 +242,8 @@ peerbus_code peerbus_reduce(peerbus_team* team, const void* input, void* output,
     asked.input(input, count);
     if (to == asked.team().rank()) asked.output(output, count);
     const auto by = asked.by(reduction);
-    operations::reduce_bytes(asked.team(), asked.given(), by, to, asked.options())
-        .run(asked.given(), by);
+    asked.carry_out(operations::reduce_bytes(asked.team(), asked.given(), by, to, asked.options()),
+                    by);
   });
 }
 
@@ -195,8 +255,8 @@ peerbus_code peerbus_all_reduce(peerbus_team* team, const void* input, void* out
     asked.input(input, count);
     asked.output(output, count);
     const auto by = asked.by(reduction);
-    operations::all_reduce_bytes(asked.team(), asked.given(), by, asked.options())
-        .run(asked.given(), by);
+    asked.carry_out(operations::all_reduce_bytes(asked.team(), asked.given(), by, asked.options()),
+                    by);
   });
 }
 
@@ -208,8 +268,10 @@ peerbus_code peerbus_all_reduce_add(peerbus_team* team, const void* input, const
     asked.input(input, count);
     asked.residual(residual, count);
     asked.output(output, count);
-    operations::all_reduce_add_bytes(asked.team(), asked.given(), asked.by(PEERBUS_SUM),
-                                     asked.options());
+    const operations::sum_with_residual fused{asked.team(), asked.by(PEERBUS_SUM), asked.given()};
+    asked.carry_out(
+        operations::all_reduce_bytes(asked.team(), asked.given(), fused.reduce(), asked.options()),
+        fused.reduce(), fused);
   });
 }
 
@@ -221,8 +283,8 @@ peerbus_code peerbus_reduce_scatter(peerbus_team* team, const void* input, void*
     asked.input(input, count, asked.size());
     asked.output(output, count);
     const auto by = asked.by(reduction);
-    operations::reduce_scatter_bytes(asked.team(), asked.given(), by, asked.options())
-        .run(asked.given(), by);
+    asked.carry_out(
+        operations::reduce_scatter_bytes(asked.team(), asked.given(), by, asked.options()), by);
   });
 }
 
@@ -236,7 +298,9 @@ peerbus_code peerbus_reduce_scatter_v(peerbus_team* team, const void* input, con
     const auto parts = asked.parts(counts, displacements, "counts", &end);
     asked.input(input, end);
     asked.output(output, counts[asked.team().rank().index()]);
-    operations::reduce_scatter_v_bytes(asked.team(), asked.given(), parts, asked.by(reduction),
-                                       asked.options());
+    const auto by = asked.by(reduction);
+    asked.carry_out(
+        operations::reduce_scatter_v_bytes(asked.team(), asked.given(), parts, by, asked.options()),
+        by);
   });
 }

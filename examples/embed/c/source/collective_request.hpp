@@ -15,9 +15,12 @@
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -37,11 +40,19 @@ struct peerbus_team final : peerbus::c_library::object {
   peerbus_team(const peerbus_team& of,
                std::shared_ptr<peerbus::window<peerbus::c_library::bus>> memory)
       : object{of.members}, kept{of.kept}, ranks{*kept}, inputs_in{std::move(memory)} {}
+  /// Makes a handle of the same team, and of the same window, for first halves of operations.
+  static std::unique_ptr<peerbus_team> for_halves(const peerbus_team& of) {
+    auto made = std::make_unique<peerbus_team>(of, of.inputs_in);
+    made->does_halves = true;
+    return made;
+  }
 
   std::shared_ptr<peerbus::collective::team> kept;  ///< handles of one team share it
   peerbus::collective::team& ranks;
   /// The window in which inputs lie. nullptr: they lie anywhere.
   std::shared_ptr<peerbus::window<peerbus::c_library::bus>> inputs_in;
+  bool does_halves = false;           ///< whether operations do their first half only
+  peerbus::collective::pending half;  ///< given up before the team ends
 };
 
 namespace peerbus::c_library {
@@ -59,6 +70,7 @@ class collective_request {
                      std::int64_t timeout_ns)
       : ranks_{usable(on, "team").ranks},
         window_{on->inputs_in.get()},
+        half_{on->does_halves ? &on->half : nullptr},
         operation_{operation},
         dtype_{dtype},
         options_{deadline_of(timeout_ns)} {
@@ -109,6 +121,24 @@ class collective_request {
                           ", expected f32, f64, bf16, i32, i64 or u8"));
   }
 
+  /// Does an operation, or its first half. `by` is its reduction by a `Callable`, if it has one.
+  template <class Callable = collective::sum>
+  void carry_out(collective::detail::operation begun, const collective::detail::reducer& by = {},
+                 const Callable& callable = {}) const {
+    if (half_ == nullptr)
+      begun.run(given_, by);
+    else
+      *half_ = collective::pending{std::move(begun), given_, {by, callable}};
+  }
+  /// Keeps the first half that `start()` does, or calls `whole()`.
+  template <class Start, class Whole>
+  void carry_out(Start&& start, Whole&& whole) const {
+    if (half_ == nullptr)
+      whole();
+    else
+      *half_ = start();
+  }
+
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t size() const noexcept { return ranks_.size(); }
   /// Returns the team of the call.
@@ -122,12 +152,13 @@ class collective_request {
   /// Throws: `error` invalid_argument, or what ended the wait for the others.
   [[noreturn]] void refuse(const std::string& objection) const {
     // Tells the other ranks, and throws.
-    collective::detail::call{ranks_,
-                             collective::detail::call_header::of(operation_, given_.element, 0),
-                             {},
-                             options_,
-                             objection}
-        .require_accepted();
+    collective::detail::call refused{
+        ranks_,
+        collective::detail::call_header::of(operation_, given_.element, 0),
+        {},
+        options_,
+        objection};
+    static_cast<void>(refused.first_round([] {}));
     throw error{errc::invalid_argument, objection};
   }
   /// Ends the call on all ranks, because an operand is too large.
@@ -150,6 +181,8 @@ class collective_request {
 
   collective::team& ranks_;
   const window<bus>* window_;
+  collective::pending*
+      half_;  // Where the first half is kept; nullptr: the operation is done whole.
   std::string_view operation_;
   peerbus_dtype dtype_;
   collective::call_options options_;

@@ -18,12 +18,12 @@ from . import _library as c
 from ._library import (ANY_RANK, CODECS, Error, InvalidArgument, OutOfMemory, PeerDead, Poisoned,
                        Refused, TimedOut)
 from ._channels import Channels
-from ._collective import Collectives, Team
+from ._collective import ALGORITHMS, Collectives, Pending, Team
 from ._operands import Operand, REDUCTIONS
 from ._tensors import Given, contiguous, has_gaps, require_writable, view_of
 
-__all__ = ["ANY_RANK", "Channels", "Collectives", "Communicator", "Error", "Exchange",
-           "InvalidArgument", "OutOfMemory", "PeerDead", "Poisoned", "REDUCTIONS", "Received",
+__all__ = ["ALGORITHMS", "ANY_RANK", "Channels", "Collectives", "Communicator", "Error",
+           "Exchange", "InvalidArgument", "OutOfMemory", "PeerDead", "Pending", "Poisoned", "REDUCTIONS", "Received",
            "Refused", "Team", "TimedOut", "Window", "launched"]
 
 LAYOUTS = ("compact", "padded", "rank_major", "slots", "expert_slots")
@@ -91,10 +91,11 @@ class Communicator(c.Object, Collectives):
         """Collective: returns an `Exchange`, which see for the arguments."""
         return Exchange(self, **config)
 
-    def team(self, scratch_bytes=0, one_shot_bytes=0, window_bytes=0, timeout=None):
+    def team(self, scratch_bytes=0, one_shot_bytes=0, window_bytes=0, timeout=None, **choice):
         """Collective: returns a `Team`, for collective operations of another thread or with other
-        options than those of the communicator's own."""
-        return Team(self, scratch_bytes, one_shot_bytes, window_bytes, timeout)
+        options than those of the communicator's own. `choice` are `algorithm`, `costs` and
+        `may_reorder` of `Team`."""
+        return Team(self, scratch_bytes, one_shot_bytes, window_bytes, timeout, **choice)
 
     def channels(self, scratch_bytes=0, timeout=None):
         """Collective: returns `Channels`, through which ranks send each other arrays."""

@@ -3,6 +3,7 @@
 
 import ctypes
 import math
+import os
 
 from . import _library as c
 from ._operands import (Operand, given_input, given_output, made_output, parts_of, reduction,
@@ -12,6 +13,9 @@ from ._operands import (Operand, given_input, given_output, made_output, parts_o
 # The types of rows and scales that codecs make, by numpy's names; None where tokens stay as they are.
 _CODED = {"bf16": None, "int8_per_token": ("int8", "float32"), "fp8_f32": ("uint8", "float32"),
           "fp8_rounded": ("uint8", "float32"), "fp8_ue8m0": ("uint8", "uint8"), "fp8_as_given": None}
+# The algorithms of operations that have several, and these operations, by their numbers in C.
+ALGORITHMS = ("automatic", "one_shot", "two_shots", "doubling", "ring", "two_levels")
+_CHOSEN = ("all_reduce", "all_gather")
 _BFLOAT16, _UINT8, _E4M3 = (code * 256 + bits for code, bits in ((4, 16), (1, 8), (10, 8)))
 
 
@@ -77,8 +81,25 @@ class Collectives:
             function(team, *[0] * (len(function.argtypes) - 1))
             raise
         c.check(function(team, *given, limit))
+        return self._done(views, result)
+
+    def _done(self, views, result):
+        """Returns what a call returns that the library has carried out."""
         del views
         return result
+
+    def algorithm_of(self, operation, nbytes, may_reorder=False):
+        """Returns the name of the algorithm, one of `peerbus.ALGORITHMS`, that `operation` takes for
+        an `x` of `nbytes` bytes at each rank that does not lie in a window. `operation` is
+        "all_reduce" or "all_gather". `may_reorder` is true for reductions that do not depend on the
+        order of ranks, as of integers."""
+        if operation not in _CHOSEN:
+            raise c.InvalidArgument(1, f"operation is {operation!r}, expected one of "
+                                       f"{', '.join(_CHOSEN)}")
+        chosen = ctypes.c_int32()
+        c.check(c.lib.peerbus_team_algorithm(self._team(), _CHOSEN.index(operation), nbytes,
+                                             bool(may_reorder), ctypes.byref(chosen)))
+        return ALGORITHMS[chosen.value]
 
     def broadcast(self, x, root=0, timeout=None):
         """Copies `x` of rank `root` to `x` of every other rank, and returns it."""
@@ -286,6 +307,62 @@ class Collectives:
         return self._run("reduce_scatter_v", arguments, timeout)
 
 
+class Pending(c.Object):
+    """The second half of an operation of which `start_all_reduce`, `start_all_gather` and so on did
+    the first. The rank may compute between the halves, and peers may call the whole operation.
+
+    Until `finish` has returned, `x` must not change, `out` must not be accessed, and the next
+    operation of the same team raises `InvalidArgument` on this rank alone. Arrays are kept alive. A
+    `Pending` that is destroyed before, or no longer referred to, gives the operation up, which
+    poisons the communicator. Made by the methods `start_...` only.
+    """
+
+    def __init__(self, team):
+        self._views, self._result = None, None
+        super().__init__("team", c.make("team", c.lib.peerbus_team_in_halves, team))
+
+    def finish(self, timeout=None):
+        """Does the rest of the operation, and returns or raises what the whole operation would.
+        `timeout` None is that of the first half."""
+        try:
+            c.check(c.lib.peerbus_team_finish(self, c.nanoseconds(timeout)))
+            return self._result
+        finally:
+            self._views, self._result = None, None
+            self.destroy()
+
+
+class _FirstHalves(Collectives):
+    """The operations of a team, of which each call does the first half and returns a `Pending`."""
+
+    def __init__(self, collectives):
+        self.rank, self.size = collectives.rank, collectives.size
+        self._pending = Pending(collectives._team())
+
+    def _team(self):
+        return self._pending
+
+    def _done(self, views, result):
+        self._pending._views, self._pending._result = views, result
+        return self._pending
+
+
+def _first_half_of(name):
+    def start(self, *arguments, **options):
+        return getattr(_FirstHalves(self), name)(*arguments, **options)
+    start.__name__ = "start_" + name
+    start.__qualname__ = "Collectives." + start.__name__
+    start.__doc__ = (f"Does the first half of `{name}`, with the same arguments, and waits for no "
+                     "rank. Returns a `Pending`, whose `finish()` does the rest.")
+    return start
+
+
+for _name in ("broadcast", "gather", "scatter", "gather_v", "scatter_v", "all_gather",
+              "all_gather_v", "all_to_all", "all_to_all_v", "reduce", "all_reduce",
+              "all_reduce_add", "all_gather_coded", "reduce_scatter", "reduce_scatter_v"):
+    setattr(Collectives, "start_" + _name, _first_half_of(_name))
+
+
 class Team(c.Object, Collectives):
     """The ranks of a communicator with memory for collective operations. Collective, with equal
     arguments on all ranks.
@@ -294,12 +371,22 @@ class Team(c.Object, Collectives):
     `one_shot_bytes` (0: the library decides) is done in parts, one by each rank. `window_bytes` are
     the least that a rank contributes to another one for which peers read `x` in its window
     (`in_window`; 0: 1 KiB, or 32 KiB if ranks share cores; 1: always).
+
+    `algorithm`, one of `peerbus.ALGORITHMS`, is taken by operations that have several, wherever it is
+    possible. Elsewhere costs decide. `costs` is the path of a file with measured costs, as
+    `coll_bench --costs-to` writes it; ranks may have the file in different places, with equal text.
+    `may_reorder` allows "ring" and "two_levels" for all reductions.
     """
 
-    def __init__(self, comm, scratch_bytes=0, one_shot_bytes=0, window_bytes=0, timeout=None):
+    def __init__(self, comm, scratch_bytes=0, one_shot_bytes=0, window_bytes=0, timeout=None,
+                 algorithm="automatic", costs=None, may_reorder=False):
         self.rank, self.size = comm.rank, comm.size
+        # A name that there is not is refused by the library, on all ranks.
+        number = ALGORITHMS.index(algorithm) if algorithm in ALGORITHMS else len(ALGORITHMS)
         options = c.TeamOptions(scratch_bytes=scratch_bytes, one_shot_bytes=one_shot_bytes,
-                                window_bytes=window_bytes)
+                                window_bytes=window_bytes, algorithm=number,
+                                costs_file=None if costs is None else os.fsencode(costs),
+                                may_reorder=bool(may_reorder))
         super().__init__("team", c.make("team", c.lib.peerbus_team_create, comm,
                                         ctypes.byref(options), c.nanoseconds(timeout)))
 

@@ -135,7 +135,8 @@ class Place(Struct):
 
 class TeamOptions(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("scratch_bytes", c_uint64),
-                ("one_shot_bytes", c_uint64), ("window_bytes", c_uint64)]
+                ("one_shot_bytes", c_uint64), ("window_bytes", c_uint64), ("costs_file", c_char_p),
+                ("algorithm", c_int32), ("may_reorder", c_uint32)]
 
 
 class ChannelOptions(Struct):
@@ -334,6 +335,9 @@ def _declare():
         "comm_set_interrupt": [handle, c_void_p, c_void_p],
         "team_create": [handle, c_void_p, time, out],
         "team_in_window": [handle, handle, out],
+        "team_in_halves": [handle, out],
+        "team_finish": [handle, time],
+        "team_algorithm": [handle, c_int32, size, c_uint32, POINTER(c_int32)],
         "broadcast": [handle, array, size, dtype, size, time],
         "gather": [handle, array, array, size, dtype, size, time],
         "scatter": [handle, array, array, size, dtype, size, time],

@@ -24,6 +24,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/function_ref.hpp>
+#include <peerbus/core/lane_crew.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective::detail {
@@ -49,6 +50,9 @@ class call {
   call& operator=(call&&) = delete;
   ~call() = default;
 
+  /// Throws what the constructor throws, for operations that fill the team's tables before it.
+  static void require_ready(const team& on, std::string_view operation);
+
   /// Sets the legs apart: until `resume`, `in_slices` does the first leg. If that succeeds, the
   /// team accepts no other call until `resume` or `abandon`.
   void pause() noexcept { leg_ = leg::first; }
@@ -66,6 +70,8 @@ class call {
   [[nodiscard]] static std::span<byte_range> receives(team& on) noexcept {
     return on.road_->receives();
   }
+  [[nodiscard]] std::span<const byte_range> sends() const noexcept { return road_.sends(); }
+  [[nodiscard]] std::span<const byte_range> receives() const noexcept { return road_.receives(); }
   ///@}
 
   /// Returns the algorithm of an `all_reduce`. Ranks whose algorithms differ make different calls.
@@ -87,6 +93,8 @@ class call {
     return road_.map().slice_bytes(parts);
   }
 
+  /// Returns the bytes of a page.
+  [[nodiscard]] std::size_t page_bytes() const noexcept { return road_.map().page_bytes; }
   /// Returns the distance between the parts of a page with a row of `in_slices` for each rank.
   /// Short rows lie close together, because a large power of two between them would put all into
   /// the same set of a cache.
@@ -120,21 +128,38 @@ class call {
     } while (done < total);
     if (is_in_window()) meet([](rank_id) noexcept { return byte_range{}; });
   }
-  /// Refuses the call on all ranks if this rank has an objection. For operations whose first round
-  /// is not one of `in_slices`.
-  /// Throws: with an objection `error` invalid_argument, and as `await`.
-  void require_accepted() {
-    if (on_.objection_.empty()) return;
-    put_refusal(errc::invalid_argument, on_.objection_);
+  /// Does a first round that is not one of `in_slices`. `give()` writes the page and puts it.
+  /// Returns whether the round is over, so that `in_slices` may follow. After the first leg it is
+  /// not. Throws: as `await`.
+  template <class Give>
+  [[nodiscard]] bool first_round(Give&& give) {
+    if (leg_ == leg::second)
+      leg_ = leg::only;  // The page is published.
+    else if (on_.objection_.empty())
+      give();
+    else
+      put_refusal(errc::invalid_argument, on_.objection_);
+    if (leg_ == leg::first) {
+      end_first_leg();
+      return false;
+    }
     await();
+    return true;
   }
 
   /// Returns whether peers access the operands in a window.
   [[nodiscard]] bool is_in_window() const noexcept { return is_in_window_; }
+  /// Returns the group of the ranks.
+  [[nodiscard]] static rank_group& group(team& on) noexcept { return on.road_->group(); }
+  /// Returns the lanes that carry out operations of the team.
+  [[nodiscard]] static peerbus::detail::lane_crew& crew(team& on) noexcept { return on.crew_; }
+  [[nodiscard]] peerbus::detail::lane_crew& crew() const noexcept { return on_.crew_; }
+  /// Does `copy_bytes` by all lanes, if there are several and it is worth it.
+  void copy(std::byte* target, const std::byte* source, std::size_t bytes) const noexcept;
   /// Offers `bytes` bytes of the input from byte `input_at` on to peers: copies them to byte
   /// `page_at` of the next page, unless peers read them in the window.
   void offer(std::size_t page_at, std::size_t input_at, std::size_t bytes) noexcept {
-    if (!is_in_window()) copy_bytes(page() + page_at, input_ + input_at, bytes);
+    if (!is_in_window()) copy(page() + page_at, input_ + input_at, bytes);
   }
   /// Returns the payload of the page of the next round. Writable from `await` to `put`.
   [[nodiscard]] std::byte* page() noexcept {
@@ -236,7 +261,8 @@ class call {
   void await_peers();
   void begin_reading();
   [[noreturn]] void throw_objection();
-  [[noreturn]] void throw_pending();
+  [[noreturn]] void throw_lanes(lane as);
+  [[noreturn]] static void throw_pending(const team& on, std::string_view operation);
   /// Throws, on all ranks, if a rank refuses the call.
   void throw_if_refused();
   /// Throws unless all ranks make this call. The line of a notice has all that this takes.

@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -65,9 +67,13 @@ using take_token = peerbus::detail::function_ref<void(
 /// Says what is wrong with the arguments of a call. An empty string if nothing is.
 std::string object_to_coded(const team& on, const coded_shape& shape, const coded_operands& given);
 
-/// Does `all_gather_coded` for any codec and output.
-void all_gather_coded_bytes(team& on, const coded_shape& shape, const coded_operands& given,
-                            encode_token encode, take_token take, const call_options& options);
+/// Begins `all_gather_coded` for any codec and output. `carry_out` calls `gather_coded_slices`.
+operation all_gather_coded_bytes(team& on, const coded_shape& shape, const coded_operands& given,
+                                 const call_options& options, operation::body* carry_out);
+
+/// Does the rounds of an `all_gather_coded`.
+void gather_coded_slices(call& gather, const coded_shape& shape, encode_token encode,
+                         take_token take);
 
 }  // namespace peerbus::collective::detail
 

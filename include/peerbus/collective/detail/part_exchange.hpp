@@ -5,14 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 
-#include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
-#include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
-#include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 
@@ -29,15 +26,16 @@ enum class page_layout {
 /// The tables `call::sends` and `call::receives` say what this rank sends and receives. In a first
 /// round each rank tells each peer how much it will send it, and all of them how many slices the
 /// call takes. A rank that expects another size refuses the call in the second round, which is the
-/// first one with data.
+/// first one with data. The first leg of a call ends when this rank has told its peers.
 class part_exchange {
  public:
-  /// Begins a call as the constructor of `call` does, and compares what ranks send and expect.
-  /// `step` is the largest slice that a rank publishes for a peer, in bytes.
-  /// Throws: as `call` does; `error` mismatch on all ranks if a rank expects another size.
-  part_exchange(team& on, const call_header& header, const operands& given,
-                const call_options& options, std::string objection, page_layout pages,
-                std::size_t step);
+  /// `step` is the largest slice that a rank publishes for a peer, in bytes. Does not communicate.
+  part_exchange(call& moves, const operands& given, page_layout pages, std::size_t step) noexcept;
+
+  /// Compares what ranks send and expect. Returns whether data may be moved now: after the first
+  /// leg of the call, it may not. Throws: as `call::await`; `error` mismatch on all ranks if a rank
+  /// expects another size.
+  [[nodiscard]] bool compare();
 
   /// Calls `take(done)` after each round. `from(peer, done)` is then readable, which has
   /// `bytes_from(peer, done)` bytes.
@@ -78,7 +76,7 @@ class part_exchange {
   };
 
   void announce();
-  void compare();
+  void find_largest() noexcept;
   void offer(std::size_t done) noexcept;
   [[nodiscard]] std::size_t place_of(rank_id reader) const noexcept {
     return pages_ == page_layout::shared ? 0 : reader.index() * step_of_pages_;
@@ -89,8 +87,8 @@ class part_exchange {
     return bytes <= done ? 0 : std::min(slice_, bytes - done);
   }
 
-  call moves_;
-  operands given_;
+  call& moves_;
+  const operands& given_;
   std::span<const byte_range> sends_;
   std::span<const byte_range> receives_;
   page_layout pages_;
@@ -99,6 +97,11 @@ class part_exchange {
   std::size_t largest_ = 0;    // The bytes of the largest part of all pairs of ranks.
   std::size_t slice_ = 0;      // The size of slices in the latest round.
 };
+
+/// Carries out an operation that copies parts, of which all peers read the same bytes of a page.
+void copy_shared_parts(call& moves, const operands& given, const reducer& reduce);
+/// Carries out an operation that copies parts, of which each peer reads bytes of its own.
+void copy_own_parts(call& moves, const operands& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail
 

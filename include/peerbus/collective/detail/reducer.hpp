@@ -27,9 +27,10 @@ class reducer {
     return {name, std::addressof(op), &combine<T, Op>};
   }
 
-  /// The function that reduces: `reduce(callable, out, sources, elements)`, as `operator()` does.
+  /// The function that reduces: `reduce(callable, out, sources, first, elements)`, as `part` does.
   using function = void(const void* callable, std::byte* out,
-                        std::span<const std::byte* const> sources, std::size_t elements) noexcept;
+                        std::span<const std::byte* const> sources, std::size_t first,
+                        std::size_t elements) noexcept;
 
   /// Makes a reduction by a function of its own.
   reducer(std::string_view name, const void* callable, function* reduce) noexcept
@@ -45,6 +46,9 @@ class reducer {
     return made;
   }
 
+  /// Returns the callable, which has the type with which the reduction was made.
+  [[nodiscard]] const void* callable() const noexcept { return callable_; }
+
   /// Returns the name of the reduction.
   [[nodiscard]] const short_text<8>& name() const noexcept { return name_; }
 
@@ -52,20 +56,26 @@ class reducer {
   /// needed. `out` may be one of the sources.
   void operator()(std::byte* out, std::span<const std::byte* const> sources,
                   std::size_t elements) const noexcept {
-    combine_(callable_, out, sources, elements);
+    combine_(callable_, out, sources, 0, elements);
+  }
+  /// Reduces `elements` elements from the element `first` of `out` and of all `sources` on.
+  void part(std::byte* out, std::span<const std::byte* const> sources, std::size_t first,
+            std::size_t elements) const noexcept {
+    combine_(callable_, out, sources, first, elements);
   }
 
  private:
   template <class T, class Op>
   static void combine(const void* callable, std::byte* out,
-                      std::span<const std::byte* const> sources, std::size_t elements) noexcept {
+                      std::span<const std::byte* const> sources, std::size_t first,
+                      std::size_t elements) noexcept {
     constexpr std::size_t tile = tile_of<T>;
     const Op& op = *static_cast<const Op*>(callable);
-    std::size_t first = 0;
-    for (; elements - first >= tile; first += tile)
+    const std::size_t end = first + elements;
+    for (; end - first >= tile; first += tile)
       combine_tile<T>(op, out, sources, first, [] { return tile_of<T>; });
-    if (first != elements)
-      combine_tile<T>(op, out, sources, first, [rest = elements - first] { return rest; });
+    if (first != end)
+      combine_tile<T>(op, out, sources, first, [rest = end - first] { return rest; });
   }
 
   /// The elements that are reduced together. They stay in the first cache and fit on the stack.

@@ -10,7 +10,6 @@
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/doubling.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
@@ -37,8 +36,8 @@ PEERBUS_INLINE void all_gather_slices(call& gather, const operands& given, const
           return given.output.data() + rank.index() * block + done;
         };
         for (const rank_id peer : gather.peers())
-          copy_bytes(row(peer), gather.slice(peer, 0, done), bytes);
-        copy_bytes(row(gather.self()), given.input.data() + done, bytes);
+          gather.copy(row(peer), gather.slice(peer, 0, done), bytes);
+        gather.copy(row(gather.self()), given.input.data() + done, bytes);
       });
 }
 

@@ -11,6 +11,7 @@
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/part_exchange.hpp>
 #include <peerbus/collective/detail/part_tables.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
@@ -21,8 +22,9 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE void all_gather_v_bytes(team& on, const operands& given, const part_layout& parts,
-                                       const call_options& options) {
+PEERBUS_INLINE operation all_gather_v_bytes(team& on, const operands& given,
+                                            const part_layout& parts, const call_options& options) {
+  call::require_ready(on, "all_gather_v");
   const std::span<byte_range> receives = call::receives(on);
   std::string objection = lay_out_output(receives, parts, given);
   if (objection.empty()) {
@@ -34,15 +36,12 @@ PEERBUS_INLINE void all_gather_v_bytes(team& on, const operands& given, const pa
   }
   std::ranges::fill(call::sends(on), byte_range{0, given.input.size()});
 
-  part_exchange{
-      on,
-      call_header::of("all_gather_v", given.element, call_header::varied).at(given.place()),
-      given,
-      options,
-      std::move(objection),
-      page_layout::shared,
-      on.map().slice_bytes(1)}
-      .copy_all();
+  return {on,
+          call_header::of("all_gather_v", given.element, call_header::varied).at(given.place()),
+          given,
+          options,
+          std::move(objection),
+          copy_shared_parts};
 }
 
 }  // namespace peerbus::collective::detail

@@ -9,9 +9,9 @@
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/all_reduce.hpp>
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/divided.hpp>
 #include <peerbus/collective/detail/doubling.hpp>
 #include <peerbus/collective/detail/operands.hpp>
@@ -40,7 +40,7 @@ PEERBUS_INLINE void all_reduce_in_one_shot(call& all, const operands& given,
         for (const rank_id peer : all.peers())
           all.sources()[peer.index()] = all.slice(peer, 0, done);
         all.sources()[all.self().index()] = given.input.data() + done;
-        reduce(given.output.data() + done, all.sources(), bytes / given.element.bytes);
+        reduce_by_lanes(all, given, reduce, given.output.data() + done, all.sources(), bytes);
       });
 }
 
@@ -56,7 +56,7 @@ PEERBUS_INLINE byte_range part_of_rank(const operands& given, std::size_t bytes,
 /// No other rank accesses this part of any operand.
 PEERBUS_INLINE void all_reduce_in_window(call& all, const operands& given, const reducer& reduce) {
   // A piece of the result is stored to the peers while it is still in the cache.
-  const std::size_t piece = whole_elements(std::size_t{1} << 15U, given.element);
+  const std::size_t piece = whole_elements(all.crew().lanes() << 15U, given.element);
   const std::size_t step = std::max<std::size_t>(piece, given.element.bytes);
   const auto put_nothing = [&](std::size_t, std::size_t) {
     all.put([](rank_id) noexcept { return byte_range{}; });
@@ -69,8 +69,8 @@ PEERBUS_INLINE void all_reduce_in_window(call& all, const operands& given, const
       for (const rank_id rank : all_ranks{all.ranks()})
         all.sources()[rank.index()] = all.operand(rank) + offset;
       std::byte* const result = given.output.data() + offset;
-      reduce(result, all.sources(), bytes / given.element.bytes);
-      for (const rank_id peer : all.peers()) copy_bytes(all.operand(peer) + offset, result, bytes);
+      reduce_by_lanes(all, given, reduce, result, all.sources(), bytes);
+      for (const rank_id peer : all.peers()) all.copy(all.operand(peer) + offset, result, bytes);
     }
   };
   all.in_slices(given.input.size(), given.input.size(), put_nothing, reduce_own_part);
@@ -95,7 +95,7 @@ PEERBUS_INLINE void all_reduce_in_two_shots(call& all, const operands& given,
     const std::size_t stride = stride_of(bytes);
     for (const rank_id peer : all.peers()) {
       const byte_range part = part_of(bytes, peer);
-      copy_bytes(all.page() + peer.index() * stride, input + part.offset, part.bytes);
+      all.copy(all.page() + peer.index() * stride, input + part.offset, part.bytes);
     }
     all.put([&](rank_id peer) noexcept {
       return byte_range{peer.index() * stride, part_of(bytes, peer).bytes};
@@ -107,14 +107,14 @@ PEERBUS_INLINE void all_reduce_in_two_shots(call& all, const operands& given,
       all.sources()[peer.index()] = all.slice(peer, all.self().index() * stride_of(bytes), done);
     all.sources()[all.self().index()] = given.input.data() + done + own.offset;
     std::byte* const result = all.page();
-    reduce(result, all.sources(), own.bytes / given.element.bytes);
+    reduce_by_lanes(all, given, reduce, result, all.sources(), own.bytes);
     all.publish([&](rank_id) noexcept { return byte_range{0, own.bytes}; });
     std::byte* const output = given.output.data() + done;
-    copy_bytes(output + own.offset, result, own.bytes);
+    all.copy(output + own.offset, result, own.bytes);
     all.await();
     for (const rank_id peer : all.peers()) {
       const byte_range part = part_of(bytes, peer);
-      copy_bytes(output + part.offset, all.slice(peer, 0, done), part.bytes);
+      all.copy(output + part.offset, all.slice(peer, 0, done), part.bytes);
     }
   };
   all.in_slices(given.input.size(), step, publish_parts, reduce_own_part);

@@ -26,10 +26,12 @@ PEERBUS_INLINE sum_with_residual::sum_with_residual(team& on, const reducer& sum
 
 PEERBUS_INLINE void sum_with_residual::combine(const void* callable, std::byte* out,
                                                std::span<const std::byte* const> ranks,
-                                               std::size_t elements) noexcept {
+                                               std::size_t first, std::size_t elements) noexcept {
   const auto& fused = *static_cast<const sum_with_residual*>(callable);
-  fused.sources.back() = fused.residual + (ranks[fused.self.index()] - fused.input);
-  fused.add(out, fused.sources, elements);
+  const std::byte* const added = fused.residual + (ranks[fused.self.index()] - fused.input);
+  // Lanes that reduce at the same time find it set: see `reduce_by_lanes`.
+  if (fused.sources.back() != added) fused.sources.back() = added;
+  fused.add.part(out, fused.sources, first, elements);
 }
 
 PEERBUS_INLINE void all_reduce_add_bytes(team& on, const operands& given, const reducer& add,

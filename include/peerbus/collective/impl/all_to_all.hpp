@@ -10,7 +10,6 @@
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/parts.hpp>
@@ -36,9 +35,9 @@ PEERBUS_INLINE void all_to_all_slices(call& exchange, const operands& given, con
           return given.output.data() + rank.index() * block + done;
         };
         for (const rank_id peer : exchange.peers())
-          copy_bytes(row(peer), part_from(exchange, peer, block, done), bytes);
+          exchange.copy(row(peer), part_from(exchange, peer, block, done), bytes);
         const rank_id self = exchange.self();
-        copy_bytes(row(self), given.input.data() + self.index() * block + done, bytes);
+        exchange.copy(row(self), given.input.data() + self.index() * block + done, bytes);
       });
 }
 

@@ -11,6 +11,7 @@
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/part_exchange.hpp>
 #include <peerbus/collective/detail/part_tables.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
@@ -21,8 +22,10 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE void all_to_all_v_bytes(team& on, const operands& given, const part_layout& sent,
-                                       const part_layout& received, const call_options& options) {
+PEERBUS_INLINE operation all_to_all_v_bytes(team& on, const operands& given,
+                                            const part_layout& sent, const part_layout& received,
+                                            const call_options& options) {
+  call::require_ready(on, "all_to_all_v");
   const std::span<byte_range> sends = call::sends(on);
   const std::span<byte_range> receives = call::receives(on);
   std::string objection = lay_out(sends, sent, given.input.size(), given.element, "input");
@@ -32,15 +35,13 @@ PEERBUS_INLINE void all_to_all_v_bytes(team& on, const operands& given, const pa
   if (objection.empty() && is_in_place && !std::ranges::equal(sends, receives))
     objection = "operands in place whose parts differ, expected equal counts and displacements";
 
-  part_exchange{on,
-                call_header::of("all_to_all_v", given.element, call_header::varied)
-                    .at(is_in_place ? operand_place::memory : given.place()),
-                given,
-                options,
-                std::move(objection),
-                page_layout::parts,
-                on.map().slice_bytes(on.size())}
-      .copy_all();
+  return {on,
+          call_header::of("all_to_all_v", given.element, call_header::varied)
+              .at(is_in_place ? operand_place::memory : given.place()),
+          given,
+          options,
+          std::move(objection),
+          copy_own_parts};
 }
 
 }  // namespace peerbus::collective::detail

@@ -33,6 +33,10 @@ PEERBUS_INLINE batch::batch(channels& on, std::span<const transfer> messages,
       messages_{messages},
       until_{options.until.value_or(road_.group().default_deadline())} {
   road_.group().require_healthy("batch_send_recv");
+  if (options.as.count != 1)
+    throw error{errc::invalid_argument,
+                peerbus::detail::concat("batch_send_recv was given lane ", options.as.index, " of ",
+                                        options.as.count, ", expected one lane")};
   ++on.calls_;
   if (const std::string objection = object(); !objection.empty())
     throw error{errc::invalid_argument, peerbus::detail::concat(title(), " was given ", objection)};

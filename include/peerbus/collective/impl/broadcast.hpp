@@ -10,7 +10,6 @@
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -32,7 +31,8 @@ PEERBUS_INLINE void broadcast_slices(call& broadcast, const operands& given, con
       },
       [&](std::size_t done, std::size_t bytes) {
         if (!is_root)
-          copy_bytes(given.output.data() + done, broadcast.slice(broadcast.root(), 0, done), bytes);
+          broadcast.copy(given.output.data() + done, broadcast.slice(broadcast.root(), 0, done),
+                         bytes);
       });
 }
 

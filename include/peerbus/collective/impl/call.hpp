@@ -12,9 +12,12 @@
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/lane.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/rank_group.hpp>
@@ -37,10 +40,15 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& g
       header_.count == call_header::varied ||
       header_.count * header_.element.bytes >= on.options().window_bytes.value_or(0);
   is_in_window_ = header_.place != operand_place::memory && is_large;
-  road_.group().require_healthy(header.operation.view());
-  if (on_.pending_) throw_pending();
+  require_ready(on, header.operation.view());
+  if (options.as.count != on.crew_.lanes()) throw_lanes(options.as);
   ++on_.calls_;
   on_.objection_ = std::move(objection);
+}
+
+PEERBUS_INLINE void call::require_ready(const team& on, std::string_view operation) {
+  on.road_->group().require_healthy(operation);
+  if (on.pending_) throw_pending(on, operation);
 }
 
 PEERBUS_INLINE void call::end_first_leg() {
@@ -62,6 +70,15 @@ PEERBUS_ERROR_PATH void call::abandon() noexcept {
   } catch (...) {
     road_.group().poison("not finished");  // So short that it takes no memory.
   }
+}
+
+PEERBUS_INLINE void call::copy(std::byte* target, const std::byte* source,
+                               std::size_t bytes) const noexcept {
+  if (crew().lanes() == 1 || bytes < least_shared_bytes || target == source)
+    return copy_bytes(target, source, bytes);
+  crew().share(bytes, cache_line_bytes, [&](std::size_t, std::size_t begin, std::size_t end) {
+    copy_bytes(target + begin, source + begin, end - begin);
+  });
 }
 
 PEERBUS_INLINE void call::confirm(std::string_view objection) {
@@ -168,11 +185,17 @@ PEERBUS_ERROR_PATH void call::throw_objection() {
               peerbus::detail::concat(title(), " was given ", on_.objection_)};
 }
 
-PEERBUS_ERROR_PATH void call::throw_pending() {
+PEERBUS_ERROR_PATH void call::throw_pending(const team& on, std::string_view operation) {
+  throw error{errc::invalid_argument,
+              peerbus::detail::concat(operation, " was called while ", on.pending_->view(),
+                                      " (collective call ", on.calls_, ") is not finished")};
+}
+
+PEERBUS_ERROR_PATH void call::throw_lanes(lane as) {
   throw error{
       errc::invalid_argument,
-      peerbus::detail::concat(header_.operation.view(), " was called while ", on_.pending_->view(),
-                              " (collective call ", on_.calls_, ") is not finished")};
+      peerbus::detail::concat("the first half of ", header_.operation.view(), " was given lane ",
+                              as.index, " of ", as.count, ", expected one lane")};
 }
 
 PEERBUS_ERROR_PATH void call::throw_refused(rank_id refuser, const call_header& theirs) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,6 +12,7 @@
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/coded_gather.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -61,32 +63,50 @@ PEERBUS_INLINE std::string object_to_coded(const team& on, const coded_shape& sh
   return {};
 }
 
-PEERBUS_INLINE void all_gather_coded_bytes(team& on, const coded_shape& shape,
-                                           const coded_operands& given, encode_token encode,
-                                           take_token take, const call_options& options) {
+PEERBUS_INLINE operation all_gather_coded_bytes(team& on, const coded_shape& shape,
+                                                const coded_operands& given,
+                                                const call_options& options,
+                                                operation::body* carry_out) {
+  return {on,
+          call_header::coded(shape.codec, shape.hidden, shape.tokens),
+          {},
+          options,
+          object_to_coded(on, shape, given),
+          carry_out};
+}
+
+PEERBUS_INLINE void gather_coded_slices(call& gather, const coded_shape& shape, encode_token encode,
+                                        take_token take) {
   const std::size_t record = shape.record_bytes();
-  call gather{on,
-              call_header::coded(shape.codec, shape.hidden, shape.tokens),
-              {},
-              options,
-              object_to_coded(on, shape, given)};
   const std::size_t step = gather.slice_bytes(1) / record * record;
   const auto encode_slice = [&](std::size_t done, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes / record; ++i) {
-      std::byte* const row = gather.page() + i * record;
-      encode(done / record + i, {row, row + shape.scales_at()});
-    }
+    std::byte* const page = gather.page();
+    const auto encode_share = [&](std::size_t, std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) {
+        std::byte* const row = page + i * record;
+        encode(done / record + i, {row, row + shape.scales_at()});
+      }
+    };
+    gather.crew().share(bytes / record, 1, encode_share);
     gather.put([bytes](rank_id) noexcept { return byte_range{0, bytes}; });
   };
   const auto take_slices = [&](std::size_t done, std::size_t bytes) {
     // The page of the next round is this rank's own until it is published.
-    const std::span scratch{reinterpret_cast<float*>(gather.page()), shape.hidden};
-    for (const rank_id rank : all_ranks{gather.ranks()})
-      for (std::size_t i = 0; i < bytes / record; ++i) {
-        const std::byte* const row = gather.payload(rank, 0) + i * record;
-        take(rank.index() * shape.tokens + done / record + i, {row, row + shape.scales_at()},
+    // Each lane has a row of it.
+    std::byte* const page = gather.page();
+    const std::size_t each = shape.hidden * sizeof(float);
+    const std::size_t rows = bytes / record;
+    const auto take_share = [&](std::size_t lane, std::size_t begin, std::size_t end) {
+      const std::span scratch{reinterpret_cast<float*>(page + lane * each), shape.hidden};
+      for (std::size_t i = begin; i < end; ++i) {
+        const rank_id rank{i / rows};
+        const std::byte* const row = gather.payload(rank, 0) + i % rows * record;
+        take(rank.index() * shape.tokens + done / record + i % rows, {row, row + shape.scales_at()},
              scratch);
       }
+    };
+    const std::size_t most = std::max<std::size_t>(gather.page_bytes() / each, 1);
+    gather.crew().share(gather.ranks() * rows, 1, take_share, most);
   };
   gather.in_slices(shape.tokens * record, step, encode_slice, take_slices);
 }

@@ -9,7 +9,6 @@
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -38,8 +37,8 @@ PEERBUS_INLINE void gather_slices(call& to_root, const operands& given, const re
           return given.output.data() + rank.index() * block + done;
         };
         for (const rank_id peer : to_root.peers())
-          copy_bytes(row(peer), to_root.slice(peer, 0, done), bytes);
-        copy_bytes(row(root), given.input.data() + done, bytes);
+          to_root.copy(row(peer), to_root.slice(peer, 0, done), bytes);
+        to_root.copy(row(root), given.input.data() + done, bytes);
       });
 }
 

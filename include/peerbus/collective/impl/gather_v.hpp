@@ -11,6 +11,7 @@
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/part_exchange.hpp>
 #include <peerbus/collective/detail/part_tables.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
@@ -22,8 +23,9 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE void gather_v_bytes(team& on, const operands& given, const part_layout& parts,
-                                   rank_id root, const call_options& options) {
+PEERBUS_INLINE operation gather_v_bytes(team& on, const operands& given, const part_layout& parts,
+                                        rank_id root, const call_options& options) {
+  call::require_ready(on, "gather_v");
   const bool is_root = on.rank() == root;
   const std::span<byte_range> sends = call::sends(on);
   const std::span<byte_range> receives = call::receives(on);
@@ -40,15 +42,13 @@ PEERBUS_INLINE void gather_v_bytes(team& on, const operands& given, const part_l
   if (objection.empty() && is_root && given.input.size() != own)
     objection = wrong_part("input", given.input_count(), root, own / given.element.bytes);
 
-  part_exchange{
+  return {
       on,
       call_header::of("gather_v", given.element, call_header::varied).to(root).at(given.place()),
       given,
       options,
       std::move(objection),
-      page_layout::shared,
-      on.map().slice_bytes(1)}
-      .copy_all();
+      copy_shared_parts};
 }
 
 }  // namespace peerbus::collective::detail

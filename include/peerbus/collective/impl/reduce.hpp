@@ -7,9 +7,9 @@
 #include <utility>
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/parts.hpp>
@@ -38,7 +38,8 @@ PEERBUS_INLINE void reduce_slices(call& to_root, const operands& given, const re
         for (const rank_id peer : to_root.peers())
           to_root.sources()[peer.index()] = to_root.slice(peer, 0, done);
         to_root.sources()[root.index()] = given.input.data() + done;
-        reduce(given.output.data() + done, to_root.sources(), bytes / given.element.bytes);
+        reduce_by_lanes(to_root, given, reduce, given.output.data() + done, to_root.sources(),
+                        bytes);
       });
 }
 

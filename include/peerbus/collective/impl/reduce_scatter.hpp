@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/operands.hpp>
@@ -37,7 +38,8 @@ PEERBUS_INLINE void reduce_scatter_slices(call& scatter, const operands& given,
           scatter.sources()[peer.index()] = part_from(scatter, peer, block, done);
         const std::size_t self = scatter.self().index();
         scatter.sources()[self] = given.input.data() + self * block + done;
-        reduce(given.output.data() + done, scatter.sources(), bytes / given.element.bytes);
+        reduce_by_lanes(scatter, given, reduce, given.output.data() + done, scatter.sources(),
+                        bytes);
       });
 }
 

@@ -9,7 +9,6 @@
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/parts.hpp>
@@ -36,7 +35,7 @@ PEERBUS_INLINE void scatter_slices(call& from_root, const operands& given, const
       [&](std::size_t done, std::size_t bytes) {
         const std::byte* const part = is_root ? given.input.data() + root.index() * block + done
                                               : part_from(from_root, root, block, done);
-        copy_bytes(given.output.data() + done, part, bytes);
+        from_root.copy(given.output.data() + done, part, bytes);
       });
 }
 

@@ -14,6 +14,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/lane_team.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/batch.hpp>
@@ -22,7 +23,6 @@
 #include <peerbus/moe/detail/check_options.hpp>
 #include <peerbus/moe/detail/check_sum.hpp>
 #include <peerbus/moe/detail/handshake.hpp>
-#include <peerbus/moe/detail/lane_team.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
 #include <peerbus/moe/exchange.hpp>

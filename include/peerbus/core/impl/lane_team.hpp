@@ -13,16 +13,15 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/lane.hpp>
+#include <peerbus/core/lane_team.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
-#include <peerbus/moe/detail/lane_team.hpp>
-#include <peerbus/moe/lane.hpp>
 
-namespace peerbus::moe::detail {
+namespace peerbus::detail {
 
 PEERBUS_INLINE void lane_team::take_turn(lane as, deadline until, step_ref step, unfit_ref unfit) {
-  using peerbus::detail::concat;
   if (as.index >= as.count || as.count > max_lanes)
     unfit(errc::invalid_argument,
           concat("lane ", as.index, " of ", as.count,
@@ -53,15 +52,14 @@ PEERBUS_INLINE void lane_team::fit(lane as, std::size_t other, unfit_ref unfit) 
   // which was raised after the store.
   const std::size_t other_count = members_[other].count.load(std::memory_order_relaxed);
   if (other_count != as.count)
-    unfit(errc::invalid_argument,
-          peerbus::detail::concat("lane ", as.index, " says that there are ", as.count,
-                                  " lanes, but lane ", other, " says ", other_count));
+    unfit(errc::invalid_argument, concat("lane ", as.index, " says that there are ", as.count,
+                                         " lanes, but lane ", other, " says ", other_count));
 }
 
 PEERBUS_INLINE void lane_team::await(signal_word& came, std::uint64_t turn, deadline until,
                                      std::size_t other, unfit_ref unfit) {
   if (const errc code = came.wait_at_least(turn, until, thresholds, healthy); code != errc::ok)
-    unfit(code, peerbus::detail::concat("lane ", other, " did not come in time"));
+    unfit(code, concat("lane ", other, " did not come in time"));
 }
 
 PEERBUS_INLINE void lane_team::lead(lane as, std::uint64_t turn, deadline until, step_ref step,
@@ -86,4 +84,4 @@ PEERBUS_INLINE void lane_team::lead(lane as, std::uint64_t turn, deadline until,
   done_.raise(turn);
 }
 
-}  // namespace peerbus::moe::detail
+}  // namespace peerbus::detail

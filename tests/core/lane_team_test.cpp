@@ -14,8 +14,8 @@
 
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/moe/detail/lane_team.hpp>
-#include <peerbus/moe/lane.hpp>
+#include <peerbus/core/lane.hpp>
+#include <peerbus/core/lane_team.hpp>
 
 namespace lane_team_test {
 
@@ -24,9 +24,9 @@ namespace {
 using peerbus::deadline;
 using peerbus::errc;
 using peerbus::error;
-using peerbus::moe::lane;
-using peerbus::moe::max_lanes;
-using peerbus::moe::detail::lane_team;
+using peerbus::lane;
+using peerbus::max_lanes;
+using peerbus::detail::lane_team;
 
 constexpr auto unfit = [](errc code, const std::string& text) { throw error{code, text}; };
 

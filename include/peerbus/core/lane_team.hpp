@@ -14,16 +14,20 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/function_ref.hpp>
+#include <peerbus/core/lane.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
-#include <peerbus/moe/lane.hpp>
 
-namespace peerbus::moe::detail {
+namespace peerbus::detail {
 
 /// The synchronisation of the lanes of one rank. They alternate between work that they share and
 /// steps that only lane 0 does.
 class lane_team {
  public:
+  /// Short phases of polling: lanes are few and do not wait long, but there may be more lanes than
+  /// cores.
+  static constexpr wait_thresholds thresholds{256, 256, 16, std::chrono::milliseconds{2}};
+
   /// Waits until all lanes have called. Then lane 0 does `step` while the others wait, and all
   /// return, or throw the exception of `step`. `step` sees all earlier writes of all lanes, and all
   /// lanes see the writes of `step` on return. If lanes do not fit together, or if one does not
@@ -38,15 +42,12 @@ class lane_team {
   }
 
  private:
-  using step_ref = peerbus::detail::function_ref<void()>;
-  using unfit_ref = peerbus::detail::function_ref<void(errc, const std::string&)>;
+  using step_ref = function_ref<void()>;
+  using unfit_ref = function_ref<void(errc, const std::string&)>;
 
   /// Does `serial` for several lanes, or reports a lane that does not fit.
   void take_turn(lane as, deadline until, step_ref step, unfit_ref unfit);
 
-  /// Short phases of polling: lanes are few and do not wait long, but there may be more lanes than
-  /// cores.
-  static constexpr wait_thresholds thresholds{256, 256, 16, std::chrono::milliseconds{2}};
   static errc healthy() noexcept { return errc::ok; }
 
   struct member {
@@ -105,8 +106,8 @@ class lane_team {
   std::array<std::optional<problem>, 2> problems_;
 };
 
-}  // namespace peerbus::moe::detail
+}  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/lane_team.hpp>  // IWYU pragma: keep
+#include <peerbus/core/impl/lane_team.hpp>  // IWYU pragma: keep
 #endif

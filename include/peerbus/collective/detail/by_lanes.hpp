@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+
+namespace peerbus::collective::detail {
+
+/// Returns the deadline by which all lanes of a call must have come.
+deadline lane_deadline(team& on, const call_options& options);
+
+/// Poisons the communicator, because the lanes of a call of `operation` do not fit together.
+[[noreturn]] void fail_lanes(team& on, std::string_view operation, errc code,
+                             const std::string& text);
+
+/// Carries out an operation by all lanes, of which lane 0 calls `body()`.
+/// Throws: as `body`; `error` invalid_argument or timed_out if the lanes do not fit together, and
+/// the communicator is poisoned.
+template <class Body>
+void by_lanes(team& on, std::string_view operation, const call_options& options, Body&& body) {
+  call::crew(on).carry_out(
+      options.as, body, [&] { return lane_deadline(on, options); },
+      [&](errc code, const std::string& text) { fail_lanes(on, operation, code, text); });
+}
+
+/// Reduces `bytes` bytes of all `sources`, in their order, to `out`, by all lanes of the call.
+void reduce_by_lanes(const call& in, const operands& given, const reducer& reduce, std::byte* out,
+                     std::span<const std::byte* const> sources, std::size_t bytes) noexcept;
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/impl/by_lanes.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/rank_group.hpp>
+
+namespace peerbus::collective::detail {
+
+PEERBUS_INLINE deadline lane_deadline(team& on, const call_options& options) {
+  return options.until ? *options.until : call::group(on).default_deadline();
+}
+
+PEERBUS_ERROR_PATH void fail_lanes(team& on, std::string_view operation, errc code,
+                                   const std::string& text) {
+  call::group(on).fail(code, peerbus::detail::concat(operation, ": ", text));
+}
+
+PEERBUS_INLINE void reduce_by_lanes(const call& in, const operands& given, const reducer& reduce,
+                                    std::byte* out, std::span<const std::byte* const> sources,
+                                    std::size_t bytes) noexcept {
+  const std::size_t elements = bytes / given.element.bytes;
+  if (in.crew().lanes() == 1 || bytes < least_shared_bytes) return reduce(out, sources, elements);
+  reduce(out, sources, 0);  // A reduction may set what all lanes read.
+  // A multiple of the elements that a reduction takes together.
+  constexpr std::size_t granule = 128;
+  in.crew().share(elements, granule, [&](std::size_t, std::size_t begin, std::size_t end) {
+    reduce.part(out, sources, begin, end - begin);
+  });
+}
+
+}  // namespace peerbus::collective::detail
