@@ -124,16 +124,22 @@ class team {
   [[nodiscard]] road_costs costs() const noexcept {
     return detail::costs_from(options_.costs, shape_.road);
   }
-  /// Returns the algorithm that an operation takes for an input of `bytes` bytes at each rank. Says
-  /// nothing of operands in windows. `may_reorder` is whether the result does not depend on the
-  /// order of ranks, as of integers. Elements that are too large for the algorithm's slices are
-  /// handled by `one_shot`. Cost: a look into a table.
+  /// Returns the algorithm that an operation takes for an input of `bytes` bytes at each rank, or
+  /// for an output of so many bytes of `reduce_scatter`. Says nothing of operands in windows.
+  /// `may_reorder` is whether the result does not depend on the order of ranks, as of integers.
+  /// Elements that are too large for the algorithm's slices are handled by `one_shot`. Cost: a look
+  /// into a table.
   [[nodiscard]] algorithm algorithm_of(choice_of operation, std::size_t bytes,
                                        bool may_reorder = false) const noexcept {
     using need = detail::algorithm_choice::order_need;
-    return operation == choice_of::all_gather
-               ? choice_.of_all_gather(bytes)
-               : choice_.of_all_reduce(bytes, may_reorder ? need::none : need::result);
+    const need of_result = may_reorder ? need::none : need::result;
+    switch (operation) {
+      case choice_of::all_gather: return choice_.of_all_gather(bytes);
+      case choice_of::reduce_scatter: return choice_.of_reduce_scatter(bytes, of_result);
+      case choice_of::broadcast: return choice_.of_broadcast(bytes);
+      case choice_of::all_reduce: break;
+    }
+    return choice_.of_all_reduce(bytes, of_result);
   }
 
  private:

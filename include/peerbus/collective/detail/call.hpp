@@ -71,6 +71,9 @@ class call {
   /// Returns the algorithm of an `all_reduce`. Ranks whose algorithms differ make different calls.
   [[nodiscard]] static algorithm algorithm_of_all_reduce(const team& on, const operands& given,
                                                          const short_text<8>& reduction) noexcept;
+  /// Returns the algorithm of a `reduce_scatter`, likewise.
+  [[nodiscard]] static algorithm algorithm_of_reduce_scatter(
+      const team& on, const operands& given, const short_text<8>& reduction) noexcept;
 
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t ranks() const noexcept { return road_.group().size(); }
