@@ -61,6 +61,7 @@ std::variant<options, int> parse(int argc, char** argv) {
   std::vector<std::string> accepted = known;
   accepted.emplace_back("all");
   std::size_t least_in_window = 0;
+  std::size_t least_streamed = 0;
   std::size_t one_shot_bytes = 0;
   std::string by{name_of(peerbus::collective::algorithm::automatic)};
   std::string costs;
@@ -137,6 +138,9 @@ std::variant<options, int> parse(int argc, char** argv) {
   auto* const window_bytes =
       app.add_option("--window-bytes", least_in_window, "team_options::window_bytes")
           ->transform(bytes);
+  auto* const stream_bytes =
+      app.add_option("--stream-bytes", least_streamed, "team_options::stream_bytes")
+          ->transform(bytes);
   const auto& algorithms = peerbus::collective::algorithm_names;
   app.add_option("--algorithm", by, "team_options::algorithm, wherever it is possible")
       ->check(CLI::IsMember(std::vector<std::string>{algorithms.begin(), algorithms.end()}))
@@ -166,6 +170,7 @@ std::variant<options, int> parse(int argc, char** argv) {
       refuse(is_there ? "--costs-to" : "--costs", std::string{problem.text()});
     }
     if (window_bytes->count() != 0) chosen.team.window_bytes = least_in_window;
+    if (stream_bytes->count() != 0) chosen.team.stream_bytes = least_streamed;
     chosen.operations.clear();
     if (std::ranges::count(names, "all") != 0) names = known;
     for (const std::string& name : names)

@@ -43,6 +43,12 @@ struct team_options {
   /// forms, in which contributions differ, read all of them in the window. Empty: 1 KiB, or 32 KiB
   /// where ranks share cores, so that a round takes longer.
   std::optional<std::size_t> window_bytes{};
+  /// The least part of an operand, in bytes, that a rank writes to its page by streaming stores.
+  /// Plain stores wait until the peer's cache has given up each line that it last read. Operations
+  /// that reduce, and parts that fill the caches, are stored plainly in any case. May differ
+  /// between ranks. Empty: 16 KiB for two ranks that load pages and have a core each; otherwise
+  /// none is streamed.
+  std::optional<std::size_t> stream_bytes{};
   /// The costs from which algorithms are chosen, with the names that `road_costs` gives. Costs that
   /// the table does not have are those of `road_costs::assumed`. `coll_bench --costs-to FILE`
   /// measures them. The hash must be the same on all ranks.
@@ -94,8 +100,8 @@ class team {
   explicit team(communicator<Transport>& comm, const team_options& options = {},
                 std::optional<deadline> until = std::nullopt)
       : team{comm,
-             filled_in(options, road_over<Transport>(),
-                       direct_transport<Transport> && comm.bus().boot().shares_cores()),
+             filled_in(options, road_over<Transport>(), comm.size(),
+                       comm.bus().boot().shares_cores()),
              map_for<Transport>(comm.size(), options), until.value_or(comm.default_deadline())} {}
   team(const team&) = delete;
   team& operator=(const team&) = delete;
@@ -113,7 +119,8 @@ class team {
   [[nodiscard]] rank_id rank() const noexcept { return road_->group().rank(); }
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t size() const noexcept { return road_->group().size(); }
-  /// Returns the options with which the team was made. `window_bytes` is not empty.
+  /// Returns the options with which the team was made. `window_bytes` and `stream_bytes`
+  /// are not empty.
   [[nodiscard]] const team_options& options() const noexcept { return options_; }
   /// Returns the places and sizes of the team's memory.
   [[nodiscard]] const team_map& map() const noexcept { return road_->map(); }
@@ -162,11 +169,11 @@ class team {
                                                 : page_road::puts;
   }
 
-  /// Returns `options` with what the caller has left to the team. `reads_on_shared_cores` is
-  /// whether peers can read windows, and share cores. It is the same on all ranks: those of a
-  /// direct transport are near each other, and peers of others read no windows.
-  static team_options filled_in(team_options options, page_road road,
-                                bool reads_on_shared_cores) noexcept;
+  /// Returns `options` with what the caller has left to the team. `shares_cores` is whether ranks
+  /// of this host share cores. It matters where peers load pages only, so that all ranks are on
+  /// this host and fill in the same.
+  static team_options filled_in(team_options options, page_road road, std::size_t ranks,
+                                bool shares_cores) noexcept;
 
   /// Compares the options with those of the other ranks. Collective.
   static team_options agreed_options(rank_group& group, const team_options& options,

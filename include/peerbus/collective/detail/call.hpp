@@ -137,7 +137,11 @@ class call {
   /// Offers `bytes` bytes of the input from byte `input_at` on to peers: copies them to byte
   /// `page_at` of the next page, unless peers read them in the window.
   void offer(std::size_t page_at, std::size_t input_at, std::size_t bytes) noexcept {
-    if (!is_in_window()) copy_bytes(page() + page_at, input_ + input_at, bytes);
+    if (is_in_window()) return;
+    if (bytes >= stream_least_ && bytes < stream_end_)
+      stream_bytes(page() + page_at, input_ + input_at, bytes);
+    else
+      copy_bytes(page() + page_at, input_ + input_at, bytes);
   }
   /// Returns the payload of the page of the next round. Writable from `await` to `put`.
   [[nodiscard]] std::byte* page() noexcept {
@@ -227,6 +231,8 @@ class call {
   /// The part of a call that `in_slices` does: all of it, up to the first page, or the rest.
   enum class leg { only, first, second };
 
+  /// Copies bytes by streaming stores, and orders them before later stores.
+  static void stream_bytes(std::byte* target, const std::byte* source, std::size_t bytes) noexcept;
   /// Writes the description of the call to the page of this round.
   void write_header() noexcept;
   /// Publishes the round to all ranks after another rank has done so, or has sent another call.
@@ -262,6 +268,8 @@ class call {
   std::uint64_t digest_ = 0;
   const std::byte* input_;
   window_place input_in_;
+  std::size_t stream_least_;  // `offer` streams parts of so many bytes
+  std::size_t stream_end_;    // and fewer than so many.
   bool is_in_window_ = false;
   bool is_signalled_ = true;  // Whether the latest page has been.
   bool is_in_steps_ = false;  // Whether the latest round goes in steps, so that it has no signal.
