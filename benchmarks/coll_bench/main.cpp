@@ -1,84 +1,37 @@
 // SPDX-License-Identifier: MIT
 //
-// Collective operations between ranks of this host, with the columns and options of nccl-tests,
+// Collective operations between ranks, with the columns and options of nccl-tests,
 // beside plain copies and, if started by mpirun, beside MPI. `coll_bench --help` lists the options.
 #include <cstdio>
 #include <exception>
-#include <memory>
 #include <string>
-#include <utility>
 #include <variant>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/bootstrap/threads.hpp>
-#include <peerbus/collective/measure_costs.hpp>
-#include <peerbus/communicator.hpp>
 #include <peerbus/core/cores.hpp>
-#include <peerbus/core/error.hpp>
-#include <peerbus/transport/any_transport.hpp>
-#include <peerbus/transport/loopback.hpp>
-#include <peerbus/transport/unified_bus.hpp>
 
-#include "coll_bench/measurement.hpp"
-#include "coll_bench/mpi_calls.hpp"
 #include "coll_bench/options.hpp"
-#include "coll_bench/report.hpp"
-#include "support/cost_file.hpp"
+#include "coll_bench/rank.hpp"
 #include "support/join_group.hpp"
 #include "support/pin.hpp"
 
 namespace {
 
+using coll_bench::bad_command_line;
 using coll_bench::options;
 
-constexpr int bad_command_line = 2;
-
-/// Prints the measured costs and writes them to the file.
-void save_costs(const options& chosen) {
-  std::printf("%s", chosen.team.costs.text().c_str());
-  bench::merge_costs(chosen.costs_to, chosen.team.costs);
-}
-
-template <class Transport>
-int run_over(peerbus::bootstrap& boot, options chosen, Transport bus) {
-  if (chosen.root >= boot.size()) {
-    if (boot.rank().index() == 0)
-      std::fprintf(stderr, "--root: %zu given, expected a rank below %zu\n", chosen.root,
-                   boot.size());
-    return bad_command_line;
-  }
-  const auto mpi = chosen.with_mpi ? coll_bench::start_mpi(chosen.type, chosen.reduction) : nullptr;
-  const std::size_t cores = boot.cores_here();
-  peerbus::communicator<Transport> comm{std::move(bus)};
-  if (!chosen.costs_to.empty()) {
-    chosen.team.costs = peerbus::collective::measure_costs(
-        comm, std::move(chosen.team.costs),
-        {.turns = chosen.turns, .calls = chosen.iterations, .team = chosen.team});
-    if (comm.rank().index() == 0) save_costs(chosen);
-  }
-  coll_bench::measurement<Transport> run{comm, chosen, mpi.get(), boot.shares_cores()};
-  auto result = run.run();
-  if (comm.rank().index() != 0) return 0;
-  result.cores = cores;
-  if (mpi) result.library = mpi->library();
-  const auto where = bench::machine::here();
-  print(chosen, where, result);
-  if (!chosen.json.empty())
-    bench::write_json(chosen.json, coll_bench::result_json(chosen, where, result));
-  return result.wrong() == 0 ? 0 : 1;
-}
-
 int run_process(peerbus::bootstrap& boot, const options& chosen) {
-  peerbus::unified_bus bus{boot};
-  if (chosen.transport == "puts")
-    return run_over(boot, chosen, peerbus::any_transport{std::move(bus)});
-  return run_over(boot, chosen, std::move(bus));
+  const std::string& network = chosen.transport == "planes" ? chosen.far : chosen.transport;
+  if (!chosen.has_network()) return coll_bench::run_unified_bus(boot, chosen);
+  return network == "fabric" ? coll_bench::run_fabric(boot, chosen)
+                             : coll_bench::run_verbs(boot, chosen);
 }
 
 int run_launched(const options& chosen) {
-  const auto boot = bench::join_group("host");
+  const auto boot = bench::join_group(chosen.has_network() ? "auto" : "host");
   if (chosen.ranks_given && chosen.ranks != boot->size()) {
     std::fprintf(stderr, "--ranks: %zu given, expected as many as the launcher has started, %zu\n",
                  chosen.ranks, boot->size());
@@ -92,7 +45,7 @@ int start(const options& chosen) {
   if (chosen.transport == "loopback")
     return peerbus::run_threads(chosen.ranks, [&](peerbus::bootstrap& boot) {
       if (pin) bench::pin_this_thread(boot.rank().index());
-      return run_over(boot, chosen, peerbus::loopback{boot});
+      return coll_bench::run_loopback(boot, chosen);
     });
   return peerbus::run_local(chosen.ranks,
                             [&](peerbus::bootstrap& boot) { return run_process(boot, chosen); },
@@ -110,7 +63,7 @@ int main(int argc, char** argv) {
       if (chosen.transport != "loopback") return run_launched(chosen);
       std::fprintf(stderr,
                    "--transport: loopback given, whose ranks are threads, but a launcher "
-                   "has started processes; expected ub or puts\n");
+                   "has started processes; expected ub, puts, verbs, fabric or planes\n");
       return bad_command_line;
     }
     if (chosen.with_mpi) {

@@ -222,12 +222,16 @@ class measurement {
   /// choice, as for operands that peers read in a window.
   [[nodiscard]] std::string algorithm_of(const operation_shape& shape, std::size_t bytes) const {
     using peerbus::collective::choice_of;
-    const bool is_all_reduce = shape.which == operation::all_reduce;
-    if (!is_all_reduce && shape.which != operation::all_gather) return "-";
+    constexpr std::array chosen_of{std::pair{operation::all_reduce, choice_of::all_reduce},
+                                   std::pair{operation::all_gather, choice_of::all_gather},
+                                   std::pair{operation::reduce_scatter, choice_of::reduce_scatter},
+                                   std::pair{operation::broadcast, choice_of::broadcast}};
+    const auto found =
+        std::ranges::find(chosen_of, shape.which, &std::pair<operation, choice_of>::first);
+    if (found == chosen_of.end()) return "-";
     if (chosen_.in_window && peerbus::direct_transport<Transport>) return "-";
     const bool is_integer = chosen_.type[0] == 'i' || chosen_.type[0] == 'u';
-    return std::string{name_of(team_.algorithm_of(
-        is_all_reduce ? choice_of::all_reduce : choice_of::all_gather, bytes, is_integer))};
+    return std::string{name_of(team_.algorithm_of(found->second, bytes, is_integer))};
   }
 
   /// Bytes that this rank copies for the floor, the own row included.
@@ -241,7 +245,9 @@ class measurement {
   /// `bytes` bytes in all.
   void copy_plainly(const operation_shape& shape, std::size_t bytes) {
     const auto peers = comm_->peers();
-    const auto target = memory_.all();
+    // Some transports read into windows only. Nothing looks at what was read.
+    const auto target =
+        comm_->bus().capabilities().any_local_memory ? memory_.all() : window_.local();
     const std::size_t part = bytes / std::max<std::size_t>(peers.size() + shape.gets_rows(), 1);
     for (std::size_t i = 0; i < peers.size(); ++i)
       peerbus::check(window_.get(peers[i], i * part, target.subspan(i * part, part)), "copying");

@@ -16,8 +16,38 @@
 
 #include "coll_bench/elements.hpp"
 #include "coll_bench/mpi_calls.hpp"
+#include "coll_bench/rank.hpp"
 
 namespace coll_bench {
+namespace {
+
+/// Checks what belongs to transports by which some ranks are reached over a network.
+void check_network(const options& chosen) {
+  const bool planes = chosen.transport == "planes";
+  const bool fabric = (planes ? chosen.far : chosen.transport) == "fabric";
+  const auto refuse = [&](const char* option, const char* expected) {
+    throw CLI::ValidationError{
+        option, "given with --transport " + chosen.transport + ", expected " + expected};
+  };
+  if (!chosen.has_network()) {
+    if (!chosen.device.empty() || chosen.gid_index || chosen.queue_pairs != 1 || chosen.groups != 0)
+      refuse("--device, --gid-index, --qps, --groups", "verbs, fabric or planes");
+    return;
+  }
+  if (fabric ? !fabric_built : !verbs_built)
+    throw CLI::ValidationError{
+        "--transport",
+        (planes ? "planes over " + chosen.far : chosen.transport) +
+            " given, but this coll_bench was built without " +
+            (fabric ? "libfabric (Debian: libfabric-dev)" : "libibverbs (Debian: libibverbs-dev)") +
+            ", expected ub, puts or loopback"};
+  if (fabric && (chosen.gid_index || chosen.queue_pairs != 1))
+    refuse("--gid-index, --qps", "verbs");
+  if (!planes && chosen.groups != 0) refuse("--groups", "planes");
+  if (chosen.groups > chosen.ranks) refuse("--groups", "no more than --ranks");
+}
+
+}  // namespace
 
 std::variant<options, int> parse(int argc, char** argv) {
   options chosen;
@@ -31,6 +61,7 @@ std::variant<options, int> parse(int argc, char** argv) {
   std::vector<std::string> accepted = known;
   accepted.emplace_back("all");
   std::size_t least_in_window = 0;
+  std::size_t least_streamed = 0;
   std::size_t one_shot_bytes = 0;
   std::string by{name_of(peerbus::collective::algorithm::automatic)};
   std::string costs;
@@ -68,9 +99,29 @@ std::variant<options, int> parse(int argc, char** argv) {
   auto* const ranks = app.add_option("--ranks", chosen.ranks)
                           ->check(CLI::Range(std::size_t{1}, std::size_t{1024}))
                           ->capture_default_str();
-  app.add_option("--transport", chosen.transport,
-                 "ub; loopback: ranks are threads; puts: ub without its peer memory")
-      ->check(CLI::IsMember(std::vector<std::string>{"ub", "loopback", "puts"}))
+  app.add_option(
+         "--transport", chosen.transport,
+         "ub; loopback: ranks are threads; puts: ub without its peer memory; verbs; fabric; "
+         "planes: ub among the ranks of a host, --far between hosts")
+      ->check(CLI::IsMember(
+          std::vector<std::string>{"ub", "loopback", "puts", "verbs", "fabric", "planes"}))
+      ->capture_default_str();
+  app.add_option("--far", chosen.far, "what connects hosts, for planes")
+      ->check(CLI::IsMember(std::vector<std::string>{"verbs", "fabric"}))
+      ->capture_default_str();
+  app.add_option("--groups", chosen.groups,
+                 "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1024}));
+  app.add_option("--provider", chosen.provider, "libfabric's provider, for fabric")
+      ->capture_default_str();
+  app.add_option("--device", chosen.device,
+                 "name of the RDMA device [the first with an active port], or of the provider's "
+                 "domain");
+  app.add_option("--gid-index", chosen.gid_index,
+                 "which address of its port [the first of RoCE v2, IPv4 if there is one]")
+      ->check(CLI::Range(std::size_t{0}, std::size_t{255}));
+  app.add_option("--qps", chosen.queue_pairs, "queue pairs to each peer, for verbs")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{9}))
       ->capture_default_str();
   app.add_flag("--window", chosen.in_window, "operands lie in a window, where peers read them");
   app.add_option("--halves", chosen.compute_us,
@@ -86,6 +137,9 @@ std::variant<options, int> parse(int argc, char** argv) {
           ->transform(bytes);
   auto* const window_bytes =
       app.add_option("--window-bytes", least_in_window, "team_options::window_bytes")
+          ->transform(bytes);
+  auto* const stream_bytes =
+      app.add_option("--stream-bytes", least_streamed, "team_options::stream_bytes")
           ->transform(bytes);
   const auto& algorithms = peerbus::collective::algorithm_names;
   app.add_option("--algorithm", by, "team_options::algorithm, wherever it is possible")
@@ -116,6 +170,7 @@ std::variant<options, int> parse(int argc, char** argv) {
       refuse(is_there ? "--costs-to" : "--costs", std::string{problem.text()});
     }
     if (window_bytes->count() != 0) chosen.team.window_bytes = least_in_window;
+    if (stream_bytes->count() != 0) chosen.team.stream_bytes = least_streamed;
     chosen.operations.clear();
     if (std::ranges::count(names, "all") != 0) names = known;
     for (const std::string& name : names)
@@ -124,6 +179,7 @@ std::variant<options, int> parse(int argc, char** argv) {
     if (chosen.least_bytes == 0 || chosen.least_bytes > chosen.most_bytes)
       refuse("-b", std::to_string(chosen.least_bytes) + " given, expected 1 to the largest size, " +
                        std::to_string(chosen.most_bytes));
+    check_network(chosen);
     if (chosen.with_mpi && !mpi_built)
       refuse("--mpi", "given, but this program was built without MPI (Debian: libopenmpi-dev)");
     if (chosen.with_mpi && chosen.transport == "loopback")

@@ -9,11 +9,12 @@
 #include <peerbus/collective/team.hpp>
 
 #include "coll_bench/operation.hpp"
+#include "support/network_options.hpp"
 
 namespace coll_bench {
 
 /// What the command line asks for, checked.
-struct options {
+struct options : bench::network_options {
   std::vector<operation> operations{operation::all_reduce};
   std::size_t least_bytes = 8;
   std::size_t most_bytes = std::size_t{16} << 20U;
@@ -28,6 +29,10 @@ struct options {
   std::size_t ranks = 2;
   bool ranks_given = false;
   std::string transport = "ub";
+  /// Returns whether ranks may be on several hosts.
+  [[nodiscard]] bool has_network() const noexcept {
+    return transport == "verbs" || transport == "fabric" || transport == "planes";
+  }
   bool in_window = false;
   bool with_mpi = false;
   double compute_us = 0;  ///< that a rank computes now and then; 0: `uneven` is not timed

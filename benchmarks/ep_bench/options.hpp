@@ -11,18 +11,14 @@
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/moe/config.hpp>
 
+#include "support/network_options.hpp"
+
 namespace ep_bench {
 
 /// What the command line asks for, checked.
-struct options {
+struct options : bench::network_options {
   std::string transport = "ub";
-  std::string device;                    ///< of verbs or fabric; empty: the first that will do
-  std::string provider = "tcp";          ///< of fabric
-  std::optional<std::size_t> gid_index;  ///< of verbs; empty: the best of the port
-  std::size_t queue_pairs = 1;           ///< of verbs, to each peer
-  std::string far = "verbs";             ///< between the hosts of planes
-  std::size_t groups = 0;                ///< pretended hosts of planes; 0: the real ones
-  std::string bootstrap = "auto";        ///< of ranks that a launcher has started
+  std::string bootstrap = "auto";  ///< of ranks that a launcher has started
   std::size_t ranks = 2;
   bool ranks_given = false;
   std::size_t tokens = 128;  ///< per rank

@@ -9,32 +9,24 @@
 #include "ep_bench/measure/fabric.hpp"
 #include "ep_bench/measure/planes.hpp"
 #include "ep_bench/rank_impl.hpp"
+#include "support/join_hosts.hpp"
+#include "support/network_fabric.hpp"
 
 namespace ep_bench {
 
 const bool fabric_built = true;
 
-namespace {
-
-peerbus::fabric_options fabric_options_of(const options& chosen) {
-  peerbus::fabric_options with;
-  with.provider = chosen.provider;
-  with.domain = chosen.device;
-  return with;
-}
-
-}  // namespace
-
 int run_fabric(peerbus::bootstrap& boot, const options& chosen, placement how,
                const delivery& deliver) {
-  return run_rank(boot, chosen, how, deliver, peerbus::fabric{boot, fabric_options_of(chosen)});
+  return run_rank(boot, chosen, how, deliver,
+                  peerbus::fabric{boot, bench::fabric_options_of(chosen)});
 }
 
 int run_planes_over_fabric(peerbus::bootstrap& boot, const options& chosen, placement how,
                            const delivery& deliver) {
   return run_rank(boot, chosen, how, deliver,
-                  join_hosts<peerbus::fabric>(boot, chosen, [&](peerbus::bootstrap& all) {
-                    return peerbus::fabric{all, fabric_options_of(chosen)};
+                  bench::join_hosts<peerbus::fabric>(boot, chosen, [&](peerbus::bootstrap& all) {
+                    return peerbus::fabric{all, bench::fabric_options_of(chosen)};
                   }));
 }
 

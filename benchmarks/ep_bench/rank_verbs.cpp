@@ -9,33 +9,24 @@
 #include "ep_bench/measure/planes.hpp"
 #include "ep_bench/measure/verbs.hpp"
 #include "ep_bench/rank_impl.hpp"
+#include "support/join_hosts.hpp"
+#include "support/network_verbs.hpp"
 
 namespace ep_bench {
 
 const bool verbs_built = true;
 
-namespace {
-
-peerbus::verbs_options verbs_options_of(const options& chosen) {
-  peerbus::verbs_options with;
-  with.device = chosen.device;
-  if (chosen.gid_index) with.gid_index = static_cast<int>(*chosen.gid_index);
-  with.queue_pairs_per_peer = static_cast<decltype(with.queue_pairs_per_peer)>(chosen.queue_pairs);
-  return with;
-}
-
-}  // namespace
-
 int run_verbs(peerbus::bootstrap& boot, const options& chosen, placement how,
               const delivery& deliver) {
-  return run_rank(boot, chosen, how, deliver, peerbus::verbs{boot, verbs_options_of(chosen)});
+  return run_rank(boot, chosen, how, deliver,
+                  peerbus::verbs{boot, bench::verbs_options_of(chosen)});
 }
 
 int run_planes_over_verbs(peerbus::bootstrap& boot, const options& chosen, placement how,
                           const delivery& deliver) {
   return run_rank(boot, chosen, how, deliver,
-                  join_hosts<peerbus::verbs>(boot, chosen, [&](peerbus::bootstrap& all) {
-                    return peerbus::verbs{all, verbs_options_of(chosen)};
+                  bench::join_hosts<peerbus::verbs>(boot, chosen, [&](peerbus::bootstrap& all) {
+                    return peerbus::verbs{all, bench::verbs_options_of(chosen)};
                   }));
 }
 

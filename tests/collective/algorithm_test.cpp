@@ -53,7 +53,13 @@ constexpr costed expected_costs[]{
      3 * 1700 + 4 * (10 / 4.0 + 2 * 3 + 1.5)},
     {two_levels, page_road::planes, 4, choice_of::all_gather, 2 * 1700 + 4 * (10 + 8 * 3)},
     {two_levels, page_road::planes, 2, choice_of::all_reduce,
-     3 * 1700 + 4 * (3 * 10 / 2.0 + 2 * 3 + 3)}};
+     3 * 1700 + 4 * (3 * 10 / 2.0 + 2 * 3 + 3)},
+    {one_shot, page_road::puts, 1, choice_of::reduce_scatter, 1000 + 700 + 4 * (70 + 8)},
+    {ring, page_road::puts, 1, choice_of::reduce_scatter, 1700 + 7 * 1100 + 4 * 7 * (7 + 2)},
+    {two_levels, page_road::planes, 4, choice_of::reduce_scatter,
+     2 * 1700 + 4 * (10 + 16 * 3 + (8 + 2))},
+    {one_shot, page_road::planes, 4, choice_of::broadcast, 1000 + 700 + 4 * (4 * 10 + 3 * 3)},
+    {two_levels, page_road::planes, 2, choice_of::broadcast, 2 * 1700 + 4 * (3 * 10 + 2 * 3)}};
 
 constexpr bool is_about(double a, double b) { return a - b < 1e-6 && b - a < 1e-6; }
 
@@ -105,6 +111,12 @@ TEST_CASE("algorithms that a team cannot use cost infinitely much") {
   CHECK(cost(ring, choice_of::all_reduce, shape_of(8, page_road::loads)) == infinite);
   CHECK(cost(two_shots, choice_of::all_reduce, shape_of(2, page_road::puts)) == infinite);
   CHECK(cost(two_shots, choice_of::all_gather, puts) == infinite);
+  CHECK(cost(two_shots, choice_of::reduce_scatter, puts) == infinite);
+  CHECK(cost(doubling, choice_of::reduce_scatter, puts) == infinite);
+  CHECK(cost(ring, choice_of::reduce_scatter, shape_of(8, page_road::loads)) == infinite);
+  CHECK(cost(ring, choice_of::broadcast, puts) == infinite);
+  CHECK(cost(doubling, choice_of::broadcast, puts) == infinite);
+  CHECK(cost(two_levels, choice_of::broadcast, puts) == infinite);
   CHECK(cost(two_levels, choice_of::all_reduce, puts) == infinite);
   CHECK(cost(two_levels, choice_of::all_reduce, shape_of(8, page_road::planes, 8)) == infinite);
   CHECK(cost(doubling, choice_of::all_gather, shape_of(1, page_road::puts)) == infinite);
@@ -164,6 +176,12 @@ TEST_CASE("the choice of a team") {
     const algorithm_choice forced{two_hosts, shared_network, {.forced = ring}};
     CHECK(forced.of_all_reduce(8, need::result) == ring);
     CHECK(forced.of_all_reduce(1 << 20, need::sources) == two_shots);
+    CHECK(forced.of_reduce_scatter(8, need::result) == ring);
+    CHECK(usual.of_reduce_scatter(1 << 20, need::none) == two_levels);
+    CHECK(usual.of_reduce_scatter(1 << 20, need::result) == one_shot);
+    CHECK(free.of_reduce_scatter(1 << 20, need::result) == two_levels);
+    CHECK(usual.of_broadcast(1 << 20) == two_levels);
+    CHECK(usual.of_broadcast(8) == one_shot);
   }
 }
 

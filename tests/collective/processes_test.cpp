@@ -63,6 +63,7 @@ TEST_CASE("two levels") {
 TEST_CASE_TEMPLATE("large operands", Group, PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : {2U, 5U})
     collective_suite::on_team<Group>(n, collective_suite::check_large);
+  collective_suite::on_team<Group>(3, collective_suite::check_small, {.stream_bytes = 1});
 }
 
 TEST_CASE_TEMPLATE("large operands of fused operations", Group, PEERBUS_TEST_GROUPS) {

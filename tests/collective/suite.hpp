@@ -316,8 +316,13 @@ void check_exact(team& on, std::size_t count) {
     for (std::size_t r = 0; r < on.size(); ++r) all += part(r, i);
     expected[i] = static_cast<T>(static_cast<float>(all));
   }
+  std::vector<T> rows;
+  for (std::size_t row = 0; row < on.size(); ++row)
+    rows.insert(rows.end(), data.begin(), data.end());
   peerbus::collective::all_reduce(on, data, peerbus::collective::sum{});
   expect_same<T>(data, expected, "all_reduce of small integers");
+  peerbus::collective::reduce_scatter(on, rows, data, peerbus::collective::sum{});
+  expect_same<T>(data, expected, "reduce_scatter of small integers");
 }
 
 /// Sums that depend on the order have equal bits on all ranks, and again in the next call.
@@ -362,6 +367,13 @@ void check_sum_by_groups(team& on, std::size_t count, std::uint64_t salt) {
     expected[i] = reduced_by_groups<T>(on.size(), groups, i, salt);
   peerbus::collective::all_reduce(on, data, peerbus::collective::sum{});
   expect_same<T>(data, expected, "all_reduce by two_levels");
+
+  const std::size_t me = on.rank().index();
+  const std::vector<T> rows = values<T>(me, on.size() * count, salt);
+  for (std::size_t i = 0; i < count; ++i)
+    expected[i] = reduced_by_groups<T>(on.size(), groups, me * count + i, salt);
+  peerbus::collective::reduce_scatter(on, rows, data, peerbus::collective::sum{});
+  expect_same<T>(data, expected, "reduce_scatter by two_levels");
 }
 
 /// All operations by the algorithm that the options name.
@@ -399,9 +411,15 @@ void on_teams_by(std::initializer_list<peerbus::collective::algorithm> possible,
     for (const std::size_t ranks : sizes) {
       CAPTURE(name_of(by));
       const auto body = [by](team& on) {
-        if (on.size() >= 4 && on.size() % 2 == 0)
-          test::expect_equal(static_cast<int>(on.algorithm_of(coll::choice_of::all_reduce, 300)),
+        const auto expect_chosen = [&](coll::choice_of operation) {
+          test::expect_equal(static_cast<int>(on.algorithm_of(operation, 300)),
                              static_cast<int>(by), "the algorithm");
+        };
+        if (on.size() >= 4 && on.size() % 2 == 0) {
+          expect_chosen(coll::choice_of::all_reduce);
+          if (!coll::keeps_rank_order(by)) expect_chosen(coll::choice_of::reduce_scatter);
+          if (by == coll::algorithm::two_levels) expect_chosen(coll::choice_of::broadcast);
+        }
         check_algorithm(on);
       };
       on_team<Group>(ranks, body, {.scratch_bytes = 10240, .window_bytes = 0, .algorithm = by});

@@ -35,8 +35,10 @@ inline constexpr std::array<std::string_view, 6> algorithm_names{
 
 /// The operations that have several algorithms.
 enum class choice_of : std::uint8_t {
-  all_reduce,  ///< `collective::all_reduce` and `all_reduce_add`
-  all_gather   ///< `collective::all_gather`
+  all_reduce,      ///< `collective::all_reduce` and `all_reduce_add`
+  all_gather,      ///< `collective::all_gather`
+  reduce_scatter,  ///< `collective::reduce_scatter`
+  broadcast        ///< `collective::broadcast`
 };
 
 /// How the pages of a team's ranks get to their peers. The names of costs contain it.
@@ -90,13 +92,15 @@ struct team_shape {
 /// Returns into how many parts an algorithm divides the bytes of a round.
 [[nodiscard]] constexpr std::size_t parts_of(algorithm by, choice_of operation,
                                              const team_shape& of) noexcept {
-  if (operation == choice_of::all_gather) return 1;
+  if (operation == choice_of::reduce_scatter) return of.ranks();
+  if (operation != choice_of::all_reduce) return 1;
   if (by == algorithm::two_shots || by == algorithm::ring) return of.ranks();
   return by == algorithm::two_levels ? of.group_ranks : 1;
 }
 
-/// Returns how many bytes of each rank's input a slice of an algorithm takes, if elements have
-/// `element_bytes` bytes. 0 if the algorithm cannot be used.
+/// Returns how many bytes of each rank's input a slice of an algorithm takes, or of each rank's
+/// output for `reduce_scatter`, if elements have `element_bytes` bytes. 0 if the algorithm cannot
+/// be used.
 [[nodiscard]] constexpr std::size_t whole_slice(algorithm by, choice_of operation,
                                                 const team_shape& of,
                                                 std::size_t element_bytes) noexcept {
@@ -114,7 +118,8 @@ struct team_shape {
     // The page has a row for each group.
     if (operation == choice_of::all_gather) part = std::min(part, map.page_bytes / of.groups());
   }
-  return parts * (part / element_bytes * element_bytes);
+  const std::size_t taken = operation == choice_of::all_reduce ? parts : 1;
+  return taken * (part / element_bytes * element_bytes);
 }
 
 /// Returns `whole_slice` for elements of one byte.
@@ -133,14 +138,18 @@ struct team_shape {
                                          const team_shape& of) noexcept {
   if (by == algorithm::one_shot) return true;
   if (slice_of(by, operation, of) == 0) return false;
-  if (by == algorithm::doubling || by == algorithm::two_levels) return true;
-  if (operation == choice_of::all_gather || of.ranks() <= 2) return false;
-  return by != algorithm::ring || of.road != page_road::loads;
+  const bool is_all_reduce = operation == choice_of::all_reduce;
+  const bool is_reduce_scatter = operation == choice_of::reduce_scatter;
+  if (by == algorithm::two_levels) return true;
+  if (by == algorithm::doubling) return is_all_reduce || operation == choice_of::all_gather;
+  if (by == algorithm::two_shots) return is_all_reduce && of.ranks() > 2;
+  return (is_all_reduce || is_reduce_scatter) && of.ranks() > 2 && of.road != page_road::loads;
 }
 
 /// Returns what an operation costs by an algorithm, in microseconds. `bytes` are those of each
-/// rank's input. For n ranks, of which m are near each other, R = ceil(bytes / slice_of),
-/// a = round_us, s = (n-1) x message_us, and the costs of a byte b, ring_b, near_b and g:
+/// rank's input, or of its output for `reduce_scatter`. For n ranks, of which m are near each
+/// other, R = ceil(bytes / slice_of), a = round_us, s = (n-1) x message_us, and the costs of a byte
+/// b, ring_b, near_b and g:
 ///
 /// | algorithm  | microseconds                                                               |
 /// | ---------- | -------------------------------------------------------------------------- |
@@ -150,8 +159,16 @@ struct team_shape {
 /// | ring       | a + s + 2 R (n-1) (a + message_us) + bytes (2 (n-1)/n ring_b + 2 (n-1)/n g) |
 /// | two_levels | 3 R (a + s) + bytes ((n/m - 1)/m b + 2 near_b + (1 + n/m/m) g)             |
 ///
-/// An `all_gather` reduces nothing, so that g = 0, and two_levels costs it
-/// 2 R (a + s) + bytes ((n/m - 1) b + n near_b). The costs of bytes are nanoseconds. Over `planes`,
+/// Operations that reduce nothing have g = 0. Other operations than `all_reduce` cost:
+///
+/// | operation, algorithm       | microseconds                                               |
+/// | -------------------------- | ----------------------------------------------------------- |
+/// | all_gather, two_levels     | 2 R (a + s) + bytes ((n/m - 1) b + n near_b)                |
+/// | broadcast, two_levels      | 2 R (a + s) + bytes ((n/m - 1) b + 2 near_b)                |
+/// | reduce_scatter, two_levels | 2 R (a + s) + bytes ((n/m - 1) b + 2 n near_b + (n + n/m) g) |
+/// | reduce_scatter, ring       | a + s + R (n-1) (a + message_us) + bytes (n-1) (ring_b + 2 g) |
+///
+/// The costs of bytes are nanoseconds. Over `planes`,
 /// bytes between near ranks cost near_b in one_shot and two_shots. The result is infinite if the
 /// algorithm is not possible.
 [[nodiscard]] constexpr double cost_us(algorithm by, choice_of operation, std::size_t bytes,
@@ -165,7 +182,9 @@ struct team_shape {
   const double full = costs.round_us + (n - 1) * costs.message_us;
   const double step = costs.round_us + costs.message_us;
   const double size = static_cast<double>(bytes) / 1000;  // So that nanoseconds are microseconds.
-  const double gamma = operation == choice_of::all_reduce ? costs.reduce_byte_ns : 0;
+  const bool is_reduce_scatter = operation == choice_of::reduce_scatter;
+  const bool reduces = operation == choice_of::all_reduce || is_reduce_scatter;
+  const double gamma = reduces ? costs.reduce_byte_ns : 0;
   // A byte that goes from each rank to all others.
   const double mesh = (n - near) * costs.byte_ns + (near - 1) * costs.near_byte_ns;
   switch (by) {
@@ -175,11 +194,18 @@ struct team_shape {
       return rounds * static_cast<double>(doubling_steps(of.ranks())) * step +
              size * ((n - 1) * costs.byte_ns + n * gamma);
     case algorithm::ring:
+      if (is_reduce_scatter)
+        return full + rounds * (n - 1) * step + size * (n - 1) * (costs.ring_byte_ns + 2 * gamma);
       return full + 2 * rounds * (n - 1) * step +
              size * 2 * (n - 1) / n * (costs.ring_byte_ns + gamma);
     case algorithm::two_levels:
-      if (operation == choice_of::all_gather)
-        return 2 * rounds * full + size * ((groups - 1) * costs.byte_ns + n * costs.near_byte_ns);
+      if (operation != choice_of::all_reduce) {
+        const double near_bytes = operation == choice_of::all_gather ? n
+                                  : is_reduce_scatter                ? 2 * n
+                                                                     : 2;
+        return 2 * rounds * full + size * ((groups - 1) * costs.byte_ns +
+                                           near_bytes * costs.near_byte_ns + (n + groups) * gamma);
+      }
       return 3 * rounds * full + size * ((groups - 1) / near * costs.byte_ns +
                                          2 * costs.near_byte_ns + (1 + groups / near) * gamma);
     case algorithm::automatic: break;

@@ -23,9 +23,13 @@ operation broadcast_bytes(team& on, const operands& given, rank_id root,
 /// count on all ranks, which may be 0. Returns when `data` is complete; the root may change its own
 /// then.
 ///
-/// Algorithm: the root publishes slices, and all others copy them. Cost: ceil(bytes / slice)
-/// rounds, at least one. The root writes each byte once, and puts it to each peer that cannot read
-/// it; the others copy each byte once.
+/// Algorithm: that of `team::algorithm_of`. R is bytes / `slice_of`, rounded up, at least 1.
+///
+/// - `one_shot`: the root publishes slices, and all others copy them. R rounds. The root writes
+///   each byte once, and puts it to each peer that cannot read it; the others copy each byte once.
+/// - `two_levels`: 2 R rounds. The root puts each byte to one rank of each other group of near
+///   ranks, which publishes it to its group.
+///
 /// Data `in_window`, on all ranks, of `team_options::window_bytes` or more is not staged: two
 /// rounds, and peers copy each byte from where it lies.
 /// Throws, on all ranks: `error` mismatch, refused or invalid_argument as `team` says, poisoned.

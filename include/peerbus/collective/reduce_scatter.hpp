@@ -25,12 +25,19 @@ operation reduce_scatter_bytes(team& on, const operands& given, const reducer& r
 /// is complete; the caller may then reuse `input`.
 ///
 /// Elements are reduced in the order of ranks, in `accumulator_t`, and rounded once. Equal inputs
-/// give equal bits in every run, over every transport.
+/// give equal bits in every run, over every transport and by every algorithm, except by `ring` and
+/// `two_levels`, which reduce in another order and round each partial result, as `all_reduce` says.
 ///
-/// Algorithm: full mesh, in slices. Each rank publishes a part for each peer, which reduces those
-/// of all ranks. Cost: ceil(bytes of a row / (slice / ranks)) rounds, at least one. Each byte of
-/// `input` is written once, and put to its peer if that cannot read it; the bytes of a row are read
-/// once for each rank.
+/// Algorithm: that of `team::algorithm_of` for the bytes of a row. n ranks; R is the bytes of a row
+/// / `slice_of`, rounded up, at least 1. `cost_us` computes times.
+///
+/// - `one_shot`: full mesh. Each rank publishes a part for each peer, which reduces those of all
+///   ranks. R rounds. Each byte of `input` is written once, and put to its peer if that cannot read
+///   it; the bytes of a row are read once for each rank.
+/// - `ring`: one round, and R (n-1) steps with one message each, to the next rank only, of n-1 rows
+///   in all.
+/// - `two_levels`: 2 R rounds. Of g groups of near ranks, each rank puts g-1 rows.
+///
 /// An input `in_window` with rows of `team_options::window_bytes` or more is not staged: two
 /// rounds, and each byte of a row is read where it lies. Throws, on all ranks: `error` mismatch,
 /// refused or invalid_argument as `team` says, poisoned. Also timed_out, peer_dead and unreachable,

@@ -44,6 +44,12 @@ struct team_options {
   /// forms, in which contributions differ, read all of them in the window. Empty: 1 KiB, or 32 KiB
   /// where ranks share cores, so that a round takes longer.
   std::optional<std::size_t> window_bytes{};
+  /// The least part of an operand, in bytes, that a rank writes to its page by streaming stores.
+  /// Plain stores wait until the peer's cache has given up each line that it last read. Operations
+  /// that reduce, and parts that fill the caches, are stored plainly in any case. May differ
+  /// between ranks. Empty: 16 KiB for two ranks that load pages and have a core each; otherwise
+  /// none is streamed.
+  std::optional<std::size_t> stream_bytes{};
   /// The costs from which algorithms are chosen, with the names that `road_costs` gives. Costs that
   /// the table does not have are those of `road_costs::assumed`. `coll_bench --costs-to FILE`
   /// measures them. The hash must be the same on all ranks.
@@ -96,8 +102,8 @@ class team {
   explicit team(communicator<Transport>& comm, const team_options& options = {},
                 std::optional<deadline> until = std::nullopt)
       : team{comm,
-             filled_in(options, road_over<Transport>(),
-                       direct_transport<Transport> && comm.bus().boot().shares_cores()),
+             filled_in(options, road_over<Transport>(), comm.size(),
+                       comm.bus().boot().shares_cores()),
              map_for<Transport>(comm.size(), options), until.value_or(comm.default_deadline())} {}
   team(const team&) = delete;
   team& operator=(const team&) = delete;
@@ -115,7 +121,8 @@ class team {
   [[nodiscard]] rank_id rank() const noexcept { return road_->group().rank(); }
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t size() const noexcept { return road_->group().size(); }
-  /// Returns the options with which the team was made. `window_bytes` is not empty.
+  /// Returns the options with which the team was made. `window_bytes` and `stream_bytes`
+  /// are not empty.
   [[nodiscard]] const team_options& options() const noexcept { return options_; }
   /// Returns the places and sizes of the team's memory.
   [[nodiscard]] const team_map& map() const noexcept { return road_->map(); }
@@ -126,16 +133,22 @@ class team {
   [[nodiscard]] road_costs costs() const noexcept {
     return detail::costs_from(options_.costs, shape_.road);
   }
-  /// Returns the algorithm that an operation takes for an input of `bytes` bytes at each rank. Says
-  /// nothing of operands in windows. `may_reorder` is whether the result does not depend on the
-  /// order of ranks, as of integers. Elements that are too large for the algorithm's slices are
-  /// handled by `one_shot`. Cost: a look into a table.
+  /// Returns the algorithm that an operation takes for an input of `bytes` bytes at each rank, or
+  /// for an output of so many bytes of `reduce_scatter`. Says nothing of operands in windows.
+  /// `may_reorder` is whether the result does not depend on the order of ranks, as of integers.
+  /// Elements that are too large for the algorithm's slices are handled by `one_shot`. Cost: a look
+  /// into a table.
   [[nodiscard]] algorithm algorithm_of(choice_of operation, std::size_t bytes,
                                        bool may_reorder = false) const noexcept {
     using need = detail::algorithm_choice::order_need;
-    return operation == choice_of::all_gather
-               ? choice_.of_all_gather(bytes)
-               : choice_.of_all_reduce(bytes, may_reorder ? need::none : need::result);
+    const need of_result = may_reorder ? need::none : need::result;
+    switch (operation) {
+      case choice_of::all_gather: return choice_.of_all_gather(bytes);
+      case choice_of::reduce_scatter: return choice_.of_reduce_scatter(bytes, of_result);
+      case choice_of::broadcast: return choice_.of_broadcast(bytes);
+      case choice_of::all_reduce: break;
+    }
+    return choice_.of_all_reduce(bytes, of_result);
   }
 
  private:
@@ -158,11 +171,11 @@ class team {
                                                 : page_road::puts;
   }
 
-  /// Returns `options` with what the caller has left to the team. `reads_on_shared_cores` is
-  /// whether peers can read windows, and share cores. It is the same on all ranks: those of a
-  /// direct transport are near each other, and peers of others read no windows.
-  static team_options filled_in(team_options options, page_road road,
-                                bool reads_on_shared_cores) noexcept;
+  /// Returns `options` with what the caller has left to the team. `shares_cores` is whether ranks
+  /// of this host share cores. It matters where peers load pages only, so that all ranks are on
+  /// this host and fill in the same.
+  static team_options filled_in(team_options options, page_road road, std::size_t ranks,
+                                bool shares_cores) noexcept;
 
   /// Compares the options with those of the other ranks. Collective.
   static team_options agreed_options(rank_group& group, const team_options& options,

@@ -41,9 +41,15 @@ class algorithm_choice {
 
   /// Returns the algorithm of an `all_reduce`.
   [[nodiscard]] algorithm of_all_reduce(std::size_t bytes, order_need need) const noexcept {
-    const bool may_reorder =
-        need == order_need::none || (need == order_need::result && may_reorder_);
-    return (may_reorder ? any_order_ : rank_order_).at(bytes);
+    return (may_reorder(need) ? any_order_ : rank_order_).at(bytes);
+  }
+  /// Returns the algorithm of a `reduce_scatter`. `bytes` are those of each rank's output.
+  [[nodiscard]] algorithm of_reduce_scatter(std::size_t bytes, order_need need) const noexcept {
+    return may_reorder(need) ? scattering_.at(bytes) : algorithm::one_shot;
+  }
+  /// Returns the algorithm of a `broadcast`.
+  [[nodiscard]] algorithm of_broadcast(std::size_t bytes) const noexcept {
+    return broadcasting_.at(bytes);
   }
   /// Returns the algorithm of an `all_gather`. `bytes` are those that each rank contributes.
   [[nodiscard]] algorithm of_all_gather(std::size_t bytes) const noexcept {
@@ -62,6 +68,9 @@ class algorithm_choice {
       return (bytes <= one_shot_bytes ? small : large)[log2 < 64 ? log2 : 63];
     }
   };
+  [[nodiscard]] bool may_reorder(order_need need) const noexcept {
+    return need == order_need::none || (need == order_need::result && may_reorder_);
+  }
   static by_size choose(choice_of operation, const team_shape& of, const road_costs& costs,
                         const limits& given, bool may_reorder) noexcept;
 
@@ -69,6 +78,8 @@ class algorithm_choice {
   by_size rank_order_;
   by_size any_order_;
   by_size gathering_;
+  by_size scattering_;  // In any order; only `one_shot` keeps that of ranks.
+  by_size broadcasting_;
 };
 
 }  // namespace peerbus::collective::detail

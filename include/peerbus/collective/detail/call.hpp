@@ -77,6 +77,9 @@ class call {
   /// Returns the algorithm of an `all_reduce`. Ranks whose algorithms differ make different calls.
   [[nodiscard]] static algorithm algorithm_of_all_reduce(const team& on, const operands& given,
                                                          const short_text<8>& reduction) noexcept;
+  /// Returns the algorithm of a `reduce_scatter`, likewise.
+  [[nodiscard]] static algorithm algorithm_of_reduce_scatter(
+      const team& on, const operands& given, const short_text<8>& reduction) noexcept;
 
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t ranks() const noexcept { return road_.group().size(); }
@@ -158,9 +161,7 @@ class call {
   void copy(std::byte* target, const std::byte* source, std::size_t bytes) const noexcept;
   /// Offers `bytes` bytes of the input from byte `input_at` on to peers: copies them to byte
   /// `page_at` of the next page, unless peers read them in the window.
-  void offer(std::size_t page_at, std::size_t input_at, std::size_t bytes) noexcept {
-    if (!is_in_window()) copy(page() + page_at, input_ + input_at, bytes);
-  }
+  void offer(std::size_t page_at, std::size_t input_at, std::size_t bytes) noexcept;
   /// Returns the payload of the page of the next round. Writable from `await` to `put`.
   [[nodiscard]] std::byte* page() noexcept {
     return road_.page(on_.round_ + 1) + team_map::header_bytes;
@@ -191,7 +192,7 @@ class call {
   // A round in steps, over transports that put pages: `begin_steps` once the page's first bytes are
   // written, then steps, in each of which a rank sends to one peer and awaits one. After the last
   // step a rank must have heard of every rank: from it, or from a rank that had heard of it.
-  /// Begins the next round. A page that is sent in steps is `step_page` from here on.
+  /// Begins the next round, whose page is `step_page` from here on.
   void begin_steps();
   /// Sends a range of the page to `peer` as step `step`, which counts from 1. In the first round of
   /// a call, `slot` is the own rank. Otherwise it is any number below that of ranks which this
@@ -211,7 +212,6 @@ class call {
                                               std::size_t page_at) const noexcept {
     return road_.step_payload(on_.round_, peer, slot, page_at);
   }
-  /// Returns the groups of near ranks.
   [[nodiscard]] const near_groups& groups() const noexcept { return road_.groups(); }
 
   /// Lets the next round compare the calls once more, so that no rank writes output if another has
@@ -237,9 +237,7 @@ class call {
     return road_.operands()[rank.index()];
   }
   /// Returns room for a pointer per rank.
-  [[nodiscard]] std::span<const std::byte*> sources() noexcept {
-    return sources_and_residual(on_).first(ranks());
-  }
+  [[nodiscard]] auto sources() noexcept { return sources_and_residual(on_).first(ranks()); }
   /// Returns `sources()` and, behind them, room for one pointer more.
   [[nodiscard]] static std::span<const std::byte*> sources_and_residual(team& on) noexcept {
     return on.road_->sources();
@@ -285,6 +283,8 @@ class call {
   std::uint64_t digest_ = 0;
   const std::byte* input_;
   window_place input_in_;
+  std::size_t stream_least_;  // `offer` streams parts of so many bytes
+  std::size_t stream_end_;    // and fewer than so many.
   bool is_in_window_ = false;
   bool is_signalled_ = true;  // Whether the latest page has been.
   bool is_in_steps_ = false;  // Whether the latest round goes in steps, so that it has no signal.

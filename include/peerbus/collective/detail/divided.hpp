@@ -11,8 +11,8 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 
-/// Algorithms of `all_reduce` in which each rank reduces a part of the operand, and which do not
-/// keep the order of ranks.
+/// Algorithms of `all_reduce` and `reduce_scatter` in which each rank reduces a part of the
+/// operand, and which do not keep the order of ranks.
 namespace peerbus::collective::detail {
 
 /// Returns the elements that `rank` reduces of the first `bytes` bytes of the operand, if each of
@@ -29,6 +29,14 @@ void all_reduce_by_ring(call& all, const operands& given, const reducer& reduce)
 /// it loads. Ranks with equal places in their groups exchange these parts and reduce them in the
 /// order of groups. Each rank loads the results of its group.
 void all_reduce_by_two_levels(call& all, const operands& given, const reducer& reduce);
+
+/// Does a `reduce_scatter` by `ring`, as the first half of `all_reduce_by_ring`.
+void reduce_scatter_by_ring(call& all, const operands& given, const reducer& reduce);
+
+/// Does a `reduce_scatter` by `two_levels`. Each rank reduces, of its group's operands, the parts
+/// for the ranks with its place in all groups. It sends them these parts, and reduces those for
+/// itself in the order of groups.
+void reduce_scatter_by_two_levels(call& all, const operands& given, const reducer& reduce);
 
 }  // namespace peerbus::collective::detail
 

@@ -36,6 +36,12 @@ struct near_groups {
   [[nodiscard]] rank_id counterpart(std::size_t group) const noexcept {
     return member(group, place());
   }
+  /// Returns the member of the caller's group that has the place of `rank` in its group.
+  [[nodiscard]] rank_id near_counterpart(rank_id rank) const noexcept {
+    std::size_t index = 0;
+    while (members[index] != rank) ++index;
+    return near()[index % ranks];
+  }
   /// Returns whether `rank` has the caller's place in its group.
   [[nodiscard]] bool is_counterpart(rank_id rank) const noexcept {
     for (std::size_t group = 0; group < count(); ++group)

@@ -12,6 +12,10 @@ namespace peerbus::collective::detail {
 /// place in other groups. Then each rank publishes to its group what it has got, with its own.
 void all_gather_by_two_levels(call& all, const operands& given, const reducer& reduce);
 
+/// Does a `broadcast` by `two_levels`. The root sends the data to the ranks with its place in other
+/// groups. Then these publish it to their groups.
+void broadcast_by_two_levels(call& all, const operands& given, const reducer& reduce);
+
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED

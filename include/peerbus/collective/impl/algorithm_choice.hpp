@@ -33,7 +33,9 @@ PEERBUS_INLINE algorithm_choice::algorithm_choice(const team_shape& of, const ro
     : may_reorder_{given.may_reorder || !keeps_rank_order(given.forced)},
       rank_order_{choose(choice_of::all_reduce, of, costs, given, false)},
       any_order_{choose(choice_of::all_reduce, of, costs, given, true)},
-      gathering_{choose(choice_of::all_gather, of, costs, given, true)} {}
+      gathering_{choose(choice_of::all_gather, of, costs, given, true)},
+      scattering_{choose(choice_of::reduce_scatter, of, costs, given, true)},
+      broadcasting_{choose(choice_of::broadcast, of, costs, given, true)} {}
 
 PEERBUS_INLINE algorithm_choice::by_size algorithm_choice::choose(choice_of operation,
                                                                   const team_shape& of,

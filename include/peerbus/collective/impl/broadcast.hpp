@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/broadcast.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call.hpp>
@@ -14,6 +15,7 @@
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/detail/two_level_gather.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
@@ -40,13 +42,15 @@ PEERBUS_INLINE operation broadcast_bytes(team& on, const operands& given, rank_i
                                          const call_options& options) {
   std::string objection = object_to(given, 0);
   if (std::string wrong = object_to_root(on, root); !wrong.empty()) objection = std::move(wrong);
+  const bool by_levels =
+      on.algorithm_of(choice_of::broadcast, given.output.size()) == algorithm::two_levels;
   return {
       on,
       call_header::of("broadcast", given.element, given.output_count()).to(root).at(given.place()),
       given,
       options,
       std::move(objection),
-      broadcast_slices};
+      by_levels ? broadcast_by_two_levels : broadcast_slices};
 }
 
 }  // namespace peerbus::collective::detail

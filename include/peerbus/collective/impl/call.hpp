@@ -20,6 +20,8 @@
 #include <peerbus/core/lane.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/kernel/kernel_set.hpp>
+#include <peerbus/kernel/stream.hpp>
 #include <peerbus/rank_group.hpp>
 
 namespace peerbus::collective::detail {
@@ -32,7 +34,13 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& g
       first_round_{on.round_ + 1},
       header_{header},
       input_{given.input.data()},
-      input_in_{given.input_in} {
+      input_in_{given.input_in},
+      stream_least_{on.options().stream_bytes.value_or(~std::size_t{0})},
+      // Larger pages of all ranks fill a cache, so that lines leave it before they are written
+      // again. Plain stores are then faster. Of rooted operations one rank writes or reads alone.
+      stream_end_{std::size_t{header.root == call_header::no_root ? 256U : 512U} << 10U} {
+  // Loops that reduce read several pages at once, and gain nothing from streaming stores.
+  if (header.reduction != short_text<8>{}) stream_end_ = 0;
   header_.offset = input_in_.offset;
   // All ranks decide alike, because they compare place and count. Where counts vary, a rank does
   // not know those of the others when it decides.
@@ -70,6 +78,17 @@ PEERBUS_ERROR_PATH void call::abandon() noexcept {
   } catch (...) {
     road_.group().poison("not finished");  // So short that it takes no memory.
   }
+}
+
+PEERBUS_INLINE void call::offer(std::size_t page_at, std::size_t input_at,
+                                std::size_t bytes) noexcept {
+  if (is_in_window()) return;
+  std::byte* const target = page() + page_at;
+  const std::byte* const source = input_ + input_at;
+  if (crew().lanes() != 1 || bytes < stream_least_ || bytes >= stream_end_)
+    return copy(target, source, bytes);
+  kernel::stream(kernel::best(), target, source, bytes);
+  kernel::fence_streams();  // The release that publishes the page does not order them.
 }
 
 PEERBUS_INLINE void call::copy(std::byte* target, const std::byte* source,

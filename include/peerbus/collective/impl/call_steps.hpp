@@ -22,22 +22,33 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE algorithm call::algorithm_of_all_reduce(const team& on, const operands& given,
-                                                       const short_text<8>& reduction) noexcept {
+/// Returns how much a reduction of operands says about the order of ranks.
+inline algorithm_choice::order_need order_need_of(const operands& given,
+                                                  const short_text<8>& reduction) noexcept {
   using need = algorithm_choice::order_need;
-  // Over loads, all algorithms keep the order.
-  if (on.shape_.road == page_road::loads)
-    return on.choice_.of_all_reduce(given.input.size(), need::sources);
-  // Sums and products of integers wrap around, so that these four do not depend on the order.
+  // A residual is added behind the operands of all ranks.
+  if (given.residual) return need::sources;
+  // Integers wrap around, so that these reductions of them do not depend on the order.
   const bool is_integer =
       given.element.name.characters[0] == 'i' || given.element.name.characters[0] == 'u';
   const bool is_known =
       reduction == short_text<8>{sum::name} || reduction == short_text<8>{product::name} ||
       reduction == short_text<8>{minimum::name} || reduction == short_text<8>{maximum::name};
-  // A residual is added behind the operands of all ranks.
-  return on.choice_.of_all_reduce(given.input.size(), given.residual           ? need::sources
-                                                      : is_integer && is_known ? need::none
-                                                                               : need::result);
+  return is_integer && is_known ? need::none : need::result;
+}
+
+PEERBUS_INLINE algorithm call::algorithm_of_all_reduce(const team& on, const operands& given,
+                                                       const short_text<8>& reduction) noexcept {
+  // Over loads, all algorithms keep the order.
+  return on.choice_.of_all_reduce(given.input.size(), on.shape_.road == page_road::loads
+                                                          ? algorithm_choice::order_need::sources
+                                                          : order_need_of(given, reduction));
+}
+
+PEERBUS_INLINE algorithm call::algorithm_of_reduce_scatter(
+    const team& on, const operands& given, const short_text<8>& reduction) noexcept {
+  if (on.shape_.road == page_road::loads) return algorithm::one_shot;  // The only possible one.
+  return on.choice_.of_reduce_scatter(given.output.size(), order_need_of(given, reduction));
 }
 
 PEERBUS_INLINE void call::begin_steps() {

@@ -6,10 +6,12 @@
 #include <string>
 #include <utility>
 
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/divided.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/parts.hpp>
@@ -52,6 +54,10 @@ PEERBUS_INLINE operation reduce_scatter_bytes(team& on, const operands& given,
   if (const std::size_t slice = on.map().slice_bytes(on.size());
       whole_elements(slice, given.element) == 0)
     objection = too_large(given.element, slice);
+  algorithm by = call::algorithm_of_reduce_scatter(on, given, reduce.name());
+  if (by != algorithm::one_shot &&
+      whole_slice(by, choice_of::reduce_scatter, on.shape(), given.element.bytes) == 0)
+    by = algorithm::one_shot;
   return {on,
           call_header::of("reduce_scatter", given.element, given.output_count())
               .by(reduce.name())
@@ -59,7 +65,9 @@ PEERBUS_INLINE operation reduce_scatter_bytes(team& on, const operands& given,
           given,
           options,
           std::move(objection),
-          reduce_scatter_slices};
+          by == algorithm::ring         ? reduce_scatter_by_ring
+          : by == algorithm::two_levels ? reduce_scatter_by_two_levels
+                                        : reduce_scatter_slices};
 }
 
 }  // namespace peerbus::collective::detail

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <optional>
 
 #include <peerbus/bootstrap/agreement.hpp>
@@ -18,13 +19,17 @@
 
 namespace peerbus::collective {
 
-PEERBUS_INLINE team_options team::filled_in(team_options options, page_road road,
-                                            bool reads_on_shared_cores) noexcept {
-  if (!options.one_shot_bytes && road == page_road::loads &&
-      !detail::has_costs_of(options.costs, road))
+PEERBUS_INLINE team_options team::filled_in(team_options options, page_road road, std::size_t ranks,
+                                            bool shares_cores) noexcept {
+  const bool loads = road == page_road::loads;
+  if (!options.one_shot_bytes && loads && !detail::has_costs_of(options.costs, road))
     options.one_shot_bytes = std::size_t{32} << 10U;
   if (!options.window_bytes)
-    options.window_bytes = std::size_t{reads_on_shared_cores ? 32U : 1U} << 10U;
+    options.window_bytes = std::size_t{loads && shares_cores ? 32U : 1U} << 10U;
+  if (!options.stream_bytes)
+    options.stream_bytes = loads && ranks == 2 && !shares_cores
+                               ? std::size_t{16} << 10U
+                               : std::numeric_limits<std::size_t>::max();
   return options;
 }
 

@@ -39,4 +39,30 @@ PEERBUS_INLINE void all_gather_by_two_levels(call& all, const operands& given, c
                 put_to_far, gather_slice);
 }
 
+PEERBUS_INLINE void broadcast_by_two_levels(call& all, const operands& given, const reducer&) {
+  const near_groups& groups = all.groups();
+  const auto put_to_relays = [&](std::size_t done, std::size_t bytes) {
+    const bool is_root = all.self() == all.root();
+    if (is_root) all.offer(0, done, bytes);
+    all.put([&](rank_id peer) noexcept {
+      return byte_range{0, is_root && groups.is_counterpart(peer) ? bytes : 0};
+    });
+  };
+  const auto hand_on = [&](std::size_t done, std::size_t bytes) {
+    const rank_id relay = groups.near_counterpart(all.root());  // The root itself in its group.
+    std::byte* const output = given.output.data() + done;
+    const auto take_from = [&](rank_id source) {
+      if (all.self() != all.root()) copy_bytes(output, all.payload(source, 0), bytes);
+    };
+    if (all.self() == relay && relay != all.root())
+      copy_bytes(all.page(), all.payload(all.root(), 0), bytes);
+    if (all.self() == relay || relay == all.root()) take_from(all.root());
+    all.meet([](rank_id) noexcept { return byte_range{}; });
+    if (all.self() != relay && relay != all.root()) take_from(relay);
+  };
+  all.in_slices(given.output.size(),
+                slice_of(algorithm::two_levels, choice_of::broadcast, all.shape()), put_to_relays,
+                hand_on);
+}
+
 }  // namespace peerbus::collective::detail
