@@ -168,7 +168,7 @@ class network final : public idle_work::task {
       if (!failure.is_set() && open == 0) continue;
       text += text.empty() ? "" : "; ";
       const std::size_t on =
-          failure.is_set() ? failure.rail() : own_.rail_of(busiest_queue(to(peer)));
+          likely_cause(failure.is_set() ? failure.rail() : own_.rail_of(busiest_queue(to(peer))));
       text += failure.is_set() ? concat("no connection to ", peer, " any more", over(on), ": ",
                                         failure.describe())
                                : concat(peer, " has not acknowledged ", open, " requests yet",
@@ -188,6 +188,16 @@ class network final : public idle_work::task {
     for (std::size_t q = 1; q < to.pairs().size(); ++q)
       if (to.in_flight(q) > to.in_flight(busiest)) busiest = q;
     return busiest;
+  }
+  /// Returns the number of the device that is to blame, if `found` is the one on which a connection
+  /// broke. A peer that has noticed before closes what it has on all devices, so that a connection
+  /// may break on one that works. A device whose port is not active comes first.
+  [[nodiscard]] std::size_t likely_cause(std::size_t found) const noexcept {
+    const auto rails = own_.rails();
+    if (rails.size() == 1 || !rails[found]->port().is_active()) return found;
+    for (std::size_t i = 0; i < rails.size(); ++i)
+      if (!rails[i]->port().is_active()) return i;
+    return found;
   }
   /// " over device rxe1", if the rank has several.
   [[nodiscard]] std::string over(std::size_t number) const {
