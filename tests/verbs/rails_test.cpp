@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ctest: timeout=300
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -132,7 +133,7 @@ TEST_CASE("both devices carry about half of the bytes") {
     const std::vector<std::string> wires{first ? "v0" : "v1", first ? "v2" : "v3"};
     const std::vector<std::uint64_t> before{bytes_on_wire(wires[0]), bytes_on_wire(wires[1])};
     const std::span<const std::byte> source = win.local().subspan(row * rows);
-    for (std::uint64_t round = 1; round <= 4; ++round) {
+    for (std::uint64_t round = 1; round <= 2; ++round) {
       if (round % 2 == 0)  // A transfer, and then rows.
         test::expect_ok(win.put(peer, 0, source), "put");
       else
@@ -140,21 +141,65 @@ TEST_CASE("both devices carry about half of the bytes") {
           test::expect_ok(win.put(peer, i * row, source.subspan(i * row, row)), "put");
       test::expect_ok(win.signal(peer, signal_id{0}, round), "signal");
       win.await(signal_id{0}, round, peerbus::deadline::after(std::chrono::seconds{60}), peer);
+      bool is_right = true;
       for (std::size_t i = 0; i < words.size() / 2; ++i)
-        test::expect_equal(words[i], (i + 1) * (peer.index() + 3), "word ", i);
+        is_right = is_right && words[i] == (i + 1) * (peer.index() + 3);
+      test::expect(is_right, "all words of round ", round);
       comm.barrier();
       std::ranges::fill(words.first(words.size() / 2), 0);
       comm.barrier();
     }
     const std::vector<std::uint64_t> carried = comm.bus().bytes_by_device();
     test::expect_equal(carried.size(), std::size_t{2}, "devices");
-    test::expect(carried[0] + carried[1] >= 4 * row * rows, "all bytes are counted");
+    test::expect(carried[0] + carried[1] >= 2 * row * rows, "all bytes are counted");
     expect_even(static_cast<double>(carried[0]), static_cast<double>(carried[1]), "puts");
     expect_even(static_cast<double>(bytes_on_wire(wires[0]) - before[0]),
                 static_cast<double>(bytes_on_wire(wires[1]) - before[1]), "wires");
     comm.barrier();
   });
   CHECK(worst_status == 0);
+}
+
+TEST_CASE("a signal waits for puts on a device that lags behind") {
+  NEED_DEVICES(4);
+  const test::tally told;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    const auto soon = [] { return peerbus::deadline::after(std::chrono::seconds{60}); };
+    // Packets are sent again after a second, for 8 s at least.
+    peerbus::communicator comm{verbs{boot, wired(boot, {.ack_timeout = 18})}};
+    constexpr std::size_t half = std::size_t{64} << 10U;  // One for each device.
+    auto win = comm.make_window(4 * half, 1);
+    const auto local = win.local();
+    std::ranges::fill(local.subspan(2 * half), std::byte{7});
+    comm.barrier();
+    const bool is_receiver = comm.rank() == rank_id{1};
+    const auto let_in = [](const std::string& yes) {
+      verbs_test::shell(
+          "sysctl -q -w net.ipv4.conf.all.accept_local=0 net.ipv4.conf.v3.accept_local=" + yes);
+    };
+    if (is_receiver) let_in("0");
+    static_cast<void>(boot.allgather({}, soon(), "the second wire is closed"));
+    if (!is_receiver)
+      test::expect_ok(win.put_signal(rank_id{1}, 0, local.subspan(2 * half), signal_id{0}, 1),
+                      "put_signal");
+    static_cast<void>(boot.allgather({}, soon(), "sent"));
+    if (is_receiver) {
+      const errc code =
+          win.wait(signal_id{0}, 1, peerbus::deadline::after(std::chrono::milliseconds{300}));
+      test::expect_code(code, errc::timed_out, "a signal whose puts are not there");
+      test::expect(local[2 * half - 1] == std::byte{0}, "nothing came by the second device");
+      let_in("1");
+      win.await(signal_id{0}, 1, soon(), rank_id{0});
+      test::expect(
+          std::ranges::count(local.first(2 * half), std::byte{7}) == std::ptrdiff_t{2 * half},
+          "all bytes");
+    }
+    told.add();
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+  CHECK(told.count() == 2);
+  verbs_test::shell("sysctl -q -w net.ipv4.conf.v3.accept_local=1");
 }
 
 TEST_CASE("a device whose link goes down is named, on both ends") {
