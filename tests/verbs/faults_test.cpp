@@ -197,7 +197,8 @@ TEST_CASE("a link that goes down, and comes up again") {
     }
     if (first)
       verbs_test::shell(
-          "ip link set v0 up; for i in $(seq 100); do rdma link | grep -c 'state ACTIVE' | grep -q "
+          "ip link set v0 up; for i in $(seq 100); do rdma link | grep -c 'rxe[01].*state ACTIVE' "
+          "| grep -q "
           "2 "
           "&& exit 0; sleep 0.1; done; rdma link; exit 1");
     // Rank 1 waits here for rank 0.
