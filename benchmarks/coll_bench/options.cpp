@@ -115,8 +115,8 @@ std::variant<options, int> parse(int argc, char** argv) {
   app.add_option("--provider", chosen.provider, "libfabric's provider, for fabric")
       ->capture_default_str();
   app.add_option("--device", chosen.device,
-                 "name of the RDMA device [the first with an active port], or of the provider's "
-                 "domain");
+                 "name of the RDMA device [the first with an active port], several by commas, or "
+                 "of the provider's domain");
   app.add_option("--gid-index", chosen.gid_index,
                  "which address of its port [the first of RoCE v2, IPv4 if there is one]")
       ->check(CLI::Range(std::size_t{0}, std::size_t{255}));

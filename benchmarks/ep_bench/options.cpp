@@ -284,8 +284,8 @@ std::variant<options, int> parse(int argc, char** argv) {
                  "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
       ->transform(whole_number(1, 4096));
   app.add_option("--device", chosen.device,
-                 "name of the RDMA device [the first with an active port], or of the provider's "
-                 "domain");
+                 "name of the RDMA device [the first with an active port], several by commas, or "
+                 "of the provider's domain");
   app.add_option("--gid-index", chosen.gid_index,
                  "which address of its port [the first of RoCE v2, IPv4 if there is one]")
       ->transform(whole_number(0, 255));

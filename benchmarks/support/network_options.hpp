@@ -9,7 +9,7 @@ namespace bench {
 
 /// What command lines say of transports by which some ranks are reached over a network.
 struct network_options {
-  std::string device;                    ///< of verbs, or of fabric's domain; empty: the first
+  std::string device;  ///< of verbs, several by commas, or of fabric's domain; empty: the first
   std::string provider = "tcp";          ///< of fabric
   std::optional<std::size_t> gid_index;  ///< of verbs; empty: the best of the port
   std::size_t queue_pairs = 1;           ///< of verbs, to each peer

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/transport/registered/request_count.hpp>
+#include <peerbus/transport/verbs/rail_load.hpp>
 #include <peerbus/transport/verbs/request_chain.hpp>
 #include <peerbus/transport/verbs/request_id.hpp>
 #include <peerbus/transport/verbs/send_queue.hpp>
@@ -16,6 +17,8 @@
 // Which writes become one request, and what becomes of a chain that the device takes in parts.
 
 namespace {
+using peerbus::detail::rdma::byte_count;
+using peerbus::detail::rdma::rail_load;
 using peerbus::detail::rdma::request_chain;
 using peerbus::detail::rdma::request_id;
 using peerbus::detail::rdma::send_queue;
@@ -124,7 +127,8 @@ class narrow_device {
     ibv_qp_cap granted{};
     granted.max_send_sge = request_chain::most_pieces;
     granted.max_inline_data = most_inline;
-    queue.open(pair_, count, number, 31, granted);
+    bytes.open(load, 32);
+    queue.open(pair_, {count, bytes}, number, 31, granted);
   }
   narrow_device(const narrow_device&) = delete;
   narrow_device& operator=(const narrow_device&) = delete;
@@ -139,14 +143,18 @@ class narrow_device {
   /// Completes what has been taken, and has room for `next`.
   void complete(std::size_t next) {
     for (const ibv_send_wr& one : taken)
-      if ((one.send_flags & IBV_SEND_SIGNALED) != 0)
+      if ((one.send_flags & IBV_SEND_SIGNALED) != 0) {
+        bytes.complete(request_id::decode(one.wr_id).number);
         count.complete(request_id::decode(one.wr_id).number);
+      }
     room = next;
   }
 
   std::size_t room;
   std::vector<ibv_send_wr> taken;
   request_count count;
+  rail_load load;
+  byte_count bytes;
   send_queue queue;
 
  private:
@@ -185,6 +193,7 @@ TEST_CASE("requests may be added to a chain of which the device took the beginni
   const std::uint32_t place = queue.next_place();
   for (std::uint64_t i = 0; i < 6; ++i) write(queue.chain(), 100 * i, 8, 200 * i);
   CHECK(queue.post() == EAGAIN);
+  CHECK(device.load.outstanding() == 4 * 8);  // The rest is not on its way.
   CHECK(device.count.posted() == 4);
   CHECK(queue.chain().count() == 2);
   CHECK(queue.chain().bytes() == 16);
@@ -197,7 +206,10 @@ TEST_CASE("requests may be added to a chain of which the device took the beginni
   CHECK(queue.chain().empty());
   check_taken(device, 9);
   CHECK_FALSE(queue.is_idle());
+  CHECK(device.load.sent() == 9 * 8);
+  CHECK(device.load.outstanding() != 0);
   device.complete(0);
+  CHECK(device.load.outstanding() == 0);
   CHECK(queue.is_idle());
 }
 

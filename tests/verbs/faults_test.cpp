@@ -110,16 +110,6 @@ void check_spoiled(const std::function<void(communicator&, window&)>& harm,
   CHECK(told.count() == 2);
 }
 
-/// A second device on the other end of the first one's link, in the guest that the tests run in.
-/// Returns: whether there is one; on a host with a real device there is not.
-bool have_two_devices() {
-  return std::system(
-             "ip link show v1 >/dev/null 2>&1 || exit 1; rdma link show rxe1/1 >/dev/null 2>&1 && "
-             "exit 0; for d in all v0 v1; do sysctl -q -w net.ipv4.conf.$d.accept_local=1 "
-             "net.ipv4.conf.$d.rp_filter=0; done; ip addr add 10.9.0.2/24 dev v1 && "
-             "rdma link add rxe1 type rxe netdev v1") == 0;
-}
-
 verbs on_its_own_device(bootstrap& boot) {
   return verbs{boot, {.device = "rxe" + std::to_string(boot.rank().index() % 2)}};
 }
@@ -164,7 +154,7 @@ TEST_CASE("a rank killed in the middle of a dispatch") {
 }
 
 TEST_CASE("a remote key that is wrong") {
-  check_spoiled([](communicator&, window& win) { win.memory().part().parts[1].key ^= 0xffU; },
+  check_spoiled([](communicator&, window& win) { win.memory().part().parts[1].key[0] ^= 0xffU; },
                 "refused the remote key");
 }
 
@@ -186,7 +176,7 @@ TEST_CASE("a queue pair in the error state") {
 }
 
 TEST_CASE("a link that goes down, and comes up again") {
-  if (!have_two_devices()) {
+  if (!verbs_test::have_devices(2)) {
     MESSAGE("NOT TESTED: a link that goes down (it needs the guest's two devices)");
     return;
   }
@@ -207,7 +197,8 @@ TEST_CASE("a link that goes down, and comes up again") {
     }
     if (first)
       verbs_test::shell(
-          "ip link set v0 up; for i in $(seq 100); do rdma link | grep -c 'state ACTIVE' | grep -q "
+          "ip link set v0 up; for i in $(seq 100); do rdma link | grep -c 'rxe[01].*state ACTIVE' "
+          "| grep -q "
           "2 "
           "&& exit 0; sleep 0.1; done; rdma link; exit 1");
     // Rank 1 waits here for rank 0.

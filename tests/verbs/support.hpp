@@ -45,6 +45,29 @@ inline void shell(const std::string& command) {
     test::fail("'", command, "' ended with ", status);
 }
 
+/// Makes sure that the guest has the devices rxe0, rxe1 and so on, `count` of them, 2 or 4: two and
+/// two are the ends of a wire.
+/// Returns: whether they are there; on a host with a real device they are not.
+inline bool have_devices(std::size_t count) {
+  if (std::system("ip link show v1 >/dev/null 2>&1") != 0) return false;
+  // No name resolves a local address over a wire: it has to be let in there.
+  std::string script =
+      "set -e; allow() { sysctl -q -w net.ipv4.conf.$1.accept_local=1 "
+      "net.ipv4.conf.$1.rp_filter=0; }; "
+      "add() { rdma link show $1/1 >/dev/null 2>&1 && return; allow $2; "
+      "ip addr add $3 dev $2 2>/dev/null || true; ip link set $2 up; rdma link add $1 type rxe "
+      "netdev $2; }; "
+      "allow all; allow v0; add rxe1 v1 10.9.0.2/24; ";
+  if (count > 2)
+    script +=
+        "ip link show v2 >/dev/null 2>&1 || ip link add v2 type veth peer name v3; "
+        "ip link set v3 up; add rxe2 v2 10.10.0.1/24; add rxe3 v3 10.10.0.2/24; "
+        "for i in $(seq 100); do test $(rdma link | grep -c 'state ACTIVE') = 4 && exit 0; "
+        "sleep 0.1; done; exit 1";
+  shell(script);
+  return true;
+}
+
 /// What the kernel keeps for users of RDMA devices: protection domains, queues, registrations.
 inline std::string resources() { return output_of("rdma resource show"); }
 

@@ -59,7 +59,7 @@ class window_maker {
   /// Throws, on all ranks: `error` mismatch; or as `bootstrap::allgather`.
   static void compare(bootstrap& boot, window_shape shape, deadline until) {
     bootstrap::contribution own;
-    append_bytes(own.bytes, offer{shape.bytes, shape.signals, 0, 0, 0, class_of(shape)});
+    append_bytes(own.bytes, offer{shape.bytes, shape.signals, 0, {}, 0, class_of(shape)});
     static_cast<void>(
         offers_in(gather_or_refuse(boot, "window", std::move(own), std::nullopt, until)));
   }
@@ -99,7 +99,7 @@ class window_maker {
     std::uint64_t bytes = 0;
     std::uint64_t signals = 0;
     std::uint64_t address = 0;
-    std::uint64_t key = 0;
+    remote_key key{};
     std::uint64_t number = 0;
     std::uint64_t traffic = 0;
   };
@@ -137,7 +137,7 @@ class window_maker {
 
   std::vector<std::byte> describe(const window_part& part, deadline until) {
     std::vector<std::byte> told;
-    offer own{part.shape.bytes, part.shape.signals, 0, 0, part.number, class_of(part.shape)};
+    offer own{part.shape.bytes, part.shape.signals, 0, {}, part.number, class_of(part.shape)};
     if (part.registration) {
       own.address = part.registration.address(part.memory.data);
       own.key = part.registration.remote_key();
@@ -188,7 +188,7 @@ class window_maker {
   void adopt(window_part& part, const std::vector<bootstrap::contribution>& all) const {
     const std::vector<offer> offers = offers_in(all);
     for (std::size_t i = 0; i < offers.size(); ++i)
-      part.parts[i] = {offers[i].address, static_cast<remote_key>(offers[i].key)};
+      part.parts[i] = {offers[i].address, offers[i].key};
   }
 
   void free_released(const std::vector<bootstrap::contribution>& all) {

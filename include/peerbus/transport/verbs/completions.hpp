@@ -29,7 +29,7 @@
 
 namespace peerbus::detail::rdma {
 
-/// Takes the completions of a rank's device: raises the signals that arrive, counts the requests
+/// Takes the completions of a rank's devices: raises the signals that arrive, counts the requests
 /// that are done, and breaks links whose requests fail.
 ///
 /// Threads: any.
@@ -37,13 +37,18 @@ class completions {
  public:
   /// Of the links of `own`, by peer. `windows` are where signals are raised.
   completions(const resources& own, std::span<link> links, const window_table& windows)
-      : own_{&own}, links_{links}, windows_{&windows}, arrivals_(links.size()) {
+      : own_{&own},
+        links_{links},
+        windows_{&windows},
+        arrivals_(links.size()),
+        events_(own.rails().size()) {
     for (arrivals& from_peer : arrivals_) from_peer.open(receive_depth);
   }
   completions(const completions&) = delete;
   completions& operator=(const completions&) = delete;
   ~completions() {
-    if (events_ != 0) ibv_ack_cq_events(&own_->received(), events_);
+    for (std::size_t i = 0; i < events_.size(); ++i)
+      if (events_[i] != 0) ibv_ack_cq_events(&own_->rails()[i]->received(), events_[i]);
   }
 
   /// Takes what has completed. What another thread is taking at the moment is left to it.
@@ -73,10 +78,11 @@ class completions {
   /// Returns: false, at once, to any other thread.
   [[nodiscard]] bool arm() noexcept {
     if (!parking_.try_lock()) return false;
-    if (ibv_req_notify_cq(&own_->received(), 0) != 0) {
-      parking_.unlock();
-      return false;
-    }
+    for (const auto& each : own_->rails())
+      if (ibv_req_notify_cq(&each->received(), 0) != 0) {
+        parking_.unlock();
+        return false;
+      }
     // An arrival before the request rings no bell, and another thread may have taken it.
     look_at_all_arrivals();
     return true;
@@ -85,7 +91,8 @@ class completions {
   void disarm() noexcept {
     ibv_cq* queue = nullptr;
     void* nothing = nullptr;
-    while (ibv_get_cq_event(&own_->channel(), &queue, &nothing) == 0) ++events_;
+    for (std::size_t i = 0; i < events_.size(); ++i)
+      while (ibv_get_cq_event(&own_->rails()[i]->channel(), &queue, &nothing) == 0) ++events_[i];
     parking_.unlock();
   }
 
@@ -94,15 +101,15 @@ class completions {
   /// Returns: false, at once, to any other thread.
   [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
     if (!arm()) return false;
-    if (word.value() < value) wait_readable(own_->channel().fd, until);
+    if (word.value() < value) wait_readable(own_->wake_descriptor(), until);
     disarm();
     return true;
   }
 
-  /// Ends a link for the reason `code`, unless it is broken already. Nothing arrives over it later,
-  /// and the peer's device notices.
-  void break_link(link& broken, std::uint32_t code) noexcept {
-    if (!broken.failure().set(code)) return;
+  /// Ends a link for the reason `code`, found on `queue`, unless it is broken already. Nothing
+  /// arrives over it later, and the peer's devices notice.
+  void break_link(link& broken, std::size_t queue, std::uint32_t code) noexcept {
+    if (!broken.failure().set(code, own_->rail_of(queue))) return;
     broken_.fetch_add(1, std::memory_order_relaxed);
     ibv_qp_attr state{};
     state.qp_state = IBV_QPS_ERR;
@@ -129,26 +136,30 @@ class completions {
   void look_at_requests() noexcept {
     const std::unique_lock turn{reaping_, std::try_to_lock};
     if (!turn) return;
-    take_all(own_->sent(), [this](const ibv_wc& completion) noexcept {
-      const request_id id = request_id::decode(completion.wr_id);
-      link& to = owner(id);
-      if (completion.status != IBV_WC_SUCCESS)
-        break_link(to, link_failure::code_of(completion.status));
-      else
-        to.counts()[queue_of(id)].complete(id.number);
-    });
+    for (const auto& each : own_->rails())
+      take_all(each->sent(), [this](const ibv_wc& completion) noexcept {
+        const request_id id = request_id::decode(completion.wr_id);
+        link& to = owner(id);
+        const std::size_t queue = queue_of(id);
+        to.bytes()[queue].complete(id.number);
+        if (completion.status != IBV_WC_SUCCESS)
+          break_link(to, queue, link_failure::code_of(completion.status));
+        else
+          to.counts()[queue].complete(id.number);
+      });
   }
 
   void take_arrivals() noexcept {
-    take_all(own_->received(),
-             [this](const ibv_wc& completion) noexcept { take_arrival(completion); });
+    for (const auto& each : own_->rails())
+      take_all(each->received(),
+               [this](const ibv_wc& completion) noexcept { take_arrival(completion); });
   }
 
   void take_arrival(const ibv_wc& completion) noexcept {
     const request_id id = request_id::decode(completion.wr_id);
     link& from = owner(id);
     if (completion.status != IBV_WC_SUCCESS)
-      return break_link(from, link_failure::code_of(completion.status));
+      return break_link(from, queue_of(id), link_failure::code_of(completion.status));
     arrivals& coming = arrivals_[from.peer().index()];
     const auto raise = [&](const raised_signal& what, std::uint32_t held) noexcept {
       raise_signal(what);
@@ -175,14 +186,14 @@ class completions {
 
   void receive_again(link& from, std::size_t queue, std::uint32_t slot) noexcept {
     if (const int failed = from.post_receive(queue, slot); failed != 0)
-      break_link(from, link_failure::code_of_errno(failed));
+      break_link(from, queue, link_failure::code_of_errno(failed));
   }
 
   [[nodiscard]] link& owner(request_id id) const noexcept {
-    return links_[id.pair / own_->options().queue_pairs_per_peer];
+    return links_[id.pair / own_->queues()];
   }
   [[nodiscard]] std::size_t queue_of(request_id id) const noexcept {
-    return id.pair % own_->options().queue_pairs_per_peer;
+    return id.pair % own_->queues();
   }
 
   const resources* own_;
@@ -194,7 +205,7 @@ class completions {
   registered::spin_guard reaping_;  ///< held while completions of requests are taken
   registered::spin_guard parking_;
   std::atomic<std::uint32_t> broken_{0};
-  unsigned events_ = 0;  ///< to be acknowledged; under `parking_`
+  std::vector<unsigned> events_;  ///< [rails]: to be acknowledged; under `parking_`
 };
 
 }  // namespace peerbus::detail::rdma

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -21,6 +23,7 @@
 #include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
 #include <peerbus/transport/verbs/options.hpp>
+#include <peerbus/transport/verbs/rail_keys.hpp>
 
 namespace peerbus::detail::rdma {
 
@@ -32,7 +35,14 @@ inline void check_options(const verbs_options& options) {
       throw error{errc::invalid_argument,
                   concat("verbs: ", name, " is ", given, ", expected ", least, " to ", most)};
   };
-  within("queue_pairs_per_peer", options.queue_pairs_per_peer, 1, most_queue_pairs);
+  if (!options.devices.empty()) {
+    within("devices, their number", options.devices.size(), 2, most_rails);
+    if (!options.device.empty())
+      throw error{errc::invalid_argument, concat("verbs: device is '", options.device,
+                                                 "' and devices are given, expected one of both")};
+  }
+  const std::size_t devices = std::max<std::size_t>(options.devices.size(), 1);
+  within("queue_pairs_per_peer", options.queue_pairs_per_peer, 1, most_queue_pairs / devices);
   within("queue_depth", options.queue_depth, 2, 16384);
   within("ack_timeout", options.ack_timeout, 0, 31);
   within("retries", options.retries, 0, 7);
@@ -56,7 +66,7 @@ inline std::shared_ptr<network> connect(bootstrap& boot, const verbs_options& op
   std::optional<error> objection;
   try {
     check_options(options);
-    net = std::make_shared<network>(boot, port_search{options}.find(), options, waiting);
+    net = std::make_shared<network>(boot, port_search::find_all(options), options, waiting);
   } catch (const error& problem) {
     objection = problem;
   } catch (const std::bad_alloc&) {
@@ -66,8 +76,10 @@ inline std::shared_ptr<network> connect(bootstrap& boot, const verbs_options& op
       {"protocol version", handshake::protocol_version},
       {"byte order", std::endian::native == std::endian::little ? "little-endian" : "big-endian"},
       {"queue pairs per peer", options.queue_pairs_per_peer},
+      {"devices per rank", std::max<std::size_t>(options.devices.size(), 1)},
       {"atomics", net && net->own().has_atomics() ? "yes" : "no"},
-      {"link layer", net && net->own().port().is_ethernet() ? "Ethernet" : "InfiniBand"}};
+      {"link layer",
+       net && net->own().rails().front()->port().is_ethernet() ? "Ethernet" : "InfiniBand"}};
   agree(boot, "verbs", values, until, objection);
 
   const handshake shake{*net};

@@ -8,11 +8,13 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/core/text.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/registered/data_path.hpp>
 #include <peerbus/transport/registered/request_count.hpp>
@@ -49,7 +51,7 @@ class data_path : public registered::data_path<network, turn> {
     const auto taken = [&]() noexcept { return (entry = to.results().take()).has_value(); };
     if (const errc code = net()->stall(to, taken); code != errc::ok) return code;
     const std::size_t result = net()->own().map().scratch(peer) + net()->own().map().result(*entry);
-    const errc code = add_and_wait(to, net()->own().registered(result, sizeof before),
+    const errc code = add_and_wait(to, net()->own().registered(0, result, sizeof before),
                                    part.place(peer, offset), addend);
     if (code != errc::ok) return code;  // The device may still write there: the entry is lost.
     std::memcpy(&before, net()->own().memory(result), sizeof before);
@@ -93,15 +95,28 @@ class data_path : public registered::data_path<network, turn> {
     return errc::ok;
   }
 
-  [[nodiscard]] int arrival_fd() const noexcept { return net()->own().channel().fd; }
+  [[nodiscard]] int arrival_fd() const noexcept { return net()->own().wake_descriptor(); }
   [[nodiscard]] bool arm() noexcept { return net()->arriving().arm(); }
   void disarm() noexcept { net()->arriving().disarm(); }
   [[nodiscard]] errc health(std::optional<rank_id> awaited) noexcept {
     return registered::look_after(*net(), awaited, [this](rank_id peer) noexcept { probe(peer); });
   }
 
-  /// "rxe0 port 1 GID 1".
-  [[nodiscard]] std::string describe_port() const { return net()->own().port().describe(); }
+  /// "rxe0 port 1 GID 1", or several of these, by ", ".
+  [[nodiscard]] std::string describe_port() const {
+    std::string text;
+    for (const auto& each : net()->own().rails())
+      text += concat(text.empty() ? "" : ", ", each->port().describe());
+    return text;
+  }
+  /// Returns the number of bytes that this rank has sent by each of `verbs_options::devices`, in
+  /// their order. Empty if the rank has one device, for which nothing is counted.
+  [[nodiscard]] std::vector<std::uint64_t> bytes_by_device() const {
+    std::vector<std::uint64_t> bytes;
+    if (net()->own().rails().size() > 1)
+      for (const auto& each : net()->own().rails()) bytes.push_back(each->load().sent());
+    return bytes;
+  }
   /// The queue pair itself, for tools and tests.
   [[nodiscard]] ibv_qp* queue_pair(rank_id peer, std::size_t number = 0) const noexcept {
     return net()->to(peer).pairs()[number].get();
@@ -111,7 +126,7 @@ class data_path : public registered::data_path<network, turn> {
   using registered::data_path<network, turn>::data_path;
 
  private:
-  /// Lets the device ask whether `peer` can still be reached.
+  /// Lets the devices ask whether `peer` can still be reached.
   void probe(rank_id peer) noexcept {
     if (auto mine = turn::take_free(*net(), net()->to(peer))) mine->probe();
   }

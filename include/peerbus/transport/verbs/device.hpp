@@ -17,6 +17,7 @@
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/verbs/handle.hpp>
+#include <peerbus/transport/verbs/nearest_first.hpp>
 #include <peerbus/transport/verbs/options.hpp>
 
 namespace peerbus::detail::rdma {
@@ -33,10 +34,17 @@ struct open_port {
   [[nodiscard]] bool is_ethernet() const noexcept {
     return attributes.link_layer == IBV_LINK_LAYER_ETHERNET;
   }
+  [[nodiscard]] std::string_view device_name() const noexcept {
+    return ibv_get_device_name(device->device);
+  }
+  /// Returns whether the port can send now. Asks the device.
+  [[nodiscard]] bool is_active() const noexcept {
+    ibv_port_attr now{};
+    return ibv_query_port(device.get(), number, &now) == 0 && now.state == IBV_PORT_ACTIVE;
+  }
   /// "rxe0 port 1 GID 1", for messages.
   [[nodiscard]] std::string describe() const {
-    return concat(ibv_get_device_name(device->device), " port ", unsigned{number}, " GID ",
-                  unsigned{gid_index});
+    return concat(device_name(), " port ", unsigned{number}, " GID ", unsigned{gid_index});
   }
 };
 
@@ -44,6 +52,25 @@ struct open_port {
 class port_search {
  public:
   explicit port_search(const verbs_options& wanted) : wanted_{wanted} {}
+
+  /// Finds and opens the port of each device that the options name, or of one device if they name
+  /// none. Throws: as `find`, and `error` invalid_argument if a device is named twice.
+  static std::vector<open_port> find_all(const verbs_options& wanted) {
+    std::vector<open_port> found;
+    if (wanted.devices.empty()) {
+      found.push_back(port_search{wanted}.find());
+      return found;
+    }
+    for (const std::string& name : wanted.devices) {
+      if (std::ranges::count(wanted.devices, name) > 1)
+        throw error{errc::invalid_argument,
+                    concat("verbs: device '", name, "' is named twice, expected each once")};
+      verbs_options one = wanted;
+      one.device = name;
+      found.push_back(port_search{one}.find());
+    }
+    return found;
+  }
 
   /// Throws: `error` unsupported if this host has no device at all, invalid_argument if none is as
   /// asked for, system. The text lists what there is.
@@ -57,7 +84,10 @@ class port_search {
                          !list ? concat(" (", describe_errno(reason), ")") : "",
                          "; `rdma link` lists them, and unified_bus needs none")};
     }
-    for (int i = 0; i < count; ++i) {
+    std::vector<int> nodes;
+    for (int i = 0; i < count; ++i)
+      nodes.push_back(numa_node_of(static_cast<const char*>(list.get()[i]->ibdev_path)));
+    for (const std::size_t i : nearest_first(nodes, own_numa_node())) {
       const std::string_view name = ibv_get_device_name(list.get()[i]);
       seen_ += concat(seen_.empty() ? "" : ", ", name);
       if (!wanted_.device.empty() && name != wanted_.device) continue;

@@ -22,10 +22,10 @@
 
 namespace peerbus::detail::rdma {
 
-/// The addresses that a rank tells the others before they connect. The numbers of its queue pairs
-/// follow: [ranks][queue pairs per peer].
+/// The addresses of one device that a rank tells the others before they connect: [devices]. The
+/// numbers of its queue pairs follow: [ranks][queue pairs per peer].
 struct greeting {
-  std::uint64_t control_address = 0;
+  std::uint64_t control_address = 0;  ///< the same for all devices
   std::uint32_t control_key = 0;
   std::uint32_t mtu = 0;
   std::uint32_t reads = 0;  ///< and atomics that may be in flight to the sender, per queue pair
@@ -41,23 +41,25 @@ static_assert(sizeof(greeting) == 48);
 class handshake {
  public:
   /// Of `greeting` and `notice`, the messages whose form both ends must share.
-  static constexpr std::uint64_t protocol_version = 1;
+  static constexpr std::uint64_t protocol_version = 2;
 
   explicit handshake(network& net) : net_{&net} {}
 
   /// Returns this rank's greeting.
   [[nodiscard]] bootstrap::contribution greet() const {
-    const open_port& port = net_->own().port();
-    greeting own;
-    own.control_address = net_->own().place().address;
-    own.control_key = net_->own().place().key;
-    own.mtu = port.attributes.active_mtu;
-    own.reads = own_reads();
-    own.lid = port.attributes.lid;
-    own.gid = port.gid;
-    own.first_packet = first_packet_;
     bootstrap::contribution told;
-    registered::append_bytes(told.bytes, own);
+    for (const auto& rail : net_->own().rails()) {
+      const open_port& port = rail->port();
+      greeting own;
+      own.control_address = reinterpret_cast<std::uintptr_t>(net_->own().memory(0));
+      own.control_key = rail->control().rkey;
+      own.mtu = port.attributes.active_mtu;
+      own.reads = own_reads(port);
+      own.lid = port.attributes.lid;
+      own.gid = port.gid;
+      own.first_packet = first_packet_;
+      registered::append_bytes(told.bytes, own);
+    }
     for (const rank_id peer : all_ranks{net_->size()})
       for (const queue_pair& pair : net_->to(peer).pairs())
         registered::append_bytes(told.bytes, pair->qp_num);
@@ -68,39 +70,46 @@ class handshake {
   void join(rank_id peer, const std::vector<std::byte>& told) const {
     link& to = net_->to(peer);
     const std::size_t queues = to.pairs().size();
-    const std::size_t expected = sizeof(greeting) + net_->size() * queues * sizeof(std::uint32_t);
+    const std::size_t rails = net_->own().rails().size();
+    const std::size_t expected =
+        rails * sizeof(greeting) + net_->size() * queues * sizeof(std::uint32_t);
     if (told.size() != expected)
       throw error{errc::mismatch, concat("verbs: ", peer, " introduced itself by ", told.size(),
                                          " bytes, expected ", expected)};
-    greeting theirs;
-    std::memcpy(&theirs, told.data(), sizeof theirs);
-    to.out().lock()->quiet_word = {
-        theirs.control_address + net_->own().map().quiet_word(net_->rank()), theirs.control_key};
+    std::vector<greeting> theirs(rails);
+    std::memcpy(theirs.data(), told.data(), rails * sizeof(greeting));
+    remote_place quiet_word{
+        theirs.front().control_address + net_->own().map().quiet_word(net_->rank()), {}};
+    for (std::size_t i = 0; i < rails; ++i) quiet_word.key[i] = theirs[i].control_key;
+    to.out().lock()->quiet_word = quiet_word;
     for (std::size_t q = 0; q < queues; ++q) {
       std::uint32_t number = 0;
       const std::size_t position = net_->rank().index() * queues + q;
-      std::memcpy(&number, told.data() + sizeof theirs + position * sizeof number, sizeof number);
-      join_pair(*to.pairs()[q], theirs, number, peer);
+      std::memcpy(&number, told.data() + rails * sizeof(greeting) + position * sizeof number,
+                  sizeof number);
+      const std::size_t on = net_->own().rail_of(q);
+      join_pair(*net_->own().rails()[on], *to.pairs()[q], theirs[on], number, peer);
     }
   }
 
  private:
-  [[nodiscard]] std::uint32_t own_reads() const noexcept {
-    const ibv_device_attr& limits = net_->own().port().limits;
+  [[nodiscard]] static std::uint32_t own_reads(const open_port& port) noexcept {
+    const ibv_device_attr& limits = port.limits;
     return static_cast<std::uint32_t>(
         std::clamp(std::min(limits.max_qp_rd_atom, limits.max_qp_init_rd_atom), 1, 16));
   }
 
-  void join_pair(ibv_qp& pair, const greeting& theirs, std::uint32_t number, rank_id peer) const {
+  void join_pair(const rail& on, ibv_qp& pair, const greeting& theirs, std::uint32_t number,
+                 rank_id peer) const {
     const verbs_options& options = net_->own().options();
-    const open_port& port = net_->own().port();
+    const open_port& port = on.port();
     ibv_qp_attr state{};
     state.qp_state = IBV_QPS_RTR;
     state.path_mtu =
         static_cast<ibv_mtu>(std::min<std::uint32_t>(theirs.mtu, port.attributes.active_mtu));
     state.dest_qp_num = number;
     state.rq_psn = theirs.first_packet;
-    state.max_dest_rd_atomic = static_cast<std::uint8_t>(own_reads());
+    state.max_dest_rd_atomic = static_cast<std::uint8_t>(own_reads(port));
     // 0.64 ms, until a peer that does not look at its signals is asked again.
     state.min_rnr_timer = 12;
     ibv_ah_attr& route = state.ah_attr;
@@ -113,20 +122,20 @@ class handshake {
     route.grh.hop_limit = 64;
     route.grh.traffic_class = options.traffic_class;
     const std::string doing = concat("connecting to ", peer);
-    net_->own().modify(pair, state,
-                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                           IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-                       doing);
+    on.modify(pair, state,
+              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+              doing);
     state.qp_state = IBV_QPS_RTS;
     state.sq_psn = first_packet_;
     state.timeout = options.ack_timeout;
     state.retry_cnt = options.retries;
     state.rnr_retry = 7;  // Without end: a peer may compute for as long as it likes.
-    state.max_rd_atomic = static_cast<std::uint8_t>(std::min(own_reads(), theirs.reads));
-    net_->own().modify(pair, state,
-                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-                       doing);
+    state.max_rd_atomic = static_cast<std::uint8_t>(std::min(own_reads(port), theirs.reads));
+    on.modify(pair, state,
+              IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                  IBV_QP_MAX_QP_RD_ATOMIC,
+              doing);
   }
 
   network* net_;

@@ -20,6 +20,9 @@
 #include <peerbus/transport/verbs/handle.hpp>
 #include <peerbus/transport/verbs/link_failure.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
+#include <peerbus/transport/verbs/rail.hpp>
+#include <peerbus/transport/verbs/rail_load.hpp>
+#include <peerbus/transport/verbs/registration.hpp>
 #include <peerbus/transport/verbs/request_chain.hpp>
 #include <peerbus/transport/verbs/request_id.hpp>
 #include <peerbus/transport/verbs/resources.hpp>
@@ -37,6 +40,7 @@ struct outgoing {
   /// All queue pairs that have puts since the last `quiet`, a bit each.
   std::uint32_t unproven = 0;
   remote_place quiet_word;  ///< at the peer, for this rank alone
+  std::size_t current = 0;  ///< the queue pair that the last put went to
   /// When a wait may next ask the device whether the peer can be reached. It is kept here and not
   /// in the wait, so that many short waits ask as often as a long one.
   deadline next_probe = deadline::never();
@@ -57,20 +61,24 @@ class link {
   void open(const resources& own, rank_id peer) {
     own_ = &own;
     peer_ = peer;
-    const std::uint32_t queues = own.options().queue_pairs_per_peer;
+    const std::uint32_t queues = own.queues();
     counts_ = std::make_unique<registered::request_count[]>(queues);
+    bytes_ = std::make_unique<byte_count[]>(queues);
     const auto out = out_.lock();
     out->queues = std::make_unique<send_queue[]>(queues);
     out->next_probe = deadline::after(own.options().probe_interval);
     for (std::uint32_t q = 0; q < queues; ++q) {
       ibv_qp_cap granted{};
-      ibv_qp& pair = *pairs_.emplace_back(own.make_queue_pair(granted));
-      out->queues[q].open(pair, counts_[q], request_id::pair_of(peer, q, queues),
+      const rail& on = *own.rails()[own.rail_of(q)];
+      ibv_qp& pair = *pairs_.emplace_back(on.make_queue_pair(granted));
+      if (own.rails().size() > 1)
+        bytes_[q].open(on.load(), send_queue::places(own.options().queue_depth));
+      out->queues[q].open(pair, {counts_[q], bytes_[q]}, request_id::pair_of(peer, q, queues),
                           own.options().queue_depth, granted);
       for (std::uint32_t slot = 0; slot < receive_depth; ++slot)
         if (const int failed = post_receive(q, slot); failed != 0)
           throw system_failure(
-              concat("verbs: posting a receive request with ", own.port().describe()), failed);
+              concat("verbs: posting a receive request with ", on.port().describe()), failed);
     }
   }
 
@@ -78,6 +86,9 @@ class link {
   [[nodiscard]] std::span<const queue_pair> pairs() const noexcept { return pairs_; }
   [[nodiscard]] std::span<registered::request_count> counts() const noexcept {
     return {counts_.get(), pairs_.size()};
+  }
+  [[nodiscard]] std::span<byte_count> bytes() const noexcept {
+    return {bytes_.get(), pairs_.size()};
   }
   [[nodiscard]] registered::guarded<outgoing>& out() noexcept { return out_; }
   [[nodiscard]] result_entries& results() noexcept { return results_; }
@@ -88,11 +99,10 @@ class link {
   /// Returns: 0, or why the device takes no receive request.
   [[nodiscard]] int post_receive(std::size_t queue, std::uint32_t slot) const noexcept {
     const local_bytes buffer =
-        own_->registered(own_->map().receive_buffer(peer_, slot), sizeof(notice));
+        own_->registered(queue, own_->map().receive_buffer(peer_, slot), sizeof(notice));
     ibv_sge piece{buffer.address, buffer.length, buffer.key};
     ibv_recv_wr request{};
-    const std::uint32_t queues = own_->options().queue_pairs_per_peer;
-    request.wr_id = request_id{request_id::pair_of(peer_, queue, queues), slot}.encode();
+    request.wr_id = request_id{request_id::pair_of(peer_, queue, own_->queues()), slot}.encode();
     if (queue == 0) {  // Notices on the others are immediate data alone.
       request.sg_list = &piece;
       request.num_sge = 1;
@@ -109,12 +119,13 @@ class link {
   }
   [[nodiscard]] std::uint32_t in_flight() const noexcept {
     std::uint32_t sum = 0;
-    for (const registered::request_count& count : counts()) {
-      // Below 0 for a moment if another thread counts.
-      const auto open = static_cast<std::int32_t>(count.in_flight());
-      if (open > 0) sum += static_cast<std::uint32_t>(open);
-    }
+    for (std::size_t q = 0; q < pairs_.size(); ++q) sum += in_flight(q);
     return sum;
+  }
+  [[nodiscard]] std::uint32_t in_flight(std::size_t queue) const noexcept {
+    // Below 0 for a moment if another thread counts.
+    const auto open = static_cast<std::int32_t>(counts()[queue].in_flight());
+    return open > 0 ? static_cast<std::uint32_t>(open) : 0;
   }
 
  private:
@@ -122,6 +133,7 @@ class link {
   rank_id peer_;
   std::vector<queue_pair> pairs_;
   std::unique_ptr<registered::request_count[]> counts_;
+  std::unique_ptr<byte_count[]> bytes_;
   registered::guarded<outgoing> out_;
   result_entries results_;
   link_failure failure_;

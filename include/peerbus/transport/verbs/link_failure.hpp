@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -28,18 +29,24 @@ class link_failure {
 
   /// Keeps the first reason. "Flushed" gives way to any other, as it only follows from another.
   /// Returns: whether the connection was whole until now.
-  bool set(std::uint32_t code) noexcept {
+  bool set(std::uint32_t code, std::size_t rail) noexcept {
+    code |= static_cast<std::uint32_t>(rail) << rail_shift;
     std::uint32_t known = 0;
     if (code_.compare_exchange_strong(known, code, std::memory_order_relaxed)) return true;
-    if (known == code_of(IBV_WC_WR_FLUSH_ERR)) code_.store(code, std::memory_order_relaxed);
+    if (reason_in(known) == code_of(IBV_WC_WR_FLUSH_ERR))
+      code_.store(code, std::memory_order_relaxed);
     return false;
   }
   // order: none in this class; the code says nothing about other memory.
   [[nodiscard]] bool is_set() const noexcept { return code_.load(std::memory_order_relaxed) != 0; }
 
+  /// Returns the number of the device on which the connection broke. Only if it is set.
+  [[nodiscard]] std::size_t rail() const noexcept {
+    return code_.load(std::memory_order_relaxed) >> rail_shift;
+  }
   /// Describes the reason for people. Only if it is set.
   [[nodiscard]] std::string describe() const {
-    const std::uint32_t code = code_.load(std::memory_order_relaxed);
+    const std::uint32_t code = reason_in(code_.load(std::memory_order_relaxed));
     if (code > errno_base)
       return concat("a request was not taken: ",
                     describe_errno(static_cast<int>(code - errno_base)));
@@ -52,7 +59,9 @@ class link_failure {
       case IBV_WC_LOC_QP_OP_ERR:
         meaning = ": this host's device could not send; is the link of its port up?";
         break;
-      case IBV_WC_RESP_TIMEOUT_ERR: meaning = ": the peer looked at nothing for too long"; break;
+      case IBV_WC_RESP_TIMEOUT_ERR:
+        meaning = ": a link is down, or the peer looked at nothing for too long";
+        break;
       case IBV_WC_REM_ACCESS_ERR: meaning = ": the peer's device refused the remote key"; break;
       case IBV_WC_WR_FLUSH_ERR: meaning = ": its queue pair is in the error state"; break;
       case IBV_WC_LOC_PROT_ERR: meaning = ": this device refused the local key"; break;
@@ -63,6 +72,10 @@ class link_failure {
 
  private:
   static constexpr std::uint32_t errno_base = 1U << 16U;
+  static constexpr std::uint32_t rail_shift = 24;  ///< above all reasons
+  static constexpr std::uint32_t reason_in(std::uint32_t code) noexcept {
+    return code & ((1U << rail_shift) - 1);
+  }
 
   std::atomic<std::uint32_t> code_{0};
 };

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/idle_work.hpp>
@@ -34,13 +35,15 @@
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/link_failure.hpp>
 #include <peerbus/transport/verbs/options.hpp>
+#include <peerbus/transport/verbs/rail.hpp>
+#include <peerbus/transport/verbs/rail_load.hpp>
 #include <peerbus/transport/verbs/registration.hpp>
 #include <peerbus/transport/verbs/resources.hpp>
 #include <peerbus/transport/verbs/send_queue.hpp>
 
 namespace peerbus::detail::rdma {
 
-/// A rank's end of the network: its device, a link to each rank, and its windows. Completions are
+/// A rank's end of the network: its devices, a link to each rank, and its windows. Completions are
 /// also taken while the rank waits in its bootstrap, as idle work.
 class network final : public idle_work::task {
  public:
@@ -51,11 +54,11 @@ class network final : public idle_work::task {
 
   /// Opens links that can receive, and takes completions from then on.
   /// Throws: `error` invalid_argument, unsupported, out_of_memory, system; std::bad_alloc.
-  network(const bootstrap& boot, open_port port, const verbs_options& options,
+  network(const bootstrap& boot, std::vector<open_port> ports, const verbs_options& options,
           wait_thresholds waiting)
       : members_{boot.members()},
         idle_{boot.idle()},
-        own_{std::move(port), options, members_->size()},
+        own_{std::move(ports), options, members_->size()},
         waiting_{waiting},
         links_{std::make_unique<link[]>(size())},
         completions_{own_, {links_.get(), size()}, windows_} {
@@ -89,8 +92,7 @@ class network final : public idle_work::task {
 
   /// Lets peers reach the memory of a window. Throws: `error` out_of_memory, system.
   [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
-    return {register_memory(own_.domain(), own_.port(), memory, own_.options().relaxed_ordering,
-                            "a window")};
+    return own_.register_window(memory);
   }
   /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
   template <class Change>
@@ -103,8 +105,8 @@ class network final : public idle_work::task {
   /// Memory kept for each peer besides windows, except what the device's driver keeps.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
     return sizeof(link) + sizeof(arrivals) + arrivals::bytes_held(receive_depth) +
-           own_.options().queue_pairs_per_peer *
-               (sizeof(send_queue) + sizeof(registered::request_count) + sizeof(queue_pair)) +
+           own_.queues() * (sizeof(send_queue) + sizeof(registered::request_count) +
+                            sizeof(byte_count) + bytes_counted() + sizeof(queue_pair)) +
            own_.map().bytes_per_peer();
   }
 
@@ -114,7 +116,9 @@ class network final : public idle_work::task {
     const int failed = queue.post();
     if (failed == 0 || failed == EAGAIN) return failed;
     completions_.look();  // If the queue pair has failed, its completions say why.
-    if (!to.failure().is_set()) completions_.break_link(to, link_failure::code_of_errno(failed));
+    if (!to.failure().is_set())
+      completions_.break_link(to, queue.number() % own_.queues(),
+                              link_failure::code_of_errno(failed));
     return failed;
   }
 
@@ -129,7 +133,7 @@ class network final : public idle_work::task {
   }
   /// Breaks a link over which nothing completes.
   void give_up(link& to) noexcept {
-    completions_.break_link(to, link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
+    completions_.break_link(to, busiest_queue(to), link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
   }
 
   /// Posts all chains, and waits until every peer that runs has what was posted to it.
@@ -163,15 +167,53 @@ class network final : public idle_work::task {
       const std::uint32_t open = to(peer).in_flight();
       if (!failure.is_set() && open == 0) continue;
       text += text.empty() ? "" : "; ";
-      text += failure.is_set()
-                  ? concat("no connection to ", peer, " any more: ", failure.describe())
-                  : concat(peer, " has not acknowledged ", open,
-                           " requests yet (its link may be down, or it is busy)");
+      const std::size_t on =
+          likely_cause(failure.is_set() ? failure.rail() : own_.rail_of(busiest_queue(to(peer))));
+      text += failure.is_set() ? concat("no connection to ", peer, " any more", over(on), ": ",
+                                        failure.describe())
+                               : concat(peer, " has not acknowledged ", open, " requests yet",
+                                        over(on), " (its link may be down, or it is busy)");
     }
-    return text;
+    return text.empty() ? text : text + inactive_ports();
   }
 
  private:
+  [[nodiscard]] std::size_t bytes_counted() const noexcept {
+    if (own_.rails().size() == 1) return 0;
+    return byte_count::bytes_held(send_queue::places(own_.options().queue_depth));
+  }
+  /// Returns the queue pair that has most requests in flight.
+  [[nodiscard]] static std::size_t busiest_queue(const link& to) noexcept {
+    std::size_t busiest = 0;
+    for (std::size_t q = 1; q < to.pairs().size(); ++q)
+      if (to.in_flight(q) > to.in_flight(busiest)) busiest = q;
+    return busiest;
+  }
+  /// Returns the number of the device that is to blame, if `found` is the one on which a connection
+  /// broke. A peer that has noticed before closes what it has on all devices, so that a connection
+  /// may break on one that works. A device whose port is not active comes first.
+  [[nodiscard]] std::size_t likely_cause(std::size_t found) const noexcept {
+    const auto rails = own_.rails();
+    if (rails.size() == 1 || !rails[found]->port().is_active()) return found;
+    for (std::size_t i = 0; i < rails.size(); ++i)
+      if (!rails[i]->port().is_active()) return i;
+    return found;
+  }
+  /// " over device rxe1", if the rank has several.
+  [[nodiscard]] std::string over(std::size_t number) const {
+    if (own_.rails().size() == 1) return {};
+    return concat(" over device ", own_.rails()[number]->port().device_name());
+  }
+  /// "; port 1 of this rank's device rxe1 is not active any more", for each that is not.
+  [[nodiscard]] std::string inactive_ports() const {
+    std::string text;
+    for (const auto& each : own_.rails())
+      if (!each->port().is_active())
+        text += concat("; port ", unsigned{each->port().number}, " of this rank's device ",
+                       each->port().device_name(), " is not active any more");
+    return text;
+  }
+
   [[nodiscard]] bool all_delivered() noexcept {
     bool all = true;
     for (const rank_id peer : all_ranks{size()}) {

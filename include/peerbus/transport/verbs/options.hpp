@@ -5,22 +5,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace peerbus {
 
 /// Options of the `verbs` transport. The defaults find a device, a port and a GID. When to change
 /// them: docs/transports.md.
 struct verbs_options {
-  /// Name of the device, as `ibv_devices` lists them; empty: the first with an active port.
+  /// Name of the device, as `ibv_devices` lists them; empty: the first with an active port on
+  /// the NUMA node of the calling thread, or else on another.
   std::string device{};
+  /// Names of several devices, 2 to 4, instead of `device`. Puts to each peer are spread over them.
+  /// All ranks name the same number of devices. The first devices of all ranks are connected with
+  /// each other, the second with each other, and so on.
+  std::vector<std::string> devices{};
   /// Number of the port, from 1; 0: the first that is active.
   std::uint8_t port = 0;
   /// Index of the port's address to use. -1 takes, for RoCE, the first RoCE v2 address, an IPv4 one
   /// if there is any; for InfiniBand, 0.
   int gid_index = -1;
 
-  /// Queue pairs to each peer, 1 to 9, the same number on all ranks. If there are several, large
-  /// puts are spread over them.
+  /// Queue pairs to each peer on each device, the same number on all ranks: 1 to 9 on all devices
+  /// together. If there are several, large puts are spread over them.
   std::uint32_t queue_pairs_per_peer = 1;
   /// Puts of this many bytes or more are spread over the queue pairs.
   std::size_t stripe_bytes = std::size_t{256} << 10;

@@ -4,12 +4,15 @@
 #include <infiniband/verbs.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/system_error.hpp>
@@ -18,6 +21,7 @@
 #include <peerbus/transport/registered/window_table.hpp>
 #include <peerbus/transport/verbs/device.hpp>
 #include <peerbus/transport/verbs/handle.hpp>
+#include <peerbus/transport/verbs/rail_keys.hpp>
 
 namespace peerbus::detail::rdma {
 
@@ -31,18 +35,40 @@ inline std::string describe_lock_limit() {
                 "systemd service, or --ulimit memlock= of a container)");
 }
 
-/// Memory of a window that the device and peers reach.
-struct registration {
-  memory_region region;
+/// Memory of a window that the rank's devices and peers reach.
+class registration {
+ public:
+  registration() = default;
+  /// Adds the region of the next device. Throws: std::bad_alloc.
+  void add(memory_region region) {
+    if (!held_) held_ = std::make_unique<held>();
+    held_->keys[held_->count] = region->lkey;
+    held_->regions[held_->count++] = std::move(region);
+  }
 
-  explicit operator bool() const noexcept { return region != nullptr; }
-  [[nodiscard]] std::uint32_t local_key() const noexcept { return region->lkey; }
-  [[nodiscard]] std::uint32_t remote_key() const noexcept { return region->rkey; }
+  explicit operator bool() const noexcept { return held_ != nullptr; }
+  /// The local keys, which stay where they are as long as the memory is registered.
+  [[nodiscard]] const rail_keys* local_key() const noexcept { return &held_->keys; }
+  [[nodiscard]] rail_keys remote_key() const noexcept {
+    rail_keys keys{};
+    for (std::size_t i = 0; i < held_->count; ++i) keys[i] = held_->regions[i]->rkey;
+    return keys;
+  }
   [[nodiscard]] static std::uint64_t address(std::span<const std::byte> memory) noexcept {
     return reinterpret_cast<std::uintptr_t>(memory.data());
   }
+
+ private:
+  struct held {
+    std::array<memory_region, most_rails> regions;
+    std::size_t count = 0;
+    rail_keys keys{};
+  };
+  std::unique_ptr<held> held_;
 };
 
+/// Memory of a peer as each of the rank's devices reaches it.
+using remote_place = registered::remote_place<rail_keys>;
 using window_part = registered::window_part<registration>;
 using window_table = registered::window_table<window_part>;
 

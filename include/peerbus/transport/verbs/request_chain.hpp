@@ -19,7 +19,8 @@ struct local_bytes {
   std::uint32_t key = 0;
 };
 
-using remote_place = registered::remote_place<std::uint32_t>;
+/// Memory of a peer as one device reaches it.
+using wire_place = registered::remote_place<std::uint32_t>;
 
 /// The requests of one queue pair that are not posted yet, linked so that one doorbell rings for
 /// all. A write whose target continues that of the write before joins its request, as one more
@@ -57,7 +58,7 @@ class request_chain {
   }
 
   /// Adds `from` to the last request, if that is a write which ends where `to` begins.
-  [[nodiscard]] bool extend_write(const local_bytes& from, const remote_place& to) noexcept {
+  [[nodiscard]] bool extend_write(const local_bytes& from, const wire_place& to) noexcept {
     if (empty()) return false;
     ibv_send_wr& last = this->last();
     if (last.opcode != IBV_WR_RDMA_WRITE || last.num_sge == 0 || last.wr.rdma.rkey != to.key ||
@@ -78,7 +79,7 @@ class request_chain {
 
   /// Appends a request. Not while `full`. A length of 0 reads and writes nothing.
   ibv_send_wr& append(ibv_wr_opcode opcode, const local_bytes& local,
-                      const remote_place& remote) noexcept {
+                      const wire_place& remote) noexcept {
     // Only what may have changed since its last use; the constructor has zeroed the rest.
     ibv_send_wr& request = requests_[end_];
     request.next = nullptr;

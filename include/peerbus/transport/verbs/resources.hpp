@@ -1,66 +1,71 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <limits>
+#include <memory>
+#include <span>
 #include <utility>
+#include <vector>
 
-#include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
 #include <peerbus/core/system_error.hpp>
-#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
 #include <peerbus/transport/verbs/control_map.hpp>
 #include <peerbus/transport/verbs/device.hpp>
-#include <peerbus/transport/verbs/handle.hpp>
 #include <peerbus/transport/verbs/options.hpp>
+#include <peerbus/transport/verbs/rail.hpp>
+#include <peerbus/transport/verbs/rail_keys.hpp>
 #include <peerbus/transport/verbs/registration.hpp>
 #include <peerbus/transport/verbs/request_chain.hpp>
 
 namespace peerbus::detail::rdma {
 
-/// The objects that a rank opens on its device before it knows any peer: completion queues, and
-/// registered memory that belongs to no window. Nothing of it changes afterwards.
+/// The devices of a rank, its rails, and the memory that belongs to no window, which is registered
+/// with all of them. Each link has the same queue pairs: queue pair `q` is one of rail
+/// `rail_of(q)`, so that those of the first numbers are on different rails.
 class resources {
  public:
-  static constexpr std::uint32_t most_inline_bytes = 48;
-
-  /// Throws: `error` invalid_argument, unsupported, out_of_memory, system.
-  resources(open_port port, const verbs_options& options, std::size_t ranks)
-      : port_{std::move(port)}, options_{options}, map_{ranks, options.queue_depth} {
-    const auto deepest = static_cast<std::uint32_t>(port_.limits.max_qp_wr);
-    if (options.queue_depth > deepest)
-      throw error{errc::invalid_argument,
-                  concat("verbs: queue_depth is ", options.queue_depth, ", but ", port_.describe(),
-                         " takes at most ", deepest)};
-    domain_.reset(ibv_alloc_pd(port_.device.get()));
-    require(domain_, "making a protection domain");
-    channel_.reset(ibv_create_comp_channel(port_.device.get()));
-    require(channel_, "making a completion channel");
-    // A thread that looks for an event that another one took must not wait for the next.
-    ::fcntl(channel_->fd, F_SETFL, ::fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
-    const std::size_t pairs = ranks * options.queue_pairs_per_peer;
-    sent_ = make_completion_queue(pairs * options.queue_depth, nullptr);
-    received_ = make_completion_queue(pairs * receive_depth, channel_.get());
-    memory_ = mapping::anonymous(map_.bytes());
-    registration_ =
-        register_memory(domain_, port_, {memory_.data(), map_.bytes()}, false, "notices");
+  /// Throws: `error` invalid_argument, unsupported, out_of_memory, system; std::bad_alloc.
+  resources(std::vector<open_port> ports, const verbs_options& options, std::size_t ranks)
+      : options_{options},
+        map_{ranks, options.queue_depth},
+        memory_{mapping::anonymous(map_.bytes())} {
+    for (open_port& port : ports)
+      rails_.push_back(std::make_unique<rail>(std::move(port), options,
+                                              ranks * options.queue_pairs_per_peer,
+                                              std::span{memory_.data(), map_.bytes()}));
+    for (const auto& each : rails_)
+      most_message_bytes_ =
+          std::min<std::size_t>(most_message_bytes_, each->port().attributes.max_msg_sz);
+    if (rails_.size() > 1) watch_channels();
   }
 
-  [[nodiscard]] const open_port& port() const noexcept { return port_; }
+  [[nodiscard]] std::span<const std::unique_ptr<rail>> rails() const noexcept { return rails_; }
+  [[nodiscard]] std::size_t rail_of(std::size_t queue) const noexcept {
+    return rails_.size() == 1 ? 0 : queue % rails_.size();
+  }
+  /// Returns the number of queue pairs to each peer, on all rails.
+  [[nodiscard]] std::uint32_t queues() const noexcept {
+    return options_.queue_pairs_per_peer * static_cast<std::uint32_t>(rails_.size());
+  }
   [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
   [[nodiscard]] std::size_t ranks() const noexcept { return map_.ranks; }
-  [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
-  [[nodiscard]] ibv_comp_channel& channel() const noexcept { return *channel_; }
-  [[nodiscard]] ibv_cq& sent() const noexcept { return *sent_; }
-  [[nodiscard]] ibv_cq& received() const noexcept { return *received_; }
+  /// Returns whether all rails have atomics.
   [[nodiscard]] bool has_atomics() const noexcept {
-    return port_.limits.atomic_cap != IBV_ATOMIC_NONE;
+    return std::ranges::all_of(rails_, [](const auto& each) { return each->has_atomics(); });
+  }
+  /// Returns the length of the longest message that all rails take.
+  [[nodiscard]] std::size_t most_message_bytes() const noexcept { return most_message_bytes_; }
+  /// A descriptor that is readable while a rail has an event for this rank.
+  [[nodiscard]] int wake_descriptor() const noexcept {
+    return channels_ ? channels_.get() : rails_.front()->channel().fd;
   }
 
   /// The registered memory that belongs to no window, and how it is divided.
@@ -68,84 +73,40 @@ class resources {
   [[nodiscard]] std::byte* memory(std::size_t offset) const noexcept {
     return memory_.data() + offset;
   }
-  [[nodiscard]] local_bytes registered(std::size_t offset, std::uint32_t length) const noexcept {
-    return {reinterpret_cast<std::uintptr_t>(memory(offset)), length, registration_->lkey};
-  }
-  /// Where peers find the start of that memory.
-  [[nodiscard]] remote_place place() const noexcept {
-    return {reinterpret_cast<std::uintptr_t>(memory(0)), registration_->rkey};
+  /// A part of that memory, for requests on `queue`.
+  [[nodiscard]] local_bytes registered(std::size_t queue, std::size_t offset,
+                                       std::uint32_t length) const noexcept {
+    return {reinterpret_cast<std::uintptr_t>(memory(offset)), length,
+            rails_[rail_of(queue)]->control().lkey};
   }
 
-  /// Makes a queue pair that receives requests may be posted to. `granted` is what it can do.
-  /// Throws: `error` out_of_memory, system.
-  [[nodiscard]] queue_pair make_queue_pair(ibv_qp_cap& granted) const {
-    ibv_qp_init_attr wanted{};
-    wanted.send_cq = sent_.get();
-    wanted.recv_cq = received_.get();
-    wanted.qp_type = IBV_QPT_RC;
-    const auto pieces = std::min<std::uint32_t>(request_chain::most_pieces,
-                                                static_cast<std::uint32_t>(port_.limits.max_sge));
-    wanted.cap = {options_.queue_depth, receive_depth, pieces, 1, most_inline_bytes};
-    queue_pair made{ibv_create_qp(domain_.get(), &wanted)};
-    if (!made) {
-      // Not every device takes data inline.
-      wanted.cap.max_inline_data = 0;
-      made.reset(ibv_create_qp(domain_.get(), &wanted));
-    }
-    require(made, "making a queue pair");
-    granted = wanted.cap;
-
-    ibv_qp_attr state{};
-    state.qp_state = IBV_QPS_INIT;
-    state.port_num = port_.number;
-    state.qp_access_flags =
-        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-    if (has_atomics()) state.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
-    modify(*made, state, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-           "initialising");
+  /// Lets all rails and peers reach the memory of a window.
+  /// Throws: `error` out_of_memory, system; std::bad_alloc.
+  [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
+    registration made;
+    for (const auto& each : rails_)
+      made.add(each->register_window(memory, options_.relaxed_ordering));
     return made;
-  }
-
-  /// Throws: `error` system.
-  void modify(ibv_qp& pair, ibv_qp_attr& state, int which, std::string_view doing) const {
-    if (const int failed = ibv_modify_qp(&pair, &state, which); failed != 0)
-      throw system_failure(concat("verbs: ", doing, " by ", port_.describe()), failed);
   }
 
  private:
-  [[nodiscard]] completion_queue make_completion_queue(std::size_t wanted,
-                                                       ibv_comp_channel* channel) const {
-    const auto most = static_cast<std::size_t>(port_.limits.max_cqe);
-    if (wanted > most)
-      throw error{errc::unsupported,
-                  concat("verbs: ", ranks(), " ranks with ", options_.queue_pairs_per_peer,
-                         " queue pairs each need ", wanted, " completions, ", port_.describe(),
-                         " has ", most, "; expected a smaller queue_depth")};
-    completion_queue made{
-        ibv_create_cq(port_.device.get(), static_cast<int>(wanted), nullptr, channel, 0)};
-    require(made, "making a completion queue");
-    return made;
+  void watch_channels() {
+    channels_.reset(::epoll_create1(EPOLL_CLOEXEC));
+    if (!channels_) throw system_failure("verbs: a descriptor for arrivals", errno);
+    for (const auto& each : rails_) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      if (::epoll_ctl(channels_.get(), EPOLL_CTL_ADD, each->channel().fd, &event) != 0)
+        throw system_failure("verbs: watching a completion channel", errno);
+    }
   }
 
-  template <class Handle>
-  void require(const Handle& made, std::string_view doing) const {
-    if (made) return;
-    const int reason = errno;
-    throw error{reason == ENOMEM ? errc::out_of_memory : errc::system,
-                concat("verbs: ", doing, " with ", port_.describe(), ": ", describe_errno(reason),
-                       reason == ENOMEM ? describe_lock_limit() : "")};
-  }
-
-  // In the order in which they are made. Each needs those before it.
-  open_port port_;
   verbs_options options_;
   control_map map_;
-  protection_domain domain_;
-  completion_channel channel_;
-  completion_queue sent_;
-  completion_queue received_;
   mapping memory_;
-  memory_region registration_;
+  std::vector<std::unique_ptr<rail>> rails_;
+  unique_fd channels_;  ///< of all rails, if there are several
+  std::size_t most_message_bytes_ = std::numeric_limits<std::size_t>::max();
 };
 
 }  // namespace peerbus::detail::rdma

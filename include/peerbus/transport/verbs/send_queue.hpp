@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include <peerbus/transport/registered/request_count.hpp>
+#include <peerbus/transport/verbs/rail_load.hpp>
 #include <peerbus/transport/verbs/request_chain.hpp>
 #include <peerbus/transport/verbs/request_id.hpp>
 
@@ -28,17 +29,25 @@ class send_queue {
  public:
   send_queue() = default;
 
-  /// `number` is the queue pair's in `request_id`. `count` counts its requests and outlives the
-  /// queue.
-  void open(ibv_qp& pair, registered::request_count& count, std::uint32_t number,
-            std::uint32_t depth, const ibv_qp_cap& granted) noexcept {
+  /// The counts of a queue pair's requests, and of their bytes.
+  struct counters {
+    registered::request_count& requests;
+    byte_count& bytes;
+  };
+
+  /// `number` is the queue pair's in `request_id`. The counters outlive the queue.
+  void open(ibv_qp& pair, counters counts, std::uint32_t number, std::uint32_t depth,
+            const ibv_qp_cap& granted) noexcept {
     chain_.limit_pieces(granted.max_send_sge);
     pair_ = &pair;
-    count_ = &count;
+    count_ = &counts.requests;
+    bytes_ = &counts.bytes;
     number_ = number;
     depth_ = depth;
     most_inline_ = granted.max_inline_data;
   }
+  /// The number that `open` was given.
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
   [[nodiscard]] request_chain& chain() noexcept { return chain_; }
   [[nodiscard]] const registered::request_count& count() const noexcept { return *count_; }
 
@@ -74,6 +83,9 @@ class send_queue {
         failed == ENOMEM && refused != nullptr && (others || refused != chain_.first());
     was_full_ = full;
     if (failed == 0) proven_ = std::max(proven_, before);
+    if (failed != 0)
+      for (const ibv_send_wr* left = refused; left != nullptr; left = left->next)
+        bytes_->take_back(bytes_sent_by(*left));
     if (full)
       chain_.drop_before(*refused);
     else
@@ -84,16 +96,21 @@ class send_queue {
   }
 
  private:
+  [[nodiscard]] static std::size_t bytes_sent_by(const ibv_send_wr& request) noexcept {
+    const bool carries = request.opcode == IBV_WR_RDMA_WRITE || request.opcode == IBV_WR_SEND ||
+                         request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    return carries ? request_chain::bytes_of(request) : 0;
+  }
+
   void finish() noexcept {
     std::uint32_t position = count_->posted();
     for (ibv_send_wr* request = chain_.first(); request != nullptr; request = request->next) {
       // On all of them: one that fails completes whether it asked for that or not.
       request->wr_id = request_id{number_, ++position}.encode();
       request->send_flags = 0;  // An earlier post may have been refused, and the chain has grown.
-      const std::size_t length = request_chain::bytes_of(*request);
-      const bool carries = request->opcode == IBV_WR_RDMA_WRITE || request->opcode == IBV_WR_SEND ||
-                           request->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-      if (carries && length != 0 && length <= most_inline_) request->send_flags = IBV_SEND_INLINE;
+      const std::size_t length = bytes_sent_by(*request);
+      bytes_->note(position, length);
+      if (length != 0 && length <= most_inline_) request->send_flags = IBV_SEND_INLINE;
     }
     if (was_full_ || chain_.count() > proven_) chain_.first()->send_flags |= IBV_SEND_SIGNALED;
     chain_.last().send_flags |= IBV_SEND_SIGNALED;
@@ -102,6 +119,7 @@ class send_queue {
   request_chain chain_;
   ibv_qp* pair_ = nullptr;
   registered::request_count* count_ = nullptr;
+  byte_count* bytes_ = nullptr;
   std::uint32_t number_ = 0;
   std::uint32_t depth_ = 0;
   std::uint32_t most_inline_ = 0;

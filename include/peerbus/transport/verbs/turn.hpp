@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -24,6 +25,10 @@
 #include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
 #include <peerbus/transport/verbs/options.hpp>
+#include <peerbus/transport/verbs/rail.hpp>
+#include <peerbus/transport/verbs/rail_choice.hpp>
+#include <peerbus/transport/verbs/rail_keys.hpp>
+#include <peerbus/transport/verbs/registration.hpp>
 #include <peerbus/transport/verbs/request_chain.hpp>
 #include <peerbus/transport/verbs/resources.hpp>
 #include <peerbus/transport/verbs/send_queue.hpp>
@@ -46,9 +51,10 @@ class turn {
   }
 
   /// Notes a write of `source`, registered under `key`, to `target`, and posts a chain that is long
-  /// enough. Long writes are spread over the queue pairs.
-  [[nodiscard]] errc write(std::span<const std::byte> source, std::uint32_t key,
+  /// enough. Long writes are spread over the queue pairs, and all writes over the devices.
+  [[nodiscard]] errc write(std::span<const std::byte> source, const rail_keys* key,
                            const remote_place& target) noexcept {
+    if (rails().size() > 1) return write_in_pieces(source, key, target);
     const std::size_t queues = link_->pairs().size();
     if (queues == 1 || source.size() < options().stripe_bytes)
       return write_on(0, source, key, target);
@@ -88,10 +94,10 @@ class turn {
   }
 
   /// Notes a read of `source` into `target`, registered under `key`.
-  [[nodiscard]] errc read(std::span<std::byte> target, std::uint32_t key,
+  [[nodiscard]] errc read(std::span<std::byte> target, const rail_keys* key,
                           const remote_place& source) noexcept {
-    return in_messages(target, key, source,
-                       [this](const local_bytes& part, const remote_place& from) {
+    return in_messages(0, target, key, source,
+                       [this](const local_bytes& part, const wire_place& from) {
                          return append(first(), IBV_WR_RDMA_READ, part, from);
                        });
   }
@@ -100,7 +106,7 @@ class turn {
   [[nodiscard]] errc add(const local_bytes& result, const remote_place& word,
                          std::uint64_t addend) noexcept {
     if (const errc code = make_room(first()); code != errc::ok) return code;
-    append_add(first(), result, word, addend);
+    append_add(first(), result, on_wire(0, word), addend);
     return post(first());
   }
 
@@ -121,7 +127,7 @@ class turn {
     const notice full{raised, name, after};
     const std::size_t offset = scratch() + control_map::notice(first().next_place());
     std::memcpy(net_->own().memory(offset), &full, sizeof full);
-    first().chain().append(IBV_WR_SEND, net_->own().registered(offset, sizeof full), {});
+    first().chain().append(IBV_WR_SEND, net_->own().registered(0, offset, sizeof full), {});
     return post(first());
   }
 
@@ -129,39 +135,40 @@ class turn {
   /// that lack such a proof: an atomic, or a read where the device has none. A write's own
   /// completion says only that the peer's device has it.
   [[nodiscard]] errc prove_writes() noexcept {
-    const local_bytes unread =
-        net_->own().registered(scratch() + net_->own().map().unread(), sizeof(std::uint64_t));
+    const std::size_t place = scratch() + net_->own().map().unread();
     for (std::size_t q = 0; out_->unproven >> q != 0; ++q) {
       if ((out_->unproven >> q & 1U) == 0) continue;
       send_queue& queue = out_->queues[q];
       if (const errc code = make_room(queue); code != errc::ok) return code;
+      const local_bytes unread = net_->own().registered(q, place, sizeof(std::uint64_t));
+      const wire_place word = on_wire(q, out_->quiet_word);
       if (net_->own().has_atomics())
-        append_add(queue, unread, out_->quiet_word, 1);
+        append_add(queue, unread, word, 1);
       else
-        queue.chain().append(IBV_WR_RDMA_READ, unread, out_->quiet_word);
+        queue.chain().append(IBV_WR_RDMA_READ, unread, word);
     }
     out_->unproven = 0;
     return errc::ok;
   }
 
-  /// Writes nothing to the peer, once every `probe_interval` however often it is called: its device
-  /// acknowledges that, or the link breaks. Does nothing while other requests are in flight, which
-  /// tell as much.
+  /// Writes nothing to the peer by each device, once every `probe_interval` however often it is
+  /// called: the peer's device acknowledges that, or the link breaks. Leaves out devices by which
+  /// other requests are in flight, which tell as much.
   void probe() noexcept {
     if (!out_->next_probe.expired()) return;
     out_->next_probe = deadline::after(options().probe_interval);
-    if (link_->failure().is_set() || !first().is_idle()) return;
-    first().chain().append(IBV_WR_RDMA_WRITE, {}, {});
-    static_cast<void>(post(first()));
+    for (std::size_t q = 0; q < rails().size(); ++q) {  // The first queue pair of each.
+      send_queue& queue = out_->queues[q];
+      if (link_->failure().is_set() || !queue.is_idle()) continue;
+      queue.chain().append(IBV_WR_RDMA_WRITE, {}, {});
+      static_cast<void>(post(queue));
+    }
   }
 
   /// Rings the doorbell for what was noted on queue pair `number`.
   [[nodiscard]] errc post(std::size_t number) noexcept { return post(out_->queues[number]); }
 
  private:
-  /// Bytes in a chain that are worth a doorbell of their own.
-  static constexpr std::size_t long_chain_bytes = std::size_t{64} << 10U;
-
   turn(network& net, link& to, registered::guarded<outgoing>::access out) noexcept
       : net_{&net}, link_{&to}, out_{std::move(out)} {}
 
@@ -171,29 +178,54 @@ class turn {
     return net_->own().map().scratch(link_->peer());
   }
 
+  [[nodiscard]] std::span<const std::unique_ptr<rail>> rails() const noexcept {
+    return net_->own().rails();
+  }
+  /// `place` as a request on queue pair `number` reaches it.
+  [[nodiscard]] wire_place on_wire(std::size_t number, const remote_place& place) const noexcept {
+    return {place.address, place.key[net_->own().rail_of(number)]};
+  }
+
+  /// Writes pieces, each by the device that is least busy.
+  [[nodiscard]] errc write_in_pieces(std::span<const std::byte> source, const rail_keys* key,
+                                     const remote_place& target) noexcept {
+    const bool is_long = source.size() >= options().stripe_bytes;
+    const std::size_t most = chain_bytes(net_->own());
+    for (std::size_t begin = 0; begin < source.size(); begin += most) {
+      const std::size_t number = choose_queue(net_->own(), *link_, *out_, is_long);
+      const auto piece = source.subspan(begin, std::min(most, source.size() - begin));
+      if (const errc code = write_on(number, piece, key, {target.address + begin, target.key});
+          code != errc::ok)
+        return code;
+    }
+    return errc::ok;
+  }
+
   [[nodiscard]] errc write_on(std::size_t number, std::span<const std::byte> source,
-                              std::uint32_t key, const remote_place& target) noexcept {
+                              const rail_keys* key, const remote_place& target) noexcept {
     send_queue& queue = out_->queues[number];
     out_->unproven |= 1U << number;
     if (number != 0) out_->unsignalled |= static_cast<queue_set>(1U << (number - 1));
-    const errc code =
-        in_messages(source, key, target, [&](const local_bytes& part, const remote_place& to) {
-          if (queue.chain().extend_write(part, to)) return errc::ok;
-          return append(queue, IBV_WR_RDMA_WRITE, part, to);
-        });
-    if (code != errc::ok || queue.chain().bytes() < long_chain_bytes) return code;
+    const errc code = in_messages(number, source, key, target,
+                                  [&](const local_bytes& part, const wire_place& to) {
+                                    if (queue.chain().extend_write(part, to)) return errc::ok;
+                                    return append(queue, IBV_WR_RDMA_WRITE, part, to);
+                                  });
+    if (code != errc::ok || queue.chain().bytes() < chain_bytes(net_->own())) return code;
     return post(queue);
   }
 
-  /// Calls `note(local, remote)` for parts that a message can hold.
+  /// Calls `note(local, remote)` for parts that a message on queue pair `number` can hold.
   template <class Byte, class Note>
-  [[nodiscard]] errc in_messages(std::span<Byte> local, std::uint32_t key,
+  [[nodiscard]] errc in_messages(std::size_t number, std::span<Byte> local, const rail_keys* keys,
                                  const remote_place& remote, Note&& note) noexcept {
-    const std::size_t most = net_->own().port().attributes.max_msg_sz;
+    const std::size_t most = net_->own().most_message_bytes();
+    const std::uint32_t key = (*keys)[net_->own().rail_of(number)];
+    const wire_place place = on_wire(number, remote);
     for (std::size_t begin = 0; begin < local.size(); begin += most) {
       const auto length = static_cast<std::uint32_t>(std::min(most, local.size() - begin));
       const local_bytes part{reinterpret_cast<std::uintptr_t>(local.data()) + begin, length, key};
-      if (const errc code = note(part, remote_place{remote.address + begin, remote.key});
+      if (const errc code = note(part, wire_place{place.address + begin, place.key});
           code != errc::ok)
         return code;
     }
@@ -201,14 +233,14 @@ class turn {
   }
 
   [[nodiscard]] errc append(send_queue& queue, ibv_wr_opcode opcode, const local_bytes& local,
-                            const remote_place& remote) noexcept {
+                            const wire_place& remote) noexcept {
     if (link_->failure().is_set()) return net_->why_broken(*link_);
     if (const errc code = make_room(queue); code != errc::ok) return code;
     queue.chain().append(opcode, local, remote);
     return errc::ok;
   }
 
-  static void append_add(send_queue& queue, const local_bytes& result, const remote_place& word,
+  static void append_add(send_queue& queue, const local_bytes& result, const wire_place& word,
                          std::uint64_t addend) noexcept {
     ibv_send_wr& request = queue.chain().append(IBV_WR_ATOMIC_FETCH_AND_ADD, result, {});
     request.wr.atomic.remote_addr = word.address;

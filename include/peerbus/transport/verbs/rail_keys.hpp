@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace peerbus::detail::rdma {
+
+/// The largest number of devices that a rank may use at a time.
+inline constexpr std::size_t most_rails = 4;
+
+/// The keys under which the devices of a rank know one piece of memory: [device].
+using rail_keys = std::array<std::uint32_t, most_rails>;
+
+}  // namespace peerbus::detail::rdma

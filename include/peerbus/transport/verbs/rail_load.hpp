@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace peerbus::detail::rdma {
+
+/// Counts the bytes that a rank has put by one of its devices, to all peers.
+///
+/// Threads: any.
+class rail_load {
+ public:
+  // order: none in this class; the counts only choose a device, and say nothing about memory.
+  void note_sent(std::uint64_t bytes) noexcept {
+    sent_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  void take_back(std::uint64_t bytes) noexcept {
+    sent_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+  void note_complete(std::uint64_t bytes) noexcept {
+    complete_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] std::uint64_t sent() const noexcept {
+    return sent_.load(std::memory_order_relaxed);
+  }
+  /// Returns how many bytes are on their way. 0 if bytes complete before their sender counted them.
+  [[nodiscard]] std::uint64_t outstanding() const noexcept {
+    const std::uint64_t complete = complete_.load(std::memory_order_relaxed);
+    const std::uint64_t all = sent();
+    return all > complete ? all - complete : 0;
+  }
+
+ private:
+  std::atomic<std::uint64_t> sent_{0};
+  std::atomic<std::uint64_t> complete_{0};
+};
+
+/// Counts the bytes of the requests of one queue pair, so that the completion of a request tells
+/// how many bytes are complete. Counts nothing before `open`: a rank with one device need not know.
+///
+/// Threads: `note` and `take_back` from one at a time, `complete` from one at a time.
+class byte_count {
+ public:
+  /// Adds to `load`. `places`, a power of two, is no less than the requests in flight.
+  /// Throws: std::bad_alloc.
+  void open(rail_load& load, std::uint32_t places) {
+    totals_ = std::make_unique<std::atomic<std::uint64_t>[]>(places);
+    mask_ = places - 1;
+    load_ = &load;
+  }
+  [[nodiscard]] static constexpr std::size_t bytes_held(std::uint32_t places) noexcept {
+    return places * sizeof(std::atomic<std::uint64_t>);
+  }
+
+  /// Notes that request `number` carries `bytes`. Call it before the request is posted.
+  void note(std::uint32_t number, std::uint64_t bytes) noexcept {
+    if (load_ == nullptr) return;
+    total_ += bytes;
+    // order: none; the device hands the request on to the thread that takes its completion.
+    totals_[number & mask_].store(total_, std::memory_order_relaxed);
+    load_->note_sent(bytes);
+  }
+  /// The device has not taken the last requests, which carry `bytes`.
+  void take_back(std::uint64_t bytes) noexcept {
+    if (load_ == nullptr || bytes == 0) return;
+    total_ -= bytes;
+    load_->take_back(bytes);
+  }
+  /// All requests up to `number` are complete, or have failed.
+  void complete(std::uint32_t number) noexcept {
+    if (load_ == nullptr) return;
+    const std::uint64_t total = totals_[number & mask_].load(std::memory_order_relaxed);
+    load_->note_complete(total - complete_);
+    complete_ = total;
+  }
+
+ private:
+  rail_load* load_ = nullptr;
+  std::unique_ptr<std::atomic<std::uint64_t>[]> totals_;  ///< after each request, by its number
+  std::uint32_t mask_ = 0;
+  std::uint64_t total_ = 0;     ///< of all requests that were posted
+  std::uint64_t complete_ = 0;  ///< of those that are complete
+};
+
+}  // namespace peerbus::detail::rdma
