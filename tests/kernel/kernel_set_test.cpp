@@ -62,7 +62,6 @@ void quantise(const kernel_set& set, std::span<const bf16> row, float inverse_sc
 /// Quantises by the plain definition, independently of the code under test.
 std::int8_t quantised(bf16 value, float inverse_scale) {
   const float product = static_cast<float>(value) * inverse_scale;
-  if (std::isnan(product)) return 0;
   if (product >= 127) return 127;
   if (product <= -127) return -127;
   const float below = std::floor(product);
@@ -155,11 +154,11 @@ TEST_CASE("max_magnitude_bits finds the largest at every place of every length")
   }
 }
 
-TEST_CASE("quantise_int8 rounds ties to even, clamps, and turns NaN to 0") {
-  const std::vector<bf16> row{bf16{0.5F},   bf16{1.5F},      bf16{2.5F},   bf16{-0.5F},
-                              bf16{-1.5F},  bf16{126.5F},    bf16{127.5F}, bf16{-127.5F},
-                              bf16{200.0F}, bf16{-1e38F},    bf16{0.0F},   bf16{infinity},
-                              bf16{1e-40F}, bf16{-infinity}, bf16{3.0F},   bf16{not_a_number}};
+TEST_CASE("quantise_int8 rounds ties to even and clamps") {
+  const std::vector<bf16> row{bf16{0.5F},   bf16{1.5F},    bf16{2.5F},   bf16{-0.5F},
+                              bf16{-1.5F},  bf16{126.5F},  bf16{127.5F}, bf16{-127.5F},
+                              bf16{200.0F}, bf16{-1e9F},   bf16{0.0F},   bf16{1e9F},
+                              bf16{1e-40F}, bf16{-128.0F}, bf16{3.0F},   bf16{-0.0F}};
   const std::vector<std::int8_t> expected{0,   2,    2, 0,   -2, 126,  127, -127,
                                           127, -127, 0, 127, 0,  -127, 3,   0};
   // Twice and once more, so that full registers and leftovers both see them.
@@ -180,10 +179,13 @@ TEST_CASE("quantise_int8 rounds ties to even, clamps, and turns NaN to 0") {
 }
 
 TEST_CASE("quantise_int8 follows its definition for every value") {
-  const std::vector<bf16> values = every_value();
   for (const float inverse :
-       {1.0F, 0.5F, -1.0F, 0.0F, 127.0F / 3.0F, 127.0F / 0.7F, 1e-40F, 1e36F, FLT_MAX, FLT_MIN,
-        infinity, not_a_number, std::bit_cast<float>(0x7fc00055U)}) {
+       {1.0F, 0.5F, -1.0F, 0.0F, 127.0F / 3.0F, 127.0F / 0.7F, 1e-40F, 1e36F, FLT_MAX, FLT_MIN}) {
+    std::vector<bf16> values = every_value();
+    // The contract excludes products that are NaN or too large for an integer of 32 bits.
+    std::erase_if(values, [&](bf16 value) {
+      return !(std::abs(static_cast<float>(value) * inverse) < 0x1p31F);
+    });
     std::vector<std::int8_t> expected;
     expected.reserve(values.size());
     for (const bf16 value : values) expected.push_back(quantised(value, inverse));
@@ -342,7 +344,7 @@ TEST_CASE("no kernel touches memory outside its rows, and all sets agree at ever
       reference.narrow(wide.data(), length, narrow.data());
       reference.widen(first.data(), length, widened.data());
       reference.dequantise_int8(codes.data(), length, 0.1F, products.data());
-      quantise(reference, first.all(), 50.0F, quantised_codes);
+      quantise(reference, second.all(), 50.0F, quantised_codes);
 
       for (const kernel_set* set : peerbus::kernel::available()) {
         const guarded<bf16> out_sums{length, side};
@@ -355,7 +357,7 @@ TEST_CASE("no kernel touches memory outside its rows, and all sets agree at ever
         set->widen(first.data(), length, out_wide.data());
         set->dequantise_int8(codes.data(), length, 0.1F, out_products.data());
         const guarded<std::int8_t> more_codes{length, side};
-        quantise(*set, first.all(), 50.0F, out_codes.all(), more_codes.all());
+        quantise(*set, second.all(), 50.0F, out_codes.all(), more_codes.all());
         CAPTURE(set->name);
         CAPTURE(length);
         CHECK(set->max_magnitude_bits(first.data(), length) ==

@@ -55,25 +55,25 @@ namespace detail {
   return rounded(value, _mm256_or_si256(_mm256_castps_si256(value), quiet));
 }
 
-/// Returns the products, rounded to integers and clamped to [-127, 127]. If a product is NaN, the
-/// low byte is 0: `min` and `max` return their second operand if one is NaN, so that the NaN
-/// reaches the conversion, which gives 0x80000000.
-[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i quantised(__m256 value,
-                                                                         __m256 inverse) noexcept {
-  const __m256 scaled = _mm256_mul_ps(value, inverse);
-  const __m256 lower = _mm256_max_ps(_mm256_set1_ps(-127.0F), scaled);
-  const __m256 clamped = _mm256_min_ps(_mm256_set1_ps(127.0F), lower);
-  return _mm256_cvtps_epi32(
-      _mm256_round_ps(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-}
-
-/// Returns 16 codes, each in 16 bits with the upper byte clear.
+/// Returns the codes of 16 columns in 16 bits each: of every 8 columns first the even ones, then
+/// the odd ones.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i quantised_pairs(
     const bf16* row, __m256 inverse) noexcept {
   const __m256i pairs = load(row);
-  const __m256i low = _mm256_and_si256(quantised(even(pairs), inverse), _mm256_set1_epi32(0xff));
-  const __m256i high = _mm256_and_si256(quantised(odd(pairs), inverse), _mm256_set1_epi32(0xff));
-  return _mm256_or_si256(low, _mm256_slli_epi32(high, 16));
+  return _mm256_packs_epi32(_mm256_cvtps_epi32(_mm256_mul_ps(even(pairs), inverse)),
+                            _mm256_cvtps_epi32(_mm256_mul_ps(odd(pairs), inverse)));
+}
+
+/// Returns the codes of 32 columns. The packs clamp all codes but -128. They work on each half of
+/// the registers separately, so that the codes must be put in order afterwards.
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i quantised_block(
+    const bf16* row, __m256 inverse) noexcept {
+  const __m256i packed =
+      _mm256_packs_epi16(quantised_pairs(row, inverse), quantised_pairs(row + 16, inverse));
+  const __m256i clamped = _mm256_max_epi8(packed, _mm256_set1_epi8(-127));
+  const __m256i columns = _mm256_setr_epi32(0x0501'0400, 0x0703'0602, 0x0d09'0c08, 0x0f0b'0e0a,  //
+                                            0x0501'0400, 0x0703'0602, 0x0d09'0c08, 0x0f0b'0e0a);
+  return _mm256_permute4x64_epi64(_mm256_shuffle_epi8(clamped, columns), 0b11011000);
 }
 
 /// Sums `Lanes` registers of 16 columns, beginning at `column`, in one pass over the rows with the
@@ -151,14 +151,8 @@ template <std::size_t Lanes>
   for (; i + block <= hidden; i += block) {
     __m256i codes[block / 32];
 #pragma GCC unroll 4
-    for (std::size_t lane = 0; lane < block / 32; ++lane) {
-      const bf16* const columns = row + i + lane * 32;
-      // The pack works on each half of the registers separately. The permutation restores the
-      // order.
-      const __m256i packed = _mm256_packus_epi16(detail::quantised_pairs(columns, inverse),
-                                                 detail::quantised_pairs(columns + 16, inverse));
-      codes[lane] = _mm256_permute4x64_epi64(packed, 0b11011000);
-    }
+    for (std::size_t lane = 0; lane < block / 32; ++lane)
+      codes[lane] = detail::quantised_block(row + i + lane * 32, inverse);
     for (std::size_t copy = 0; copy < copies; ++copy)
 #pragma GCC unroll 4
       for (std::size_t lane = 0; lane < block / 32; ++lane)

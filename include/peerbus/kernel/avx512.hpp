@@ -29,11 +29,17 @@ namespace detail {
 inline constexpr std::uint8_t all8 = 0xff;
 inline constexpr std::uint16_t all16 = 0xffff;
 inline constexpr std::uint32_t all32 = 0xffff'ffff;
+inline constexpr std::uint64_t all64 = 0xffff'ffff'ffff'ffff;
 inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
 
 /// Returns the mask of the first `count` of 32 lanes. `count` is 1 to 32.
 [[nodiscard]] inline std::uint32_t first32(std::size_t count) noexcept {
   return ~std::uint32_t{0} >> (32U - count);
+}
+
+/// Returns the mask of the first `count` of 64 lanes. `count` is 1 to 64.
+[[nodiscard]] inline std::uint64_t first64(std::size_t count) noexcept {
+  return ~std::uint64_t{0} >> (64U - count);
 }
 
 /// Returns the mask of the first `count` of 16 lanes. `count` is 1 to 16.
@@ -71,24 +77,32 @@ inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
   return rounded(value, _mm512_or_si512(_mm512_castps_si512(value), quiet));
 }
 
-/// Returns the products, rounded to integers and clamped to [-127, 127]. If a product is NaN, the
-/// low byte is 0: `min` and `max` return their second operand if one is NaN, so that the NaN
-/// reaches the conversion, which gives 0x80000000.
+/// Returns the products, rounded to integers.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i quantised(
     __m512 value, __m512 inverse) noexcept {
-  const __m512 scaled = _mm512_mul_ps(value, inverse);
-  const __m512 lower = _mm512_maskz_max_ps(all16, _mm512_set1_ps(-127.0F), scaled);
-  const __m512 clamped = _mm512_maskz_min_ps(all16, _mm512_set1_ps(127.0F), lower);
-  return _mm512_maskz_cvt_roundps_epi32(all16, clamped,
+  return _mm512_maskz_cvt_roundps_epi32(all16, _mm512_mul_ps(value, inverse),
                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-/// Returns 32 codes from 32 columns.
-[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m256i quantised_pairs(
+/// Returns the codes of 32 columns in 16 bits each: of every 8 columns first the even ones, then
+/// the odd ones.
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i quantised_pairs(
     __m512i pairs, __m512 inverse) noexcept {
-  const __m512i low = quantised(even(pairs), inverse);
-  const __m512i high = _mm512_maskz_slli_epi32(all16, quantised(odd(pairs), inverse), 16);
-  return _mm512_maskz_cvtepi16_epi8(all32, _mm512_mask_mov_epi16(low, odd32, high));
+  return _mm512_maskz_packs_epi32(all32, quantised(even(pairs), inverse),
+                                  quantised(odd(pairs), inverse));
+}
+
+/// Returns the codes of 64 columns. The packs clamp all codes but -128. They work on each quarter
+/// of the registers separately, so that the codes must be put in order afterwards.
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i quantised_line(
+    __m512i first_pairs, __m512i second_pairs, __m512 inverse) noexcept {
+  const __m512i packed = _mm512_maskz_packs_epi16(all64, quantised_pairs(first_pairs, inverse),
+                                                  quantised_pairs(second_pairs, inverse));
+  const __m512i clamped = _mm512_maskz_max_epi8(all64, packed, _mm512_set1_epi8(-127));
+  const __m512i columns = _mm512_set4_epi32(0x0f0b'0e0a, 0x0d09'0c08, 0x0703'0602, 0x0501'0400);
+  const __m512i groups = _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0);
+  return _mm512_maskz_permutexvar_epi64(all8, groups,
+                                        _mm512_maskz_shuffle_epi8(all64, clamped, columns));
 }
 
 /// Rounds two registers of sums and joins them to 32 columns.
@@ -195,20 +209,23 @@ template <std::size_t Lanes>
 #pragma GCC unroll 4
     for (std::size_t lane = 0; lane < block / 64; ++lane) {
       const bf16* const columns = row + i + lane * 64;
-      const __m256i lower = detail::quantised_pairs(_mm512_loadu_si512(columns), inverse);
-      const __m256i upper = detail::quantised_pairs(_mm512_loadu_si512(columns + 32), inverse);
-      codes[lane] = _mm512_maskz_inserti64x4(detail::all8, _mm512_castsi256_si512(lower), upper, 1);
+      codes[lane] = detail::quantised_line(_mm512_loadu_si512(columns),
+                                           _mm512_loadu_si512(columns + 32), inverse);
     }
     for (std::size_t copy = 0; copy < copies; ++copy)
 #pragma GCC unroll 4
       for (std::size_t lane = 0; lane < block / 64; ++lane)
         _mm512_storeu_si512(outs[copy] + i + lane * 64, codes[lane]);
   }
-  for (; i < hidden; i += 32) {
-    const std::uint32_t mask = detail::first32(std::min<std::size_t>(32, hidden - i));
-    const __m256i codes = detail::quantised_pairs(_mm512_maskz_loadu_epi16(mask, row + i), inverse);
+  for (; i < hidden; i += 64) {
+    const std::uint64_t mask = detail::first64(std::min<std::size_t>(64, hidden - i));
+    const auto lower = static_cast<std::uint32_t>(mask);
+    const auto upper = static_cast<std::uint32_t>(mask >> 32U);
+    const __m512i codes = detail::quantised_line(
+        _mm512_maskz_loadu_epi16(lower, row + i),
+        _mm512_maskz_loadu_epi16(upper, upper == 0 ? row : row + i + 32), inverse);
     for (std::size_t copy = 0; copy < copies; ++copy)
-      _mm256_mask_storeu_epi8(outs[copy] + i, mask, codes);
+      _mm512_mask_storeu_epi8(outs[copy] + i, mask, codes);
   }
 }
 

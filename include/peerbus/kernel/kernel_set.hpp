@@ -39,9 +39,10 @@ struct kernel_set {
   std::uint16_t (*max_magnitude_bits)(const bf16* row, std::size_t hidden) noexcept;
 
   /// Quantises a row: each code is the f32 product of an element and `inverse_scale`, rounded to an
-  /// integer, ties to even, and clamped to [-127, 127]. A product that is NaN gives 0. The codes
-  /// are computed once and stored at each of the `copies` places `outs`. The places may lie in the
-  /// memory of peers: arithmetic then overlaps with stores that wait for their cache lines.
+  /// integer, ties to even, and clamped to [-127, 127]. Products are finite and of a magnitude
+  /// below 2^31, as scales that are made from the largest magnitude of the row give them. The
+  /// codes are computed once and stored at each of the `copies` places `outs`. The places may lie
+  /// in the memory of peers: arithmetic then overlaps with stores that wait for their cache lines.
   void (*quantise_int8)(const bf16* row, std::size_t hidden, float inverse_scale,
                         std::byte* const* outs, std::size_t copies) noexcept;
 

@@ -78,8 +78,7 @@ inline void quantise_int8_columns(const bf16* row, float inverse_scale, std::siz
       const float scaled = static_cast<float>(row[begin + i]) * inverse_scale;
       const float lower = scaled < -127.0F ? -127.0F : scaled;
       const float clamped = lower > 127.0F ? 127.0F : lower;
-      const float ordered = std::isnan(clamped) ? 0.0F : clamped;
-      const float shifted = ordered + shift;
+      const float shifted = clamped + shift;
       codes[i] = static_cast<std::int8_t>(std::bit_cast<std::int32_t>(shifted) -
                                           std::bit_cast<std::int32_t>(shift));
     }

@@ -138,6 +138,7 @@ class departures {
   std::vector<std::uint32_t> next_;
   std::vector<std::uint32_t> seen_block_;
   std::vector<std::uint32_t> seen_expert_;
+  std::vector<std::uint64_t> token_ranks_;  ///< scratch of `place_by_rank`: a bit for each rank
   std::vector<row_place> places_;
   std::vector<float> factors_;
   std::vector<choice> slots_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -38,6 +39,7 @@ PEERBUS_INLINE departures::departures(const exchange_config& config, const block
       next_(counts_.size()),
       seen_block_(counts_.size()),
       seen_expert_(config.experts),
+      token_ranks_(geometry.by_rank ? (ranks + 63) / 64 : 0),
       places_(config.max_tokens * geometry.copies_per_token),
       factors_(places_.size(), 1.0F),
       slots_(config.max_tokens * config.top_k),
@@ -168,19 +170,21 @@ PEERBUS_INLINE void departures::place_by_expert(std::size_t t) noexcept {
 }
 
 PEERBUS_INLINE void departures::place_by_rank(std::size_t t) noexcept {
-  std::array<std::uint32_t, max_top_k> ranks;
-  std::size_t found = 0;
+  // The ranks of the token are collected as bits, which need no sorting. A sort would branch on the
+  // routing, which no CPU can predict.
   for (std::size_t s = t * config_.top_k; s < (t + 1) * config_.top_k; ++s) {
     if (slots_[s].expert == -1) continue;
-    const auto e = static_cast<std::size_t>(slots_[s].expert);
-    ranks[found++] = experts_->holder(e);
+    const std::uint32_t holder = experts_->holder(static_cast<std::size_t>(slots_[s].expert));
+    token_ranks_[holder / 64] |= std::uint64_t{1} << holder % 64;
   }
-  std::sort(ranks.begin(), ranks.begin() + found);
-  const auto end = std::unique(ranks.begin(), ranks.begin() + found);
-  row_place* const places = &places_[t * geometry_.copies_per_token];
-  std::fill_n(places, geometry_.copies_per_token, row_place{});
-  std::transform(ranks.begin(), end, places,
-                 [this](std::uint32_t rank) { return row_place{rank, next_[rank]++}; });
+  row_place* place = &places_[t * geometry_.copies_per_token];
+  std::fill_n(place, geometry_.copies_per_token, row_place{});
+  for (std::size_t word = 0; word < token_ranks_.size(); ++word)
+    for (std::uint64_t bits = std::exchange(token_ranks_[word], 0); bits != 0; bits &= bits - 1) {
+      const auto rank = static_cast<std::uint32_t>(word * 64) +
+                        static_cast<std::uint32_t>(std::countr_zero(bits));
+      *place++ = {rank, next_[rank]++};
+    }
 }
 
 }  // namespace peerbus::moe
