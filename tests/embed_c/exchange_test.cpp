@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ctest: timeout=240
+#include <cmath>
+
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/threads.hpp>

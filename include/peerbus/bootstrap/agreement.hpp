@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <optional>
@@ -59,6 +60,10 @@ void agree(bootstrap& boot, std::string_view doing, std::span<const declared> va
            deadline until, const std::optional<error>& objection = std::nullopt);
 
 namespace detail {
+
+/// Appends `count` bytes from `source`, which may be null if there are none. Takes any memory, so
+/// that callers need no span of their type, which every user's compiler would have to instantiate.
+void append_bytes(std::vector<std::byte>& out, const void* source, std::size_t count);
 
 /// Returns the result of `make()` once `agree_with(objection)` has returned, which is to throw on
 /// all ranks if any rank has an objection. This rank has one if `make()` threw `std::bad_alloc`.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,8 +15,9 @@
 /// The reference kernels: every other set gives the same bits as these loops. The members of
 /// `kernel_set` state their contracts.
 ///
-/// Nothing here multiplies and then adds, except through `std::fma`. A compiler may fuse `a * b +
-/// c` if the target has the instruction, so that the bits would depend on the compiler's flags.
+/// Nothing here multiplies and then adds, except through a fused multiply-add. A compiler may fuse
+/// `a * b + c` if the target has the instruction, so that the bits would depend on its flags. The
+/// functions of arithmetic are builtins, so that users need not parse <cmath>.
 namespace peerbus::kernel::scalar {
 
 /// The NaN that `weighted_sum` and `dequantise_e4m3` give. Otherwise the sign and payload of a NaN
@@ -37,10 +37,10 @@ inline void weighted_sum_columns(const bf16* const* rows, const float* weights,
       const bf16* const source = rows[row] + begin;
       const float weight = weights[row];
       for (std::size_t i = 0; i < count; ++i)
-        sums[i] = std::fma(weight, static_cast<float>(source[i]), sums[i]);
+        sums[i] = __builtin_fmaf(weight, static_cast<float>(source[i]), sums[i]);
     }
     for (std::size_t i = 0; i < count; ++i)
-      out[begin + i] = std::isnan(sums[i]) ? canonical_nan : bf16{sums[i]};
+      out[begin + i] = __builtin_isnan(sums[i]) ? canonical_nan : bf16{sums[i]};
   }
 }
 
@@ -107,7 +107,7 @@ inline void group_magnitude_bits(const bf16* row, std::size_t groups, std::uint1
 /// Returns the largest magnitude bits of an element that gives a number with `scale`: greater ones
 /// give NaN. The sets that detect NaN in the elements use it.
 [[nodiscard]] inline std::int16_t largest_ordered(float scale) noexcept {
-  return std::isnan(scale) ? std::int16_t{-1} : std::int16_t{0x7f80};
+  return __builtin_isnan(scale) ? std::int16_t{-1} : std::int16_t{0x7f80};
 }
 
 /// The scalar form of `kernel_set::quantise_e4m3`.
@@ -132,7 +132,7 @@ inline void dequantise_e4m3(const fp8_e4m3* row, const float* scales, std::size_
                             float* out) noexcept {
   for (std::size_t i = 0; i < groups * group_columns; ++i) {
     const float value = static_cast<float>(row[i]) * scales[i / group_columns];
-    out[i] = std::isnan(value) ? static_cast<float>(canonical_nan) : value;
+    out[i] = __builtin_isnan(value) ? static_cast<float>(canonical_nan) : value;
   }
 }
 

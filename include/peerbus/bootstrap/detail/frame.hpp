@@ -147,19 +147,20 @@ class frame_reader {
   /// no read runs into the next frame.
   std::span<std::byte> next_target() {
     switch (stage_) {
-      case stage::header: return std::span{raw_}.subspan(filled_);
+      case stage::header: return {raw_.data() + filled_, raw_.size() - filled_};
       case stage::text:
         read_.text.resize(read_.header.text_bytes);
-        return std::as_writable_bytes(std::span{read_.text}).subspan(filled_);
+        return {reinterpret_cast<std::byte*>(read_.text.data()) + filled_,
+                read_.text.size() - filled_};
       case stage::body: {
         constexpr std::size_t step = std::size_t{1} << 16;
         auto& body = read_.body;
         if (filled_ == body.size())
           body.resize(std::min<std::size_t>(read_.header.body_bytes,
                                             body.size() + std::max(step, body.size())));
-        return std::span{body}.subspan(filled_);
+        return {body.data() + filled_, body.size() - filled_};
       }
-      default: return std::span{raw_}.first(1);
+      default: return {raw_.data(), 1};
     }
   }
 

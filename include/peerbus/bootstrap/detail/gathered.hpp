@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/core/unique_fd.hpp>
@@ -27,7 +27,7 @@ inline constexpr std::size_t most_gathered_bytes = std::size_t{1} << 30;
 
 /// Encodes the contributions of all ranks, without their descriptors, as the body of a `result`
 /// frame.
-inline std::vector<std::byte> encode_gathered(std::span<const bootstrap::contribution> given) {
+inline std::vector<std::byte> encode_gathered(const std::vector<bootstrap::contribution>& given) {
   std::size_t total = given.size() * sizeof(gathered_entry);
   for (const auto& part : given) total += part.bytes.size();
   std::vector<std::byte> body(total);
@@ -49,22 +49,23 @@ inline std::vector<std::byte> encode_gathered(std::span<const bootstrap::contrib
                                           std::vector<bootstrap::contribution>& given) {
   const std::size_t table = size * sizeof(gathered_entry);
   if (result.body.size() < table) return false;
-  std::span<const std::byte> rest = std::span<const std::byte>{result.body}.subspan(table);
+  const std::byte* rest = result.body.data() + table;
+  std::size_t rest_bytes = result.body.size() - table;
   std::size_t next_fd = 0;
   given.clear();
   given.resize(size);
   for (std::size_t rank = 0; rank < size; ++rank) {
     gathered_entry entry{};
     std::memcpy(&entry, result.body.data() + rank * sizeof entry, sizeof entry);
-    if (entry.bytes > rest.size()) return false;
-    const auto bytes = rest.first(static_cast<std::size_t>(entry.bytes));
-    given[rank].bytes.assign(bytes.begin(), bytes.end());
-    rest = rest.subspan(bytes.size());
+    if (entry.bytes > rest_bytes) return false;
+    append_bytes(given[rank].bytes, rest, static_cast<std::size_t>(entry.bytes));
+    rest += entry.bytes;
+    rest_bytes -= static_cast<std::size_t>(entry.bytes);
     if (entry.has_fd == 0) continue;
     if (next_fd == result.fds.size()) return false;
     given[rank].fd = std::move(result.fds[next_fd++]);
   }
-  if (!rest.empty() || next_fd != result.fds.size()) return false;
+  if (rest_bytes != 0 || next_fd != result.fds.size()) return false;
   return true;
 }
 

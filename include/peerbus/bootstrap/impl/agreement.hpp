@@ -22,6 +22,12 @@
 
 namespace peerbus {
 
+PEERBUS_INLINE void detail::append_bytes(std::vector<std::byte>& out, const void* source,
+                                         std::size_t count) {
+  const auto* const first = static_cast<const std::byte*>(source);
+  out.insert(out.end(), first, first + count);
+}
+
 PEERBUS_INLINE declared::declared(std::string_view value_name, std::uint64_t number)
     : name{value_name}, value{std::to_string(number)} {}
 
@@ -34,11 +40,10 @@ PEERBUS_INLINE std::vector<bootstrap::contribution> gather_or_refuse(
   // Wire form: the caller's bytes, or the text of the objection; then the code, 4 bytes.
   const auto code = objection ? objection->code() : errc::ok;
   if (objection) {
-    const auto text = std::as_bytes(std::span{objection->text()});
-    mine.bytes.assign(text.begin(), text.end());
+    mine.bytes.clear();
+    detail::append_bytes(mine.bytes, objection->text().data(), objection->text().size());
   }
-  const auto tail = std::as_bytes(std::span{&code, 1});
-  mine.bytes.insert(mine.bytes.end(), tail.begin(), tail.end());
+  detail::append_bytes(mine.bytes, &code, sizeof code);
 
   auto all = boot.allgather(std::move(mine), until, doing);
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -64,8 +69,7 @@ PEERBUS_INLINE void agree(bootstrap& boot, std::string_view doing, std::span<con
   bootstrap::contribution own_values;
   for (const declared& entry : values)
     for (const std::string_view part : {entry.name, std::string_view{entry.value}}) {
-      const auto bytes = std::as_bytes(std::span{part});
-      own_values.bytes.insert(own_values.bytes.end(), bytes.begin(), bytes.end());
+      detail::append_bytes(own_values.bytes, part.data(), part.size());
       own_values.bytes.push_back(std::byte{0});
     }
   const auto all = gather_or_refuse(boot, doing, std::move(own_values), objection, until);

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -81,8 +80,9 @@ PEERBUS_INLINE void bootstrap::set_one_host(std::size_t cores_here) {
 
 PEERBUS_INLINE std::unique_ptr<bootstrap> bootstrap::subgroup(const std::vector<rank_id>& ranks,
                                                               deadline until) {
-  const auto bytes = std::as_bytes(std::span{ranks});
-  const auto all = gather_or_refuse(*this, "subgroup", {{bytes.begin(), bytes.end()}, {}},
+  contribution own_list;
+  detail::append_bytes(own_list.bytes, ranks.data(), ranks.size() * sizeof(rank_id));
+  const auto all = gather_or_refuse(*this, "subgroup", std::move(own_list),
                                     detail::objection_to_list(ranks, rank(), size()), until);
   std::vector<std::vector<rank_id>> lists;
   for (const contribution& given : all) {

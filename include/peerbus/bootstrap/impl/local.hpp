@@ -15,7 +15,6 @@
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -156,7 +155,11 @@ PEERBUS_INLINE int run_processes(std::size_t n, rank_body body, const run_option
   for (std::size_t i = 1; i <= n; ++i) {
     const rank_id rank{i % n};
     unique_fd spoke_end;
-    if (rank.index() != 0) std::tie(hub_ends[rank.index()], spoke_end) = connected_pair(rank);
+    if (rank.index() != 0) {
+      auto [hub_end, own_end] = connected_pair(rank);
+      hub_ends[rank.index()] = std::move(hub_end);
+      spoke_end = std::move(own_end);
+    }
     const pid_t pid = ::fork();
     if (pid < 0) throw system_failure(concat("starting the process of ", rank, " of ", n), errno);
     if (pid == 0) {

@@ -10,9 +10,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -52,10 +50,10 @@ PEERBUS_INLINE std::vector<bootstrap::contribution> star_bootstrap::allgather(
 
 PEERBUS_INLINE void star_bootstrap::meet(const state_page& states, deadline until) {
   const auto my_cores = usable_core_numbers();
-  const auto bytes = std::as_bytes(std::span{my_cores});
   // Without pidfds only rank 0 sees deaths at once, by closed connections.
-  auto given = allgather({{bytes.begin(), bytes.end()}, open_pidfd(::getpid())}, until,
-                         "meeting of the ranks");
+  contribution own_cores{{}, open_pidfd(::getpid())};
+  append_bytes(own_cores.bytes, my_cores.data(), my_cores.size() * sizeof(std::uint32_t));
+  auto given = allgather(std::move(own_cores), until, "meeting of the ranks");
   std::vector<std::uint32_t> cores;
   std::vector<unique_fd> processes;
   for (contribution& given_by_rank : given) {
@@ -84,10 +82,13 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
   unique_fd spoke_end;
   std::optional<error> objection;
   try {
-    if (is_first)
+    if (is_first) {
       own_part.fd = state_page::make_file(ranks.size());
-    else
-      std::tie(own_part.fd, spoke_end) = connected_pair(member);
+    } else {
+      auto [hub_end, own_end] = connected_pair(member);
+      own_part.fd = std::move(hub_end);
+      spoke_end = std::move(own_end);
+    }
   } catch (const error& problem) {
     objection = problem;
   }

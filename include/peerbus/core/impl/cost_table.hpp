@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -27,9 +26,9 @@ inline constexpr std::string_view cost_table_title = "peerbus costs 1";
 
 /// Returns whether a table may have a cost of this name.
 PEERBUS_INLINE bool names_a_cost(std::string_view name) noexcept {
-  return !name.empty() && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_';
-  });
+  for (const char c : name)
+    if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_')) return false;
+  return !name.empty();
 }
 
 PEERBUS_INLINE std::optional<double> read_cost(std::string_view text) noexcept {
@@ -108,7 +107,7 @@ PEERBUS_INLINE void cost_table::set(std::string_view name, double value) {
     throw error{errc::invalid_argument,
                 concat("a cost has the name \"", name,
                        "\", expected lower-case letters, digits, \".\" and \"_\"")};
-  if (!std::isfinite(value) || value < 0)
+  if (!__builtin_isfinite(value) || value < 0)
     throw error{errc::invalid_argument,
                 concat(name, " costs ", value, ", expected a finite number, not negative")};
   value += 0.0;  // So that a negative zero equals zero in the text too.
@@ -126,7 +125,9 @@ PEERBUS_INLINE void cost_table::merge(const cost_table& other) {
 
 PEERBUS_INLINE std::vector<cost_table::entry>::const_iterator cost_table::place_of(
     std::string_view name) const noexcept {
-  return std::ranges::lower_bound(entries_, name, {}, &entry::name);
+  return std::lower_bound(
+      entries_.begin(), entries_.end(), name,
+      [](const entry& cost, std::string_view sought) { return cost.name < sought; });
 }
 
 PEERBUS_INLINE std::optional<double> cost_table::find(std::string_view name) const noexcept {

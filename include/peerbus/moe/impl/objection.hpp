@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -28,7 +27,7 @@ PEERBUS_INLINE double worst_rows(const exchange_config& config, std::size_t rank
                                  const layout_facts& layout) {
   const double arriving = static_cast<double>(ranks) * static_cast<double>(config.max_tokens);
   const double experts =
-      std::ceil(static_cast<double>(config.experts) / static_cast<double>(ranks));
+      __builtin_ceil(static_cast<double>(config.experts) / static_cast<double>(ranks));
   if (layout.shape == block_shape::compact)
     return arriving * std::min(static_cast<double>(config.top_k), experts) +
            experts * static_cast<double>(layout.alignment - 1);

@@ -23,7 +23,7 @@ class served_ranks {
     std::uint8_t& own = peers_[group.rank().index()];
     keeps_own_ = own != 0;
     own = 0;
-    is_empty_ = !keeps_own_ && std::ranges::find(peers_, std::uint8_t{1}) == peers_.end();
+    is_empty_ = !keeps_own_ && std::find(peers_.begin(), peers_.end(), 1) == peers_.end();
   }
 
   /// Returns whether the road serves no rank.
@@ -37,7 +37,9 @@ class served_ranks {
   }
   /// Returns whether the road carries any copy of the token with these places.
   [[nodiscard]] bool carry_any(std::span<const row_place> places) const noexcept {
-    return std::ranges::any_of(places, [&](const row_place& place) { return carries(place); });
+    for (const row_place& place : places)
+      if (carries(place)) return true;
+    return false;
   }
 
   /// Calls `call(rank)` for each rank that is served, until a call fails. This rank is last, so
