@@ -229,13 +229,11 @@ class exchange {
   [[nodiscard]] deadline deadline_of(const Options& options) const noexcept {
     return options.until.value_or(comm_.default_deadline());
   }
-
   [[nodiscard]] step step_of(const batch_type& batch, phase which) const noexcept {
     const bool is_combine = which == outputs;
     return {is_combine ? "combine" : "dispatch", batch.number, batches_.set_of(batch), which,
             is_combine ? batch.combines : batch.number};
   }
-
   [[nodiscard]] set_view local_set(const batch_type& batch) const noexcept {
     return {map_, memory_.local().data(), batches_.set_of(batch)};
   }

@@ -46,8 +46,8 @@ namespace peerbus::moe {
 ///   copies of the token in the group as `exchange` defines it. Each of these sums is computed in
 ///   f32 by fused multiply-add and rounded to bf16 once, also those of the groups.
 /// - `dispatch_recv` also waits for the other ranks of the group to call it, and `combine_recv` for
-///   those of equal place in other groups. `dispatch_send` with bad input waits for `dispatch_recv`
-///   of the group. Batches are received in the order in which they were sent.
+///   those of equal place in other groups. `dispatch_send` with bad input waits for these ranks
+///   only. Batches are received in the order in which they were sent.
 /// - A refused dispatch gives up the rows of the dispatch `in_flight` before it.
 /// - There is one lane, no note, no output attachment, and of `combine_terms` only biases. Outputs
 ///   lie at the expert.

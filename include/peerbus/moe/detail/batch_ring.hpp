@@ -55,6 +55,8 @@ class batch_ring {
     require_free(latest_ + 1);
     return at(++latest_);
   }
+  /// Uses up the number of the next dispatch, which this rank has refused already.
+  void skip() noexcept { ++latest_; }
   /// Returns if dispatch `number` may use its set.
   void require_free(std::uint64_t number) {
     const batch_type& batch = at(number);

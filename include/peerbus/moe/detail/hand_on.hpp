@@ -44,6 +44,27 @@ struct hand_on {
     return found;
   }
 
+  /// Tells all ranks that this rank refuses dispatch `number`, which may come after the next one.
+  /// Does not wait. `skip` then uses up the number when it is the next one.
+  template <class Exchange>
+  static void refuse_ahead(Exchange& level, std::uint64_t number, const refusal& why) {
+    auto& batch = level.batches_.at(number);
+    const auto this_step = dispatch_step(level, number);
+    Exchange::handshake::give_up(level.post_, batch, this_step);
+    Exchange::handshake::post(level.post_, batch, this_step, {}, why);
+  }
+  /// Uses up the number of the next dispatch.
+  template <class Exchange>
+  static void skip(Exchange& level) noexcept {
+    level.batches_.skip();
+  }
+  /// Waits until all ranks have learnt of the refusal of dispatch `number`, as they have called
+  /// that dispatch too.
+  template <class Exchange>
+  static void await_called(Exchange& level, std::uint64_t number, deadline until) {
+    level.post_.await_all(dispatch_step(level, number), until);
+  }
+
   /// Does `dispatch_recv`. Returns the rows, or nothing and the refusal in `refused`.
   template <class Exchange>
   static std::optional<typename Exchange::received_type> receive(Exchange& level,
@@ -117,6 +138,15 @@ struct hand_on {
   template <class Exchange>
   static expert_map& experts(Exchange& level) {
     return level.batches_.shared_experts();
+  }
+
+ private:
+  /// Returns the step in which counts and refusals of dispatch `number` travel.
+  template <class Exchange>
+  static typename Exchange::step dispatch_step(Exchange& level, std::uint64_t number) {
+    const auto& batch = level.batches_.at(number);
+    return {"dispatch", number, level.batches_.set_of(batch), Exchange::handshake::decides(batch),
+            number};
   }
 };
 

@@ -96,15 +96,15 @@ class two_levels {
  private:
   /// The progress of a batch between its levels.
   enum class progress : std::uint8_t {
-    none,      ///< never used, or refused
+    none,      ///< never used, or refused by another rank
+    refused,   ///< refused by this rank, which has told the ranks of both levels
     sent,      ///< on its way to the first level
-    passed,    ///< handed on, or refused on the second level as on the first
     received,  ///< with its experts
   };
   struct batch_state {
     std::uint64_t number = 0;
     progress reached = progress::none;
-    refusal why{};  ///< set if the first level has refused it
+    refusal why{};  ///< set if the first level has refused it, or this rank its combine
     std::optional<typename far_exchange::received_type> rows{};  ///< on the first level
   };
 
@@ -117,10 +117,10 @@ class two_levels {
   template <class Level, class Call>
   decltype(auto) measured(Level& level, std::span<std::int64_t> waited, Call&& call);
 
+  /// Uses up the numbers of the next dispatches of the second level that this rank has refused.
+  void skip_refused() noexcept;
   /// Hands on the rows of batch `number`, the next one of the second level, or its refusal.
   void pass_on(std::uint64_t number, deadline until, std::span<std::int64_t> waited);
-  /// Refuses the next dispatch of the second level because of `why`.
-  void pass_on_refusal(const refusal& why, deadline until);
 
   /// Returns the state of the batch that `rows` belong to.
   batch_state& state_of(std::string_view doing, const received_type& rows, stage expected);

@@ -126,6 +126,12 @@ moe::ticket two_levels<Transport, Codec, Layout>::dispatch_send(std::span<const 
   require("dispatch", options.as, options.waited);
   const std::uint64_t number = next_dispatch();
   hand_on::require_free(near_->rows, number);
+  skip_refused();
+  batch_state& state = states_.of(number);
+  // The ranks of the group may not have seen the refusal of the batch before. They call that batch
+  // before this one, so that no rank waits in a circle.
+  if (state.reached == progress::refused)
+    guarded(*near_, [&] { hand_on::await_called(near_->rows, state.number, until); });
   const refusal found = guarded(*far_, [&] {
     return measured(*far_, options.waited, [&](std::span<std::int64_t> waited) {
       dispatch_options far_options = options;
@@ -134,13 +140,23 @@ moe::ticket two_levels<Transport, Codec, Layout>::dispatch_send(std::span<const 
                            until);
     });
   });
-  states_.of(number) = {number, progress::sent, own(found)};
+  state = {number, progress::sent};
   if (!found) return {number, &far_->rows};
-  // Near ranks learn of the refusal on their level, in the order of batches.
-  while (near_->rows.next_dispatch() < number) pass_on(near_->rows.next_dispatch(), until, {});
-  pass_on_refusal(own(found), until);
-  states_.of(number).reached = progress::none;
+  // Ranks of the group learn of it when they come to this batch. Waiting for them here might be
+  // forever, as they may first wait for this rank to combine an earlier batch.
+  state.reached = progress::refused;
+  guarded(*near_, [&] { hand_on::refuse_ahead(near_->rows, number, own(found)); });
   refuse("dispatch", number, own(found));
+}
+
+template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
+void two_levels<Transport, Codec, Layout>::skip_refused() noexcept {
+  for (;;) {
+    const std::uint64_t next = near_->rows.next_dispatch();
+    const batch_state& state = states_.of(next);
+    if (state.number != next || state.reached != progress::refused) return;
+    hand_on::skip(near_->rows);
+  }
 }
 
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
@@ -156,10 +172,14 @@ void two_levels<Transport, Codec, Layout>::pass_on(std::uint64_t number, deadlin
       if (rows) state.rows.emplace(*rows);
     });
   });
-  state.reached = progress::passed;
+  state.reached = progress::none;
   if (!state.rows) {
     state.why = named(*far_, refused);
-    return pass_on_refusal(state.why, until);
+    const routing nothing{std::span<const std::int32_t>{}, std::span<const float>{}};
+    guarded(*near_, [&] {
+      static_cast<void>(hand_on::send(near_->rows, {}, nothing, {}, state.why, until));
+    });
+    return;
   }
   const set_view set = hand_on::set(far_->rows, number);
   const std::size_t count = state.rows->count();
@@ -183,13 +203,6 @@ void two_levels<Transport, Codec, Layout>::pass_on(std::uint64_t number, deadlin
 }
 
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
-void two_levels<Transport, Codec, Layout>::pass_on_refusal(const refusal& why, deadline until) {
-  const routing nothing{std::span<const std::int32_t>{}, std::span<const float>{}};
-  guarded(*near_,
-          [&] { static_cast<void>(hand_on::send(near_->rows, {}, nothing, {}, why, until)); });
-}
-
-template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
 auto two_levels<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
                                                          const receive_options& options,
                                                          deadline until) -> received_type {
@@ -201,15 +214,14 @@ auto two_levels<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
                 peerbus::detail::concat("dispatch_recv was given ticket ", number, ", ", parts...)};
   };
   if (ticket.exchange != &far_->rows || number == 0 || state.number != number ||
-      (state.reached != progress::sent && state.reached != progress::passed))
+      state.reached != progress::sent)
     misuse("expected one that dispatch_send gave and that is not received yet");
-  if (state.reached == progress::sent) {
-    if (near_->rows.next_dispatch() != number)
-      misuse("but dispatch ", near_->rows.next_dispatch(),
-             " is not received yet; with two levels batches are received in the order in which "
-             "they were sent");
-    pass_on(number, until, options.waited);
-  }
+  skip_refused();
+  if (near_->rows.next_dispatch() != number)
+    misuse("but dispatch ", near_->rows.next_dispatch(),
+           " is not received yet; with two levels batches are received in the order in which "
+           "they were sent");
+  pass_on(number, until, options.waited);
   hand_on::answer refused{state.why};
   std::optional<received_type> rows;
   if (!state.why)
