@@ -10,6 +10,7 @@
 
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/relay.hpp>
 
 namespace ep_bench {
 
@@ -22,7 +23,9 @@ struct options {
   std::size_t queue_pairs = 1;           ///< of verbs, to each peer
   std::string far = "verbs";             ///< between the hosts of planes
   std::size_t groups = 0;                ///< pretended hosts of planes; 0: the real ones
-  std::string bootstrap = "auto";        ///< of ranks that a launcher has started
+  peerbus::moe::relay relay = peerbus::moe::relay::never;  ///< of planes
+  std::size_t relayed_groups = 0;  ///< hosts among which rows are relayed; 0: they are not
+  std::string bootstrap = "auto";  ///< of ranks that a launcher has started
   std::size_t ranks = 2;
   bool ranks_given = false;
   std::size_t tokens = 128;  ///< per rank
