@@ -155,4 +155,5 @@ class two_levels {
 
 }  // namespace peerbus::moe::detail
 
-#include <peerbus/moe/impl/two_levels.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/impl/two_levels.hpp>          // IWYU pragma: keep
+#include <peerbus/moe/impl/two_levels_combine.hpp>  // IWYU pragma: keep
