@@ -81,6 +81,13 @@ class checker {
           for (std::size_t j = 0; j < hidden; ++j)
             sums_[j] += static_cast<float>(peerbus::bf16{part_[j]});
         }
+      } else if (chosen_.relayed_groups != 0) {
+        std::fill(sums_.begin(), sums_.end(), 0.0F);
+        for (std::size_t group = 0; group < chosen_.relayed_groups; ++group) {
+          sum_slots(rank_, token, unit, part_, [&](std::int32_t e) { return held_by(group, e); });
+          for (std::size_t j = 0; j < hidden; ++j)
+            sums_[j] += static_cast<float>(peerbus::bf16{part_[j]});
+        }
       } else {
         sum_slots(rank_, token, unit, sums_, [](std::int32_t) { return true; });
       }
@@ -216,6 +223,14 @@ class checker {
 
   [[nodiscard]] bool holds(std::size_t rank, std::int32_t expert) const noexcept {
     return truth_->holds(rank, expert);
+  }
+
+  /// Returns whether a rank of `group` holds `expert`. Groups have consecutive ranks.
+  [[nodiscard]] bool held_by(std::size_t group, std::int32_t expert) const noexcept {
+    const std::size_t ranks = truth_->ranks() / chosen_.relayed_groups;
+    for (std::size_t r = group * ranks; r < (group + 1) * ranks; ++r)
+      if (holds(r, expert)) return true;
+    return false;
   }
 
   /// What `expert` makes of the token in `codes_`, in f32, where it is exact.

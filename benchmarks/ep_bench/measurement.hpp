@@ -22,6 +22,7 @@
 #include "ep_bench/check.hpp"
 #include "ep_bench/experts.hpp"
 #include "ep_bench/lane_crew.hpp"
+#include "ep_bench/measured_exchange.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
 #include "ep_bench/outcome.hpp"
@@ -54,23 +55,12 @@ class measurement {
       : comm_{&comm},
         chosen_{chosen},
         crew_{&crew},
-        moe_{comm,
-             {.experts = chosen.experts,
-              .hidden = chosen.hidden,
-              .top_k = chosen.top_k,
-              .max_tokens = chosen.tokens,
-              .outputs = chosen.outputs == "home" ? peerbus::moe::outputs_at::home
-                                                  : peerbus::moe::outputs_at::expert,
-              .stream_from = chosen.stream_from(),
-              .protocol = chosen.protocol,
-              .costs = &chosen.costs},
-             Codec{},
-             Layout{}},
-        truth_{with_protocol(), comm.rank().index(), comm.size()},
+        moe_{make_exchange<Transport, Codec, Layout>(comm, chosen)},
+        truth_{with_findings(), comm.rank().index(), comm.size()},
         tokens_(chosen.tokens * chosen.hidden),
         combined_(chosen.tokens * chosen.hidden),
         experts_{chosen.hidden},
-        check_{chosen, truth_, comm.rank().index()},
+        check_{chosen_, truth_, comm.rank().index()},
         plain_{make_plain()},
         crowded_{comm.bus().boot().ranks_here() > cores},
         findings_{comm},
@@ -88,8 +78,8 @@ class measurement {
   [[nodiscard]] outcome run() {
     outcome result;
     result.floor = floor;
-    result.dispatch_bytes = plain_.rows() * moe_.map().row_bytes_in_all();
-    result.combine_bytes = plain_.rows() * moe_.map().output_bytes();
+    result.dispatch_bytes = plain_.rows() * one_level_map().row_bytes_in_all();
+    result.combine_bytes = plain_.rows() * one_level_map().output_bytes();
 
     if constexpr (peerbus::moe::automatic_layout<Layout>) {
       result.protocol = moe_.config().protocol;
@@ -107,8 +97,10 @@ class measurement {
       shown.at(i);
     }
     result.wrong = findings_.first_of_all(check_everything());
-    if constexpr (counts_planes)
+    if constexpr (counts_planes<Transport>) {
       result.planes = planes_.per_pair(comm_->bus().near_ranks().size(), pairs_);
+      result.relay = moe_.chosen();
+    }
     result.samples = samples_.slowest(iterations);
     result.signal_one_way_ns = signals_.one_way_ns();
     return result;
@@ -116,25 +108,33 @@ class measurement {
 
  private:
   static constexpr std::size_t signal_blocks = 32;
-  static constexpr bool counts_planes =
-      requires(const Transport& bus) { bus.far_traffic().messages; };
   static constexpr floor_kind floor =
       peerbus::direct_transport<Transport> ? floor_kind::copies : floor_kind::puts;
   using plain_floor =
       std::conditional_t<floor == floor_kind::copies, plain_copy<Codec>, plain_puts<Transport>>;
-  using exchange = peerbus::moe::exchange<Transport, Codec, Layout>;
+  using one_level = peerbus::moe::exchange<Transport, Codec, Layout>;
+  using exchange = typename measured_exchange<Transport, Codec, Layout>::type;
   using received_type = typename exchange::received_type;
 
   plain_floor make_plain() {
     if constexpr (floor == floor_kind::copies)
       return plain_floor{moe_, chosen_, truth_, comm_->rank().index()};
     else
-      return plain_floor{*comm_, truth_, moe_.map().row_bytes_in_all(), moe_.map().output_bytes()};
+      return plain_floor{*comm_, truth_, one_level_map().row_bytes_in_all(),
+                         one_level_map().output_bytes()};
   }
 
-  /// Returns the options with the protocol that the exchange has, which says where rows lie.
-  const options& with_protocol() noexcept {
-    chosen_.protocol = moe_.config().protocol;
+  /// Returns the map of an exchange in one level.
+  [[nodiscard]] peerbus::moe::memory_map one_level_map() const {
+    return one_level::map_for(config_of(chosen_), comm_->size());
+  }
+
+  /// Returns the options with what the exchange has chosen, which says where rows lie.
+  const options& with_findings() noexcept {
+    if constexpr (counts_planes<Transport>)
+      chosen_.relayed_groups = moe_.chosen().relays ? moe_.chosen().groups : 0;
+    else
+      chosen_.protocol = moe_.config().protocol;
     return chosen_;
   }
 
@@ -176,11 +176,11 @@ class measurement {
     };
     std::optional<received_type> received;
     tokens_.recall();
-    if constexpr (counts_planes) planes_.leave_out(comm_->bus());
+    if constexpr (counts_planes<Transport>) planes_.leave_out(comm_->bus());
     const double there = bench::timed(*comm_, [&] { dispatch(received); });
     experts_.run(*received);
     const double back = bench::timed(*comm_, [&] { combine(*received); });
-    if constexpr (counts_planes) planes_.take(comm_->bus());
+    if constexpr (counts_planes<Transport>) planes_.take(comm_->bus());
     ++pairs_;
     note(series::dispatch, there);
     note(series::combine, back);

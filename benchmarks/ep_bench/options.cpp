@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <sstream>
 #include <string>
 #include <system_error>
@@ -21,6 +22,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/lane.hpp>
+#include <peerbus/moe/relay.hpp>
 
 #include "ep_bench/rank.hpp"
 
@@ -200,6 +202,11 @@ void check_network(const options& chosen) {
     refuse("--groups", std::to_string(chosen.groups), "no more than --ranks");
   if (!planes && chosen.groups != 0)
     refuse("--groups", std::to_string(chosen.groups), "--transport planes");
+  const bool may_relay = chosen.relay != peerbus::moe::relay::never;
+  if (!planes && may_relay)
+    refuse("--relay", std::string{describe(chosen.relay)}, "--transport planes");
+  if (may_relay && chosen.lanes != 1)
+    refuse("--lanes", std::to_string(chosen.lanes), "1 with --relay");
   if (chosen.outputs != "expert")
     refuse("--outputs", chosen.outputs, "expert, as not all ranks can store to another's memory");
   if (!chosen.report.empty()) refuse("--report", chosen.report, "ub or loopback for a report");
@@ -208,8 +215,9 @@ void check_network(const options& chosen) {
 
 void check_transport(const options& chosen) {
   if (chosen.has_network()) return check_network(chosen);
-  if (!chosen.device.empty() || chosen.gid_index || chosen.queue_pairs != 1 || chosen.groups != 0)
-    throw CLI::ValidationError{"--device, --gid-index, --qps, --groups",
+  if (!chosen.device.empty() || chosen.gid_index || chosen.queue_pairs != 1 || chosen.groups != 0 ||
+      chosen.relay != peerbus::moe::relay::never)
+    throw CLI::ValidationError{"--device, --gid-index, --qps, --groups, --relay",
                                "given with --transport " + chosen.transport +
                                    ", expected verbs or planes (--device: or fabric)"};
   if (chosen.bootstrap == "tcp")
@@ -283,6 +291,14 @@ std::variant<options, int> parse(int argc, char** argv) {
   app.add_option("--groups", chosen.groups,
                  "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
       ->transform(whole_number(1, 4096));
+  app.add_option("--relay", chosen.relay,
+                 "for planes: always: a token crosses once for each host and is handed on there; "
+                 "automatic: where that takes less time")
+      ->transform(CLI::CheckedTransformer{std::map<std::string, peerbus::moe::relay>{
+          {"never", peerbus::moe::relay::never},
+          {"always", peerbus::moe::relay::always},
+          {"automatic", peerbus::moe::relay::automatic}}})
+      ->default_str("never");
   app.add_option("--device", chosen.device,
                  "name of the RDMA device [the first with an active port], several by commas, or "
                  "of the provider's domain");

@@ -10,6 +10,7 @@
 
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/relay.hpp>
 
 #include "support/network_options.hpp"
 
@@ -18,6 +19,8 @@ namespace ep_bench {
 /// What the command line asks for, checked.
 struct options : bench::network_options {
   std::string transport = "ub";
+  peerbus::moe::relay relay = peerbus::moe::relay::never;  ///< of planes
+  std::size_t relayed_groups = 0;  ///< hosts among which rows are relayed; 0: they are not
   std::string bootstrap = "auto";  ///< of ranks that a launcher has started
   std::size_t ranks = 2;
   bool ranks_given = false;

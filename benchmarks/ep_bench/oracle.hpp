@@ -48,12 +48,16 @@ class oracle {
           first_expert_[r] + chosen.experts / ranks + (r < chosen.experts % ranks ? 1 : 0);
 
     const gate all{chosen};
-    for (std::size_t source = 0; source < ranks; ++source) {
-      choices_.push_back(all.choose(source));
-      const auto& experts = choices_.back().experts;
-      for (std::size_t slot = 0; slot < experts.size(); ++slot)
-        rows_of_[static_cast<std::size_t>(experts[slot])].push_back({source, slot});
-    }
+    for (std::size_t source = 0; source < ranks; ++source) choices_.push_back(all.choose(source));
+    // Rows that are relayed are in the order of the ranks' places on their hosts, then of hosts.
+    const std::size_t groups = std::max<std::size_t>(chosen.relayed_groups, 1);
+    for (std::size_t place = 0; place < ranks / groups; ++place)
+      for (std::size_t group = 0; group < groups; ++group) {
+        const std::size_t source = group * (ranks / groups) + place;
+        const auto& experts = choices_[source].experts;
+        for (std::size_t slot = 0; slot < experts.size(); ++slot)
+          rows_of_[static_cast<std::size_t>(experts[slot])].push_back({source, slot});
+      }
   }
 
   /// The routing of this rank.
@@ -65,6 +69,7 @@ class oracle {
   [[nodiscard]] const std::vector<copy>& rows_of(std::size_t expert) const noexcept {
     return rows_of_[expert];
   }
+  [[nodiscard]] std::size_t ranks() const noexcept { return choices_.size(); }
   [[nodiscard]] std::size_t first_expert(std::size_t rank) const noexcept {
     return first_expert_[rank];
   }

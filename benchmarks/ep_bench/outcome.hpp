@@ -8,6 +8,7 @@
 
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/protocol.hpp>
+#include <peerbus/moe/relay.hpp>
 
 #include "support/samples.hpp"
 
@@ -52,6 +53,7 @@ struct outcome {
   std::size_t dispatch_bytes = 0;      ///< of each rank
   std::size_t combine_bytes = 0;       ///< of each rank
   std::optional<plane_counts> planes;  ///< if the transport has several
+  peerbus::moe::relay_choice relay;    ///< if the transport has several
   /// The protocol that an automatic layout has, and the costs by which it chooses.
   std::optional<peerbus::moe::dispatch_protocol> protocol;
   peerbus::moe::protocol_estimate protocol_costs;

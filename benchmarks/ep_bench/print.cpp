@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/relay.hpp>
 
 #include "ep_bench/figures.hpp"
 #include "ep_bench/report.hpp"
@@ -104,6 +105,16 @@ void print(const options& chosen, const group& who, const bench::machine& where,
           "          far plane, and %.0f messages over the near one, where rows are stored\n",
           result.planes->near_ranks - 1, who.ranks - result.planes->near_ranks,
           result.planes->far_bytes, result.planes->far_messages, result.planes->near_messages);
+    if (result.planes) {
+      const auto tokens = static_cast<double>(chosen.tokens);
+      const peerbus::moe::relay_estimate& expected = result.relay.estimate;
+      std::printf(
+          "          rows of such tokens are expected to take %.0f far bytes with one level and "
+          "%.0f "
+          "with two\n          %s\n",
+          tokens * expected.far_bytes_flat, tokens * expected.far_bytes_relay,
+          describe(result.relay).c_str());
+    }
     std::printf("bytes     %s; GB/s of 10^9 at p50\n", bytes_formula(chosen).c_str());
   }
   if (result.protocol) print_protocol(chosen, result);

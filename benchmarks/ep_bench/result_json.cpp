@@ -40,10 +40,17 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
       {"signal_one_way_ns", nullptr}, {"dispatch_us", nullptr}, {"combine_us", nullptr}};
   all["ratio"] = {{"dispatch", nullptr}, {"combine", nullptr}};
   if (result.planes)
-    all["planes"] = {{"near_ranks", result.planes->near_ranks},
-                     {"near_messages", result.planes->near_messages},
-                     {"far_bytes", result.planes->far_bytes},
-                     {"far_messages", result.planes->far_messages}};
+    all["planes"] = {
+        {"near_ranks", result.planes->near_ranks},
+        {"near_messages", result.planes->near_messages},
+        {"far_bytes", result.planes->far_bytes},
+        {"far_messages", result.planes->far_messages},
+        {"relays", result.relay.relays},
+        {"expected_far_bytes",
+         {{"one_level",
+           rounded(static_cast<double>(chosen.tokens) * result.relay.estimate.far_bytes_flat)},
+          {"two_levels",
+           rounded(static_cast<double>(chosen.tokens) * result.relay.estimate.far_bytes_relay)}}}};
   if (found) {
     all["dispatch_us"] = statistics_json(found->dispatch);
     all["combine_us"] = statistics_json(found->combine);

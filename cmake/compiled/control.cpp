@@ -57,9 +57,11 @@
 #include <peerbus/moe/impl/arrivals.hpp>
 #include <peerbus/moe/impl/departures.hpp>
 #include <peerbus/moe/impl/expert_map.hpp>
+#include <peerbus/moe/impl/group_grid.hpp>
 #include <peerbus/moe/impl/objection.hpp>
 #include <peerbus/moe/impl/protocol.hpp>
 #include <peerbus/moe/impl/refusal.hpp>
+#include <peerbus/moe/impl/relay.hpp>
 #include <peerbus/moe/impl/set_up.hpp>
 #include <peerbus/moe/road/impl/copy_order.hpp>
 #include <peerbus/moe/road/impl/home_order.hpp>

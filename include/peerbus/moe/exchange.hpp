@@ -110,7 +110,7 @@ class exchange {
   [[nodiscard]] const memory_map& map() const noexcept { return map_; }
   /// Returns the experts that each rank holds.
   [[nodiscard]] const expert_map& placement() const noexcept { return batches_.experts(); }
-  /// Returns the window that contains all data, for tools that measure or inspect it.
+  /// Returns the window that contains all data, for tools.
   [[nodiscard]] window<Transport>& memory() noexcept { return memory_; }
 
   /// Returns the number of the next dispatch, for callers that prepare their own data for it
@@ -214,6 +214,7 @@ class exchange {
   }
 
  private:
+  friend struct detail::hand_on;
   using post_office = detail::post_office<Transport>;
   using step = typename post_office::step;
   using phase = typename post_office::phase;
@@ -228,19 +229,18 @@ class exchange {
   [[nodiscard]] deadline deadline_of(const Options& options) const noexcept {
     return options.until.value_or(comm_.default_deadline());
   }
-
   [[nodiscard]] step step_of(const batch_type& batch, phase which) const noexcept {
     const bool is_combine = which == outputs;
     return {is_combine ? "combine" : "dispatch", batch.number, batches_.set_of(batch), which,
             is_combine ? batch.combines : batch.number};
   }
-
   [[nodiscard]] set_view local_set(const batch_type& batch) const noexcept {
     return {map_, memory_.local().data(), batches_.set_of(batch)};
   }
-
-  void begin_dispatch(const batch_input<token>& input, const routing& route,
-                      const dispatch_options& options, deadline until);
+  /// Posts the counts of the next batch, or `known` or its own refusal, which it then returns.
+  [[nodiscard]] refusal begin_dispatch(const batch_input<token>& input, const routing& route,
+                                       const dispatch_options& options, const refusal& known,
+                                       deadline until);
 
   /// Sends the rows of all batches whose rows may leave, in order. Waits until those of `wanted`
   /// and of earlier batches may, unless it is null. All lanes call it together.

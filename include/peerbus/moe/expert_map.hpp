@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -40,9 +41,21 @@ class expert_map {
   [[nodiscard]] std::span<const std::uint32_t> held_by(rank_id rank) const noexcept {
     return std::span{logical_}.subspan(first(rank), count(rank));
   }
+  /// Returns the number of experts that routing may name: logical experts from 0 on.
+  [[nodiscard]] std::size_t routable() const noexcept { return routable_; }
+
+  /// Lets routing name only the first `routable` logical experts. The others are places that no
+  /// expert has.
+  void limit(std::size_t routable) noexcept { routable_ = routable; }
+  /// Sets the experts that `held_by` returns, for an exchange whose experts are part of a larger
+  /// group: [experts]. Routing is not affected.
+  void rename(std::span<const std::uint32_t> names) noexcept {
+    std::ranges::copy(names, logical_.begin());
+  }
 
  private:
   expert_placement dealt_;
+  std::size_t routable_;
   std::vector<std::uint32_t> logical_;   ///< of each physical expert
   std::vector<std::uint32_t> physical_;  ///< of each logical expert
   std::vector<std::uint32_t> holders_;   ///< of each physical expert; saves a division per slot

@@ -45,9 +45,9 @@ struct refusal {
   refusal_reason reason = refusal_reason::none;  ///< `none`: the rank does not refuse
   std::uint32_t token = 0;                       ///< the token concerned, if it is about one
   std::uint32_t slot = 0;                        ///< the slot, attachment or bias concerned
-  std::uint32_t reserved = 0;                    ///< 0, so that no byte of the record is undefined
-  std::int64_t given = 0;                        ///< the value that was refused
-  std::int64_t expected = 0;                     ///< the value or limit that was expected
+  std::uint32_t relayed_for = 0;  ///< 1 + the rank whose input is bad, if another rank passes it on
+  std::int64_t given = 0;         ///< the value that was refused
+  std::int64_t expected = 0;      ///< the value or limit that was expected
 
   /// Returns whether the rank refuses.
   [[nodiscard]] explicit operator bool() const noexcept { return reason != refusal_reason::none; }

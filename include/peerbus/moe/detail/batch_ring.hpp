@@ -31,10 +31,12 @@ class batch_ring {
  public:
   batch_ring(const exchange_config& config, const block_geometry& geometry, rank_id rank,
              std::size_t ranks)
-      : experts_{std::make_shared<const expert_map>(config, ranks)},
+      : experts_{std::make_shared<expert_map>(config, ranks)},
         sets_{made_sets(config, geometry, experts_, rank, ranks)} {}
 
   [[nodiscard]] const expert_map& experts() const noexcept { return *experts_; }
+  /// Returns the map that all batches use, to change it before the first dispatch.
+  [[nodiscard]] expert_map& shared_experts() noexcept { return *experts_; }
   /// Returns the number of the set of `batch`.
   [[nodiscard]] std::size_t set_of(const batch_type& batch) const noexcept {
     return static_cast<std::size_t>(&batch - &*sets_.begin());
@@ -50,14 +52,19 @@ class batch_ring {
 
   /// Returns the set for the next dispatch, whose number `latest()` then returns.
   [[nodiscard]] batch_type& next() {
-    batch_type& batch = at(latest_ + 1);
+    require_free(latest_ + 1);
+    return at(++latest_);
+  }
+  /// Uses up the number of the next dispatch, which this rank has refused already.
+  void skip() noexcept { ++latest_; }
+  /// Returns if dispatch `number` may use its set.
+  void require_free(std::uint64_t number) {
+    const batch_type& batch = at(number);
     if (batch.reached == stage::counted || batch.reached == stage::sent ||
         batch.reached == stage::returning)
-      misuse("dispatch ", latest_ + 1, " needs the place of dispatch ", batch.number, ", which is ",
+      misuse("dispatch ", number, " needs the place of dispatch ", batch.number, ", which is ",
              describe(batch.reached), "; expected at most ", sets_.size(),
              " batches on their way (in_flight)");
-    ++latest_;
-    return batch;
   }
 
   /// Returns the batch named by `ticket`, which must have reached at least `least`.
@@ -116,7 +123,7 @@ class batch_ring {
     throw error{errc::invalid_argument, peerbus::detail::concat(parts...)};
   }
 
-  std::shared_ptr<const expert_map> experts_;
+  std::shared_ptr<expert_map> experts_;
   per_batch<batch_type> sets_;
   std::uint64_t latest_ = 0;
 };

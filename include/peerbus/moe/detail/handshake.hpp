@@ -42,6 +42,13 @@ struct counts_first {
   static void take_memory(post_office& /*post*/, Batch& /*batch*/, const step& /*this_step*/,
                           deadline /*until*/) {}
 
+  /// Gives up the rows of the batch that had the set before, without waiting for other ranks.
+  /// Nothing to do. Returns whether peers were told.
+  template <class Batch>
+  static bool give_up(post_office& /*post*/, Batch& /*batch*/, const step& /*this_step*/) {
+    return false;
+  }
+
   /// Sends the counts of the batch and `note`, or `found`.
   template <class Batch>
   static void post(post_office& post, const Batch& batch, const step& this_step,
@@ -104,12 +111,18 @@ struct one_phase {
 
   template <class Batch>
   static void take_memory(post_office& post, Batch& batch, const step& this_step, deadline until) {
-    if (batch.reached != stage::received) return;
-    const step release{this_step.name, this_step.number, this_step.set, phase::outputs,
-                       ++batch.combines};
-    post.announce(release);
-    post.await_all(release, until, "; they still have rows of an earlier dispatch in its memory");
+    if (give_up(post, batch, this_step))
+      post.await_all(release_of(batch, this_step), until,
+                     "; they still have rows of an earlier dispatch in its memory");
+  }
+
+  template <class Batch>
+  static bool give_up(post_office& post, Batch& batch, const step& this_step) {
+    if (batch.reached != stage::received) return false;
+    ++batch.combines;
+    post.announce(release_of(batch, this_step));
     batch.reached = stage::released;
+    return true;
   }
 
   template <class Batch>
@@ -146,6 +159,12 @@ struct one_phase {
     batch.undo();
     return road.settle();
   }
+
+ private:
+  template <class Batch>
+  static step release_of(const Batch& batch, const step& this_step) noexcept {
+    return {this_step.name, this_step.number, this_step.set, phase::outputs, batch.combines};
+  }
 };
 
 /// Either of the two, as the geometry of the batch says. All batches of an exchange have the same
@@ -164,6 +183,11 @@ struct chosen_handshake {
   template <class Batch>
   static void take_memory(post_office& post, Batch& batch, const step& this_step, deadline until) {
     of(batch, [&](auto chosen) { chosen.take_memory(post, batch, this_step, until); });
+  }
+
+  template <class Batch>
+  static bool give_up(post_office& post, Batch& batch, const step& this_step) {
+    return of(batch, [&](auto chosen) { return chosen.give_up(post, batch, this_step); });
   }
 
   template <class Batch>

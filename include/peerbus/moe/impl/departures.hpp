@@ -67,9 +67,9 @@ PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
                        static_cast<std::uint32_t>(k),
                        0,
                        expert,
-                       static_cast<std::int64_t>(config_.experts)};
+                       static_cast<std::int64_t>(experts_->routable())};
       };
-      if (expert < 0 || expert >= static_cast<std::int64_t>(config_.experts))
+      if (expert < 0 || expert >= static_cast<std::int64_t>(experts_->routable()))
         return refuse_slot(refusal_reason::expert_out_of_range);
       const auto e = static_cast<std::size_t>(expert);
       if (seen_expert_[e] == mark) return refuse_slot(refusal_reason::expert_repeated);

@@ -15,6 +15,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/lane_team.hpp>
+#include <peerbus/core/text.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/batch.hpp>
@@ -74,8 +75,11 @@ moe::ticket exchange<Transport, Codec, Layout>::dispatch_send(std::span<const to
                                                               const routing& route,
                                                               const dispatch_options& options) {
   const deadline until = deadline_of(options);
-  serial(options.as, until,
-         [&] { begin_dispatch({tokens, options.attachments}, route, options, until); });
+  serial(options.as, until, [&] {
+    if (const refusal found =
+            begin_dispatch({tokens, options.attachments}, route, options, {}, until))
+      throw detail::bad_input(peerbus::detail::concat("dispatch ", batches_.latest()), found);
+  });
   const moe::ticket ticket{batches_.latest(), this};
   advance(nullptr, options.as, until);
   return ticket;
@@ -139,10 +143,10 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-void exchange<Transport, Codec, Layout>::begin_dispatch(const batch_input<token>& input,
-                                                        const routing& route,
-                                                        const dispatch_options& options,
-                                                        deadline until) {
+refusal exchange<Transport, Codec, Layout>::begin_dispatch(const batch_input<token>& input,
+                                                           const routing& route,
+                                                           const dispatch_options& options,
+                                                           const refusal& known, deadline until) {
   comm_.require_healthy("dispatch");
   detail::require_all_ranks(options.waited, comm_.size());
   batch_type& batch = batches_.next();
@@ -150,7 +154,7 @@ void exchange<Transport, Codec, Layout>::begin_dispatch(const batch_input<token>
   const step this_step{"dispatch", number, batches_.set_of(batch), handshake::decides(batch),
                        number};
   handshake::take_memory(post_, batch, this_step, until);
-  refusal found = detail::objection_of_caller(options.refuse);
+  refusal found = known ? known : detail::objection_of_caller(options.refuse);
   if (!found) found = batch.leaving.count(input.tokens, route);
   if (!found)
     found =
@@ -161,9 +165,10 @@ void exchange<Transport, Codec, Layout>::begin_dispatch(const batch_input<token>
     // Waits for all ranks, because this rank might otherwise run ahead and overwrite its refusal.
     post_.await_all(this_step, until, "; its own input was bad: " + describe(found),
                     options.waited);
-    throw detail::bad_input(post_.title(this_step), found);
+    return found;
   }
   batch.begin(number, input);
+  return {};
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>

@@ -14,6 +14,7 @@ namespace peerbus::moe {
 
 PEERBUS_INLINE expert_map::expert_map(const exchange_config& config, std::size_t ranks)
     : dealt_{config.experts, ranks},
+      routable_{config.experts},
       logical_{config.physical_to_logical.begin(), config.physical_to_logical.end()},
       physical_(config.experts) {
   if (logical_.empty()) {

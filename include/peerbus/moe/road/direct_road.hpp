@@ -68,7 +68,9 @@ class direct_road {
   template <class Meet>
   [[nodiscard]] errc send(const road_batch<token_of<Codec>, batch_order>& batch, lane as,
                           Meet&& /*meet*/) const noexcept {
-    write(batch, sets(batch.set), as, [](std::size_t) noexcept { return encoded_token{}; });
+    const handed_rows& handed = batch.input.handed_on;
+    write(batch, sets(batch.set), as,
+          [&](std::size_t t) noexcept { return handed ? handed.encoded(t) : encoded_token{}; });
     return errc::ok;
   }
 
@@ -126,9 +128,11 @@ class direct_road {
         if (!receiver) continue;
         rows[copies] = receiver.row(place.row);
         scales[copies++] = receiver.scales(place.row);
-        *receiver.origin(place.row) = {static_cast<std::uint32_t>(t),
-                                       static_cast<std::uint16_t>(own_rank_.index()),
-                                       static_cast<std::uint16_t>(slot)};
+        *receiver.origin(place.row) =
+            input.handed_on ? input.handed_on.origin(t, slot)
+                            : wire_origin{static_cast<std::uint32_t>(t),
+                                          static_cast<std::uint16_t>(own_rank_.index()),
+                                          static_cast<std::uint16_t>(slot)};
         if (map_->slot_bytes != 0)
           leaving.describe(t, rank_id{place.rank}, receiver.experts(place.row),
                            receiver.weights(place.row));

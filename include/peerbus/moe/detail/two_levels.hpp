@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/detail/group_grid.hpp>
+#include <peerbus/moe/detail/hand_on.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/per_batch.hpp>
+#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/road/near_road.hpp>
+#include <peerbus/moe/routing.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/detail/rank_subset.hpp>
+
+namespace peerbus::moe::detail {
+
+/// One level of a `two_levels`: an exchange among some ranks of a communicator.
+template <transport Whole, class Tag, token_codec Codec, row_layout Layout>
+struct exchange_level {
+  using subset = peerbus::detail::rank_subset<Whole, Tag>;
+  using exchange_type = exchange<subset, Codec, Layout>;
+
+  /// Makes the level among `ranks`. Collective among all ranks of `whole`.
+  exchange_level(std::string_view level_name, communicator<Whole>& whole,
+                 std::vector<rank_id> ranks, const exchange_config& config, Codec codec,
+                 Layout layout, deadline until)
+      : name{level_name},
+        boot{whole.bus().boot(), std::move(ranks)},
+        comm{subset{whole.bus(), boot}},
+        rows{comm, config, codec, layout, until},
+        waited(comm.size()) {}
+
+  std::string_view name;  ///< for messages
+  peerbus::detail::subset_bootstrap boot;
+  communicator<subset> comm;
+  exchange_type rows;
+  std::vector<std::int64_t> waited;  ///< [ranks of the level]
+};
+
+/// The exchange in two levels. First each token goes to the ranks that have the place of its home
+/// rank in the groups that hold its experts. Each of these ranks hands the rows on to the experts'
+/// ranks in its group, as they are encoded. Combine goes back the same way: the sum of a group,
+/// rounded to bf16, crosses once.
+///
+/// Both levels are exchanges, whose dispatches have equal numbers.
+template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
+class two_levels {
+  using far_level = exchange_level<Transport, column_tag, Codec, rank_major>;
+  using near_level = exchange_level<Transport, near_ranks_tag, Codec, Layout>;
+  using far_exchange = typename far_level::exchange_type;
+  using near_exchange = typename near_level::exchange_type;
+
+ public:
+  using received_type = typename near_exchange::received_type;
+  using token = token_of<Codec>;
+
+  /// Makes both levels. Collective. `experts` is the map of the whole group. Groups are of equal
+  /// size, and `config` has been agreed on.
+  two_levels(communicator<Transport>& comm, const exchange_config& config,
+             const expert_map& experts, const group_grid& grid, Codec codec, Layout layout,
+             deadline until);
+
+  [[nodiscard]] moe::ticket dispatch_send(std::span<const token> tokens, const routing& route,
+                                          const dispatch_options& options, deadline until);
+  [[nodiscard]] received_type dispatch_recv(moe::ticket ticket, const receive_options& options,
+                                            deadline until);
+  void combine(const received_type& rows, std::span<bf16> out, const combine_options& options,
+               deadline until);
+  void combine_send(const received_type& rows, const publish_options& options, deadline until);
+  void combine_recv(const received_type& rows, std::span<bf16> out, const sum_options& options,
+                    deadline until);
+
+  [[nodiscard]] std::uint64_t next_dispatch() const noexcept { return far_->rows.next_dispatch(); }
+  [[nodiscard]] const memory_map& far_map() const noexcept { return far_->rows.map(); }
+  [[nodiscard]] const memory_map& near_map() const noexcept { return near_->rows.map(); }
+
+ private:
+  /// The progress of a batch between its levels.
+  enum class progress : std::uint8_t {
+    none,      ///< never used, or refused by another rank
+    refused,   ///< refused by this rank, which has told the ranks of both levels
+    sent,      ///< on its way to the first level
+    received,  ///< with its experts
+  };
+  struct batch_state {
+    std::uint64_t number = 0;
+    progress reached = progress::none;
+    refusal why{};  ///< set if the first level has refused it, or this rank its combine
+    std::optional<typename far_exchange::received_type> rows{};  ///< on the first level
+  };
+
+  void require(std::string_view doing, lane as, std::span<const std::int64_t> waited) const;
+  /// Returns `call()`. A failure that leaves the ranks out of step poisons the whole communicator
+  /// and names the ranks of `level`.
+  template <class Level, class Call>
+  decltype(auto) guarded(const Level& level, Call&& call);
+  /// Calls `call(span)` with a place for the waits of `level`, and adds them to `waited`.
+  template <class Level, class Call>
+  decltype(auto) measured(Level& level, std::span<std::int64_t> waited, Call&& call);
+
+  /// Uses up the numbers of the next dispatches of the second level that this rank has refused.
+  void skip_refused() noexcept;
+  /// Hands on the rows of batch `number`, the next one of the second level, or its refusal.
+  void pass_on(std::uint64_t number, deadline until, std::span<std::int64_t> waited);
+
+  /// Returns the state of the batch that `rows` belong to.
+  batch_state& state_of(std::string_view doing, const received_type& rows, stage expected);
+  [[nodiscard]] refusal objection_to_sum(batch_state& state, const combine_sum& wanted);
+  void finish(batch_state& state, const received_type& rows, const combine_sum& wanted,
+              const refusal& own, deadline until, std::span<std::int64_t> waited);
+
+  /// Returns `why` with the number of the rank whose input is bad.
+  template <class Level>
+  [[nodiscard]] static refusal named(const Level& level, const hand_on::answer& refused) {
+    refusal why = refused.why;
+    if (why && why.relayed_for == 0)
+      why.relayed_for = static_cast<std::uint32_t>(
+          1 + level.boot.ranks_of_whole()[refused.refuser.index()].index());
+    return why;
+  }
+  [[nodiscard]] refusal own(refusal why) const noexcept {
+    if (why) why.relayed_for = static_cast<std::uint32_t>(1 + comm_->rank().index());
+    return why;
+  }
+  [[noreturn]] void refuse(std::string_view operation, std::uint64_t number,
+                           const refusal& why) const;
+
+  communicator<Transport>* comm_;
+  std::size_t hidden_;
+  std::size_t top_k_;
+  std::array<std::size_t, max_attachments> attachments_;
+  std::unique_ptr<far_level> far_;
+  std::unique_ptr<near_level> near_;
+  per_batch<batch_state> states_;
+};
+
+}  // namespace peerbus::moe::detail
+
+#include <peerbus/moe/impl/two_levels.hpp>          // IWYU pragma: keep
+#include <peerbus/moe/impl/two_levels_combine.hpp>  // IWYU pragma: keep

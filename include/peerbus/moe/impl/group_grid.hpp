@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/detail/group_grid.hpp>
+#include <peerbus/rank_group.hpp>
+
+namespace peerbus::moe::detail {
+
+PEERBUS_INLINE std::size_t group_grid::ranks_per_group() const noexcept {
+  const std::size_t size = near().size();
+  const bool equal =
+      std::ranges::all_of(groups, [size](const auto& ranks) { return ranks.size() == size; });
+  return equal ? size : 0;
+}
+
+PEERBUS_INLINE std::vector<rank_id> group_grid::column() const {
+  std::vector<rank_id> ranks;
+  ranks.reserve(groups.size());
+  for (const auto& group : groups) ranks.push_back(group[own_place]);
+  return ranks;
+}
+
+PEERBUS_INLINE group_grid find_groups(rank_group& group, bootstrap& boot, rank_id leader,
+                                      deadline until) {
+  const auto own_leader = static_cast<std::uint32_t>(leader.index());
+  bootstrap::contribution own;
+  own.bytes.resize(sizeof own_leader);
+  std::memcpy(own.bytes.data(), &own_leader, sizeof own_leader);
+  std::vector<bootstrap::contribution> all;
+  try {
+    all = gather_or_refuse(boot, "two_level_exchange: near ranks", std::move(own), std::nullopt,
+                           until);
+  } catch (const agreed_error&) {
+    throw;
+  } catch (const error& problem) {
+    group.fail(problem.code(), problem.text());
+  }
+  std::vector<std::vector<rank_id>> by_leader(boot.size());
+  for (const rank_id rank : all_ranks{boot.size()}) {
+    std::uint32_t given = 0;
+    std::memcpy(&given, all[rank.index()].bytes.data(), sizeof given);
+    by_leader[given].push_back(rank);
+  }
+  group_grid found;
+  for (auto& ranks : by_leader) {
+    if (ranks.empty()) continue;
+    if (ranks.front() == leader) {
+      found.own_group = found.groups.size();
+      found.own_place =
+          static_cast<std::size_t>(std::ranges::find(ranks, boot.rank()) - ranks.begin());
+    }
+    found.groups.push_back(std::move(ranks));
+  }
+  return found;
+}
+
+PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config,
+                                             const group_grid& grid) {
+  using peerbus::detail::concat;
+  if (grid.ranks_per_group() == 0) {
+    std::string sizes;
+    for (const auto& ranks : grid.groups) sizes += concat(sizes.empty() ? "" : ", ", ranks.size());
+    return concat("groups have ", sizes, " ranks, expected equally many");
+  }
+  const std::size_t ranks = grid.groups.size() * grid.ranks_per_group();
+  const expert_placement dealt{config.experts, ranks};
+  for (const auto& group : grid.groups) {
+    std::size_t held = 0;
+    for (const rank_id rank : group) held += dealt.count(rank);
+    if (held < config.top_k)
+      return concat("the group of ", group.front(), " holds ", held,
+                    " experts, expected at least top_k, ", config.top_k);
+  }
+  if (config.note_bytes != 0)
+    return concat("note_bytes is ", config.note_bytes, ", expected 0, as notes are not relayed");
+  if (config.output_attachment != 0)
+    return concat("output_attachment is ", config.output_attachment,
+                  ", expected 0, as partial sums have none");
+  return {};
+}
+
+}  // namespace peerbus::moe::detail

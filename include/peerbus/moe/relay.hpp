@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/moe/memory_map.hpp>
+
+namespace peerbus {
+class cost_table;
+}  // namespace peerbus
+
+namespace peerbus::moe {
+
+/// The use of two levels by a `two_level_exchange`.
+enum class relay : std::uint32_t {
+  never,     ///< each row goes straight to its expert, as in `exchange`
+  always,    ///< each token crosses the far plane once for each group, and is handed on there
+  automatic  ///< `always` if `estimate_relay` finds it cheaper and nothing forbids it, else `never`
+};
+
+/// Returns the name of a choice, such as "always".
+constexpr std::string_view describe(relay choice) noexcept {
+  switch (choice) {
+    case relay::never: return "never";
+    case relay::always: return "always";
+    case relay::automatic: return "automatic";
+  }
+  return "unknown";
+}
+
+/// The expected numbers of copies of one token, if its experts are drawn uniformly without
+/// replacement, and experts and ranks are divided equally.
+struct relay_copies {
+  double by_expert = 0;       ///< to experts in other groups: K (N - 1) / N
+  double by_rank = 0;         ///< to different ranks of other groups
+  double by_group = 0;        ///< to different other groups: what crosses with two levels
+  double groups_reached = 0;  ///< to different groups, that of the token included
+};
+
+/// Returns the expected numbers of copies. With E experts, K of them for each token, R ranks and N
+/// groups, and C for binomial coefficients:
+///
+///     by_expert      = K (N - 1) / N
+///     by_rank        = (R - R/N) (1 - C(E - E/R, K) / C(E, K))
+///     by_group       = (N - 1) (1 - C(E - E/N, K) / C(E, K))
+///     groups_reached = N (1 - C(E - E/N, K) / C(E, K))
+constexpr relay_copies expected_copies(std::size_t experts, std::size_t top_k, std::size_t ranks,
+                                       std::size_t groups) noexcept {
+  if (experts == 0 || ranks == 0 || groups == 0) return {};
+  const auto e = static_cast<double>(experts);
+  const auto r = static_cast<double>(ranks);
+  const auto n = static_cast<double>(groups);
+  const std::size_t drawn = std::min(top_k, experts);
+  // The probability that at least one of the drawn experts is among `held` of all.
+  const auto hits = [&](double held) {
+    double misses = 1;
+    for (std::size_t i = 0; i < drawn; ++i) {
+      const double left = e - static_cast<double>(i);
+      misses *= std::max(0.0, left - held) / left;
+    }
+    return 1 - misses;
+  };
+  return {.by_expert = static_cast<double>(drawn) * (n - 1) / n,
+          .by_rank = (r - r / n) * hits(e / r),
+          .by_group = (n - 1) * hits(e / n),
+          .groups_reached = n * hits(e / n)};
+}
+
+/// The costs by which `estimate_relay` decides.
+struct relay_costs {
+  double far_byte_ns = 0.08;   ///< of a byte that a rank sends to far ranks: 100 Gb/s
+  double near_byte_ns = 0.04;  ///< of a byte that a core copies to near ranks: 25 GB/s
+  double hop_us = 20;          ///< of the signals of the second level in a dispatch and a combine
+};
+
+/// Returns the costs of `table` with the names `moe.relay.far_byte_ns`, `moe.relay.near_byte_ns`
+/// and `moe.relay.hop_us`. A cost that the table lacks has the value that the library assumes.
+relay_costs relay_costs_of(const cost_table& table);
+
+/// The size of a full dispatch and combine, for which a choice between one level and two is made.
+struct relay_size {
+  std::size_t experts = 0;       ///< of the whole group
+  std::size_t top_k = 0;         ///< expert slots of a token
+  std::size_t ranks = 0;         ///< of the whole group
+  std::size_t groups = 0;        ///< of near ranks
+  std::size_t max_tokens = 0;    ///< tokens of a rank
+  std::size_t row_bytes = 0;     ///< of a row, its scales and attachments
+  std::size_t output_bytes = 0;  ///< of an output
+  bool by_rank = false;          ///< true if one level sends a token once for each rank
+};
+
+/// The comparison of one level with two, for a dispatch and its combine.
+struct relay_estimate {
+  relay_copies copies{};       ///< expected for one token
+  double far_bytes_flat = 0;   ///< that a token sends over the far plane with one level
+  double far_bytes_relay = 0;  ///< that a token sends over the far plane with two levels
+  double flat_us = 0;          ///< of the full batch of a rank, for what differs
+  double relay_us = 0;         ///< of the full batch of a rank, for what differs
+
+  /// Returns whether two levels take less time.
+  [[nodiscard]] constexpr bool pays() const noexcept { return relay_us < flat_us; }
+};
+
+/// Compares one level with two, for a full batch of every rank:
+///
+///     far_bytes = copies x (row_bytes + 8 + slots + output_bytes)
+///     flat_us   = max_tokens x far_bytes_flat x far_byte_ns / 1000
+///     relay_us  = max_tokens x (far_bytes_relay x far_byte_ns + near_bytes x near_byte_ns) / 1000
+///                 + hop_us
+///     near_bytes = flat copies x row_bytes + groups_reached x (row_bytes + output_bytes)
+///
+/// `slots` are the 8 x top_k bytes of expert ids and weights that accompany a row in layouts by
+/// rank, and always with two levels. `near_bytes` are those that two levels copy in addition: the
+/// rows that are handed on, instead of sent, and what passes through the rank that hands on.
+constexpr relay_estimate estimate_relay(const relay_size& size,
+                                        const relay_costs& costs = {}) noexcept {
+  relay_estimate found{.copies =
+                           expected_copies(size.experts, size.top_k, size.ranks, size.groups)};
+  const auto row = static_cast<double>(size.row_bytes);
+  const auto output = static_cast<double>(size.output_bytes);
+  const double slots = 8.0 * static_cast<double>(size.top_k);
+  const double beside = sizeof(wire_origin);
+  const double flat_copies = size.by_rank ? found.copies.by_rank : found.copies.by_expert;
+  found.far_bytes_flat = flat_copies * (row + beside + (size.by_rank ? slots : 0) + output);
+  found.far_bytes_relay = found.copies.by_group * (row + beside + slots + output);
+  const double near_bytes = flat_copies * row + found.copies.groups_reached * (row + output);
+  const double kilotokens = static_cast<double>(size.max_tokens) / 1000;
+  found.flat_us = kilotokens * found.far_bytes_flat * costs.far_byte_ns;
+  found.relay_us =
+      kilotokens * (found.far_bytes_relay * costs.far_byte_ns + near_bytes * costs.near_byte_ns) +
+      costs.hop_us;
+  return found;
+}
+
+/// The choice of a `two_level_exchange`. It is equal on all ranks.
+struct relay_choice {
+  relay asked = relay::never;       ///< as the constructor was told
+  bool relays = false;              ///< true if rows cross once for each group
+  std::size_t groups = 1;           ///< groups of near ranks
+  std::size_t ranks_per_group = 1;  ///< 0 if groups differ in size
+  relay_estimate estimate{};        ///< of the rule, also if it did not decide
+  std::string why{};                ///< the reason, in words and numbers
+};
+
+/// Describes a choice, its reason and the expected numbers, for reports.
+std::string describe(const relay_choice& choice);
+
+}  // namespace peerbus::moe
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/impl/relay.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/detail/group_grid.hpp>
+#include <peerbus/moe/detail/two_levels.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/relay.hpp>
+#include <peerbus/moe/routing.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus::moe {
+
+/// An exchange over near and far ranks in which a token may cross the far plane once for each group
+/// of near ranks, instead of once for each expert or rank. `relay` chooses.
+///
+/// With `relay::never` it is an `exchange`, with the same bytes, memory and errors.
+///
+/// With `relay::always` a dispatch has two levels. Say that a token's home rank has place p in its
+/// group: p is its index among the ranks of the group, in ascending order. The token goes once to
+/// the rank of place p in each group that holds one of its experts. That rank hands the row on to
+/// the ranks of the experts, as it is encoded: no byte changes. Combine takes the same way back.
+/// The rank that handed a row on computes the group's sum for it, and the home rank adds the sums
+/// of the groups. docs/planes.md draws this.
+///
+/// Differences between `always` and `exchange`:
+///
+/// - The rows of a block are ordered by the place of the home rank in its group, then by its group,
+///   then by token. `origin` says the home rank and token. Numbers of source ranks
+///   (`row_block::count_from`, `rows_from`) are places in the group: of the ranks that handed on.
+/// - out[t] = the sum over groups in ascending order of the group's sum, which is the sum over the
+///   copies of the token in the group as `exchange` defines it. Each of these sums is computed in
+///   f32 by fused multiply-add and rounded to bf16 once, also those of the groups.
+/// - `dispatch_recv` also waits for the other ranks of the group to call it, and `combine_recv` for
+///   those of equal place in other groups. `dispatch_send` with bad input waits for these ranks
+///   only. Batches are received in the order in which they were sent.
+/// - A refused dispatch gives up the rows of the dispatch `in_flight` before it.
+/// - There is one lane, no note, no output attachment, and of `combine_terms` only biases. Outputs
+///   lie at the expert.
+///
+/// Groups are the near ranks of `Transport`, in the order of their lowest ranks. `always` needs
+/// groups of equal size, each with top_k experts or more. `automatic` is `always` where
+/// `estimate_relay` finds it cheaper and nothing forbids it, else `never`. `chosen` tells which,
+/// and why.
+///
+/// Cost of `always`, over that of `exchange`: two windows instead of one, which hold in addition
+/// rows and outputs for groups x max_tokens tokens; to (groups - 1) + (ranks of a group - 1) peers
+/// the signals and counts that `exchange` sends to all; the bytes that docs/planes.md lists.
+/// Threads: as `exchange`, with one lane.
+template <partly_direct_transport Transport, token_codec Codec, row_layout Layout = compact>
+class two_level_exchange {
+  using one_level = exchange<Transport, Codec, Layout>;
+  using two_levels = detail::two_levels<Transport, Codec, Layout>;
+
+ public:
+  /// The result of a dispatch, as that of `exchange`.
+  using received_type = typename one_level::received_type;
+  /// The element type of tokens.
+  using token = token_of<Codec>;
+
+  /// Makes the exchange. Collective, with equal arguments on all ranks. `comm` outlives the
+  /// exchange. `until` is the deadline; without it, the default timeout of `comm` applies.
+  /// Cost: some agreements and one window, with two levels four; and all memory that the exchange
+  /// will use, mostly untouched.
+  /// Throws, on all ranks: as `exchange`; `error` unsupported if `choice` is `always` and groups
+  /// differ in size, or one has fewer than top_k experts, or `config` has notes or output
+  /// attachments.
+  two_level_exchange(communicator<Transport>& comm, const exchange_config& config, relay choice,
+                     Codec codec = {}, Layout layout = {},
+                     std::optional<deadline> until = std::nullopt);
+
+  /// Returns the choice between one level and two, with the reason. The same on all ranks.
+  [[nodiscard]] const relay_choice& chosen() const noexcept { return chosen_; }
+  /// Returns the experts that each rank holds.
+  [[nodiscard]] const expert_map& placement() const noexcept { return experts_; }
+  /// Returns the bytes of this rank's windows, signals not included: those of `memory_map`, with
+  /// two levels of both.
+  [[nodiscard]] std::size_t window_bytes() const noexcept {
+    return flat_ ? flat_->map().total : levels_->far_map().total + levels_->near_map().total;
+  }
+  /// Returns the number of the next dispatch, as `exchange`.
+  [[nodiscard]] std::uint64_t next_dispatch() const noexcept {
+    return flat_ ? flat_->next_dispatch() : levels_->next_dispatch();
+  }
+
+  ///@{
+  /// Does as the function of `exchange` with that name, but for the differences above.
+  [[nodiscard]] received_type dispatch(std::span<const token> tokens, const routing& route,
+                                       const dispatch_options& options = {});
+  void combine(const received_type& rows, std::span<bf16> out, const combine_options& options = {});
+  [[nodiscard]] moe::ticket dispatch_send(std::span<const token> tokens, const routing& route,
+                                          const dispatch_options& options = {});
+  [[nodiscard]] received_type dispatch_recv(moe::ticket ticket,
+                                            const receive_options& options = {});
+  void combine_send(const received_type& rows, const publish_options& options = {});
+  void combine_recv(const received_type& rows, std::span<bf16> out,
+                    const sum_options& options = {});
+  ///@}
+
+ private:
+  struct plan;
+  two_level_exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec,
+                     Layout layout, deadline until, plan&& made);
+
+  template <class Options>
+  [[nodiscard]] deadline deadline_of(const Options& options) const noexcept {
+    return options.until.value_or(comm_->default_deadline());
+  }
+
+  communicator<Transport>* comm_;
+  relay_choice chosen_;
+  expert_map experts_;
+  std::unique_ptr<one_level> flat_;     ///< null with two levels
+  std::unique_ptr<two_levels> levels_;  ///< null with one level
+};
+
+}  // namespace peerbus::moe
+
+#include <peerbus/moe/impl/two_level_exchange.hpp>  // IWYU pragma: keep

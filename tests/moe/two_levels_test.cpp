@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: MIT
+// ctest: tsan
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/bootstrap/threads.hpp>
+#include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/communicator.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/cost_table.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/relay.hpp>
+#include <peerbus/moe/two_level_exchange.hpp>
+#include <peerbus/transport/loopback.hpp>
+#include <peerbus/transport/planes.hpp>
+
+#include "support/exchange_check.hpp"
+#include "support/indirect.hpp"
+#include "support/oracle.hpp"
+#include "support/ranks.hpp"
+#include "support/two_level_check.hpp"
+
+namespace two_levels_test {
+
+// The choice between one level and two, what is refused, halves of operations, and bytes.
+
+namespace {
+
+using peerbus::bf16;
+using peerbus::errc;
+using peerbus::rank_id;
+using peerbus::codec::int8_per_token;
+using peerbus::moe::estimate_relay;
+using peerbus::moe::exchange_config;
+using peerbus::moe::expected_copies;
+using peerbus::moe::relay;
+using peerbus::moe::two_level_exchange;
+using lazy_hosts = test::on_hosts<peerbus::loopback, test::indirect<peerbus::loopback>>;
+using threads = test::threads_over<lazy_hosts>;
+using two_levels = two_level_exchange<lazy_hosts, int8_per_token>;
+
+/// 13 experts do not divide by 4 ranks, nor equally by 2 hosts of 2 ranks in order.
+constexpr exchange_config config{
+    .experts = 13, .hidden = 32, .top_k = 3, .max_tokens = 5, .in_flight = 3};
+
+test::scenario scenario_of(std::size_t ranks, std::uint64_t seed) {
+  test::scenario made{{ranks, config.experts, config.hidden, config.top_k}, {}};
+  for (std::size_t r = 0; r < ranks; ++r)
+    made.inputs.push_back(
+        oracle::make_input(made.shape, r, 1 + (r + seed) % 5, oracle::routes::uniform, seed));
+  return made;
+}
+
+/// What a rank with bad input changes in it, and what errors say of it.
+struct mistake {
+  const char* says;
+  std::function<void(oracle::input&)> make;
+};
+const mistake mistakes[] = {
+    {"expert id 13 at token 0, slot 1, expected -1 or 0 to 12",
+     [](oracle::input& mine) { mine.experts[1] = 13; }},
+    {"expert id -2 at token 0, slot 0", [](oracle::input& mine) { mine.experts[0] = -2; }},
+    {"again at token 0, slot 2", [](oracle::input& mine) { mine.experts[2] = mine.experts[0]; }},
+    {"6 tokens, expected at most max_tokens, 5",
+     [](oracle::input& mine) {
+       mine.tokens.resize(6 * config.hidden);
+       mine.experts.resize(6 * config.top_k, -1);
+       mine.weights.resize(6 * config.top_k);
+     }},
+    {"a routing with", [](oracle::input& mine) { mine.weights.pop_back(); }}};
+
+peerbus::moe::routing route_of(const oracle::input& mine) {
+  return {std::span<const std::int64_t>{mine.experts}, mine.weights};
+}
+
+/// Calls `f`, which must fail as on a rank whose peer `bad` made a mistake, or on `bad` itself.
+template <class F>
+void expect_refused(rank_id rank, rank_id bad, std::string_view says, F&& f) {
+  if (rank == bad)
+    test::expect_error(errc::invalid_argument, {"was given", says}, f);
+  else
+    test::expect_error(errc::refused,
+                       {"did not happen: rank " + std::to_string(bad.index()) + " was given", says},
+                       f);
+}
+
+}  // namespace
+
+TEST_CASE("two levels: expected copies") {
+  // E = 256, K = 8, 8 ranks on each host.
+  struct row {
+    std::size_t hosts;
+    double by_expert, by_rank, by_group, reached;
+  };
+  for (const row& one : {row{2, 4.000, 3.262, 0.997, 1.993}, row{4, 6.000, 5.450, 2.711, 3.614},
+                         row{8, 7.000, 6.716, 4.633, 5.295}, row{16, 7.500, 7.397, 6.116, 6.523},
+                         row{32, 7.750, 7.750, 7.040, 7.267}}) {
+    const auto found = expected_copies(256, 8, 8 * one.hosts, one.hosts);
+    CHECK(std::abs(found.by_expert - one.by_expert) < 0.0006);
+    CHECK(std::abs(found.by_rank - one.by_rank) < 0.0006);
+    CHECK(std::abs(found.by_group - one.by_group) < 0.0006);
+    CHECK(std::abs(found.groups_reached - one.reached) < 0.0006);
+  }
+  static_assert(expected_copies(8, 8, 4, 1).by_group == 0);
+  static_assert(expected_copies(0, 8, 4, 2).by_expert == 0);
+}
+
+TEST_CASE("two levels: the rule") {
+  constexpr auto size = [](std::size_t hosts, std::size_t tokens) {
+    return peerbus::moe::relay_size{256, 8, 8 * hosts, hosts, tokens, 7172, 14336, false};
+  };
+  static_assert(estimate_relay(size(2, 128)).pays());
+  static_assert(estimate_relay(size(4, 128)).pays());
+  static_assert(!estimate_relay(size(16, 128)).pays());
+  static_assert(!estimate_relay(size(1, 128)).pays(), "nothing is far");
+  static_assert(!estimate_relay(size(2, 1)).pays(), "the hop costs more than the bytes");
+  static_assert(
+      estimate_relay(size(16, 128), {.far_byte_ns = 1, .near_byte_ns = 0, .hop_us = 0}).pays());
+  peerbus::cost_table costs;
+  CHECK(peerbus::moe::relay_costs_of(costs).hop_us == peerbus::moe::relay_costs{}.hop_us);
+  costs.set("moe.relay.hop_us", 7);
+  CHECK(peerbus::moe::relay_costs_of(costs).hop_us == 7);
+}
+
+TEST_CASE("two levels: never is an exchange, automatic follows the rule") {
+  test::pretended = {2, false};
+  const int worst_status = threads::run(4, [](auto& comm) {
+    const test::scenario from = scenario_of(comm.size(), 1);
+    const oracle::input& mine = from.inputs[comm.rank().index()];
+    // A batch of 5 short tokens: one level.
+    for (const relay choice : {relay::never, relay::automatic}) {
+      two_levels moe{comm, config, choice};
+      test::expect(!moe.chosen().relays && moe.chosen().groups == 2, "one level");
+      peerbus::moe::exchange flat{comm, config, int8_per_token{}};
+      test::expect_equal(moe.window_bytes(), flat.map().total, "bytes");
+      const auto got = moe.dispatch(mine.tokens, route_of(mine));
+      const auto wanted = flat.dispatch(mine.tokens, route_of(mine));
+      test::check_received(got, from, comm.rank());
+      test::expect_same_bytes(got.all_rows(), std::as_bytes(wanted.all_rows()), "rows");
+      test::run_experts(got);
+      test::run_experts(wanted);
+      std::vector<bf16> out(mine.tokens.size());
+      std::vector<bf16> flat_out(mine.tokens.size());
+      moe.combine(got, out);
+      flat.combine(wanted, flat_out);
+      test::expect_same_bytes(std::span<const bf16>{out},
+                              std::as_bytes(std::span<const bf16>{flat_out}), "out");
+    }
+    // The same where crossing is dear.
+    peerbus::cost_table costs;
+    costs.set("moe.relay.far_byte_ns", 1000);
+    exchange_config dear = config;
+    dear.costs = &costs;
+    two_levels moe{comm, dear, relay::automatic};
+    test::expect(moe.chosen().relays, describe(moe.chosen()));
+    test::expect(describe(moe.chosen()).find("takes less time") != std::string::npos, "the reason");
+    test::two_levels::check_round(moe, from, comm.rank());
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("two levels: groups and configurations that cannot") {
+  test::pretended = {2, true};  // 3 ranks: hosts of 2 and 1
+  int worst_status = threads::run(3, [](auto& comm) {
+    test::expect_error(errc::unsupported, {"groups have 2, 1 ranks, expected equally many"},
+                       [&] { two_levels moe{comm, config, relay::always}; });
+    two_levels moe{comm, config, relay::automatic};
+    test::expect(!moe.chosen().relays && moe.chosen().ranks_per_group == 0, "one level");
+    test::expect(moe.chosen().why.find("equally many") != std::string::npos, moe.chosen().why);
+  });
+  CHECK(worst_status == 0);
+  test::pretended = {2, false};
+  worst_status = threads::run(4, [](auto& comm) {
+    const auto refused = [&](errc code, std::string_view says, exchange_config other,
+                             relay choice = relay::always) {
+      test::expect_error(code, {says}, [&] { two_levels moe{comm, other, choice}; });
+    };
+    exchange_config other = config;
+    other.note_bytes = 8;
+    refused(errc::unsupported, "note_bytes is 8, expected 0", other);
+    other = config;
+    other.output_attachment = 8;
+    refused(errc::unsupported, "output_attachment is 8, expected 0", other);
+    other = config;
+    other.experts = other.top_k = 5;
+    refused(errc::unsupported, "the group of rank 0 holds 3 experts, expected at least top_k, 5",
+            other);
+    other = config;
+    if (comm.rank() == rank_id{3}) other.hidden = 48;
+    refused(errc::mismatch, "hidden is 32 on rank 0 but 48 on rank 3", other);
+    refused(errc::mismatch, "relay is always on rank 0 but never on rank 3", config,
+            comm.rank() == rank_id{3} ? relay::never : relay::always);
+    two_levels moe{comm, config, relay::always};
+    test::two_levels::check_round(moe, scenario_of(comm.size(), 2), comm.rank());
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("two levels: bad input is refused on all ranks") {
+  for (const bool interleaved : {false, true}) {
+    test::pretended = {2, interleaved};
+    const int worst_status = threads::run(4, [](auto& comm) {
+      two_levels moe{comm, config, relay::always};
+      std::uint64_t seed = 0;
+      for (const mistake& one : mistakes) {
+        const rank_id bad{seed % comm.size()};
+        const test::scenario from = scenario_of(comm.size(), ++seed);
+        oracle::input mine = from.inputs[comm.rank().index()];
+        if (comm.rank() == bad) one.make(mine);
+        expect_refused(comm.rank(), bad, one.says,
+                       [&] { static_cast<void>(moe.dispatch(mine.tokens, route_of(mine))); });
+        test::two_levels::check_round(moe, from, comm.rank());
+      }
+      // Two ranks at once: both know their own mistake, and the others one of the two.
+      oracle::input mine = scenario_of(comm.size(), 9).inputs[comm.rank().index()];
+      const bool is_bad = comm.rank() != rank_id{0} && comm.rank() != rank_id{3};
+      if (is_bad) mine.experts[0] = 77;
+      test::expect_error(is_bad ? errc::invalid_argument : errc::refused, {"expert id 77"},
+                         [&] { static_cast<void>(moe.dispatch(mine.tokens, route_of(mine))); });
+      test::expect_error(
+          is_bad ? errc::invalid_argument : errc::refused, {"arguments that its caller refuses"},
+          [&] { static_cast<void>(moe.dispatch({}, route_of({}), {.refuse = is_bad})); });
+      test::two_levels::check_round(moe, scenario_of(comm.size(), 3), comm.rank());
+    });
+    CHECK(worst_status == 0);
+  }
+}
+
+TEST_CASE("two levels: a refused combine can be repeated") {
+  test::pretended = {2, false};
+  const int worst_status = threads::run(4, [](auto& comm) {
+    two_levels moe{comm, config, relay::always};
+    const test::scenario from = scenario_of(comm.size(), 4);
+    const oracle::input& mine = from.inputs[comm.rank().index()];
+    const auto got = moe.dispatch(mine.tokens, route_of(mine));
+    std::vector<bf16> out(mine.tokens.size());
+    for (std::size_t i = 0; i < 2 * comm.size(); ++i) {
+      const rank_id bad{i % comm.size()};
+      test::run_experts(got);
+      const bool is_bad = comm.rank() == bad;
+      if (i < comm.size())
+        expect_refused(comm.rank(), bad, "out with", [&] {
+          moe.combine(got, std::span{out}.first(out.size() - (is_bad ? 1 : 0)));
+        });
+      else
+        expect_refused(comm.rank(), bad, "its caller refuses", [&] {
+          moe.combine_send(got, {.refuse = is_bad});
+          moe.combine_recv(got, out);
+        });
+    }
+    const std::vector<float> weights(mine.weights.size());
+    test::expect_error(errc::invalid_argument, {"combine_terms weights"},
+                       [&] { moe.combine(got, out, {.terms = {.weights = weights}}); });
+    test::run_experts(got);
+    // With a bias: zeros change nothing.
+    const std::vector<bf16> zeros(out.size());
+    moe.combine(got, out, {.terms = {.bias = {zeros, {}}}});
+    test::check_combined(out,
+                         test::two_levels::combined(
+                             from.shape, mine, oracle::codec_of<int8_per_token>::encode, false),
+                         config.hidden, 0);
+    test::expect_error(errc::invalid_argument, {"combined already"},
+                       [&] { moe.combine(got, out); });
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE_TEMPLATE("two levels: halves, and a refusal between batches in flight", Layout,
+                   peerbus::moe::compact, peerbus::moe::expert_slots) {
+  test::pretended = {2, true};
+  const int worst_status = threads::run(4, [](auto& comm) {
+    two_level_exchange moe{comm, config, relay::always, int8_per_token{}, Layout{}};
+    std::vector<std::int64_t> waited(comm.size());
+    for (std::uint64_t round = 0; round < 8; ++round) {
+      const rank_id bad{round % comm.size()};
+      std::vector<test::scenario> from;
+      std::vector<oracle::input> mine;
+      for (std::uint64_t i = 0; i < 3; ++i) {
+        from.push_back(scenario_of(comm.size(), 3 * round + i));
+        mine.push_back(from[i].inputs[comm.rank().index()]);
+      }
+      const auto first = moe.dispatch_send(mine[0].tokens, route_of(mine[0]));
+      peerbus::moe::ticket second{};
+      if (comm.rank() == bad) mine[1].experts[0] = 50;
+      const auto send_second = [&] {
+        second = moe.dispatch_send(mine[1].tokens, route_of(mine[1]));
+      };
+      if (comm.rank() == bad)
+        expect_refused(comm.rank(), bad, "expert id 50", send_second);
+      else
+        send_second();
+      const auto third = moe.dispatch_send(mine[2].tokens, route_of(mine[2]));
+      if (comm.rank() != bad)
+        test::expect_error(errc::invalid_argument, {"in the order in which they were sent"},
+                           [&] { static_cast<void>(moe.dispatch_recv(third)); });
+      const auto rows = moe.dispatch_recv(first, {.waited = waited});
+      test::two_levels::check(rows, from[0], comm.rank().index());
+      test::run_experts(rows);
+      std::vector<bf16> first_out(mine[0].tokens.size());
+      // Now and then nobody comes to the refused batch before this one is home.
+      moe.combine_send(rows);
+      if (round % 2 == 0) moe.combine_recv(rows, first_out);
+      if (comm.rank() != bad)
+        expect_refused(comm.rank(), bad, "expert id 50",
+                       [&] { static_cast<void>(moe.dispatch_recv(second)); });
+      const auto last = moe.dispatch_recv(third);
+      test::two_levels::check(last, from[2], comm.rank().index());
+      test::run_experts(last);
+      if (round % 2 != 0) moe.combine_recv(rows, first_out);
+      std::vector<bf16> last_out(mine[2].tokens.size());
+      moe.combine(last, last_out);
+      const auto check_out = [&](std::span<const bf16> out, std::size_t i) {
+        const auto encode = oracle::codec_of<int8_per_token>::encode;
+        test::check_combined(out, test::two_levels::combined(from[i].shape, mine[i], encode, false),
+                             config.hidden, 0);
+      };
+      check_out(first_out, 0);
+      check_out(last_out, 2);
+    }
+    // More refusals of one rank than there are places for them, while the others take their time.
+    for (std::uint64_t round = 0; round < 4 * config.in_flight; ++round) {
+      oracle::input mine = scenario_of(comm.size(), round).inputs[comm.rank().index()];
+      const rank_id bad{2};
+      if (comm.rank() == bad) mine.experts[1] = 99;
+      expect_refused(comm.rank(), bad, "expert id 99",
+                     [&] { static_cast<void>(moe.dispatch(mine.tokens, route_of(mine))); });
+    }
+    test::two_levels::check_round(moe, scenario_of(comm.size(), 5), comm.rank());
+    test::expect(std::ranges::all_of(waited, [](auto ns) { return ns >= 0; }), "waits");
+    const test::scenario from = scenario_of(comm.size(), 1);
+    const oracle::input& mine = from.inputs[comm.rank().index()];
+    test::expect_error(errc::unsupported, {"lane 0 of 2, expected one lane"}, [&] {
+      static_cast<void>(moe.dispatch(mine.tokens, route_of(mine), {.as = {0, 2}}));
+    });
+    // Nobody may send where a batch is still on its way home.
+    const auto rows = moe.dispatch(mine.tokens, route_of(mine));
+    moe.combine_send(rows);
+    for (std::size_t i = 1; i < config.in_flight; ++i)
+      static_cast<void>(moe.dispatch(mine.tokens, route_of(mine)));
+    test::expect_error(errc::invalid_argument, {"on its way home"},
+                       [&] { static_cast<void>(moe.dispatch(mine.tokens, route_of(mine))); });
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("two levels: far bytes with 2 hosts of 8 ranks, 256 experts, top-8") {
+  test::pretended = {2, false};
+  constexpr exchange_config many{.experts = 256, .hidden = 512, .top_k = 8, .max_tokens = 48};
+  // Of all ranks, by way: one copy for each expert, for each rank, and two levels.
+  std::array<std::atomic<std::uint64_t>, 3> far{};
+  const int worst_status = threads::run(16, [&](auto& comm) {
+    const oracle::shape shape{comm.size(), many.experts, many.hidden, many.top_k};
+    const auto mine =
+        oracle::make_input(shape, comm.rank().index(), many.max_tokens, oracle::routes::uniform, 1);
+    std::vector<bf16> out(mine.tokens.size());
+    const auto add = [&](std::size_t way, auto&& moe) {
+      const std::uint64_t before = comm.bus().far_traffic().bytes;
+      const auto got = moe.dispatch(mine.tokens, route_of(mine));
+      moe.combine(got, out);
+      far[way] += comm.bus().far_traffic().bytes - before;
+    };
+    add(0, two_levels{comm, many, relay::never});
+    add(1,
+        two_level_exchange{comm, many, relay::never, int8_per_token{}, peerbus::moe::rank_major{}});
+    two_levels relayed{comm, many, relay::always};
+    add(2, relayed);
+    const auto& expected = relayed.chosen().estimate;
+    const auto copies = expected.copies;
+    test::expect(copies.by_expert / copies.by_group > 4 && copies.by_rank / copies.by_group > 3.2,
+                 "what the formulas say");
+  });
+  CHECK(worst_status == 0);
+  const auto bytes = [&](std::size_t way) { return static_cast<double>(far[way]); };
+  INFO("far bytes: ", bytes(0), " by expert, ", bytes(1), " by rank, ", bytes(2), " two levels");
+  CHECK(bytes(0) >= 3.5 * bytes(2));
+  CHECK(bytes(1) >= 2.4 * bytes(2));
+}
+
+TEST_CASE("two levels: a rank that fails ends the waits of all others") {
+  test::pretended = {2, false};
+  std::atomic<int> told{0};
+  for (const bool in_combine : {false, true}) {
+    const int worst_status = threads::run(6, [&](auto& comm) {
+      two_levels moe{comm, config, relay::always};
+      const test::scenario from = scenario_of(comm.size(), 4);
+      const oracle::input& mine = from.inputs[comm.rank().index()];
+      test::two_levels::check_round(moe, from, comm.rank());
+      const bool fails = comm.rank() == rank_id{4};
+      if (fails && !in_combine) throw std::runtime_error{"as the test wants it"};
+      const auto begin = std::chrono::steady_clock::now();
+      test::expect_error(errc::peer_dead, {"rank 4 failed"}, [&] {
+        const auto got = moe.dispatch(mine.tokens, route_of(mine));
+        if (fails) throw std::runtime_error{"as the test wants it"};
+        std::vector<bf16> out(mine.tokens.size());
+        moe.combine(got, out);
+      });
+      // The default timeout is 30 s.
+      test::expect(std::chrono::steady_clock::now() - begin < std::chrono::seconds{20},
+                   "no timeout");
+      test::expect_error(errc::poisoned, {"rank 4 failed"}, [&] { comm.barrier(); });
+      ++told;
+    });
+    CHECK(worst_status == 1);
+  }
+  CHECK(told == 10);
+}
+
+}  // namespace two_levels_test

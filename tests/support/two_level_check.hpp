@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/received_slots.hpp>
+#include <peerbus/moe/received_token_slots.hpp>
+#include <peerbus/moe/received_tokens.hpp>
+#include <peerbus/moe/two_level_exchange.hpp>
+#include <peerbus/transport/planes.hpp>
+
+#include "support/arithmetic.hpp"
+#include "support/exchange_check.hpp"
+#include "support/layout_oracle.hpp"
+#include "support/oracle.hpp"
+#include "support/ranks.hpp"
+
+/// What an exchange in two levels must give, written down slowly and without the library's
+/// arithmetic.
+namespace test {
+
+/// How tests deal ranks out to pretended hosts.
+struct hosts {
+  std::size_t count = 1;     ///< of hosts
+  bool interleaved = false;  ///< rank r is on host r modulo count, else hosts have ranks in order
+
+  [[nodiscard]] std::size_t host_of(std::size_t rank, std::size_t ranks) const {
+    return interleaved ? rank % count : rank / (ranks / count);
+  }
+  [[nodiscard]] std::size_t place_of(std::size_t rank, std::size_t ranks) const {
+    return interleaved ? rank / count : rank % (ranks / count);
+  }
+};
+/// The hosts of the ranks that are started next. Threads and forked processes all see it.
+inline hosts pretended;
+
+/// `planes` over the hosts in `pretended`.
+template <class Near, class Far>
+class on_hosts : public peerbus::planes<Near, Far> {
+ public:
+  explicit on_hosts(peerbus::bootstrap& boot)
+      : peerbus::planes<Near, Far>{boot,
+                                   {.group = "host " + std::to_string(pretended.host_of(
+                                                           boot.rank().index(), boot.size()))}} {}
+};
+
+namespace two_levels {
+
+/// The ranks in the order in which rows of a block lie: by place, then by host.
+inline std::vector<std::size_t> source_order(std::size_t ranks) {
+  std::vector<std::size_t> order(ranks);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t rank) {
+    return std::pair{pretended.place_of(rank, ranks), pretended.host_of(rank, ranks)};
+  });
+  return order;
+}
+
+/// The inputs in that order.
+inline std::vector<oracle::input> ordered(const scenario& from) {
+  std::vector<oracle::input> inputs;
+  for (const std::size_t rank : source_order(from.shape.ranks)) inputs.push_back(from.inputs[rank]);
+  return inputs;
+}
+
+/// What rank `at` receives of each expert.
+inline std::map<std::size_t, std::vector<oracle::placed>> rows_by_expert(const scenario& from,
+                                                                         std::size_t at) {
+  std::map<std::size_t, std::vector<oracle::placed>> rows;
+  const auto order = source_order(from.shape.ranks);
+  for (auto& block : oracle::blocks_of(from.shape, ordered(from), at, {})) {
+    for (auto& row : block.rows) row.rank = order[row.rank];
+    rows[block.expert] = block.rows;
+  }
+  return rows;
+}
+
+/// What rank `at` receives in a layout by rank.
+inline std::vector<oracle::token_at_rank> rows_by_token(const scenario& from, std::size_t at) {
+  const oracle::shape& of = from.shape;
+  const auto order = source_order(of.ranks);
+  const auto owner = oracle::owners(of);
+  auto rows = oracle::tokens_at(of, ordered(from), at);
+  for (auto& row : rows) {
+    row.from.rank = order[row.from.rank];
+    // The ranks of the token on this host, below this one.
+    std::vector<bool> below(at);
+    for (std::size_t k = 0; k < of.top_k; ++k) {
+      const auto e = from.inputs[row.from.rank].experts[row.from.token * of.top_k + k];
+      if (e == -1) continue;
+      const std::size_t rank = owner[static_cast<std::size_t>(e)];
+      if (rank < at && pretended.host_of(rank, of.ranks) == pretended.host_of(at, of.ranks))
+        below[rank] = true;
+    }
+    row.from.slot = static_cast<std::size_t>(std::ranges::count(below, true));
+  }
+  return rows;
+}
+
+/// What combine must give to the rank that put `mine` in: sums of hosts, rounded, and their sum. By
+/// rank, the sum of a host is that of the rounded sums of its ranks.
+inline std::vector<peerbus::bf16> combined(const oracle::shape& of, const oracle::input& mine,
+                                           oracle::encode_function encode, bool by_rank) {
+  std::vector<peerbus::bf16> result;
+  const auto owner = oracle::owners(of);
+  const auto add_rounded = [&](const std::vector<float>& part, std::vector<float>& sums) {
+    std::vector<peerbus::bf16> rounded(of.hidden);
+    oracle::round(part, rounded);
+    for (std::size_t h = 0; h < of.hidden; ++h) sums[h] += oracle::widen(rounded[h]);
+  };
+  for (std::size_t t = 0; t < mine.count; ++t) {
+    const oracle::row received = encode(oracle::token_of(of, mine, t));
+    // The sum over the token's experts for which `is_in(rank)`, and whether there are any.
+    const auto weighted = [&](std::vector<float>& sums, auto&& is_in) {
+      bool any = false;
+      for (std::size_t k = 0; k < of.top_k; ++k) {
+        const std::int64_t e = mine.experts[t * of.top_k + k];
+        if (e == -1 || !is_in(owner[static_cast<std::size_t>(e)])) continue;
+        any = true;
+        oracle::add_outputs(static_cast<std::size_t>(e), mine.weights[t * of.top_k + k],
+                            received.values, sums);
+      }
+      return any;
+    };
+    std::vector<float> sums(of.hidden);
+    for (std::size_t host = 0; host < pretended.count; ++host) {
+      bool any = false;
+      std::vector<float> of_host(of.hidden);
+      if (by_rank) {
+        for (std::size_t r = 0; r < of.ranks; ++r) {
+          std::vector<float> of_rank(of.hidden);
+          if (pretended.host_of(r, of.ranks) != host ||
+              !weighted(of_rank, [&](std::size_t rank) { return rank == r; }))
+            continue;
+          any = true;
+          add_rounded(of_rank, of_host);
+        }
+      } else {
+        any = weighted(of_host,
+                       [&](std::size_t rank) { return pretended.host_of(rank, of.ranks) == host; });
+      }
+      if (any) add_rounded(of_host, sums);
+    }
+    result.resize(result.size() + of.hidden);
+    oracle::round(sums, std::span{result}.last(of.hidden));
+  }
+  return result;
+}
+
+/// The rows of `expected` whose home ranks have `place` on their hosts.
+inline std::vector<oracle::placed> of_place(const std::vector<oracle::placed>& expected,
+                                            std::size_t place, std::size_t ranks) {
+  std::vector<oracle::placed> rows;
+  std::ranges::copy_if(expected, std::back_inserter(rows), [&](const oracle::placed& row) {
+    return pretended.place_of(row.rank, ranks) == place;
+  });
+  return rows;
+}
+
+template <class Codec>
+void check(const peerbus::moe::received<Codec>& got, const scenario& from, std::size_t at) {
+  const auto wanted = rows_by_expert(from, at);
+  expect_equal(got.experts().size(), wanted.size(), "local experts");
+  auto next = wanted.begin();
+  std::size_t total = 0;
+  for (const auto& expert : got.experts()) {
+    const auto& [id, rows] = *next++;
+    expect_equal(expert.id(), id, "id");
+    check_run<Codec>(expert, rows, from, {}, "expert " + std::to_string(id), 0);
+    for (std::size_t p = 0; p < from.shape.ranks / pretended.count; ++p)
+      expect_equal(expert.count_from(peerbus::rank_id{p}),
+                   of_place(rows, p, from.shape.ranks).size(), "rows from place ", p);
+    total += rows.size();
+  }
+  expect_equal(got.rows(), total, "rows");
+}
+template <class Codec>
+void check(const peerbus::moe::received_slots<Codec>& got, const scenario& from, std::size_t at) {
+  const auto wanted = rows_by_expert(from, at);
+  expect_equal(got.local_experts(), wanted.size(), "local experts");
+  auto next = wanted.begin();
+  for (std::size_t e = 0; e < got.local_experts(); ++e) {
+    const auto& [id, rows] = *next++;
+    expect_equal(got.expert_id(e), id, "id");
+    for (std::size_t p = 0; p < got.ranks(); ++p)
+      check_run<Codec>(got.rows_from(e, peerbus::rank_id{p}), of_place(rows, p, from.shape.ranks),
+                       from, {}, "expert " + std::to_string(id), 0);
+  }
+}
+template <class Codec>
+std::vector<oracle::placed> placed_of(const std::vector<oracle::token_at_rank>& wanted) {
+  std::vector<oracle::placed> rows;
+  for (const auto& row : wanted) rows.push_back(row.from);
+  return rows;
+}
+template <class Codec>
+void check(const peerbus::moe::received_tokens<Codec>& got, const scenario& from, std::size_t at) {
+  const auto wanted = rows_by_token(from, at);
+  check_run<Codec>(got, placed_of<Codec>(wanted), from, {}, "tokens", 0);
+  std::vector<std::size_t> numbers(wanted.size());
+  std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+  check_token_index<Codec>(got, from, peerbus::rank_id{at}, wanted, numbers);
+}
+template <class Codec>
+void check(const peerbus::moe::received_token_slots<Codec>& got, const scenario& from,
+           std::size_t at) {
+  const auto wanted = rows_by_token(from, at);
+  std::vector<std::size_t> numbers;
+  for (std::size_t p = 0; p < got.ranks(); ++p) {
+    const auto rows = got.rows_from(peerbus::rank_id{p});
+    check_run<Codec>(rows, of_place(placed_of<Codec>(wanted), p, from.shape.ranks), from, {},
+                     "tokens of place " + std::to_string(p), 0);
+    for (std::size_t i = 0; i < rows.count(); ++i) numbers.push_back(rows.first_row() + i);
+  }
+  check_token_index<Codec>(got, from, peerbus::rank_id{at}, wanted, numbers);
+}
+
+/// Dispatches the rank's input by `send(tokens, routing, options)`.
+template <class Send>
+auto with_input(const scenario& from, std::size_t rank, Send&& send) {
+  const oracle::input& mine = from.inputs[rank];
+  const auto attached = attached_by(from, rank);
+  peerbus::moe::dispatch_options with;
+  std::ranges::copy(attached, with.attachments.begin());
+  return send(std::span<const peerbus::bf16>{mine.tokens},
+              peerbus::moe::routing{std::span<const std::int64_t>{mine.experts}, mine.weights},
+              with);
+}
+
+/// Dispatch, experts, combine, everything checked, of an exchange that relays.
+template <class Transport, class Codec, class Layout>
+void check_round(peerbus::moe::two_level_exchange<Transport, Codec, Layout>& moe,
+                 const scenario& from, peerbus::rank_id rank) {
+  const auto got = with_input(from, rank.index(), [&](auto tokens, auto route, const auto& with) {
+    return moe.dispatch(tokens, route, with);
+  });
+  check(got, from, rank.index());
+  run_experts(got);
+  overwrite(got.columns());
+  const oracle::input& mine = from.inputs[rank.index()];
+  std::vector<peerbus::bf16> out(mine.tokens.size(), peerbus::bf16::from_bits(0xdead));
+  moe.combine(got, out);
+  check_combined(out,
+                 combined(from.shape, mine, oracle::codec_of<Codec>::encode,
+                          peerbus::moe::layout_by_rank<Layout>),
+                 from.shape.hidden, 0);
+}
+
+}  // namespace two_levels
+
+}  // namespace test
