@@ -470,6 +470,8 @@ def algorithms(comm):
             same(team.all_reduce(x), expected)
             if name in ("one_shot", "two_shots") and comm.size > 2:
                 assert team.algorithm_of("all_reduce", 4096) == name
+            for operation in ("all_gather", "reduce_scatter", "broadcast"):
+                assert team.algorithm_of(operation, 4096) == "one_shot"
     raises(peerbus.InvalidArgument, "operation is 'gather'", comm.algorithm_of, "gather", 8)
     raises(peerbus.Error, "algorithm", comm.team, algorithm="fastest" if comm.rank == 0 else "ring")
 

@@ -17,7 +17,7 @@
 ///
 /// Nothing here multiplies and then adds, except through a fused multiply-add. A compiler may fuse
 /// `a * b + c` if the target has the instruction, so that the bits would depend on its flags. The
-/// functions of arithmetic are builtins, so that users need not parse <cmath>.
+/// functions of arithmetic are builtins, so that users need not parse `<cmath>`.
 namespace peerbus::kernel::scalar {
 
 /// The NaN that `weighted_sum` and `dequantise_e4m3` give. Otherwise the sign and payload of a NaN

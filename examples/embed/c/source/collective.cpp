@@ -101,12 +101,14 @@ peerbus_code peerbus_team_algorithm(peerbus_team* team, int32_t operation, uint6
   return guarded([&] {
     using peerbus::collective::choice_of;
     require(algorithm != nullptr, "algorithm is NULL");
-    require(operation == PEERBUS_OF_ALL_REDUCE || operation == PEERBUS_OF_ALL_GATHER,
-            peerbus::detail::concat("an operation of ", operation, ", expected 0 or 1"));
+    static_assert(static_cast<int>(choice_of::reduce_scatter) == PEERBUS_OF_REDUCE_SCATTER &&
+                  static_cast<int>(choice_of::broadcast) == PEERBUS_OF_BROADCAST);
+    require(operation >= PEERBUS_OF_ALL_REDUCE && operation <= PEERBUS_OF_BROADCAST,
+            peerbus::detail::concat("an operation of ", operation, ", expected 0 to ",
+                                    PEERBUS_OF_BROADCAST));
     const auto& ranks = usable(team, "team").ranks;
-    *algorithm = static_cast<std::int32_t>(ranks.algorithm_of(
-        operation == PEERBUS_OF_ALL_REDUCE ? choice_of::all_reduce : choice_of::all_gather, bytes,
-        may_reorder != 0));
+    *algorithm = static_cast<std::int32_t>(
+        ranks.algorithm_of(static_cast<choice_of>(operation), bytes, may_reorder != 0));
   });
 }
 

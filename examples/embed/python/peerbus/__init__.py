@@ -91,11 +91,12 @@ class Communicator(c.Object, Collectives):
         """Collective: returns an `Exchange`, which see for the arguments."""
         return Exchange(self, **config)
 
-    def team(self, scratch_bytes=0, one_shot_bytes=0, window_bytes=0, timeout=None, **choice):
+    def team(self, scratch_bytes=0, one_shot_bytes=0, window_bytes=0, timeout=None,
+             algorithm="automatic", costs=None, may_reorder=False):
         """Collective: returns a `Team`, for collective operations of another thread or with other
-        options than those of the communicator's own. `choice` are `algorithm`, `costs` and
-        `may_reorder` of `Team`."""
-        return Team(self, scratch_bytes, one_shot_bytes, window_bytes, timeout, **choice)
+        options than those of the communicator's own."""
+        return Team(self, scratch_bytes, one_shot_bytes, window_bytes, timeout, algorithm, costs,
+                    may_reorder)
 
     def channels(self, scratch_bytes=0, timeout=None):
         """Collective: returns `Channels`, through which ranks send each other arrays."""

@@ -2,6 +2,7 @@
 """Collective operations over arrays of all ranks. docs/collectives.md has their algorithms."""
 
 import ctypes
+import functools
 import math
 import os
 
@@ -15,7 +16,7 @@ _CODED = {"bf16": None, "int8_per_token": ("int8", "float32"), "fp8_f32": ("uint
           "fp8_rounded": ("uint8", "float32"), "fp8_ue8m0": ("uint8", "uint8"), "fp8_as_given": None}
 # The algorithms of operations that have several, and these operations, by their numbers in C.
 ALGORITHMS = ("automatic", "one_shot", "two_shots", "doubling", "ring", "two_levels")
-_CHOSEN = ("all_reduce", "all_gather")
+_CHOSEN = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 _BFLOAT16, _UINT8, _E4M3 = (code * 256 + bits for code, bits in ((4, 16), (1, 8), (10, 8)))
 
 
@@ -90,9 +91,10 @@ class Collectives:
 
     def algorithm_of(self, operation, nbytes, may_reorder=False):
         """Returns the name of the algorithm, one of `peerbus.ALGORITHMS`, that `operation` takes for
-        an `x` of `nbytes` bytes at each rank that does not lie in a window. `operation` is
-        "all_reduce" or "all_gather". `may_reorder` is true for reductions that do not depend on the
-        order of ranks, as of integers."""
+        an `x` of `nbytes` bytes at each rank that does not lie in a window, or, of reduce_scatter, for
+        an `out` of so many. `operation` is "all_reduce", "all_gather", "reduce_scatter" or
+        "broadcast". `may_reorder` is true for reductions that do not depend on the order of ranks,
+        as of integers."""
         if operation not in _CHOSEN:
             raise c.InvalidArgument(1, f"operation is {operation!r}, expected one of "
                                        f"{', '.join(_CHOSEN)}")
@@ -348,6 +350,7 @@ class _FirstHalves(Collectives):
 
 
 def _first_half_of(name):
+    @functools.wraps(getattr(Collectives, name))  # So that help() shows the arguments.
     def start(self, *arguments, **options):
         return getattr(_FirstHalves(self), name)(*arguments, **options)
     start.__name__ = "start_" + name

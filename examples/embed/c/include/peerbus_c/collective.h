@@ -71,8 +71,10 @@ enum {
 
 /** Operations that have several algorithms. */
 enum {
-  PEERBUS_OF_ALL_REDUCE = 0, /**< `peerbus_all_reduce` and `peerbus_all_reduce_add` */
-  PEERBUS_OF_ALL_GATHER = 1  /**< `peerbus_all_gather` */
+  PEERBUS_OF_ALL_REDUCE = 0,     /**< `peerbus_all_reduce` and `peerbus_all_reduce_add` */
+  PEERBUS_OF_ALL_GATHER = 1,     /**< `peerbus_all_gather` */
+  PEERBUS_OF_REDUCE_SCATTER = 2, /**< `peerbus_reduce_scatter` */
+  PEERBUS_OF_BROADCAST = 3       /**< `peerbus_broadcast` */
 };
 
 /** The type of an element: PEERBUS_DTYPE(code, bits). */
@@ -175,9 +177,10 @@ PEERBUS_API peerbus_code peerbus_team_finish(peerbus_team *team, int64_t timeout
 
 /**
  * Sets `*algorithm` to the algorithm, PEERBUS_ONE_SHOT to PEERBUS_TWO_LEVELS, that an operation takes
- * for an input of `bytes` bytes at each rank that does not lie in a window. `operation` is
- * PEERBUS_OF_ALL_REDUCE or PEERBUS_OF_ALL_GATHER. `may_reorder` is not 0 for reductions that do not
- * depend on the order of ranks, as of integers. Not collective.
+ * for an input of `bytes` bytes at each rank that does not lie in a window, or, of reduce_scatter, for
+ * an output of so many. `operation` is one of PEERBUS_OF_ALL_REDUCE to PEERBUS_OF_BROADCAST.
+ * `may_reorder` is not 0 for reductions that do not depend on the order of ranks, as of integers. Not
+ * collective.
  */
 PEERBUS_API peerbus_code peerbus_team_algorithm(peerbus_team *team, int32_t operation,
                                                 uint64_t bytes, uint32_t may_reorder,
