@@ -246,6 +246,53 @@ TEST_CASE("a second call with an object in a call is refused") {
         }) == 0);
 }
 
+TEST_CASE("handles of one team are in one call at a time, and queries go on") {
+  struct meeting {
+    peerbus_comm* comm;
+    peerbus_window* window;
+    peerbus_team* team;
+    peerbus_team* in_halves;
+    int times;
+  };
+  CHECK(embed_c::run(2, kind::threads, [](peerbus_comm* comm) {
+          peerbus_window* window = nullptr;
+          ok(peerbus_window_create(comm, 8, 1, 0, &window), "create");
+          peerbus_team* team = nullptr;
+          ok(peerbus_team_create(comm, nullptr, 0, &team), "team_create");
+          peerbus_team* in_halves = nullptr;
+          ok(peerbus_team_in_halves(team, &in_halves), "in_halves");
+          meeting met{comm, window, team, in_halves, 0};
+          std::int32_t value = 1;
+          if (peerbus_comm_rank(comm) == 0) {
+            // Is called while rank 0 waits in the operation, which rank 1 calls after this.
+            const auto interrupt = [](void* context) -> std::int32_t {
+              auto& m = *static_cast<meeting*>(context);
+              if (m.times++ != 0) return 0;
+              bool expected = false;
+              std::thread{[&] {
+                std::int32_t other = 1;
+                std::int32_t chosen = -1;
+                expected = peerbus_all_reduce(m.in_halves, &other, &other, 1, PEERBUS_DTYPE_I32,
+                                              PEERBUS_SUM, 0) == PEERBUS_INVALID_ARGUMENT &&
+                           peerbus_team_algorithm(m.team, PEERBUS_OF_ALL_REDUCE, 4, 0, &chosen) ==
+                               PEERBUS_OK;
+                if (peerbus_window_signal(m.window, 1, 0, 1) != PEERBUS_OK) expected = false;
+              }}.join();
+              return expected ? 0 : 1;
+            };
+            ok(peerbus_comm_set_interrupt(comm, interrupt, &met), "set_interrupt");
+          } else {
+            ok(peerbus_window_wait(window, 0, 1, PEERBUS_ANY_RANK, 20 * second), "wait");
+          }
+          ok(peerbus_all_reduce(team, &value, &value, 1, PEERBUS_DTYPE_I32, PEERBUS_SUM, 0), "sum");
+          expect_equal(value, std::int32_t{2}, "a sum");
+          ok(peerbus_comm_set_interrupt(comm, nullptr, nullptr), "set_interrupt");
+          peerbus_team_destroy(&in_halves);
+          peerbus_team_destroy(&team);
+          peerbus_window_destroy(&window);
+        }) == 0);
+}
+
 TEST_CASE("a function ends waits") {
   CHECK(embed_c::run(2, kind::threads, [](peerbus_comm* comm) {
           peerbus_window* window = nullptr;

@@ -23,8 +23,8 @@
  *   means no limit.
  *
  * Threads: any thread may use any object, and different objects may be used at the same time. One
- * call at a time uses one object, except where a function says otherwise. Collective calls of a
- * communicator are made by one thread at a time.
+ * call at a time uses one object, except where a function says otherwise; a second call fails with
+ * PEERBUS_INVALID_ARGUMENT. Collective calls of a communicator are made by one thread at a time.
  *
  * Forks: in a child process that `fork` made, every object of the parent is unusable. Calls return
  * PEERBUS_INVALID_ARGUMENT, and destroying only forgets the handle. The other ranks do not notice

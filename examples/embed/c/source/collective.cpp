@@ -65,6 +65,8 @@ peerbus_code peerbus_team_create(peerbus_comm* comm, const peerbus_team_options*
       if (given.costs_file != nullptr) wanted.costs = peerbus::cost_table::load(given.costs_file);
     } catch (const peerbus::error& problem) {
       objection = problem;
+    } catch (const std::bad_alloc&) {
+      objection = peerbus::error{peerbus::errc::out_of_memory, "no memory for a table of costs"};
     }
     wanted.may_reorder = given.may_reorder != 0;
     // Tells the other ranks, and throws. It has the name of the agreement by which a team is made.
@@ -77,7 +79,7 @@ peerbus_code peerbus_team_in_window(peerbus_team* team, peerbus_window* window,
                                     peerbus_team** in_window) {
   return guarded([&] {
     require_result(in_window, "in_window");
-    const peerbus_team& of = usable(team, "team");
+    const peerbus_team& of = shared(team, "team");
     const peerbus_window& memory = shared(window, "window");
     require(of.members == memory.members,
             "in_window: the window is of another communicator than the team; expected the same");
@@ -88,7 +90,7 @@ peerbus_code peerbus_team_in_window(peerbus_team* team, peerbus_window* window,
 peerbus_code peerbus_team_in_halves(peerbus_team* team, peerbus_team** in_halves) {
   return guarded([&] {
     require_result(in_halves, "in_halves");
-    *in_halves = peerbus_team::for_halves(usable(team, "team")).release();
+    *in_halves = peerbus_team::for_halves(shared(team, "team")).release();
   });
 }
 
@@ -106,7 +108,7 @@ peerbus_code peerbus_team_algorithm(peerbus_team* team, int32_t operation, uint6
     require(operation >= PEERBUS_OF_ALL_REDUCE && operation <= PEERBUS_OF_BROADCAST,
             peerbus::detail::concat("an operation of ", operation, ", expected 0 to ",
                                     PEERBUS_OF_BROADCAST));
-    const auto& ranks = usable(team, "team").ranks;
+    const auto& ranks = shared(team, "team").ranks;
     *algorithm = static_cast<std::int32_t>(
         ranks.algorithm_of(static_cast<choice_of>(operation), bytes, may_reorder != 0));
   });

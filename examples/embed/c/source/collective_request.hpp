@@ -30,16 +30,33 @@
 #include "objects.hpp"
 #include "operand.hpp"
 
+/// A team that several handles share, of which one at a time is in a call.
+struct shared_team {
+  shared_team(peerbus::communicator<peerbus::c_library::bus>& comm,
+              const peerbus::collective::team_options& options, peerbus::deadline until)
+      : ranks{comm, options, until} {}
+  peerbus::collective::team ranks;
+  std::atomic_flag in_call;
+};
+
 struct peerbus_team final : peerbus::c_library::object {
   peerbus_team(std::shared_ptr<peerbus::c_library::group> of,
                const peerbus::collective::team_options& options, peerbus::deadline until)
       : object{std::move(of)},
-        kept{std::make_shared<peerbus::collective::team>(members->comm, options, until)},
-        ranks{*kept} {}
+        kept{std::make_shared<shared_team>(members->comm, options, until)},
+        ranks{kept->ranks} {
+    in_call = &kept->in_call;
+  }
   /// Makes a handle of the same team whose operations take their input in `memory`.
   peerbus_team(const peerbus_team& of,
                std::shared_ptr<peerbus::window<peerbus::c_library::bus>> memory)
-      : object{of.members}, kept{of.kept}, ranks{*kept}, inputs_in{std::move(memory)} {}
+      : object{of.members},
+        kept{of.kept},
+        ranks{kept->ranks},
+        inputs_in{std::move(memory)},
+        does_halves{of.does_halves} {
+    in_call = &kept->in_call;
+  }
   /// Makes a handle of the same team, and of the same window, for first halves of operations.
   static std::unique_ptr<peerbus_team> for_halves(const peerbus_team& of) {
     auto made = std::make_unique<peerbus_team>(of, of.inputs_in);
@@ -47,7 +64,7 @@ struct peerbus_team final : peerbus::c_library::object {
     return made;
   }
 
-  std::shared_ptr<peerbus::collective::team> kept;  ///< handles of one team share it
+  std::shared_ptr<shared_team> kept;
   peerbus::collective::team& ranks;
   /// The window in which inputs lie. nullptr: they lie anywhere.
   std::shared_ptr<peerbus::window<peerbus::c_library::bus>> inputs_in;

@@ -60,6 +60,10 @@ make_exchange_function function_of(std::int32_t codec) {
 erased_exchange& calls_of(peerbus_exchange* exchange) {
   return *usable(exchange, "exchange").calls;
 }
+/// Returns the calls for queries, which several threads may make at a time.
+erased_exchange& queries_of(peerbus_exchange* exchange) {
+  return *shared(exchange, "exchange").calls;
+}
 
 /// Calls `call` with the arguments that `given` points to, after `check()`. If one of the two
 /// cannot be had, the arguments make all ranks refuse, so that no rank waits for this one.
@@ -158,7 +162,7 @@ peerbus_code peerbus_combine_recv(peerbus_exchange* exchange, uint64_t ticket,
 peerbus_code peerbus_output(peerbus_exchange* exchange, uint64_t ticket, uint64_t row,
                             void** output) {
   return guarded([&] {
-    erased_exchange& calls = calls_of(exchange);
+    erased_exchange& calls = queries_of(exchange);
     require(output != nullptr, "output is NULL");
     *output = calls.output(ticket, row);
   });
@@ -167,7 +171,7 @@ peerbus_code peerbus_output(peerbus_exchange* exchange, uint64_t ticket, uint64_
 peerbus_code peerbus_output_attachment(peerbus_exchange* exchange, uint64_t ticket, uint64_t row,
                                        void** attachment) {
   return guarded([&] {
-    erased_exchange& calls = calls_of(exchange);
+    erased_exchange& calls = queries_of(exchange);
     require(attachment != nullptr, "attachment is NULL");
     *attachment = calls.output_attachment(ticket, row);
   });
@@ -175,13 +179,13 @@ peerbus_code peerbus_output_attachment(peerbus_exchange* exchange, uint64_t tick
 
 peerbus_code peerbus_decode(peerbus_exchange* exchange, uint64_t ticket, uint64_t row,
                             float* values) {
-  return guarded([&] { calls_of(exchange).decode(ticket, row, values); });
+  return guarded([&] { queries_of(exchange).decode(ticket, row, values); });
 }
 
 peerbus_code peerbus_note(peerbus_exchange* exchange, uint64_t ticket, uint64_t source,
                           const void** note, uint64_t* bytes) {
   return guarded([&] {
-    erased_exchange& calls = calls_of(exchange);
+    erased_exchange& calls = queries_of(exchange);
     require(note != nullptr && bytes != nullptr, "note or bytes is NULL");
     require(source < exchange->members->comm.size(), "there is no rank `source`");
     const auto found = calls.note(ticket, peerbus::rank_id{source});
@@ -194,7 +198,7 @@ peerbus_code peerbus_returned_attachment(peerbus_exchange* exchange, uint64_t ti
                                          uint64_t token, uint64_t copy, uint64_t rank,
                                          const void** attachment) {
   return guarded([&] {
-    erased_exchange& calls = calls_of(exchange);
+    erased_exchange& calls = queries_of(exchange);
     require(attachment != nullptr, "attachment is NULL");
     require(rank < exchange->members->comm.size(), "there is no rank `rank`");
     *attachment = calls.returned_attachment(ticket, token, copy, peerbus::rank_id{rank});

@@ -15,9 +15,9 @@ thread_local std::array<char, 2048> latest_text;
 
 }  // namespace
 
-claims*& claims::current() noexcept {
-  thread_local claims* call = nullptr;
-  return call;
+claims::list& claims::held() noexcept {
+  static thread_local list of_thread;
+  return of_thread;
 }
 
 bool& interrupted() noexcept {

@@ -35,13 +35,14 @@ peerbus_code fail_by_exception() noexcept;
 /// The objects that a call of this thread uses. It frees them when the call ends.
 ///
 /// An object serves one call at a time. A call that meets another thread's call is refused, because
-/// the threads would break the object without a sign.
+/// the threads would corrupt it silently.
 class claims {
  public:
-  claims() noexcept : outer_{current()} { current() = this; }
+  claims() noexcept : first_{held().count} {}
   ~claims() {
-    for (std::size_t i = 0; i < count_; ++i) taken_[i]->clear(std::memory_order_release);
-    current() = outer_;
+    list& of_thread = held();
+    while (of_thread.count > first_)
+      of_thread.flags[--of_thread.count]->clear(std::memory_order_release);
   }
   claims(const claims&) = delete;
   claims& operator=(const claims&) = delete;
@@ -51,19 +52,22 @@ class claims {
   /// Takes an object for the present call of this thread, which is within `guarded`. Returns false
   /// if a call has it.
   static bool take(std::atomic_flag& in_call) noexcept {
-    claims& call = *current();
-    if (call.count_ == call.taken_.size()) return true;
+    list& of_thread = held();
+    if (of_thread.count == of_thread.flags.size()) return true;
     if (in_call.test_and_set(std::memory_order_acquire)) return false;
-    call.taken_[call.count_++] = &in_call;
+    of_thread.flags[of_thread.count++] = &in_call;
     return true;
   }
 
  private:
-  static claims*& current() noexcept;
+  /// The objects that the calls of a thread use. A call may be made within another.
+  struct list {
+    std::array<std::atomic_flag*, 16> flags{};
+    std::size_t count = 0;
+  };
+  static list& held() noexcept;
 
-  claims* outer_;
-  std::array<std::atomic_flag*, 4> taken_{};
-  std::size_t count_ = 0;
+  std::size_t first_;  ///< objects of the calls around this one
 };
 
 /// Calls `body`. No exception leaves it.

@@ -32,14 +32,30 @@ class interruptible : public transport_decorator<Inner> {
   interruptible(Inner inner, std::shared_ptr<const interruption> stop)
       : transport_decorator<Inner>{std::move(inner)}, stop_{std::move(stop)} {}
 
-  [[nodiscard]] errc wait(const typename transport_decorator<Inner>::window& at, signal_id id,
-                          std::uint64_t value, deadline until,
+  using window = typename transport_decorator<Inner>::window;
+
+  [[nodiscard]] errc wait(const window& at, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept {
+    return in_slices(until, [&](deadline pause) noexcept {
+      return this->inner().wait(at, id, value, pause, awaited);
+    });
+  }
+  [[nodiscard]] errc wait_at(rank_id owner, const window& at, signal_id id, std::uint64_t value,
+                             deadline until, std::optional<rank_id> awaited) noexcept {
+    return in_slices(until, [&](deadline pause) noexcept {
+      return this->inner().wait_at(owner, at, id, value, pause, awaited);
+    });
+  }
+
+ private:
+  /// Calls `wait_until(pause)` until it returns anything but a time-out, the program ends the wait,
+  /// or the deadline has come.
+  template <class Wait>
+  errc in_slices(deadline until, Wait&& wait_until) noexcept {
     static constexpr std::chrono::milliseconds slice{50};
-    if (stop_->function == nullptr) return this->inner().wait(at, id, value, until, awaited);
+    if (stop_->function == nullptr) return wait_until(until);
     while (true) {
-      const deadline pause{std::min(until.when(), deadline::after(slice).when())};
-      const errc code = this->inner().wait(at, id, value, pause, awaited);
+      const errc code = wait_until(deadline{std::min(until.when(), deadline::after(slice).when())});
       if (code != errc::timed_out || until.expired()) return code;
       if (stop_->function(stop_->context) != 0) {
         interrupted() = true;
@@ -48,7 +64,6 @@ class interruptible : public transport_decorator<Inner> {
     }
   }
 
- private:
   std::shared_ptr<const interruption> stop_;
 };
 

@@ -64,7 +64,8 @@ struct object {
 
   std::uint64_t made_in;
   std::shared_ptr<group> members;
-  std::atomic_flag in_call;  ///< a call uses the object
+  std::atomic_flag own_call;              ///< a call uses the object
+  std::atomic_flag* in_call = &own_call;  ///< handles of one object have one flag
 
  protected:
   ~object() = default;
@@ -93,7 +94,7 @@ Object& shared(Object* handle, std::string_view name) {
 template <class Object>
 Object& usable(Object* handle, std::string_view name) {
   Object& found = shared(handle, name);
-  if (!claims::take(found.in_call))
+  if (!claims::take(*found.in_call))
     throw error{errc::invalid_argument,
                 detail::concat("the ", name,
                                " is in another call; expected one call at a time, or an object for "

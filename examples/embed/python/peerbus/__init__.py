@@ -154,7 +154,7 @@ class Window(c.Object):
         """Returns `nbytes` bytes at byte `offset` of the peer's part as an uint8 array."""
         peer, offset = c.number(peer, "peer"), c.number(offset, "offset")
         target = numpy.empty(c.number(nbytes, "nbytes"), numpy.uint8)
-        c.check(c.lib.peerbus_window_get(self, peer, offset, target.ctypes.data, nbytes))
+        c.check(c.lib.peerbus_window_get(self, peer, offset, target.ctypes.data, target.nbytes))
         c.check(c.lib.peerbus_window_flush(self, peer))
         return target
 

@@ -99,7 +99,8 @@ class Collectives:
             raise c.InvalidArgument(1, f"operation is {operation!r}, expected one of "
                                        f"{', '.join(_CHOSEN)}")
         chosen = ctypes.c_int32()
-        c.check(c.lib.peerbus_team_algorithm(self._team(), _CHOSEN.index(operation), nbytes,
+        c.check(c.lib.peerbus_team_algorithm(self._team(), _CHOSEN.index(operation),
+                                             c.number(nbytes, "nbytes"),
                                              bool(may_reorder), ctypes.byref(chosen)))
         return ALGORITHMS[chosen.value]
 
@@ -325,9 +326,10 @@ class Pending(c.Object):
 
     def finish(self, timeout=None):
         """Does the rest of the operation, and returns or raises what the whole operation would.
-        `timeout` None is that of the first half."""
+        `timeout` None stands for the deadline of the first half, which began when that was called."""
+        limit = c.nanoseconds(timeout)  # A wrong one gives nothing up.
         try:
-            c.check(c.lib.peerbus_team_finish(self, c.nanoseconds(timeout)))
+            c.check(c.lib.peerbus_team_finish(self, limit))
             return self._result
         finally:
             self._views, self._result = None, None
@@ -356,7 +358,8 @@ def _first_half_of(name):
     start.__name__ = "start_" + name
     start.__qualname__ = "Collectives." + start.__name__
     start.__doc__ = (f"Does the first half of `{name}`, with the same arguments, and waits for no "
-                     "rank. Returns a `Pending`, whose `finish()` does the rest.")
+                     "rank, unless an argument is refused. Returns a `Pending`, whose `finish()` does "
+                     "the rest.")
     return start
 
 
@@ -378,7 +381,8 @@ class Team(c.Object, Collectives):
     `algorithm`, one of `peerbus.ALGORITHMS`, is taken by operations that have several, wherever it is
     possible. Elsewhere costs decide. `costs` is the path of a file with measured costs, as
     `coll_bench --costs-to` writes it; ranks may have the file in different places, with equal text.
-    `may_reorder` allows "ring" and "two_levels" for all reductions.
+    `may_reorder` lets costs choose "ring" and "two_levels" for all reductions. These ranks load each
+    other's pages, so that only "one_shot" is possible, and "two_shots" for `all_reduce`.
     """
 
     def __init__(self, comm, scratch_bytes=0, one_shot_bytes=0, window_bytes=0, timeout=None,
@@ -386,8 +390,10 @@ class Team(c.Object, Collectives):
         self.rank, self.size = comm.rank, comm.size
         # A name that there is not is refused by the library, on all ranks.
         number = ALGORITHMS.index(algorithm) if algorithm in ALGORITHMS else len(ALGORITHMS)
-        options = c.TeamOptions(scratch_bytes=scratch_bytes, one_shot_bytes=one_shot_bytes,
-                                window_bytes=window_bytes, algorithm=number,
+        options = c.TeamOptions(scratch_bytes=c.number(scratch_bytes, "scratch_bytes"),
+                                one_shot_bytes=c.number(one_shot_bytes, "one_shot_bytes"),
+                                window_bytes=c.number(window_bytes, "window_bytes"),
+                                algorithm=number,
                                 costs_file=None if costs is None else os.fsencode(costs),
                                 may_reorder=bool(may_reorder))
         super().__init__("team", c.make("team", c.lib.peerbus_team_create, comm,

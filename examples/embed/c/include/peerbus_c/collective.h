@@ -52,10 +52,11 @@ typedef struct peerbus_team_options {
    * chosen. NULL: the costs that the library assumes. The tables of all ranks are equal. */
   const char *costs_file;
   /** The algorithm of operations that have several, wherever it is possible, PEERBUS_AUTOMATIC to
-   * PEERBUS_TWO_LEVELS. Elsewhere the costs decide. */
+   * PEERBUS_TWO_LEVELS. Elsewhere the costs decide. The ranks of this library load each other's pages.
+   * For such ranks only PEERBUS_ONE_SHOT is possible, and PEERBUS_TWO_SHOTS for all_reduce. */
   int32_t algorithm;
-  /** Not 0: allows PEERBUS_RING and PEERBUS_TWO_LEVELS, which reduce in another order than that of
-   * ranks, for all reductions. Bits are still equal on every rank and in every run. */
+  /** Not 0: lets the costs choose PEERBUS_RING and PEERBUS_TWO_LEVELS, which reduce in another order
+   * than that of ranks, for all reductions. Bits are still equal on every rank and in every run. */
   uint32_t may_reorder;
 } peerbus_team_options;
 
@@ -150,7 +151,8 @@ PEERBUS_API peerbus_code peerbus_team_in_window(peerbus_team *team, peerbus_wind
 
 /**
  * Sets `*in_halves` to another handle of the same team, and of its window if it has one. Its operations
- * do their first half and return: they publish the first slice of the input, and wait for no rank.
+ * do their first half and return: they publish the first slice of the input, or the sizes of parts,
+ * and wait for no rank, unless arguments cannot be read.
  * `peerbus_team_finish` does the rest, and the rank may compute between the halves. Peers may call the
  * whole operation. docs/collectives.md says what each half does. Not collective. The caller destroys
  * the handle. It keeps the team alive.
@@ -168,8 +170,8 @@ PEERBUS_API peerbus_code peerbus_team_in_halves(peerbus_team *team, peerbus_team
 
 /**
  * Does the second half of the operation that was called with the handle `team`, which is of
- * `peerbus_team_in_halves`. Its output is then complete. A `timeout_ns` of 0 stands for that of the
- * first half, or the default of the communicator if that was 0 too.
+ * `peerbus_team_in_halves`. Its output is then complete. A `timeout_ns` of 0 stands for the deadline
+ * of the first half, which began when that was called, or for the default of the communicator.
  * Errors: as the whole operation; PEERBUS_INVALID_ARGUMENT on this rank alone if no operation was
  * called.
  */

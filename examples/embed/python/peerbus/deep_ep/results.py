@@ -47,7 +47,8 @@ def join(group, timeout):
     if group is None:
         return Communicator(timeout=timeout)
     torch = sys.modules.get("torch")  # A process group exists only if its program has imported it.
-    if torch is None or not isinstance(group, torch.distributed.ProcessGroup):
+    kind = getattr(getattr(torch, "distributed", None), "ProcessGroup", None)
+    if kind is None or not isinstance(group, kind):
         raise TypeError(f"group is {type(group).__name__}, expected a process group of "
                         "torch.distributed, a peerbus.Communicator, or None")
     dist = torch.distributed
