@@ -12,7 +12,7 @@
 
 namespace ep_bench {
 
-/// Whether a transport has several planes and counts what each of them carries.
+/// True if a transport has several planes and counts the bytes of each.
 template <class Transport>
 inline constexpr bool counts_planes =
     requires(const Transport& bus) { bus.far_traffic().messages; };

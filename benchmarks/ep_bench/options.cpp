@@ -198,7 +198,7 @@ void check_network(const options& chosen) {
     refuse("--layout", chosen.layout,
            fabric || planes ? "compact there" : "compact or expert_slots there");
   if (planes && chosen.codec != "int8") refuse("--codec", chosen.codec, "int8 there");
-  if (planes && chosen.groups > chosen.ranks)
+  if (planes && chosen.ranks_given && chosen.groups > chosen.ranks)
     refuse("--groups", std::to_string(chosen.groups), "no more than --ranks");
   if (!planes && chosen.groups != 0)
     refuse("--groups", std::to_string(chosen.groups), "--transport planes");

@@ -7,7 +7,7 @@
 
 namespace bench {
 
-/// What command lines say of transports by which some ranks are reached over a network.
+/// The command-line options of transports that reach some ranks over a network.
 struct network_options {
   std::string device;  ///< of verbs, several by commas, or of fabric's domain; empty: the first
   std::string provider = "tcp";          ///< of fabric

@@ -19,7 +19,7 @@ namespace peerbus::collective {
 ///
 /// The first half publishes the first slice of the input, or the place of an input `in_window`. It
 /// waits for no rank. So a rank that computes does not delay an operation of one slice by
-/// `one_shot` at its peers, nor an operation with one algorithm: they need nothing more of it.
+/// `one_shot` at its peers, nor one that has no other algorithm, except the variable forms.
 /// Further slices, the further rounds of other algorithms, and the round that ends an operation on
 /// operands in a window take the second half of all ranks. A larger `team_options::scratch_bytes`
 /// makes slices larger. The first half of a variable form tells the peers the sizes of their parts,

@@ -25,8 +25,9 @@ operation reduce_scatter_bytes(team& on, const operands& given, const reducer& r
 /// is complete; the caller may then reuse `input`.
 ///
 /// Elements are reduced in the order of ranks, in `accumulator_t`, and rounded once. Equal inputs
-/// give equal bits in every run, over every transport and by every algorithm, except by `ring` and
-/// `two_levels`, which reduce in another order and round each partial result, as `all_reduce` says.
+/// give equal bits in every run, over every transport and by every algorithm, with two exceptions:
+/// `ring` and `two_levels` reduce in another order and round each partial result, as `all_reduce`
+/// says. By each of these, bits are equal in every run as well.
 ///
 /// Algorithm: that of `team::algorithm_of` for the bytes of a row. n ranks; R is the bytes of a row
 /// / `slice_of`, rounded up, at least 1. `cost_us` computes times.

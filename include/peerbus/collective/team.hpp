@@ -46,9 +46,9 @@ struct team_options {
   std::optional<std::size_t> window_bytes{};
   /// The least part of an operand, in bytes, that a rank writes to its page by streaming stores.
   /// Plain stores wait until the peer's cache has given up each line that it last read. Operations
-  /// that reduce, and parts that fill the caches, are stored plainly in any case. May differ
-  /// between ranks. Empty: 16 KiB for two ranks that load pages and have a core each; otherwise
-  /// none is streamed.
+  /// that reduce, calls of several lanes, and parts of 256 KiB and more (512 KiB in operations with
+  /// a root) are stored plainly in any case. May differ between ranks. Empty: 16 KiB for two ranks
+  /// that load pages and have a core each; otherwise none is streamed.
   std::optional<std::size_t> stream_bytes{};
   /// The costs from which algorithms are chosen, with the names that `road_costs` gives. Costs that
   /// the table does not have are those of `road_costs::assumed`. `coll_bench --costs-to FILE`
@@ -84,7 +84,8 @@ struct team_options {
 ///
 /// Cost: over a direct transport each round costs a signal, and a cache line from each peer, in
 /// which the first 32 bytes of the payload lie. Over others it costs a signal to each peer. No
-/// operation allocates, unless it fails. Memory: `map().total_bytes()` at each rank. Threads: one
+/// operation allocates, unless it fails. Memory: `map().total_bytes()` at each rank, and 20 KiB
+/// of the process for the meetings of lanes. Threads: one
 /// operation of a team at a time, by one thread or by several lanes (`call_options::as`). Different
 /// teams, and the communicator itself, may be used at the same time. A team is neither copied nor
 /// moved.

@@ -35,6 +35,7 @@ PEERBUS_INLINE void reduce_parts(call& moves, const operands& given, const reduc
   const std::span<const std::byte*> sources = moves.sources();
   scatter.in_slices([&](std::size_t done) {
     const std::size_t bytes = scatter.bytes_from(self, done);
+    if (bytes == 0) return;  // The output may be null.
     for (const rank_id peer : moves.peers()) sources[peer.index()] = scatter.from(peer, done);
     sources[self.index()] = given.input.data() + own_at + done;
     reduce_by_lanes(moves, given, reduce, given.output.data() + done, sources, bytes);

@@ -73,7 +73,11 @@ PEERBUS_INLINE void lane_team::lead(lane as, std::uint64_t turn, deadline until,
     }
     step();
   } catch (const error& thrown) {
-    found = problem{thrown.code(), std::string{thrown.text()}, nullptr};
+    found = problem{thrown.code(), {}, nullptr};
+    try {
+      found->text = thrown.text();
+    } catch (const std::bad_alloc&) {  // The code will do.
+    }
     done_.raise(turn);
     throw;
   } catch (...) {
