@@ -40,6 +40,9 @@ inline void check_options(const verbs_options& options) {
     if (!options.device.empty())
       throw error{errc::invalid_argument, concat("verbs: device is '", options.device,
                                                  "' and devices are given, expected one of both")};
+    if (options.stripe_bytes == 0)
+      throw error{errc::invalid_argument,
+                  "verbs: stripe_bytes is 0, expected more, as several devices take pieces of it"};
   }
   const std::size_t devices = std::max<std::size_t>(options.devices.size(), 1);
   within("queue_pairs_per_peer", options.queue_pairs_per_peer, 1, most_queue_pairs / devices);

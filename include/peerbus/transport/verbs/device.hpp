@@ -85,6 +85,7 @@ class port_search {
                          "; `rdma link` lists them, and unified_bus needs none")};
     }
     std::vector<int> nodes;
+    nodes.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i)
       nodes.push_back(numa_node_of(static_cast<const char*>(list.get()[i]->ibdev_path)));
     for (const std::size_t i : nearest_first(nodes, own_numa_node())) {
