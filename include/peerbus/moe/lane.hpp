@@ -6,6 +6,6 @@
 namespace peerbus::moe {
 
 using peerbus::lane;
-using peerbus::max_lanes;
+using peerbus::max_lanes;  // NOLINT(misc-unused-using-decls): callers use it.
 
 }  // namespace peerbus::moe

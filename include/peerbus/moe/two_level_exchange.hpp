@@ -46,18 +46,20 @@ namespace peerbus::moe {
 ///   copies of the token in the group as `exchange` defines it. Each of these sums is computed in
 ///   f32 by fused multiply-add and rounded to bf16 once, also those of the groups.
 /// - `dispatch_recv` also waits for the other ranks of the group to call it, and `combine_recv` for
-///   those of equal place in other groups. `dispatch_send` with bad input waits for these ranks
-///   only. Batches are received in the order in which they were sent.
+///   those of equal place in other groups. `dispatch_send` with bad input waits for the ranks of
+///   equal place only; that of the batch `in_flight` later then waits for the group.
+/// - Batches are received in the order in which they were sent, else `dispatch_recv` throws `error`
+///   invalid_argument on that rank. `combine_send` does not advance the first level.
 /// - A refused dispatch gives up the rows of the dispatch `in_flight` before it.
-/// - There is one lane, no note, no output attachment, and of `combine_terms` only biases. Outputs
-///   lie at the expert.
+/// - There is no note and no output attachment. Calls with several lanes, or with `combine_terms`
+///   other than biases, throw `error` unsupported. Outputs lie at the expert.
 ///
 /// Groups are the near ranks of `Transport`, in the order of their lowest ranks. `always` needs
 /// groups of equal size, each with top_k experts or more. `automatic` is `always` where
-/// `estimate_relay` finds it cheaper and nothing forbids it, else `never`. `chosen` tells which,
-/// and why.
+/// `estimate_relay` finds it cheaper and `always` would not be refused when the exchange is made,
+/// else `never`. `chosen` tells which, and why.
 ///
-/// Cost of `always`, over that of `exchange`: two windows instead of one, which hold in addition
+/// Cost of `always`, over that of `exchange`: two windows for data instead of one, which hold also
 /// rows and outputs for groups x max_tokens tokens; to (groups - 1) + (ranks of a group - 1) peers
 /// the signals and counts that `exchange` sends to all; the bytes that docs/planes.md lists.
 /// Threads: as `exchange`, with one lane.
@@ -74,8 +76,8 @@ class two_level_exchange {
 
   /// Makes the exchange. Collective, with equal arguments on all ranks. `comm` outlives the
   /// exchange. `until` is the deadline; without it, the default timeout of `comm` applies.
-  /// Cost: some agreements and one window, with two levels four; and all memory that the exchange
-  /// will use, mostly untouched.
+  /// Cost: some agreements; a window that is given back; one that stays, with two levels four; and
+  /// all memory that the exchange will use, mostly untouched.
   /// Throws, on all ranks: as `exchange`; `error` unsupported if `choice` is `always` and groups
   /// differ in size, or one has fewer than top_k experts, or `config` has notes or output
   /// attachments.
@@ -87,8 +89,8 @@ class two_level_exchange {
   [[nodiscard]] const relay_choice& chosen() const noexcept { return chosen_; }
   /// Returns the experts that each rank holds.
   [[nodiscard]] const expert_map& placement() const noexcept { return experts_; }
-  /// Returns the bytes of this rank's windows, signals not included: those of `memory_map`, with
-  /// two levels of both.
+  /// Returns the bytes that this rank needs in windows, without signals: the total of `memory_map`,
+  /// with two levels of both. Windows of two levels have the size that the largest group needs.
   [[nodiscard]] std::size_t window_bytes() const noexcept {
     return flat_ ? flat_->map().total : levels_->far_map().total + levels_->near_map().total;
   }
@@ -98,7 +100,7 @@ class two_level_exchange {
   }
 
   ///@{
-  /// Does as the function of `exchange` with that name, but for the differences above.
+  /// Contract as the function of the same name in `exchange`, except for the differences above.
   [[nodiscard]] received_type dispatch(std::span<const token> tokens, const routing& route,
                                        const dispatch_options& options = {});
   void combine(const received_type& rows, std::span<bf16> out, const combine_options& options = {});

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/rank_group.hpp>
 
 namespace peerbus::moe::detail {
@@ -33,6 +36,9 @@ struct group_grid {
 /// included. Cost: one allgather.
 /// Throws, on all ranks: `error` as `gather_or_refuse`.
 group_grid find_groups(rank_group& group, bootstrap& boot, rank_id leader, deadline until);
+
+/// Returns the logical experts of a group, in the order of its ranks.
+std::vector<std::uint32_t> experts_of(const expert_map& experts, std::span<const rank_id> group);
 
 /// Returns why an exchange with `config` cannot use two levels, or an empty string if it can.
 std::string obstacle_to_relay(const exchange_config& config, const group_grid& grid);

@@ -44,8 +44,8 @@ struct hand_on {
     return found;
   }
 
-  /// Tells all ranks that this rank refuses dispatch `number`, which may come after the next one.
-  /// Does not wait. `skip` then uses up the number when it is the next one.
+  /// Tells all ranks that this rank refuses dispatch `number`, the next one of this level or a
+  /// later. Does not wait. `skip` then uses up the number when it is the next one.
   template <class Exchange>
   static void refuse_ahead(Exchange& level, std::uint64_t number, const refusal& why) {
     auto& batch = level.batches_.at(number);
@@ -100,11 +100,12 @@ struct hand_on {
       return {};
     } catch (const error& problem) {
       if (problem.code() != errc::refused && problem.code() != errc::invalid_argument) throw;
+      auto& batch = level.batches_.at(rows.ticket().number);
+      if (batch.refused) return {batch.refused, level.comm_.rank()};
+      const auto found = level.post_.refused(level.step_of(batch, Exchange::outputs));
+      if (!found) throw;
+      return {found->why, found->rank};
     }
-    auto& batch = level.batches_.at(rows.ticket().number);
-    if (batch.refused) return {batch.refused, level.comm_.rank()};
-    const auto found = level.post_.refused(level.step_of(batch, Exchange::outputs));
-    return {found->why, found->rank};
   }
 
   /// Makes a combined batch one that all ranks may combine again.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,9 +46,14 @@ struct exchange_level {
                  Layout layout, deadline until)
       : name{level_name},
         boot{whole.bus().boot(), std::move(ranks)},
-        comm{subset{whole.bus(), boot}},
+        comm{subset{whole.bus(), boot}, {.timeout = time_until(until)}},
         rows{comm, config, codec, layout, until},
         waited(comm.size()) {}
+
+  /// Returns the time to a deadline. Only the communicator's own window is made with it.
+  static std::chrono::milliseconds time_until(deadline until) noexcept {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(until.remaining());
+  }
 
   std::string_view name;  ///< for messages
   peerbus::detail::subset_bootstrap boot;

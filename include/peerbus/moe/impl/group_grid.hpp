@@ -71,6 +71,16 @@ PEERBUS_INLINE group_grid find_groups(rank_group& group, bootstrap& boot, rank_i
   return found;
 }
 
+PEERBUS_INLINE std::vector<std::uint32_t> experts_of(const expert_map& experts,
+                                                     std::span<const rank_id> group) {
+  std::vector<std::uint32_t> held;
+  for (const rank_id rank : group) {
+    const auto own = experts.held_by(rank);
+    held.insert(held.end(), own.begin(), own.end());
+  }
+  return held;
+}
+
 PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config,
                                              const group_grid& grid) {
   using peerbus::detail::concat;

@@ -76,7 +76,8 @@ struct two_level_exchange<Transport, Codec, Layout>::plan {
       else
         chosen.why = chosen.relays ? "which takes less time" : "as two take no less time";
     }
-    const std::array values{declared{"relay", describe(asked)}};
+    const std::array values{declared{"relay", describe(asked)},
+                            declared{"levels", chosen.relays ? 2U : 1U}};
     std::optional<error> objection;
     if (asked == relay::always && !obstacle.empty())
       objection = error{errc::unsupported, "two_level_exchange: relay is always, but " + obstacle};

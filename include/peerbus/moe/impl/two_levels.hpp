@@ -39,17 +39,6 @@
 
 namespace peerbus::moe::detail {
 
-/// The experts of a group, in the order of its ranks: what `exchange` calls physical experts.
-inline std::vector<std::uint32_t> experts_of(const expert_map& experts,
-                                             std::span<const rank_id> group) {
-  std::vector<std::uint32_t> held;
-  for (const rank_id rank : group) {
-    const auto own = experts.held_by(rank);
-    held.insert(held.end(), own.begin(), own.end());
-  }
-  return held;
-}
-
 /// Returns `make()` on all ranks, or throws on all of them. The levels are made by groups of ranks
 /// that learn of failures only among themselves.
 template <class Make>
@@ -58,8 +47,10 @@ auto make_level(rank_group& all, std::string_view name, deadline until, Make&& m
   std::optional<error> objection;
   try {
     made = make();
-  } catch (const error& problem) {
+  } catch (const agreed_error& problem) {
     objection = problem;
+  } catch (const error& problem) {  // A rank is gone or late: no rank can agree any more.
+    all.fail(problem.code(), problem.text());
   } catch (const std::bad_alloc&) {
     objection = error{errc::out_of_memory, peerbus::detail::concat("no memory for ", name)};
   }

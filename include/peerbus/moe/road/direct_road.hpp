@@ -116,7 +116,8 @@ class direct_road {
     for (std::size_t i = 0; i < order.size(); ++i) {
       const std::size_t t = order[i];
       const auto token = input.tokens.subspan(t * map_->hidden, map_->hidden);
-      if (i + 1 < order.size()) prefetch(input.tokens.data() + order[i + 1] * map_->hidden);
+      if (!input.handed_on && i + 1 < order.size())
+        prefetch(input.tokens.data() + order[i + 1] * map_->hidden);
       std::byte* rows[max_top_k];
       std::byte* scales[max_top_k];
       std::size_t copies = 0;
