@@ -10,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>

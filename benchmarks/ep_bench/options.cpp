@@ -18,6 +18,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/moe/config.hpp>
@@ -198,7 +199,7 @@ void check_network(const options& chosen) {
     refuse("--layout", chosen.layout,
            fabric || planes ? "compact there" : "compact or expert_slots there");
   if (planes && chosen.codec != "int8") refuse("--codec", chosen.codec, "int8 there");
-  if (planes && chosen.ranks_given && chosen.groups > chosen.ranks)
+  if (planes && chosen.groups > chosen.ranks && !peerbus::environment_bootstrap::launched())
     refuse("--groups", std::to_string(chosen.groups), "no more than --ranks");
   if (!planes && chosen.groups != 0)
     refuse("--groups", std::to_string(chosen.groups), "--transport planes");

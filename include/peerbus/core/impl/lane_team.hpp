@@ -76,7 +76,8 @@ PEERBUS_INLINE void lane_team::lead(lane as, std::uint64_t turn, deadline until,
     found = problem{thrown.code(), {}, nullptr};
     try {
       found->text = thrown.text();
-    } catch (const std::bad_alloc&) {  // The code will do.
+    } catch (const std::bad_alloc&) {
+      found->other = std::current_exception();
     }
     done_.raise(turn);
     throw;
