@@ -45,7 +45,7 @@ void check_network(const options& chosen) {
   if (fabric && (chosen.gid_index || chosen.queue_pairs != 1))
     refuse("--gid-index, --qps", "verbs");
   if (!planes && chosen.groups != 0) refuse("--groups", "planes");
-  if (chosen.ranks_given && chosen.groups > chosen.ranks)
+  if (chosen.groups > chosen.ranks && !peerbus::environment_bootstrap::launched())
     refuse("--groups", "no more than --ranks");
 }
 
