@@ -5,7 +5,7 @@
 #   bash benchmarks/peers/two_hosts.sh [ROUNDS] [ARGUMENT of ep_bench and mpi_ep]...
 # The hosts are network and UTS namespaces that a pair of virtual interfaces joins, so it takes root
 # (or `unshare --map-root-user --net --uts` around it). They end with the script. BUILD names the build
-# folder [build/release]. Prints what iperf3 reaches between the two, if it is installed.
+# folder [build/release], RELAY what ep_bench takes as --relay [never]. Prints what iperf3 reaches between the two, if it is installed.
 
 set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
@@ -52,7 +52,7 @@ arguments=(--tokens 128 --hidden 7168 --codec int8 --iters 60 --warmup 5 "$@")
 export PEERBUS_SECRET_FILE=$results/secret MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 WORLD_SIZE=4
 ranks_of_peerbus() { # ranks_of_peerbus <json>
   local rank ranks=() status=0
-  local command=("$programs/ep_bench" --bootstrap tcp --transport planes --far fabric --ranks 4 --json "$1")
+  local command=("$programs/ep_bench" --bootstrap tcp --transport planes --far fabric --ranks 4 --relay "${RELAY:-never}" --json "$1")
   for rank in 0 1; do
     RANK=$rank LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 timeout 300 "${command[@]}" "${arguments[@]}" &
     ranks+=($!)
