@@ -5,7 +5,8 @@
 #   bash benchmarks/peers/two_hosts.sh [ROUNDS] [ARGUMENT of ep_bench and mpi_ep]...
 # The hosts are network and UTS namespaces that a pair of virtual interfaces joins, so it takes root
 # (or `unshare --map-root-user --net --uts` around it). They end with the script. BUILD names the build
-# folder [build/release], RELAY what ep_bench takes as --relay [never]. Prints what iperf3 reaches between the two, if it is installed.
+# folder [build/release], and RELAY is what ep_bench takes as --relay [never]. Prints what iperf3
+# reaches between the two, if it is installed.
 
 set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
