@@ -53,6 +53,7 @@
 #include <peerbus/core/impl/system_error.hpp>
 #include <peerbus/core/impl/text.hpp>
 #include <peerbus/core/impl/wait_readable.hpp>
+#include <peerbus/impl/groups_by_leader.hpp>
 #include <peerbus/impl/rank_group.hpp>
 #include <peerbus/moe/impl/arrivals.hpp>
 #include <peerbus/moe/impl/departures.hpp>

@@ -55,8 +55,6 @@ class part_exchange {
   /// Copies what peers sent to their parts of the output, and this rank's own part.
   void copy_all();
 
-  /// Returns the rounds of the call.
-  [[nodiscard]] call& moves() noexcept { return moves_; }
   /// Returns what `peer` sent in the latest round, from byte `done` of its part for this rank on.
   [[nodiscard]] const std::byte* from(rank_id peer, std::size_t done) noexcept {
     return moves_.is_in_window() ? moves_.sources()[peer.index()]

@@ -4,19 +4,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
-#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/groups_by_leader.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/group_grid.hpp>
 #include <peerbus/rank_group.hpp>
@@ -39,35 +35,12 @@ PEERBUS_INLINE std::vector<rank_id> group_grid::column() const {
 
 PEERBUS_INLINE group_grid find_groups(rank_group& group, bootstrap& boot, rank_id leader,
                                       deadline until) {
-  const auto own_leader = static_cast<std::uint32_t>(leader.index());
-  bootstrap::contribution own;
-  own.bytes.resize(sizeof own_leader);
-  std::memcpy(own.bytes.data(), &own_leader, sizeof own_leader);
-  std::vector<bootstrap::contribution> all;
-  try {
-    all = gather_or_refuse(boot, "two_level_exchange: near ranks", std::move(own), std::nullopt,
-                           until);
-  } catch (const agreed_error&) {
-    throw;
-  } catch (const error& problem) {
-    group.fail(problem.code(), problem.text());
-  }
-  std::vector<std::vector<rank_id>> by_leader(boot.size());
-  for (const rank_id rank : all_ranks{boot.size()}) {
-    std::uint32_t given = 0;
-    std::memcpy(&given, all[rank.index()].bytes.data(), sizeof given);
-    by_leader[given].push_back(rank);
-  }
   group_grid found;
-  for (auto& ranks : by_leader) {
-    if (ranks.empty()) continue;
-    if (ranks.front() == leader) {
-      found.own_group = found.groups.size();
-      found.own_place =
-          static_cast<std::size_t>(std::ranges::find(ranks, boot.rank()) - ranks.begin());
-    }
-    found.groups.push_back(std::move(ranks));
-  }
+  found.groups = peerbus::detail::groups_by_leader(group, boot, "two_level_exchange: near ranks",
+                                                   leader, until);
+  while (found.near().front() != leader) ++found.own_group;
+  found.own_place =
+      static_cast<std::size_t>(std::ranges::find(found.near(), boot.rank()) - found.near().begin());
   return found;
 }
 
