@@ -10,7 +10,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
@@ -18,35 +17,19 @@
 #include "coll_bench/elements.hpp"
 #include "coll_bench/mpi_calls.hpp"
 #include "coll_bench/rank.hpp"
+#include "support/check_network.hpp"
 
 namespace coll_bench {
 namespace {
 
 /// Checks what belongs to transports by which some ranks are reached over a network.
 void check_network(const options& chosen) {
-  const bool planes = chosen.transport == "planes";
-  const bool fabric = (planes ? chosen.far : chosen.transport) == "fabric";
-  const auto refuse = [&](const char* option, const char* expected) {
-    throw CLI::ValidationError{
-        option, "given with --transport " + chosen.transport + ", expected " + expected};
-  };
-  if (!chosen.has_network()) {
-    if (!chosen.device.empty() || chosen.gid_index || chosen.queue_pairs != 1 || chosen.groups != 0)
-      refuse("--device, --gid-index, --qps, --groups", "verbs, fabric or planes");
-    return;
-  }
-  if (fabric ? !fabric_built : !verbs_built)
-    throw CLI::ValidationError{
-        "--transport",
-        (planes ? "planes over " + chosen.far : chosen.transport) +
-            " given, but this coll_bench was built without " +
-            (fabric ? "libfabric (Debian: libfabric-dev)" : "libibverbs (Debian: libibverbs-dev)") +
-            ", expected ub, puts or loopback"};
-  if (fabric && (chosen.gid_index || chosen.queue_pairs != 1))
-    refuse("--gid-index, --qps", "verbs");
-  if (!planes && chosen.groups != 0) refuse("--groups", "planes");
-  if (chosen.groups > chosen.ranks && !peerbus::environment_bootstrap::launched())
-    refuse("--groups", "no more than --ranks");
+  if (chosen.has_network())
+    return bench::check_network(chosen, chosen.transport, chosen.ranks,
+                                {"coll_bench", verbs_built, fabric_built, "ub, puts or loopback"});
+  if (!chosen.device.empty() || chosen.gid_index || chosen.queue_pairs != 1 || chosen.groups != 0)
+    bench::refuse_with(chosen.transport, "--device, --gid-index, --qps, --groups", "",
+                       "verbs, fabric or planes");
 }
 
 }  // namespace

@@ -18,7 +18,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/moe/config.hpp>
@@ -26,6 +25,7 @@
 #include <peerbus/moe/relay.hpp>
 
 #include "ep_bench/rank.hpp"
+#include "support/check_network.hpp"
 
 namespace ep_bench {
 namespace {
@@ -178,31 +178,19 @@ peerbus::cost_table costs_of(const std::string& path) {
   }
 }
 
-/// Of transports by which some ranks are reached over a network.
+/// Checks what belongs to transports by which some ranks are reached over a network.
 void check_network(const options& chosen) {
+  bench::check_network(chosen, chosen.transport, chosen.ranks,
+                       {"ep_bench", verbs_built, fabric_built, "ub or loopback"});
   const auto refuse = [&](const char* option, const std::string& given, const char* expected) {
-    throw CLI::ValidationError{
-        option, given + " given with --transport " + chosen.transport + ", expected " + expected};
+    bench::refuse_with(chosen.transport, option, given, expected);
   };
   const bool planes = chosen.transport == "planes";
-  const bool fabric = (planes ? chosen.far : chosen.transport) == "fabric";
-  if (fabric ? !fabric_built : !verbs_built)
-    throw CLI::ValidationError{
-        "--transport",
-        (planes ? "planes over " + chosen.far : chosen.transport) +
-            " given, but this ep_bench was built without " +
-            (fabric ? "libfabric (Debian: libfabric-dev)" : "libibverbs (Debian: libibverbs-dev)") +
-            ", expected ub or loopback"};
-  if (fabric && (chosen.gid_index || chosen.queue_pairs != 1))
-    refuse("--gid-index, --qps", "they were", "verbs");
-  if (chosen.layout != "compact" && (fabric || planes || chosen.layout != "expert_slots"))
+  const bool is_compact = planes || bench::uses_fabric(chosen, chosen.transport);
+  if (chosen.layout != "compact" && (is_compact || chosen.layout != "expert_slots"))
     refuse("--layout", chosen.layout,
-           fabric || planes ? "compact there" : "compact or expert_slots there");
+           is_compact ? "compact there" : "compact or expert_slots there");
   if (planes && chosen.codec != "int8") refuse("--codec", chosen.codec, "int8 there");
-  if (planes && chosen.groups > chosen.ranks && !peerbus::environment_bootstrap::launched())
-    refuse("--groups", std::to_string(chosen.groups), "no more than --ranks");
-  if (!planes && chosen.groups != 0)
-    refuse("--groups", std::to_string(chosen.groups), "--transport planes");
   const bool may_relay = chosen.relay != peerbus::moe::relay::never;
   if (!planes && may_relay)
     refuse("--relay", std::string{describe(chosen.relay)}, "--transport planes");
@@ -211,7 +199,7 @@ void check_network(const options& chosen) {
   if (chosen.outputs != "expert")
     refuse("--outputs", chosen.outputs, "expert, as not all ranks can store to another's memory");
   if (!chosen.report.empty()) refuse("--report", chosen.report, "ub or loopback for a report");
-  if (chosen.topology) refuse("--topology", "it was", "ub or loopback for the topology");
+  if (chosen.topology) refuse("--topology", "", "ub or loopback for the topology");
 }
 
 void check_transport(const options& chosen) {

@@ -15,6 +15,7 @@
 #include <peerbus/collective/impl/all_to_all.hpp>
 #include <peerbus/collective/impl/all_to_all_v.hpp>
 #include <peerbus/collective/impl/batch.hpp>
+#include <peerbus/collective/impl/batch_checks.hpp>
 #include <peerbus/collective/impl/broadcast.hpp>
 #include <peerbus/collective/impl/by_lanes.hpp>
 #include <peerbus/collective/impl/call.hpp>
@@ -32,6 +33,7 @@
 #include <peerbus/collective/impl/part_exchange.hpp>
 #include <peerbus/collective/impl/part_tables.hpp>
 #include <peerbus/collective/impl/pending.hpp>
+#include <peerbus/collective/impl/pending_messages.hpp>
 #include <peerbus/collective/impl/reduce.hpp>
 #include <peerbus/collective/impl/reduce_scatter.hpp>
 #include <peerbus/collective/impl/reduce_scatter_v.hpp>

@@ -17,6 +17,7 @@
 #include <peerbus/collective/in_window.hpp>         // IWYU pragma: export
 #include <peerbus/collective/part_layout.hpp>       // IWYU pragma: export
 #include <peerbus/collective/pending.hpp>           // IWYU pragma: export
+#include <peerbus/collective/pending_messages.hpp>  // IWYU pragma: export
 #include <peerbus/collective/reduce.hpp>            // IWYU pragma: export
 #include <peerbus/collective/reduce_scatter.hpp>    // IWYU pragma: export
 #include <peerbus/collective/reduce_scatter_v.hpp>  // IWYU pragma: export

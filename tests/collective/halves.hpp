@@ -275,8 +275,12 @@ inline void check_halves_by_algorithm(team& on) {
     const std::vector<element> mine = values<element>(me, count, salt);
     std::vector<element> expected(count);
     for (std::size_t i = 0; i < count; ++i) expected[i] = reduced<element>(n, i, salt, coll::sum{});
+    const std::vector<element> rows = values<element>(me, n * count, salt + 50);
+    const rank_id root{salt % n};
     std::vector<element> total = mine;
     std::vector<element> all(n * count);
+    std::vector<element> part(count);
+    std::vector<element> data = on.rank() == root ? mine : std::vector<element>(count);
     if (is_in_halves) {
       pending half = coll::start_all_reduce(on, total, coll::sum{});
       compute(salt + me);
@@ -285,12 +289,25 @@ inline void check_halves_by_algorithm(team& on) {
       half = coll::start_all_gather(on, mine, all);
       compute(salt + me + 1);
       half.finish();
+      half = coll::start_reduce_scatter(on, rows, part, coll::sum{});
+      compute(salt + me + 2);
+      expect_same<element>(part, std::vector<element>(count), "the output between halves");
+      half.finish();
+      half = coll::start_broadcast(on, data, root);
+      compute(salt + me + 3);
+      half.finish();
     } else {
       coll::all_reduce(on, total, coll::sum{});
       coll::all_gather(on, mine, all);
+      coll::reduce_scatter(on, rows, part, coll::sum{});
+      coll::broadcast(on, data, root);
     }
     expect_same<element>(total, expected, "all_reduce in halves");
     expect_same<element>(all, gathered<element>(n, count, salt), "all_gather in halves");
+    for (std::size_t i = 0; i < count; ++i)
+      expected[i] = reduced<element>(n, me * count + i, salt + 50, coll::sum{});
+    expect_same<element>(part, expected, "reduce_scatter in halves");
+    expect_same<element>(data, values<element>(root.index(), count, salt), "broadcast in halves");
   }
 }
 

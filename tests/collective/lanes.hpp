@@ -2,10 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,29 +23,13 @@
 #include <peerbus/core/rank.hpp>
 
 #include "collective/suite.hpp"
+#include "support/on_lanes.hpp"
 #include "support/ranks.hpp"
 
 /// Several threads of each rank that carry one operation together.
 namespace collective_suite {
 
-/// Runs `body(lane)` on `count` threads, the caller's among them. Throws what any of them threw.
-template <class Body>
-void on_lanes(std::size_t count, Body body) {
-  std::vector<std::exception_ptr> thrown(count);
-  const auto guarded = [&](std::size_t i) {
-    try {
-      body(peerbus::lane{i, count});
-    } catch (...) {
-      thrown[i] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> others;
-  for (std::size_t i = 1; i < count; ++i) others.emplace_back(guarded, i);
-  guarded(0);
-  for (std::thread& one : others) one.join();
-  for (const std::exception_ptr& one : thrown)
-    if (one) std::rethrow_exception(one);
-}
+using test::on_lanes;
 
 /// Each operation by one lane and by several, which must give the same bits. The ranks have
 /// different numbers of lanes.
@@ -112,12 +96,88 @@ void check_lanes_of(team& on, std::size_t lanes, std::size_t count, std::uint64_
       "reduce_scatter_v");
 }
 
+/// First halves by one lane, of which several do the second halves.
+inline void check_lanes_of_second_halves(team& on, std::size_t lanes, std::size_t count,
+                                         std::uint64_t salt) {
+  namespace coll = peerbus::collective;
+  const std::size_t n = on.size();
+  const std::size_t me = on.rank().index();
+  const std::vector<float> mine = values<float>(me, count, salt);
+  const std::vector<float> rows = values<float>(me, n * count, salt + 1);
+  const std::vector<std::uint64_t> counts(n, count);
+  const auto until = peerbus::deadline::after(std::chrono::seconds{100});
+  const auto check = [&](std::size_t size, auto&& whole, auto&& start, std::string_view what) {
+    std::vector<float> expected(size);
+    whole(expected);
+    std::vector<float> out(size);
+    coll::pending half = start(out);
+    on_lanes(lanes, [&](peerbus::lane as) {
+      half.finish(as.count == 2 ? coll::call_options{.as = as}
+                                : coll::call_options{.until = until, .as = as});
+      test::expect(!half.has_operation(), what, " is finished");
+      expect_same<float>(out, expected, what);
+    });
+  };
+  constexpr coll::sum sum{};
+  check(
+      count, [&](auto& out) { coll::all_reduce(on, mine, out, sum); },
+      [&](auto& out) { return coll::start_all_reduce(on, mine, out, sum); },
+      "all_reduce finished by lanes");
+  check(
+      n * count, [&](auto& out) { coll::all_gather(on, mine, out); },
+      [&](auto& out) { return coll::start_all_gather(on, mine, out); },
+      "all_gather finished by lanes");
+  check(
+      count, [&](auto& out) { coll::reduce_scatter(on, rows, out, sum); },
+      [&](auto& out) { return coll::start_reduce_scatter(on, rows, out, sum); },
+      "reduce_scatter finished by lanes");
+  check(
+      n * count, [&](auto& out) { coll::all_gather_v(on, mine, out, {counts}); },
+      [&](auto& out) { return coll::start_all_gather_v(on, mine, out, {counts}); },
+      "all_gather_v finished by lanes");
+}
+
+/// A sum that counts the elements which other threads than `own` have added.
+struct counting_sum {
+  std::thread::id own;
+  std::atomic<std::size_t>* by_others;
+  float operator()(float a, float b) const noexcept {
+    if (std::this_thread::get_id() != own) by_others->fetch_add(1);
+    return a + b;
+  }
+};
+
+/// Lanes other than lane 0 reduce their shares, by the algorithm of the team.
+inline void check_shared_reductions(team& on) {
+  namespace coll = peerbus::collective;
+  constexpr std::size_t count = 60'000;
+  const std::vector<float> rows(on.size() * count, 1.0F);
+  const std::span mine = std::span{rows}.first(count);
+  std::vector<float> out(count);
+  std::atomic<std::size_t> by_others = 0;
+  const counting_sum op{std::this_thread::get_id(), &by_others};
+  // The half of each reduction, at least of those between two groups.
+  const auto expect_shared = [&](std::string_view what) {
+    test::expect(by_others.exchange(0) >= count / on.size() / 2, what, " by other lanes");
+    expect_same<float>(out, std::vector<float>(count, static_cast<float>(on.size())), what);
+  };
+  on_lanes(2, [&](peerbus::lane as) { coll::all_reduce(on, mine, out, op, {.as = as}); });
+  expect_shared("all_reduce");
+  on_lanes(2, [&](peerbus::lane as) { coll::reduce_scatter(on, rows, out, op, {.as = as}); });
+  expect_shared("reduce_scatter");
+  out.assign(count, 0.0F);
+  coll::pending half = coll::start_all_reduce(on, mine, out, op);
+  on_lanes(2, [&](peerbus::lane as) { half.finish({.as = as}); });
+  expect_shared("all_reduce in halves");
+}
+
 inline void check_lanes(team& on, std::size_t lanes) {
   namespace coll = peerbus::collective;
   // Lanes divide what has 16 KiB or more. The last shares are shorter.
   for (const std::size_t count : {0U, 3U, 9001U, 30'011U})
     check_lanes_of<float>(on, lanes, count, 700 + count);
   check_lanes_of<bf16>(on, lanes, 10'001, 710);
+  check_lanes_of_second_halves(on, lanes, 20'003, 715);
 
   constexpr std::size_t hidden = 48;
   const std::vector<bf16> tokens = values<bf16>(on.rank().index(), 23 * hidden, 720);
@@ -195,12 +255,18 @@ inline void check_lanes_of_messages(peerbus::collective::channels& on) {
 }
 
 /// A lane that does not come is named at the deadline.
-inline void check_missing_lane(team& on, peerbus::lane as, std::size_t missing) {
+inline void check_missing_lane(team& on, peerbus::lane as, std::size_t missing,
+                               bool is_second_half) {
   namespace coll = peerbus::collective;
   std::vector<float> data(5);
   const auto until = peerbus::deadline::after(std::chrono::milliseconds{30});
   try {
-    coll::all_reduce(on, data, coll::sum{}, {.until = until, .as = as});
+    if (is_second_half) {
+      coll::pending half = coll::start_all_reduce(on, data, coll::sum{});
+      half.finish({.until = until, .as = as});
+    } else {
+      coll::all_reduce(on, data, coll::sum{}, {.until = until, .as = as});
+    }
     test::fail("all_reduce without a lane");
   } catch (const peerbus::error& problem) {
     test::expect(problem.code() == peerbus::errc::timed_out, problem.text());

@@ -9,9 +9,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <peerbus/collective/channels.hpp>
+#include <peerbus/collective/pending_messages.hpp>
 #include <peerbus/collective/send_recv.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -52,8 +54,10 @@ inline std::vector<std::uint16_t> message(std::size_t source, std::size_t target
   return values<std::uint16_t>(source, count, bits);
 }
 
-/// Messages from every rank to every rank, itself included, in one batch of random order.
-inline void check_batch(channels& on, std::uint64_t first, std::size_t each, std::uint64_t seed) {
+/// Messages from every rank to every rank, itself included, in one batch of random order. Some
+/// ranks do it in halves if `has_halves`.
+inline void check_batch(channels& on, std::uint64_t first, std::size_t each, std::uint64_t seed,
+                        bool has_halves = false) {
   namespace coll = peerbus::collective;
   struct plan {
     std::size_t peer;
@@ -81,7 +85,20 @@ inline void check_batch(channels& on, std::uint64_t first, std::size_t each, std
       batch.push_back(coll::recv_from(rank_id{p.peer}, p.elements));
     }
   }
-  coll::batch_send_recv(on, batch);
+  if (has_halves && mix(seed + me) % 3 != 0) {
+    coll::pending_messages half = coll::start_batch_send_recv(on, batch);
+    test::expect_error(peerbus::errc::invalid_argument,
+                       {"batch_send_recv was called while batch_send_recv (call ",
+                        " of the channels) is not finished"},
+                       [&] { coll::batch_send_recv(on, batch); });
+    coll::pending_messages moved{std::move(half)};
+    test::expect(moved.has_operation(), "a handle that was moved to");
+    half = std::move(moved);
+    half.finish();
+    test::expect(!half.has_operation(), "a handle that is finished");
+  } else {
+    coll::batch_send_recv(on, batch);
+  }
   for (const plan& p : plans)
     if (!p.sends) expect_same<std::uint16_t>(p.elements, p.expected, "a message");
 }
@@ -90,7 +107,8 @@ inline void check_messages(channels& on) {
   namespace coll = peerbus::collective;
   const std::size_t n = on.size();
   const std::size_t me = on.rank().index();
-  for (std::uint64_t round = 0; round < 4; ++round) check_batch(on, 3 * round, 3, round);
+  for (std::uint64_t round = 0; round < 8; ++round)
+    check_batch(on, 3 * round, 3, round, round >= 4);
 
   // A ring with calls of one message each: even ranks send first.
   if (n % 2 == 0) {
@@ -104,6 +122,21 @@ inline void check_messages(channels& on) {
     std::ranges::fill(out, std::uint16_t{0});
     if (me % 2 == 1) coll::send(on, message(me, next.index(), 99), next);
     expect_same<std::uint16_t>(in, expected, "a message of the ring");
+  }
+
+  if (n > 1 && me < 2) {
+    const rank_id other{1 - me};
+    for (const std::size_t count : {0U, 20U, 3000U}) {
+      const auto out = values<float>(me, count, 6 + count);
+      std::vector<float> in(count);
+      coll::pending_messages half;
+      if (me == 0) half = coll::start_send(on, out, other);
+      if (me == 0) half.finish();
+      half = coll::start_recv(on, in, other);
+      coll::pending_messages{std::move(half)}.finish();
+      if (me == 1) coll::start_send(on, out, other).finish();
+      expect_same<float>(in, values<float>(other.index(), count, 6 + count), "a message in halves");
+    }
   }
 
   // A batch on one rank, single calls on the other: the send there is not held up by a receive
@@ -133,6 +166,13 @@ inline void check_last_message(channels& on) {
     expect_same<float>(data, values<float>(0, 10, 3), "a message of a sender that has left");
   }
 }
+
+template <class Messages>
+concept starts_messages = requires(channels& on, Messages&& messages) {
+  peerbus::collective::start_batch_send_recv(on, std::forward<Messages>(messages));
+};
+static_assert(starts_messages<std::vector<peerbus::collective::transfer>&> &&
+              !starts_messages<std::vector<peerbus::collective::transfer>>);
 
 inline void check_message_mismatch(channels& on) {
   namespace coll = peerbus::collective;
@@ -166,6 +206,11 @@ inline void check_message_mismatch(channels& on) {
       else
         coll::recv(on, wide, other);
     });
+    expect_mismatch("rank 1 sends 4 x f32, rank 0 receives 4 x f64", [&] {
+      coll::pending_messages half =
+          me == 1 ? coll::start_send(on, four, other) : coll::start_recv(on, wide, other);
+      half.finish();
+    });
   }
 }
 
@@ -174,7 +219,12 @@ inline void check_bad_messages(channels& on) {
   const auto expect_refusal = [&](std::string_view text, std::vector<coll::transfer> batch) {
     test::expect_error(peerbus::errc::invalid_argument, {"batch_send_recv", "was given", text},
                        [&] { coll::batch_send_recv(on, batch); });
+    test::expect_error(
+        peerbus::errc::invalid_argument, {"batch_send_recv", "was given", text},
+        [&] { const coll::pending_messages half = coll::start_batch_send_recv(on, batch); });
   };
+  test::expect_error(peerbus::errc::invalid_argument, {"finish of a handle without messages"},
+                     [] { coll::pending_messages{}.finish(); });
   std::vector<float> data(8, 1.0F);
   const std::span<float> null{static_cast<float*>(nullptr), 4};
   const std::span<float> all{data};

@@ -7,6 +7,7 @@
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "collective/algorithms.hpp"
 #include "collective/fusions.hpp"
 #include "collective/halves.hpp"
 #include "collective/messages.hpp"

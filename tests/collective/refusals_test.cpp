@@ -34,6 +34,7 @@
 #include <peerbus/collective/gather_v.hpp>
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/pending_messages.hpp>
 #include <peerbus/collective/reduce.hpp>
 #include <peerbus/collective/reduce_scatter.hpp>
 #include <peerbus/collective/reduce_scatter_v.hpp>
@@ -42,6 +43,7 @@
 #include <peerbus/collective/scatter_v.hpp>
 #include <peerbus/collective/send_recv.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/collective/transfer.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/cost_table.hpp>
@@ -724,6 +726,46 @@ TEST_CASE_TEMPLATE("bad messages are refused on the rank that gives them", Group
                    PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : {1U, 3U})
     collective_suite::on_channels<Group>(n, collective_suite::check_bad_messages);
+}
+
+TEST_CASE_TEMPLATE("a first half moves messages, and is given up with its handle", Group,
+                   PEERBUS_TEST_GROUPS) {
+  const int worst_status = Group::run(2, [](auto& comm) {
+    coll::channels on{comm};
+    const std::vector<float> out(10, 1.0F);
+    std::vector<float> in(10);
+    const rank_id other{1 - comm.rank().index()};
+    const std::vector<coll::transfer> both{coll::send_to(other, out), coll::recv_from(other, in)};
+    const auto meet = [&] {
+      peerbus::agree(comm.bus().boot(), "messages", {}, comm.default_deadline());
+    };
+    if (comm.rank() == rank_id{0}) {
+      coll::pending_messages half = coll::start_batch_send_recv(on, both);
+      meet();  // Rank 1 needs nothing of the second half.
+      half.finish();
+      test::expect(in == out, "the message of rank 1");
+      meet();
+      half = coll::start_send(on, out, other);
+      half = {};
+      test::expect_error(
+          errc::poisoned,
+          {"batch_send_recv (call 2 of the channels) was started and never finished"},
+          [&] { coll::recv(on, in, other); });
+    } else {
+      coll::batch_send_recv(on, both);
+      test::expect(in == out, "the message of rank 0");
+      meet();
+      meet();
+      coll::pending_messages half = coll::start_recv(on, in, other);
+      half.finish();
+      half = coll::start_recv(on, in, other);
+      test::expect_error(
+          errc::timed_out, {"message 2 from rank 0 waited for it to be sent (0 of 40 bytes)"},
+          [&] { half.finish(peerbus::deadline::after(std::chrono::milliseconds{50})); });
+    }
+    meet();
+  });
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE_TEMPLATE("channels that do not fit, and ends that do not come", Group,

@@ -17,6 +17,7 @@
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "collective/algorithms.hpp"
 #include "collective/fusions.hpp"
 #include "collective/halves.hpp"
 #include "collective/lanes.hpp"
@@ -76,6 +77,18 @@ TEST_CASE_TEMPLATE("operations by several lanes", Group, loopback_threads, unifi
           ranks, [lanes](auto& on) { collective_suite::check_lanes(on, lanes); });
 }
 
+TEST_CASE("each algorithm by several lanes") {
+  namespace coll = peerbus::collective;
+  using enum coll::algorithm;
+  const auto body = [](collective_suite::team& on) {
+    collective_suite::check_lanes(on, 3);
+    collective_suite::check_shared_reductions(on);
+  };
+  for (const coll::algorithm by : {doubling, ring, two_shots})
+    collective_suite::on_team<indirect_threads>(3, body, {.algorithm = by});
+  collective_suite::on_team<partly_direct_threads>(4, body, {.algorithm = two_levels});
+}
+
 TEST_CASE_TEMPLATE("operands in windows by several lanes", Group, loopback_threads,
                    unified_bus_threads) {
   for (const std::size_t ranks : {1U, 2U, 3U})
@@ -92,10 +105,11 @@ TEST_CASE("lanes share what an operation throws") {
 
 TEST_CASE("a lane that does not come is named") {
   using collective_suite::check_missing_lane;
-  collective_suite::on_team<loopback_threads>(
-      1, [](auto& on) { check_missing_lane(on, {.index = 0, .count = 2}, 1); });
-  collective_suite::on_team<loopback_threads>(
-      1, [](auto& on) { check_missing_lane(on, {.index = 1, .count = 2}, 0); });
+  for (const bool is_second_half : {false, true})
+    for (const std::size_t missing : {0U, 1U})
+      collective_suite::on_team<loopback_threads>(1, [=](auto& on) {
+        check_missing_lane(on, {.index = 1 - missing, .count = 2}, missing, is_second_half);
+      });
 }
 
 TEST_CASE("each algorithm in halves") {

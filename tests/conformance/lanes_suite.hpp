@@ -4,10 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -20,31 +18,12 @@
 
 #include "conformance/exchange_suite.hpp"
 #include "support/exchange_check.hpp"
+#include "support/on_lanes.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
 /// Several threads of each rank that carry one operation together.
 namespace conformance {
-
-/// Runs `body(lane)` on `count` threads, the caller's among them. What lane 0 threw is thrown, or
-/// what another did.
-template <class Body>
-void on_lanes(std::size_t count, Body body) {
-  std::vector<std::exception_ptr> thrown(count);
-  const auto guarded = [&](std::size_t i) {
-    try {
-      body(peerbus::moe::lane{i, count});
-    } catch (...) {
-      thrown[i] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> others;
-  for (std::size_t i = 1; i < count; ++i) others.emplace_back(guarded, i);
-  guarded(0);
-  for (std::thread& one : others) one.join();
-  for (const std::exception_ptr& one : thrown)
-    if (one) std::rethrow_exception(one);
-}
 
 /// What an expert makes of row `i`; any function of the row and its source will do.
 template <class Rows>
@@ -151,7 +130,7 @@ void check_lanes(std::size_t ranks, std::size_t lanes, Layout layout,
 
     // Two batches at a time: the odd one whole, the even one in halves around it.
     std::vector<bf16> outs[2];
-    on_lanes(lanes, [&](peerbus::moe::lane as) {
+    test::on_lanes(lanes, [&](peerbus::moe::lane as) {
       std::vector<float> values;
       const auto run = [&](const auto& got) {
         for_rows(got, as, [&](const auto& rows, std::size_t i) { fill_output(rows, i, values); });

@@ -21,6 +21,7 @@
 #include "conformance/exchange_suite.hpp"
 #include "conformance/lanes_suite.hpp"
 #include "support/exchange_check.hpp"
+#include "support/on_lanes.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
@@ -62,7 +63,7 @@ TEST_CASE("what lane 0 throws all lanes throw, and the exchange goes on") {
       auto moe = make_exchange(comm);
       const std::size_t me = comm.rank().index();
       const bool bad = me + 1 == comm.size();
-      conformance::on_lanes(3, [&](lane as) {
+      test::on_lanes(3, [&](lane as) {
         for (std::uint64_t round = 0; round < 20; ++round) {
           const auto from = conformance::make_scenario(shapes, comm.size(), round);
           const oracle::input& mine = from.inputs[me];
@@ -102,22 +103,21 @@ TEST_CASE("the number of lanes may change from one operation to the next") {
           return static_cast<std::size_t>((round * 3 + part + comm.rank().index()) % 4 + 1);
         };
         peerbus::moe::ticket begun{};
-        conformance::on_lanes(lanes_of(0), [&](lane as) {
+        test::on_lanes(lanes_of(0), [&](lane as) {
           const auto mine_of_it =
               moe.dispatch_send(mine.tokens, {mine.experts, mine.weights}, {.as = as});
           if (as.index == 0) begun = mine_of_it;
         });
         std::optional<received> got;
-        conformance::on_lanes(lanes_of(1), [&](lane as) {
+        test::on_lanes(lanes_of(1), [&](lane as) {
           const auto mine_of_it = moe.dispatch_recv(begun, {.as = as});
           if (as.index == 0) got = mine_of_it;
         });
         test::check_received(*got, from, comm.rank());
         test::run_experts(*got);
-        conformance::on_lanes(lanes_of(2), [&](lane as) { moe.combine_send(*got, {.as = as}); });
+        test::on_lanes(lanes_of(2), [&](lane as) { moe.combine_send(*got, {.as = as}); });
         std::vector<bf16> out(mine.tokens.size());
-        conformance::on_lanes(lanes_of(3),
-                              [&](lane as) { moe.combine_recv(*got, out, {.as = as}); });
+        test::on_lanes(lanes_of(3), [&](lane as) { moe.combine_recv(*got, out, {.as = as}); });
         test::check_combined(out,
                              oracle::combined<peerbus::codec::int8_per_token>(from.shape, mine),
                              shapes.hidden, 0);
@@ -152,7 +152,7 @@ TEST_CASE("lanes that do not fit together are told so, and the communicator is d
     CAPTURE(one.first_says);
     const int worst_status = direct::run(1, [&](auto& comm) {
       auto moe = make_exchange(comm);
-      conformance::on_lanes(2, [&](lane thread) {
+      test::on_lanes(2, [&](lane thread) {
         const bool first = thread.index == 0;
         test::expect_error(one.code, {first ? one.first_says : one.second_says}, [&] {
           (void)moe.dispatch_send({}, {std::span<const std::int32_t>{}, {}},

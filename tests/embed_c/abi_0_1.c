@@ -438,6 +438,8 @@ void peerbus_channels_destroy(peerbus_channels **channels);
 peerbus_code peerbus_send(peerbus_channels *channels, const void *input, uint64_t count, peerbus_dtype dtype, uint64_t peer, int64_t timeout_ns);
 peerbus_code peerbus_recv(peerbus_channels *channels, void *output, uint64_t count, peerbus_dtype dtype, uint64_t peer, int64_t timeout_ns);
 peerbus_code peerbus_batch_send_recv(peerbus_channels *channels, const peerbus_transfer *messages, uint64_t count, int64_t timeout_ns);
+peerbus_code peerbus_channels_in_halves(peerbus_channels *channels, peerbus_channels **in_halves);
+peerbus_code peerbus_channels_finish(peerbus_channels *channels, int64_t timeout_ns);
 peerbus_code peerbus_window_create(peerbus_comm *comm, uint64_t bytes, uint64_t signals, int64_t timeout_ns, peerbus_window **window);
 void peerbus_window_destroy(peerbus_window **window);
 uint64_t peerbus_window_bytes(const peerbus_window *window);

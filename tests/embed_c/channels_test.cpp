@@ -53,8 +53,9 @@ peerbus_transfer recv_from(std::uint64_t peer, values& out) {
   return {0, PEERBUS_DTYPE_I32, peer, out.size(), nullptr, out.data()};
 }
 
-/// Sends two messages from every rank to every rank, itself included, in one batch.
-void check_batch(const group& on, std::uint64_t unit) {
+/// Sends two messages from every rank to every rank, itself included, in one batch. Odd ranks do it
+/// in halves if `has_halves`.
+void check_batch(const group& on, std::uint64_t unit, bool has_halves = false) {
   constexpr std::uint64_t each = 2;
   const auto place = [](std::uint64_t peer, std::uint64_t i) { return peer * each + i; };
   std::vector<values> sent(on.size * each), expected(sent.size()), received(sent.size());
@@ -67,7 +68,24 @@ void check_batch(const group& on, std::uint64_t unit) {
       batch.push_back(send_to(peer, sent[place(peer, i)]));
       batch.push_back(recv_from(peer, received[place(peer, i)]));
     }
-  ok(peerbus_batch_send_recv(on.channels, batch.data(), batch.size(), 0), "batch_send_recv");
+  const auto batch_by = [&](peerbus_channels* by) {
+    return peerbus_batch_send_recv(by, batch.data(), batch.size(), 0);
+  };
+  if (has_halves && on.rank % 2 == 1) {
+    peerbus_channels* halves = nullptr;
+    ok(peerbus_channels_in_halves(on.channels, &halves), "channels_in_halves");
+    fails(peerbus_channels_finish(halves, 0), PEERBUS_INVALID_ARGUMENT,
+          "a handle without messages");
+    ok(batch_by(halves), "the first half");
+    constexpr auto open = "batch_send_recv was called while batch_send_recv (call ";
+    fails(batch_by(on.channels), PEERBUS_INVALID_ARGUMENT, open);
+    fails(batch_by(halves), PEERBUS_INVALID_ARGUMENT, open);
+    batch.clear();  // Used by the first half only.
+    ok(peerbus_channels_finish(halves, 0), "the second half");
+    peerbus_channels_destroy(&halves);
+  } else {
+    ok(batch_by(on.channels), "batch_send_recv");
+  }
   expect(received == expected, "the messages of a batch");
 }
 
@@ -91,7 +109,10 @@ void check_ring(const group& on, std::uint64_t count) {
 
 void check_messages(peerbus_comm* comm) {
   const group on{comm};
-  for (const std::uint64_t unit : {0U, 1U, 500U}) check_batch(on, unit);
+  for (const std::uint64_t unit : {0U, 1U, 500U}) {
+    check_batch(on, unit);
+    check_batch(on, unit, true);
+  }
   for (const std::uint64_t count : {0U, 1U, 1000U}) check_ring(on, count);
   ok(peerbus_batch_send_recv(on.channels, nullptr, 0, 0), "no messages");
   // In several slices.
@@ -100,6 +121,7 @@ void check_messages(peerbus_comm* comm) {
   options.scratch_bytes = 8192;
   const group narrow{comm, &options};
   check_batch(narrow, 3000);
+  check_batch(narrow, 3000, true);
   check_ring(narrow, 3000);
 }
 

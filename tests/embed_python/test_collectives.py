@@ -206,8 +206,28 @@ def messages(comm):
             if rank == 0:
                 channels.recv(ring, before)
                 same(ring, numpy.array([0.0, 7.0]) + size)
+        # Halves, beside ranks that call the whole operation.
+        for elements in (0, 5, 9000):
+            mine, came = given(rank, (elements,), "int32"), numpy.zeros(elements, "int32")
+            if rank % 2 == 0:
+                pending = channels.start_batch_send_recv([(mine, after)], [(came, before)])
+                raises(peerbus.InvalidArgument, "is not finished", channels.batch_send_recv)
+                raises(peerbus.InvalidArgument, "is not finished", channels.start_recv, came,
+                       before)
+                assert pending.finish() is None
+            else:
+                channels.batch_send_recv([(mine, after)], [(came, before)])
+            same(came, given(before, (elements,), "int32"))
+            if size > 1 and rank < 2:
+                if rank == 0:
+                    channels.start_send(mine[::-1], 1).finish()  # With gaps, so that it is copied.
+                else:
+                    assert channels.start_recv(came, 0).finish() is came
+                    same(came, given(0, (elements,), "int32")[::-1])
         # Bad arguments, which no other rank sees.
         x, out = numpy.ones(4), numpy.zeros(4)
+        raises(peerbus.InvalidArgument, "overlaps message", channels.start_batch_send_recv,
+               [(out, after)], [(out, before)])
         read_only = numpy.zeros(4)
         read_only.flags.writeable = False
         raises(TypeError, "expected an array", channels.send, [1.0], after)

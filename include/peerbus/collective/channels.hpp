@@ -42,8 +42,9 @@ struct channel_options {
 /// once by the receiver. The sender raises a signal for each slice; the receiver raises one for
 /// each slice and one for each message. No operation allocates, unless it fails.
 /// Memory: `map().total_bytes()` at each rank.
-/// Threads: one operation at a time. Different channels, teams, and the communicator itself, may be
-/// used at the same time. Channels are neither copied nor moved.
+/// Threads: one operation at a time, whole or in halves (`pending_messages`), by one lane.
+/// Different channels, teams, and the communicator itself, may be used at the same time. Channels
+/// are neither copied nor moved.
 class channels {
  public:
   /// The least size of a slice, in bytes.
@@ -92,6 +93,7 @@ class channels {
 
   std::unique_ptr<detail::channel_road> road_;
   std::uint64_t calls_ = 0;
+  bool is_pending_ = false;  // Whether the latest call lacks its second half.
 };
 
 static_assert(channel_map{64, channel_options{}.scratch_bytes, true}.total_bytes() <= std::size_t{2}

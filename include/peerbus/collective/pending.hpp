@@ -5,6 +5,7 @@
 #include <span>
 #include <type_traits>
 
+#include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -44,7 +45,8 @@ namespace peerbus::collective {
 /// rank wait until their deadlines.
 ///
 /// Cost: no allocation; about 400 bytes in the handle. Threads: the halves may run on different
-/// threads, one after the other. The team outlives the handle.
+/// threads, one after the other. The first half takes one lane; several may carry the second half
+/// together. The team outlives the handle.
 class [[nodiscard]] pending {
  public:
   /// Makes an empty handle.
@@ -70,7 +72,15 @@ class [[nodiscard]] pending {
   /// communicator counts from the first wait on.
   /// Throws: `error` invalid_argument on this rank alone if the handle is empty; else as the whole
   /// operation.
-  void finish(std::optional<deadline> until = std::nullopt);
+  void finish(std::optional<deadline> until = std::nullopt) {
+    finish(call_options{.until = until});
+  }
+  /// Does the rest of the operation by the lanes of `options.as`, which all call this for the same
+  /// handle. The copies and reductions of all further rounds are shared, as in the whole operation.
+  /// Returns, or throws the same error, on all lanes. Contract as above otherwise.
+  /// Throws also: `error` timed_out or invalid_argument if the lanes do not fit together. The
+  /// communicator is then poisoned, and the handle keeps the operation, which nobody can finish.
+  void finish(const call_options& options);
 
  private:
   void abandon() noexcept;

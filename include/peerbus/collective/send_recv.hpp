@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <concepts>
 #include <initializer_list>
 #include <span>
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/channels.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/pending_messages.hpp>
 #include <peerbus/collective/transfer.hpp>  // IWYU pragma: export
 #include <peerbus/core/rank.hpp>
 #include <peerbus/window.hpp>
@@ -51,6 +54,30 @@ template <detail::output_range Output>
 void recv(channels& on, Output&& output, rank_id peer, const call_options& options = {}) {
   batch_send_recv(on, {recv_from(peer, output)}, options);
 }
+
+///@{
+/// Does the first half of `batch_send_recv`, `send` or `recv`, with the same arguments.
+/// `pending_messages::finish` does the rest. `pending_messages` says what holds between the halves.
+/// The array of a batch must live until then, so that no list in braces can be given.
+template <detail::lasting_range Messages>
+  requires std::convertible_to<Messages, std::span<const transfer>>
+pending_messages start_batch_send_recv(channels& on, Messages&& messages,
+                                       const call_options& options = {}) {
+  return {on, std::span<const transfer>{messages}, options};
+}
+template <spannable Input>
+  requires detail::lasting_range<Input>
+pending_messages start_send(channels& on, Input&& input, rank_id peer,
+                            const call_options& options = {}) {
+  return {on, send_to(peer, input), options};
+}
+template <detail::output_range Output>
+  requires detail::lasting_range<Output>
+pending_messages start_recv(channels& on, Output&& output, rank_id peer,
+                            const call_options& options = {}) {
+  return {on, recv_from(peer, output), options};
+}
+///@}
 
 }  // namespace peerbus::collective
 

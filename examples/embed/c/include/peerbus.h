@@ -40,6 +40,7 @@
 #include <peerbus_c/exchange.h>
 #include <peerbus_c/profile.h>
 #include <peerbus_c/received.h>
+#include <peerbus_c/team.h>
 #include <peerbus_c/tensor.h>
 #include <peerbus_c/window.h>
 

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/channels.hpp>
+#include <peerbus/collective/pending_messages.hpp>
 #include <peerbus/collective/send_recv.hpp>
 #include <peerbus/collective/transfer.hpp>
+#include <peerbus/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
@@ -17,13 +22,44 @@
 #include "objects.hpp"
 #include "operand.hpp"
 
+namespace peerbus::c_library {
+
+/// Channels with the flag that their handles share.
+struct shared_channels {
+  shared_channels(communicator<bus>& comm, const collective::channel_options& options,
+                  deadline until)
+      : pairs{comm, options, until} {}
+  collective::channels pairs;
+  std::atomic_flag in_call;
+};
+
+}  // namespace peerbus::c_library
+
 struct peerbus_channels final : peerbus::c_library::object {
   peerbus_channels(std::shared_ptr<peerbus::c_library::group> of,
                    const peerbus::collective::channel_options& options, peerbus::deadline until)
-      : object{std::move(of)}, pairs{members->comm, options, until} {}
-  peerbus::collective::channels pairs;
-  // Those of a batch. Kept, so that no batch allocates if an earlier one was as long.
+      : object{std::move(of)},
+        kept{std::make_shared<peerbus::c_library::shared_channels>(members->comm, options, until)} {
+    in_call = &kept->in_call;
+  }
+  /// Makes a handle of the same channels for first halves of operations.
+  static std::unique_ptr<peerbus_channels> for_halves(const peerbus_channels& of) {
+    auto made = std::make_unique<peerbus_channels>(of.members, of.kept);
+    made->does_halves = true;
+    return made;
+  }
+  /// Makes a handle of `channels`.
+  peerbus_channels(std::shared_ptr<peerbus::c_library::group> of,
+                   std::shared_ptr<peerbus::c_library::shared_channels> channels)
+      : object{std::move(of)}, kept{std::move(channels)} {
+    in_call = &kept->in_call;
+  }
+
+  std::shared_ptr<peerbus::c_library::shared_channels> kept;
+  // Those of a call. Kept, so that no batch allocates if an earlier one was as long.
   std::vector<peerbus::collective::transfer> messages;
+  bool does_halves = false;                    ///< whether operations do their first half only
+  peerbus::collective::pending_messages half;  ///< given up before the channels end
 };
 
 namespace peerbus::c_library {
@@ -51,11 +87,22 @@ collective::transfer message_of(const peerbus_transfer& given, std::size_t place
   return {rank_of(given.peer), element, {}, {static_cast<std::byte*>(given.output), *bytes}, false};
 }
 
-/// Moves one message.
-void move_message(peerbus_channels* channels, const peerbus_transfer& given,
-                  std::int64_t timeout_ns) {
-  auto& pairs = usable(channels, "channels object").pairs;
-  collective::batch_send_recv(pairs, {message_of(given, 0)}, {deadline_of(timeout_ns)});
+/// Moves messages, or does their first half.
+void move_messages(peerbus_channels* channels, std::span<const peerbus_transfer> given,
+                   std::int64_t timeout_ns) {
+  peerbus_channels& on = usable(channels, "channels object");
+  collective::channels& pairs = on.kept->pairs;
+  // Messages between their halves must stay, and the call is refused before these are looked at.
+  if (on.half.has_operation())
+    return collective::batch_send_recv(pairs, std::span<const collective::transfer>{});
+  on.messages.clear();
+  on.messages.reserve(given.size());
+  for (std::size_t i = 0; i < given.size(); ++i) on.messages.push_back(message_of(given[i], i));
+  const collective::call_options options{.until = deadline_of(timeout_ns)};
+  if (on.does_halves)
+    on.half = collective::start_batch_send_recv(pairs, on.messages, options);
+  else
+    collective::batch_send_recv(pairs, on.messages, options);
 }
 
 }  // namespace
@@ -82,26 +129,37 @@ void peerbus_channels_destroy(peerbus_channels** channels) { destroy(channels); 
 
 peerbus_code peerbus_send(peerbus_channels* channels, const void* input, uint64_t count,
                           peerbus_dtype dtype, uint64_t peer, int64_t timeout_ns) {
-  return guarded(
-      [&] { move_message(channels, {1, dtype, peer, count, input, nullptr}, timeout_ns); });
+  return guarded([&] {
+    const peerbus_transfer message{1, dtype, peer, count, input, nullptr};
+    move_messages(channels, {&message, 1}, timeout_ns);
+  });
 }
 
 peerbus_code peerbus_recv(peerbus_channels* channels, void* output, uint64_t count,
                           peerbus_dtype dtype, uint64_t peer, int64_t timeout_ns) {
-  return guarded(
-      [&] { move_message(channels, {0, dtype, peer, count, nullptr, output}, timeout_ns); });
+  return guarded([&] {
+    const peerbus_transfer message{0, dtype, peer, count, nullptr, output};
+    move_messages(channels, {&message, 1}, timeout_ns);
+  });
 }
 
 peerbus_code peerbus_batch_send_recv(peerbus_channels* channels, const peerbus_transfer* messages,
                                      uint64_t count, int64_t timeout_ns) {
   return guarded([&] {
-    peerbus_channels& on = usable(channels, "channels object");
     require(messages != nullptr || count == 0, "messages are NULL");
     require(bytes_of(count, 1, sizeof *messages).has_value(),
             "messages are more than memory can have");
-    on.messages.clear();
-    on.messages.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) on.messages.push_back(message_of(messages[i], i));
-    peerbus::collective::batch_send_recv(on.pairs, on.messages, {deadline_of(timeout_ns)});
+    move_messages(channels, {messages, count}, timeout_ns);
   });
+}
+
+peerbus_code peerbus_channels_in_halves(peerbus_channels* channels, peerbus_channels** in_halves) {
+  return guarded([&] {
+    require_result(in_halves, "in_halves");
+    *in_halves = peerbus_channels::for_halves(shared(channels, "channels object")).release();
+  });
+}
+
+peerbus_code peerbus_channels_finish(peerbus_channels* channels, int64_t timeout_ns) {
+  return guarded([&] { usable(channels, "channels object").half.finish(deadline_of(timeout_ns)); });
 }

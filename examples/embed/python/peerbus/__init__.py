@@ -18,8 +18,9 @@ from . import _library as c
 from ._library import (ANY_RANK, CODECS, Error, InvalidArgument, OutOfMemory, PeerDead, Poisoned,
                        Refused, TimedOut)
 from ._channels import Channels
-from ._collective import ALGORITHMS, Collectives, Pending, Team
+from ._collective import ALGORITHMS, Collectives, Team
 from ._operands import Operand, REDUCTIONS
+from ._pending import Pending
 from ._tensors import Given, contiguous, has_gaps, require_writable, view_of
 
 __all__ = ["ALGORITHMS", "ANY_RANK", "Channels", "Collectives", "Communicator", "Error",

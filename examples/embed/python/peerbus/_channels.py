@@ -5,6 +5,7 @@ import ctypes
 
 from . import _library as c
 from ._operands import given_input, given_output, require_rank
+from ._pending import Pending
 
 
 class Channels(c.Object):
@@ -30,15 +31,11 @@ class Channels(c.Object):
 
     def send(self, x, peer, timeout=None):
         """Sends `x` to rank `peer`. An `x` with gaps is copied first."""
-        view = given_input(x)
-        c.check(c.lib.peerbus_send(self, view.address, view.count, view.dtype,
-                                   require_rank(peer, self.size, "peer"), c.nanoseconds(timeout)))
+        self._send(self, x, peer, timeout)
 
     def recv(self, out, peer, timeout=None):
         """Fills `out`, which has no gaps, with what rank `peer` sends, and returns it."""
-        view = given_output(out, "out")
-        c.check(c.lib.peerbus_recv(self, view.address, view.count, view.dtype,
-                                   require_rank(peer, self.size, "peer"), c.nanoseconds(timeout)))
+        self._recv(self, out, peer, timeout)
         return out
 
     def batch_send_recv(self, sends=(), recvs=(), timeout=None):
@@ -46,6 +43,39 @@ class Channels(c.Object):
         peer), all at once, so that their order cannot make ranks wait for each other in a ring. The
         other end of a message may be a call of its own. Messages to the own rank are matched within
         the batch. An `out` overlaps no other array of the batch."""
+        self._batch(self, sends, recvs, timeout)
+
+    def start_send(self, x, peer, timeout=None):
+        """Does the first half of `send`, and waits for no rank. Returns a `Pending`, whose `finish()`
+        does the rest. Bad arguments raise here."""
+        pending = Pending("channels", self)
+        return pending._keep(self._send(pending, x, peer, timeout), None)
+
+    def start_recv(self, out, peer, timeout=None):
+        """Does the first half of `recv`, as `start_send`. `finish()` returns `out`."""
+        pending = Pending("channels", self)
+        return pending._keep(self._recv(pending, out, peer, timeout), out)
+
+    def start_batch_send_recv(self, sends=(), recvs=(), timeout=None):
+        """Does the first half of `batch_send_recv`, as `start_send`."""
+        pending = Pending("channels", self)
+        return pending._keep(self._batch(pending, sends, recvs, timeout), None)
+
+    # Each calls the library with a handle of the channels, and returns the arrays of the call.
+
+    def _send(self, handle, x, peer, timeout):
+        view = given_input(x)
+        c.check(c.lib.peerbus_send(handle, view.address, view.count, view.dtype,
+                                   require_rank(peer, self.size, "peer"), c.nanoseconds(timeout)))
+        return view
+
+    def _recv(self, handle, out, peer, timeout):
+        view = given_output(out, "out")
+        c.check(c.lib.peerbus_recv(handle, view.address, view.count, view.dtype,
+                                   require_rank(peer, self.size, "peer"), c.nanoseconds(timeout)))
+        return view
+
+    def _batch(self, handle, sends, recvs, timeout):
         sends, recvs = list(sends), list(recvs)
         views = [given_input(x) for x, _ in sends] + [given_output(out, "out") for out, _ in recvs]
         peers = [require_rank(peer, self.size, "peer") for _, peer in (*sends, *recvs)]
@@ -55,4 +85,6 @@ class Channels(c.Object):
             message.count = view.count
             # The library looks at one of these two.
             message.input = message.output = view.address
-        c.check(c.lib.peerbus_batch_send_recv(self, messages, len(views), c.nanoseconds(timeout)))
+        c.check(c.lib.peerbus_batch_send_recv(handle, messages, len(views),
+                                              c.nanoseconds(timeout)))
+        return views

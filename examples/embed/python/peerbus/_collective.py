@@ -10,6 +10,7 @@ from . import _library as c
 from ._operands import (Operand, given_input, given_output, made_output, parts_of, reduction,
                         require_like, require_rank, require_rows, required_output, row_of_each,
                         type_name)
+from ._pending import Pending
 
 # The types of rows and scales that codecs make, by numpy's names; None where tokens stay as they are.
 _CODED = {"bf16": None, "int8_per_token": ("int8", "float32"), "fp8_f32": ("uint8", "float32"),
@@ -310,45 +311,18 @@ class Collectives:
         return self._run("reduce_scatter_v", arguments, timeout)
 
 
-class Pending(c.Object):
-    """The second half of an operation of which `start_all_reduce`, `start_all_gather` and so on did
-    the first. The rank may compute between the halves, and peers may call the whole operation.
-
-    Until `finish` has returned, `x` must not change, `out` must not be accessed, and the next
-    operation of the same team raises `InvalidArgument` on this rank alone. Arrays are kept alive. A
-    `Pending` that is destroyed before, or no longer referred to, gives the operation up, which
-    poisons the communicator. Made by the methods `start_...` only.
-    """
-
-    def __init__(self, team):
-        self._views, self._result = None, None
-        super().__init__("team", c.make("team", c.lib.peerbus_team_in_halves, team))
-
-    def finish(self, timeout=None):
-        """Does the rest of the operation, and returns or raises what the whole operation would.
-        `timeout` None stands for the deadline of the first half, which began when that was called."""
-        limit = c.nanoseconds(timeout)  # A wrong one gives nothing up.
-        try:
-            c.check(c.lib.peerbus_team_finish(self, limit))
-            return self._result
-        finally:
-            self._views, self._result = None, None
-            self.destroy()
-
-
 class _FirstHalves(Collectives):
     """The operations of a team, of which each call does the first half and returns a `Pending`."""
 
     def __init__(self, collectives):
         self.rank, self.size = collectives.rank, collectives.size
-        self._pending = Pending(collectives._team())
+        self._pending = Pending("team", collectives._team())
 
     def _team(self):
         return self._pending
 
     def _done(self, views, result):
-        self._pending._views, self._pending._result = views, result
-        return self._pending
+        return self._pending._keep(views, result)
 
 
 def _first_half_of(name):

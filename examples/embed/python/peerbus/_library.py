@@ -354,6 +354,8 @@ def _declare():
         "all_reduce_add": [handle, array, array, array, size, dtype, time],
         "all_gather_coded": [handle, c_int32, array, size, size, array, array, dtype, time],
         "channels_create": [handle, c_void_p, time, out],
+        "channels_in_halves": [handle, out],
+        "channels_finish": [handle, time],
         "send": [handle, array, size, dtype, size, time],
         "recv": [handle, array, size, dtype, size, time],
         "batch_send_recv": [handle, POINTER(Transfer), size, time],

@@ -25,7 +25,20 @@ class batch {
   batch(channels& on, std::span<const transfer> messages, const call_options& options);
 
   /// Moves all messages.
-  void run();
+  void run() {
+    begin();
+    complete();
+  }
+  /// Does the first half: moves what can be moved without waiting for a peer. The channels accept
+  /// no other call then until `finish` or `abandon`. Throws: `error` peer_dead or unreachable.
+  void start();
+  /// Does the second half. `until`, if any, is its deadline. Throws: as `batch_send_recv`.
+  void finish(const std::optional<deadline>& until);
+  /// Gives the messages up between the halves. Poisons the communicator, because messages are then
+  /// under way.
+  void abandon() noexcept;
+  /// Notes that the messages, which are the same, have moved.
+  void find_messages_at(std::span<const transfer> messages) noexcept { messages_ = messages; }
 
  private:
   /// Two ends that say different things of a message.
@@ -46,6 +59,12 @@ class batch {
   /// Copies messages to the own rank, or says that they do not match. `copies` is false to check.
   [[nodiscard]] std::string to_self(bool copies) const;
 
+  /// Copies messages to the own rank, and finds the first ones to and from each peer.
+  void begin();
+  /// Does what can be done for all messages. Returns whether anything moved.
+  bool advance();
+  /// Moves all that is left. Throws: as `batch_send_recv`.
+  void complete();
   /// Sets the end to the next message of its direction from place `first` of the batch on.
   void find_next(channel_end& end, rank_id peer, bool sends, std::size_t first) noexcept;
   [[nodiscard]] bool has_message(const channel_end& end) const noexcept {
@@ -76,7 +95,7 @@ class batch {
   channels& on_;
   channel_road& road_;
   std::span<const transfer> messages_;
-  deadline until_;
+  std::optional<deadline> until_;           // Empty: from the first wait on.
   std::size_t left_ = 0;                    // Messages that are not complete.
   std::size_t idle_ = 0;                    // Waits since anything moved.
   std::optional<difference> difference_{};  // The first one.
@@ -85,5 +104,6 @@ class batch {
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/batch.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/impl/batch.hpp>         // IWYU pragma: keep
+#include <peerbus/collective/impl/batch_checks.hpp>  // IWYU pragma: keep
 #endif

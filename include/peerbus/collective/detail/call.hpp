@@ -8,12 +8,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/near_groups.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
@@ -81,6 +79,12 @@ class call {
   [[nodiscard]] static algorithm algorithm_of_reduce_scatter(
       const team& on, const operands& given, const short_text<8>& reduction) noexcept;
 
+  ///@{
+  /// Returns the team, the name of the operation, and its deadline if the caller gave one.
+  [[nodiscard]] team& on() const noexcept { return on_; }
+  [[nodiscard]] const short_text<16>& operation() const noexcept { return header_.operation; }
+  [[nodiscard]] const std::optional<deadline>& until() const noexcept { return until_; }
+  ///@}
   /// Returns the number of ranks.
   [[nodiscard]] std::size_t ranks() const noexcept { return road_.group().size(); }
   /// Returns the root of an operation with a root.
@@ -95,7 +99,6 @@ class call {
   [[nodiscard]] std::size_t slice_bytes(std::size_t parts) const noexcept {
     return road_.map().slice_bytes(parts);
   }
-
   /// Returns the bytes of a page.
   [[nodiscard]] std::size_t page_bytes() const noexcept { return road_.map().page_bytes; }
   /// Returns the distance between the parts of a page with a row of `in_slices` for each rank.
@@ -104,10 +107,10 @@ class call {
   [[nodiscard]] std::size_t part_stride() const noexcept { return part_stride_; }
 
   /// Does a round for each slice of `step` bytes of `total` bytes, in order, and one if `total` is
-  /// 0, so that the calls are compared. `give(done, bytes)` writes the page and puts it.
-  /// `take(done, bytes)` reads those of the peers, and may do more rounds. Where peers access
-  /// operands in a window, there is one slice, after which all ranks meet, so that operands may be
-  /// reused. `give` may also begin a round in steps, which `take` completes.
+  /// 0, so that the calls are compared. `give(done, bytes)` writes the page and puts it, or begins
+  /// a round in steps, which `take` completes. `take(done, bytes)` reads the pages of the peers,
+  /// and may do more rounds. Where peers access operands in a window, there is one slice, after
+  /// which all ranks meet, so that operands may be reused.
   ///
   /// The first leg does the first `give` and nothing else. The second leg needs the same arguments,
   /// and does everything but that. If this rank refuses the call, neither of them is called.
@@ -132,8 +135,7 @@ class call {
     if (is_in_window()) meet([](rank_id) noexcept { return byte_range{}; });
   }
   /// Does a first round that is not one of `in_slices`. `give()` writes the page and puts it.
-  /// Returns whether the round is over, so that `in_slices` may follow. After the first leg it is
-  /// not. Throws: as `await`.
+  /// Returns whether the round is over, as it is not after the first leg. Throws: as `await`.
   template <class Give>
   [[nodiscard]] bool first_round(Give&& give) {
     if (leg_ == leg::second)
@@ -212,8 +214,8 @@ class call {
                                               std::size_t page_at) const noexcept {
     return road_.step_payload(on_.round_, peer, slot, page_at);
   }
+  /// Returns the groups of near ranks.
   [[nodiscard]] const near_groups& groups() const noexcept { return road_.groups(); }
-
   /// Lets the next round compare the calls once more, so that no rank writes output if another has
   /// found in the rounds so far that operands do not fit. `objection` says what this rank has
   /// found. If it is not empty, it ends the call on all ranks.
@@ -236,12 +238,10 @@ class call {
   [[nodiscard]] std::byte* operand(rank_id rank) const noexcept {
     return road_.operands()[rank.index()];
   }
+  /// Returns `sources()` and, behind them, room for one pointer more.
+  [[nodiscard]] static auto sources_and_residual(team& on) noexcept { return on.road_->sources(); }
   /// Returns room for a pointer per rank.
   [[nodiscard]] auto sources() noexcept { return sources_and_residual(on_).first(ranks()); }
-  /// Returns `sources()` and, behind them, room for one pointer more.
-  [[nodiscard]] static std::span<const std::byte*> sources_and_residual(team& on) noexcept {
-    return on.road_->sources();
-  }
 
  private:
   /// The part of a call that `in_slices` does: all of it, up to the first page, or the rest.

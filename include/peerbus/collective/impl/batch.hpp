@@ -6,17 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 
-#include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/channel_map.hpp>
 #include <peerbus/collective/channels.hpp>
 #include <peerbus/collective/detail/batch.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/channel_road.hpp>
 #include <peerbus/collective/detail/copy.hpp>
-#include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/transfer.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -26,74 +25,7 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE batch::batch(channels& on, std::span<const transfer> messages,
-                            const call_options& options)
-    : on_{on},
-      road_{*on.road_},
-      messages_{messages},
-      until_{options.until.value_or(road_.group().default_deadline())} {
-  road_.group().require_healthy("batch_send_recv");
-  if (options.as.count != 1)
-    throw error{errc::invalid_argument,
-                peerbus::detail::concat("batch_send_recv was given lane ", options.as.index, " of ",
-                                        options.as.count, ", expected one lane")};
-  ++on.calls_;
-  if (const std::string objection = object(); !objection.empty())
-    throw error{errc::invalid_argument, peerbus::detail::concat(title(), " was given ", objection)};
-}
-
-PEERBUS_INLINE std::string batch::object() const {
-  using peerbus::detail::concat;
-  for (const transfer& message : messages_) {
-    if (message.peer().index() >= on_.size())
-      return concat("a message with ", message.peer(), ", expected a rank below ", on_.size());
-    if (message.bytes().data() == nullptr && !message.bytes().empty())
-      return concat("a message with ", message.peer(), " that is null but ",
-                    message.bytes().size() / message.element().bytes, " elements long");
-  }
-  std::string objection = object_to_overlap();
-  return objection.empty() ? to_self(false) : objection;
-}
-
-PEERBUS_INLINE std::string batch::object_to_overlap() const {
-  for (std::size_t i = 0; i < messages_.size(); ++i) {
-    if (messages_[i].sends()) continue;
-    for (std::size_t j = 0; j < messages_.size(); ++j)
-      if (i != j && !are_apart(messages_[i].bytes(), messages_[j].bytes()))
-        return peerbus::detail::concat("an output for ", messages_[i].peer(), ", message ", i,
-                                       ", that overlaps message ", j);
-  }
-  return {};
-}
-
-PEERBUS_INLINE std::string batch::to_self(bool copies) const {
-  const auto next = [this](std::size_t place, bool sends) {
-    while (place < messages_.size() &&
-           (messages_[place].peer() != on_.rank() || messages_[place].sends() != sends))
-      ++place;
-    return place;
-  };
-  std::size_t source = next(0, true);
-  std::size_t target = next(0, false);
-  while (source < messages_.size() && target < messages_.size()) {
-    const transfer& sent = messages_[source];
-    const transfer& received = messages_[target];
-    if (copies)
-      copy_bytes(received.output().data(), sent.input().data(), sent.input().size());
-    else if (sent.element() != received.element() || sent.bytes().size() != received.bytes().size())
-      return peerbus::detail::concat(
-          "a message to its own rank of ", sent.bytes().size() / sent.element().bytes,
-          " elements, message ", source, ", which message ", target, " expects to be ",
-          received.bytes().size() / received.element().bytes, " elements of the same type");
-    source = next(source + 1, true);
-    target = next(target + 1, false);
-  }
-  if (source == target) return {};  // Both are past the end.
-  return peerbus::detail::concat("message ", std::min(source, target),
-                                 " with its own rank, which has no other end in the batch");
-}
-
-PEERBUS_INLINE void batch::run() {
+PEERBUS_INLINE void batch::begin() {
   static_cast<void>(to_self(true));
   left_ = static_cast<std::size_t>(std::ranges::count_if(
       messages_, [&](const transfer& message) { return message.peer() != on_.rank(); }));
@@ -101,18 +33,48 @@ PEERBUS_INLINE void batch::run() {
     find_next(road_.out(peer), peer, true, 0);
     find_next(road_.in(peer), peer, false, 0);
   }
+}
+
+PEERBUS_INLINE bool batch::advance() {
+  bool moved = false;
+  for (const rank_id peer : road_.group().peers()) {
+    if (push(peer)) moved = true;
+    if (pull(peer)) moved = true;
+  }
+  return moved;
+}
+
+PEERBUS_INLINE void batch::complete() {
   while (left_ != 0) {
-    bool moved = false;
-    for (const rank_id peer : road_.group().peers()) {
-      if (push(peer)) moved = true;
-      if (pull(peer)) moved = true;
-    }
-    if (moved)
+    if (advance())
       idle_ = 0;
     else
       wait();
   }
   if (difference_) throw_mismatch();
+}
+
+PEERBUS_INLINE void batch::start() {
+  begin();
+  // No longer, because peers that keep up would keep this rank from returning.
+  for (std::size_t pass = 0; pass < channel_map::generations && left_ != 0; ++pass) advance();
+  on_.is_pending_ = true;
+}
+
+PEERBUS_INLINE void batch::finish(const std::optional<deadline>& until) {
+  on_.is_pending_ = false;
+  road_.group().require_healthy("batch_send_recv");
+  if (until) until_ = until;
+  complete();
+}
+
+PEERBUS_ERROR_PATH void batch::abandon() noexcept {
+  on_.is_pending_ = false;
+  try {
+    road_.group().poison(title() + " was started and never finished");
+  } catch (...) {
+    road_.group().poison("not finished");  // So short that it takes no memory.
+  }
 }
 
 PEERBUS_INLINE void batch::find_next(channel_end& end, rank_id peer, bool sends,
@@ -244,19 +206,20 @@ PEERBUS_INLINE void batch::wait() {
   std::size_t count = 0;
   for_each_awaited([&](const awaited_signal&) { ++count; });
   if (count == 0) return;
+  if (!until_) until_ = road_.group().default_deadline();
   // A transport waits for one signal. Of several, each gets a turn, and longer ones while nothing
   // comes.
   const std::size_t turn = idle_++ % count;
   const auto longest =
       microseconds{20} * (std::size_t{1} << std::min<std::size_t>(idle_ / count, 6));
   const deadline shortly =
-      count == 1 ? until_ : deadline{std::min(until_.when(), deadline::after(longest).when())};
+      count == 1 ? *until_ : deadline{std::min(until_->when(), deadline::after(longest).when())};
   std::size_t place = 0;
   errc code = errc::ok;
   for_each_awaited([&](const awaited_signal& signal) {
     if (place++ == turn) code = road_.await(signal.peer, signal.kind, signal.value, shortly);
   });
-  if (code == errc::timed_out && !until_.expired()) return;
+  if (code == errc::timed_out && !until_->expired()) return;
   require(code);
 }
 

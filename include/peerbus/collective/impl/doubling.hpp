@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include <peerbus/collective/algorithm.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
 #include <peerbus/collective/detail/call.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/doubling.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -36,8 +36,8 @@ PEERBUS_INLINE void end_doubling(call& all, std::size_t bytes) {
       const std::size_t apart = (self + n - peer.index()) % n;
       return std::has_single_bit(apart) && apart <= distance;
     });
-    copy_bytes(all.step_page() + distance * bytes, all.step_payload(source, source.index(), 0),
-               rows * bytes);
+    all.copy(all.step_page() + distance * bytes, all.step_payload(source, source.index(), 0),
+             rows * bytes);
   }
 }
 
@@ -61,7 +61,7 @@ PEERBUS_INLINE void all_reduce_by_doubling(call& all, const operands& given,
         for (const rank_id peer : all.peers())
           all.sources()[peer.index()] = row_of(all, peer, bytes);
         all.sources()[all.self().index()] = given.input.data() + done;
-        reduce(given.output.data() + done, all.sources(), bytes / given.element.bytes);
+        reduce_by_lanes(all, given, reduce, given.output.data() + done, all.sources(), bytes);
       });
 }
 
@@ -76,10 +76,10 @@ PEERBUS_INLINE void all_gather_by_doubling(call& all, const operands& given, con
       [&](std::size_t done, std::size_t bytes) {
         end_doubling(all, bytes);
         for (const rank_id peer : all.peers())
-          copy_bytes(given.output.data() + peer.index() * block + done, row_of(all, peer, bytes),
-                     bytes);
-        copy_bytes(given.output.data() + all.self().index() * block + done,
-                   given.input.data() + done, bytes);
+          all.copy(given.output.data() + peer.index() * block + done, row_of(all, peer, bytes),
+                   bytes);
+        all.copy(given.output.data() + all.self().index() * block + done, given.input.data() + done,
+                 bytes);
       });
 }
 

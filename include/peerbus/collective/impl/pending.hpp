@@ -4,12 +4,15 @@
 #include <optional>
 #include <utility>
 
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/by_lanes.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/core/compiled.hpp>
-#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 
 namespace peerbus::collective {
@@ -42,12 +45,19 @@ PEERBUS_INLINE void pending::abandon() noexcept {
   begun_.reset();
 }
 
-PEERBUS_INLINE void pending::finish(std::optional<deadline> until) {
+PEERBUS_INLINE void pending::finish(const call_options& options) {
   if (!begun_)
     throw error{errc::invalid_argument, "finish of a handle without a collective operation"};
-  detail::operation begun = std::move(*begun_);
-  begun_.reset();
-  begun.finish(given_, reduce_.get(), until);
+  const detail::call& rounds = begun_->rounds();
+  const detail::short_text<16> operation = rounds.operation();
+  const call_options given{.until = options.until ? options.until : rounds.until(),
+                           .as = options.as};
+  // Lane 0 empties the handle only after all lanes have come, so that each has looked into it.
+  detail::by_lanes(rounds.on(), operation.view(), given, [&] {
+    detail::operation begun = std::move(*begun_);
+    begun_.reset();
+    begun.finish(given_, reduce_.get(), given.until);
+  });
 }
 
 }  // namespace peerbus::collective

@@ -5,7 +5,6 @@
 
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/detail/call.hpp>
-#include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/near_groups.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
@@ -28,12 +27,12 @@ PEERBUS_INLINE void all_gather_by_two_levels(call& all, const operands& given, c
   const auto gather_slice = [&](std::size_t done, std::size_t bytes) {
     // Far ranks may write the slots again before near ranks have read them, but not the page.
     for (std::size_t group = 0; group < groups.count(); ++group)
-      copy_bytes(all.page() + group * bytes, all.payload(groups.counterpart(group), 0), bytes);
+      all.copy(all.page() + group * bytes, all.payload(groups.counterpart(group), 0), bytes);
     all.meet([](rank_id) noexcept { return byte_range{}; });
     for (std::size_t place = 0; place < groups.ranks; ++place)
       for (std::size_t group = 0; group < groups.count(); ++group)
-        copy_bytes(given.output.data() + groups.member(group, place).index() * block + done,
-                   all.payload(groups.near()[place], group * bytes), bytes);
+        all.copy(given.output.data() + groups.member(group, place).index() * block + done,
+                 all.payload(groups.near()[place], group * bytes), bytes);
   };
   all.in_slices(block, slice_of(algorithm::two_levels, choice_of::all_gather, all.shape()),
                 put_to_far, gather_slice);
@@ -52,10 +51,10 @@ PEERBUS_INLINE void broadcast_by_two_levels(call& all, const operands& given, co
     const rank_id relay = groups.near_counterpart(all.root());  // The root itself in its group.
     std::byte* const output = given.output.data() + done;
     const auto take_from = [&](rank_id source) {
-      if (all.self() != all.root()) copy_bytes(output, all.payload(source, 0), bytes);
+      if (all.self() != all.root()) all.copy(output, all.payload(source, 0), bytes);
     };
     if (all.self() == relay && relay != all.root())
-      copy_bytes(all.page(), all.payload(all.root(), 0), bytes);
+      all.copy(all.page(), all.payload(all.root(), 0), bytes);
     if (all.self() == relay || relay == all.root()) take_from(all.root());
     all.meet([](rank_id) noexcept { return byte_range{}; });
     if (all.self() != relay && relay != all.root()) take_from(relay);

@@ -101,9 +101,7 @@ class rank_subset {
     return whole_->capabilities();
   }
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    shape.bytes = largest(shape.bytes, until);
-    shape.signals = largest(shape.signals, until);
-    return whole_->make_window(shape, until);
+    return whole_->make_window(largest(shape, until), until);
   }
   [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept {
     return whole_->local(at);
@@ -179,18 +177,21 @@ class rank_subset {
   [[nodiscard]] rank_id in_whole(rank_id peer) const noexcept {
     return boot_->ranks_of_whole()[peer.index()];
   }
-  /// Returns the largest `value` of all ranks of the whole group. Collective among these.
-  [[nodiscard]] std::size_t largest(std::size_t value, deadline until) {
+  /// Returns `shape` with the largest sizes of all ranks of the whole group. Collective among
+  /// these.
+  [[nodiscard]] window_shape largest(window_shape shape, deadline until) {
+    const std::array<std::size_t, 2> own{shape.bytes, shape.signals};
     bootstrap::contribution mine;
-    mine.bytes.resize(sizeof value);
-    std::memcpy(mine.bytes.data(), &value, sizeof value);
+    mine.bytes.resize(sizeof own);
+    std::memcpy(mine.bytes.data(), own.data(), sizeof own);
     for (const auto& given :
          whole_->boot().allgather(std::move(mine), until, "the window of a subset of ranks")) {
-      std::size_t other = 0;
-      std::memcpy(&other, given.bytes.data(), sizeof other);
-      value = std::max(value, other);
+      std::array<std::size_t, 2> other{};
+      std::memcpy(other.data(), given.bytes.data(), sizeof other);
+      shape.bytes = std::max(shape.bytes, other[0]);
+      shape.signals = std::max(shape.signals, other[1]);
     }
-    return value;
+    return shape;
   }
 
   Whole* whole_;

@@ -85,6 +85,32 @@ PEERBUS_API peerbus_code peerbus_batch_send_recv(peerbus_channels *channels,
                                                  const peerbus_transfer *messages, uint64_t count,
                                                  int64_t timeout_ns);
 
+/**
+ * Sets `*in_halves` to another handle of the same channels. Its operations do their first half and
+ * return: they send the first slice of the first message to each peer, say what this rank expects, and
+ * wait for no rank. `peerbus_channels_finish` does the rest, and the rank may compute between the
+ * halves. The other end of a message may be whole or in halves. Not collective. The caller destroys the
+ * handle. It keeps the channels alive.
+ *
+ * Until `peerbus_channels_finish` returns, memory that is sent must not change, memory that is received
+ * must not be accessed, and both must live. `messages` of a batch are used by the first half only. The
+ * next operation of the channels, by any of their handles, comes after that; an earlier one gives
+ * PEERBUS_INVALID_ARGUMENT and has no effect. Bad arguments fail in the first half.
+ *
+ * Destroying the handle between the halves gives the messages up and poisons the communicator.
+ */
+PEERBUS_API peerbus_code peerbus_channels_in_halves(peerbus_channels *channels,
+                                                    peerbus_channels **in_halves);
+
+/**
+ * Does the second half of the operation that was called with the handle `channels`, which is of
+ * `peerbus_channels_in_halves`. A `timeout_ns` of 0 stands for the deadline of the first half, which
+ * began when that was called, or for the default of the communicator.
+ * Errors: as the whole operation; PEERBUS_INVALID_ARGUMENT on this rank alone if no operation was
+ * called.
+ */
+PEERBUS_API peerbus_code peerbus_channels_finish(peerbus_channels *channels, int64_t timeout_ns);
+
 #ifdef __cplusplus
 }
 #endif
