@@ -195,10 +195,10 @@ void check_network(const options& chosen) {
             ", expected ub or loopback"};
   if (fabric && (chosen.gid_index || chosen.queue_pairs != 1))
     refuse("--gid-index, --qps", "they were", "verbs");
-  if (chosen.layout != "compact" && (fabric || planes || chosen.layout != "expert_slots"))
-    refuse("--layout", chosen.layout,
-           fabric || planes ? "compact there" : "compact or expert_slots there");
-  if (planes && chosen.codec != "int8") refuse("--codec", chosen.codec, "int8 there");
+  if (chosen.layout != "compact" && (fabric || planes))
+    refuse("--layout", chosen.layout, "compact there");
+  if ((planes || chosen.layout != "compact") && chosen.codec != "int8")
+    refuse("--codec", chosen.codec, planes ? "int8 there" : "int8 there, or --layout compact");
   if (planes && chosen.groups > chosen.ranks && !peerbus::environment_bootstrap::launched())
     refuse("--groups", std::to_string(chosen.groups), "no more than --ranks");
   if (!planes && chosen.groups != 0)
