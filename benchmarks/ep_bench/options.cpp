@@ -186,11 +186,10 @@ void check_network(const options& chosen) {
     bench::refuse_with(chosen.transport, option, given, expected);
   };
   const bool planes = chosen.transport == "planes";
-  const bool is_compact = planes || bench::uses_fabric(chosen, chosen.transport);
-  if (chosen.layout != "compact" && (is_compact || chosen.layout != "expert_slots"))
-    refuse("--layout", chosen.layout,
-           is_compact ? "compact there" : "compact or expert_slots there");
-  if (planes && chosen.codec != "int8") refuse("--codec", chosen.codec, "int8 there");
+  if (chosen.layout != "compact" && (planes || bench::uses_fabric(chosen, chosen.transport)))
+    refuse("--layout", chosen.layout, "compact there");
+  if ((planes || chosen.layout != "compact") && chosen.codec != "int8")
+    refuse("--codec", chosen.codec, planes ? "int8 there" : "int8 there, or --layout compact");
   const bool may_relay = chosen.relay != peerbus::moe::relay::never;
   if (!planes && may_relay)
     refuse("--relay", std::string{describe(chosen.relay)}, "--transport planes");

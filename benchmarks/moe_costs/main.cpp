@@ -37,13 +37,19 @@
 #include "moe_costs/measure.hpp"
 #include "support/cost_file.hpp"
 #include "support/join_group.hpp"
+#include "support/join_hosts.hpp"
+#include "support/network_options.hpp"
 #include "support/pin.hpp"
 
 #if PEERBUS_BENCH_FABRIC
 #include <peerbus/transport/fabric.hpp>
+
+#include "support/network_fabric.hpp"
 #endif
 #if PEERBUS_BENCH_VERBS
 #include <peerbus/transport/verbs.hpp>
+
+#include "support/network_verbs.hpp"
 #endif
 
 namespace {
@@ -52,10 +58,8 @@ using moe_costs::point;
 
 constexpr int bad_command_line = 2;
 
-struct options {
+struct options : bench::network_options {
   std::string transport = "ub";
-  std::string device;
-  std::string provider = "tcp";
   std::vector<std::size_t> ranks;
   std::vector<std::size_t> tokens{1, 4, 16, 64};
   std::vector<std::size_t> hidden{1024, 7168};
@@ -65,7 +69,9 @@ struct options {
   std::string costs_to;
 
   [[nodiscard]] bool is_direct() const { return transport == "ub" || transport == "loopback"; }
+  /// The name that costs use for the way of rows, as `road_name` has it.
   [[nodiscard]] std::string_view road() const {
+    if (transport == "planes") return "mixed";
     return is_direct() ? peerbus::moe::road_name<peerbus::any_direct_transport>
                        : peerbus::moe::road_name<peerbus::any_transport>;
   }
@@ -110,25 +116,41 @@ int run_over(const options& chosen, std::span<point> points, Transport bus) {
   return 0;
 }
 
+/// Measures over shared memory among the ranks of a host, and over `Far` between hosts.
+template <class Far, class MakeFar>
+int run_over_planes(peerbus::bootstrap& boot, const options& chosen, std::span<point> points,
+                    MakeFar make_far) {
+  using hosts = bench::hosts_over<Far>;
+  static_assert(peerbus::moe::road_name<hosts> == "mixed");
+  hosts bus = bench::join_hosts<Far>(boot, chosen, std::move(make_far));
+  if (!bus.has_far())
+    throw peerbus::error{peerbus::errc::invalid_argument,
+                         "--groups: all ranks share one host, expected at least 2 groups"};
+  return run_over(chosen, points, std::move(bus));
+}
+
 int run_rank(peerbus::bootstrap& boot, const options& chosen, std::span<point> points) {
   if (chosen.transport == "loopback")
     return run_over(chosen, points, peerbus::any_direct_transport{peerbus::loopback{boot}});
   if (chosen.transport == "ub")
     return run_over(chosen, points, peerbus::any_direct_transport{peerbus::unified_bus{boot}});
 #if PEERBUS_BENCH_FABRIC
-  if (chosen.transport == "fabric") {
-    peerbus::fabric_options with;
-    with.provider = chosen.provider;
-    with.domain = chosen.device;
-    return run_over(chosen, points, peerbus::any_transport{peerbus::fabric{boot, with}});
-  }
+  const auto make_fabric = [&](peerbus::bootstrap& all) {
+    return peerbus::fabric{all, bench::fabric_options_of(chosen)};
+  };
+  if (chosen.transport == "fabric")
+    return run_over(chosen, points, peerbus::any_transport{make_fabric(boot)});
+  if (chosen.transport == "planes" && chosen.far == "fabric")
+    return run_over_planes<peerbus::fabric>(boot, chosen, points, make_fabric);
 #endif
 #if PEERBUS_BENCH_VERBS
-  if (chosen.transport == "verbs") {
-    peerbus::verbs_options with;
-    with.device = chosen.device;
-    return run_over(chosen, points, peerbus::any_transport{peerbus::verbs{boot, with}});
-  }
+  const auto make_verbs = [&](peerbus::bootstrap& all) {
+    return peerbus::verbs{all, bench::verbs_options_of(chosen)};
+  };
+  if (chosen.transport == "verbs")
+    return run_over(chosen, points, peerbus::any_transport{make_verbs(boot)});
+  if (chosen.transport == "planes" && chosen.far == "verbs")
+    return run_over_planes<peerbus::verbs>(boot, chosen, points, make_verbs);
 #endif
   return run_over(chosen, points, peerbus::any_transport{peerbus::unified_bus{boot}});
 }
@@ -200,18 +222,32 @@ int parse(int argc, char** argv, options& chosen) {
       "moe_costs"};
   const CLI::Range positive{std::size_t{1}, std::size_t{1} << 20U};
   std::vector<std::string> transports{"ub", "loopback", "puts"};
+  std::vector<std::string> networks;
 #if PEERBUS_BENCH_FABRIC
-  transports.emplace_back("fabric");
+  networks.emplace_back("fabric");
 #endif
 #if PEERBUS_BENCH_VERBS
-  transports.emplace_back("verbs");
+  networks.emplace_back("verbs");
 #endif
+  if (!networks.empty()) {
+    transports.insert(transports.end(), networks.begin(), networks.end());
+    transports.emplace_back("planes");
+    chosen.far = networks.back();
+  }
   app.add_option("--transport", chosen.transport,
-                 "ub; loopback: ranks are threads; puts: ub without its peer memory; fabric, verbs")
+                 "ub; loopback: ranks are threads; puts: ub without its peer memory; fabric, "
+                 "verbs; planes: ub among the ranks of a host, --far between hosts")
       ->check(CLI::IsMember(transports))
       ->capture_default_str();
   app.add_option("--device", chosen.device, "of verbs, or libfabric's domain [the first]");
   app.add_option("--provider", chosen.provider, "of fabric")->capture_default_str();
+  if (!networks.empty())
+    app.add_option("--far", chosen.far, "what connects hosts, for planes")
+        ->check(CLI::IsMember(networks))
+        ->capture_default_str();
+  app.add_option("--groups", chosen.groups,
+                 "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1024}));
   app.add_option("--ranks", chosen.ranks,
                  "sizes of groups [2, 4, 8 and so on, as many as there are cores]; with a "
                  "launcher: as many as it started")
@@ -236,6 +272,10 @@ int parse(int argc, char** argv, options& chosen) {
                  "file for the costs; other costs that it has stay there");
   try {
     app.parse(argc, argv);
+    if (chosen.groups != 0 && chosen.transport != "planes")
+      throw CLI::ValidationError{"--groups", std::to_string(chosen.groups) +
+                                                 " given with --transport " + chosen.transport +
+                                                 ", expected --transport planes"};
     if (chosen.top_k > chosen.experts)
       throw CLI::ValidationError{"--top-k", std::to_string(chosen.top_k) +
                                                 " given, expected at most --experts, " +

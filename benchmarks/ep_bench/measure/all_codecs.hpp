@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 
 #include <peerbus/codec/bf16.hpp>
@@ -18,7 +19,16 @@
 
 namespace ep_bench {
 
-/// Slots, automatic layouts and planes are measured with one codec, as each takes long to compile.
+/// True if a layout over a transport is measured in all codecs. The others are measured with int8
+/// alone, because each codec of each takes long to compile.
+template <class Transport, class Layout>
+inline constexpr bool has_all_codecs =
+    peerbus::direct_transport<Transport>
+        ? !peerbus::moe::slot_layout<Layout> && !peerbus::moe::automatic_layout<Layout>
+        : std::same_as<Layout, peerbus::moe::compact> &&
+              !peerbus::partly_direct_transport<Transport>;
+
+/// Measures one layout over one transport with the codec that the options name.
 template <class Transport, class Layout>
 outcome measure(peerbus::communicator<Transport>& comm, const options& chosen, lane_crew& crew,
                 std::size_t cores) {
@@ -26,8 +36,7 @@ outcome measure(peerbus::communicator<Transport>& comm, const options& chosen, l
     measurement<Transport, Codec, Layout> here{comm, chosen, crew, cores};
     return here.run();
   };
-  if constexpr (!peerbus::moe::slot_layout<Layout> && !peerbus::moe::automatic_layout<Layout> &&
-                !peerbus::partly_direct_transport<Transport>) {
+  if constexpr (has_all_codecs<Transport, Layout>) {
     if (chosen.codec == "bf16") return with(peerbus::codec::bf16{});
     if (chosen.codec == "fp8") return with(peerbus::codec::fp8_e4m3_per_128_f32{});
     if (chosen.codec == "fp8_ue8m0") return with(peerbus::codec::fp8_e4m3_per_128_ue8m0{});

@@ -11,11 +11,19 @@
 
 namespace ep_bench {
 
-/// One layout with counts first and one with slots.
+/// All layouts; the compact one alone in all codecs.
 inline outcome measure_layout(peerbus::communicator<peerbus::verbs>& comm, const options& chosen,
                               lane_crew& crew, std::size_t cores) {
+  if (chosen.layout == "padded")
+    return measure<peerbus::verbs, peerbus::moe::padded>(comm, chosen, crew, cores);
+  if (chosen.layout == "rank")
+    return measure<peerbus::verbs, peerbus::moe::rank_major>(comm, chosen, crew, cores);
+  if (chosen.layout == "slots")
+    return measure<peerbus::verbs, peerbus::moe::slots>(comm, chosen, crew, cores);
   if (chosen.layout == "expert_slots")
     return measure<peerbus::verbs, peerbus::moe::expert_slots>(comm, chosen, crew, cores);
+  if (chosen.layout == "automatic")
+    return measure<peerbus::verbs, peerbus::moe::automatic>(comm, chosen, crew, cores);
   return measure<peerbus::verbs, peerbus::moe::compact>(comm, chosen, crew, cores);
 }
 

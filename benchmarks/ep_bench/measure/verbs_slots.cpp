@@ -8,7 +8,11 @@
 
 namespace ep_bench {
 
+template outcome measure<peerbus::verbs, peerbus::moe::slots>(
+    peerbus::communicator<peerbus::verbs>&, const options&, lane_crew&, std::size_t);
 template outcome measure<peerbus::verbs, peerbus::moe::expert_slots>(
+    peerbus::communicator<peerbus::verbs>&, const options&, lane_crew&, std::size_t);
+template outcome measure<peerbus::verbs, peerbus::moe::automatic>(
     peerbus::communicator<peerbus::verbs>&, const options&, lane_crew&, std::size_t);
 
 }  // namespace ep_bench
