@@ -17,6 +17,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 
 #include "conformance/exchange_suite.hpp"
@@ -33,7 +34,8 @@ namespace {
 
 using peerbus::bf16;
 using peerbus::codec::int8_per_token;
-using group = test::threads_over<test::background<peerbus::loopback>>;
+using group =
+    test::any_over<peerbus::any_transport, test::threads_over<test::background<peerbus::loopback>>>;
 
 }  // namespace
 

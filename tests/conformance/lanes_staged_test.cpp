@@ -11,6 +11,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/decorator.hpp>
 #include <peerbus/transport/loopback.hpp>
@@ -80,7 +81,8 @@ class locked : public decorated<Base> {
 }  // namespace
 
 TEST_CASE("several lanes move the same bytes as one, by puts") {
-  using staged = test::threads_over<locked<test::indirect<peerbus::loopback>>>;
+  using staged = test::any_over<peerbus::any_transport,
+                                test::threads_over<locked<test::indirect<peerbus::loopback>>>>;
   for (const std::size_t ranks : {1U, 2U, 3U})
     for (const std::size_t lanes : {2U, 3U, 4U})
       conformance::check_lanes_all_layouts<staged>(ranks, lanes, 8);

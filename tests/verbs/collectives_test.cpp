@@ -35,8 +35,8 @@ void check_some(suite::team& on) {
 
 TEST_CASE("collective operations and messages") {
   for (const std::size_t ranks : {1U, 2U, 3U}) {
-    suite::on_team<verbs_test::plain>(ranks, check_some, suite::small_scratch);
-    suite::on_channels<verbs_test::plain>(
+    suite::on_team<verbs_test::any_plain>(ranks, check_some, suite::small_scratch);
+    suite::on_channels<verbs_test::any_plain>(
         ranks, [](suite::channels& on) { suite::check_batch(on, 0, 2, 1); }, suite::small_slots);
   }
 }

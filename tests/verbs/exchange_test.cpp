@@ -14,7 +14,7 @@
 namespace {
 using peerbus::codec::bf16;
 using peerbus::codec::int8_per_token;
-using any_plain = test::any_over<peerbus::any_transport, verbs_test::plain>;
+using verbs_test::any_plain;
 using any_striped = test::any_over<peerbus::any_transport, verbs_test::striped>;
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/verbs.hpp>
 
 #include "support/ranks.hpp"
@@ -27,6 +28,7 @@ static_assert(peerbus::runnable_transport<striped_verbs>);
 
 using plain = test::processes_over<peerbus::verbs>;
 using striped = test::processes_over<striped_verbs>;
+using any_plain = test::any_over<peerbus::any_transport, plain>;
 
 /// What a command prints. Throws if it fails.
 inline std::string output_of(const std::string& command) {
