@@ -44,6 +44,12 @@ struct outgoing {
   /// When a wait may next ask the device whether the peer can be reached. It is kept here and not
   /// in the wait, so that many short waits ask as often as a long one.
   deadline next_probe = deadline::never();
+
+  /// Notes that a put goes by queue pair `number`.
+  void note_write(std::size_t number) noexcept {
+    unproven |= 1U << number;
+    if (number != 0) unsignalled |= static_cast<queue_set>(1U << (number - 1));
+  }
 };
 
 /// A connection to one peer.
@@ -126,6 +132,13 @@ class link {
     // Below 0 for a moment if another thread counts.
     const auto open = static_cast<std::int32_t>(counts()[queue].in_flight());
     return open > 0 ? static_cast<std::uint32_t>(open) : 0;
+  }
+  /// Returns the queue pair that has most requests in flight.
+  [[nodiscard]] std::size_t busiest_queue() const noexcept {
+    std::size_t busiest = 0;
+    for (std::size_t q = 1; q < pairs_.size(); ++q)
+      if (in_flight(q) > in_flight(busiest)) busiest = q;
+    return busiest;
   }
 
  private:

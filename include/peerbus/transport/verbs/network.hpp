@@ -23,7 +23,6 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/registered/link_watch.hpp>
 #include <peerbus/transport/registered/request_count.hpp>
@@ -40,6 +39,7 @@
 #include <peerbus/transport/verbs/registration.hpp>
 #include <peerbus/transport/verbs/resources.hpp>
 #include <peerbus/transport/verbs/send_queue.hpp>
+#include <peerbus/transport/verbs/trouble.hpp>
 
 namespace peerbus::detail::rdma {
 
@@ -133,7 +133,7 @@ class network final : public idle_work::task {
   }
   /// Breaks a link over which nothing completes.
   void give_up(link& to) noexcept {
-    completions_.break_link(to, busiest_queue(to), link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
+    completions_.break_link(to, to.busiest_queue(), link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
   }
 
   /// Posts all chains, and waits until every peer that runs has what was posted to it.
@@ -158,60 +158,15 @@ class network final : public idle_work::task {
   /// Returns whether any link is broken.
   [[nodiscard]] bool any_broken() const noexcept { return completions_.any_broken(); }
 
-  /// "no connection to rank 3 any more: transport retry counter exceeded: …", and the peers that
-  /// have not acknowledged requests. Empty if there are none.
+  /// Describes broken connections, and the peers that have not acknowledged requests.
   [[nodiscard]] std::string describe_trouble() const {
-    std::string text;
-    for (const rank_id peer : all_ranks{size()}) {
-      const link_failure& failure = to(peer).failure();
-      const std::uint32_t open = to(peer).in_flight();
-      if (!failure.is_set() && open == 0) continue;
-      text += text.empty() ? "" : "; ";
-      const std::size_t on =
-          likely_cause(failure.is_set() ? failure.rail() : own_.rail_of(busiest_queue(to(peer))));
-      text += failure.is_set() ? concat("no connection to ", peer, " any more", over(on), ": ",
-                                        failure.describe())
-                               : concat(peer, " has not acknowledged ", open, " requests yet",
-                                        over(on), " (its link may be down, or it is busy)");
-    }
-    return text.empty() ? text : text + inactive_ports();
+    return rdma::describe_trouble(own_, {links_.get(), size()});
   }
 
  private:
   [[nodiscard]] std::size_t bytes_counted() const noexcept {
     if (own_.rails().size() == 1) return 0;
     return byte_count::bytes_held(send_queue::places(own_.options().queue_depth));
-  }
-  /// Returns the queue pair that has most requests in flight.
-  [[nodiscard]] static std::size_t busiest_queue(const link& to) noexcept {
-    std::size_t busiest = 0;
-    for (std::size_t q = 1; q < to.pairs().size(); ++q)
-      if (to.in_flight(q) > to.in_flight(busiest)) busiest = q;
-    return busiest;
-  }
-  /// Returns the number of the device that is to blame, if `found` is the one on which a connection
-  /// broke. A peer that has noticed before closes what it has on all devices, so that a connection
-  /// may break on one that works. A device whose port is not active comes first.
-  [[nodiscard]] std::size_t likely_cause(std::size_t found) const noexcept {
-    const auto rails = own_.rails();
-    if (rails.size() == 1 || !rails[found]->port().is_active()) return found;
-    for (std::size_t i = 0; i < rails.size(); ++i)
-      if (!rails[i]->port().is_active()) return i;
-    return found;
-  }
-  /// " over device rxe1", if the rank has several.
-  [[nodiscard]] std::string over(std::size_t number) const {
-    if (own_.rails().size() == 1) return {};
-    return concat(" over device ", own_.rails()[number]->port().device_name());
-  }
-  /// "; port 1 of this rank's device rxe1 is not active any more", for each that is not.
-  [[nodiscard]] std::string inactive_ports() const {
-    std::string text;
-    for (const auto& each : own_.rails())
-      if (!each->port().is_active())
-        text += concat("; port ", unsigned{each->port().number}, " of this rank's device ",
-                       each->port().device_name(), " is not active any more");
-    return text;
   }
 
   [[nodiscard]] bool all_delivered() noexcept {
