@@ -24,21 +24,12 @@ namespace peerbus::detail::rdma {
   return found;
 }
 
-/// "; port 1 of this rank's device rxe1 is not active any more", for each that is not.
-[[nodiscard]] inline std::string describe_inactive_ports(const resources& own) {
-  std::string text;
-  for (const auto& each : own.rails())
-    if (!each->port().is_active())
-      text += concat("; port ", unsigned{each->port().number}, " of this rank's device ",
-                     each->port().device_name(), " is not active any more");
-  return text;
-}
-
 /// "no connection to rank 3 any more: transport retry counter exceeded: …", and the peers that
 /// have not acknowledged requests, with the devices if the rank has several. Empty if there are
 /// none.
 [[nodiscard]] inline std::string describe_trouble(const resources& own,
                                                   std::span<const link> links) {
+  const char* const kind = own.is_bulk() ? "bulk " : "";
   std::string text;
   for (const link& to : links) {
     const link_failure& failure = to.failure();
@@ -50,12 +41,23 @@ namespace peerbus::detail::rdma {
                                  ? std::string{}
                                  : concat(" over device ", own.rails()[on]->port().device_name());
     text += text.empty() ? "" : "; ";
-    text += failure.is_set() ? concat("no connection to ", to.peer(), " any more", over, ": ",
-                                      failure.describe())
-                             : concat(to.peer(), " has not acknowledged ", open, " requests yet",
-                                      over, " (its link may be down, or it is busy)");
+    text += failure.is_set()
+                ? concat("no ", kind, "connection to ", to.peer(), " any more", over, ": ",
+                         failure.describe())
+                : concat(to.peer(), " has not acknowledged ", open, " ", kind, "requests yet", over,
+                         " (its link may be down, or it is busy)");
   }
-  return text.empty() ? text : text + describe_inactive_ports(own);
+  return text;
+}
+
+/// "; port 1 of this rank's device rxe1 is not active any more", for each that is not.
+[[nodiscard]] inline std::string describe_inactive_ports(const resources& own) {
+  std::string text;
+  for (const auto& each : own.rails())
+    if (!each->port().is_active())
+      text += concat("; port ", unsigned{each->port().number}, " of this rank's device ",
+                     each->port().device_name(), " is not active any more");
+  return text;
 }
 
 }  // namespace peerbus::detail::rdma

@@ -19,10 +19,12 @@
 #include <peerbus/transport/registered/guarded.hpp>
 #include <peerbus/transport/registered/own_part.hpp>
 #include <peerbus/transport/verbs/control_map.hpp>
+#include <peerbus/transport/verbs/defer.hpp>
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
 #include <peerbus/transport/verbs/options.hpp>
+#include <peerbus/transport/verbs/pending_calls.hpp>
 #include <peerbus/transport/verbs/rail.hpp>
 #include <peerbus/transport/verbs/rail_choice.hpp>
 #include <peerbus/transport/verbs/rail_keys.hpp>
@@ -36,7 +38,8 @@ namespace peerbus::detail::rdma {
 
 /// A thread's turn at sending over one link: it notes requests in the chains of the link's queue
 /// pairs and posts them. Other threads wait for their turn meanwhile, also while this one waits
-/// for room in a full queue.
+/// for room in a full queue. Over a link for bulk traffic, puts, gets and signals are noted as
+/// calls, and sent in slices later (`slice`).
 ///
 /// Each call returns ok, timed_out if a queue stayed full, unreachable, or peer_dead.
 class turn {
@@ -53,6 +56,14 @@ class turn {
   /// enough. Long writes are spread over the queue pairs, and all writes over the devices.
   [[nodiscard]] errc write(std::span<const std::byte> source, const rail_keys* key,
                            const remote_place& target) noexcept {
+    if (is_bulk())
+      return defer(source.size(), [&](pending_call& call) noexcept {
+        call.what = pending_call::kind::write;
+        call.memory = const_cast<std::byte*>(source.data());
+        call.bytes = source.size();
+        call.key = key;
+        call.place = target;
+      });
     if (rails().size() > 1) return write_in_pieces(source, key, target);
     const std::size_t queues = link_->pairs().size();
     if (queues == 1 || source.size() < options().stripe_bytes)
@@ -95,6 +106,14 @@ class turn {
   /// Notes a read of `source` into `target`, registered under `key`.
   [[nodiscard]] errc read(std::span<std::byte> target, const rail_keys* key,
                           const remote_place& source) noexcept {
+    if (is_bulk())
+      return defer(at_once, [&](pending_call& call) noexcept {
+        call.what = pending_call::kind::read;
+        call.memory = target.data();
+        call.bytes = target.size();
+        call.key = key;
+        call.place = source;
+      });
     return in_messages(0, target, key, source,
                        [this](const local_bytes& part, const wire_place& from) {
                          return append(first(), IBV_WR_RDMA_READ, part, from);
@@ -111,6 +130,11 @@ class turn {
 
   /// Sends the notice of a signal as `send_notice` does.
   [[nodiscard]] errc notify(const raised_signal& raised) noexcept {
+    if (is_bulk())
+      return defer(at_once, [&](pending_call& call) noexcept {
+        call.what = pending_call::kind::notice;
+        call.raised = raised;
+      });
     if (link_->failure().is_set()) return net_->why_broken(*link_);
     return send_notice(net_->own(), *link_, *out_, raised, *this);
   }
@@ -175,6 +199,13 @@ class turn {
  private:
   turn(network& net, link& to, registered::guarded<outgoing>::access out) noexcept
       : net_{&net}, link_{&to}, out_{std::move(out)} {}
+
+  /// Whether calls are sent in slices.
+  [[nodiscard]] bool is_bulk() const noexcept { return net_->own().is_bulk(); }
+  template <class Set>
+  [[nodiscard]] errc defer(std::size_t bytes, Set&& set) noexcept {
+    return rdma::defer(*net_, *link_, *out_, bytes, set);
+  }
 
   [[nodiscard]] const verbs_options& options() const noexcept { return net_->own().options(); }
   [[nodiscard]] send_queue& first() const noexcept { return out_->queues[0]; }
