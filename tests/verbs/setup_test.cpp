@@ -101,6 +101,17 @@ TEST_CASE("options that are impossible") {
                 {"stall_timeout is -1 ms"});
   check_refused({.queue_depth = 1}, errc::invalid_argument, {"queue_depth is 1"});
   check_refused({.retries = 8}, errc::invalid_argument, {"retries is 8, expected 0 to 7"});
+  check_refused({.service_level = 16}, errc::invalid_argument,
+                {"service_level is 16, expected 0 to 15"});
+  check_refused({.traffic_class = 256}, errc::invalid_argument,
+                {"traffic_class is 256, expected 0 to 255"});
+  check_refused({.bulk_service_level = 16}, errc::invalid_argument,
+                {"bulk_service_level is 16, expected -1 to 15"});
+  check_refused({.bulk_traffic_class = -2}, errc::invalid_argument,
+                {"bulk_traffic_class is -2, expected -1 to 255"});
+  check_refused({.bulk_slice = 4095}, errc::invalid_argument, {"bulk_slice is 4095"});
+  check_refused({.bulk_slice = 8192, .bulk_in_flight = 4096}, errc::invalid_argument,
+                {"bulk_in_flight is 4096", "8192"});
 }
 
 TEST_CASE("ranks that differ") {

@@ -2,7 +2,7 @@
 //
 // Dispatches at a fixed period beside a stream that would fill the link: how long they take alone
 // and beside it, and what the stream keeps, with both in one class of traffic and with the stream
-// in the bulk class. `fabric_classes --help` lists the options.
+// in the bulk class, over `fabric` or `verbs`. `fabric_classes --help` lists the options.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -11,6 +11,8 @@
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -23,8 +25,12 @@
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/fabric.hpp>
 #include <peerbus/transport/traffic_class.hpp>
+#if PEERBUS_BENCH_VERBS
+#include <peerbus/transport/verbs.hpp>
+#endif
 
 #include "fabric/fabric_classes/stream.hpp"
 #include "support/clock.hpp"
@@ -32,8 +38,7 @@
 
 namespace {
 
-using communicator = peerbus::communicator<peerbus::fabric>;
-using stream = fabric_classes::stream<peerbus::fabric>;
+using fabric_classes::stream;
 
 struct options {
   std::size_t tokens = 8;
@@ -45,13 +50,16 @@ struct options {
   std::size_t rounds = 3;
   std::size_t chunk = std::size_t{1} << 20;
   std::size_t slots = 16;
+  std::string transport = "fabric";
+  std::string device;  ///< of verbs
   peerbus::fabric_options fabric;
 };
 
 /// The dispatch that is measured.
+template <peerbus::transport Transport>
 class work {
  public:
-  work(communicator& comm, const options& chosen)
+  work(peerbus::communicator<Transport>& comm, const options& chosen)
       : moe_{comm,
              {.experts = chosen.experts,
               .hidden = chosen.hidden,
@@ -67,15 +75,15 @@ class work {
   void dispatch() { static_cast<void>(moe_.dispatch(tokens_, {experts_, weights_})); }
 
  private:
-  peerbus::moe::exchange<peerbus::fabric, peerbus::codec::int8_per_token> moe_;
+  peerbus::moe::exchange<Transport, peerbus::codec::int8_per_token> moe_;
   std::vector<peerbus::bf16> tokens_;
   std::vector<std::int32_t> experts_;
   std::vector<float> weights_;
 };
 
 /// Returns `value` of rank 0 on both ranks. Collective.
-template <class Value>
-Value of_first(communicator& comm, Value value) {
+template <peerbus::transport Transport, class Value>
+Value of_first(peerbus::communicator<Transport>& comm, Value value) {
   peerbus::bootstrap::contribution own;
   own.bytes.resize(sizeof value);
   std::memcpy(own.bytes.data(), &value, sizeof value);
@@ -85,7 +93,8 @@ Value of_first(communicator& comm, Value value) {
   return value;
 }
 /// Returns, for each sample, that of the slower rank. Collective.
-std::vector<double> slower(communicator& comm, std::vector<double> samples) {
+template <peerbus::transport Transport>
+std::vector<double> slower(peerbus::communicator<Transport>& comm, std::vector<double> samples) {
   peerbus::bootstrap::contribution own;
   own.bytes.resize(samples.size() * sizeof(double));
   if (!samples.empty()) std::memcpy(own.bytes.data(), samples.data(), own.bytes.size());
@@ -107,8 +116,9 @@ struct phase {
 
 /// Dispatches when they are due, if `beat` is not empty, and moves `flow` in between, if there is
 /// one. Collective.
-phase play(communicator& comm, work& moe, std::optional<bench::clock::duration> beat, stream* flow,
-           double seconds) {
+template <peerbus::transport Transport>
+phase play(peerbus::communicator<Transport>& comm, work<Transport>& moe,
+           std::optional<bench::clock::duration> beat, stream<Transport>* flow, double seconds) {
   comm.barrier();
   const auto head_start = std::chrono::milliseconds{2};
   const auto now = bench::clock::now().time_since_epoch().count();
@@ -164,11 +174,13 @@ struct samples {
   }
 };
 
-int run(peerbus::bootstrap& boot, const options& chosen) {
-  communicator comm{peerbus::fabric{boot, chosen.fabric}};
+/// `network` says by what the transport sends, for people.
+template <peerbus::transport Transport>
+int run(Transport bus, const std::string& network, const options& chosen) {
+  peerbus::communicator comm{std::move(bus)};
   const bool first = comm.rank().index() == 0;
-  work moe{comm, chosen};
-  stream one_class{comm, peerbus::traffic_class::latency, chosen.chunk, chosen.slots};
+  work<Transport> moe{comm, chosen};
+  stream<Transport> one_class{comm, peerbus::traffic_class::latency, chosen.chunk, chosen.slots};
 
   std::vector<double> back_to_back;
   for (int i = 0; i < 300; ++i) {
@@ -184,17 +196,16 @@ int run(peerbus::bootstrap& boot, const options& chosen) {
         "fabric_classes  %s\n%zu tokens, hidden %zu, top-%zu of %zu; a dispatch every %.0f us, "
         "which is busy %.0f %% of the time when alone\nputs of %zu KiB in the stream; medians of "
         "%zu rounds of %.1f s\n\n",
-        comm.bus().describe_provider().c_str(), chosen.tokens, chosen.hidden, chosen.top_k,
-        chosen.experts, period, 100 * chosen.busy, chosen.chunk >> 10, chosen.rounds,
-        chosen.seconds);
+        network.c_str(), chosen.tokens, chosen.hidden, chosen.top_k, chosen.experts, period,
+        100 * chosen.busy, chosen.chunk >> 10, chosen.rounds, chosen.seconds);
 
   bool right = true;
-  const auto report = [&](const char* name, stream& flow) {
+  const auto report = [&](const char* name, stream<Transport>& flow) {
     samples alone;
     samples stream_alone;
     samples beside;
     for (std::size_t round = 0; round < chosen.rounds; ++round) {
-      alone.add(play(comm, moe, beat, nullptr, chosen.seconds));
+      alone.add(play<Transport>(comm, moe, beat, nullptr, chosen.seconds));
       stream_alone.add(play(comm, moe, std::nullopt, &flow, chosen.seconds));
       beside.add(play(comm, moe, beat, &flow, chosen.seconds));
     }
@@ -213,22 +224,46 @@ int run(peerbus::bootstrap& boot, const options& chosen) {
   if (first) std::printf("%-40s%12s%12s%10s\n", "", "alone", "beside", "ratio");
   report("one class", one_class);
   // Made now, so that it changes nothing above.
-  stream two_classes{comm, peerbus::traffic_class::bulk, chosen.chunk, chosen.slots};
+  stream<Transport> two_classes{comm, peerbus::traffic_class::bulk, chosen.chunk, chosen.slots};
   report("two classes", two_classes);
   if (!right)
     std::fprintf(stderr, "fabric_classes: rank %zu has a wrong chunk\n", comm.rank().index());
   return right ? 0 : 1;
 }
 
+int run_over(peerbus::bootstrap& boot, const options& chosen) {
+#if PEERBUS_BENCH_VERBS
+  if (chosen.transport == "verbs") {
+    peerbus::verbs bus{boot,
+                       {.device = chosen.device,
+                        .bulk_slice = chosen.fabric.bulk_slice,
+                        .bulk_in_flight = chosen.fabric.bulk_in_flight}};
+    const std::string network = bus.describe_port();
+    return run(std::move(bus), network, chosen);
+  }
+#endif
+  peerbus::fabric bus{boot, chosen.fabric};
+  const std::string network = bus.describe_provider();
+  return run(std::move(bus), network, chosen);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   options chosen;
-  CLI::App app{"Dispatches of two ranks over peerbus::fabric beside a stream of large puts.",
+  CLI::App app{"Dispatches of two ranks over a network beside a stream of large puts.",
                "fabric_classes"};
   app.option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
   const CLI::Range size{std::size_t{1}, std::size_t{1} << 30};
+  app.add_option("--transport", chosen.transport, "fabric, or verbs where that is compiled in")
+      ->check(CLI::IsMember(std::vector<std::string>{
+          "fabric",
+#if PEERBUS_BENCH_VERBS
+          "verbs",
+#endif
+      }));
+  app.add_option("--device", chosen.device, "the device of verbs [the nearest]");
   app.add_option("--provider", chosen.fabric.provider, "libfabric's provider");
   app.add_option("--domain", chosen.fabric.domain, "its domain [the loopback interface]");
   app.add_option("--tokens", chosen.tokens, "tokens of a rank in a dispatch")->check(size);
@@ -243,8 +278,8 @@ int main(int argc, char** argv) {
   app.add_option("--chunk", chosen.chunk, "bytes of a put of the stream, a multiple of 8")
       ->check(size);
   app.add_option("--slots", chosen.slots, "puts that the stream sends ahead")->check(size);
-  app.add_option("--slice", chosen.fabric.bulk_slice, "fabric_options::bulk_slice")->check(size);
-  app.add_option("--in-flight", chosen.fabric.bulk_in_flight, "fabric_options::bulk_in_flight")
+  app.add_option("--slice", chosen.fabric.bulk_slice, "bulk_slice of the transport")->check(size);
+  app.add_option("--in-flight", chosen.fabric.bulk_in_flight, "bulk_in_flight of the transport")
       ->check(size);
   CLI11_PARSE(app, argc, argv);
   if (chosen.chunk % 8 != 0) {
@@ -253,7 +288,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    return peerbus::run_local(2, [&](peerbus::bootstrap& boot) { return run(boot, chosen); },
+    return peerbus::run_local(2, [&](peerbus::bootstrap& boot) { return run_over(boot, chosen); },
                               {.pin = peerbus::usable_cores() >= 2});
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "fabric_classes: %s\n", problem.what());

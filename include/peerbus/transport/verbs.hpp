@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -10,8 +12,10 @@
 #include <peerbus/transport/memory_hook.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/registered/window_maker.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 #include <peerbus/transport/verbs/connect.hpp>
 #include <peerbus/transport/verbs/data_path.hpp>
+#include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/options.hpp>
 
 namespace peerbus {
@@ -30,7 +34,13 @@ namespace peerbus {
 /// once take turns; a turn is as long as noting or posting a few requests takes, or, where the
 /// queue is full, until there is room.
 ///
-/// Cost: `make_window` takes one call of `bootstrap::allgather`, and registers the memory.
+/// Windows for bulk traffic (`window_shape::traffic`) have queue pairs of their own, with a service
+/// level and a traffic class of their own. A put, get or signal of such a window returns when it is
+/// noted, and is sent in slices, of which few are on their way at a time: docs/transports.md. It
+/// waits only for room for `verbs_options::queue_depth` calls to the peer.
+///
+/// Cost: `make_window` takes one call of `bootstrap::allgather`, and registers the memory. The
+/// first for bulk traffic also takes another one, and connects all ranks as the constructor does.
 template <wait_policy Wait = adaptive_wait>
 class basic_verbs : public detail::rdma::data_path {
  public:
@@ -51,14 +61,20 @@ class basic_verbs : public detail::rdma::data_path {
         on_memory_{std::move(on_memory)} {}
 
   /// Makes a window of memory that is registered with the device. Contract as `make_window` of
-  /// `transport`.
+  /// `transport`. The first for bulk traffic also throws as the constructor.
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    return {net(), maker_.make(boot(), shape, on_memory_, until)};
+    if (shape.traffic == traffic_class::latency)
+      return {net(), maker_.make(boot(), shape, on_memory_, until)};
+    connect_bulk(shape, until);
+    return {bulk_net(), bulk_maker_->make(boot(), shape, on_memory_, until)};
   }
   /// Makes a window of memory that the ranks have, which is registered and so taken and locked.
   /// Contract as `adopt_window` of `transport`. Calls no memory hook.
   [[nodiscard]] window adopt_window(window_memory memory, deadline until) {
-    return {net(), maker_.adopt(boot(), std::move(memory), until)};
+    if (memory.traffic == traffic_class::latency)
+      return {net(), maker_.adopt(boot(), std::move(memory), until)};
+    connect_bulk({memory.data.size(), memory.signals.size(), memory.traffic}, until);
+    return {bulk_net(), bulk_maker_->adopt(boot(), std::move(memory), until)};
   }
 
  private:
@@ -69,7 +85,23 @@ class basic_verbs : public detail::rdma::data_path {
     return thresholds;
   }
 
-  detail::registered::window_maker<detail::rdma::network> maker_;
+  /// Connects the ranks for bulk traffic, unless they are. All of them must be about to make a
+  /// window of that shape. Throws: as the constructor.
+  void connect_bulk(window_shape shape, deadline until) {
+    if (net()->bulk() != nullptr) return;
+    window_maker::compare(boot(), shape, until);
+    net()->add_bulk(
+        detail::rdma::connect(boot(), net()->own().options(), net()->waiting(), net().get()));
+    bulk_maker_.emplace(*net()->bulk());
+  }
+  /// The network for bulk traffic, with the reference that keeps all classes.
+  [[nodiscard]] std::shared_ptr<detail::rdma::network> bulk_net() const noexcept {
+    return {net(), net()->bulk()};
+  }
+
+  using window_maker = detail::registered::window_maker<detail::rdma::network>;
+  window_maker maker_;
+  std::optional<window_maker> bulk_maker_;
   memory_hook on_memory_;
 };
 

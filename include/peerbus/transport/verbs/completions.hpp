@@ -13,10 +13,8 @@
 #include <span>
 #include <vector>
 
-#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/core/wait_readable.hpp>
 #include <peerbus/transport/registered/spin_guard.hpp>
 #include <peerbus/transport/verbs/arrivals.hpp>
 #include <peerbus/transport/verbs/control_map.hpp>
@@ -29,27 +27,20 @@
 
 namespace peerbus::detail::rdma {
 
-/// Takes the completions of a rank's devices: raises the signals that arrive, counts the requests
-/// that are done, and breaks links whose requests fail.
+/// Takes the completions of one class of traffic from a rank's devices: raises the signals that
+/// arrive, counts the requests that are done, and breaks links whose requests fail.
 ///
 /// Threads: any.
 class completions {
  public:
   /// Of the links of `own`, by peer. `windows` are where signals are raised.
   completions(const resources& own, std::span<link> links, const window_table& windows)
-      : own_{&own},
-        links_{links},
-        windows_{&windows},
-        arrivals_(links.size()),
-        events_(own.rails().size()) {
+      : own_{&own}, links_{links}, windows_{&windows}, arrivals_(links.size()) {
     for (arrivals& from_peer : arrivals_) from_peer.open(receive_depth);
   }
   completions(const completions&) = delete;
   completions& operator=(const completions&) = delete;
-  ~completions() {
-    for (std::size_t i = 0; i < events_.size(); ++i)
-      if (events_[i] != 0) ibv_ack_cq_events(&own_->rails()[i]->received(), events_[i]);
-  }
+  ~completions() = default;
 
   /// Takes what has completed. What another thread is taking at the moment is left to it.
   void look() noexcept {
@@ -73,36 +64,14 @@ class completions {
     change();
   }
 
-  /// Takes what has arrived. Until `disarm`, whatever arrives later makes the completion channel
-  /// readable, also if another thread takes it. One thread at a time is armed.
-  /// Returns: false, at once, to any other thread.
-  [[nodiscard]] bool arm() noexcept {
-    if (!parking_.try_lock()) return false;
+  /// Has the next arrival, and the next completion of requests if `also_of_requests`, make the
+  /// devices' channels readable. Those that lie in the queues already do not: look after this.
+  /// Returns: whether all devices do that.
+  [[nodiscard]] bool ask_for_events(bool also_of_requests) const noexcept {
     for (const auto& each : own_->rails())
-      if (ibv_req_notify_cq(&each->received(), 0) != 0) {
-        parking_.unlock();
+      if (ibv_req_notify_cq(&each->received(), 0) != 0 ||
+          (also_of_requests && ibv_req_notify_cq(&each->sent(), 0) != 0))
         return false;
-      }
-    // An arrival before the request rings no bell, and another thread may have taken it.
-    look_at_all_arrivals();
-    return true;
-  }
-  /// Ends what `arm` began. The same thread calls it.
-  void disarm() noexcept {
-    ibv_cq* queue = nullptr;
-    void* nothing = nullptr;
-    for (std::size_t i = 0; i < events_.size(); ++i)
-      while (ibv_get_cq_event(&own_->rails()[i]->channel(), &queue, &nothing) == 0) ++events_[i];
-    parking_.unlock();
-  }
-
-  /// Sleeps until something arrives or `until`, unless `word` is `value` already. One thread at a
-  /// time may sleep.
-  /// Returns: false, at once, to any other thread.
-  [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
-    if (!arm()) return false;
-    if (word.value() < value) wait_readable(own_->wake_descriptor(), until);
-    disarm();
     return true;
   }
 
@@ -203,9 +172,7 @@ class completions {
 
   registered::spin_guard looking_;
   registered::spin_guard reaping_;  ///< held while completions of requests are taken
-  registered::spin_guard parking_;
   std::atomic<std::uint32_t> broken_{0};
-  std::vector<unsigned> events_;  ///< [rails]: to be acknowledged; under `parking_`
 };
 
 }  // namespace peerbus::detail::rdma

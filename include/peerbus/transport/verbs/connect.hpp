@@ -18,10 +18,11 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
-#include <peerbus/transport/verbs/device.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 #include <peerbus/transport/verbs/handshake.hpp>
 #include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
+#include <peerbus/transport/verbs/opened_device.hpp>
 #include <peerbus/transport/verbs/options.hpp>
 #include <peerbus/transport/verbs/rail_keys.hpp>
 
@@ -29,14 +30,15 @@ namespace peerbus::detail::rdma {
 
 /// Throws: `error` invalid_argument if an option is outside its range.
 inline void check_options(const verbs_options& options) {
-  const auto within = [](std::string_view name, std::uint64_t given, std::uint64_t least,
-                         std::uint64_t most) {
+  const auto within = [](std::string_view name, std::int64_t given, std::int64_t least,
+                         std::int64_t most) {
     if (given < least || given > most)
       throw error{errc::invalid_argument,
                   concat("verbs: ", name, " is ", given, ", expected ", least, " to ", most)};
   };
   if (!options.devices.empty()) {
-    within("devices, their number", options.devices.size(), 2, most_rails);
+    within("devices, their number", static_cast<std::int64_t>(options.devices.size()), 2,
+           most_rails);
     if (!options.device.empty())
       throw error{errc::invalid_argument, concat("verbs: device is '", options.device,
                                                  "' and devices are given, expected one of both")};
@@ -45,11 +47,22 @@ inline void check_options(const verbs_options& options) {
                   "verbs: stripe_bytes is 0, expected more, as several devices take pieces of it"};
   }
   const std::size_t devices = std::max<std::size_t>(options.devices.size(), 1);
-  within("queue_pairs_per_peer", options.queue_pairs_per_peer, 1, most_queue_pairs / devices);
+  within("queue_pairs_per_peer", options.queue_pairs_per_peer, 1,
+         static_cast<std::int64_t>(most_queue_pairs / devices));
   within("queue_depth", options.queue_depth, 2, 16384);
   within("ack_timeout", options.ack_timeout, 0, 31);
   within("retries", options.retries, 0, 7);
   within("service_level", options.service_level, 0, 15);
+  within("traffic_class", options.traffic_class, 0, 255);
+  within("bulk_service_level", options.bulk_service_level, -1, 15);
+  within("bulk_traffic_class", options.bulk_traffic_class, -1, 255);
+  if (options.bulk_slice < 4096)
+    throw error{errc::invalid_argument,
+                concat("verbs: bulk_slice is ", options.bulk_slice, ", expected 4096 or more")};
+  if (options.bulk_in_flight < options.bulk_slice)
+    throw error{errc::invalid_argument,
+                concat("verbs: bulk_in_flight is ", options.bulk_in_flight,
+                       ", expected at least bulk_slice, ", options.bulk_slice)};
   if (options.stall_timeout.count() <= 0)
     throw error{
         errc::invalid_argument,
@@ -59,17 +72,21 @@ inline void check_options(const verbs_options& options) {
                 concat("verbs: gid_index is ", options.gid_index, ", expected -1 to 255")};
 }
 
-/// Connects every rank with every other. Collective.
+/// Connects every rank with every other, for latency traffic, or for bulk traffic on the same
+/// devices if `latency` is the network for the former. Collective.
 /// Throws, on all ranks: `error` unsupported, invalid_argument, mismatch, out_of_memory, system; or
 /// as `bootstrap::allgather`.
-inline std::shared_ptr<network> connect(bootstrap& boot, const verbs_options& options,
-                                        wait_thresholds waiting) {
+inline std::unique_ptr<network> connect(bootstrap& boot, const verbs_options& options,
+                                        wait_thresholds waiting, network* latency = nullptr) {
+  const auto traffic = latency == nullptr ? traffic_class::latency : traffic_class::bulk;
   const auto until = deadline::after(options.setup_timeout);
-  std::shared_ptr<network> net;
+  std::unique_ptr<network> net;
   std::optional<error> objection;
   try {
     check_options(options);
-    net = std::make_shared<network>(boot, port_search::find_all(options), options, waiting);
+    net = std::make_unique<network>(
+        boot, latency == nullptr ? open_devices(options) : latency->own().devices(), options,
+        waiting, latency);
   } catch (const error& problem) {
     objection = problem;
   } catch (const std::bad_alloc&) {
@@ -79,6 +96,7 @@ inline std::shared_ptr<network> connect(bootstrap& boot, const verbs_options& op
       {"protocol version", handshake::protocol_version},
       {"byte order", std::endian::native == std::endian::little ? "little-endian" : "big-endian"},
       {"queue pairs per peer", options.queue_pairs_per_peer},
+      {"traffic class", name_of(traffic)},
       {"devices per rank", std::max<std::size_t>(options.devices.size(), 1)},
       {"atomics", net && net->own().has_atomics() ? "yes" : "no"},
       {"link layer",

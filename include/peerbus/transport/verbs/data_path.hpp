@@ -19,24 +19,28 @@
 #include <peerbus/transport/registered/data_path.hpp>
 #include <peerbus/transport/registered/request_count.hpp>
 #include <peerbus/transport/registered/signal_wait.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/registration.hpp>
+#include <peerbus/transport/verbs/trouble.hpp>
 #include <peerbus/transport/verbs/turn.hpp>
 
 namespace peerbus::detail::rdma {
 
 /// The data path of `verbs`. Puts are noted in a chain of requests per queue pair, which is posted
 /// under one doorbell by the next `signal`, `flush`, `quiet` or `progress` to that peer, or once it
-/// is long enough. A signal is a completion at the peer, of an RDMA WRITE with immediate data or of
-/// a SEND, which is what the InfiniBand specification makes puts visible by; see
-/// docs/memory_model.md. `verbs` adds how windows are made. Semantics: the numbered list at
-/// `transport`.
+/// is long enough. Those to bulk windows are sent in slices. A signal is a completion at the peer,
+/// of an RDMA WRITE with immediate data or of a SEND, which is what the InfiniBand specification
+/// makes puts visible by; see docs/memory_model.md. `verbs` adds how windows are made. Semantics:
+/// the numbered list at `transport`.
 class data_path : public registered::data_path<network, turn> {
  public:
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
     // All ranks' devices have atomics, or none: `connect` compares them.
-    return {.any_local_memory = false, .fetch_add = net()->own().has_atomics()};
+    return {.any_local_memory = false,
+            .fetch_add = net()->own().has_atomics(),
+            .traffic_classes = true};
   }
 
   [[nodiscard]] errc fetch_add(rank_id peer, const window& memory, std::size_t offset,
@@ -46,15 +50,16 @@ class data_path : public registered::data_path<network, turn> {
     if (offset % sizeof addend != 0) return errc::invalid_argument;
     if (!net()->own().has_atomics()) return errc::unsupported;
     // To this rank itself as well: a device's atomics are atomic among themselves only.
-    link& to = net()->to(peer);
+    network& on = memory.network();
+    link& to = on.to(peer);
     std::optional<std::size_t> entry;
     const auto taken = [&]() noexcept { return (entry = to.results().take()).has_value(); };
-    if (const errc code = net()->stall(to, taken); code != errc::ok) return code;
-    const std::size_t result = net()->own().map().scratch(peer) + net()->own().map().result(*entry);
-    const errc code = add_and_wait(to, net()->own().registered(0, result, sizeof before),
+    if (const errc code = on.stall(to, taken); code != errc::ok) return code;
+    const std::size_t result = on.own().map().scratch(peer) + on.own().map().result(*entry);
+    const errc code = add_and_wait(on, to, on.own().registered(0, result, sizeof before),
                                    part.place(peer, offset), addend);
     if (code != errc::ok) return code;  // The device may still write there: the entry is lost.
-    std::memcpy(&before, net()->own().memory(result), sizeof before);
+    std::memcpy(&before, on.own().memory(result), sizeof before);
     to.results().give_back(*entry);
     return errc::ok;
   }
@@ -62,27 +67,17 @@ class data_path : public registered::data_path<network, turn> {
   [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept {
     if (!own(memory).has(awaited.value_or(net()->rank()), id)) return errc::out_of_range;
-    return registered::wait_for(*net(), memory.part().signal(id), value, until, awaited,
-                                [this](rank_id peer) noexcept { probe(peer); });
+    network& on = memory.network();
+    return registered::wait_for(on, memory.part().signal(id), value, until, awaited,
+                                [&on](rank_id peer) noexcept { probe(on, peer); });
   }
 
   [[nodiscard]] errc flush(rank_id peer) noexcept {
     if (peer.index() >= net()->size()) return errc::out_of_range;
-    link& to = net()->to(peer);
-    for (std::size_t q = 0; q < to.pairs().size(); ++q) {
-      if (const errc code = turn{*net(), to}.post(q); code != errc::ok) return code;
-      const registered::request_count& count = to.counts()[q];
-      if (const errc code = complete(to, count, count.posted()); code != errc::ok) return code;
-    }
-    return errc::ok;
+    return for_classes([peer](network& on) noexcept { return flush(on, peer); });
   }
   [[nodiscard]] errc quiet() noexcept {
-    for (const rank_id peer : all_ranks{net()->size()})
-      if (const errc code = turn{*net(), net()->to(peer)}.prove_writes(); code != errc::ok)
-        return code;
-    for (const rank_id peer : all_ranks{net()->size()})
-      if (const errc code = flush(peer); code != errc::ok) return code;
-    return errc::ok;
+    return for_classes([](network& on) noexcept { return quiet(on); });
   }
   [[nodiscard]] errc progress() noexcept {
     for (const rank_id peer : all_ranks{net()->size()}) {
@@ -91,15 +86,33 @@ class data_path : public registered::data_path<network, turn> {
       for (std::size_t q = 0; mine && q < to.pairs().size(); ++q)
         if (const errc code = mine->post(q); code != errc::ok) return code;
     }
-    net()->arriving().look();
+    net()->look();
     return errc::ok;
   }
 
   [[nodiscard]] int arrival_fd() const noexcept { return net()->own().wake_descriptor(); }
-  [[nodiscard]] bool arm() noexcept { return net()->arriving().arm(); }
-  void disarm() noexcept { net()->arriving().disarm(); }
+  [[nodiscard]] bool arm() noexcept { return net()->arm(); }
+  void disarm() noexcept { net()->disarm(); }
   [[nodiscard]] errc health(std::optional<rank_id> awaited) noexcept {
-    return registered::look_after(*net(), awaited, [this](rank_id peer) noexcept { probe(peer); });
+    return for_classes([awaited](network& on) noexcept {
+      return registered::look_after(on, awaited, [&on](rank_id peer) noexcept { probe(on, peer); });
+    });
+  }
+
+  /// "no connection to rank 3 any more: transport retry counter exceeded: …", and the peers that
+  /// have not acknowledged requests, of both classes. Empty if there are none.
+  [[nodiscard]] std::string describe_trouble() const {
+    std::string text = net()->describe_trouble();
+    if (const network* const bulk = net()->bulk()) {
+      const std::string of_bulk = bulk->describe_trouble();
+      text += text.empty() || of_bulk.empty() ? of_bulk : "; " + of_bulk;
+    }
+    return text.empty() ? text : text + describe_inactive_ports(net()->own());
+  }
+  /// Memory kept for each peer besides windows, except what the device's driver keeps.
+  [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
+    const network* const bulk = net()->bulk();
+    return net()->bytes_per_peer() + (bulk == nullptr ? 0 : bulk->bytes_per_peer());
   }
 
   /// "rxe0 port 1 GID 1", or several of these, by ", ".
@@ -110,40 +123,79 @@ class data_path : public registered::data_path<network, turn> {
     return text;
   }
   /// Returns the number of bytes that this rank has sent by each of `verbs_options::devices`, in
-  /// their order. Empty if the rank has one device, for which nothing is counted.
+  /// their order. Empty if the rank has one device.
   [[nodiscard]] std::vector<std::uint64_t> bytes_by_device() const {
     std::vector<std::uint64_t> bytes;
-    if (net()->own().rails().size() > 1)
-      for (const auto& each : net()->own().rails()) bytes.push_back(each->load().sent());
+    const auto rails = net()->own().rails();
+    const network* const bulk = net()->bulk();
+    for (std::size_t i = 0; rails.size() > 1 && i < rails.size(); ++i) {
+      bytes.push_back(rails[i]->load().sent());
+      if (bulk != nullptr) bytes.back() += bulk->own().rails()[i]->load().sent();
+    }
     return bytes;
   }
-  /// The queue pair itself, for tools and tests.
-  [[nodiscard]] ibv_qp* queue_pair(rank_id peer, std::size_t number = 0) const noexcept {
-    return net()->to(peer).pairs()[number].get();
+  /// The queue pair itself, for tools and tests. Null if there is none for that class.
+  [[nodiscard]] ibv_qp* queue_pair(rank_id peer, std::size_t number = 0,
+                                   traffic_class traffic = traffic_class::latency) const noexcept {
+    const network* const on = traffic == traffic_class::latency ? net().get() : net()->bulk();
+    return on == nullptr ? nullptr : on->to(peer).pairs()[number].get();
   }
 
  protected:
   using registered::data_path<network, turn>::data_path;
 
  private:
-  /// Lets the devices ask whether `peer` can still be reached.
-  void probe(rank_id peer) noexcept {
-    if (auto mine = turn::take_free(*net(), net()->to(peer))) mine->probe();
+  /// Calls `step` with the network of each class, until it returns something other than ok.
+  template <class Step>
+  [[nodiscard]] errc for_classes(Step&& step) noexcept {
+    const errc code = step(*net());
+    network* const bulk = net()->bulk();
+    return code == errc::ok && bulk != nullptr ? step(*bulk) : code;
   }
 
-  [[nodiscard]] errc add_and_wait(link& to, const local_bytes& result, const remote_place& word,
-                                  std::uint64_t addend) noexcept {
+  [[nodiscard]] static errc flush(network& on, rank_id peer) noexcept {
+    link& to = on.to(peer);
+    if (const errc code = send_pending(on, to); code != errc::ok) return code;
+    for (std::size_t q = 0; q < to.pairs().size(); ++q) {
+      if (const errc code = turn{on, to}.post(q); code != errc::ok) return code;
+      const registered::request_count& count = to.counts()[q];
+      if (const errc code = complete(on, to, count, count.posted()); code != errc::ok) return code;
+    }
+    return errc::ok;
+  }
+  [[nodiscard]] static errc quiet(network& on) noexcept {
+    for (const rank_id peer : all_ranks{on.size()}) {
+      if (const errc code = send_pending(on, on.to(peer)); code != errc::ok) return code;
+      if (const errc code = turn{on, on.to(peer)}.prove_writes(); code != errc::ok) return code;
+    }
+    for (const rank_id peer : all_ranks{on.size()})
+      if (const errc code = flush(on, peer); code != errc::ok) return code;
+    return errc::ok;
+  }
+  /// Waits until the bulk calls that are pending by now have been posted.
+  [[nodiscard]] static errc send_pending(network& on, link& to) noexcept {
+    const std::uint32_t added = to.pending().added();
+    return on.stall(to, [&]() noexcept { return to.pending().sent_up_to(added); });
+  }
+
+  /// Lets the devices ask whether `peer` can still be reached.
+  static void probe(network& on, rank_id peer) noexcept {
+    if (auto mine = turn::take_free(on, on.to(peer))) mine->probe();
+  }
+
+  [[nodiscard]] static errc add_and_wait(network& on, link& to, const local_bytes& result,
+                                         const remote_place& word, std::uint64_t addend) noexcept {
     std::uint32_t posted = 0;
     {
-      turn mine{*net(), to};
+      turn mine{on, to};
       if (const errc code = mine.add(result, word, addend); code != errc::ok) return code;
       posted = to.counts()[0].posted();
     }
-    return complete(to, to.counts()[0], posted);
+    return complete(on, to, to.counts()[0], posted);
   }
-  [[nodiscard]] errc complete(link& to, const registered::request_count& count,
-                              std::uint32_t posted) noexcept {
-    return net()->stall(to, [&]() noexcept { return count.completed_up_to(posted); });
+  [[nodiscard]] static errc complete(network& on, link& to, const registered::request_count& count,
+                                     std::uint32_t posted) noexcept {
+    return on.stall(to, [&]() noexcept { return count.completed_up_to(posted); });
   }
 };
 

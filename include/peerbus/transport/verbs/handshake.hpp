@@ -114,13 +114,13 @@ class handshake {
     state.min_rnr_timer = 12;
     ibv_ah_attr& route = state.ah_attr;
     route.dlid = theirs.lid;
-    route.sl = options.service_level;
+    route.sl = static_cast<std::uint8_t>(net_->own().service_level());
     route.port_num = port.number;
     route.is_global = port.is_ethernet() || options.gid_index >= 0 ? 1 : 0;
     route.grh.dgid = theirs.gid;
     route.grh.sgid_index = port.gid_index;
     route.grh.hop_limit = 64;
-    route.grh.traffic_class = options.traffic_class;
+    route.grh.traffic_class = static_cast<std::uint8_t>(net_->own().route_class());
     const std::string doing = concat("connecting to ", peer);
     on.modify(pair, state,
               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

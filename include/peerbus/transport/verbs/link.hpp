@@ -20,6 +20,7 @@
 #include <peerbus/transport/verbs/handle.hpp>
 #include <peerbus/transport/verbs/link_failure.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
+#include <peerbus/transport/verbs/pending_calls.hpp>
 #include <peerbus/transport/verbs/rail.hpp>
 #include <peerbus/transport/verbs/rail_load.hpp>
 #include <peerbus/transport/verbs/registration.hpp>
@@ -44,9 +45,15 @@ struct outgoing {
   /// When a wait may next ask the device whether the peer can be reached. It is kept here and not
   /// in the wait, so that many short waits ask as often as a long one.
   deadline next_probe = deadline::never();
+
+  /// Notes that a put goes by queue pair `number`.
+  void note_write(std::size_t number) noexcept {
+    unproven |= 1U << number;
+    if (number != 0) unsignalled |= static_cast<queue_set>(1U << (number - 1));
+  }
 };
 
-/// A connection to one peer.
+/// A connection to one peer, for one class of traffic.
 ///
 /// Threads: `open` before all else, the rest from any.
 class link {
@@ -64,6 +71,7 @@ class link {
     const std::uint32_t queues = own.queues();
     counts_ = std::make_unique<registered::request_count[]>(queues);
     bytes_ = std::make_unique<byte_count[]>(queues);
+    if (own.is_bulk()) pending_.open(own.options().queue_depth);
     const auto out = out_.lock();
     out->queues = std::make_unique<send_queue[]>(queues);
     out->next_probe = deadline::after(own.options().probe_interval);
@@ -71,7 +79,7 @@ class link {
       ibv_qp_cap granted{};
       const rail& on = *own.rails()[own.rail_of(q)];
       ibv_qp& pair = *pairs_.emplace_back(on.make_queue_pair(granted));
-      if (own.rails().size() > 1)
+      if (own.counts_bytes())
         bytes_[q].open(on.load(), send_queue::places(own.options().queue_depth));
       out->queues[q].open(pair, {counts_[q], bytes_[q]}, request_id::pair_of(peer, q, queues),
                           own.options().queue_depth, granted);
@@ -92,6 +100,9 @@ class link {
   }
   [[nodiscard]] registered::guarded<outgoing>& out() noexcept { return out_; }
   [[nodiscard]] result_entries& results() noexcept { return results_; }
+  /// The calls that are sent in slices. Open on links for bulk traffic only.
+  [[nodiscard]] pending_calls& pending() noexcept { return pending_; }
+  [[nodiscard]] const pending_calls& pending() const noexcept { return pending_; }
   [[nodiscard]] link_failure& failure() noexcept { return failure_; }
   [[nodiscard]] const link_failure& failure() const noexcept { return failure_; }
 
@@ -127,6 +138,13 @@ class link {
     const auto open = static_cast<std::int32_t>(counts()[queue].in_flight());
     return open > 0 ? static_cast<std::uint32_t>(open) : 0;
   }
+  /// Returns the queue pair that has most requests in flight.
+  [[nodiscard]] std::size_t busiest_queue() const noexcept {
+    std::size_t busiest = 0;
+    for (std::size_t q = 1; q < pairs_.size(); ++q)
+      if (in_flight(q) > in_flight(busiest)) busiest = q;
+    return busiest;
+  }
 
  private:
   const resources* own_ = nullptr;
@@ -136,6 +154,7 @@ class link {
   std::unique_ptr<byte_count[]> bytes_;
   registered::guarded<outgoing> out_;
   result_entries results_;
+  pending_calls pending_;  ///< added to and sent under the lock of `out_`
   link_failure failure_;
 };
 

@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 #include <sched.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -14,37 +15,44 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/core/mapping.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/text.hpp>
+#include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
+#include <peerbus/core/wait_readable.hpp>
 #include <peerbus/transport/registered/link_watch.hpp>
 #include <peerbus/transport/registered/request_count.hpp>
+#include <peerbus/transport/registered/spin_guard.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 #include <peerbus/transport/verbs/arrivals.hpp>
 #include <peerbus/transport/verbs/completions.hpp>
-#include <peerbus/transport/verbs/control_map.hpp>
-#include <peerbus/transport/verbs/device.hpp>
 #include <peerbus/transport/verbs/handle.hpp>
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/link_failure.hpp>
+#include <peerbus/transport/verbs/opened_device.hpp>
 #include <peerbus/transport/verbs/options.hpp>
+#include <peerbus/transport/verbs/pending_calls.hpp>
 #include <peerbus/transport/verbs/rail.hpp>
 #include <peerbus/transport/verbs/rail_load.hpp>
 #include <peerbus/transport/verbs/registration.hpp>
 #include <peerbus/transport/verbs/resources.hpp>
 #include <peerbus/transport/verbs/send_queue.hpp>
+#include <peerbus/transport/verbs/slice_rounds.hpp>
+#include <peerbus/transport/verbs/trouble.hpp>
 
 namespace peerbus::detail::rdma {
 
-/// A rank's end of the network: its devices, a link to each rank, and its windows. Completions are
-/// also taken while the rank waits in its bootstrap, as idle work.
+/// A rank's end of the network for one class of traffic: its rails, a link to each rank, and its
+/// windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
+///
+/// The network for latency traffic owns that for bulk traffic, if there is one. Whoever waits long
+/// looks at both classes. The first looks of a wait for latency traffic, while it spins, leave bulk
+/// traffic alone.
 class network final : public idle_work::task {
  public:
   static constexpr std::string_view name = "verbs";  ///< in errors
@@ -52,18 +60,21 @@ class network final : public idle_work::task {
   static constexpr bool looks_may_last = false;
   using window_part = rdma::window_part;
 
-  /// Opens links that can receive, and takes completions from then on.
+  /// Opens links that can receive, and takes completions from then on. `latency`: null for latency
+  /// traffic; for bulk traffic that network, which outlives this one and owns the same devices.
   /// Throws: `error` invalid_argument, unsupported, out_of_memory, system; std::bad_alloc.
-  network(const bootstrap& boot, std::vector<open_port> ports, const verbs_options& options,
-          wait_thresholds waiting)
+  network(const bootstrap& boot, const opened_devices& devices, const verbs_options& options,
+          wait_thresholds waiting, network* latency)
       : members_{boot.members()},
         idle_{boot.idle()},
-        own_{std::move(ports), options, members_->size()},
+        own_{devices, options, members_->size(),
+             latency == nullptr ? traffic_class::latency : traffic_class::bulk},
         waiting_{waiting},
+        latency_{latency},
         links_{std::make_unique<link[]>(size())},
         completions_{own_, {links_.get(), size()}, windows_} {
     for (const rank_id peer : all_ranks{size()}) to(peer).open(own_, peer);
-    idle_->add(*this);
+    if (latency_ == nullptr) idle_->add(*this);
   }
   network(const network&) = delete;
   network& operator=(const network&) = delete;
@@ -71,9 +82,18 @@ class network final : public idle_work::task {
   /// Waits until the peers have what was posted to them, because a queue pair that is destroyed
   /// takes its requests along. Waits up to 5 s. Does not wait for peers that have exited.
   ~network() {
+    if (latency_ != nullptr) return;  // That one has waited for both.
     idle_->remove(*this);
     static_cast<void>(settle(deadline::after(std::chrono::seconds{5})));
   }
+
+  /// Takes the network for bulk traffic, which is connected. Once.
+  void add_bulk(std::unique_ptr<network> made) noexcept {
+    own_bulk_ = std::move(made);
+    bulk_.store(own_bulk_.get(), std::memory_order_release);  // order: pairs with `bulk`.
+  }
+  /// Returns the network for bulk traffic, or nullptr if there is none.
+  [[nodiscard]] network* bulk() const noexcept { return bulk_.load(std::memory_order_acquire); }
 
   [[nodiscard]] const membership& members() const noexcept { return *members_; }
   [[nodiscard]] rank_id rank() const noexcept { return members_->rank(); }
@@ -84,11 +104,14 @@ class network final : public idle_work::task {
   [[nodiscard]] const link& to(rank_id peer) const noexcept { return links_[peer.index()]; }
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
   [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
-  /// Returns the local key of memory in a window. Empty if it is in none.
+  /// Returns the local key of memory in a window of any class, which serves both (`opened_device`).
+  /// Empty if it is in none.
   [[nodiscard]] auto key_of(std::span<const std::byte> memory) const noexcept {
-    return windows_.key_of(memory);
+    auto key = windows_.key_of(memory);
+    const network* const other = latency_ != nullptr ? latency_ : bulk();
+    if (!key && other != nullptr) key = other->windows_.key_of(memory);
+    return key;
   }
-  [[nodiscard]] completions& arriving() noexcept { return completions_; }
 
   /// Lets peers reach the memory of a window. Throws: `error` out_of_memory, system.
   [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
@@ -100,14 +123,73 @@ class network final : public idle_work::task {
     completions_.exclude_arrivals(change);
   }
 
-  void advance() noexcept override { completions_.look(); }
+  ///@{
+  /// Takes what has completed in both classes, and sends slices of bulk traffic.
+  void look() noexcept {
+    if (latency_ != nullptr) latency_->completions_.look();
+    look_here();
+    if (network* const other = bulk()) other->look_here();
+  }
+  void advance() noexcept override { look(); }
+  ///@}
+  /// Takes what has arrived in this class. For bulk traffic, also sends slices.
+  void look_at_arrivals() noexcept {
+    if (latency_ == nullptr)
+      completions_.look_at_arrivals();
+    else
+      look_here();
+  }
+  void look_at_all_arrivals() noexcept { completions_.look_at_all_arrivals(); }
+  /// Returns the place where `registered::wait_for` and `registered::stall` look for arrivals.
+  [[nodiscard]] network& arriving() noexcept { return *this; }
+
+  /// Contract as `arm` of `transport`, for both classes. While bulk calls are pending, completions
+  /// of bulk requests wake as well. Only of the network for latency traffic.
+  [[nodiscard]] bool arm() noexcept {
+    if (!parking_.try_lock()) return false;
+    network* const other = bulk();
+    if (completions_.ask_for_events(false) &&
+        (other == nullptr || other->completions_.ask_for_events(other->slices_.has_pending()))) {
+      // An arrival before the request rings no bell, and another thread may have taken it.
+      look_at_all_arrivals();
+      if (other != nullptr) {
+        other->look_at_all_arrivals();
+        other->look_here();
+      }
+      return true;
+    }
+    parking_.unlock();
+    return false;
+  }
+  /// Ends what `arm` began. The same thread calls it.
+  void disarm() noexcept {
+    for (const auto& each : own_.rails()) rail::take_events(*each->device());
+    parking_.unlock();
+  }
+  /// Sleeps until something arrives or `until`, unless `word` is `value` already. One thread at a
+  /// time may sleep.
+  /// Returns: false, at once, to any other thread.
+  [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
+    network& first = latency_ == nullptr ? *this : *latency_;
+    if (!first.arm()) return false;
+    if (word.value() < value) wait_readable(first.own_.wake_descriptor(), until);
+    first.disarm();
+    return true;
+  }
+
+  /// Sends what may leave now of the bulk calls that are pending to `to`, whose lock the caller
+  /// has.
+  void send_slices_to(link& to, outgoing& out) noexcept { slices_.send_to(*this, to, out); }
 
   /// Memory kept for each peer besides windows, except what the device's driver keeps.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
     return sizeof(link) + sizeof(arrivals) + arrivals::bytes_held(receive_depth) +
            own_.queues() * (sizeof(send_queue) + sizeof(registered::request_count) +
                             sizeof(byte_count) + bytes_counted() + sizeof(queue_pair)) +
-           own_.map().bytes_per_peer();
+           own_.map().bytes_per_peer() +
+           (own_.is_bulk()
+                ? pending_calls::places(own_.options().queue_depth) * sizeof(pending_call)
+                : 0);
   }
 
   /// Posts as much of the chain of `queue`, one of the link's, as the device takes now. If the
@@ -133,15 +215,17 @@ class network final : public idle_work::task {
   }
   /// Breaks a link over which nothing completes.
   void give_up(link& to) noexcept {
-    completions_.break_link(to, busiest_queue(to), link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
+    completions_.break_link(to, to.busiest_queue(), link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
   }
 
-  /// Posts all chains, and waits until every peer that runs has what was posted to it.
-  /// Returns: whether this is so.
+  /// Posts all that is noted, of any class, as sources may lie in windows of the other class. Waits
+  /// until every peer that runs has it. Returns: whether this is so.
   [[nodiscard]] bool settle(deadline until) noexcept {
-    while (!all_delivered()) {
+    network& first = latency_ == nullptr ? *this : *latency_;
+    network* const other = first.bulk();
+    while (!first.all_delivered() || (other != nullptr && !other->all_delivered())) {
       if (until.expired()) return false;
-      completions_.look();
+      first.look();
       ::sched_yield();
     }
     return true;
@@ -158,60 +242,20 @@ class network final : public idle_work::task {
   /// Returns whether any link is broken.
   [[nodiscard]] bool any_broken() const noexcept { return completions_.any_broken(); }
 
-  /// "no connection to rank 3 any more: transport retry counter exceeded: …", and the peers that
-  /// have not acknowledged requests. Empty if there are none.
+  /// Describes broken connections of this class, and the peers that have not acknowledged requests.
   [[nodiscard]] std::string describe_trouble() const {
-    std::string text;
-    for (const rank_id peer : all_ranks{size()}) {
-      const link_failure& failure = to(peer).failure();
-      const std::uint32_t open = to(peer).in_flight();
-      if (!failure.is_set() && open == 0) continue;
-      text += text.empty() ? "" : "; ";
-      const std::size_t on =
-          likely_cause(failure.is_set() ? failure.rail() : own_.rail_of(busiest_queue(to(peer))));
-      text += failure.is_set() ? concat("no connection to ", peer, " any more", over(on), ": ",
-                                        failure.describe())
-                               : concat(peer, " has not acknowledged ", open, " requests yet",
-                                        over(on), " (its link may be down, or it is busy)");
-    }
-    return text.empty() ? text : text + inactive_ports();
+    return rdma::describe_trouble(own_, {links_.get(), size()});
   }
 
  private:
+  void look_here() noexcept {
+    completions_.look();
+    if (latency_ != nullptr) slices_.send_all(*this);
+  }
+
   [[nodiscard]] std::size_t bytes_counted() const noexcept {
-    if (own_.rails().size() == 1) return 0;
+    if (!own_.counts_bytes()) return 0;
     return byte_count::bytes_held(send_queue::places(own_.options().queue_depth));
-  }
-  /// Returns the queue pair that has most requests in flight.
-  [[nodiscard]] static std::size_t busiest_queue(const link& to) noexcept {
-    std::size_t busiest = 0;
-    for (std::size_t q = 1; q < to.pairs().size(); ++q)
-      if (to.in_flight(q) > to.in_flight(busiest)) busiest = q;
-    return busiest;
-  }
-  /// Returns the number of the device that is to blame, if `found` is the one on which a connection
-  /// broke. A peer that has noticed before closes what it has on all devices, so that a connection
-  /// may break on one that works. A device whose port is not active comes first.
-  [[nodiscard]] std::size_t likely_cause(std::size_t found) const noexcept {
-    const auto rails = own_.rails();
-    if (rails.size() == 1 || !rails[found]->port().is_active()) return found;
-    for (std::size_t i = 0; i < rails.size(); ++i)
-      if (!rails[i]->port().is_active()) return i;
-    return found;
-  }
-  /// " over device rxe1", if the rank has several.
-  [[nodiscard]] std::string over(std::size_t number) const {
-    if (own_.rails().size() == 1) return {};
-    return concat(" over device ", own_.rails()[number]->port().device_name());
-  }
-  /// "; port 1 of this rank's device rxe1 is not active any more", for each that is not.
-  [[nodiscard]] std::string inactive_ports() const {
-    std::string text;
-    for (const auto& each : own_.rails())
-      if (!each->port().is_active())
-        text += concat("; port ", unsigned{each->port().number}, " of this rank's device ",
-                       each->port().device_name(), " is not active any more");
-    return text;
   }
 
   [[nodiscard]] bool all_delivered() noexcept {
@@ -219,6 +263,10 @@ class network final : public idle_work::task {
     for (const rank_id peer : all_ranks{size()}) {
       link& to = links_[peer.index()];
       const auto out = to.out().lock();
+      if (!to.pending().is_empty() && !to.failure().is_set()) {
+        send_slices_to(to, *out);
+        all = all && members_->state(peer) != rank_state::running;
+      }
       for (std::size_t q = 0; q < to.pairs().size(); ++q) {
         send_queue& queue = out->queues[q];
         if (to.failure().is_set()) continue;
@@ -233,9 +281,14 @@ class network final : public idle_work::task {
   std::shared_ptr<idle_work> idle_;
   resources own_;
   wait_thresholds waiting_;
+  network* latency_;  ///< null for latency traffic
   window_table windows_;
   std::unique_ptr<link[]> links_;
   completions completions_;
+  registered::spin_guard parking_;
+  slice_rounds slices_{own_, {links_.get(), size()}};  ///< of bulk traffic
+  std::unique_ptr<network> own_bulk_;
+  std::atomic<network*> bulk_{nullptr};
 };
 
 }  // namespace peerbus::detail::rdma

@@ -47,10 +47,21 @@ struct verbs_options {
   std::uint8_t ack_timeout = 14;
   /// How often a packet is sent again, 0 to 7; see `ack_timeout`.
   std::uint8_t retries = 7;
-  /// The InfiniBand service level of all connections, 0 to 15.
-  std::uint8_t service_level = 0;
-  /// The traffic class in the global route header; over RoCE v2 its upper six bits are the DSCP.
-  std::uint8_t traffic_class = 0;
+  /// The InfiniBand service level of connections for latency traffic, 0 to 15. Over RoCE, the
+  /// priority of VLAN frames.
+  int service_level = 0;
+  /// The traffic class of these in the global route header, 0 to 255; over RoCE v2 its upper six
+  /// bits are the DSCP.
+  int traffic_class = 0;
+  /// As `service_level`, of connections for bulk traffic. -1: the same.
+  int bulk_service_level = -1;
+  /// As `traffic_class`, of connections for bulk traffic. -1: the same.
+  int bulk_traffic_class = -1;
+  /// The pieces in which puts and gets of bulk windows are sent, in bytes, 4096 or more.
+  std::size_t bulk_slice = std::size_t{128} << 10;
+  /// The bytes of bulk puts that this rank has on their way to all peers, at least `bulk_slice`.
+  /// What exceeds them waits at this rank, except for one slice per peer.
+  std::size_t bulk_in_flight = std::size_t{1} << 20;
   /// Lets the PCI bus reorder the device's writes to windows. Correct with this transport, whose
   /// signals are completions; faster on some hosts.
   bool relaxed_ordering = false;

@@ -11,14 +11,14 @@
 #include <limits>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <peerbus/core/mapping.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/unique_fd.hpp>
+#include <peerbus/transport/traffic_class.hpp>
 #include <peerbus/transport/verbs/control_map.hpp>
-#include <peerbus/transport/verbs/device.hpp>
+#include <peerbus/transport/verbs/opened_device.hpp>
 #include <peerbus/transport/verbs/options.hpp>
 #include <peerbus/transport/verbs/rail.hpp>
 #include <peerbus/transport/verbs/rail_keys.hpp>
@@ -27,24 +27,26 @@
 
 namespace peerbus::detail::rdma {
 
-/// The devices of a rank, its rails, and the memory that belongs to no window, which is registered
-/// with all of them. Each link has the same queue pairs: queue pair `q` is one of rail
+/// The rails of a rank for one class of traffic, and the memory that belongs to no window, which is
+/// registered with all of them. Each link has the same queue pairs: queue pair `q` is one of rail
 /// `rail_of(q)`, so that those of the first numbers are on different rails.
 class resources {
  public:
   /// Throws: `error` invalid_argument, unsupported, out_of_memory, system; std::bad_alloc.
-  resources(std::vector<open_port> ports, const verbs_options& options, std::size_t ranks)
+  resources(const opened_devices& devices, const verbs_options& options, std::size_t ranks,
+            traffic_class traffic)
       : options_{options},
+        traffic_{traffic},
         map_{ranks, options.queue_depth},
         memory_{mapping::anonymous(map_.bytes())} {
-    for (open_port& port : ports)
-      rails_.push_back(std::make_unique<rail>(std::move(port), options,
-                                              ranks * options.queue_pairs_per_peer,
+    rails_.reserve(devices.size());
+    for (const auto& device : devices)
+      rails_.push_back(std::make_unique<rail>(device, options, ranks * options.queue_pairs_per_peer,
                                               std::span{memory_.data(), map_.bytes()}));
     for (const auto& each : rails_)
       most_message_bytes_ =
           std::min<std::size_t>(most_message_bytes_, each->port().attributes.max_msg_sz);
-    if (rails_.size() > 1) watch_channels();
+    if (rails_.size() > 1 && !is_bulk()) watch_channels();
   }
 
   [[nodiscard]] std::span<const std::unique_ptr<rail>> rails() const noexcept { return rails_; }
@@ -56,6 +58,35 @@ class resources {
     return options_.queue_pairs_per_peer * static_cast<std::uint32_t>(rails_.size());
   }
   [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
+  [[nodiscard]] bool is_bulk() const noexcept { return traffic_ == traffic_class::bulk; }
+  [[nodiscard]] traffic_class traffic() const noexcept { return traffic_; }
+  ///@{
+  /// The settings of connections for this class.
+  [[nodiscard]] int service_level() const noexcept {
+    return is_bulk() && options_.bulk_service_level >= 0 ? options_.bulk_service_level
+                                                         : options_.service_level;
+  }
+  [[nodiscard]] int route_class() const noexcept {
+    return is_bulk() && options_.bulk_traffic_class >= 0 ? options_.bulk_traffic_class
+                                                         : options_.traffic_class;
+  }
+  ///@}
+  /// Returns whether the bytes of requests are counted: to choose a device, or to bound how many of
+  /// them are on their way.
+  [[nodiscard]] bool counts_bytes() const noexcept { return is_bulk() || rails_.size() > 1; }
+  /// Returns how many bytes are on their way to all peers, if they are counted.
+  [[nodiscard]] std::uint64_t outstanding() const noexcept {
+    std::uint64_t sum = 0;
+    for (const auto& each : rails_) sum += each->load().outstanding();
+    return sum;
+  }
+  /// The devices of the rails. Throws: std::bad_alloc.
+  [[nodiscard]] opened_devices devices() const {
+    opened_devices all;
+    all.reserve(rails_.size());
+    for (const auto& each : rails_) all.push_back(each->device());
+    return all;
+  }
   [[nodiscard]] std::size_t ranks() const noexcept { return map_.ranks; }
   /// Returns whether all rails have atomics.
   [[nodiscard]] bool has_atomics() const noexcept {
@@ -63,9 +94,10 @@ class resources {
   }
   /// Returns the length of the longest message that all rails take.
   [[nodiscard]] std::size_t most_message_bytes() const noexcept { return most_message_bytes_; }
-  /// A descriptor that is readable while a rail has an event for this rank.
+  /// A descriptor that is readable while a device has an event for this rank, of any class. Only of
+  /// the resources for latency traffic.
   [[nodiscard]] int wake_descriptor() const noexcept {
-    return channels_ ? channels_.get() : rails_.front()->channel().fd;
+    return channels_ ? channels_.get() : rails_.front()->device()->channel().fd;
   }
 
   /// The registered memory that belongs to no window, and how it is divided.
@@ -85,7 +117,7 @@ class resources {
   [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
     registration made;
     for (const auto& each : rails_)
-      made.add(each->register_window(memory, options_.relaxed_ordering));
+      made.add(each->device()->reach(memory, options_.relaxed_ordering, "a window"));
     return made;
   }
 
@@ -96,12 +128,13 @@ class resources {
     for (const auto& each : rails_) {
       epoll_event event{};
       event.events = EPOLLIN;
-      if (::epoll_ctl(channels_.get(), EPOLL_CTL_ADD, each->channel().fd, &event) != 0)
+      if (::epoll_ctl(channels_.get(), EPOLL_CTL_ADD, each->device()->channel().fd, &event) != 0)
         throw system_failure("verbs: watching a completion channel", errno);
     }
   }
 
   verbs_options options_;
+  traffic_class traffic_;
   control_map map_;
   mapping memory_;
   std::vector<std::unique_ptr<rail>> rails_;

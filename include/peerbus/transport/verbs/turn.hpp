@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <arpa/inet.h>
 #include <infiniband/verbs.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,23 +19,27 @@
 #include <peerbus/transport/registered/guarded.hpp>
 #include <peerbus/transport/registered/own_part.hpp>
 #include <peerbus/transport/verbs/control_map.hpp>
+#include <peerbus/transport/verbs/defer.hpp>
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/notice.hpp>
 #include <peerbus/transport/verbs/options.hpp>
+#include <peerbus/transport/verbs/pending_calls.hpp>
 #include <peerbus/transport/verbs/rail.hpp>
 #include <peerbus/transport/verbs/rail_choice.hpp>
 #include <peerbus/transport/verbs/rail_keys.hpp>
 #include <peerbus/transport/verbs/registration.hpp>
 #include <peerbus/transport/verbs/request_chain.hpp>
 #include <peerbus/transport/verbs/resources.hpp>
+#include <peerbus/transport/verbs/send_notice.hpp>
 #include <peerbus/transport/verbs/send_queue.hpp>
 
 namespace peerbus::detail::rdma {
 
 /// A thread's turn at sending over one link: it notes requests in the chains of the link's queue
 /// pairs and posts them. Other threads wait for their turn meanwhile, also while this one waits
-/// for room in a full queue.
+/// for room in a full queue. Over a link for bulk traffic, puts, gets and signals are noted as
+/// calls, and sent in slices later (`slice`).
 ///
 /// Each call returns ok, timed_out if a queue stayed full, unreachable, or peer_dead.
 class turn {
@@ -54,6 +56,14 @@ class turn {
   /// enough. Long writes are spread over the queue pairs, and all writes over the devices.
   [[nodiscard]] errc write(std::span<const std::byte> source, const rail_keys* key,
                            const remote_place& target) noexcept {
+    if (is_bulk())
+      return defer(source.size(), [&](pending_call& call) noexcept {
+        call.what = pending_call::kind::write;
+        call.memory = const_cast<std::byte*>(source.data());
+        call.bytes = source.size();
+        call.key = key;
+        call.place = target;
+      });
     if (rails().size() > 1) return write_in_pieces(source, key, target);
     const std::size_t queues = link_->pairs().size();
     if (queues == 1 || source.size() < options().stripe_bytes)
@@ -96,6 +106,14 @@ class turn {
   /// Notes a read of `source` into `target`, registered under `key`.
   [[nodiscard]] errc read(std::span<std::byte> target, const rail_keys* key,
                           const remote_place& source) noexcept {
+    if (is_bulk())
+      return defer(at_once, [&](pending_call& call) noexcept {
+        call.what = pending_call::kind::read;
+        call.memory = target.data();
+        call.bytes = target.size();
+        call.key = key;
+        call.place = source;
+      });
     return in_messages(0, target, key, source,
                        [this](const local_bytes& part, const wire_place& from) {
                          return append(first(), IBV_WR_RDMA_READ, part, from);
@@ -110,25 +128,15 @@ class turn {
     return post(first());
   }
 
-  /// Sends the notice of a signal behind everything that was put, as part of the last write if that
-  /// is not posted yet.
+  /// Sends the notice of a signal as `send_notice` does.
   [[nodiscard]] errc notify(const raised_signal& raised) noexcept {
+    if (is_bulk())
+      return defer(at_once, [&](pending_call& call) noexcept {
+        call.what = pending_call::kind::notice;
+        call.raised = raised;
+      });
     if (link_->failure().is_set()) return net_->why_broken(*link_);
-    // First, as the peer must hear of every fence, and of whatever the table of names learns.
-    if (const errc code = make_room(first()); code != errc::ok) return code;
-    for (std::size_t q = 1; out_->unsignalled >> (q - 1) != 0; ++q) {
-      if ((out_->unsignalled >> (q - 1) & 1U) == 0) continue;
-      if (const errc code = send_immediate(out_->queues[q], 0); code != errc::ok) return code;
-    }
-    const queue_set after = std::exchange(out_->unsignalled, queue_set{0});
-    const std::uint8_t name = signal_names::name_of(raised);
-    if (const auto growth = out_->names.update(raised))
-      return send_immediate(first(), short_notice{name, after, *growth}.encode());
-    const notice full{raised, name, after};
-    const std::size_t offset = scratch() + control_map::notice(first().next_place());
-    std::memcpy(net_->own().memory(offset), &full, sizeof full);
-    first().chain().append(IBV_WR_SEND, net_->own().registered(0, offset, sizeof full), {});
-    return post(first());
+    return send_notice(net_->own(), *link_, *out_, raised, *this);
   }
 
   /// Puts a request whose completion proves that the peer can see all earlier writes behind those
@@ -168,9 +176,36 @@ class turn {
   /// Rings the doorbell for what was noted on queue pair `number`.
   [[nodiscard]] errc post(std::size_t number) noexcept { return post(out_->queues[number]); }
 
+  /// Makes room for one more request in the queue's chain.
+  [[nodiscard]] errc make_room(send_queue& queue) noexcept {
+    if (queue.has_room()) return errc::ok;
+    if (const errc code = post(queue); code != errc::ok) return code;
+    return net_->stall(*link_, [&]() noexcept { return queue.has_room(); });
+  }
+
+  /// Posts the queue's chain.
+  [[nodiscard]] errc post(send_queue& queue) noexcept {
+    int failed = net_->post(*link_, queue);
+    if (failed == EAGAIN) {
+      const errc code = net_->stall(*link_, [&]() noexcept {
+        failed = net_->post(*link_, queue);
+        return failed != EAGAIN;
+      });
+      if (code != errc::ok) return code;
+    }
+    return failed == 0 ? errc::ok : net_->why_broken(*link_);
+  }
+
  private:
   turn(network& net, link& to, registered::guarded<outgoing>::access out) noexcept
       : net_{&net}, link_{&to}, out_{std::move(out)} {}
+
+  /// Whether calls are sent in slices.
+  [[nodiscard]] bool is_bulk() const noexcept { return net_->own().is_bulk(); }
+  template <class Set>
+  [[nodiscard]] errc defer(std::size_t bytes, Set&& set) noexcept {
+    return rdma::defer(*net_, *link_, *out_, bytes, set);
+  }
 
   [[nodiscard]] const verbs_options& options() const noexcept { return net_->own().options(); }
   [[nodiscard]] send_queue& first() const noexcept { return out_->queues[0]; }
@@ -204,8 +239,7 @@ class turn {
   [[nodiscard]] errc write_on(std::size_t number, std::span<const std::byte> source,
                               const rail_keys* key, const remote_place& target) noexcept {
     send_queue& queue = out_->queues[number];
-    out_->unproven |= 1U << number;
-    if (number != 0) out_->unsignalled |= static_cast<queue_set>(1U << (number - 1));
+    out_->note_write(number);
     const errc code = in_messages(number, source, key, target,
                                   [&](const local_bytes& part, const wire_place& to) {
                                     if (queue.chain().extend_write(part, to)) return errc::ok;
@@ -246,37 +280,6 @@ class turn {
     request.wr.atomic.remote_addr = word.address;
     request.wr.atomic.rkey = word.key;
     request.wr.atomic.compare_add = addend;
-  }
-
-  /// Sends 32 bits with the last write, if that is not posted yet, or with an empty one.
-  [[nodiscard]] errc send_immediate(send_queue& queue, std::uint32_t bits) noexcept {
-    ibv_send_wr* carrier = queue.chain().last_plain_write();
-    if (carrier == nullptr) {
-      if (const errc code = make_room(queue); code != errc::ok) return code;
-      carrier = &queue.chain().append(IBV_WR_RDMA_WRITE, {}, {});
-    }
-    carrier->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    carrier->imm_data = htonl(bits);
-    return post(queue);
-  }
-
-  /// Makes room for one more request in the queue's chain.
-  [[nodiscard]] errc make_room(send_queue& queue) noexcept {
-    if (queue.has_room()) return errc::ok;
-    if (const errc code = post(queue); code != errc::ok) return code;
-    return net_->stall(*link_, [&]() noexcept { return queue.has_room(); });
-  }
-
-  [[nodiscard]] errc post(send_queue& queue) noexcept {
-    int failed = net_->post(*link_, queue);
-    if (failed == EAGAIN) {
-      const errc code = net_->stall(*link_, [&]() noexcept {
-        failed = net_->post(*link_, queue);
-        return failed != EAGAIN;
-      });
-      if (code != errc::ok) return code;
-    }
-    return failed == 0 ? errc::ok : net_->why_broken(*link_);
   }
 
   network* net_;

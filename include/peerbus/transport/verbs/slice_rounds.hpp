@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <span>
+
+#include <peerbus/transport/registered/spin_guard.hpp>
+#include <peerbus/transport/verbs/link.hpp>
+#include <peerbus/transport/verbs/resources.hpp>
+#include <peerbus/transport/verbs/slices.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// Decides which bulk calls leave: at any time a rank has no more than `bulk_in_flight` bytes of
+/// bulk puts on their way, and a slice to each peer to which nothing else is. So no peer waits for
+/// another that takes nothing.
+///
+/// `net.post(link, queue)` posts the chain of a queue pair, and returns as `send_queue::post`.
+///
+/// Threads: any.
+class slice_rounds {
+ public:
+  slice_rounds(const resources& own, std::span<link> links) noexcept : own_{&own}, links_{links} {}
+
+  [[nodiscard]] bool has_pending() const noexcept {
+    for (const link& to : links_)
+      if (!to.pending().is_empty()) return true;
+    return false;
+  }
+
+  /// Sends what may leave now of the calls that are pending to `to`, whose lock the caller has.
+  template <class Network>
+  void send_to(Network& net, link& to, outgoing& out) noexcept {
+    const std::lock_guard turn{sending_};
+    for (std::size_t left = most_slices(); left != 0 && send_slice(net, to, out); --left) {
+    }
+  }
+  /// Sends slices to all peers, in turns, as long as some may leave. Leaves out a link that another
+  /// thread has locked, which calls `send_to` itself. What another thread sends at the moment is
+  /// left to it.
+  template <class Network>
+  void send_all(Network& net) noexcept {
+    if (!has_pending()) return;
+    const std::unique_lock turn{sending_, std::try_to_lock};
+    if (!turn) return;
+    bool has_sent = true;
+    for (std::size_t left = most_slices(); left != 0 && has_sent; --left) {
+      has_sent = false;
+      for (std::size_t i = 0; i < links_.size(); ++i) {
+        link& to = links_[(first_served_ + i) % links_.size()];
+        if (to.pending().is_empty()) continue;
+        if (auto out = to.out().try_lock()) has_sent = send_slice(net, to, **out) || has_sent;
+      }
+      first_served_ = (first_served_ + 1) % links_.size();  // The first finds most room.
+    }
+  }
+
+ private:
+  /// Returns: whether anything was sent.
+  template <class Network>
+  [[nodiscard]] bool send_slice(Network& net, link& to, outgoing& out) noexcept {
+    if (to.pending().is_empty() || to.failure().is_set()) return false;
+    const verbs_options& options = own_->options();
+    if (to.in_flight() != 0 && own_->outstanding() + options.bulk_slice > options.bulk_in_flight)
+      return false;
+    return slice{*own_, to, out, [&](send_queue& queue) noexcept { return net.post(to, queue); }}
+        .send();
+  }
+  /// So that a flood does not keep a thread in one look.
+  [[nodiscard]] std::size_t most_slices() const noexcept {
+    return own_->options().bulk_in_flight / own_->options().bulk_slice;
+  }
+
+  const resources* own_;
+  std::span<link> links_;
+  registered::spin_guard sending_;  ///< taken after the lock of a link, or while links are tried
+  std::size_t first_served_ = 0;    ///< under `sending_`
+};
+
+}  // namespace peerbus::detail::rdma

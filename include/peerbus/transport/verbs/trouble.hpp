@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <peerbus/core/text.hpp>
+#include <peerbus/transport/verbs/link.hpp>
+#include <peerbus/transport/verbs/link_failure.hpp>
+#include <peerbus/transport/verbs/resources.hpp>
+
+namespace peerbus::detail::rdma {
+
+/// Returns the number of the device that is to blame, if `found` is the one on which a connection
+/// broke. A peer that has noticed before closes what it has on all devices, so that a connection
+/// may break on one that works. A device whose port is not active comes first.
+[[nodiscard]] inline std::size_t likely_cause(const resources& own, std::size_t found) noexcept {
+  const auto rails = own.rails();
+  if (rails.size() == 1 || !rails[found]->port().is_active()) return found;
+  for (std::size_t i = 0; i < rails.size(); ++i)
+    if (!rails[i]->port().is_active()) return i;
+  return found;
+}
+
+/// "no connection to rank 3 any more: transport retry counter exceeded: …", and the peers that
+/// have not acknowledged requests, with the devices if the rank has several. Empty if there are
+/// none.
+[[nodiscard]] inline std::string describe_trouble(const resources& own,
+                                                  std::span<const link> links) {
+  const char* const kind = own.is_bulk() ? "bulk " : "";
+  std::string text;
+  for (const link& to : links) {
+    const link_failure& failure = to.failure();
+    const std::uint32_t open = to.in_flight();
+    if (!failure.is_set() && open == 0) continue;
+    const std::size_t on =
+        likely_cause(own, failure.is_set() ? failure.rail() : own.rail_of(to.busiest_queue()));
+    const std::string over = own.rails().size() == 1
+                                 ? std::string{}
+                                 : concat(" over device ", own.rails()[on]->port().device_name());
+    text += text.empty() ? "" : "; ";
+    text += failure.is_set()
+                ? concat("no ", kind, "connection to ", to.peer(), " any more", over, ": ",
+                         failure.describe())
+                : concat(to.peer(), " has not acknowledged ", open, " ", kind, "requests yet", over,
+                         " (its link may be down, or it is busy)");
+  }
+  return text;
+}
+
+/// "; port 1 of this rank's device rxe1 is not active any more", for each that is not.
+[[nodiscard]] inline std::string describe_inactive_ports(const resources& own) {
+  std::string text;
+  for (const auto& each : own.rails())
+    if (!each->port().is_active())
+      text += concat("; port ", unsigned{each->port().number}, " of this rank's device ",
+                     each->port().device_name(), " is not active any more");
+  return text;
+}
+
+}  // namespace peerbus::detail::rdma
