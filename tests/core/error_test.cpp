@@ -53,6 +53,7 @@ TEST_CASE("check: throws for all codes but ok") {
 TEST_CASE("concat: joins texts, numbers and ranks") {
   using peerbus::detail::concat;
   CHECK(concat() == "");
+  CHECK(concat({"need ", 3U, " of ", std::string{"s"}}) == "need 3 of s");
   CHECK(concat("need ", std::size_t{3}, " of ", -4, ", ", std::string{"s"}) == "need 3 of -4, s");
   CHECK(concat(peerbus::rank_id{7}, " left") == "rank 7 left");
 }

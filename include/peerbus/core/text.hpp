@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -45,18 +45,14 @@ struct text_part {
         }} {}
 };
 
-/// Joins `count` parts into one string.
-std::string join(const text_part* parts, std::size_t count);
+/// Joins `parts` into one string. It allocates, so that only the control path may call it.
+std::string concat(std::initializer_list<text_part> parts);
 
-/// Joins its arguments into one string. It allocates, so that only the control path may call it.
+/// Joins its arguments into one string. Contract as the overload for a list, which is quicker to
+/// compile: this function is compiled again for each list of types.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  if constexpr (sizeof...(parts) == 0) {
-    return {};
-  } else {
-    const text_part all[] = {parts...};
-    return join(all, sizeof...(parts));
-  }
+  return concat({parts...});
 }
 
 }  // namespace peerbus::detail
