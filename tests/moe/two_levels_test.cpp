@@ -208,6 +208,21 @@ TEST_CASE("two levels: groups and configurations that cannot") {
             comm.rank() == rank_id{3} ? relay::never : relay::always);
     two_levels moe{comm, config, relay::always};
     test::two_levels::check_round(moe, scenario_of(comm.size(), 2), comm.rank());
+    test::expect_error(errc::unsupported, {"attached_by: relay is used"},
+                       [&] { static_cast<void>(moe.attached_by({1, nullptr}, rank_id{0})); });
+    // With one level they come home.
+    other = config;
+    other.output_attachment = 8;
+    two_levels flat_with{comm, other, relay::never};
+    const test::scenario from = scenario_of(comm.size(), 2);
+    const oracle::input& mine = from.inputs[comm.rank().index()];
+    const auto rows = flat_with.dispatch(mine.tokens, route_of(mine));
+    test::run_experts(rows);
+    std::vector<bf16> out(mine.tokens.size());
+    flat_with.combine(rows, out, {.attached = comm.rank() == rank_id{1}});
+    for (const rank_id rank : comm.ranks())
+      test::expect(flat_with.attached_by(rows.ticket(), rank) == (rank == rank_id{1}), "attached");
+    test::expect_equal(flat_with.returned_attachment(rows.ticket(), 0, 0).size(), 8U, "bytes");
   });
   CHECK(worst_status == 0);
 }

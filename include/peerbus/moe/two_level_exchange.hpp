@@ -6,13 +6,16 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <type_traits>
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/group_grid.hpp>
@@ -126,6 +129,20 @@ class two_level_exchange {
   }
   ///@}
 
+  ///@{
+  /// Contract as the function of the same name in `exchange`. With two levels, there are no output
+  /// attachments, and the call throws `error` unsupported.
+  [[nodiscard]] bool attached_by(moe::ticket ticket, rank_id rank) {
+    return with_attachments("attached_by").attached_by(ticket, rank);
+  }
+  template <class T = std::byte>
+    requires std::is_trivially_copyable_v<T>
+  [[nodiscard]] std::span<const T> returned_attachment(moe::ticket ticket, std::size_t t,
+                                                       std::size_t copy) {
+    return with_attachments("returned_attachment").template returned_attachment<T>(ticket, t, copy);
+  }
+  ///@}
+
   /// Returns the rows that this rank sent to other ranks by the dispatch of `ticket`. With two
   /// levels, these are the rows of its tokens on the first level, and the rows that it handed on.
   /// Cost: looks at each copy. Throws: as `note`.
@@ -138,6 +155,13 @@ class two_level_exchange {
   two_level_exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec,
                      Layout layout, deadline until, plan&& made);
 
+  /// Returns the exchange in one level. Throws: `error` unsupported if there are two.
+  one_level& with_attachments(std::string_view doing) {
+    if (flat_) return *flat_;
+    throw error{errc::unsupported, peerbus::detail::concat(doing, ": relay is used, expected an ",
+                                                           "exchange in one level, as partial ",
+                                                           "sums have no output attachments")};
+  }
   template <class Options>
   [[nodiscard]] deadline deadline_of(const Options& options) const noexcept {
     return options.until.value_or(comm_->default_deadline());
