@@ -81,9 +81,11 @@ class checker {
           for (std::size_t j = 0; j < hidden; ++j)
             sums_[j] += static_cast<float>(peerbus::bf16{part_[j]});
         }
-      } else if (chosen_.relayed_groups != 0) {
+      } else if (!chosen_.relayed_among.empty()) {
         std::fill(sums_.begin(), sums_.end(), 0.0F);
-        for (std::size_t group = 0; group < chosen_.relayed_groups; ++group) {
+        const std::uint32_t last =
+            *std::max_element(chosen_.relayed_among.begin(), chosen_.relayed_among.end());
+        for (std::uint32_t group = 0; group <= last; ++group) {
           sum_slots(rank_, token, unit, part_, [&](std::int32_t e) { return held_by(group, e); });
           for (std::size_t j = 0; j < hidden; ++j)
             sums_[j] += static_cast<float>(peerbus::bf16{part_[j]});
@@ -225,11 +227,10 @@ class checker {
     return truth_->holds(rank, expert);
   }
 
-  /// Returns whether a rank of `group` holds `expert`. Groups have consecutive ranks.
-  [[nodiscard]] bool held_by(std::size_t group, std::int32_t expert) const noexcept {
-    const std::size_t ranks = truth_->ranks() / chosen_.relayed_groups;
-    for (std::size_t r = group * ranks; r < (group + 1) * ranks; ++r)
-      if (holds(r, expert)) return true;
+  /// Returns whether a rank of `group` holds `expert`.
+  [[nodiscard]] bool held_by(std::uint32_t group, std::int32_t expert) const noexcept {
+    for (std::size_t r = 0; r < truth_->ranks(); ++r)
+      if (chosen_.relayed_among[r] == group && holds(r, expert)) return true;
     return false;
   }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/protocol.hpp>
+#include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/transport/concept.hpp>
 
 #include "ep_bench/check.hpp"
@@ -98,7 +100,7 @@ class measurement {
     }
     result.wrong = findings_.first_of_all(check_everything());
     if constexpr (counts_planes<Transport>) {
-      result.planes = planes_.per_pair(comm_->bus().near_ranks().size(), pairs_);
+      result.planes = planes_.per_pair(comm_->bus().near_ranks().size(), pairs_, rows_);
       result.relay = moe_.chosen();
     }
     result.samples = samples_.slowest(iterations);
@@ -132,7 +134,8 @@ class measurement {
   /// Returns the options with what the exchange has chosen, which says where rows lie.
   const options& with_findings() noexcept {
     if constexpr (counts_planes<Transport>)
-      chosen_.relayed_groups = moe_.chosen().relays ? moe_.chosen().groups : 0;
+      chosen_.relayed_among =
+          moe_.chosen().relays ? moe_.chosen().group_of : std::vector<std::uint32_t>{};
     else
       chosen_.protocol = moe_.config().protocol;
     return chosen_;
@@ -233,6 +236,7 @@ class measurement {
     const auto note = [&found](const std::string& text) {
       if (found.empty()) found = text;
     };
+    if constexpr (counts_planes<Transport>) rows_ = moe_.traffic(received.ticket());
     experts_.run(received);
     combine(received);
     note(check_.combined(combined_.all()));
@@ -274,7 +278,8 @@ class measurement {
   bench::sample_store<Transport> samples_;
   signal_floor<Transport> signals_;
   plane_tally planes_;
-  std::size_t pairs_ = 0;  ///< dispatches with their combines that the tally has
+  peerbus::moe::row_traffic rows_;  ///< of each dispatch, if the transport has several planes
+  std::size_t pairs_ = 0;           ///< dispatches with their combines that the tally has
 };
 
 }  // namespace ep_bench

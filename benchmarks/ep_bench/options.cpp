@@ -193,8 +193,6 @@ void check_network(const options& chosen) {
   const bool may_relay = chosen.relay != peerbus::moe::relay::never;
   if (!planes && may_relay)
     refuse("--relay", std::string{describe(chosen.relay)}, "--transport planes");
-  if (may_relay && chosen.lanes != 1)
-    refuse("--lanes", std::to_string(chosen.lanes), "1 with --relay");
   if (chosen.outputs != "expert")
     refuse("--outputs", chosen.outputs, "expert, as not all ranks can store to another's memory");
   if (!chosen.report.empty()) refuse("--report", chosen.report, "ub or loopback for a report");

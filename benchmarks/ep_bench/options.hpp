@@ -20,7 +20,8 @@ namespace ep_bench {
 struct options : bench::network_options {
   std::string transport = "ub";
   peerbus::moe::relay relay = peerbus::moe::relay::never;  ///< of planes
-  std::size_t relayed_groups = 0;  ///< hosts among which rows are relayed; 0: they are not
+  /// The group of each rank, if rows are relayed among groups: [ranks]; empty if they are not.
+  std::vector<std::uint32_t> relayed_among;
   std::string bootstrap = "auto";  ///< of ranks that a launcher has started
   std::size_t ranks = 2;
   bool ranks_given = false;

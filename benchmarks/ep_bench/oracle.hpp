@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -49,15 +50,11 @@ class oracle {
 
     const gate all{chosen};
     for (std::size_t source = 0; source < ranks; ++source) choices_.push_back(all.choose(source));
-    // Rows that are relayed are in the order of the ranks' places on their hosts, then of hosts.
-    const std::size_t groups = std::max<std::size_t>(chosen.relayed_groups, 1);
-    for (std::size_t place = 0; place < ranks / groups; ++place)
-      for (std::size_t group = 0; group < groups; ++group) {
-        const std::size_t source = group * (ranks / groups) + place;
-        const auto& experts = choices_[source].experts;
-        for (std::size_t slot = 0; slot < experts.size(); ++slot)
-          rows_of_[static_cast<std::size_t>(experts[slot])].push_back({source, slot});
-      }
+    for (const std::size_t source : row_order(chosen.relayed_among, ranks)) {
+      const auto& experts = choices_[source].experts;
+      for (std::size_t slot = 0; slot < experts.size(); ++slot)
+        rows_of_[static_cast<std::size_t>(experts[slot])].push_back({source, slot});
+    }
   }
 
   /// The routing of this rank.
@@ -134,6 +131,26 @@ class oracle {
   }
 
  private:
+  /// The ranks in the order in which the rows of an expert lie. Relayed rows are in the order of
+  /// the places of the ranks that hand them on, then of groups.
+  static std::vector<std::size_t> row_order(const std::vector<std::uint32_t>& group_of,
+                                            std::size_t ranks) {
+    std::vector<std::size_t> order(ranks);
+    for (std::size_t rank = 0; rank < ranks; ++rank) order[rank] = rank;
+    if (group_of.empty()) return order;
+    std::vector<std::size_t> size_of(ranks);
+    std::vector<std::size_t> place_of(ranks);
+    for (std::size_t rank = 0; rank < ranks; ++rank) place_of[rank] = size_of[group_of[rank]]++;
+    std::size_t smallest = ranks;
+    for (const std::size_t size : size_of)
+      if (size != 0) smallest = std::min(smallest, size);
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return std::tuple{place_of[a] % smallest, group_of[a], a} <
+             std::tuple{place_of[b] % smallest, group_of[b], b};
+    });
+    return order;
+  }
+
   bool by_rank_;
   bool in_slots_;
   bool padded_;

@@ -9,6 +9,7 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/protocol.hpp>
 #include <peerbus/moe/relay.hpp>
+#include <peerbus/moe/row_traffic.hpp>
 
 #include "support/samples.hpp"
 
@@ -31,13 +32,20 @@ inline constexpr std::size_t series_count = 9;
 /// What the operations are compared with: `plain_copy` or `plain_puts`.
 enum class floor_kind { copies, puts };
 
-/// What the transport counted for one dispatch and combine of rank 0, over each of its planes.
-/// Rows that are stored at near ranks pass no transport and are not counted.
+/// What one dispatch and combine of rank 0 moved over each plane.
 struct plane_counts {
-  std::size_t near_ranks = 0;  ///< rank 0 included
-  double near_messages = 0;
-  double far_bytes = 0;
-  double far_messages = 0;
+  std::size_t near_ranks = 0;      ///< rank 0 included
+  peerbus::moe::row_traffic rows;  ///< as the exchange says
+  double near_put_bytes = 0;       ///< as the transport counts: counts of rows
+  double near_messages = 0;        ///< as the transport counts: puts and signals
+  double far_bytes = 0;            ///< as the transport counts: all of them
+  double far_messages = 0;         ///< as the transport counts
+
+  /// The bytes of rows that were stored at near ranks, of outputs that were loaded from there, and
+  /// of what was put there.
+  [[nodiscard]] double near_bytes() const noexcept {
+    return static_cast<double>(rows.near_bytes + rows.near_output_bytes) + near_put_bytes;
+  }
 };
 
 /// What a run found out. Times are there on rank 0 only, and not if the check before them failed.

@@ -100,11 +100,16 @@ void print(const options& chosen, const group& who, const bench::machine& where,
           found->own_dispatch_floor().p50, found->plain_combine.p50);
     if (result.planes)
       std::printf(
-          "planes    rank 0 has %zu near ranks and %zu far; a dispatch and combine sent %.0f bytes "
-          "in %.0f messages over the\n"
-          "          far plane, and %.0f messages over the near one, where rows are stored\n",
+          "planes    rank 0 has %zu near ranks and %zu far; a dispatch and combine took\n"
+          "          far: %.0f bytes in %.0f messages of rank 0, as the transport counts them\n"
+          "          near: %.0f bytes: %zu of %zu rows that rank 0 stored, %zu of their outputs "
+          "that "
+          "it loaded, %.0f put in %.0f messages\n",
           result.planes->near_ranks - 1, who.ranks - result.planes->near_ranks,
-          result.planes->far_bytes, result.planes->far_messages, result.planes->near_messages);
+          result.planes->far_bytes, result.planes->far_messages, result.planes->near_bytes(),
+          result.planes->rows.near_bytes, result.planes->rows.near_rows,
+          result.planes->rows.near_output_bytes, result.planes->near_put_bytes,
+          result.planes->near_messages);
     if (result.planes) {
       const auto tokens = static_cast<double>(chosen.tokens);
       const peerbus::moe::relay_estimate& expected = result.relay.estimate;
@@ -114,6 +119,12 @@ void print(const options& chosen, const group& who, const bench::machine& where,
           "with two\n          %s\n",
           tokens * expected.far_bytes_flat, tokens * expected.far_bytes_relay,
           describe(result.relay).c_str());
+      const double floor_us = found->plain_dispatch.p50 + found->plain_combine.p50;
+      const auto floor_bytes = static_cast<double>(result.dispatch_bytes + result.combine_bytes);
+      std::printf(
+          "          the plain puts of the floor take %.4f ns a byte: moe.relay.far_byte_ns if all "
+          "ranks are far (--groups %zu), near_byte_ns if all are near (--groups 1)\n",
+          1000 * floor_us / floor_bytes, who.ranks);
     }
     std::printf("bytes     %s; GB/s of 10^9 at p50\n", bytes_formula(chosen).c_str());
   }

@@ -42,9 +42,13 @@ json result_json(const options& chosen, const group& who, const bench::machine& 
   if (result.planes)
     all["planes"] = {
         {"near_ranks", result.planes->near_ranks},
+        {"near_bytes", result.planes->near_bytes()},
+        {"near_row_bytes", result.planes->rows.near_bytes},
+        {"near_output_bytes", result.planes->rows.near_output_bytes},
         {"near_messages", result.planes->near_messages},
         {"far_bytes", result.planes->far_bytes},
         {"far_messages", result.planes->far_messages},
+        {"far_row_bytes", result.planes->rows.far_bytes},
         {"relays", result.relay.relays},
         {"expected_far_bytes",
          {{"one_level",

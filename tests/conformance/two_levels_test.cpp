@@ -63,7 +63,8 @@ struct grid {
   test::hosts hosts;
 };
 constexpr grid grids[] = {{1, {1, false}}, {4, {1, false}}, {3, {3, false}}, {4, {2, false}},
-                          {6, {2, true}},  {6, {3, false}}, {8, {2, false}}, {8, {4, true}}};
+                          {6, {2, true}},  {5, {2, false}}, {6, {3, false}}, {8, {2, false}},
+                          {8, {4, true}},  {7, {3, true}}};
 
 template <class Codec, class Layout>
 void check_all(std::span<const grid> grids_of) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -26,12 +27,14 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/two_level_exchange.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/planes.hpp>
 
+#include "conformance/lanes_suite.hpp"
 #include "support/exchange_check.hpp"
 #include "support/indirect.hpp"
 #include "support/oracle.hpp"
@@ -178,24 +181,19 @@ TEST_CASE("two levels: never is an exchange, automatic follows the rule") {
 }
 
 TEST_CASE("two levels: groups and configurations that cannot") {
-  test::pretended = {2, true};  // 3 ranks: hosts of 2 and 1
-  int worst_status = threads::run(3, [](auto& comm) {
-    test::expect_error(errc::unsupported, {"groups have 2, 1 ranks, expected equally many"},
-                       [&] { two_levels moe{comm, config, relay::always}; });
-    two_levels moe{comm, config, relay::automatic};
-    test::expect(!moe.chosen().relays && moe.chosen().ranks_per_group == 0, "one level");
-    test::expect(moe.chosen().why.find("equally many") != std::string::npos, moe.chosen().why);
-  });
-  CHECK(worst_status == 0);
   test::pretended = {2, false};
-  worst_status = threads::run(4, [](auto& comm) {
+  const int worst_status = threads::run(4, [](auto& comm) {
     const auto refused = [&](errc code, std::string_view says, exchange_config other,
                              relay choice = relay::always) {
       test::expect_error(code, {says}, [&] { two_levels moe{comm, other, choice}; });
     };
     exchange_config other = config;
-    other.note_bytes = 8;
-    refused(errc::unsupported, "note_bytes is 8, expected 0", other);
+    other.note_bytes = std::size_t{1} << 24U;
+    refused(errc::unsupported, "the level within groups cannot be made: exchange: note_bytes",
+            other);
+    two_levels flat{comm, other, relay::automatic};
+    test::expect(!flat.chosen().relays, "one level");
+    test::expect(flat.chosen().why.find("within groups") != std::string::npos, flat.chosen().why);
     other = config;
     other.output_attachment = 8;
     refused(errc::unsupported, "output_attachment is 8, expected 0", other);
@@ -210,6 +208,21 @@ TEST_CASE("two levels: groups and configurations that cannot") {
             comm.rank() == rank_id{3} ? relay::never : relay::always);
     two_levels moe{comm, config, relay::always};
     test::two_levels::check_round(moe, scenario_of(comm.size(), 2), comm.rank());
+    test::expect_error(errc::unsupported, {"attached_by: relay is used"},
+                       [&] { static_cast<void>(moe.attached_by({1, nullptr}, rank_id{0})); });
+    // With one level they come home.
+    other = config;
+    other.output_attachment = 8;
+    two_levels flat_with{comm, other, relay::never};
+    const test::scenario from = scenario_of(comm.size(), 2);
+    const oracle::input& mine = from.inputs[comm.rank().index()];
+    const auto rows = flat_with.dispatch(mine.tokens, route_of(mine));
+    test::run_experts(rows);
+    std::vector<bf16> out(mine.tokens.size());
+    flat_with.combine(rows, out, {.attached = comm.rank() == rank_id{1}});
+    for (const rank_id rank : comm.ranks())
+      test::expect(flat_with.attached_by(rows.ticket(), rank) == (rank == rank_id{1}), "attached");
+    test::expect_equal(flat_with.returned_attachment(rows.ticket(), 0, 0).size(), 8U, "bytes");
   });
   CHECK(worst_status == 0);
 }
@@ -347,9 +360,6 @@ TEST_CASE_TEMPLATE("two levels: halves, and a refusal between batches in flight"
     test::expect(std::ranges::all_of(waited, [](auto ns) { return ns >= 0; }), "waits");
     const test::scenario from = scenario_of(comm.size(), 1);
     const oracle::input& mine = from.inputs[comm.rank().index()];
-    test::expect_error(errc::unsupported, {"lane 0 of 2, expected one lane"}, [&] {
-      static_cast<void>(moe.dispatch(mine.tokens, route_of(mine), {.as = {0, 2}}));
-    });
     // Nobody may send where a batch is still on its way home.
     const auto rows = moe.dispatch(mine.tokens, route_of(mine));
     moe.combine_send(rows);
@@ -359,6 +369,178 @@ TEST_CASE_TEMPLATE("two levels: halves, and a refusal between batches in flight"
                        [&] { static_cast<void>(moe.dispatch(mine.tokens, route_of(mine))); });
   });
   CHECK(worst_status == 0);
+}
+
+TEST_CASE_TEMPLATE("two levels: notes, between groups of equal and of different sizes", Layout,
+                   peerbus::moe::compact, peerbus::moe::expert_slots) {
+  struct row {
+    std::size_t ranks;
+    test::hosts hosts;
+  };
+  for (const row& one : {row{4, {2, false}}, row{3, {2, true}}, row{5, {2, false}}}) {
+    test::pretended = one.hosts;
+    const int worst_status = threads::run(one.ranks, [](auto& comm) {
+      exchange_config with_notes = config;
+      with_notes.note_bytes = 12;
+      using note = std::array<std::uint32_t, 3>;
+      const auto note_of = [](std::size_t rank, std::uint64_t round) {
+        return note{static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(round), 7};
+      };
+      const auto gives = [](std::size_t rank, std::uint64_t round) {
+        return round != 3 && (rank + round) % 3 != 0;
+      };
+      for (const relay choice : {relay::always, relay::never}) {
+        two_level_exchange moe{comm, with_notes, choice, int8_per_token{}, Layout{}};
+        test::expect(moe.chosen().relays == (choice == relay::always), "as asked");
+        for (std::uint64_t round = 0; round < 8; ++round) {
+          const oracle::input mine = scenario_of(comm.size(), round).inputs[comm.rank().index()];
+          const note own = note_of(comm.rank().index(), round);
+          const auto given = gives(comm.rank().index(), round) ? std::as_bytes(std::span{own})
+                                                               : std::span<const std::byte>{};
+          if (round == 5) {
+            const bool is_bad = comm.rank() == rank_id{1};
+            test::expect_error(
+                is_bad ? errc::invalid_argument : errc::refused, {"note of 8 bytes"}, [&] {
+                  static_cast<void>(moe.dispatch(
+                      mine.tokens, route_of(mine),
+                      {.note = is_bad ? std::as_bytes(std::span{own}).first(8) : given}));
+                });
+            continue;
+          }
+          const auto sent = moe.dispatch_send(mine.tokens, route_of(mine), {.note = given});
+          test::expect_error(errc::invalid_argument, {"note was given ticket"},
+                             [&] { static_cast<void>(moe.note(sent, rank_id{0})); });
+          const auto rows = moe.dispatch_recv(sent);
+          for (const rank_id source : comm.ranks()) {
+            const auto got = moe.template note<std::uint32_t>(rows.ticket(), source);
+            const note wanted = note_of(source.index(), round);
+            test::expect(std::ranges::equal(got, gives(source.index(), round)
+                                                     ? std::span<const std::uint32_t>{wanted}
+                                                     : std::span<const std::uint32_t>{}),
+                         "the note of rank " + std::to_string(source.index()));
+          }
+        }
+      }
+    });
+    CHECK(worst_status == 0);
+  }
+}
+
+TEST_CASE("two levels: lanes") {
+  for (const std::size_t ranks : {4U, 5U}) {
+    test::pretended = {2, ranks == 4};
+    const int worst_status = threads::run(ranks, [](auto& comm) {
+      two_levels moe{comm, config, relay::always};
+      std::vector<std::int64_t> waited(comm.size());
+      for (std::uint64_t round = 0; round < 6; ++round) {
+        const test::scenario from = scenario_of(comm.size(), round);
+        oracle::input mine = from.inputs[comm.rank().index()];
+        const bool is_bad = comm.rank() == rank_id{round % comm.size()};
+        if (is_bad) mine.experts[0] = 66;
+        const auto dispatch = [&] {
+          std::optional<typename two_levels::received_type> rows;
+          conformance::on_lanes(3, [&](peerbus::moe::lane as) {
+            const auto got =
+                moe.dispatch(mine.tokens, route_of(mine), {.as = as, .waited = waited});
+            if (as.index == 0) rows.emplace(got);
+          });
+          return *rows;
+        };
+        expect_refused(comm.rank(), rank_id{round % comm.size()}, "expert id 66",
+                       [&] { static_cast<void>(dispatch()); });
+        mine = from.inputs[comm.rank().index()];
+        const auto rows = dispatch();
+        test::two_levels::check(rows, from, comm.rank().index());
+        test::run_experts(rows);
+        std::vector<bf16> out(mine.tokens.size());
+        expect_refused(comm.rank(), rank_id{round % comm.size()}, "its caller refuses", [&] {
+          conformance::on_lanes(3, [&](peerbus::moe::lane as) {
+            moe.combine(rows, out, {.as = as, .refuse = is_bad, .waited = waited});
+          });
+        });
+        test::run_experts(rows);
+        conformance::on_lanes(3, [&](peerbus::moe::lane as) {
+          if (round % 2 == 0) return moe.combine(rows, out, {.as = as});
+          moe.combine_send(rows, {.as = as});
+          moe.combine_recv(rows, out, {.as = as});
+        });
+        test::check_combined(out,
+                             test::two_levels::combined(
+                                 from.shape, mine, oracle::codec_of<int8_per_token>::encode, false),
+                             config.hidden, 0);
+      }
+      test::two_levels::check_round(moe, scenario_of(comm.size(), 7), comm.rank());
+      comm.barrier();
+      // Lanes that do not fit together leave the ranks out of step.
+      if (comm.rank() == rank_id{0})
+        test::expect_error(errc::invalid_argument, {"lane 1 of 1"}, [&] {
+          static_cast<void>(moe.dispatch({}, route_of({}), {.as = {1, 1}}));
+        });
+    });
+    CHECK(worst_status == 0);
+  }
+}
+
+TEST_CASE("two levels: the rows that ranks know of") {
+  for (const bool interleaved : {false, true}) {
+    test::pretended = {2, interleaved};
+    // Of all ranks, with two levels.
+    std::atomic<std::size_t> handed_on{0};
+    std::atomic<std::size_t> wanted_handed_on{0};
+    const int worst_status = threads::run(5, [&](auto& comm) {
+      const test::scenario from = scenario_of(comm.size(), 1);
+      const std::size_t rank = comm.rank().index();
+      const oracle::input& mine = from.inputs[rank];
+      const auto owner = oracle::owners(from.shape);
+      const auto host_of = [&](std::size_t r) { return test::pretended.host_of(r, comm.size()); };
+      // Rows of other ranks with one level, and groups that get a token with two.
+      std::size_t near_rows = 0;
+      std::size_t far_rows = 0;
+      std::size_t crossings = 0;
+      for (std::size_t t = 0; t < mine.count; ++t) {
+        std::array<bool, 2> reached{};
+        for (std::size_t k = 0; k < config.top_k; ++k) {
+          const std::int64_t expert = mine.experts[t * config.top_k + k];
+          if (expert == -1) continue;
+          const std::size_t at = owner[static_cast<std::size_t>(expert)];
+          if (at != rank) ++(host_of(at) == host_of(rank) ? near_rows : far_rows);
+          reached[host_of(at)] = true;
+          if (test::pretended.place_of(at, comm.size()) !=
+              test::pretended.hands_on(rank, comm.size()))
+            ++wanted_handed_on;
+        }
+        if (reached[1 - host_of(rank)]) ++crossings;
+      }
+      constexpr std::size_t row_bytes = config.hidden + sizeof(float) + 8;
+      constexpr std::size_t slot_bytes = 8 * config.top_k;
+      constexpr std::size_t output_bytes = 2 * config.hidden;
+      {
+        two_levels moe{comm, config, relay::never};
+        const auto got = moe.dispatch(mine.tokens, route_of(mine));
+        const auto found = moe.traffic(got.ticket());
+        test::expect_equal(found.near_rows, near_rows, "near rows");
+        test::expect_equal(found.far_rows, far_rows, "far rows");
+        test::expect_equal(found.near_bytes, near_rows * row_bytes, "near bytes");
+        test::expect_equal(found.far_bytes, far_rows * row_bytes, "far bytes");
+        test::expect_equal(found.near_output_bytes, near_rows * output_bytes, "near outputs");
+        test::expect_equal(found.far_output_bytes, far_rows * output_bytes, "far outputs");
+      }
+      two_levels moe{comm, config, relay::always};
+      const auto got = moe.dispatch(mine.tokens, route_of(mine));
+      const auto found = moe.traffic(got.ticket());
+      test::expect_equal(found.far_rows, crossings, "rows that cross");
+      test::expect_equal(found.far_bytes, crossings * (row_bytes + slot_bytes), "their bytes");
+      handed_on += found.near_rows;
+      // On the first level a rank without counterpart stores to the representative of its group.
+      const std::size_t first_level = found.near_bytes - found.near_rows * row_bytes;
+      test::expect(first_level % slot_bytes == 0, "rows of either level");
+      handed_on -= first_level / slot_bytes;
+      test::expect_error(errc::invalid_argument, {"traffic was given ticket 9"},
+                         [&] { static_cast<void>(moe.traffic({9, got.ticket().exchange})); });
+    });
+    CHECK(worst_status == 0);
+    CHECK(handed_on == wanted_handed_on);
+  }
 }
 
 TEST_CASE("two levels: far bytes with 2 hosts of 8 ranks, 256 experts, top-8") {

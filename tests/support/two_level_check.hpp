@@ -8,7 +8,7 @@
 #include <map>
 #include <numeric>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -38,11 +38,17 @@ struct hosts {
   std::size_t count = 1;     ///< of hosts
   bool interleaved = false;  ///< rank r is on host r modulo count, else hosts have ranks in order
 
+  /// The ranks of the smallest host. In order, the last host has those that are left over.
+  [[nodiscard]] std::size_t smallest(std::size_t ranks) const { return ranks / count; }
   [[nodiscard]] std::size_t host_of(std::size_t rank, std::size_t ranks) const {
-    return interleaved ? rank % count : rank / (ranks / count);
+    return interleaved ? rank % count : std::min(rank / smallest(ranks), count - 1);
   }
   [[nodiscard]] std::size_t place_of(std::size_t rank, std::size_t ranks) const {
-    return interleaved ? rank / count : rank % (ranks / count);
+    return interleaved ? rank / count : rank - host_of(rank, ranks) * smallest(ranks);
+  }
+  /// The place of the ranks that hand on the tokens of `rank`.
+  [[nodiscard]] std::size_t hands_on(std::size_t rank, std::size_t ranks) const {
+    return place_of(rank, ranks) % smallest(ranks);
   }
 };
 /// The hosts of the ranks that are started next. Threads and forked processes all see it.
@@ -60,12 +66,12 @@ class on_hosts : public peerbus::planes<Near, Far> {
 
 namespace two_levels {
 
-/// The ranks in the order in which rows of a block lie: by place, then by host.
+/// The ranks in the order in which rows of a block lie: by the place of who hands on, then by host.
 inline std::vector<std::size_t> source_order(std::size_t ranks) {
   std::vector<std::size_t> order(ranks);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, {}, [&](std::size_t rank) {
-    return std::pair{pretended.place_of(rank, ranks), pretended.host_of(rank, ranks)};
+    return std::tuple{pretended.hands_on(rank, ranks), pretended.host_of(rank, ranks), rank};
   });
   return order;
 }
@@ -161,12 +167,12 @@ inline std::vector<peerbus::bf16> combined(const oracle::shape& of, const oracle
   return result;
 }
 
-/// The rows of `expected` whose home ranks have `place` on their hosts.
+/// The rows of `expected` that ranks of `place` on their hosts hand on.
 inline std::vector<oracle::placed> of_place(const std::vector<oracle::placed>& expected,
                                             std::size_t place, std::size_t ranks) {
   std::vector<oracle::placed> rows;
   std::ranges::copy_if(expected, std::back_inserter(rows), [&](const oracle::placed& row) {
-    return pretended.place_of(row.rank, ranks) == place;
+    return pretended.hands_on(row.rank, ranks) == place;
   });
   return rows;
 }
@@ -181,7 +187,7 @@ void check(const peerbus::moe::received<Codec>& got, const scenario& from, std::
     const auto& [id, rows] = *next++;
     expect_equal(expert.id(), id, "id");
     check_run<Codec>(expert, rows, from, {}, "expert " + std::to_string(id), 0);
-    for (std::size_t p = 0; p < from.shape.ranks / pretended.count; ++p)
+    for (std::size_t p = 0; p < pretended.smallest(from.shape.ranks); ++p)
       expect_equal(expert.count_from(peerbus::rank_id{p}),
                    of_place(rows, p, from.shape.ranks).size(), "rows from place ", p);
     total += rows.size();

@@ -36,6 +36,7 @@
 #include <peerbus/moe/road/road_over.hpp>
 #include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/routing.hpp>
+#include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/set_view.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
@@ -173,11 +174,11 @@ class exchange {
   /// Throws: `error` invalid_argument unless `ticket` is received and of the latest `in_flight`.
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T>
-  [[nodiscard]] std::span<const T> note(moe::ticket ticket, rank_id source) {
-    const batch_type& batch = batches_.of("note", this, ticket, detail::stage::received);
-    const auto bytes = post_.note(step_of(batch, handshake::decides(batch)), source);
-    return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
-  }
+  [[nodiscard]] std::span<const T> note(moe::ticket ticket, rank_id source);
+
+  /// Returns the rows that this rank sent to other ranks by the dispatch of `ticket`, by looking at
+  /// each copy. Throws: as `note`.
+  [[nodiscard]] row_traffic traffic(moe::ticket ticket);
 
   /// Makes the filled outputs available to their home ranks, the first half of `combine`. Outputs
   /// must not change afterwards. Each lane calls after all outputs that it fills are complete.
@@ -207,18 +208,13 @@ class exchange {
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<const T> returned_attachment(moe::ticket ticket, std::size_t t,
-                                                       std::size_t copy) {
-    const auto& batch = batches_.of("returned_attachment", this, ticket, detail::stage::returned);
-    return {reinterpret_cast<const T*>(local_set(batch).returned_attachment(t, copy)),
-            map_.output_attachment_bytes / sizeof(T)};
-  }
+                                                       std::size_t copy);
 
  private:
   friend struct detail::hand_on;
   using post_office = detail::post_office<Transport>;
   using step = typename post_office::step;
   using phase = typename post_office::phase;
-  static constexpr phase rows_in = phase::rows;
   static constexpr phase outputs = phase::outputs;
   struct agreed {};
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/moe/memory_map.hpp>
@@ -92,6 +93,9 @@ struct relay_size {
   std::size_t row_bytes = 0;     ///< of a row, its scales and attachments
   std::size_t output_bytes = 0;  ///< of an output
   bool by_rank = false;          ///< true if one level sends a token once for each rank
+  /// The tokens that a rank hands on at most, divided by groups x max_tokens. It is more than 1 if
+  /// groups differ in size, because the ranks of the smallest groups then serve several of others.
+  double load = 1;
 };
 
 /// The comparison of one level with two, for a dispatch and its combine.
@@ -110,8 +114,8 @@ struct relay_estimate {
 ///
 ///     far_bytes = copies x (row_bytes + 8 + slots + output_bytes)
 ///     flat_us   = max_tokens x far_bytes_flat x far_byte_ns / 1000
-///     relay_us  = max_tokens x (far_bytes_relay x far_byte_ns + near_bytes x near_byte_ns) / 1000
-///                 + hop_us
+///     relay_us  = max_tokens x load x (far_bytes_relay x far_byte_ns + near_bytes x near_byte_ns)
+///                 / 1000 + hop_us
 ///     near_bytes = flat copies x row_bytes + groups_reached x (row_bytes + output_bytes)
 ///
 /// `slots` are the 8 x top_k bytes of expert ids and weights that accompany a row in layouts by
@@ -132,19 +136,21 @@ constexpr relay_estimate estimate_relay(const relay_size& size,
   const double kilotokens = static_cast<double>(size.max_tokens) / 1000;
   found.flat_us = kilotokens * found.far_bytes_flat * costs.far_byte_ns;
   found.relay_us =
-      kilotokens * (found.far_bytes_relay * costs.far_byte_ns + near_bytes * costs.near_byte_ns) +
+      kilotokens * size.load *
+          (found.far_bytes_relay * costs.far_byte_ns + near_bytes * costs.near_byte_ns) +
       costs.hop_us;
   return found;
 }
 
 /// The choice of a `two_level_exchange`. It is equal on all ranks.
 struct relay_choice {
-  relay asked = relay::never;       ///< as the constructor was told
-  bool relays = false;              ///< true if rows cross once for each group
-  std::size_t groups = 1;           ///< groups of near ranks
-  std::size_t ranks_per_group = 1;  ///< 0 if groups differ in size
-  relay_estimate estimate{};        ///< of the rule, also if it did not decide
-  std::string why{};                ///< the reason, in words and numbers
+  relay asked = relay::never;             ///< as the constructor was told
+  bool relays = false;                    ///< true if rows cross once for each group
+  std::size_t groups = 1;                 ///< groups of near ranks
+  std::size_t ranks_per_group = 1;        ///< 0 if groups differ in size
+  relay_estimate estimate{};              ///< of the rule, also if it did not decide
+  std::string why{};                      ///< the reason, in words and numbers
+  std::vector<std::uint32_t> group_of{};  ///< the group of each rank: [ranks]
 };
 
 /// Describes a choice, its reason and the expected numbers, for reports.

@@ -13,6 +13,7 @@
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/road/batch_input.hpp>
@@ -33,15 +34,18 @@ struct hand_on {
     rank_id refuser{0};
   };
 
-  /// Does `dispatch_send`, or refuses the dispatch because of `known`, and then waits for all
-  /// ranks. Returns the refusal of this rank.
+  /// Begins a dispatch, or refuses it because of `known`, and then waits for all ranks. Returns the
+  /// refusal of this rank. One lane calls it, and the others only `advance`.
   template <class Exchange>
-  static refusal send(Exchange& level, const batch_input<typename Exchange::token>& input,
-                      const routing& route, const dispatch_options& options, const refusal& known,
-                      deadline until) {
-    const refusal found = level.begin_dispatch(input, route, options, known, until);
-    if (!found) level.advance(nullptr, {}, until);
-    return found;
+  static refusal begin(Exchange& level, const batch_input<typename Exchange::token>& input,
+                       const routing& route, const dispatch_options& options, const refusal& known,
+                       deadline until) {
+    return level.begin_dispatch(input, route, options, known, until);
+  }
+  /// Sends the rows of all batches whose rows may leave. All lanes call it.
+  template <class Exchange>
+  static void advance(Exchange& level, lane as, deadline until) {
+    level.advance(nullptr, as, until);
   }
 
   /// Tells all ranks that this rank refuses dispatch `number`, the next one of this level or a
@@ -84,19 +88,21 @@ struct hand_on {
   /// Does `combine_send`, or refuses the combine because of `known`.
   template <class Exchange>
   static void publish(std::string_view doing, Exchange& level,
-                      const typename Exchange::received_type& rows, const refusal& known,
+                      const typename Exchange::received_type& rows, const refusal& known, lane as,
                       deadline until) {
-    level.begin_combine(doing, rows, publish_options{}, until, [&](auto&) { return known; });
-    level.advance(nullptr, {}, until);
+    level.begin_combine(doing, rows, publish_options{.as = as}, until,
+                        [&](auto&) { return known; });
+    level.advance(nullptr, as, until);
   }
 
   /// Does `combine_recv` after all checks. Returns the refusal, if any. All ranks may then combine
   /// the batch again.
   template <class Exchange>
   static answer sum(Exchange& level, const typename Exchange::received_type& rows,
-                    const combine_sum& wanted, deadline until, std::span<std::int64_t> waited) {
+                    const combine_sum& wanted, lane as, deadline until,
+                    std::span<std::int64_t> waited) {
     try {
-      level.finish_combine(rows, wanted, {}, until, waited);
+      level.finish_combine(rows, wanted, as, until, waited);
       return {};
     } catch (const error& problem) {
       if (problem.code() != errc::refused && problem.code() != errc::invalid_argument) throw;

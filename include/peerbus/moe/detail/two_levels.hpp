@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -16,6 +17,8 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/lane_team.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
@@ -23,12 +26,16 @@
 #include <peerbus/moe/detail/hand_on.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/per_batch.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/road/near_road.hpp>
+#include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/routing.hpp>
+#include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/detail/rank_subset.hpp>
 
@@ -62,12 +69,13 @@ struct exchange_level {
   std::vector<std::int64_t> waited;  ///< [ranks of the level]
 };
 
-/// The exchange in two levels. First each token goes to the ranks that have the place of its home
-/// rank in the groups that hold its experts. Each of these ranks hands the rows on to the experts'
-/// ranks in its group, as they are encoded. Combine goes back the same way: the sum of a group,
-/// rounded to bf16, crosses once.
+/// The exchange in two levels. First each token goes to the ranks that represent the groups of its
+/// experts in the column of its home rank (`group_grid`). Each of these ranks hands the rows on to
+/// the experts' ranks in its group, as they are encoded. Combine goes back the same way: the sum of
+/// a group, rounded to bf16, crosses once.
 ///
-/// Both levels are exchanges, whose dispatches have equal numbers.
+/// Both levels are exchanges, whose dispatches have equal numbers. If there are several lanes, lane
+/// 0 alone uses the state of batches, in `serial`, and all lanes call the operations of the levels.
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
 class two_levels {
   using far_level = exchange_level<Transport, column_tag, Codec, rank_major>;
@@ -79,8 +87,8 @@ class two_levels {
   using received_type = typename near_exchange::received_type;
   using token = token_of<Codec>;
 
-  /// Makes both levels. Collective. `experts` is the map of the whole group. Groups are of equal
-  /// size, and `config` has been agreed on.
+  /// Makes both levels. Collective. `experts` is the map of the whole group. `config` has been
+  /// agreed on, and `obstacle_to_relay` has found none.
   two_levels(communicator<Transport>& comm, const exchange_config& config,
              const expert_map& experts, const group_grid& grid, Codec codec, Layout layout,
              deadline until);
@@ -94,6 +102,9 @@ class two_levels {
   void combine_send(const received_type& rows, const publish_options& options, deadline until);
   void combine_recv(const received_type& rows, std::span<bf16> out, const sum_options& options,
                     deadline until);
+
+  [[nodiscard]] std::span<const std::byte> note(moe::ticket ticket, rank_id source);
+  [[nodiscard]] row_traffic traffic(moe::ticket ticket);
 
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept { return far_->rows.next_dispatch(); }
   [[nodiscard]] const memory_map& far_map() const noexcept { return far_->rows.map(); }
@@ -110,11 +121,27 @@ class two_levels {
   struct batch_state {
     std::uint64_t number = 0;
     progress reached = progress::none;
-    refusal why{};  ///< set if the first level has refused it, or this rank its combine
+    refusal why{};  ///< set if the first level has refused it, or this rank its last combine
     std::optional<typename far_exchange::received_type> rows{};  ///< on the first level
   };
 
-  void require(std::string_view doing, lane as, std::span<const std::int64_t> waited) const;
+  /// The place of a rank's note: in the note of its representative in this group.
+  struct note_place {
+    rank_id hands_on{0};      ///< number of the representative in the group
+    std::size_t in_column{};  ///< number of the rank in its column
+  };
+
+  template <class Turn>
+  void serial(lane as, deadline until, Turn&& turn) {
+    team_.serial(as, until, turn,
+                 [this](errc code, const std::string& text) { comm_->fail(code, text); });
+  }
+  /// Returns `waited` for the lane that measures.
+  [[nodiscard]] static std::span<std::int64_t> of_lane_0(std::span<std::int64_t> waited,
+                                                         lane as) noexcept {
+    return as.index == 0 ? waited : std::span<std::int64_t>{};
+  }
+  void require(std::string_view doing, std::span<const std::int64_t> waited) const;
   /// Returns `call()`. A failure that leaves the ranks out of step poisons the whole communicator
   /// and names the ranks of `level`.
   template <class Level, class Call>
@@ -125,14 +152,23 @@ class two_levels {
 
   /// Uses up the numbers of the next dispatches of the second level that this rank has refused.
   void skip_refused() noexcept;
-  /// Hands on the rows of batch `number`, the next one of the second level, or its refusal.
-  void pass_on(std::uint64_t number, deadline until, std::span<std::int64_t> waited);
+  /// Begins the dispatch of the first level.
+  void begin(std::span<const token> tokens, const routing& route, const dispatch_options& options,
+             deadline until);
+  /// Returns the state of the batch of `ticket`, whose dispatch on the second level is the next.
+  batch_state& next_to_receive(moe::ticket ticket);
+  /// Begins to hand on the rows in `state`, or the refusal `refused` of its first level.
+  void pass_on(batch_state& state, const hand_on::answer& refused, deadline until);
+  /// Returns the notes that came with the rows in `state`, as they are handed on; empty if none.
+  [[nodiscard]] std::span<const std::byte> notes_of(const batch_state& state);
+  /// Returns the state of the received batch of `ticket`.
+  batch_state& received_state(std::string_view doing, moe::ticket ticket);
 
   /// Returns the state of the batch that `rows` belong to.
   batch_state& state_of(std::string_view doing, const received_type& rows, stage expected);
   [[nodiscard]] refusal objection_to_sum(batch_state& state, const combine_sum& wanted);
-  void finish(batch_state& state, const received_type& rows, const combine_sum& wanted,
-              const refusal& own, deadline until, std::span<std::int64_t> waited);
+  void finish(const received_type& rows, const combine_sum& wanted, lane as, deadline until,
+              std::span<std::int64_t> waited);
 
   /// Returns `why` with the number of the rank whose input is bad.
   template <class Level>
@@ -154,12 +190,19 @@ class two_levels {
   std::size_t hidden_;
   std::size_t top_k_;
   std::array<std::size_t, max_attachments> attachments_;
+  std::size_t note_bytes_;               ///< of one rank
+  std::size_t handed_note_bytes_;        ///< of one rank in the note that is handed on
+  std::vector<std::byte> notes_;         ///< the note that is handed on
+  std::vector<note_place> note_places_;  ///< [ranks]
   std::unique_ptr<far_level> far_;
   std::unique_ptr<near_level> near_;
   per_batch<batch_state> states_;
+  peerbus::detail::lane_team team_;
 };
 
 }  // namespace peerbus::moe::detail
 
 #include <peerbus/moe/impl/two_levels.hpp>          // IWYU pragma: keep
 #include <peerbus/moe/impl/two_levels_combine.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/impl/two_levels_queries.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/impl/two_levels_set_up.hpp>   // IWYU pragma: keep

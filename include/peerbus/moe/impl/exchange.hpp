@@ -180,7 +180,7 @@ void exchange<Transport, Codec, Layout>::advance(const batch_type* wanted, lane 
     if (batch == nullptr) return;
     note(road_.send(batch->on_road(batches_.set_of(*batch)), as, meeting(as, until)));
     serial(as, until, [&] {
-      const step this_step = step_of(*batch, rows_in);
+      const step this_step = step_of(*batch, phase::rows);
       // order: relaxed; `serial` has made the stores of all lanes in `note` visible.
       post_.require(this_step, failure_.load(std::memory_order_relaxed));
       post_.announce(this_step);
@@ -209,7 +209,7 @@ auto exchange<Transport, Codec, Layout>::next_ready(const batch_type* wanted, de
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::end_dispatch(batch_type& batch, deadline until,
                                                       std::span<std::int64_t> waited) {
-  const step this_step = step_of(batch, rows_in);
+  const step this_step = step_of(batch, phase::rows);
   if (!batch.refused) handshake::receive(post_, batch, this_step, until, waited);
   if (batch.refused) {
     post_.require(this_step, handshake::abandon(batch, road_));
@@ -283,3 +283,5 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 exchange<Transport, Codec, Layout>::~exchange() = default;
 
 }  // namespace peerbus::moe
+
+#include <peerbus/moe/impl/exchange_queries.hpp>  // IWYU pragma: keep

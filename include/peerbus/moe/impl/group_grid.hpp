@@ -15,6 +15,8 @@
 #include <peerbus/groups_by_leader.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/group_grid.hpp>
+#include <peerbus/moe/detail/objection.hpp>
+#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/rank_group.hpp>
 
 namespace peerbus::moe::detail {
@@ -26,11 +28,58 @@ PEERBUS_INLINE std::size_t group_grid::ranks_per_group() const noexcept {
   return equal ? size : 0;
 }
 
-PEERBUS_INLINE std::vector<rank_id> group_grid::column() const {
+PEERBUS_INLINE std::size_t group_grid::columns() const noexcept {
+  std::size_t fewest = near().size();
+  for (const auto& ranks : groups) fewest = std::min(fewest, ranks.size());
+  return fewest;
+}
+
+PEERBUS_INLINE std::vector<rank_id> group_grid::column(std::size_t number) const {
+  const std::size_t all = columns();
   std::vector<rank_id> ranks;
-  ranks.reserve(groups.size());
-  for (const auto& group : groups) ranks.push_back(group[own_place]);
+  for (const auto& group : groups)
+    for (std::size_t place = number; place < group.size(); place += all)
+      ranks.push_back(group[place]);
   return ranks;
+}
+
+PEERBUS_INLINE std::size_t group_grid::largest_column() const noexcept {
+  // In each group the first column has as many ranks as any other.
+  const std::size_t all = columns();
+  std::size_t ranks = 0;
+  for (const auto& group : groups) ranks += (group.size() + all - 1) / all;
+  return ranks;
+}
+
+PEERBUS_INLINE std::vector<std::uint32_t> group_grid::group_of_each() const {
+  std::size_t ranks = 0;
+  for (const auto& group : groups) ranks += group.size();
+  std::vector<std::uint32_t> found(ranks);
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const rank_id rank : groups[g]) found[rank.index()] = static_cast<std::uint32_t>(g);
+  return found;
+}
+
+PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
+                                               const group_grid& grid, std::size_t column,
+                                               std::size_t largest_group,
+                                               std::size_t own_group) noexcept {
+  // On the first level the rank that represents a group holds the experts of all its ranks. Every
+  // rank of the column has places for as many experts as the largest group holds, because experts
+  // are dealt out equally; places beyond the experts of its group have none.
+  level_configs made{config, config};
+  made.far.experts = column * largest_group;
+  made.far.physical_to_logical = {};
+  made.far.outputs = outputs_at::expert;
+  made.far.protocol = dispatch_protocol::automatic;
+  // On the second level experts are numbered within the group, as the first level numbers them
+  // beside each row. A rank may get all tokens of its column, and hands on their notes.
+  made.near.experts = own_group;
+  made.near.physical_to_logical = {};
+  made.near.max_tokens = grid.largest_column() * config.max_tokens;
+  made.near.outputs = outputs_at::expert;
+  made.near.note_bytes = grid.largest_column() * handed_note_bytes(config);
+  return made;
 }
 
 PEERBUS_INLINE group_grid find_groups(rank_group& group, bootstrap& boot, rank_id leader,
@@ -54,28 +103,35 @@ PEERBUS_INLINE std::vector<std::uint32_t> experts_of(const expert_map& experts,
   return held;
 }
 
-PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config,
-                                             const group_grid& grid) {
+PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config, const group_grid& grid,
+                                             const codec_facts& codec, const layout_facts& layout,
+                                             const layout_facts& far_layout) {
   using peerbus::detail::concat;
-  if (grid.ranks_per_group() == 0) {
-    std::string sizes;
-    for (const auto& ranks : grid.groups) sizes += concat(sizes.empty() ? "" : ", ", ranks.size());
-    return concat("groups have ", sizes, " ranks, expected equally many");
-  }
-  const std::size_t ranks = grid.groups.size() * grid.ranks_per_group();
-  const expert_placement dealt{config.experts, ranks};
-  for (const auto& group : grid.groups) {
-    std::size_t held = 0;
-    for (const rank_id rank : group) held += dealt.count(rank);
-    if (held < config.top_k)
-      return concat("the group of ", group.front(), " holds ", held,
-                    " experts, expected at least top_k, ", config.top_k);
-  }
-  if (config.note_bytes != 0)
-    return concat("note_bytes is ", config.note_bytes, ", expected 0, as notes are not relayed");
   if (config.output_attachment != 0)
     return concat("output_attachment is ", config.output_attachment,
                   ", expected 0, as partial sums have none");
+  std::size_t ranks = 0;
+  for (const auto& group : grid.groups) ranks += group.size();
+  const expert_placement dealt{config.experts, ranks};
+  std::vector<std::size_t> held;
+  held.reserve(grid.groups.size());
+  for (const auto& group : grid.groups) {
+    held.push_back(0);
+    for (const rank_id rank : group) held.back() += dealt.count(rank);
+    if (held.back() < config.top_k)
+      return concat("the group of ", group.front(), " holds ", held.back(),
+                    " experts, expected at least top_k, ", config.top_k);
+  }
+  // The limits of every level, because a level learns of an objection only among its own ranks.
+  const std::size_t most = *std::ranges::max_element(held);
+  const std::size_t column = grid.largest_column();
+  for (std::size_t g = 0; g < held.size(); ++g) {
+    const level_configs levels = configs_of_levels(config, grid, column, most, held[g]);
+    if (const auto why = objection_to(levels.far, column, codec, far_layout))
+      return concat("the level between groups cannot be made: ", why->text());
+    if (const auto why = objection_to(levels.near, grid.groups[g].size(), codec, layout))
+      return concat("the level within groups cannot be made: ", why->text());
+  }
   return {};
 }
 

@@ -23,6 +23,7 @@
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/group_grid.hpp>
+#include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
 #include <peerbus/moe/detail/two_levels.hpp>
 #include <peerbus/moe/exchange.hpp>
@@ -52,7 +53,13 @@ struct two_level_exchange<Transport, Codec, Layout>::plan {
 
     const std::size_t attached =
         std::accumulate(config.attachments.begin(), config.attachments.end(), std::size_t{0});
-    const std::string obstacle = detail::obstacle_to_relay(config, grid);
+    const dispatch_protocol slots = config.protocol == dispatch_protocol::automatic
+                                        ? dispatch_protocol::one_phase
+                                        : config.protocol;
+    const std::string obstacle = detail::obstacle_to_relay(
+        config, grid, detail::codec_facts::of<Codec>(config.hidden),
+        detail::layout_facts::of(layout, slots),
+        detail::layout_facts::of(rank_major{}, dispatch_protocol::counts_first));
     chosen = {.asked = asked,
               .relays = asked == relay::always,
               .groups = grid.groups.size(),
@@ -66,9 +73,12 @@ struct two_level_exchange<Transport, Codec, Layout>::plan {
                    .row_bytes = Codec::row_bytes(config.hidden) +
                                 Codec::scale_bytes(config.hidden) + attached,
                    .output_bytes = config.hidden * sizeof(bf16),
-                   .by_rank = layout_by_rank<Layout>},
+                   .by_rank = layout_by_rank<Layout>,
+                   .load = static_cast<double>(grid.largest_column()) /
+                           static_cast<double>(grid.groups.size())},
                   config.costs == nullptr ? relay_costs{} : relay_costs_of(*config.costs)),
-              .why = "as asked"};
+              .why = "as asked",
+              .group_of = grid.group_of_each()};
     if (asked == relay::automatic) {
       chosen.relays = obstacle.empty() && chosen.estimate.pays();
       if (!obstacle.empty())
@@ -122,7 +132,7 @@ auto two_level_exchange<Transport, Codec, Layout>::dispatch(std::span<const toke
   if (flat_) return flat_->dispatch(tokens, route, options);
   const deadline until = deadline_of(options);
   const moe::ticket ticket = levels_->dispatch_send(tokens, route, options, until);
-  return levels_->dispatch_recv(ticket, {.waited = options.waited}, until);
+  return levels_->dispatch_recv(ticket, {.as = options.as, .waited = options.waited}, until);
 }
 
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>

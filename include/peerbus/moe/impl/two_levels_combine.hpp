@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/bf16.hpp>
@@ -19,6 +18,7 @@
 #include <peerbus/moe/detail/check_sum.hpp>
 #include <peerbus/moe/detail/hand_on.hpp>
 #include <peerbus/moe/detail/two_levels.hpp>
+#include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/road/sum_copies.hpp>
@@ -29,25 +29,34 @@ namespace peerbus::moe::detail {
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
 void two_levels<Transport, Codec, Layout>::combine(const received_type& rows, std::span<bf16> out,
                                                    const combine_options& options, deadline until) {
-  require("combine", options.as, options.waited);
-  require_output_attachment(options.attached, near_->rows.config());
-  batch_state& state = state_of("combine", rows, stage::received);
   const combine_sum wanted{out, options.terms};
-  refusal found = objection_of_caller(options.refuse);
-  if (!found) found = objection_to_sum(state, wanted);
-  guarded(*near_, [&] { hand_on::publish("combine", near_->rows, rows, own(found), until); });
-  finish(state, rows, wanted, own(found), until, options.waited);
+  serial(options.as, until, [&] {
+    require("combine", options.waited);
+    require_output_attachment(options.attached, near_->rows.config());
+    batch_state& state = state_of("combine", rows, stage::received);
+    refusal found = objection_of_caller(options.refuse);
+    if (!found) found = objection_to_sum(state, wanted);
+    state.why = own(found);
+  });
+  const batch_state& state = states_.of(rows.ticket().number);
+  guarded(*near_,
+          [&] { hand_on::publish("combine", near_->rows, rows, state.why, options.as, until); });
+  finish(rows, wanted, options.as, until, options.waited);
 }
 
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
 void two_levels<Transport, Codec, Layout>::combine_send(const received_type& rows,
                                                         const publish_options& options,
                                                         deadline until) {
-  require("combine_send", options.as, {});
-  require_output_attachment(options.attached, near_->rows.config());
-  batch_state& state = state_of("combine_send", rows, stage::received);
-  state.why = own(objection_of_caller(options.refuse));
-  guarded(*near_, [&] { hand_on::publish("combine_send", near_->rows, rows, state.why, until); });
+  serial(options.as, until, [&] {
+    require("combine_send", {});
+    require_output_attachment(options.attached, near_->rows.config());
+    state_of("combine_send", rows, stage::received).why = own(objection_of_caller(options.refuse));
+  });
+  const batch_state& state = states_.of(rows.ticket().number);
+  guarded(*near_, [&] {
+    hand_on::publish("combine_send", near_->rows, rows, state.why, options.as, until);
+  });
 }
 
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
@@ -55,31 +64,38 @@ void two_levels<Transport, Codec, Layout>::combine_recv(const received_type& row
                                                         std::span<bf16> out,
                                                         const sum_options& options,
                                                         deadline until) {
-  require("combine_recv", options.as, options.waited);
-  batch_state& state = state_of("combine_recv", rows, stage::returning);
   const combine_sum wanted{out, options.terms};
-  if (const refusal found = objection_to_sum(state, wanted))
-    throw bad_input(peerbus::detail::concat("combine ", state.number), found);
-  finish(state, rows, wanted, std::exchange(state.why, {}), until, options.waited);
+  serial(options.as, until, [&] {
+    require("combine_recv", options.waited);
+    batch_state& state = state_of("combine_recv", rows, stage::returning);
+    if (const refusal found = objection_to_sum(state, wanted))
+      throw bad_input(peerbus::detail::concat("combine ", state.number), found);
+  });
+  finish(rows, wanted, options.as, until, options.waited);
 }
 
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
-void two_levels<Transport, Codec, Layout>::finish(batch_state& state, const received_type& rows,
-                                                  const combine_sum& wanted, const refusal& own,
-                                                  deadline until, std::span<std::int64_t> waited) {
+void two_levels<Transport, Codec, Layout>::finish(const received_type& rows,
+                                                  const combine_sum& wanted, lane as,
+                                                  deadline until,
+                                                  std::span<std::int64_t> all_waited) {
+  // The lanes only read the state, and find the same refusals.
+  const batch_state& state = states_.of(rows.ticket().number);
+  const refusal own = state.why;
   const auto& arrived = *state.rows;
   const auto sums = arrived.columns().outputs().first(arrived.count() * hidden_);
-  const auto sum_near = [&](std::span<std::int64_t> near_waited) {
+  const auto waited_here = of_lane_0(all_waited, as);
+  const auto sum_near = [&](std::span<std::int64_t> waited) {
     return guarded(*near_, [&] {
-      return named(*near_, hand_on::sum(near_->rows, rows, {sums, {}}, until, near_waited));
+      return named(*near_, hand_on::sum(near_->rows, rows, {sums, {}}, as, until, waited));
     });
   };
-  refusal why = measured(*near_, waited, sum_near);
+  refusal why = measured(*near_, waited_here, sum_near);
   const bool was_summed = !why;
   const refusal met = guarded(*far_, [&] {
-    return measured(*far_, waited, [&](std::span<std::int64_t> far_waited) {
-      hand_on::publish("combine", far_->rows, arrived, why, until);
-      return named(*far_, hand_on::sum(far_->rows, arrived, wanted, until, far_waited));
+    return measured(*far_, waited_here, [&](std::span<std::int64_t> waited) {
+      hand_on::publish("combine", far_->rows, arrived, why, as, until);
+      return named(*far_, hand_on::sum(far_->rows, arrived, wanted, as, until, waited));
     });
   });
   if (!why) why = met;
@@ -87,8 +103,8 @@ void two_levels<Transport, Codec, Layout>::finish(batch_state& state, const rece
   if (was_summed) {
     // All groups refuse. The ranks of this one have read the outputs of each other already. None of
     // them may change these before all have: the refusal on this level makes sure of that.
-    hand_on::take_back(near_->rows, state.number);
-    guarded(*near_, [&] { hand_on::publish("combine", near_->rows, rows, why, until); });
+    serial(as, until, [&] { hand_on::take_back(near_->rows, state.number); });
+    guarded(*near_, [&] { hand_on::publish("combine", near_->rows, rows, why, as, until); });
     static_cast<void>(sum_near({}));
   }
   refuse("combine", state.number, own ? own : why);
