@@ -4,6 +4,7 @@
 #if PEERBUS_BENCH_FABRIC
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/fabric.hpp>
 
 #include "coll_bench/rank_impl.hpp"
@@ -20,7 +21,7 @@ int run_fabric(peerbus::bootstrap& boot, const options& chosen) {
   };
   if (chosen.transport == "planes")
     return run_over(boot, chosen, bench::join_hosts<peerbus::fabric>(boot, chosen, make));
-  return run_over(boot, chosen, make(boot));
+  return run_over(boot, chosen, peerbus::any_transport{make(boot)});
 }
 
 }  // namespace coll_bench

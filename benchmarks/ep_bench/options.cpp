@@ -186,8 +186,7 @@ void check_network(const options& chosen) {
     bench::refuse_with(chosen.transport, option, given, expected);
   };
   const bool planes = chosen.transport == "planes";
-  if (chosen.layout != "compact" && (planes || bench::uses_fabric(chosen, chosen.transport)))
-    refuse("--layout", chosen.layout, "compact there");
+  if (planes && chosen.layout != "compact") refuse("--layout", chosen.layout, "compact there");
   if ((planes || chosen.layout != "compact") && chosen.codec != "int8")
     refuse("--codec", chosen.codec, planes ? "int8 there" : "int8 there, or --layout compact");
   const bool may_relay = chosen.relay != peerbus::moe::relay::never;

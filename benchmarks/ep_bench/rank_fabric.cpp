@@ -4,9 +4,10 @@
 #if PEERBUS_BENCH_FABRIC
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/fabric.hpp>
 
-#include "ep_bench/measure/fabric.hpp"
+#include "ep_bench/measure/network.hpp"
 #include "ep_bench/measure/planes.hpp"
 #include "ep_bench/rank_impl.hpp"
 #include "support/join_hosts.hpp"
@@ -19,7 +20,7 @@ const bool fabric_built = true;
 int run_fabric(peerbus::bootstrap& boot, const options& chosen, placement how,
                const delivery& deliver) {
   return run_rank(boot, chosen, how, deliver,
-                  peerbus::fabric{boot, bench::fabric_options_of(chosen)});
+                  peerbus::any_transport{peerbus::fabric{boot, bench::fabric_options_of(chosen)}});
 }
 
 int run_planes_over_fabric(peerbus::bootstrap& boot, const options& chosen, placement how,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -52,8 +53,8 @@ int run_rank(peerbus::bootstrap& boot, const options& chosen, placement how,
   // After the transport has counted the cores, and the crew before its maker, whose core it would
   // share. Processes of a single lane were pinned by whoever forked them.
   const std::size_t first_core = boot.rank().index() * chosen.lanes;
-  const bool pin = how == placement::pinned &&
-                   (Transport::ranks_are == peerbus::rank_kind::threads || chosen.lanes > 1);
+  const bool pin =
+      how == placement::pinned && (std::same_as<Transport, peerbus::loopback> || chosen.lanes > 1);
   lane_crew crew{chosen.lanes, pin ? std::optional{first_core} : std::nullopt};
   if (pin) bench::pin_this_thread(first_core);
 

@@ -4,10 +4,11 @@
 #if PEERBUS_BENCH_VERBS
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/verbs.hpp>
 
+#include "ep_bench/measure/network.hpp"
 #include "ep_bench/measure/planes.hpp"
-#include "ep_bench/measure/verbs.hpp"
 #include "ep_bench/rank_impl.hpp"
 #include "support/join_hosts.hpp"
 #include "support/network_verbs.hpp"
@@ -19,7 +20,7 @@ const bool verbs_built = true;
 int run_verbs(peerbus::bootstrap& boot, const options& chosen, placement how,
               const delivery& deliver) {
   return run_rank(boot, chosen, how, deliver,
-                  peerbus::verbs{boot, bench::verbs_options_of(chosen)});
+                  peerbus::any_transport{peerbus::verbs{boot, bench::verbs_options_of(chosen)}});
 }
 
 int run_planes_over_verbs(peerbus::bootstrap& boot, const options& chosen, placement how,

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/transport/any_transport.hpp>
+
+#include "ep_bench/measure/all_codecs.hpp"
+
+namespace ep_bench {
+
+template outcome measure<peerbus::any_transport, peerbus::moe::compact>(
+    peerbus::communicator<peerbus::any_transport>&, const options&, lane_crew&, std::size_t);
+
+}  // namespace ep_bench

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/transport/any_transport.hpp>
+
+#include "ep_bench/measure/all_codecs.hpp"
+
+namespace ep_bench {
+
+template outcome measure<peerbus::any_transport, peerbus::moe::slots>(
+    peerbus::communicator<peerbus::any_transport>&, const options&, lane_crew&, std::size_t);
+template outcome measure<peerbus::any_transport, peerbus::moe::expert_slots>(
+    peerbus::communicator<peerbus::any_transport>&, const options&, lane_crew&, std::size_t);
+template outcome measure<peerbus::any_transport, peerbus::moe::automatic>(
+    peerbus::communicator<peerbus::any_transport>&, const options&, lane_crew&, std::size_t);
+
+}  // namespace ep_bench
