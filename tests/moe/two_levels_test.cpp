@@ -59,6 +59,8 @@ using peerbus::moe::two_level_exchange;
 using lazy_hosts = test::on_hosts<peerbus::loopback, test::indirect<peerbus::loopback>>;
 using threads = test::threads_over<lazy_hosts>;
 using two_levels = two_level_exchange<lazy_hosts, int8_per_token>;
+/// For lanes, all of which put: `indirect` takes one thread at a time.
+using plain_hosts = test::on_hosts<peerbus::loopback, peerbus::loopback>;
 
 /// 13 experts do not divide by 4 ranks, nor equally by 2 hosts of 2 ranks in order.
 constexpr exchange_config config{
@@ -429,8 +431,8 @@ TEST_CASE_TEMPLATE("two levels: notes, between groups of equal and of different 
 TEST_CASE("two levels: lanes") {
   for (const std::size_t ranks : {4U, 5U}) {
     test::pretended = {2, ranks == 4};
-    const int worst_status = threads::run(ranks, [](auto& comm) {
-      two_levels moe{comm, config, relay::always};
+    const int worst_status = test::threads_over<plain_hosts>::run(ranks, [](auto& comm) {
+      two_level_exchange moe{comm, config, relay::always, int8_per_token{}};
       std::vector<std::int64_t> waited(comm.size());
       for (std::uint64_t round = 0; round < 6; ++round) {
         const test::scenario from = scenario_of(comm.size(), round);
@@ -438,7 +440,7 @@ TEST_CASE("two levels: lanes") {
         const bool is_bad = comm.rank() == rank_id{round % comm.size()};
         if (is_bad) mine.experts[0] = 66;
         const auto dispatch = [&] {
-          std::optional<typename two_levels::received_type> rows;
+          std::optional<typename decltype(moe)::received_type> rows;
           conformance::on_lanes(3, [&](peerbus::moe::lane as) {
             const auto got =
                 moe.dispatch(mine.tokens, route_of(mine), {.as = as, .waited = waited});
