@@ -71,7 +71,8 @@ stage_verbs() {
 stage_package() { run_ctest check --label-regex '^package$'; }
 stage_parse_time() { run_ctest check --label-regex '^report$' --verbose; }
 
-# By clang++, so that this is also the build that shows that clang++ compiles everything.
+# By clang++, so that this is also the build that shows that clang++ compiles everything but benchmarks, which
+# the stage tidy parses.
 stage_asan() { build asan; }
 stage_test_asan() { run_ctest asan; }
 
@@ -97,7 +98,7 @@ stage_test_aarch64() { run_ctest aarch64; }
 # that were put there to try it, where this finds all.
 analysed_states=20000
 stage_tidy() {
-  cmake --preset asan -B build/tidy && write_library build/tidy/tests/all_headers.cpp || return 1
+  cmake --preset asan -B build/tidy -DPEERBUS_BUILD_BENCHMARKS=ON && write_library build/tidy/tests/all_headers.cpp || return 1
   local tidy=clang-tidy-$tidy_llvm
   command -v "$tidy" >/dev/null || tidy=clang-tidy-19
   find build/tidy -path '*/Unity/unity_0_cxx.cxx' | while read -r unity; do join_sources "$unity"; done
