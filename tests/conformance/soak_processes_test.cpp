@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: timeout=600
+// ctest: timeout=600 serial
 #include <doctest/doctest.h>
 
 #include <peerbus/transport/unified_bus.hpp>

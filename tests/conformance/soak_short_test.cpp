@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: tsan timeout=300
+// ctest: tsan timeout=300 serial
 #include <doctest/doctest.h>
 
 #include <peerbus/transport/loopback.hpp>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -582,11 +583,13 @@ TEST_CASE("two levels: a rank that fails ends the waits of all others") {
   test::pretended = {2, false};
   std::atomic<int> told{0};
   for (const bool in_combine : {false, true}) {
+    std::barrier all_are_well{6};
     const int worst_status = threads::run(6, [&](auto& comm) {
       two_levels moe{comm, config, relay::always};
       const test::scenario from = scenario_of(comm.size(), 4);
       const oracle::input& mine = from.inputs[comm.rank().index()];
       test::two_levels::check_round(moe, from, comm.rank());
+      all_are_well.arrive_and_wait();
       const bool fails = comm.rank() == rank_id{4};
       if (fails && !in_combine) throw std::runtime_error{"as the test wants it"};
       const auto begin = std::chrono::steady_clock::now();
