@@ -19,8 +19,8 @@ namespace conformance {
 
 /// `pairs` dispatches and combines in a row, of different inputs, on tokens whose values say which
 /// rank and operation they belong to. Expert e multiplies by 2^e and the weights undo it, so what
-/// comes home is exactly the token. It needs the machine for itself: two ranks that have a core each
-/// spin, which takes thirty times as long beside another test.
+/// comes home is exactly the token. It needs the machine for itself: two ranks that have a core
+/// each spin, which takes thirty times as long beside another test.
 template <class Group>
 void check_soak(std::size_t ranks, std::uint64_t pairs) {
   constexpr std::size_t hidden = 8;

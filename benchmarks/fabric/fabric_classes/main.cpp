@@ -53,6 +53,8 @@ struct options {
   std::string transport = "fabric";
   std::string device;  ///< of verbs
   peerbus::fabric_options fabric;
+  std::optional<std::size_t> bulk_slice;      ///< of either transport
+  std::optional<std::size_t> bulk_in_flight;  ///< likewise
 };
 
 /// The dispatch that is measured.
@@ -231,18 +233,24 @@ int run(Transport bus, const std::string& network, const options& chosen) {
   return right ? 0 : 1;
 }
 
+/// The options of a transport, with what was chosen in place of its defaults.
+template <class Options>
+Options with_slices(Options with, const options& chosen) {
+  with.bulk_slice = chosen.bulk_slice.value_or(with.bulk_slice);
+  with.bulk_in_flight = chosen.bulk_in_flight.value_or(with.bulk_in_flight);
+  return with;
+}
+
 int run_over(peerbus::bootstrap& boot, const options& chosen) {
 #if PEERBUS_BENCH_VERBS
   if (chosen.transport == "verbs") {
     peerbus::verbs bus{boot,
-                       {.device = chosen.device,
-                        .bulk_slice = chosen.fabric.bulk_slice,
-                        .bulk_in_flight = chosen.fabric.bulk_in_flight}};
+                       with_slices(peerbus::verbs_options{.device = chosen.device}, chosen)};
     const std::string network = bus.describe_port();
     return run(std::move(bus), network, chosen);
   }
 #endif
-  peerbus::fabric bus{boot, chosen.fabric};
+  peerbus::fabric bus{boot, with_slices(chosen.fabric, chosen)};
   const std::string network = bus.describe_provider();
   return run(std::move(bus), network, chosen);
 }
@@ -278,8 +286,10 @@ int main(int argc, char** argv) {
   app.add_option("--chunk", chosen.chunk, "bytes of a put of the stream, a multiple of 8")
       ->check(size);
   app.add_option("--slots", chosen.slots, "puts that the stream sends ahead")->check(size);
-  app.add_option("--slice", chosen.fabric.bulk_slice, "bulk_slice of the transport")->check(size);
-  app.add_option("--in-flight", chosen.fabric.bulk_in_flight, "bulk_in_flight of the transport")
+  app.add_option("--slice", chosen.bulk_slice, "bulk_slice of the transport [its default]")
+      ->check(size);
+  app.add_option("--in-flight", chosen.bulk_in_flight,
+                 "bulk_in_flight of the transport [its default]")
       ->check(size);
   CLI11_PARSE(app, argc, argv);
   if (chosen.chunk % 8 != 0) {

@@ -79,7 +79,7 @@ class [[nodiscard]] pending {
   /// handle. The copies and reductions of all further rounds are shared, as in the whole operation.
   /// Returns, or throws the same error, on all lanes. Contract as above otherwise.
   /// Throws also: `error` timed_out or invalid_argument if the lanes do not fit together. The
-  /// communicator is then poisoned, and the handle keeps the operation, which nobody can finish.
+  /// communicator is then poisoned, and the handle may keep the operation, which nobody can finish.
   void finish(const call_options& options);
 
  private:

@@ -21,7 +21,8 @@ namespace peerbus::collective {
 /// each peer, says what this rank expects in the first message from each peer, and takes what has
 /// arrived. If a peer has come to a message already, more of it may move. The first half waits for
 /// no rank. So a rank that computes does not delay a message of one slice if it is the first one
-/// between two ranks in its direction. All others may move in the second half only.
+/// between two ranks in its direction, and the peer has taken all but one of the slices before. All
+/// others may move in the second half only.
 ///
 /// From the first half on until `finish` returns, the elements of all messages belong to the
 /// channels: what is sent must not change, what is received must not be accessed, and both must

@@ -87,9 +87,10 @@ PEERBUS_INLINE group_grid find_groups(rank_group& group, bootstrap& boot, rank_i
   group_grid found;
   found.groups = peerbus::detail::groups_by_leader(group, boot, "two_level_exchange: near ranks",
                                                    leader, until);
-  while (found.near().front() != leader) ++found.own_group;
-  found.own_place =
-      static_cast<std::size_t>(std::ranges::find(found.near(), boot.rank()) - found.near().begin());
+  // Every rank is in one group, whatever the ranks say of each other.
+  const auto place = [&] { return std::ranges::find(found.near(), boot.rank()); };
+  while (place() == found.near().end()) ++found.own_group;
+  found.own_place = static_cast<std::size_t>(place() - found.near().begin());
   return found;
 }
 

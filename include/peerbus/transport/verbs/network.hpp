@@ -132,12 +132,13 @@ class network final : public idle_work::task {
   }
   void advance() noexcept override { look(); }
   ///@}
-  /// Takes what has arrived in this class. For bulk traffic, also sends slices.
+  /// Takes what has arrived in this class. For bulk traffic, also sends slices. One in many looks
+  /// at latency traffic is one at bulk traffic, too.
   void look_at_arrivals() noexcept {
-    if (latency_ == nullptr)
-      completions_.look_at_arrivals();
-    else
-      look_here();
+    if (latency_ != nullptr) return look_here();
+    completions_.look_at_arrivals();
+    if (network* const other = bulk(); other != nullptr && other->slices_.are_due())
+      other->look_here();
   }
   void look_at_all_arrivals() noexcept { completions_.look_at_all_arrivals(); }
   /// Returns the place where `registered::wait_for` and `registered::stall` look for arrivals.

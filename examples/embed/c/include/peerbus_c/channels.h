@@ -87,8 +87,9 @@ PEERBUS_API peerbus_code peerbus_batch_send_recv(peerbus_channels *channels,
 
 /**
  * Sets `*in_halves` to another handle of the same channels. Its operations do their first half and
- * return: they send the first slice of the first message to each peer, say what this rank expects, and
- * wait for no rank. `peerbus_channels_finish` does the rest, and the rank may compute between the
+ * return: they send the first slice of the first message to each peer that has taken all but one of
+ * the slices before, say what this rank expects, and wait for no rank.
+ * `peerbus_channels_finish` does the rest, and the rank may compute between the
  * halves. The other end of a message may be whole or in halves. Not collective. The caller destroys the
  * handle. It keeps the channels alive.
  *
