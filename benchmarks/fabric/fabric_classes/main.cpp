@@ -244,8 +244,7 @@ Options with_slices(Options with, const options& chosen) {
 int run_over(peerbus::bootstrap& boot, const options& chosen) {
 #if PEERBUS_BENCH_VERBS
   if (chosen.transport == "verbs") {
-    peerbus::verbs bus{boot,
-                       with_slices(peerbus::verbs_options{.device = chosen.device}, chosen)};
+    peerbus::verbs bus{boot, with_slices(peerbus::verbs_options{.device = chosen.device}, chosen)};
     const std::string network = bus.describe_port();
     return run(std::move(bus), network, chosen);
   }
