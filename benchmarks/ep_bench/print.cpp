@@ -103,8 +103,7 @@ void print(const options& chosen, const group& who, const bench::machine& where,
           "planes    rank 0 has %zu near ranks and %zu far; a dispatch and combine took\n"
           "          far: %.0f bytes in %.0f messages of rank 0, as the transport counts them\n"
           "          near: %.0f bytes: %zu of %zu rows that rank 0 stored, %zu of their outputs "
-          "that "
-          "it loaded, %.0f put in %.0f messages\n",
+          "that it loaded, %.0f put in %.0f messages\n",
           result.planes->near_ranks - 1, who.ranks - result.planes->near_ranks,
           result.planes->far_bytes, result.planes->far_messages, result.planes->near_bytes(),
           result.planes->rows.near_bytes, result.planes->rows.near_rows,

@@ -7,7 +7,6 @@
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/fabric.hpp>
 
-#include "ep_bench/measure/network.hpp"
 #include "ep_bench/measure/planes.hpp"
 #include "ep_bench/rank_impl.hpp"
 #include "support/join_hosts.hpp"
@@ -17,6 +16,8 @@ namespace ep_bench {
 
 const bool fabric_built = true;
 
+// Held as `any_transport`, because the network takes the time, and each further transport takes
+// long to compile.
 int run_fabric(peerbus::bootstrap& boot, const options& chosen, placement how,
                const delivery& deliver) {
   return run_rank(boot, chosen, how, deliver,

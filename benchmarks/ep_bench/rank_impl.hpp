@@ -10,7 +10,6 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/loopback.hpp>
-#include <peerbus/transport/unified_bus.hpp>
 
 #include "ep_bench/lane_crew.hpp"
 #include "ep_bench/options.hpp"
@@ -24,25 +23,27 @@ template <class Transport, class Layout>
 outcome measure(peerbus::communicator<Transport>& comm, const options& chosen, lane_crew& crew,
                 std::size_t cores);
 
+/// Measures the layout that the options name: any.
+template <class Transport>
+outcome measure_layout(peerbus::communicator<Transport>& comm, const options& chosen,
+                       lane_crew& crew, std::size_t cores) {
+  if (chosen.layout == "padded")
+    return measure<Transport, peerbus::moe::padded>(comm, chosen, crew, cores);
+  if (chosen.layout == "rank")
+    return measure<Transport, peerbus::moe::rank_major>(comm, chosen, crew, cores);
+  if (chosen.layout == "slots")
+    return measure<Transport, peerbus::moe::slots>(comm, chosen, crew, cores);
+  if (chosen.layout == "expert_slots")
+    return measure<Transport, peerbus::moe::expert_slots>(comm, chosen, crew, cores);
+  if (chosen.layout == "automatic")
+    return measure<Transport, peerbus::moe::automatic>(comm, chosen, crew, cores);
+  return measure<Transport, peerbus::moe::compact>(comm, chosen, crew, cores);
+}
 /// Threads are measured in one layout only: they move rows as processes do, and each further layout
 /// takes half a minute to compile.
 inline outcome measure_layout(peerbus::communicator<peerbus::loopback>& comm, const options& chosen,
                               lane_crew& crew, std::size_t cores) {
   return measure<peerbus::loopback, peerbus::moe::compact>(comm, chosen, crew, cores);
-}
-inline outcome measure_layout(peerbus::communicator<peerbus::unified_bus>& comm,
-                              const options& chosen, lane_crew& crew, std::size_t cores) {
-  if (chosen.layout == "padded")
-    return measure<peerbus::unified_bus, peerbus::moe::padded>(comm, chosen, crew, cores);
-  if (chosen.layout == "rank")
-    return measure<peerbus::unified_bus, peerbus::moe::rank_major>(comm, chosen, crew, cores);
-  if (chosen.layout == "slots")
-    return measure<peerbus::unified_bus, peerbus::moe::slots>(comm, chosen, crew, cores);
-  if (chosen.layout == "expert_slots")
-    return measure<peerbus::unified_bus, peerbus::moe::expert_slots>(comm, chosen, crew, cores);
-  if (chosen.layout == "automatic")
-    return measure<peerbus::unified_bus, peerbus::moe::automatic>(comm, chosen, crew, cores);
-  return measure<peerbus::unified_bus, peerbus::moe::compact>(comm, chosen, crew, cores);
 }
 
 template <class Transport>

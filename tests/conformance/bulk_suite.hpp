@@ -22,6 +22,7 @@
 #include <peerbus/transport/traffic_class.hpp>
 
 #include "support/ranks.hpp"
+#include "support/tally.hpp"
 
 // What transports do that keep the classes of traffic apart.
 
@@ -198,12 +199,50 @@ void check_class_mismatch() {
   CHECK(worst_status == 0);
 }
 
+/// A signal passes the bulk puts of `bytes` before it, of which at most `most_sent` bytes leave
+/// while their sender makes no call. `make(boot)` returns the transport.
+template <class Make>
+void check_signal_passes_bulk(Make make, std::size_t bytes, std::size_t most_sent) {
+  const test::tally sent;
+  const test::tally seen;
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    peerbus::communicator comm{make(boot)};
+    test::expect(comm.bus().capabilities().traffic_classes, "classes");
+    auto bulk = comm.make_window({.bytes = bytes, .signals = 1, .traffic = traffic_class::bulk});
+    auto quick = comm.make_window(64, 1);
+    comm.barrier();
+    const rank_id peer = other_than(comm.rank());
+    if (comm.rank() == rank_id{0}) {
+      std::fill(bulk.local().begin(), bulk.local().end(), std::byte{7});
+      // Rank 1 makes no call: a put that waited for it would never return.
+      test::expect_ok(bulk.put_signal(peer, 0, bulk.local(), first_signal, 1), "a bulk put");
+      test::expect_ok(quick.signal(peer, first_signal, 1), "a signal");
+      sent.add();
+      while (seen.count() == 0) std::this_thread::yield();  // No call, so no slice.
+    } else {
+      while (sent.count() == 0) std::this_thread::yield();
+      test::expect_ok(quick.wait(first_signal, 1, soon(), peer), "a wait for the signal");
+      for (int i = 0; i < 100; ++i)
+        test::expect_equal(bulk.value(first_signal), 0U, "the signal of the bulk puts");
+      const auto arrived = std::count(bulk.local().begin(), bulk.local().end(), std::byte{7});
+      seen.add();
+      test::expect(static_cast<std::size_t>(arrived) <= most_sent, "at most ", most_sent,
+                   " bytes in flight, not ", arrived);
+      test::expect_ok(bulk.wait(first_signal, 1, soon(), peer), "a wait for the bulk puts");
+      test::expect(bulk.local().back() == std::byte{7}, "the last byte");
+    }
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
 }  // namespace bulk_detail
 
 using bulk_detail::check_bulk_in_latency_waits;
 using bulk_detail::check_bulk_wakes;
 using bulk_detail::check_class_mismatch;
 using bulk_detail::check_large_bulk_puts;
+using bulk_detail::check_signal_passes_bulk;
 using bulk_detail::check_streaming_thread;
 
 }  // namespace conformance

@@ -172,36 +172,8 @@ TEST_CASE("ranks that disagree on the class of a window all learn who wants whic
 }
 
 TEST_CASE("a signal passes the bulk puts before it, most of which wait at their sender") {
-  const test::tally sent;
-  const test::tally seen;
-  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
-    peerbus::communicator comm{narrow{boot}};
-    test::expect(comm.bus().capabilities().traffic_classes, "classes");
-    constexpr std::size_t bytes = 4096 * kib;
-    auto bulk = comm.make_window({.bytes = bytes, .signals = 1, .traffic = traffic_class::bulk});
-    auto quick = comm.make_window(64, 1);
-    comm.barrier();
-    const rank_id peer = other_than(comm.rank());
-    if (comm.rank() == rank_id{0}) {
-      std::fill(bulk.local().begin(), bulk.local().end(), std::byte{7});
-      test::expect_ok(bulk.put_signal(peer, 0, bulk.local(), first_signal, 1), "a bulk put");
-      test::expect_ok(quick.signal(peer, first_signal, 1), "a signal");
-      sent.add();
-      while (seen.count() == 0) std::this_thread::yield();  // No call, so no slice.
-    } else {
-      while (sent.count() == 0) std::this_thread::yield();
-      test::expect_ok(quick.wait(first_signal, 1, soon(), peer), "a wait for the signal");
-      for (int i = 0; i < 100; ++i)
-        test::expect_equal(bulk.value(first_signal), 0U, "the signal of the bulk puts");
-      const auto arrived = std::count(bulk.local().begin(), bulk.local().end(), std::byte{7});
-      seen.add();
-      test::expect(static_cast<std::size_t>(arrived) <= 64 * kib, "bulk_in_flight, not ", arrived);
-      test::expect_ok(bulk.wait(first_signal, 1, soon(), peer), "a wait for the bulk puts");
-      test::expect(bulk.local().back() == std::byte{7}, "the last byte");
-    }
-    comm.barrier();
-  });
-  CHECK(worst_status == 0);
+  conformance::check_signal_passes_bulk([](bootstrap& boot) { return narrow{boot}; }, 4096 * kib,
+                                        64 * kib);
 }
 
 TEST_CASE("the settings of each class reach its queue pairs") {

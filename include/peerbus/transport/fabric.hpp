@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -15,8 +13,7 @@
 #include <peerbus/transport/fabric/options.hpp>
 #include <peerbus/transport/memory_hook.hpp>
 #include <peerbus/transport/refinements.hpp>
-#include <peerbus/transport/registered/window_maker.hpp>
-#include <peerbus/transport/traffic_class.hpp>
+#include <peerbus/transport/registered/window_makers.hpp>
 
 namespace peerbus {
 
@@ -59,24 +56,21 @@ class basic_fabric : public detail::ofi::data_path {
       : data_path{boot, detail::ofi::connect(boot, chosen,
                                              looking_slowly(policy.thresholds(boot.ranks_here(),
                                                                               boot.cores_here())))},
-        maker_{*net()},
+        makers_{net()},
         on_memory_{std::move(on_memory)} {}
 
   /// Makes a window of memory that is registered with the provider. Contract as `make_window` of
   /// `transport`. The first for bulk traffic also throws as the constructor.
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    if (shape.traffic == traffic_class::latency)
-      return {net(), maker_.make(boot(), shape, on_memory_, until)};
-    connect_bulk(shape, until);
-    return {bulk_net(), bulk_maker_->make(boot(), shape, on_memory_, until)};
+    const auto [on, maker] = maker_for(shape, until);
+    return {on, maker->make(boot(), shape, on_memory_, until)};
   }
   /// Makes a window of memory that the ranks have, which is registered with the provider. Contract
   /// as `adopt_window` of `transport`. Calls no memory hook.
   [[nodiscard]] window adopt_window(window_memory memory, deadline until) {
-    if (memory.traffic == traffic_class::latency)
-      return {net(), maker_.adopt(boot(), std::move(memory), until)};
-    connect_bulk({memory.data.size(), memory.signals.size(), memory.traffic}, until);
-    return {bulk_net(), bulk_maker_->adopt(boot(), std::move(memory), until)};
+    const auto [on, maker] =
+        maker_for({memory.data.size(), memory.signals.size(), memory.traffic}, until);
+    return {on, maker->adopt(boot(), std::move(memory), until)};
   }
 
  private:
@@ -89,23 +83,16 @@ class basic_fabric : public detail::ofi::data_path {
     return thresholds;
   }
 
-  /// Connects the ranks for bulk traffic, unless they are. All of them must be about to make a
-  /// window of that shape. Throws: as the constructor.
-  void connect_bulk(window_shape shape, deadline until) {
-    if (net()->bulk() != nullptr) return;
-    window_maker::compare(boot(), shape, until);
-    net()->add_bulk(
-        detail::ofi::connect(boot(), net()->own().options(), net()->waiting(), net().get()));
-    bulk_maker_.emplace(*net()->bulk());
-  }
-  /// The network for bulk traffic, with the reference that keeps all classes.
-  [[nodiscard]] std::shared_ptr<detail::ofi::network> bulk_net() const noexcept {
-    return {net(), net()->bulk()};
+  using window_makers = detail::registered::window_makers<detail::ofi::network>;
+  /// Returns what makes a window of that shape. The first for bulk traffic connects the ranks for
+  /// it. Throws: as the constructor.
+  [[nodiscard]] window_makers::of_class maker_for(window_shape shape, deadline until) {
+    return makers_.maker_for(boot(), shape, until, [this] {
+      return detail::ofi::connect(boot(), net()->own().options(), net()->waiting(), net().get());
+    });
   }
 
-  using window_maker = detail::registered::window_maker<detail::ofi::network>;
-  window_maker maker_;
-  std::optional<window_maker> bulk_maker_;
+  window_makers makers_;
   memory_hook on_memory_;
 };
 

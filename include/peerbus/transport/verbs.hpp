@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
@@ -11,8 +9,7 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/memory_hook.hpp>
 #include <peerbus/transport/refinements.hpp>
-#include <peerbus/transport/registered/window_maker.hpp>
-#include <peerbus/transport/traffic_class.hpp>
+#include <peerbus/transport/registered/window_makers.hpp>
 #include <peerbus/transport/verbs/connect.hpp>
 #include <peerbus/transport/verbs/data_path.hpp>
 #include <peerbus/transport/verbs/network.hpp>
@@ -57,24 +54,21 @@ class basic_verbs : public detail::rdma::data_path {
       : data_path{boot, detail::rdma::connect(boot, chosen,
                                               sleeping_later(policy.thresholds(
                                                   boot.ranks_here(), boot.cores_here())))},
-        maker_{*net()},
+        makers_{net()},
         on_memory_{std::move(on_memory)} {}
 
   /// Makes a window of memory that is registered with the device. Contract as `make_window` of
   /// `transport`. The first for bulk traffic also throws as the constructor.
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    if (shape.traffic == traffic_class::latency)
-      return {net(), maker_.make(boot(), shape, on_memory_, until)};
-    connect_bulk(shape, until);
-    return {bulk_net(), bulk_maker_->make(boot(), shape, on_memory_, until)};
+    const auto [on, maker] = maker_for(shape, until);
+    return {on, maker->make(boot(), shape, on_memory_, until)};
   }
   /// Makes a window of memory that the ranks have, which is registered and so taken and locked.
   /// Contract as `adopt_window` of `transport`. Calls no memory hook.
   [[nodiscard]] window adopt_window(window_memory memory, deadline until) {
-    if (memory.traffic == traffic_class::latency)
-      return {net(), maker_.adopt(boot(), std::move(memory), until)};
-    connect_bulk({memory.data.size(), memory.signals.size(), memory.traffic}, until);
-    return {bulk_net(), bulk_maker_->adopt(boot(), std::move(memory), until)};
+    const auto [on, maker] =
+        maker_for({memory.data.size(), memory.signals.size(), memory.traffic}, until);
+    return {on, maker->adopt(boot(), std::move(memory), until)};
   }
 
  private:
@@ -85,23 +79,16 @@ class basic_verbs : public detail::rdma::data_path {
     return thresholds;
   }
 
-  /// Connects the ranks for bulk traffic, unless they are. All of them must be about to make a
-  /// window of that shape. Throws: as the constructor.
-  void connect_bulk(window_shape shape, deadline until) {
-    if (net()->bulk() != nullptr) return;
-    window_maker::compare(boot(), shape, until);
-    net()->add_bulk(
-        detail::rdma::connect(boot(), net()->own().options(), net()->waiting(), net().get()));
-    bulk_maker_.emplace(*net()->bulk());
-  }
-  /// The network for bulk traffic, with the reference that keeps all classes.
-  [[nodiscard]] std::shared_ptr<detail::rdma::network> bulk_net() const noexcept {
-    return {net(), net()->bulk()};
+  using window_makers = detail::registered::window_makers<detail::rdma::network>;
+  /// Returns what makes a window of that shape. The first for bulk traffic connects the ranks for
+  /// it. Throws: as the constructor.
+  [[nodiscard]] window_makers::of_class maker_for(window_shape shape, deadline until) {
+    return makers_.maker_for(boot(), shape, until, [this] {
+      return detail::rdma::connect(boot(), net()->own().options(), net()->waiting(), net().get());
+    });
   }
 
-  using window_maker = detail::registered::window_maker<detail::rdma::network>;
-  window_maker maker_;
-  std::optional<window_maker> bulk_maker_;
+  window_makers makers_;
   memory_hook on_memory_;
 };
 

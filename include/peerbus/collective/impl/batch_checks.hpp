@@ -19,7 +19,7 @@
 #include <peerbus/core/text.hpp>
 #include <peerbus/rank_group.hpp>
 
-/// What is checked of the messages of a batch before any of them has an effect.
+// The checks of the messages of a batch, before any of them has an effect.
 namespace peerbus::collective::detail {
 
 PEERBUS_INLINE batch::batch(channels& on, std::span<const transfer> messages,
