@@ -39,7 +39,7 @@ using threads = test::threads_over<two_planes>;
 using processes = test::processes_over<test::partly_direct<peerbus::unified_bus>>;
 
 static_assert(std::same_as<peerbus::moe::road_over<two_planes, bf16>::type,
-                           peerbus::moe::mixed_road<two_planes, bf16>>);
+                           peerbus::moe::mixed_road<bf16>>);
 
 }  // namespace
 

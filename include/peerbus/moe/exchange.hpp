@@ -1,47 +1,42 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
-#include <peerbus/core/error.hpp>
-#include <peerbus/core/lane_team.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/text.hpp>
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/batch_ring.hpp>
-#include <peerbus/moe/detail/handshake.hpp>
-#include <peerbus/moe/detail/post_office.hpp>
-#include <peerbus/moe/detail/set_up.hpp>
+#include <peerbus/moe/detail/exchange_core.hpp>
+#include <peerbus/moe/detail/received_views.hpp>
+#include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/received.hpp>
-#include <peerbus/moe/refusal.hpp>
-#include <peerbus/moe/road/batch_input.hpp>
+#include <peerbus/moe/road/any_road.hpp>
 #include <peerbus/moe/road/concept.hpp>
 #include <peerbus/moe/road/road_over.hpp>
-#include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
-#include <peerbus/moe/set_view.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
 
 namespace peerbus::moe {
+
+namespace detail {
+struct hand_on;
+}  // namespace detail
 
 /// Sends tokens to their experts and brings the results home, over one window of fixed size.
 ///
@@ -72,16 +67,14 @@ namespace peerbus::moe {
 template <transport Transport, token_codec Codec, row_layout Layout = compact>
 class exchange {
   using road = typename road_over<Transport, Codec>::type;
-  static_assert(row_road<road, token_of<Codec>>);
-  using batch_type = detail::batch<Codec, Layout, typename road::batch_order>;
-  using batches = detail::batch_ring<Codec, Layout, typename road::batch_order>;
-  using handshake = detail::handshake_of<Transport, Layout>;
+  static_assert(row_road<road>);
+  using views = detail::received_views<Codec, Layout>;
 
  public:
   /// The result of a dispatch: `received<Codec>`; `rank_major`: `received_tokens<Codec>`;
   /// `expert_slots`, `automatic`: `received_slots`; `slots`, `automatic_by_rank`:
   /// `received_token_slots`.
-  using received_type = typename batch_type::received_type;
+  using received_type = typename views::type;
   /// The element type of tokens.
   using token = token_of<Codec>;
 
@@ -110,13 +103,13 @@ class exchange {
   /// Returns the places and sizes of all data in the window.
   [[nodiscard]] const memory_map& map() const noexcept { return map_; }
   /// Returns the experts that each rank holds.
-  [[nodiscard]] const expert_map& placement() const noexcept { return batches_.experts(); }
+  [[nodiscard]] const expert_map& placement() const noexcept { return plans_.batches.experts(); }
   /// Returns the window that contains all data, for tools.
-  [[nodiscard]] window<Transport>& memory() noexcept { return memory_; }
+  [[nodiscard]] window<Transport>& memory() noexcept { return window_.memory(); }
 
   /// Returns the number of the next dispatch, for callers that prepare their own data for it
   /// (`per_batch`). A refused dispatch uses up its number.
-  [[nodiscard]] std::uint64_t next_dispatch() const noexcept { return batches_.latest() + 1; }
+  [[nodiscard]] std::uint64_t next_dispatch() const noexcept { return plans_.batches.latest() + 1; }
 
   /// Sends each token to its experts and returns the rows for the experts of this rank. Collective.
   /// `tokens` is [count, hidden] and `route` [count, top_k]. `count` is no more than max_tokens and
@@ -165,7 +158,7 @@ class exchange {
   /// Returns `received_type::columns` for the batch `ticket`, also before its rows have arrived.
   /// Throws: `error` invalid_argument unless `ticket` is one of the latest `in_flight` dispatches.
   [[nodiscard]] batch_columns<Codec> columns(moe::ticket ticket) {
-    return batch_columns<Codec>{local_set(batches_.of("columns", this, ticket))};
+    return batch_columns<Codec>{core_.local_set(core_.batch_of("columns", ticket))};
   }
 
   /// Returns the note that `source` gave to the batch `ticket`: [note_bytes / sizeof(T)], aligned
@@ -174,11 +167,14 @@ class exchange {
   /// Throws: `error` invalid_argument unless `ticket` is received and of the latest `in_flight`.
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T>
-  [[nodiscard]] std::span<const T> note(moe::ticket ticket, rank_id source);
+  [[nodiscard]] std::span<const T> note(moe::ticket ticket, rank_id source) {
+    const auto bytes = core_.note(ticket, source);
+    return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
 
   /// Returns the rows that this rank sent to other ranks by the dispatch of `ticket`, by looking at
   /// each copy. Throws: as `note`.
-  [[nodiscard]] row_traffic traffic(moe::ticket ticket);
+  [[nodiscard]] row_traffic traffic(moe::ticket ticket) { return core_.traffic(ticket); }
 
   /// Makes the filled outputs available to their home ranks, the first half of `combine`. Outputs
   /// must not change afterwards. Each lane calls after all outputs that it fills are complete.
@@ -197,8 +193,7 @@ class exchange {
   /// Returns whether `rank` sent output attachments home (`attached`) in the combine of `ticket`.
   /// Throws: `error` invalid_argument unless it is combined here and of the latest `in_flight`.
   [[nodiscard]] bool attached_by(moe::ticket ticket, rank_id rank) {
-    const batch_type& batch = batches_.of("attached_by", this, ticket, detail::stage::returned);
-    return post_.brought(step_of(batch, outputs), rank) != 0;
+    return core_.attached_by(ticket, rank);
   }
   /// Returns the attachment that came home beside the output of copy `copy` of this rank's token
   /// `t`: [output_attachment / sizeof(T)]. Copies are numbered as in `combine`: by slot, or, if
@@ -208,15 +203,23 @@ class exchange {
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<const T> returned_attachment(moe::ticket ticket, std::size_t t,
-                                                       std::size_t copy);
+                                                       std::size_t copy) {
+    const auto& batch = core_.batch_of("returned_attachment", ticket, detail::stage::returned);
+    return {reinterpret_cast<const T*>(core_.local_set(batch).returned_attachment(t, copy)),
+            map_.output_attachment_bytes / sizeof(T)};
+  }
 
  private:
   friend struct detail::hand_on;
-  using post_office = detail::post_office<Transport>;
-  using step = typename post_office::step;
-  using phase = typename post_office::phase;
-  static constexpr phase outputs = phase::outputs;
   struct agreed {};
+
+  /// The parts that take memory besides the window.
+  struct plans {
+    detail::batch_ring batches;
+    std::vector<views> rows;  ///< for each batch set
+  };
+  static plans make_plans(const exchange_config& config, const block_geometry& geometry,
+                          rank_id rank, std::size_t ranks);
 
   exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec, Layout layout,
            deadline until, agreed);
@@ -225,70 +228,18 @@ class exchange {
   [[nodiscard]] deadline deadline_of(const Options& options) const noexcept {
     return options.until.value_or(comm_.default_deadline());
   }
-  [[nodiscard]] step step_of(const batch_type& batch, phase which) const noexcept {
-    const bool is_combine = which == outputs;
-    return {is_combine ? "combine" : "dispatch", batch.number, batches_.set_of(batch), which,
-            is_combine ? batch.combines : batch.number};
-  }
-  [[nodiscard]] set_view local_set(const batch_type& batch) const noexcept {
-    return {map_, memory_.local().data(), batches_.set_of(batch)};
-  }
-  /// Posts the counts of the next batch, or `known` or its own refusal, which it then returns.
-  [[nodiscard]] refusal begin_dispatch(const batch_input<token>& input, const routing& route,
-                                       const dispatch_options& options, const refusal& known,
-                                       deadline until);
-
-  /// Sends the rows of all batches whose rows may leave, in order. Waits until those of `wanted`
-  /// and of earlier batches may, unless it is null. All lanes call it together.
-  void advance(const batch_type* wanted, lane as, deadline until,
-               std::span<std::int64_t> waited = {});
-
-  /// Returns the next batch whose rows can be sent, or null. Waits as `advance`.
-  [[nodiscard]] batch_type* next_ready(const batch_type* wanted, deadline until,
-                                       std::span<std::int64_t> waited);
-
-  void end_dispatch(batch_type& batch, deadline until, std::span<std::int64_t> waited);
-
-  /// Publishes the outputs and signals the home ranks, or sends the refusal that `check` returns.
-  template <class Options, class Check>
-  void begin_combine(std::string_view doing, const received_type& rows, const Options& options,
-                     deadline until, Check&& check);
-
-  void announce_outputs(batch_type& batch);
-
-  void finish_combine(const received_type& rows, const combine_sum& wanted, lane as, deadline until,
-                      std::span<std::int64_t> waited);
-
-  template <class Turn>
-  void serial(lane as, deadline until, Turn&& turn) {
-    team_.serial(as, until, turn,
-                 [this](errc code, const std::string& text) { comm_.fail(code, text); });
-  }
-  /// Returns the `meet` function that roads take.
-  [[nodiscard]] auto meeting(lane as, deadline until) {
-    return [this, as, until](auto&& work) { this->serial(as, until, work); };
-  }
-  /// Records a failure of this lane, which the next `serial` reports. order: relaxed; `serial`
-  /// makes it visible to lane 0, which reads it there.
-  void note(errc code) noexcept {
-    if (code != errc::ok) failure_.store(code, std::memory_order_relaxed);
-  }
+  [[nodiscard]] received_type receive(moe::ticket ticket, const receive_options& options,
+                                      deadline until);
 
   communicator<Transport>& comm_;
   exchange_config config_;
   [[no_unique_address]] Codec codec_;
   memory_map map_;
-  window<Transport> memory_;
-  batches batches_;
-  post_office post_;
-  road road_;
-
-  // Lane 0 writes these members inside `serial`, and all lanes read them after it.
-  peerbus::detail::lane_team team_;
-  batch_type* wanted_ = nullptr;
-  batch_type* ready_ = nullptr;
-  std::optional<received_type> arrived_;
-  std::atomic<errc> failure_{errc::ok};
+  exchange_window_over<Transport> window_;
+  plans plans_;
+  held_road<road> road_;
+  detail::exchange_core core_;
+  std::optional<received_type> arrived_;  ///< written by lane 0, then read by all
 };
 
 }  // namespace peerbus::moe

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/memory_map.hpp>
 
 namespace peerbus::moe {
@@ -70,6 +72,14 @@ class set_view {
   /// cannot be stored to.
   [[nodiscard]] std::byte* output_attachment(std::size_t i) const noexcept {
     return at(map_->output_attachments, i, map_->output_attachment_bytes);
+  }
+
+  /// Zeroes rows `begin` to `end`, their scales and their attachments.
+  void zero(std::size_t begin, std::size_t end) const noexcept {
+    std::fill(row(begin), row(end), std::byte{0});
+    std::fill(scales(begin), scales(end), std::byte{0});
+    for (std::size_t a = 0; a < max_attachments; ++a)
+      std::fill(attachment(a, begin), attachment(a, end), std::byte{0});
   }
 
   /// Returns entry `i` of the array of the batch at `offset`. An entry has `bytes` bytes.

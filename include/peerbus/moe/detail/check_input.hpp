@@ -14,9 +14,10 @@ namespace peerbus::moe::detail {
 
 /// The values of the tokens of a batch, without their type.
 struct token_values {
-  const void* data;
-  std::size_t size;
+  const void* data = nullptr;
+  std::size_t size = 0;
 
+  token_values() = default;
   template <class Tokens>
     requires requires(const Tokens& tokens) { std::span{tokens}; }
   explicit(false) token_values(const Tokens& tokens) noexcept

@@ -12,6 +12,9 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/detail/batch.hpp>
+#include <peerbus/moe/detail/batch_ring.hpp>
+#include <peerbus/moe/detail/handshake.hpp>
+#include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/received.hpp>
@@ -37,36 +40,35 @@ struct hand_on {
   /// Begins a dispatch, or refuses it because of `known`, and then waits for all ranks. Returns the
   /// refusal of this rank. One lane calls it, and the others only `advance`.
   template <class Exchange>
-  static refusal begin(Exchange& level, const batch_input<typename Exchange::token>& input,
-                       const routing& route, const dispatch_options& options, const refusal& known,
-                       deadline until) {
-    return level.begin_dispatch(input, route, options, known, until);
+  static refusal begin(Exchange& level, const batch_input& input, const routing& route,
+                       const dispatch_options& options, const refusal& known, deadline until) {
+    return level.core_.begin_dispatch(input, route, options, known, until);
   }
   /// Sends the rows of all batches whose rows may leave. All lanes call it.
   template <class Exchange>
   static void advance(Exchange& level, lane as, deadline until) {
-    level.advance(nullptr, as, until);
+    level.core_.advance(nullptr, as, until);
   }
 
   /// Tells all ranks that this rank refuses dispatch `number`, the next one of this level or a
   /// later. Does not wait. `skip` then uses up the number when it is the next one.
   template <class Exchange>
   static void refuse_ahead(Exchange& level, std::uint64_t number, const refusal& why) {
-    auto& batch = level.batches_.at(number);
+    batch& refused = batches(level).at(number);
     const auto this_step = dispatch_step(level, number);
-    Exchange::handshake::give_up(level.post_, batch, this_step);
-    Exchange::handshake::post(level.post_, batch, this_step, {}, why);
+    handshake::give_up(level.core_.post(), refused, this_step);
+    handshake::post(level.core_.post(), refused, this_step, {}, why);
   }
   /// Uses up the number of the next dispatch.
   template <class Exchange>
   static void skip(Exchange& level) noexcept {
-    level.batches_.skip();
+    batches(level).skip();
   }
   /// Waits until all ranks have learnt of the refusal of dispatch `number`, as they have called
   /// that dispatch too.
   template <class Exchange>
   static void await_called(Exchange& level, std::uint64_t number, deadline until) {
-    level.post_.await_all(dispatch_step(level, number), until);
+    level.core_.post().await_all(dispatch_step(level, number), until);
   }
 
   /// Does `dispatch_recv`. Returns the rows, or nothing and the refusal in `refused`.
@@ -79,8 +81,8 @@ struct hand_on {
       return level.dispatch_recv({number, &level}, options);
     } catch (const error& problem) {
       if (problem.code() != errc::refused) throw;
-      const auto& batch = level.batches_.at(number);
-      refused = {batch.refused, batch.refused_by};
+      const batch& given_up = batches(level).at(number);
+      refused = {given_up.refused, given_up.refused_by};
       return std::nullopt;
     }
   }
@@ -90,9 +92,9 @@ struct hand_on {
   static void publish(std::string_view doing, Exchange& level,
                       const typename Exchange::received_type& rows, const refusal& known, lane as,
                       deadline until) {
-    level.begin_combine(doing, rows, publish_options{.as = as}, until,
-                        [&](auto&) { return known; });
-    level.advance(nullptr, as, until);
+    level.core_.begin_combine(doing, rows.ticket(), {.as = as}, until,
+                              [&](const batch&) { return known; });
+    level.core_.advance(nullptr, as, until);
   }
 
   /// Does `combine_recv` after all checks. Returns the refusal, if any. All ranks may then combine
@@ -102,13 +104,14 @@ struct hand_on {
                     const combine_sum& wanted, lane as, deadline until,
                     std::span<std::int64_t> waited) {
     try {
-      level.finish_combine(rows, wanted, as, until, waited);
+      level.core_.finish_combine(rows.ticket(), wanted, as, until, waited);
       return {};
     } catch (const error& problem) {
       if (problem.code() != errc::refused && problem.code() != errc::invalid_argument) throw;
-      auto& batch = level.batches_.at(rows.ticket().number);
-      if (batch.refused) return {batch.refused, level.comm_.rank()};
-      const auto found = level.post_.refused(level.step_of(batch, Exchange::outputs));
+      const batch& combined = batches(level).at(rows.ticket().number);
+      if (combined.refused) return {combined.refused, level.comm_.rank()};
+      const auto found =
+          level.core_.post().refused(level.core_.step_of(combined, post_office::phase::outputs));
       if (!found) throw;
       return {found->why, found->rank};
     }
@@ -117,43 +120,46 @@ struct hand_on {
   /// Makes a combined batch one that all ranks may combine again.
   template <class Exchange>
   static void take_back(Exchange& level, std::uint64_t number) {
-    level.batches_.at(number).reached = stage::received;
+    batches(level).at(number).reached = stage::received;
   }
 
   /// Throws: `error` invalid_argument unless `rows` are those of a batch in state `expected`.
   template <class Exchange>
   static auto& behind(std::string_view doing, Exchange& level,
                       const typename Exchange::received_type& rows, stage expected) {
-    return level.batches_.behind(doing, &level, rows, expected);
+    return batches(level).behind(doing, &level, rows.ticket(), expected);
   }
   /// Throws: `error` invalid_argument unless dispatch `number` may use its set.
   template <class Exchange>
   static void require_free(Exchange& level, std::uint64_t number) {
-    level.batches_.require_free(number);
+    batches(level).require_free(number);
   }
   /// Returns the batch in the set that dispatch `number` uses.
   template <class Exchange>
-  static auto& batch(Exchange& level, std::uint64_t number) {
-    return level.batches_.at(number);
+  static const batch& batch_of(Exchange& level, std::uint64_t number) {
+    return batches(level).at(number);
   }
   /// Returns the memory of dispatch `number` at this rank.
   template <class Exchange>
   static set_view set(const Exchange& level, std::uint64_t number) {
-    return {level.map_, level.memory_.local().data(), number % level.config_.in_flight};
+    return {level.map_, level.window_.local(), number % level.config_.in_flight};
   }
   /// Returns the map of experts, to change it before the first dispatch.
   template <class Exchange>
   static expert_map& experts(Exchange& level) {
-    return level.batches_.shared_experts();
+    return batches(level).shared_experts();
   }
 
  private:
   /// Returns the step in which counts and refusals of dispatch `number` travel.
   template <class Exchange>
-  static typename Exchange::step dispatch_step(Exchange& level, std::uint64_t number) {
-    const auto& batch = level.batches_.at(number);
-    return {"dispatch", number, level.batches_.set_of(batch), Exchange::handshake::decides(batch),
-            number};
+  static post_office::step dispatch_step(Exchange& level, std::uint64_t number) {
+    const batch& called = batches(level).at(number);
+    return {"dispatch", number, batches(level).set_of(called), handshake::decides(called), number};
+  }
+  template <class Exchange>
+  static batch_ring& batches(Exchange& level) noexcept {
+    return level.plans_.batches;
   }
 };
 

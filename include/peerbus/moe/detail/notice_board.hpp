@@ -5,13 +5,11 @@
 #include <cstdint>
 #include <span>
 
-#include <peerbus/communicator.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/transport/concept.hpp>
-#include <peerbus/window.hpp>
+#include <peerbus/moe/exchange_window.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -24,7 +22,6 @@ namespace peerbus::moe::detail {
 /// part, and a notice is put there by its writer.
 ///
 /// Functions that return `errc` return ok or the first failure of the transport.
-template <transport Transport>
 class notice_board {
  public:
   /// The most ranks that tell each other everything one by one. A rank reads its own notice as
@@ -32,13 +29,11 @@ class notice_board {
   /// writes, which takes longer than writing a few copies (1.3 us of a dispatch of 2 ranks).
   static constexpr std::size_t few_ranks = 4;
 
-  notice_board(communicator<Transport>& comm, window<Transport>& memory)
-      : comm_{&comm}, memory_{&memory}, bytes_{memory.local().data()} {
-    if constexpr (direct_transport<Transport>) {
-      is_shared_ = comm.size() > few_ranks;
-      if (is_shared_) bytes_ = memory.peer(owner).data();
-    }
-  }
+  explicit notice_board(exchange_window& window) noexcept
+      : window_{&window},
+        owner_{is_shared(window) ? rank_id{0} : window.group().rank()},
+        bytes_{window.part(owner_)},
+        is_shared_{is_shared(window)} {}
 
   /// Returns the address of byte `offset` of the board that this rank reads, and where it writes
   /// its own notices before it posts them.
@@ -49,8 +44,8 @@ class notice_board {
   /// Cost: nothing on a shared board, else a put to each peer.
   [[nodiscard]] errc post(std::size_t offset, std::size_t bytes) noexcept {
     if (is_shared_) return errc::ok;
-    for (const rank_id peer : comm_->peers())
-      if (const errc code = memory_->put(peer, offset, std::span{at(offset), bytes});
+    for (const rank_id peer : window_->group().peers())
+      if (const errc code = window_->put(peer, offset, std::span{at(offset), bytes});
           code != errc::ok)
         return code;
     return errc::ok;
@@ -58,32 +53,30 @@ class notice_board {
   /// Raises signal `id` to `value` for all peers.
   /// Cost: one signal on a shared board, else one to each peer.
   [[nodiscard]] errc announce(signal_id id, std::uint64_t value) noexcept {
-    return is_shared_ ? memory_->signal(owner, id, value)
-                      : memory_->signal_each(comm_->peers(), id, value);
+    return is_shared_ ? window_->signal(owner_, id, value)
+                      : window_->signal_each(window_->group().peers(), id, value);
   }
 
   /// Returns the present value of signal `id`. The notices that its raiser posted before are
   /// visible.
   [[nodiscard]] std::uint64_t value(signal_id id) const noexcept {
-    if constexpr (direct_transport<Transport>)
-      if (is_shared_) return memory_->value_at(owner, id);
-    return memory_->value(id);
+    return window_->value_at(owner_, id);
   }
   /// Waits until signal `id` is at least `value`. `raiser` is the rank that raises it.
   [[nodiscard]] errc wait(signal_id id, std::uint64_t value, deadline until,
                           rank_id raiser) noexcept {
-    if constexpr (direct_transport<Transport>)
-      if (is_shared_) return memory_->wait_at(owner, id, value, until, raiser);
-    return memory_->wait(id, value, until, raiser);
+    return window_->wait_at(owner_, id, value, until, raiser);
   }
 
  private:
-  static constexpr rank_id owner{0};  ///< of a shared board
+  [[nodiscard]] static bool is_shared(const exchange_window& window) noexcept {
+    return window.is_direct() && window.group().size() > few_ranks;
+  }
 
-  communicator<Transport>* comm_;
-  window<Transport>* memory_;
+  exchange_window* window_;
+  rank_id owner_;  ///< of the board that this rank reads
   std::byte* bytes_;
-  bool is_shared_ = false;
+  bool is_shared_;
 };
 
 }  // namespace peerbus::moe::detail

@@ -7,7 +7,6 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
-#include <peerbus/make_together.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/layout.hpp>
@@ -47,16 +46,6 @@ exchange_config agreed_config(rank_group& group, const exchange_config& config,
   agreed.stream_from = stream_from(config, group.size());
   agreed.costs = nullptr;
   return agreed;
-}
-
-/// Returns the batches of this rank. Collective. They are made after the window, because making the
-/// window refuses sizes beyond the machine at once, while batches would first touch their pages.
-/// Throws, on all ranks: `error` out_of_memory, or as `agree`.
-template <class Batches>
-Batches made_batches(rank_group& group, const exchange_config& config,
-                     const block_geometry& geometry, deadline until) {
-  return make_together(group, "the plans of an exchange's batches", until,
-                       [&] { return Batches{config, geometry, group.rank(), group.size()}; });
 }
 
 }  // namespace peerbus::moe::detail

@@ -127,7 +127,7 @@ auto two_levels<Transport, Codec, Layout>::state_of(std::string_view doing,
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
 refusal two_levels<Transport, Codec, Layout>::objection_to_sum(batch_state& state,
                                                                const combine_sum& wanted) {
-  return check_sum(hand_on::batch(far_->rows, state.number).leaving, hidden_, wanted);
+  return check_sum(hand_on::batch_of(far_->rows, state.number).leaving, hidden_, wanted);
 }
 
 }  // namespace peerbus::moe::detail

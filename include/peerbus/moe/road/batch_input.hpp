@@ -7,14 +7,11 @@
 
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/detail/check_input.hpp>
 #include <peerbus/moe/road/encoded_token.hpp>
 #include <peerbus/moe/set_view.hpp>
 
 namespace peerbus::moe {
-
-namespace detail {
-struct hand_on;
-}  // namespace detail
 
 /// Rows of another exchange that a rank hands on without decoding them. Empty for tokens that the
 /// rank encodes itself.
@@ -38,12 +35,17 @@ struct handed_rows {
 
 /// The input of a rank to a dispatch, without the routing. The memory is the caller's, and roads
 /// read it until `dispatch_recv` returns.
-template <class Token>
 struct batch_input {
-  std::span<const Token> tokens;  ///< [count, hidden]; not read if rows are handed on
-  attachments attached;           ///< each [count, configured bytes]
+  detail::token_values tokens{};  ///< [count, hidden]; not read if rows are handed on
+  attachments attached{};         ///< each [count, configured bytes]
   /// Rows to send in place of `tokens`. Only `near_road` takes them.
   handed_rows handed_on{};
+
+  /// Returns token `t`, which has `hidden` values of type `Token`, the type of the codec's tokens.
+  template <class Token>
+  [[nodiscard]] std::span<const Token> token(std::size_t t, std::size_t hidden) const noexcept {
+    return {static_cast<const Token*>(tokens.data) + t * hidden, hidden};
+  }
 };
 
 }  // namespace peerbus::moe

@@ -2,14 +2,11 @@
 #pragma once
 
 #include <peerbus/codec/concept.hpp>
-#include <peerbus/communicator.hpp>
-#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/road/direct_road.hpp>
 #include <peerbus/moe/road/road_over.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/detail/rank_subset.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::moe {
 
@@ -31,14 +28,8 @@ class near_road : public direct_road<Codec> {
   /// No staging, and outputs at the expert.
   static constexpr road_memory needs{.stages = false, .outputs_may_be_home = false};
 
-  /// Makes a road that serves all ranks, which are near each other. Keeps a reference to `map`.
-  template <partly_direct_transport Transport>
-  near_road(const communicator<Transport>& comm, window<Transport>& window, const memory_map& map,
-            Codec codec)
-      : direct_road<Codec>{comm.rank(), comm.size(), map, codec, [&](rank_id peer) {
-                             return peer == comm.rank() ? window.local().data()
-                                                        : window.find_peer(peer).data();
-                           }} {}
+  /// Makes the road. Keeps a reference to `map`.
+  using direct_road<Codec>::direct_road;
 };
 
 /// The road of an exchange among the ranks of one group of near ranks.

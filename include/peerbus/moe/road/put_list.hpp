@@ -7,20 +7,18 @@
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/transport/concept.hpp>
+#include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/transport/refinements.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::moe {
 
 /// A list of puts to one peer. It passes them to the transport in runs, so that the transport takes
 /// the lock of the peer's queue once for many rows. Puts leave in the order in which they were
 /// added.
-template <transport Transport>
 class put_list {
  public:
   /// Makes an empty list of puts into the peer's part of `memory`. Their offsets count from `base`.
-  put_list(window<Transport>& memory, rank_id peer, std::size_t base) noexcept
+  put_list(exchange_window& memory, rank_id peer, std::size_t base) noexcept
       : memory_{&memory}, peer_{peer}, base_{base} {}
 
   /// Adds a put of `bytes` bytes from `source` to byte `base` + `offset`. If the list is full,
@@ -40,7 +38,7 @@ class put_list {
   }
 
  private:
-  window<Transport>* memory_;
+  exchange_window* memory_;
   rank_id peer_;
   std::size_t base_;
   std::size_t count_ = 0;

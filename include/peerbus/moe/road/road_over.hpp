@@ -11,17 +11,17 @@
 namespace peerbus::moe {
 
 /// The road of an exchange over `Transport`. `type` is a `row_road`. Its constructor takes the
-/// communicator, the window of the exchange, its memory map and the codec.
+/// window of the exchange, its memory map and the codec.
 template <transport Transport, token_codec Codec>
 struct road_over {
   /// Rows are put, to all peers.
-  using type = staged_road<Transport, Codec>;
+  using type = staged_road<Codec>;
 };
 /// The road of an exchange over a transport that reaches the memory of near peers.
 template <partly_direct_transport Transport, token_codec Codec>
 struct road_over<Transport, Codec> {
   /// Rows are stored at near peers and put to far ones.
-  using type = mixed_road<Transport, Codec>;
+  using type = mixed_road<Codec>;
 };
 /// The road of an exchange over a transport that reaches the memory of all peers.
 template <direct_transport Transport, token_codec Codec>

@@ -7,26 +7,27 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/lane.hpp>
+#include <peerbus/moe/road/served_ranks.hpp>
 
 namespace peerbus::moe {
 
 /// Calls `visit(rank, range)` for each rank, with lane `as`'s share of the items for that rank. All
 /// items are divided evenly among the lanes, in the order in which they leave. A range may be
-/// empty. `for_each_rank(call)` calls `call(rank)` for the ranks in this order and stops at the
-/// first failure. `range_of(rank)` returns the items for a rank.
+/// empty. The ranks are those of `served`, in its order. `range_of(rank)` returns the items for a
+/// rank.
 /// Returns: ok, or the first failure of `visit`.
-template <class ForEachRank, class RangeOf, class Visit>
-[[nodiscard]] errc share_out(lane as, ForEachRank&& for_each_rank, RangeOf&& range_of,
+template <class RangeOf, class Visit>
+[[nodiscard]] errc share_out(lane as, const served_ranks& served, RangeOf&& range_of,
                              Visit&& visit) noexcept {
   std::size_t item_count = 0;
-  static_cast<void>(for_each_rank([&](rank_id rank) noexcept {
+  static_cast<void>(served.for_each([&](rank_id rank) noexcept {
     const lane::range part = range_of(rank);
     item_count += part.end - part.begin;
     return errc::ok;
   }));
   const lane::range share = as.share(item_count);
   std::size_t passed = 0;
-  return for_each_rank([&](rank_id rank) noexcept {
+  return served.for_each([&](rank_id rank) noexcept {
     const lane::range part = range_of(rank);
     const std::size_t first = passed;
     passed += part.end - part.begin;

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
 #include <span>
 
 #include <peerbus/core/bf16.hpp>
-#include <peerbus/kernel/kernel_set.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/combine_terms.hpp>
-#include <peerbus/moe/config.hpp>
-#include <peerbus/moe/departures.hpp>
 #include <peerbus/moe/lane.hpp>
-#include <peerbus/moe/row_stream.hpp>
+#include <peerbus/moe/road/road_batch.hpp>
+#include <peerbus/moe/set_view.hpp>
 
 namespace peerbus::moe {
 
@@ -22,41 +21,16 @@ struct combine_sum {
 
 /// Sums the outputs of the copies of each token of `batch` in the share of lane `as`. out[t] = the
 /// biases, then the sum over the copies of token t, in order, of factor times output, in f32. All
-/// roads use this function, so that the arithmetic of combine is the same for all. `output_of(t,
-/// i)` returns a pointer to the `hidden` values of copy i of token t.
-template <class Batch, class OutputOf>
-void sum_copies(const Batch& batch, std::size_t hidden, const combine_sum& sum, lane as,
-                OutputOf&& output_of) noexcept {
-  const kernel::kernel_set& kernels = kernel::best();
-  const departures& leaving = batch.leaving;
-  const lane::range share = as.share(leaving.tokens());
-  const std::size_t row_bytes = hidden * sizeof(bf16);
-  row_stream stream{{.rows = leaving.tokens(), .row_bytes = row_bytes}, batch.stream_from};
-  for (std::size_t t = share.begin; t < share.end; ++t) {
-    const bf16* rows[max_top_k + 2];
-    float factors[max_top_k + 2];
-    std::size_t count = 0;
-    const auto add = [&](const bf16* row, float factor) noexcept {
-      rows[count] = row;
-      factors[count++] = factor;
-    };
-    for (const auto& bias : sum.terms.bias)
-      if (!bias.empty()) add(bias.data() + t * hidden, 1.0F);
-    const auto places = leaving.places(t);
-    const float* const factor = sum.terms.weights.empty()
-                                    ? leaving.factors(t).data()
-                                    : sum.terms.weights.data() + t * places.size();
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      if (places[i].sent())
-        add(output_of(t, i), factor[i]);
-      else if (!sum.terms.local.empty() && sum.terms.local[t * places.size() + i] != nullptr)
-        add(sum.terms.local[t * places.size() + i], factor[i]);
-    }
-    bf16* const out = sum.out.data() + t * hidden;
-    bf16* const target = stream ? reinterpret_cast<bf16*>(stream.row()) : out;
-    kernels.weighted_sum(rows, factors, count, hidden, target);
-    if (stream) stream.copy(reinterpret_cast<std::byte*>(out), stream.row(), row_bytes);
-  }
-}
+/// roads use this function, so that the arithmetic of combine is the same for all.
+///
+/// `sets` are the sets of the batch at all ranks, [ranks], of which that of `own_rank` is not
+/// empty. If the map has outputs at home, they lie there. Otherwise the output of a copy lies at
+/// the rank of its expert, if the set of that rank is not empty, and else in `returned` at home.
+void sum_copies(const road_batch& batch, std::span<const set_view> sets, rank_id own_rank,
+                const combine_sum& sum, lane as) noexcept;
 
 }  // namespace peerbus::moe
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/road/impl/sum_copies.hpp>  // IWYU pragma: keep
+#endif

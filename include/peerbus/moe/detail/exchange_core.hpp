@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/function_ref.hpp>
+#include <peerbus/core/lane_team.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/detail/batch.hpp>
+#include <peerbus/moe/detail/batch_ring.hpp>
+#include <peerbus/moe/detail/post_office.hpp>
+#include <peerbus/moe/exchange_window.hpp>
+#include <peerbus/moe/lane.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/road/any_road.hpp>
+#include <peerbus/moe/road/batch_input.hpp>
+#include <peerbus/moe/road/sum_copies.hpp>
+#include <peerbus/moe/routing.hpp>
+#include <peerbus/moe/row_traffic.hpp>
+#include <peerbus/moe/set_view.hpp>
+#include <peerbus/rank_group.hpp>
+
+namespace peerbus::moe::detail {
+
+/// What an exchange does, for all transports, codecs and layouts: the order of its messages, rows
+/// and outputs. `exchange` adds the types of tokens and of the rows that arrive, and states the
+/// contract of the functions that have the same names there. Deadlines are given here.
+class exchange_core {
+ public:
+  using step = post_office::step;
+  using phase = post_office::phase;
+
+  /// The parts of an exchange, which outlive its core.
+  struct parts {
+    const exchange_config& config;
+    const memory_map& map;
+    exchange_window& window;
+    batch_ring& batches;
+    any_road& road;
+  };
+  /// `exchange` is the address that its tickets have.
+  exchange_core(const void* exchange, const parts& of)
+      : exchange_{exchange}, parts_{of}, post_{of.window, of.map} {}
+
+  [[nodiscard]] ticket dispatch_send(const batch_input& input, const routing& route,
+                                     const dispatch_options& options, deadline until);
+  /// Calls `arrived(batch)` in lane 0 once the rows have arrived.
+  void dispatch_recv(ticket named, const receive_options& options, deadline until,
+                     peerbus::detail::function_ref<void(const batch&)> arrived);
+  void combine(ticket rows, const combine_sum& wanted, const combine_options& options,
+               deadline until);
+  void combine_send(ticket rows, const publish_options& options, deadline until);
+  void combine_recv(ticket rows, const combine_sum& wanted, const sum_options& options,
+                    deadline until);
+
+  /// Returns the batch of `named`, which must have reached at least `least`.
+  [[nodiscard]] const batch& batch_of(std::string_view doing, ticket named,
+                                      stage least = stage::counted) {
+    return parts_.batches.of(doing, exchange_, named, least);
+  }
+  [[nodiscard]] std::span<const std::byte> note(ticket named, rank_id source);
+  [[nodiscard]] row_traffic traffic(ticket named);
+  [[nodiscard]] bool attached_by(ticket named, rank_id rank);
+  /// Returns the set of `of` at this rank.
+  [[nodiscard]] set_view local_set(const batch& of) const noexcept {
+    return {parts_.map, parts_.window.local(), parts_.batches.set_of(of)};
+  }
+
+  // The parts of operations, for an exchange that is a level of another.
+  /// Posts the counts of the next batch, or `known` or its own refusal, which it then returns.
+  [[nodiscard]] refusal begin_dispatch(const batch_input& input, const routing& route,
+                                       const dispatch_options& options, const refusal& known,
+                                       deadline until);
+  /// Sends the rows of all batches whose rows may leave, in order. Waits until those of `wanted`
+  /// and of earlier batches may, unless it is null. All lanes call it together.
+  void advance(const batch* wanted, lane as, deadline until, std::span<std::int64_t> waited = {});
+  /// Publishes the outputs and signals the home ranks, or sends the refusal that `check` returns.
+  void begin_combine(std::string_view doing, ticket rows, const publish_options& options,
+                     deadline until, peerbus::detail::function_ref<refusal(const batch&)> check);
+  void finish_combine(ticket rows, const combine_sum& wanted, lane as, deadline until,
+                      std::span<std::int64_t> waited);
+  [[nodiscard]] step step_of(const batch& of, phase which) const noexcept {
+    const bool is_combine = which == phase::outputs;
+    return {is_combine ? "combine" : "dispatch", of.number, parts_.batches.set_of(of), which,
+            is_combine ? of.combines : of.number};
+  }
+  [[nodiscard]] batch_ring& batches() noexcept { return parts_.batches; }
+  [[nodiscard]] post_office& post() noexcept { return post_; }
+  [[nodiscard]] const void* exchange() const noexcept { return exchange_; }
+
+ private:
+  [[nodiscard]] rank_group& group() const noexcept { return parts_.window.group(); }
+
+  /// Returns the next batch whose rows can be sent, or null. Waits as `advance`.
+  [[nodiscard]] batch* next_ready(const batch* wanted, deadline until,
+                                  std::span<std::int64_t> waited);
+  void end_dispatch(batch& of, deadline until, std::span<std::int64_t> waited);
+  void announce_outputs(batch& of);
+
+  template <class Turn>
+  void serial(lane as, deadline until, Turn&& turn) {
+    team_.serial(as, until, turn,
+                 [this](errc code, const std::string& text) { group().fail(code, text); });
+  }
+  /// Returns the batch as the road sees it.
+  [[nodiscard]] road_batch on_road(const batch& of) const noexcept {
+    return of.on_road(parts_.batches.set_of(of));
+  }
+  /// Records a failure of this lane, which the next `serial` reports. order: relaxed; `serial`
+  /// makes it visible to lane 0, which reads it there.
+  void record(errc code) noexcept {
+    if (code != errc::ok) failure_.store(code, std::memory_order_relaxed);
+  }
+  /// Throws the failure of any lane, inside `serial`. order: relaxed; `serial` has made the stores
+  /// of all lanes in `record` visible.
+  void require_success(const step& this_step) {
+    post_.require(this_step, failure_.load(std::memory_order_relaxed));
+  }
+
+  const void* exchange_;
+  parts parts_;
+  post_office post_;
+
+  // Lane 0 writes these members inside `serial`, and all lanes read them after it.
+  peerbus::detail::lane_team team_;
+  batch* wanted_ = nullptr;
+  batch* ready_ = nullptr;
+  std::atomic<errc> failure_{errc::ok};
+};
+
+}  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/impl/exchange_core.hpp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <span>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/detail/arrival_clock.hpp>
+#include <peerbus/moe/detail/notice_board.hpp>
+
+namespace peerbus::moe::detail {
+
+PEERBUS_INLINE void arrival_clock::measure(notice_board& board, std::span<const rank_id> peers,
+                                           signal_of signal, std::uint64_t epoch, deadline until,
+                                           std::span<std::int64_t> waited) noexcept {
+  using clock = std::chrono::steady_clock;
+  // The time between two looks at all signals. It is short compared with the delay of a slow rank.
+  constexpr std::chrono::microseconds between_looks{10};
+  const auto begin = clock::now();
+  std::fill(has_come_.begin(), has_come_.end(), std::uint8_t{0});
+  for (;;) {
+    const rank_id* missing = nullptr;
+    for (const rank_id& peer : peers) {
+      if (has_come_[peer.index()] != 0) continue;
+      if (board.value(signal(peer)) < epoch) {
+        missing = &peer;
+        continue;
+      }
+      has_come_[peer.index()] = 1;
+      waited[peer.index()] +=
+          std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
+    }
+    if (missing == nullptr || until.expired()) return;
+    // A wait that times out makes a system call to check the peers. Therefore a late rank is looked
+    // at less often as time passes. An error of a sixteenth of the wait is acceptable.
+    const auto next_look =
+        deadline::after(std::max<clock::duration>((clock::now() - begin) / 16, between_looks));
+    const errc code = board.wait(signal(*missing), epoch,
+                                 next_look.when() < until.when() ? next_look : until, *missing);
+    if (code != errc::ok && code != errc::timed_out) return;
+  }
+}
+
+}  // namespace peerbus::moe::detail
