@@ -129,7 +129,7 @@ void on_teams_by(std::initializer_list<peerbus::collective::algorithm> possible,
                  std::initializer_list<std::size_t> sizes) {
   namespace coll = peerbus::collective;
   for (const coll::algorithm by : possible)
-    for (const std::size_t ranks : sizes) {
+    for (const std::size_t ranks : test::sizes_for<Group>(sizes)) {
       CAPTURE(name_of(by));
       const auto body = [by](team& on) {
         const auto expect_chosen = [&](coll::choice_of operation) {

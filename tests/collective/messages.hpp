@@ -41,7 +41,7 @@ void on_channels(std::size_t ranks, void (*body)(channels&), channel_options opt
 /// Runs `body(channels&)` on groups of several sizes.
 template <class Group>
 void on_channels_of_all_sizes(void (*body)(channels&), channel_options options = {}) {
-  for (const std::size_t ranks : group_sizes) on_channels<Group>(ranks, body, options);
+  for (const std::size_t ranks : test::sizes_for<Group>()) on_channels<Group>(ranks, body, options);
 }
 
 /// Slices of a few hundred bytes with eight ranks.

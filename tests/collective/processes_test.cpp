@@ -83,7 +83,8 @@ TEST_CASE_TEMPLATE("parts beyond 4 GiB", Group, PEERBUS_TEST_GROUPS) {
 }
 
 TEST_CASE_TEMPLATE("operands in windows", Group, test::direct_processes) {
-  for (const std::size_t n : {1U, 2U, 3U, 5U, 8U}) collective_suite::check_windows<Group>(n);
+  for (const std::size_t n : test::sizes_for<Group>({1, 2, 3, 5, 8}))
+    collective_suite::check_windows<Group>(n);
 }
 
 #undef PEERBUS_TEST_GROUPS

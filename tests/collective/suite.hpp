@@ -32,9 +32,6 @@ namespace collective_suite {
 using peerbus::collective::team;
 using peerbus::collective::team_options;
 
-/// The numbers of ranks that most cases run on.
-inline constexpr std::size_t group_sizes[]{1, 2, 3, 4, 5, 8};
-
 /// Runs `body(team&)` on `ranks` ranks of `Group`.
 template <class Group, class Body>
 void on_team(std::size_t ranks, Body body, team_options options = {}) {
@@ -49,7 +46,7 @@ void on_team(std::size_t ranks, Body body, team_options options = {}) {
 /// Runs `body(team&)` on groups of several sizes.
 template <class Group, class Body>
 void on_teams(Body body, team_options options = {}) {
-  for (const std::size_t ranks : group_sizes) on_team<Group>(ranks, body, options);
+  for (const std::size_t ranks : test::sizes_for<Group>()) on_team<Group>(ranks, body, options);
 }
 
 template <class T>

@@ -119,7 +119,7 @@ TEST_CASE("each algorithm in halves") {
   const auto options_for = [](coll::algorithm by) {
     return coll::team_options{.scratch_bytes = 10240, .algorithm = by};
   };
-  for (const std::size_t ranks : {2U, 3U, 5U, 8U})
+  for (const std::size_t ranks : test::sizes_for<indirect_threads>({2, 3, 5, 8}))
     for (const coll::algorithm by : {doubling, ring, two_shots})
       collective_suite::on_team<indirect_threads>(ranks, check_halves_by_algorithm,
                                                   options_for(by));
@@ -128,7 +128,7 @@ TEST_CASE("each algorithm in halves") {
 }
 
 TEST_CASE_TEMPLATE("halves of two teams", Group, test::direct_threads, test::staged_threads) {
-  for (const std::size_t n : {1U, 2U, 3U, 5U, 8U}) {
+  for (const std::size_t n : test::sizes_for<Group>({1, 2, 3, 5, 8})) {
     const int worst_status = Group::run(n, [](auto& comm) {
       collective_suite::team one{comm};
       collective_suite::team two{comm};
@@ -206,7 +206,8 @@ TEST_CASE_TEMPLATE("large operands", Group, loopback_threads, indirect_threads) 
 }
 
 TEST_CASE_TEMPLATE("operands in windows", Group, test::direct_threads, test::staged_threads) {
-  for (const std::size_t n : {1U, 2U, 3U, 5U, 8U}) collective_suite::check_windows<Group>(n);
+  for (const std::size_t n : test::sizes_for<Group>({1, 2, 3, 5, 8}))
+    collective_suite::check_windows<Group>(n);
 }
 
 TEST_CASE("a window on some ranks only is an error on all") {

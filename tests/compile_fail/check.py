@@ -74,7 +74,7 @@ def main():
 
     def compile_case(case, path=source):
         """Returns whether the case compiles, and what the compiler said: plain quotes and English."""
-        done = subprocess.run([*asked.compiler, "-std=c++20", "-fsyntax-only", "-I", asked.include,
+        done = subprocess.run([*asked.compiler, "-std=c++20", "-fsyntax-only", "-DPEERBUS_COMPILED", "-I", asked.include,
                                f"-DPEERBUS_CASE={case}", str(path)], env={**os.environ, "LC_ALL": "C"},
                               stderr=subprocess.PIPE, text=True, check=False)
         return done.returncode == 0, done.stderr

@@ -21,18 +21,18 @@ namespace {
 using peerbus::codec::int8_per_token;
 using loopback_threads = test::threads_over<peerbus::loopback>;
 
-constexpr std::size_t all_sizes[] = {1, 2, 3, 4, 5, 8};
-
 }  // namespace
 
 #define PEERBUS_TEST_GROUPS loopback_threads
 
 TEST_CASE_TEMPLATE("bf16: dispatch and combine, all shapes", Group, PEERBUS_TEST_GROUPS) {
-  for (const std::size_t n : all_sizes) conformance::check_shapes<Group, peerbus::codec::bf16>(n);
+  for (const std::size_t n : test::sizes_for<Group>())
+    conformance::check_shapes<Group, peerbus::codec::bf16>(n);
 }
 
 TEST_CASE_TEMPLATE("int8_per_token: dispatch and combine, all shapes", Group, PEERBUS_TEST_GROUPS) {
-  for (const std::size_t n : all_sizes) conformance::check_shapes<Group, int8_per_token>(n);
+  for (const std::size_t n : test::sizes_for<Group>())
+    conformance::check_shapes<Group, int8_per_token>(n);
 }
 
 TEST_CASE("codec archetype and a user's codec") {

@@ -38,14 +38,15 @@ using two_planes = test::lazy_planes<2>;
 using threads = test::threads_over<two_planes>;
 using processes = test::processes_over<test::partly_direct<peerbus::unified_bus>>;
 
-static_assert(std::same_as<peerbus::moe::road_over<two_planes, bf16>::type,
-                           peerbus::moe::mixed_road<bf16>>);
+static_assert(
+    std::same_as<peerbus::moe::road_over<two_planes, bf16>::type, peerbus::moe::mixed_road<bf16>>);
 
 }  // namespace
 
 TEST_CASE_TEMPLATE("near peers by stores, far ones by puts: all shapes", Codec, bf16,
                    int8_per_token) {
-  for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U}) conformance::check_shapes<threads, Codec>(n);
+  for (const std::size_t n : test::sizes_for<threads>())
+    conformance::check_shapes<threads, Codec>(n);
 }
 
 TEST_CASE("near peers by stores, far ones by puts: processes") {
@@ -53,7 +54,7 @@ TEST_CASE("near peers by stores, far ones by puts: processes") {
 }
 
 TEST_CASE("near peers by stores, far ones by puts: every layout, attachments") {
-  for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U})
+  for (const std::size_t n : test::sizes_for<threads>())
     conformance::check_layouts<threads, int8_per_token>(n);
 }
 

@@ -26,18 +26,18 @@ using indirect = test::processes_over<test::indirect<peerbus::unified_bus>>;
 using direct = test::any_over<peerbus::any_direct_transport, unified_bus>;
 using staged = test::any_over<peerbus::any_transport, unified_bus, indirect>;
 
-constexpr std::size_t all_sizes[] = {1, 2, 3, 4, 5, 8};
-
 }  // namespace
 
 #define PEERBUS_TEST_GROUPS direct, staged
 
 TEST_CASE_TEMPLATE("bf16: dispatch and combine, all shapes", Group, PEERBUS_TEST_GROUPS) {
-  for (const std::size_t n : all_sizes) conformance::check_shapes<Group, peerbus::codec::bf16>(n);
+  for (const std::size_t n : test::sizes_for<Group>())
+    conformance::check_shapes<Group, peerbus::codec::bf16>(n);
 }
 
 TEST_CASE_TEMPLATE("int8_per_token: dispatch and combine, all shapes", Group, PEERBUS_TEST_GROUPS) {
-  for (const std::size_t n : all_sizes) conformance::check_shapes<Group, int8_per_token>(n);
+  for (const std::size_t n : test::sizes_for<Group>())
+    conformance::check_shapes<Group, int8_per_token>(n);
 }
 
 TEST_CASE_TEMPLATE("codec archetype and a user's codec", Group, PEERBUS_TEST_GROUPS) {

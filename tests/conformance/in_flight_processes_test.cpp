@@ -28,7 +28,8 @@ using staged = test::any_over<peerbus::any_transport, indirect>;
 
 TEST_CASE_TEMPLATE("batches in flight, in orders that somebody would choose", Group, direct,
                    staged) {
-  for (const std::size_t n : {2U, 4U, 8U}) conformance::check_chosen_orders<Group, bf16>(n);
+  for (const std::size_t n : test::sizes_for<Group>({2, 4, 8}))
+    conformance::check_chosen_orders<Group, bf16>(n);
 }
 
 TEST_CASE_TEMPLATE("batches in flight, in orders that nobody would choose", Group, direct, staged) {

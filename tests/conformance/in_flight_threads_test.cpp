@@ -25,7 +25,7 @@ using staged = test::threads_over<test::indirect<peerbus::loopback>>;
 
 TEST_CASE_TEMPLATE("batches in flight, in orders that somebody would choose", Group, direct,
                    staged) {
-  for (const std::size_t n : {1U, 2U, 3U, 4U, 8U})
+  for (const std::size_t n : test::sizes_for<Group>({1, 2, 3, 4, 8}))
     conformance::check_chosen_orders<Group, int8_per_token>(n);
 }
 

@@ -19,7 +19,7 @@ using group = test::threads_over<peerbus::loopback>;
 
 TEST_CASE_TEMPLATE("every layout, outputs at either end, attachments", Codec, peerbus::codec::bf16,
                    peerbus::codec::int8_per_token) {
-  for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U}) conformance::check_layouts<group, Codec>(n);
+  for (const std::size_t n : test::sizes_for<group>()) conformance::check_layouts<group, Codec>(n);
 }
 
 TEST_CASE("more rows than a narrow count holds") {

@@ -24,7 +24,7 @@ using staged = test::any_over<peerbus::any_transport, indirect>;
 }  // namespace
 
 TEST_CASE("every layout, outputs at either end, attachments") {
-  for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 8U}) {
+  for (const std::size_t n : test::sizes_for<direct>()) {
     conformance::check_layouts<direct, peerbus::codec::int8_per_token>(n);
     conformance::check_layouts<staged, peerbus::codec::bf16>(n);
   }

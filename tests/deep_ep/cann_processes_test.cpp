@@ -26,7 +26,7 @@ using processes = test::direct_processes;
 }  // namespace
 
 TEST_CASE("MoE and special experts, every group size") {
-  for (const std::size_t ranks : {1U, 2U, 3U, 4U, 5U, 8U}) {
+  for (const std::size_t ranks : test::sizes_for<processes>()) {
     const world of{
         .ranks = ranks, .top_k = 4, .moe = ranks * 2, .zero = 2, .copy = 1, .constant = 3};
     check<processes, verbatim>(of, 9, 6);

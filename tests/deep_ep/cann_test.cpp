@@ -26,12 +26,10 @@ using verbatim = peerbus::codec::bf16;
 using direct = test::direct_threads;
 using staged = test::staged_threads;
 
-constexpr std::size_t group_sizes[] = {1, 2, 3, 4, 5, 8};
-
 }  // namespace
 
 TEST_CASE("MoE experts, every group size") {
-  for (const std::size_t ranks : group_sizes) {
+  for (const std::size_t ranks : test::sizes_for<direct>()) {
     const world of{.ranks = ranks, .top_k = 3, .moe = ranks * 3};
     check<direct, verbatim>(of, 9, 8);
     check<direct, int8_per_token>(of, 9, 8, 1, 100);
@@ -40,7 +38,7 @@ TEST_CASE("MoE experts, every group size") {
 }
 
 TEST_CASE("zero, copy and constant experts") {
-  for (const std::size_t ranks : group_sizes) {
+  for (const std::size_t ranks : test::sizes_for<direct>()) {
     check<direct, verbatim>(
         {.ranks = ranks, .top_k = 4, .moe = ranks * 2, .zero = 2, .copy = 1, .constant = 3}, 7, 8);
     check<direct, int8_per_token>({.ranks = ranks, .top_k = 3, .moe = ranks, .zero = 4}, 7, 4);

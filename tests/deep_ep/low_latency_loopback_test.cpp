@@ -23,7 +23,7 @@ TEST_CASE("low latency: every format, contents, counts and routing") {
 }
 
 TEST_CASE("low latency: as DeepEP's own test looks at it") {
-  for (const std::size_t ranks : {1U, 2U, 3U, 8U})
+  for (const std::size_t ranks : test::sizes_for<group>({1, 2, 3, 8}))
     low_latency_cases::check_as_deepep_does<group>(ranks);
 }
 
@@ -33,14 +33,15 @@ TEST_CASE("low latency: other shapes in between, cleaned or not") {
 }
 
 TEST_CASE("low latency: batches in flight") {
-  for (const std::size_t ranks : {1U, 2U, 3U, 7U})
+  for (const std::size_t ranks : test::sizes_for<group>({1, 2, 3, 7}))
     for (const std::size_t in_flight : {1U, 2U, 3U, 5U})
       for (const bool zero_copy : {false, true})
         low_latency_cases::check_in_flight<group>(ranks, in_flight, zero_copy);
 }
 
 TEST_CASE("low latency: repeats, two buffers, dispatches without a combine") {
-  for (const std::size_t ranks : {1U, 2U, 6U}) low_latency_cases::check_repeats<group>(ranks);
+  for (const std::size_t ranks : test::sizes_for<group>({1, 2, 6}))
+    low_latency_cases::check_repeats<group>(ranks);
 }
 
 TEST_CASE("low latency: masked ranks") {

@@ -14,11 +14,12 @@ using group = test::direct_threads;
 }  // namespace
 
 TEST_CASE("deep_ep normal: every form of call") {
-  for (const std::size_t n : {1U, 2U, 3U, 8U}) normal::check_forms<group>(n);
+  for (const std::size_t n : test::sizes_for<group>({1, 2, 3, 8})) normal::check_forms<group>(n);
 }
 
 TEST_CASE("deep_ep normal: sizes and routings on one buffer") {
-  for (const std::size_t n : {1U, 2U, 4U, 5U, 6U, 7U}) normal::check_models<group>(n);
+  for (const std::size_t n : test::sizes_for<group>({1, 2, 4, 5, 6, 7}))
+    normal::check_models<group>(n);
 }
 
 TEST_CASE("deep_ep normal: 1 to 32 slots") { normal::check_top_k<group>(3); }

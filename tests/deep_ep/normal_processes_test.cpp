@@ -16,11 +16,11 @@ using group = test::direct_processes;
 }  // namespace
 
 TEST_CASE("deep_ep normal: every form of call") {
-  for (const std::size_t n : {1U, 2U, 5U, 8U}) normal::check_forms<group>(n);
+  for (const std::size_t n : test::sizes_for<group>({1, 2, 5, 8})) normal::check_forms<group>(n);
 }
 
 TEST_CASE("deep_ep normal: sizes and routings on one buffer") {
-  for (const std::size_t n : {2U, 3U, 7U}) normal::check_models<group>(n);
+  for (const std::size_t n : test::sizes_for<group>({2, 3, 7})) normal::check_models<group>(n);
 }
 
 TEST_CASE("deep_ep normal: 1 to 32 slots") { normal::check_top_k<group>(4); }
@@ -32,7 +32,7 @@ TEST_CASE("deep_ep normal: constants, as DeepEP's own tests") {
 TEST_CASE("deep_ep normal: many tokens") { normal::check_large<group>(2, 600, 896); }
 
 TEST_CASE("deep_ep normal: calls in any order") {
-  for (const std::size_t n : {3U, 6U}) normal::check_any_order<group>(n, 60);
+  for (const std::size_t n : test::sizes_for<group>({3, 6})) normal::check_any_order<group>(n, 60);
 }
 
 TEST_CASE("deep_ep normal: order, events, several buffers, repeats") {

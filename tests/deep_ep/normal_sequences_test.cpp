@@ -15,7 +15,8 @@ using group = test::direct_threads;
 }  // namespace
 
 TEST_CASE("deep_ep normal: calls in any order") {
-  for (const std::size_t n : {1U, 2U, 3U, 5U, 8U}) normal::check_any_order<group>(n, 60);
+  for (const std::size_t n : test::sizes_for<group>({1, 2, 3, 5, 8}))
+    normal::check_any_order<group>(n, 60);
 }
 
 TEST_CASE("deep_ep normal: forward and backward") {
@@ -23,7 +24,7 @@ TEST_CASE("deep_ep normal: forward and backward") {
 }
 
 TEST_CASE("deep_ep normal: three batches in flight") {
-  for (const std::size_t n : {2U, 3U, 7U}) normal::check_in_flight<group>(n);
+  for (const std::size_t n : test::sizes_for<group>({2, 3, 7})) normal::check_in_flight<group>(n);
 }
 
 TEST_CASE("deep_ep normal: events") {
@@ -31,7 +32,7 @@ TEST_CASE("deep_ep normal: events") {
 }
 
 TEST_CASE("deep_ep normal: two buffers on one communicator") {
-  for (const std::size_t n : {2U, 6U}) normal::check_two_buffers<group>(n);
+  for (const std::size_t n : test::sizes_for<group>({2, 6})) normal::check_two_buffers<group>(n);
 }
 
 TEST_CASE("deep_ep normal: repeats") {

@@ -16,11 +16,11 @@ using group = test::staged_threads;
 }  // namespace
 
 TEST_CASE("deep_ep normal: every form of call") {
-  for (const std::size_t n : {1U, 2U, 3U, 8U}) normal::check_forms<group>(n);
+  for (const std::size_t n : test::sizes_for<group>({1, 2, 3, 8})) normal::check_forms<group>(n);
 }
 
 TEST_CASE("deep_ep normal: sizes and routings on one buffer") {
-  for (const std::size_t n : {1U, 4U, 6U}) normal::check_models<group>(n);
+  for (const std::size_t n : test::sizes_for<group>({1, 4, 6})) normal::check_models<group>(n);
 }
 
 TEST_CASE("deep_ep normal: many tokens") { normal::check_large<group>(2, 520, 256); }

@@ -20,6 +20,8 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/concept.hpp>
 
+#include "support/sanitized.hpp"
+
 /// What the bodies of ranks check with. A rank may be a forked process, where doctest's own
 /// assertions would be lost: it throws instead, which ends it with status 1 and its rank and text
 /// on stderr, and the test case that started the ranks checks their status.
@@ -88,6 +90,7 @@ auto with_communicator(Body& body, peerbus::communicator_options options) {
 template <peerbus::transport Transport>
 struct threads_over {
   using transport = Transport;
+  static constexpr bool are_threads = true;
   template <class Body>
   static int run(std::size_t ranks, Body body, peerbus::communicator_options options = {}) {
     return start(ranks, detail::with_communicator<Transport, Transport>(body, options));
@@ -102,6 +105,7 @@ struct threads_over {
 template <peerbus::transport Transport>
 struct processes_over {
   using transport = Transport;
+  static constexpr bool are_threads = false;
   template <class Body>
   static int run(std::size_t ranks, Body body, peerbus::communicator_options options = {}) {
     return start(ranks, detail::with_communicator<Transport, Transport>(body, options));
@@ -117,6 +121,7 @@ struct processes_over {
 template <class Group>
 struct subgroup_of {
   using transport = typename Group::transport;
+  static constexpr bool are_threads = Group::are_threads;
   template <class F>
   static int start(std::size_t ranks, F f) {
     return Group::start(2 * ranks, [ranks, f](peerbus::bootstrap& boot) {
@@ -136,6 +141,7 @@ struct subgroup_of {
 template <peerbus::transport Erased, class... Groups>
 struct any_over {
   using transport = Erased;
+  static constexpr bool are_threads = (Groups::are_threads && ...);
   template <class Body>
   static int run(std::size_t ranks, Body body, peerbus::communicator_options options = {}) {
     return std::max({run_over<Groups>(ranks, body, options)...});
@@ -150,5 +156,19 @@ struct any_over {
     return status;
   }
 };
+
+/// Returns the numbers of ranks, of `all`, with which this build tries a `Group`. Each is tried in
+/// one build at least: threads by AddressSanitizer, processes without a sanitizer. In the other
+/// build, where a rank is slow and ranks share few cores, those beyond 5 would take most of the
+/// time.
+template <class Group>
+std::vector<std::size_t> sizes_for(std::initializer_list<std::size_t> all = {1, 2, 3, 4, 5, 8}) {
+  constexpr std::size_t most_of_slow_ranks = 5;
+  constexpr bool is_slow = Group::are_threads ? has_thread_sanitizer : has_address_sanitizer;
+  std::vector<std::size_t> sizes;
+  for (const std::size_t ranks : all)
+    if (!is_slow || ranks <= most_of_slow_ranks) sizes.push_back(ranks);
+  return sizes;
+}
 
 }  // namespace test

@@ -5,14 +5,22 @@
 
 namespace test {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // g++
-inline constexpr bool is_sanitized = true;
-#elif defined(__has_feature)  // clang++
-inline constexpr bool is_sanitized =
-    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#if defined(__has_feature)  // clang++
+inline constexpr bool has_address_sanitizer = __has_feature(address_sanitizer);
+inline constexpr bool has_thread_sanitizer = __has_feature(thread_sanitizer);
 #else
-inline constexpr bool is_sanitized = false;
+#if defined(__SANITIZE_ADDRESS__)  // g++
+inline constexpr bool has_address_sanitizer = true;
+#else
+inline constexpr bool has_address_sanitizer = false;
 #endif
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool has_thread_sanitizer = true;
+#else
+inline constexpr bool has_thread_sanitizer = false;
+#endif
+#endif
+inline constexpr bool is_sanitized = has_address_sanitizer || has_thread_sanitizer;
 
 /// Returns how often a test repeats what it does: `all` times, or a tenth of it where a sanitizer
 /// makes each time slow. A sanitizer needs to see each line, and the other builds see each count.
