@@ -31,8 +31,9 @@ class direct_window {
   /// `parts[r]` is the part of rank r.
   direct_window(window_shape shape, rank_id mine, std::vector<window_memory> parts);
 
-  /// Returns the part of a rank that lies in `memory`, of at least `mapped_bytes(shape)`.
-  [[nodiscard]] static window_memory part_in(std::shared_ptr<const mapping> memory,
+  /// Returns the part of a rank that begins at `start`, of at least `mapped_bytes(shape)`, in
+  /// memory that `owner` keeps.
+  [[nodiscard]] static window_memory part_at(std::byte* start, std::shared_ptr<const mapping> owner,
                                              window_shape shape) noexcept;
 
   /// Returns the memory that one part of a window takes, in bytes.

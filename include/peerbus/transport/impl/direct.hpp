@@ -29,12 +29,12 @@ PEERBUS_INLINE direct_window::direct_window(window_shape shape, rank_id mine,
   }
 }
 
-PEERBUS_INLINE window_memory direct_window::part_in(std::shared_ptr<const mapping> memory,
+PEERBUS_INLINE window_memory direct_window::part_at(std::byte* start,
+                                                    std::shared_ptr<const mapping> owner,
                                                     window_shape shape) noexcept {
-  std::byte* const base = memory->data();
   // Fresh mapped memory is all zero, which is the value representation of a fresh signal_word.
-  auto* const words = reinterpret_cast<signal_word*>(base + signals_at(shape));
-  return {{base, shape.bytes}, {words, shape.signals}, std::move(memory)};
+  auto* const words = reinterpret_cast<signal_word*>(start + signals_at(shape));
+  return {{start, shape.bytes}, {words, shape.signals}, std::move(owner)};
 }
 
 PEERBUS_INLINE direct_path::direct_path(bootstrap& boot, wait_thresholds thresholds)

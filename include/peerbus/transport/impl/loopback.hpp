@@ -51,9 +51,11 @@ PEERBUS_INLINE direct_window make_private_window(bootstrap& boot, window_shape s
   const auto all = gather_or_refuse(boot, "window", std::move(mine), objection, until);
   std::vector<window_memory> parts;
   parts.reserve(all.size());
-  for (const auto& from : all)
-    parts.push_back(
-        direct_window::part_in(std::static_pointer_cast<const mapping>(from.object), shape));
+  for (const auto& from : all) {
+    auto memory = std::static_pointer_cast<const mapping>(from.object);
+    std::byte* const start = memory->data();
+    parts.push_back(direct_window::part_at(start, std::move(memory), shape));
+  }
   return direct_window{shape, boot.rank(), std::move(parts)};
 }
 

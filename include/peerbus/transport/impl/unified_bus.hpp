@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -35,12 +36,16 @@ PEERBUS_INLINE std::size_t file_bytes(window_shape shape) noexcept {
   return align_up(bytes, bytes >= huge_page_bytes ? huge_page_bytes : 4096);
 }
 
-PEERBUS_INLINE std::shared_ptr<const mapping> map_file(int fd, std::size_t bytes, rank_id owner) {
-  struct stat status{};
-  if (fd < 0 || ::fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes)
-    throw error{errc::mismatch, detail::concat("the memory file of ", owner, " has ",
-                                               status.st_size, " bytes, expected ", bytes)};
-  return std::make_shared<const mapping>(mapping::shared_file(fd, bytes));
+/// Maps the memory files of all ranks. Throws: `error` mismatch, out_of_memory.
+inline std::shared_ptr<const mapping> map_files(std::span<const int> files, std::size_t bytes) {
+  for (const rank_id owner : all_ranks{files.size()}) {
+    struct stat status{};
+    const int fd = files[owner.index()];
+    if (fd < 0 || ::fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes)
+      throw error{errc::mismatch, detail::concat({"the memory file of ", owner, " has ",
+                                                  status.st_size, " bytes, expected ", bytes})};
+  }
+  return std::make_shared<const mapping>(mapping::shared_files(files, bytes));
 }
 
 PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape shape,
@@ -57,19 +62,24 @@ PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape sh
   }
   auto all = gather_or_refuse(boot, "window", std::move(mine), objection, until);
 
+  std::vector<int> files;
+  files.reserve(all.size());
+  for (const auto& of_rank : all) files.push_back(of_rank.fd.get());
   std::vector<window_memory> parts;
   parts.reserve(all.size());
   try {
+    const auto memory = map_files(files, bytes);
+    const std::size_t part_bytes = memory->size() / all.size();
     for (const rank_id rank : all_ranks{all.size()}) {
-      const auto memory = map_file(all[rank.index()].fd.get(), bytes, rank);
-      all[rank.index()].fd.reset();
-      parts.push_back(direct_window::part_in(memory, shape));
+      std::byte* const part = memory->data() + rank.index() * part_bytes;
+      parts.push_back(direct_window::part_at(part, memory, shape));
       // Peers reach for it only after the agreement below.
-      if (on_memory && rank == boot.rank()) on_memory({memory->data(), memory->size()});
+      if (on_memory && rank == boot.rank()) on_memory({part, part_bytes});
     }
   } catch (const error& problem) {
     objection = problem;
   }
+  all.clear();  // Closes the files.
   // Throws on all ranks or on none: one may have run out of address space or descriptors.
   agree(boot, "window mapped", {}, until, objection);
   return direct_window{shape, boot.rank(), std::move(parts)};
