@@ -137,43 +137,52 @@ std::uint64_t run_case(Communicator& comm, const exchange_case& one, const Layou
   return run_case<Codec>(comm, fitting, layout, make_scenarios(fitting, comm.size(), rounds));
 }
 
-/// The same as a group of its own, with the default layout.
+/// The same in a group of its own for all `cases`, with the default layout. What fails names its
+/// case.
 template <class Group, class Codec>
-void check_exchange(const exchange_case& one, std::size_t ranks, std::size_t rounds = 3) {
-  CAPTURE(describe(one));
+void check_exchanges(std::span<const exchange_case> cases, std::size_t ranks,
+                     std::size_t rounds = 3) {
   CAPTURE(ranks);
   CAPTURE(Codec::name);
-  const int worst_status = Group::run(
-      ranks, [&](auto& comm) { run_case<Codec>(comm, one, peerbus::moe::compact{}, rounds); });
+  const int worst_status = Group::run(ranks, [&](auto& comm) {
+    for (const exchange_case& one : cases)
+      run_case<Codec>(comm, one, peerbus::moe::compact{}, rounds);
+  });
   CHECK(worst_status == 0);
+}
+
+/// One case, as `check_exchanges`.
+template <class Group, class Codec>
+void check_exchange(const exchange_case& one, std::size_t ranks, std::size_t rounds = 3) {
+  check_exchanges<Group, Codec>({&one, 1}, ranks, rounds);
 }
 
 /// All shapes and patterns, small.
 template <class Group, class Codec>
 void check_shapes(std::size_t ranks) {
   using oracle::routes;
-  for (const exchange_case& one : {
-           exchange_case{8, 16, 2, 8},
-           {1, 16, 1, 4, routes::uniform, counts::full},
-           {3, 48, 1, 8, routes::holes},
-           {7, 128, 2, 16, routes::zipf, counts::full},
-           {32, 48, 32, 5},
-           {19, 16, 8, 12, routes::zipf},
-           {40, 128, 8, 16, routes::holes, counts::full},
-           {11, 48, 2, 24, routes::one_expert, counts::full},
-           {6, 16, 2, 8, routes::nowhere, counts::full},
-           {9, 16, 3, 8, routes::uniform, counts::none},
-           {9, 16, 3, 8, routes::uniform, counts::one_rank},
-       })
-    check_exchange<Group, Codec>(one, ranks);
+  const exchange_case shapes[] = {
+      {8, 16, 2, 8},
+      {1, 16, 1, 4, routes::uniform, counts::full},
+      {3, 48, 1, 8, routes::holes},
+      {7, 128, 2, 16, routes::zipf, counts::full},
+      {32, 48, 32, 5},
+      {19, 16, 8, 12, routes::zipf},
+      {40, 128, 8, 16, routes::holes, counts::full},
+      {11, 48, 2, 24, routes::one_expert, counts::full},
+      {6, 16, 2, 8, routes::nowhere, counts::full},
+      {9, 16, 3, 8, routes::uniform, counts::none},
+      {9, 16, 3, 8, routes::uniform, counts::one_rank},
+  };
+  check_exchanges<Group, Codec>(shapes, ranks);
 }
 
 /// Rows as long as models have them.
 template <class Group, class Codec>
 void check_long_rows(std::size_t ranks) {
   using oracle::routes;
-  check_exchange<Group, Codec>({13, 2880, 8, 6, routes::zipf, counts::full}, ranks, 2);
-  check_exchange<Group, Codec>({16, 7168, 8, 4}, ranks, 2);
+  const exchange_case shapes[] = {{13, 2880, 8, 6, routes::zipf, counts::full}, {16, 7168, 8, 4}};
+  check_exchanges<Group, Codec>(shapes, ranks, 2);
 }
 
 /// Three exchanges of different shapes and codecs alive on one communicator, their operations
