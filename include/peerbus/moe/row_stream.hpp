@@ -11,14 +11,15 @@
 namespace peerbus::moe {
 
 /// The stores of one lane for the rows of one batch: streaming stores if the batch is large,
-/// otherwise plain ones. To stream a row that is computed, make it in `row()`, which stays in the
-/// first-level cache, and copy it from there to each of its places. So any codec can be streamed.
+/// otherwise plain ones. A row that is computed is made in `row()`, which stays in the first-level
+/// cache, and copied from there to each of its places. So any codec can be streamed.
 ///
 /// The destructor orders the stores before later ones of this thread, so that the signal that
 /// follows covers them (docs/memory_model.md).
 class row_stream {
  public:
-  /// The longest row that is streamed. The buffer lies on the stack of the lane.
+  /// The longest row that `row()` holds. Longer ones are not streamed. The buffer lies on the stack
+  /// of the lane.
   static constexpr std::size_t most_bytes = std::size_t{32} * 1024;
 
   /// The rows that this rank stores for a batch.

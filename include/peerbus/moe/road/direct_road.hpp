@@ -103,42 +103,26 @@ class direct_road {
       std::memcpy(scales, ready.scales, map_->format.scale_bytes);
   }
 
-  /// Encodes a token once, into the places of all its copies.
+  /// Encodes a token once and copies it to the places of all its copies, one after the other. If
+  /// the places lie in caches of other cores, storing to all of them in turn while encoding takes
+  /// twice as long (docs/performance.md).
   void encode(std::span<const token_of<Codec>> token, const copy_targets& targets,
               row_stream& stream) const noexcept {
     const auto rows = targets.rows();
-    const auto scales = targets.scales();
     if (rows.empty()) return;
     if constexpr (verbatim_codec<Codec>) {
       const auto* const bytes = reinterpret_cast<const std::byte*>(token.data());
       for (std::byte* const row : rows) stream.copy(row, bytes, token.size_bytes());
-    } else if (stream) {
-      encode_streaming(token, targets, stream);
-    } else if constexpr (multicast_codec<Codec>) {
-      codec_.encode_copies(token, rows, scales);
     } else {
-      // Encodes directly into the first place, then copies that place to the others while it is in
-      // the cache of this core.
       const std::size_t row_bytes = map_->format.row_bytes;
-      const std::size_t scale_bytes = map_->format.scale_bytes;
-      codec_.encode(token, {rows[0], row_bytes}, {scales[0], scale_bytes});
-      for (std::size_t copy = 1; copy < rows.size(); ++copy) {
-        std::memcpy(rows[copy], rows[0], row_bytes);
-        std::memcpy(scales[copy], scales[0], scale_bytes);
-      }
+      const std::span scales{targets.scales()[0], map_->format.scale_bytes};
+      const bool fits = row_bytes <= row_stream::most_bytes;
+      std::byte* const encoded = fits ? stream.row() : rows[0];
+      codec_.encode(token, {encoded, row_bytes}, scales);
+      for (std::byte* const row : rows.subspan(fits ? 0 : 1)) stream.copy(row, encoded, row_bytes);
+      for (std::byte* const copy : targets.scales().subspan(1))
+        std::memcpy(copy, scales.data(), scales.size());
     }
-  }
-
-  /// Encodes a token in the cache of this core and streams it to the places of all its copies. The
-  /// scales, which are short, are stored plainly.
-  void encode_streaming(std::span<const token_of<Codec>> token, const copy_targets& targets,
-                        row_stream& stream) const noexcept {
-    const std::span scales{targets.scales()[0], map_->format.scale_bytes};
-    codec_.encode(token, {stream.row(), map_->format.row_bytes}, scales);
-    for (std::byte* const row : targets.rows())
-      stream.copy(row, stream.row(), map_->format.row_bytes);
-    for (std::byte* const copy : targets.scales().subspan(1))
-      std::memcpy(copy, scales.data(), scales.size());
   }
 
   /// Prefetches the next token while the stores of the current token wait for their cache lines.
