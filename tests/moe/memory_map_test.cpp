@@ -268,12 +268,20 @@ TEST_CASE("stream_from: a given value stays, the default is a rank's share of th
   using peerbus::moe::detail::stream_from;
   CHECK(stream_from({.stream_from = 0}, 2) == 0);
   CHECK(stream_from({.stream_from = peerbus::moe::never_stream}, 2) == peerbus::moe::never_stream);
-  const peerbus::shared_cache cache = peerbus::largest_cache();
-  for (const std::size_t ranks : {1U, 2U, 100'000U}) {
-    const std::size_t sharers = std::min(cache.cores, ranks);
-    const std::size_t expected =
-        cache.bytes == 0 ? peerbus::moe::never_stream : cache.bytes / sharers / 4 * 3;
-    CHECK(stream_from({}, ranks) == expected);
+  const auto cache = peerbus::moe::detail::believable(peerbus::largest_cache());
+  for (const std::size_t ranks : {1U, 2U, 100'000U})
+    CHECK(stream_from({}, ranks) == cache.bytes / std::min(cache.cores, ranks) / 4 * 3);
+}
+
+TEST_CASE("a cache that no core can have is not believed") {
+  using peerbus::moe::detail::believable;
+  constexpr std::size_t mib = std::size_t{1} << 20U;
+  CHECK(believable({64 * mib, 1}).bytes == 64 * mib);
+  CHECK(believable({512 * mib, 8}).bytes == 512 * mib);
+  for (const peerbus::shared_cache absurd :
+       {peerbus::shared_cache{}, {260 * mib, 2}, {65 * mib, 1}}) {
+    CHECK(believable(absurd).bytes == 32 * mib);
+    CHECK(believable(absurd).cores == 8);
   }
 }
 

@@ -95,9 +95,10 @@ struct exchange_config {
   /// The bytes of a batch from which this rank uses streaming stores, which write memory past the
   /// caches. They save reading what is overwritten, and pay if the rows would not stay in a cache
   /// until they are read. 0: always. `never_stream`: never. Empty: three quarters of the rank's
-  /// share of the largest cache; never if the system does not report caches. docs/performance.md
-  /// has the command that measures it. Applies to rows that are stored to peers and to results of
-  /// combine, except for rows longer than 32 KiB. Changes no byte. Ranks may differ in it.
+  /// share of the largest cache, for which 32 MiB for 8 cores are assumed if the system reports
+  /// none, or one that no processor has. docs/performance.md has the command that measures it.
+  /// Applies to rows that are stored to peers and to results of combine, except for rows longer
+  /// than 32 KiB. Changes no byte. Ranks may differ in it.
   std::optional<std::size_t> stream_from{};
   /// The protocol of dispatches. A layout that cannot have it is refused.
   dispatch_protocol protocol = dispatch_protocol::automatic;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/core/caches.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/moe/config.hpp>
@@ -25,6 +26,10 @@ dispatch_protocol chosen_protocol(const exchange_config& config, const codec_fac
 void agree_on(rank_group& group, const exchange_config& config, const codec_facts& codec,
               const layout_facts& layout, std::size_t alignment, dispatch_protocol chosen,
               deadline until);
+
+/// Returns a cache as the system reports it, or 32 MiB for 8 cores if it reports none, or more than
+/// 64 MiB for each core: a virtual machine reports the cache of its host, of which it has a part.
+shared_cache believable(shared_cache reported) noexcept;
 
 /// Returns `config.stream_from`, or the default for a group of `ranks` ranks if it is empty.
 std::size_t stream_from(const exchange_config& config, std::size_t ranks);

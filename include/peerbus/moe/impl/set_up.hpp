@@ -67,10 +67,16 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
   group.agree("exchange", values, until, objection_to(config, group.size(), codec, layout));
 }
 
+PEERBUS_INLINE shared_cache believable(shared_cache reported) noexcept {
+  constexpr std::size_t most_per_core = std::size_t{64} << 20U;
+  constexpr shared_cache assumed{.bytes = std::size_t{32} << 20U, .cores = 8};
+  const bool believed = reported.bytes != 0 && reported.bytes / reported.cores <= most_per_core;
+  return believed ? reported : assumed;
+}
+
 PEERBUS_INLINE std::size_t stream_from(const exchange_config& config, std::size_t ranks) {
   if (config.stream_from) return *config.stream_from;
-  const shared_cache cache = largest_cache();
-  if (cache.bytes == 0) return never_stream;
+  const shared_cache cache = believable(largest_cache());
   // A quarter is left for the tokens, which are read meanwhile, and for other data.
   return cache.bytes / std::min(cache.cores, ranks) / 4 * 3;
 }
