@@ -26,11 +26,18 @@ function(peerbus_program target)
   peerbus_warnings("${target}")
 endfunction()
 
-# peerbus_add_ctest(<name> COMMAND <arg>... LABELS <label>... TIMEOUT <seconds> [SERIAL])
+# peerbus_add_ctest(<name> COMMAND <arg>... LABELS <label>... TIMEOUT <seconds> [SERIAL] [WAITS])
+#
+# Tests are counted as two processors each, and those that hardly compute, because they wait for
+# deadlines, as one. So `ctest -j` takes twice the number of cores.
 function(peerbus_add_ctest name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "COMMAND;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;WAITS" "TIMEOUT" "COMMAND;LABELS")
   math(EXPR timeout "${arg_TIMEOUT} * ${PEERBUS_TEST_TIMEOUT_FACTOR}")
+  set(processors 2)
+  if(arg_WAITS)
+    set(processors 1)
+  endif()
   add_test(NAME "${name}" COMMAND ${arg_COMMAND})
   set_tests_properties("${name}" PROPERTIES LABELS "${arg_LABELS}" TIMEOUT "${timeout}"
-                                            RUN_SERIAL "${arg_SERIAL}")
+                                            RUN_SERIAL "${arg_SERIAL}" PROCESSORS "${processors}")
 endfunction()

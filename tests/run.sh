@@ -29,7 +29,8 @@ if command -v ccache >/dev/null; then
 fi
 
 build() { cmake --preset "$1" && cmake --build --preset "$1" -j "$jobs"; }
-# Twice as many tests at once as cores would let the ranks of one starve another's.
+# ctest counts most tests as two processors, so that as many run at once as there are cores; more would let the
+# ranks of one starve another's. Tests that wait count as one.
 #
 # A machine that others use, too, halts a rank for seconds now and then, which a test of deadlines takes for
 # a fault. So up to three tests that fail are run once more, alone. Those that pass then are named in the
@@ -38,7 +39,7 @@ ctest=(ctest)
 run_ctest() {
   local failures="build/$1/Testing/Temporary/LastTestsFailed.log"
   rm -f "$failures"
-  "${ctest[@]}" --preset "$1" -j "$jobs" "${@:2}" && return
+  "${ctest[@]}" --preset "$1" -j $((2 * jobs)) "${@:2}" && return
   [ -s "$failures" ] && [ "$(wc -l <"$failures")" -le 3 ] || return 1
   local names
   names=$(sed 's/^[0-9]*://' "$failures" | paste -sd ' ')

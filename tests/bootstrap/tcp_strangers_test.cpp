@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: timeout=180
+// ctest: timeout=180 waits
 //
 // Strangers who call at the port of a group, and strangers who play rank 0.
 #include <openssl/ssl.h>

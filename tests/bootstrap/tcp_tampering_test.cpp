@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: timeout=180
+// ctest: timeout=180 waits
 //
 // Somebody between two ranks who changes bytes on their way.
 #include <poll.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// ctest: waits
 //
 // A network that breaks under a group: nobody dies, nobody says anything.
 #include <net/if.h>
