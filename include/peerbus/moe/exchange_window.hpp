@@ -41,12 +41,14 @@ class exchange_window {
   /// Returns the start of the part of `rank`, or nullptr if loads and stores do not reach it.
   [[nodiscard]] std::byte* part(rank_id rank) const noexcept { return parts_[rank.index()]; }
 
+  ///@{ Moves bytes to a peer, or raises signals there.
   [[nodiscard]] virtual errc put(rank_id peer, std::size_t offset,
                                  std::span<const std::byte> source) noexcept = 0;
   [[nodiscard]] virtual errc put_run(rank_id peer, std::span<const put_piece> pieces) noexcept = 0;
   [[nodiscard]] virtual errc signal(rank_id peer, signal_id id, std::uint64_t value) noexcept = 0;
   [[nodiscard]] virtual errc signal_each(std::span<const rank_id> peers, signal_id id,
                                          std::uint64_t value) noexcept = 0;
+  ///@}
   /// Waits for a signal in the part of `owner`: this rank, or any if the window `is_direct`.
   [[nodiscard]] virtual errc wait_at(rank_id owner, signal_id id, std::uint64_t value,
                                      deadline until, rank_id raiser) noexcept = 0;
@@ -56,6 +58,7 @@ class exchange_window {
   [[nodiscard]] virtual errc settle() noexcept = 0;
 
  protected:
+  /// Makes a window of `group`, which outlives it. The derived class sets the parts.
   exchange_window(rank_group& group, bool is_direct)
       : group_{&group}, parts_(group.size()), is_direct_{is_direct} {}
 

@@ -14,7 +14,7 @@
 namespace peerbus::moe {
 
 /// A `row_road` without its type, so that what an exchange does is compiled once for all roads.
-/// Functions have the contract that the concept states.
+/// `held_road` calls the functions of the road itself.
 class any_road {
  public:
   any_road() = default;
@@ -22,12 +22,14 @@ class any_road {
   any_road& operator=(const any_road&) = delete;
   virtual ~any_road() = default;
 
+  ///@{ As the concept states.
   [[nodiscard]] virtual std::span<const set_view> sets(std::size_t set) const noexcept = 0;
   [[nodiscard]] virtual errc send(const road_batch& batch, lane as, lane_meeting meet) = 0;
   [[nodiscard]] virtual errc publish(const road_batch& batch, lane as, lane_meeting meet) = 0;
   [[nodiscard]] virtual errc settle() noexcept = 0;
   [[nodiscard]] virtual errc sum(const road_batch& batch, const combine_sum& wanted,
                                  lane as) const noexcept = 0;
+  ///@}
 };
 
 /// A road of a known type, as an `any_road`.
