@@ -76,10 +76,8 @@ void check_add(team& on, std::size_t count, std::uint64_t salt) {
   namespace coll = peerbus::collective;
   const std::vector<T> input = values<T>(on.rank().index(), count, salt);
   const std::vector<T> residual = values<T>(on.size(), count, salt);
-  std::vector<T> expected(count);
   // The residual is what a rank more would contribute.
-  for (std::size_t i = 0; i < count; ++i)
-    expected[i] = reduced<T>(on.size() + 1, i, salt, coll::sum{});
+  const std::vector<T> expected = all_reduced<T>(on.size() + 1, count, salt, coll::sum{});
   std::vector<T> out(count);
   coll::all_reduce_add(on, input, residual, out);
   expect_same<T>(out, expected, "all_reduce_add");

@@ -113,18 +113,16 @@ void check_halves_of(team& on, std::size_t count, std::uint64_t salt) {
   const auto part = std::span{of_root}.subspan(me * count, count);
   finish(coll::start_scatter(on, rows, target(count), root), {part.begin(), part.end()}, "scatter");
 
-  std::vector<T> total(count);
-  for (std::size_t i = 0; i < count; ++i) total[i] = reduced<T>(n, i, salt, coll::sum{});
+  std::vector<T> total = all_reduced<T>(n, count, salt, coll::sum{});
   finish(coll::start_all_reduce(on, mine, target(count), coll::sum{}), total, "all_reduce");
   out = mine;
   finish(coll::start_all_reduce(on, out, coll::sum{}), total, "all_reduce in place");
   finish(coll::start_reduce(on, mine, target(count), coll::sum{}, root),
          is_root ? total : std::vector<T>(count, static_cast<T>(77.0F)), "reduce");
-  for (std::size_t i = 0; i < count; ++i)
-    total[i] = reduced<T>(n, me * count + i, salt + 1, coll::sum{});
+  total = all_reduced<T>(n, count, salt + 1, coll::sum{}, me * count);
   finish(coll::start_reduce_scatter(on, rows, target(count), coll::sum{}), total, "reduce_scatter");
   // The residual is what a rank more would contribute.
-  for (std::size_t i = 0; i < count; ++i) total[i] = reduced<T>(n + 1, i, salt, coll::sum{});
+  total = all_reduced<T>(n + 1, count, salt, coll::sum{});
   const std::vector<T> residual = values<T>(n, count, salt);
   finish(coll::start_all_reduce_add(on, mine, residual, target(count)), total, "all_reduce_add");
 }
@@ -273,8 +271,7 @@ inline void check_halves_by_algorithm(team& on) {
     ++salt;
     const bool is_in_halves = (me + salt) % 3 != 0;
     const std::vector<element> mine = values<element>(me, count, salt);
-    std::vector<element> expected(count);
-    for (std::size_t i = 0; i < count; ++i) expected[i] = reduced<element>(n, i, salt, coll::sum{});
+    std::vector<element> expected = all_reduced<element>(n, count, salt, coll::sum{});
     const std::vector<element> rows = values<element>(me, n * count, salt + 50);
     const rank_id root{salt % n};
     std::vector<element> total = mine;
@@ -304,8 +301,7 @@ inline void check_halves_by_algorithm(team& on) {
     }
     expect_same<element>(total, expected, "all_reduce in halves");
     expect_same<element>(all, gathered<element>(n, count, salt), "all_gather in halves");
-    for (std::size_t i = 0; i < count; ++i)
-      expected[i] = reduced<element>(n, me * count + i, salt + 50, coll::sum{});
+    expected = all_reduced<element>(n, count, salt + 50, coll::sum{}, me * count);
     expect_same<element>(part, expected, "reduce_scatter in halves");
     expect_same<element>(data, values<element>(root.index(), count, salt), "broadcast in halves");
   }
@@ -321,8 +317,7 @@ inline void check_two_teams(team& one, team& two) {
     const std::vector<float> mine = values<float>(me, 150, salt);
     std::vector<float> all(n * 150);
     std::vector<float> total = values<float>(me, 90, salt);
-    std::vector<float> expected(90);
-    for (std::size_t i = 0; i < 90; ++i) expected[i] = reduced<float>(n, i, salt, coll::sum{});
+    const std::vector<float> expected = all_reduced<float>(n, 90, salt, coll::sum{});
     pending gather;
     pending reduce;
     if (mix(salt + me) % 2 == 0) gather = coll::start_all_gather(one, mine, all);

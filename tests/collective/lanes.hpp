@@ -209,9 +209,7 @@ void check_lanes_in_windows(std::size_t ranks, std::size_t lanes) {
     on_lanes(lanes, [&](peerbus::lane as) { coll::all_gather(on, in, all, {.as = as}); });
     expect_same<float>(all, gathered<float>(on.size(), count, salt), "all_gather of a window");
     on_lanes(lanes, [&](peerbus::lane as) { coll::all_reduce(on, in, coll::sum{}, {.as = as}); });
-    std::vector<float> total(count);
-    for (std::size_t i = 0; i < count; ++i)
-      total[i] = reduced<float>(on.size(), i, salt, coll::sum{});
+    const std::vector<float> total = all_reduced<float>(on.size(), count, salt, coll::sum{});
     expect_same<float>(part, total, "all_reduce in a window");
   });
   CHECK(worst_status == 0);

@@ -120,8 +120,7 @@ void check_reductions(team& on, std::size_t count, std::uint64_t salt, Op op) {
   const std::size_t n = on.size();
   const std::size_t me = on.rank().index();
   const std::vector<T> mine = values<T>(me, count, salt);
-  std::vector<T> expected(count);
-  for (std::size_t i = 0; i < count; ++i) expected[i] = reduced<T>(n, i, salt, op);
+  std::vector<T> expected = all_reduced<T>(n, count, salt, op);
 
   std::vector<T> out(count);
   coll::all_reduce(on, mine, out, op);
@@ -139,7 +138,7 @@ void check_reductions(team& on, std::size_t count, std::uint64_t salt, Op op) {
   expect_same<T>(out, on.rank() == root ? expected : mine, "reduce in place");
 
   const std::vector<T> rows = values<T>(me, n * count, salt + 1);
-  for (std::size_t i = 0; i < count; ++i) expected[i] = reduced<T>(n, me * count + i, salt + 1, op);
+  expected = all_reduced<T>(n, count, salt + 1, op, me * count);
   out.assign(count, T{});
   coll::reduce_scatter(on, rows, out, op);
   expect_same<T>(out, expected, "reduce_scatter");

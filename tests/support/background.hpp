@@ -6,12 +6,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/mapping.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -40,9 +42,10 @@ struct background_state {
     request what;
   };
 
+  static constexpr std::size_t place_count = std::size_t{1} << 16U;
   static constexpr std::chrono::microseconds idle{50};
 
-  explicit background_state(Base made) : base{std::move(made)}, places(std::size_t{1} << 16U) {
+  explicit background_state(Base made) : base{std::move(made)} {
     worker = std::thread{[this] { work(); }};
   }
   background_state(const background_state&) = delete;
@@ -56,8 +59,8 @@ struct background_state {
     // order: relaxed; a number, nothing else, so that callers are not ordered by it.
     const std::uint64_t number = posted.fetch_add(1, std::memory_order_relaxed);
     // A place that has been used is free once all before it is done. Seldom, as it orders.
-    if (number >= places.size()) await(number - places.size() + 1);
-    place& here = places[number % places.size()];
+    if (number >= place_count) await(number - place_count + 1);
+    place& here = places[number % place_count];
     here.what = one;
     // order: release; pairs with the acquire in `work`.
     here.full.store(true, std::memory_order_release);
@@ -78,7 +81,7 @@ struct background_state {
     std::uint64_t taken = 0;
     std::uint64_t dice = base.boot().rank().index() + 1;
     for (;; ++taken) {
-      place& here = places[taken % places.size()];
+      place& here = places[taken % place_count];
       // order: acquire; pairs with the release in `post`. Asked again and again: std::atomic's
       // own wait and notify go through memory that would order the owner after this thread.
       for (std::size_t asked = 0; !here.full.load(std::memory_order_acquire); ++asked) {
@@ -111,7 +114,10 @@ struct background_state {
   }
 
   Base base;
-  std::vector<place> places;
+  // Zeroed by the kernel when it is touched, as most tests use little of it. An empty `place` is
+  // zero.
+  peerbus::mapping memory = peerbus::mapping::anonymous(place_count * sizeof(place));
+  place* places = std::launder(reinterpret_cast<place*>(memory.data()));
   std::atomic<std::uint64_t> posted{0};
   std::atomic<std::uint64_t> done{0};
   std::thread worker;
