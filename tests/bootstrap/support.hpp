@@ -50,14 +50,6 @@ using peerbus::bootstrap;
 using peerbus::deadline;
 using peerbus::errc;
 
-#ifdef __clang__
-inline constexpr bool address_sanitizer = __has_feature(address_sanitizer);
-#elif defined(__SANITIZE_ADDRESS__)
-inline constexpr bool address_sanitizer = true;
-#else
-inline constexpr bool address_sanitizer = false;
-#endif
-
 /// Far beyond what anything here takes: who runs into it has hung.
 inline deadline patience() { return deadline::after(std::chrono::seconds{60}); }
 
@@ -338,10 +330,16 @@ peerbus::error error_of(F f) {
 
 }  // namespace test
 
-/// The bootstraps that are tested, for TEST_CASE_TEMPLATE.
+/// The bootstraps that are tested, for TEST_CASE_TEMPLATE. ThreadSanitizer sees nothing between
+/// processes.
+#if defined(__SANITIZE_THREAD__)
+#define PEERBUS_ALL_OF_PROCESSES test::as_local
+#define PEERBUS_ALL_BOOTSTRAPS test::as_threads
+#else
 #ifdef PEERBUS_TEST_TCP
 #define PEERBUS_ALL_OF_PROCESSES test::as_local, test::as_launched, test::over_tcp
 #else
 #define PEERBUS_ALL_OF_PROCESSES test::as_local, test::as_launched
 #endif
 #define PEERBUS_ALL_BOOTSTRAPS test::as_threads, PEERBUS_ALL_OF_PROCESSES
+#endif

@@ -33,6 +33,7 @@
 #include <peerbus/core/unique_fd.hpp>
 
 #include "fuzz_targets.hpp"
+#include "support/sanitized.hpp"
 #include "tcp_support.hpp"
 
 namespace tcp_fuzz_test {
@@ -124,7 +125,7 @@ std::size_t peak_mib() {
 }
 
 /// The most memory that hostile bytes may cost. AddressSanitizer keeps freed memory for a while.
-constexpr std::size_t most_mib = address_sanitizer ? 700 : 48;
+constexpr std::size_t most_mib = has_address_sanitizer ? 700 : 48;
 
 /// A call at `port` from an address of its own, as each leaves its port in use for a minute.
 /// Returns: an empty one if nobody takes it.

@@ -28,6 +28,7 @@
 #include <peerbus/core/unique_fd.hpp>
 
 #include "support/given_time.hpp"
+#include "support/sanitized.hpp"
 #include "tcp_support.hpp"
 
 namespace tcp_test {
@@ -380,7 +381,7 @@ TEST_CASE("tcp: a rank 0 that dies while the others meet does not keep them") {
 
 TEST_CASE("tcp: many ranks that call at once join") {
   const time_limit limit;
-  constexpr std::size_t n = address_sanitizer ? 64 : 320;
+  constexpr std::size_t n = has_address_sanitizer ? 64 : 320;
   const auto port = free_tcp_port();
   shared<std::array<std::atomic<std::int64_t>, n>> joined_at;
   shared<std::atomic<bool>> go;
