@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
@@ -17,6 +15,7 @@
 #include "coll_bench/elements.hpp"
 #include "coll_bench/mpi_calls.hpp"
 #include "coll_bench/rank.hpp"
+#include "examples/support/command_line.hpp"
 #include "support/check_network.hpp"
 
 namespace coll_bench {
@@ -36,112 +35,68 @@ void check_network(const options& chosen) {
 
 std::variant<options, int> parse(int argc, char** argv) {
   options chosen;
-  CLI::App app{
+  programs::command_line line{
+      "coll_bench",
       "Collective operations between ranks, with the columns and options of nccl-tests, beside the "
       "time of plainly copying as many bytes.\n"
-      "Beside Open MPI, in turns in the same processes: mpirun -n 2 coll_bench --mpi",
-      "coll_bench"};
+      "Beside Open MPI, in turns in the same processes: mpirun -n 2 coll_bench --mpi"};
   std::vector<std::string> names{"all_reduce"};
   const std::vector<std::string> known{operation_names.begin(), operation_names.end()};
   std::vector<std::string> accepted = known;
   accepted.emplace_back("all");
-  std::size_t least_in_window = 0;
-  std::size_t least_streamed = 0;
-  std::size_t one_shot_bytes = 0;
+  const auto& algorithms = peerbus::collective::algorithm_names;
   std::string by{name_of(peerbus::collective::algorithm::automatic)};
   std::string costs;
-  const auto bytes = CLI::AsSizeValue{false};
-  app.add_option("--op", names, "operations, or all")
-      ->delimiter(',')
-      ->check(CLI::IsMember(accepted))
-      ->capture_default_str();
-  app.add_option("-b,--least", chosen.least_bytes, "smallest size, such as 8 or 64K")
-      ->transform(bytes)
-      ->capture_default_str();
-  app.add_option("-e,--most", chosen.most_bytes, "largest size")
-      ->transform(bytes)
-      ->capture_default_str();
-  app.add_option("-f,--factor", chosen.factor, "from a size to the next")
-      ->check(CLI::Range(std::size_t{2}, std::size_t{1} << 30U))
-      ->capture_default_str();
-  app.add_option("--type", chosen.type, "of elements")
-      ->check(CLI::IsMember(element_names()))
-      ->capture_default_str();
-  app.add_option("--redop", chosen.reduction)
-      ->check(CLI::IsMember(std::vector<std::string>{"sum", "prod", "min", "max"}))
-      ->capture_default_str();
-  app.add_option("--root", chosen.root)->capture_default_str();
-  app.add_option("-n,--iters", chosen.iterations, "calls that are timed together")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 30U))
-      ->capture_default_str();
-  app.add_option("-w,--warmup", chosen.warmup, "calls before the first that is timed")
-      ->capture_default_str();
-  app.add_option("--turns", chosen.turns, "how often each is timed; the median counts")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 20U))
-      ->capture_default_str();
-  app.add_option("-c,--check", chosen.check, "1: count wrong elements before and after")
-      ->capture_default_str();
-  auto* const ranks = app.add_option("--ranks", chosen.ranks)
-                          ->check(CLI::Range(std::size_t{1}, std::size_t{1024}))
-                          ->capture_default_str();
-  app.add_option(
-         "--transport", chosen.transport,
-         "ub; loopback: ranks are threads; puts: ub without its peer memory; verbs; fabric; "
-         "planes: ub among the ranks of a host, --far between hosts")
-      ->check(CLI::IsMember(
-          std::vector<std::string>{"ub", "loopback", "puts", "verbs", "fabric", "planes"}))
-      ->capture_default_str();
-  app.add_option("--far", chosen.far, "what connects hosts, for planes")
-      ->check(CLI::IsMember(std::vector<std::string>{"verbs", "fabric"}))
-      ->capture_default_str();
-  app.add_option("--groups", chosen.groups,
-                 "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1024}));
-  app.add_option("--provider", chosen.provider, "libfabric's provider, for fabric")
-      ->capture_default_str();
-  app.add_option("--device", chosen.device,
-                 "name of the RDMA device [the first with an active port], several by commas, or "
-                 "of the provider's domain");
-  app.add_option("--gid-index", chosen.gid_index,
-                 "which address of its port [the first of RoCE v2, IPv4 if there is one]")
-      ->check(CLI::Range(std::size_t{0}, std::size_t{255}));
-  app.add_option("--qps", chosen.queue_pairs, "queue pairs to each peer, for verbs")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{9}))
-      ->capture_default_str();
-  app.add_flag("--window", chosen.in_window, "operands lie in a window, where peers read them");
-  app.add_option("--halves", chosen.compute_us,
-                 "also time calls beside ranks that compute so many microseconds, one rank in each "
-                 "call: after whole operations, and between halves")
-      ->check(CLI::Range(0.0, 1e6));
-  app.add_flag("--mpi", chosen.with_mpi, "time MPI in turns with peerbus");
-  app.add_option("--scratch", chosen.team.scratch_bytes, "team_options::scratch_bytes")
-      ->transform(bytes)
-      ->capture_default_str();
-  auto* const one_shot =
-      app.add_option("--one-shot", one_shot_bytes, "team_options::one_shot_bytes")
-          ->transform(bytes);
-  auto* const window_bytes =
-      app.add_option("--window-bytes", least_in_window, "team_options::window_bytes")
-          ->transform(bytes);
-  auto* const stream_bytes =
-      app.add_option("--stream-bytes", least_streamed, "team_options::stream_bytes")
-          ->transform(bytes);
-  const auto& algorithms = peerbus::collective::algorithm_names;
-  app.add_option("--algorithm", by, "team_options::algorithm, wherever it is possible")
-      ->check(CLI::IsMember(std::vector<std::string>{algorithms.begin(), algorithms.end()}))
-      ->capture_default_str();
-  app.add_flag("--reorder", chosen.team.may_reorder, "team_options::may_reorder");
-  app.add_option("--costs", costs, "file of team_options::costs, by which algorithms are chosen");
-  app.add_option("--costs-to", chosen.costs_to,
-                 "measure the costs, print them, choose by them, and replace them in this file");
-  app.add_option("--json", chosen.json, "file for the results");
-  try {
-    app.parse(argc, argv);
-    const auto refuse = [](const char* option, const std::string& text) {
-      throw CLI::ValidationError{option, text};
-    };
-    chosen.ranks_given = ranks->count() != 0;
-    if (one_shot->count() != 0) chosen.team.one_shot_bytes = one_shot_bytes;
+  line.add("--op", names, "operations, or all").by_commas().one_of(accepted);
+  line.add("-b,--least", chosen.least_bytes, "smallest size, such as 8 or 64K").bytes();
+  line.add("-e,--most", chosen.most_bytes, "largest size").bytes();
+  line.add("-f,--factor", chosen.factor, "from a size to the next").whole_number(2, 1 << 30);
+  line.add("--type", chosen.type, "of elements").one_of(element_names());
+  line.add("--redop", chosen.reduction).one_of({"sum", "prod", "min", "max"});
+  line.add("--root", chosen.root, "rank of operations that have a root [0]");
+  line.add("-n,--iters", chosen.iterations, "calls that are timed together")
+      .whole_number(1, 1 << 30);
+  line.add("-w,--warmup", chosen.warmup, "calls before the first that is timed");
+  line.add("--turns", chosen.turns, "how often each is timed; the median counts")
+      .whole_number(1, 1 << 20);
+  line.add("-c,--check", chosen.check, "1: count wrong elements before and after");
+  const programs::option ranks = line.add("--ranks", chosen.ranks).whole_number(1, 1024);
+  line.add("--transport", chosen.transport,
+           "ub; loopback: ranks are threads; puts: ub without its peer memory; verbs; fabric; "
+           "planes: ub among the ranks of a host, --far between hosts")
+      .one_of({"ub", "loopback", "puts", "verbs", "fabric", "planes"});
+  line.add("--far", chosen.far, "what connects hosts, for planes").one_of({"verbs", "fabric"});
+  line.add("--groups", chosen.groups,
+           "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
+      .whole_number(1, 1024);
+  line.add("--provider", chosen.provider, "libfabric's provider, for fabric");
+  line.add("--device", chosen.device,
+           "name of the RDMA device [the first with an active port], several by commas, or of the "
+           "provider's domain");
+  line.add("--gid-index", chosen.gid_index,
+           "which address of its port [the first of RoCE v2, IPv4 if there is one]")
+      .whole_number(0, 255);
+  line.add("--qps", chosen.queue_pairs, "queue pairs to each peer, for verbs").whole_number(1, 9);
+  line.flag("--window", chosen.in_window, "operands lie in a window, where peers read them");
+  line.add("--halves", chosen.compute_us,
+           "also time calls beside ranks that compute so many microseconds, one rank in each call: "
+           "after whole operations, and between halves")
+      .number(0, 1e6);
+  line.flag("--mpi", chosen.with_mpi, "time MPI in turns with peerbus");
+  line.add("--scratch", chosen.team.scratch_bytes, "team_options::scratch_bytes").bytes();
+  line.add("--one-shot", chosen.team.one_shot_bytes, "team_options::one_shot_bytes").bytes();
+  line.add("--window-bytes", chosen.team.window_bytes, "team_options::window_bytes").bytes();
+  line.add("--stream-bytes", chosen.team.stream_bytes, "team_options::stream_bytes").bytes();
+  line.add("--algorithm", by, "team_options::algorithm, wherever it is possible")
+      .one_of({algorithms.begin(), algorithms.end()});
+  line.flag("--reorder", chosen.team.may_reorder, "team_options::may_reorder");
+  line.add("--costs", costs, "file of team_options::costs, by which algorithms are chosen");
+  line.add("--costs-to", chosen.costs_to,
+           "measure the costs, print them, choose by them, and replace them in this file");
+  line.add("--json", chosen.json, "file for the results");
+  const auto check = [&] {
+    using programs::refuse;
+    chosen.ranks_given = ranks.given();
     chosen.team.algorithm = static_cast<peerbus::collective::algorithm>(
         std::ranges::find(algorithms, by) - algorithms.begin());
     // Other costs in the file that is written stay as they are.
@@ -154,8 +109,6 @@ std::variant<options, int> parse(int argc, char** argv) {
     } catch (const peerbus::error& problem) {
       refuse(is_there ? "--costs-to" : "--costs", std::string{problem.text()});
     }
-    if (window_bytes->count() != 0) chosen.team.window_bytes = least_in_window;
-    if (stream_bytes->count() != 0) chosen.team.stream_bytes = least_streamed;
     chosen.operations.clear();
     if (std::ranges::count(names, "all") != 0) names = known;
     for (const std::string& name : names)
@@ -176,10 +129,8 @@ std::variant<options, int> parse(int argc, char** argv) {
         chosen.with_mpi && chosen.most_bytes > most)
       refuse("-e", std::to_string(chosen.most_bytes) + " given with --mpi, expected at most " +
                        std::to_string(most));
-  } catch (const CLI::ParseError& problem) {
-    const int status = app.exit(problem);
-    return status == 0 ? 0 : 2;
-  }
+  };
+  if (const auto status = line.parse(argc, argv, check)) return *status;
   return chosen;
 }
 

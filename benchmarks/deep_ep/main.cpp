@@ -6,8 +6,6 @@
 #include <cstdio>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/codec/bf16.hpp>
@@ -18,6 +16,7 @@
 #include "deep_ep/normal.hpp"
 #include "deep_ep/options.hpp"
 #include "deep_ep/pair.hpp"
+#include "examples/support/command_line.hpp"
 #include "support/json.hpp"
 #include "support/pin.hpp"
 #include "support/statistics.hpp"
@@ -98,33 +97,31 @@ int run_rank(peerbus::bootstrap& boot, const options& chosen) {
 int main(int argc, char** argv) {
   deep_ep_bench::options chosen;
   chosen.payload.codec = "bf16";
-  CLI::App app{"What DeepEP's names cost over peerbus's own calls.", "deep_ep_bench"};
-  app.add_option("--ranks", chosen.payload.ranks)->check(CLI::Range(1, 64));
-  app.add_option("--tokens", chosen.payload.tokens)->check(CLI::Range(1, 8192));
-  app.add_option("--hidden", chosen.payload.hidden)->check(CLI::Range(128, 65536));
-  app.add_option("--top-k", chosen.payload.top_k)->check(CLI::Range(1, 32));
-  app.add_option("--experts", chosen.payload.experts)->check(CLI::Range(1, 4096));
-  app.add_option("--codec", chosen.payload.codec)->check(CLI::IsMember({"bf16", "fp8"}));
-  app.add_option("--mode", chosen.mode)->check(CLI::IsMember({"low_latency", "normal"}));
-  app.add_flag("--zero-copy", chosen.zero_copy, "experts write where combine reads");
-  app.add_flag("--alone", chosen.alone, "DeepEP's names only");
-  app.add_option("--in-flight", chosen.in_flight)->check(CLI::Range(1, 16));
-  app.add_option("--stores", chosen.payload.stores, "stores of rows and outputs")
-      ->check(CLI::IsMember({"automatic", "plain", "streaming"}));
-  app.add_option("--iters", chosen.payload.iterations)->check(CLI::Range(1, 1'000'000));
-  app.add_option("--warmup", chosen.payload.warmup)->check(CLI::Range(0, 1'000'000));
-  app.add_option("--seed", chosen.payload.seed);
-  app.add_option("--json", chosen.json, "write the figures to this file");
-  try {
-    app.parse(argc, argv);
+  programs::command_line line{"deep_ep_bench",
+                              "What DeepEP's names cost over peerbus's own calls."};
+  line.add("--ranks", chosen.payload.ranks).whole_number(1, 64);
+  line.add("--tokens", chosen.payload.tokens).whole_number(1, 8192);
+  line.add("--hidden", chosen.payload.hidden).whole_number(128, 65536);
+  line.add("--top-k", chosen.payload.top_k).whole_number(1, 32);
+  line.add("--experts", chosen.payload.experts).whole_number(1, 4096);
+  line.add("--codec", chosen.payload.codec).one_of({"bf16", "fp8"});
+  line.add("--mode", chosen.mode).one_of({"low_latency", "normal"});
+  line.flag("--zero-copy", chosen.zero_copy, "experts write where combine reads");
+  line.flag("--alone", chosen.alone, "DeepEP's names only");
+  line.add("--in-flight", chosen.in_flight).whole_number(1, 16);
+  line.add("--stores", chosen.payload.stores, "stores of rows and outputs")
+      .one_of({"automatic", "plain", "streaming"});
+  line.add("--iters", chosen.payload.iterations).whole_number(1, 1'000'000);
+  line.add("--warmup", chosen.payload.warmup).whole_number(0, 1'000'000);
+  line.add("--seed", chosen.payload.seed);
+  line.add("--json", chosen.json, "write the figures to this file");
+  const auto check = [&] {
     if (chosen.mode == "normal" && (chosen.payload.codec != "bf16" || chosen.zero_copy))
-      throw CLI::ValidationError{
-          "--mode normal given with --codec or --zero-copy, expected neither"};
+      programs::refuse("--mode", "normal given with --codec or --zero-copy, expected neither");
     if (chosen.payload.top_k > chosen.payload.experts)
-      throw CLI::ValidationError{"--top-k: more given than --experts, expected at most as many"};
-  } catch (const CLI::ParseError& problem) {
-    return app.exit(problem) == 0 ? 0 : ep_bench::bad_command_line;
-  }
+      programs::refuse("--top-k", "more given than --experts, expected at most as many");
+  };
+  if (const auto status = line.parse(argc, argv, check)) return *status;
   try {
     return peerbus::run_local(chosen.payload.ranks, [&chosen](peerbus::bootstrap& boot) {
       return deep_ep_bench::run_rank(boot, chosen);

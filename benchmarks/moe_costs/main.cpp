@@ -10,14 +10,13 @@
 #include <exception>
 #include <limits>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/environment.hpp>
@@ -33,6 +32,7 @@
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
+#include "examples/support/command_line.hpp"
 #include "moe_costs/fit.hpp"
 #include "moe_costs/measure.hpp"
 #include "support/cost_file.hpp"
@@ -55,8 +55,6 @@
 namespace {
 
 using moe_costs::point;
-
-constexpr int bad_command_line = 2;
 
 struct options : bench::network_options {
   std::string transport = "ub";
@@ -214,13 +212,13 @@ int run_here(options chosen) {
   return 0;
 }
 
-int parse(int argc, char** argv, options& chosen) {
-  CLI::App app{
+std::optional<int> parse(int argc, char** argv, options& chosen) {
+  programs::command_line line{
+      "moe_costs",
       "Measures dispatches with counts first and with slots, in turns, and the costs from which "
       "exchanges in automatic layouts choose between them.\n"
-      "Starts the ranks itself, or joins those of torchrun, mpirun or srun.",
-      "moe_costs"};
-  const CLI::Range positive{std::size_t{1}, std::size_t{1} << 20U};
+      "Starts the ranks itself, or joins those of torchrun, mpirun or srun."};
+  constexpr std::uint64_t most = 1 << 20;
   std::vector<std::string> transports{"ub", "loopback", "puts"};
   std::vector<std::string> networks;
 #if PEERBUS_BENCH_FABRIC
@@ -234,63 +232,44 @@ int parse(int argc, char** argv, options& chosen) {
     transports.emplace_back("planes");
     chosen.far = networks.back();
   }
-  app.add_option("--transport", chosen.transport,
-                 "ub; loopback: ranks are threads; puts: ub without its peer memory; fabric, "
-                 "verbs; planes: ub among the ranks of a host, --far between hosts")
-      ->check(CLI::IsMember(transports))
-      ->capture_default_str();
-  app.add_option("--device", chosen.device, "of verbs, or libfabric's domain [the first]");
-  app.add_option("--provider", chosen.provider, "of fabric")->capture_default_str();
+  line.add("--transport", chosen.transport,
+           "ub; loopback: ranks are threads; puts: ub without its peer memory; fabric, verbs; "
+           "planes: ub among the ranks of a host, --far between hosts")
+      .one_of(transports);
+  line.add("--device", chosen.device, "of verbs, or libfabric's domain [the first]");
+  line.add("--provider", chosen.provider, "of fabric");
   if (!networks.empty())
-    app.add_option("--far", chosen.far, "what connects hosts, for planes")
-        ->check(CLI::IsMember(networks))
-        ->capture_default_str();
-  app.add_option("--groups", chosen.groups,
-                 "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1024}));
-  app.add_option("--ranks", chosen.ranks,
-                 "sizes of groups [2, 4, 8 and so on, as many as there are cores]; with a "
-                 "launcher: as many as it started")
-      ->delimiter(',')
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1024}));
-  app.add_option("--tokens", chosen.tokens, "tokens of a rank")
-      ->delimiter(',')
-      ->check(positive)
-      ->capture_default_str();
-  app.add_option("--hidden", chosen.hidden, "channels of a token, multiples of 16")
-      ->delimiter(',')
-      ->check(positive)
-      ->capture_default_str();
-  app.add_option("--top-k", chosen.top_k)
-      ->check(CLI::Range(std::size_t{1}, std::size_t{32}))
-      ->capture_default_str();
-  app.add_option("--experts", chosen.experts)->check(positive)->capture_default_str();
-  app.add_option("-n,--iters", chosen.iterations, "dispatches by each protocol for each size")
-      ->check(positive)
-      ->capture_default_str();
-  app.add_option("--costs-to", chosen.costs_to,
-                 "file for the costs; other costs that it has stay there");
-  try {
-    app.parse(argc, argv);
+    line.add("--far", chosen.far, "what connects hosts, for planes").one_of(networks);
+  line.add("--groups", chosen.groups,
+           "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
+      .whole_number(1, 1024);
+  line.add("--ranks", chosen.ranks,
+           "sizes of groups [2, 4, 8 and so on, as many as there are cores]; with a launcher: as "
+           "many as it started")
+      .whole_number(1, 1024);
+  line.add("--tokens", chosen.tokens, "tokens of a rank").whole_number(1, most);
+  line.add("--hidden", chosen.hidden, "channels of a token, multiples of 16").whole_number(1, most);
+  line.add("--top-k", chosen.top_k).whole_number(1, 32);
+  line.add("--experts", chosen.experts).whole_number(1, most);
+  line.add("-n,--iters", chosen.iterations, "dispatches by each protocol for each size")
+      .whole_number(1, most);
+  line.add("--costs-to", chosen.costs_to, "file for the costs; other costs that it has stay there");
+  return line.parse(argc, argv, [&] {
     if (chosen.groups != 0 && chosen.transport != "planes")
-      throw CLI::ValidationError{"--groups", std::to_string(chosen.groups) +
-                                                 " given with --transport " + chosen.transport +
-                                                 ", expected --transport planes"};
+      programs::refuse("--groups", std::to_string(chosen.groups) + " given with --transport " +
+                                       chosen.transport + ", expected --transport planes");
     if (chosen.top_k > chosen.experts)
-      throw CLI::ValidationError{"--top-k", std::to_string(chosen.top_k) +
-                                                " given, expected at most --experts, " +
-                                                std::to_string(chosen.experts)};
-  } catch (const CLI::ParseError& problem) {
-    return app.exit(problem) == 0 ? 0 : bad_command_line;
-  }
-  return -1;
+      programs::refuse("--top-k", std::to_string(chosen.top_k) +
+                                      " given, expected at most --experts, " +
+                                      std::to_string(chosen.experts));
+  });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   options chosen;
-  if (const int status = parse(argc, argv, chosen); status >= 0) return status;
+  if (const auto status = parse(argc, argv, chosen)) return *status;
   try {
     return peerbus::environment_bootstrap::launched() ? run_launched(chosen) : run_here(chosen);
   } catch (const std::exception& problem) {

@@ -4,10 +4,9 @@
 #include <cstddef>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include <peerbus/bootstrap/environment.hpp>
 
+#include "examples/support/command_line.hpp"
 #include "support/network_options.hpp"
 
 namespace bench {
@@ -21,12 +20,10 @@ struct network_build {
 };
 
 /// Refuses an option, of which `given` was given, because of the transport.
-/// Throws: `CLI::ValidationError`.
 [[noreturn]] inline void refuse_with(const std::string& transport, const std::string& option,
                                      const std::string& given, const std::string& expected) {
-  throw CLI::ValidationError{option, (given.empty() ? "" : given + " ") +
-                                         "given with --transport " + transport + ", expected " +
-                                         expected};
+  programs::refuse(option, (given.empty() ? "" : given + " ") + "given with --transport " +
+                               transport + ", expected " + expected);
 }
 
 /// Returns whether a transport uses libfabric: itself, or between the hosts of planes.
@@ -34,19 +31,19 @@ struct network_build {
   return (transport == "planes" ? chosen.far : transport) == "fabric";
 }
 
-/// Checks the options of `transport`, which reaches some of `ranks` ranks over a network.
-/// Throws: `CLI::ValidationError`.
+/// Checks the options of `transport`, which reaches some of `ranks` ranks over a network. Refuses
+/// what is wrong.
 inline void check_network(const network_options& chosen, const std::string& transport,
                           std::size_t ranks, const network_build& build) {
   const bool planes = transport == "planes";
   const bool fabric = uses_fabric(chosen, transport);
   if (fabric ? !build.has_fabric : !build.has_verbs)
-    throw CLI::ValidationError{
+    programs::refuse(
         "--transport",
         (planes ? "planes over " + chosen.far : transport) + " given, but this " + build.program +
             " was built without " +
             (fabric ? "libfabric (Debian: libfabric-dev)" : "libibverbs (Debian: libibverbs-dev)") +
-            ", expected " + build.others};
+            ", expected " + build.others);
   if (fabric && (chosen.gid_index || chosen.queue_pairs != 1))
     refuse_with(transport, "--gid-index, --qps", "", "verbs");
   if (!planes && chosen.groups != 0)

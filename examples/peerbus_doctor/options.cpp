@@ -7,16 +7,12 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include <CLI/CLI.hpp>
-
 #include <peerbus/core/cores.hpp>
 
-#include "support/whole_number.hpp"
+#include "examples/support/command_line.hpp"
 
 namespace peerbus_doctor {
 namespace {
-
-using examples::whole_number;
 
 constexpr std::array transports{"unified_bus", "loopback", "verbs"};
 
@@ -26,28 +22,26 @@ constexpr bool has_verbs = true;
 constexpr bool has_verbs = false;
 #endif
 
-void check_together(const CLI::App& app, const options& chosen, bool is_launched) {
+void check_together(const options& chosen, bool is_launched, bool has_ranks) {
   if (std::ranges::find(transports, chosen.transport) == transports.end())
-    throw CLI::ValidationError{
-        "--transport", "'" + chosen.transport + "' given, expected unified_bus, loopback or verbs"};
+    programs::refuse("--transport",
+                     "'" + chosen.transport + "' given, expected unified_bus, loopback or verbs");
   if (chosen.transport == "verbs" && !has_verbs)
-    throw CLI::ValidationError{
-        "--transport",
-        "'verbs' given, but this peerbus_doctor was built without libibverbs (Debian: "
-        "libibverbs-dev), expected unified_bus or loopback"};
+    programs::refuse("--transport",
+                     "'verbs' given, but this peerbus_doctor was built without libibverbs (Debian: "
+                     "libibverbs-dev), expected unified_bus or loopback");
   if (is_launched && chosen.transport == "loopback")
-    throw CLI::ValidationError{
-        "--transport",
-        "'loopback' given, whose ranks are threads, but a launcher has started this process; "
-        "expected unified_bus or verbs"};
-  if (is_launched && app.count("--ranks") != 0)
-    throw CLI::ValidationError{
-        "--ranks",
-        "given, but a launcher has started this process and says how many; expected no "
-        "--ranks, or no RANK and WORLD_SIZE (or what the launcher sets in their place)"};
+    programs::refuse("--transport",
+                     "'loopback' given, whose ranks are threads, but a launcher has started this "
+                     "process; expected unified_bus or verbs");
+  if (is_launched && has_ranks)
+    programs::refuse("--ranks",
+                     "given, but a launcher has started this process and says how many; expected "
+                     "no --ranks, or no RANK and WORLD_SIZE (or what the launcher sets in their "
+                     "place)");
   if (chosen.tries.put_bytes % sizeof(std::uint64_t) != 0)
-    throw CLI::ValidationError{
-        "--put-bytes", std::to_string(chosen.tries.put_bytes) + " given, expected a multiple of 8"};
+    programs::refuse("--put-bytes",
+                     std::to_string(chosen.tries.put_bytes) + " given, expected a multiple of 8");
 }
 
 }  // namespace
@@ -55,37 +49,29 @@ void check_together(const CLI::App& app, const options& chosen, bool is_launched
 options parse(int argc, char** argv, bool is_launched) {
   options chosen;
   std::size_t seconds = 30;
-  CLI::App app{
+  programs::command_line line{
+      "peerbus_doctor",
       "Prints what each rank sees of its machine, lets all ranks meet, tries a signal and a put\n"
       "between each two, and says how to mend what is wrong. Ask for its output first in a bug\n"
       "report. Ranks are processes of this host, or those that torchrun, mpirun or srun "
       "started.\n\n"
       "Exit status: 0 if nothing is wrong (there may be notes and warnings), 1 if something is,\n"
-      "2 for wrong arguments.",
-      "peerbus_doctor"};
-  app.add_option("--ranks", chosen.ranks,
-                 "Ranks to start on this host (default: a rank per usable core, 2 to 8)")
-      ->check(whole_number(1, 1024));
-  app.add_option("--transport", chosen.transport,
-                 "unified_bus, loopback (ranks are threads) or verbs (RDMA)")
-      ->capture_default_str();
-  app.add_option("--json", chosen.json,
-                 "Write JSON to this file; - writes it in place of the text");
-  app.add_option("--timeout", seconds, "Seconds for the meeting, and for each pair of ranks")
-      ->capture_default_str()
-      ->check(whole_number(1, 3600));
-  app.add_option("--rounds", chosen.tries.rounds, "Round trips of a signal for each pair")
-      ->capture_default_str()
-      ->check(whole_number(1, 1'000'000'000));
-  app.add_option("--put-bytes", chosen.tries.put_bytes, "Bytes of each put, a multiple of 8")
-      ->capture_default_str()
-      ->check(whole_number(8, std::uint64_t{1} << 30U));
-  try {
-    app.parse(argc, argv);
-    check_together(app, chosen, is_launched);
-  } catch (const CLI::ParseError& e) {
-    std::exit(app.exit(e) == 0 ? 0 : 2);
-  }
+      "2 for wrong arguments."};
+  const programs::option ranks =
+      line.add("--ranks", chosen.ranks,
+               "Ranks to start on this host (default: a rank per usable core, 2 to 8)")
+          .whole_number(1, 1024);
+  line.add("--transport", chosen.transport,
+           "unified_bus, loopback (ranks are threads) or verbs (RDMA)");
+  line.add("--json", chosen.json, "Write JSON to this file; - writes it in place of the text");
+  line.add("--timeout", seconds, "Seconds for the meeting, and for each pair of ranks")
+      .whole_number(1, 3600);
+  line.add("--rounds", chosen.tries.rounds, "Round trips of a signal for each pair")
+      .whole_number(1, 1'000'000'000);
+  line.add("--put-bytes", chosen.tries.put_bytes, "Bytes of each put, a multiple of 8")
+      .whole_number(8, std::uint64_t{1} << 30U);
+  const auto check = [&] { check_together(chosen, is_launched, ranks.given()); };
+  if (const auto status = line.parse(argc, argv, check)) std::exit(*status);
   if (!is_launched && chosen.ranks == 0)
     chosen.ranks = std::clamp<std::size_t>(peerbus::usable_cores(), 2, 8);
   chosen.tries.timeout = std::chrono::seconds{seconds};

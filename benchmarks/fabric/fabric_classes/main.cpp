@@ -15,8 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
@@ -32,6 +30,7 @@
 #include <peerbus/transport/verbs.hpp>
 #endif
 
+#include "examples/support/command_line.hpp"
 #include "fabric/fabric_classes/stream.hpp"
 #include "support/clock.hpp"
 #include "support/statistics.hpp"
@@ -258,44 +257,40 @@ int run_over(peerbus::bootstrap& boot, const options& chosen) {
 
 int main(int argc, char** argv) {
   options chosen;
-  CLI::App app{"Dispatches of two ranks over a network beside a stream of large puts.",
-               "fabric_classes"};
-  app.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
-  const CLI::Range size{std::size_t{1}, std::size_t{1} << 30};
-  app.add_option("--transport", chosen.transport, "fabric, or verbs where that is compiled in")
-      ->check(CLI::IsMember(std::vector<std::string>{
+  programs::command_line line{
+      "fabric_classes", "Dispatches of two ranks over a network beside a stream of large puts."};
+  constexpr std::uint64_t most = 1 << 30;
+  line.add("--transport", chosen.transport, "fabric, or verbs where that is compiled in")
+      .one_of({
           "fabric",
 #if PEERBUS_BENCH_VERBS
           "verbs",
 #endif
-      }));
-  app.add_option("--device", chosen.device, "the device of verbs [the nearest]");
-  app.add_option("--provider", chosen.fabric.provider, "libfabric's provider");
-  app.add_option("--domain", chosen.fabric.domain, "its domain [the loopback interface]");
-  app.add_option("--tokens", chosen.tokens, "tokens of a rank in a dispatch")->check(size);
-  app.add_option("--hidden", chosen.hidden, "channels of a token")->check(size);
-  app.add_option("--experts", chosen.experts, "experts in all")->check(size);
-  app.add_option("--top-k", chosen.top_k, "experts of a token")->check(size);
-  app.add_option("--busy", chosen.busy, "part of the time that dispatches take when alone")
-      ->check(CLI::Range(0.001, 0.9));
-  app.add_option("--seconds", chosen.seconds, "length of a measurement")
-      ->check(CLI::Range(0.01, 600.0));
-  app.add_option("--rounds", chosen.rounds, "measurements of each kind, in turns")->check(size);
-  app.add_option("--chunk", chosen.chunk, "bytes of a put of the stream, a multiple of 8")
-      ->check(size);
-  app.add_option("--slots", chosen.slots, "puts that the stream sends ahead")->check(size);
-  app.add_option("--slice", chosen.bulk_slice, "bulk_slice of the transport [its default]")
-      ->check(size);
-  app.add_option("--in-flight", chosen.bulk_in_flight,
-                 "bulk_in_flight of the transport [its default]")
-      ->check(size);
-  CLI11_PARSE(app, argc, argv);
-  if (chosen.chunk % 8 != 0) {
-    std::fprintf(stderr, "fabric_classes: --chunk is %zu, expected a multiple of 8\n",
-                 chosen.chunk);
-    return 2;
-  }
+      });
+  line.add("--device", chosen.device, "the device of verbs [the nearest]");
+  line.add("--provider", chosen.fabric.provider, "libfabric's provider");
+  line.add("--domain", chosen.fabric.domain, "its domain [the loopback interface]");
+  line.add("--tokens", chosen.tokens, "tokens of a rank in a dispatch").whole_number(1, most);
+  line.add("--hidden", chosen.hidden, "channels of a token").whole_number(1, most);
+  line.add("--experts", chosen.experts, "experts in all").whole_number(1, most);
+  line.add("--top-k", chosen.top_k, "experts of a token").whole_number(1, most);
+  line.add("--busy", chosen.busy, "part of the time that dispatches take when alone")
+      .number(0.001, 0.9);
+  line.add("--seconds", chosen.seconds, "length of a measurement").number(0.01, 600);
+  line.add("--rounds", chosen.rounds, "measurements of each kind, in turns").whole_number(1, most);
+  line.add("--chunk", chosen.chunk, "bytes of a put of the stream, a multiple of 8")
+      .whole_number(1, most);
+  line.add("--slots", chosen.slots, "puts that the stream sends ahead").whole_number(1, most);
+  line.add("--slice", chosen.bulk_slice, "bulk_slice of the transport [its default]")
+      .whole_number(1, most);
+  line.add("--in-flight", chosen.bulk_in_flight, "bulk_in_flight of the transport [its default]")
+      .whole_number(1, most);
+  const auto check = [&] {
+    if (chosen.chunk % 8 != 0)
+      programs::refuse("--chunk",
+                       std::to_string(chosen.chunk) + " given, expected a multiple of 8");
+  };
+  if (const auto status = line.parse(argc, argv, check)) return *status;
   try {
     return peerbus::run_local(2, [&](peerbus::bootstrap& boot) { return run_over(boot, chosen); },
                               {.pin = peerbus::usable_cores() >= 2});

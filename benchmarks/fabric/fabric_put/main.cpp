@@ -9,14 +9,13 @@
 #include <exception>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/transport/fabric.hpp>
 
+#include "examples/support/command_line.hpp"
 #include "fabric/fabric_put/plain.hpp"
 #include "support/put_ping_pong.hpp"
 #include "support/put_stream.hpp"
@@ -93,25 +92,20 @@ int run(peerbus::bootstrap& boot, const options& chosen) {
 
 int main(int argc, char** argv) {
   options chosen;
-  CLI::App app{
-      "Latency and bandwidth of peerbus::fabric between two ranks, beside plain libfabric.",
-      "fabric_put"};
-  app.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
-  const CLI::Range size{std::size_t{1}, std::size_t{1} << 30};
-  const auto several = CLI::MultiOptionPolicy::TakeAll;
-  app.add_option("--provider", chosen.fabric.provider, "libfabric's provider");
-  app.add_option("--domain", chosen.fabric.domain, "its domain [the loopback interface]");
-  app.add_option("--latency-bytes", chosen.latency_bytes, "sizes of the small payload")
-      ->check(CLI::Range(1, 64))
-      ->multi_option_policy(several);
-  app.add_option("--bandwidth-bytes", chosen.bandwidth_bytes, "sizes of messages, multiples of 8")
-      ->check(size)
-      ->multi_option_policy(several);
-  app.add_option("--rounds", chosen.rounds, "round trips of a block")->check(size);
-  app.add_option("--blocks", chosen.blocks, "blocks in turns")->check(size);
-  app.add_option("--volume", chosen.volume, "bytes of a block of messages")->check(size);
-  CLI11_PARSE(app, argc, argv);
+  programs::command_line line{
+      "fabric_put",
+      "Latency and bandwidth of peerbus::fabric between two ranks, beside plain libfabric."};
+  constexpr std::uint64_t most = 1 << 30;
+  line.add("--provider", chosen.fabric.provider, "libfabric's provider");
+  line.add("--domain", chosen.fabric.domain, "its domain [the loopback interface]");
+  line.add("--latency-bytes", chosen.latency_bytes, "sizes of the small payload")
+      .whole_number(1, 64);
+  line.add("--bandwidth-bytes", chosen.bandwidth_bytes, "sizes of messages, multiples of 8")
+      .whole_number(1, most);
+  line.add("--rounds", chosen.rounds, "round trips of a block").whole_number(1, most);
+  line.add("--blocks", chosen.blocks, "blocks in turns").whole_number(1, most);
+  line.add("--volume", chosen.volume, "bytes of a block of messages").whole_number(1, most);
+  if (const auto status = line.parse(argc, argv)) return *status;
   try {
     return peerbus::run_local(2, [&](peerbus::bootstrap& boot) { return run(boot, chosen); },
                               {.pin = peerbus::usable_cores() >= 2});

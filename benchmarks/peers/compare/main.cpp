@@ -14,10 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include <peerbus/core/error.hpp>
 
+#include "examples/support/command_line.hpp"
 #include "support/json.hpp"
 #include "support/statistics.hpp"
 
@@ -147,19 +146,20 @@ int best(const std::vector<std::string>& files) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"The arithmetic of benchmarks/compare.sh.", "compare_peers"};
-  app.require_subcommand(1);
-  std::string folder;
+  std::string what;
+  std::vector<std::string> paths;
   std::string output;
-  auto* const make_table = app.add_subcommand("table", "prints ratios of the results in a folder");
-  make_table->add_option("folder", folder)->required()->check(CLI::ExistingDirectory);
-  make_table->add_option("--json", output);
-  std::vector<std::string> files;
-  auto* const find_best = app.add_subcommand("best", "names the fastest of some results");
-  find_best->add_option("files", files)->required();
-  CLI11_PARSE(app, argc, argv);
+  programs::command_line line{"compare_peers", "The arithmetic of benchmarks/compare.sh."};
+  line.add("what", what, "a table of ratios, or the fastest").one_of({"table", "best"}).required();
+  line.add("paths", paths, "the folder of the results, or their files").required();
+  line.add("--json", output, "file for the table");
+  const auto check = [&] {
+    if (what == "table" && (paths.size() != 1 || !std::filesystem::is_directory(paths.front())))
+      programs::refuse("table", "'" + paths.front() + "' given, expected a folder");
+  };
+  if (const auto status = line.parse(argc, argv, check)) return *status;
   try {
-    return make_table->parsed() ? table(folder, output) : best(files);
+    return what == "table" ? table(paths.front(), output) : best(paths);
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "compare_peers: %s\n", problem.what());
     return 1;

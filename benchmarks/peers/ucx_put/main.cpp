@@ -9,12 +9,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/core/cores.hpp>
 
+#include "examples/support/command_line.hpp"
 #include "peers/ucx_put/endpoint.hpp"
 #include "peers/ucx_put/ping_pong.hpp"
 #include "support/json.hpp"
@@ -82,22 +81,19 @@ int run(peerbus::bootstrap& boot, const options& chosen) {
 
 int main(int argc, char** argv) {
   options chosen;
-  CLI::App app{"One-way latency of UCX's put over shared memory, between two pinned processes.",
-               "ucx_put"};
-  app.option_defaults()->always_capture_default();
-  app.add_option("--bytes", chosen.bytes, "sizes of the payload, multiples of 8")
-      ->check(CLI::Range(std::size_t{8}, std::size_t{1} << 30));
-  app.add_option("--rounds", chosen.rounds, "round trips of a block")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 30));
-  app.add_option("--blocks", chosen.blocks, "blocks; a time is the mean of one")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 30));
-  app.add_option("--transports", chosen.transports, "of UCX, in the words of UCX_TLS");
-  app.add_option("--json", chosen.json, "also write the results there");
-  CLI11_PARSE(app, argc, argv);
-  if (std::ranges::any_of(chosen.bytes, [](std::size_t bytes) { return bytes % 8 != 0; })) {
-    std::fprintf(stderr, "ucx_put: --bytes: expected multiples of 8\n");
-    return 2;
-  }
+  programs::command_line line{
+      "ucx_put", "One-way latency of UCX's put over shared memory, between two pinned processes."};
+  line.add("--bytes", chosen.bytes, "sizes of the payload, multiples of 8")
+      .whole_number(8, 1 << 30);
+  line.add("--rounds", chosen.rounds, "round trips of a block").whole_number(1, 1 << 30);
+  line.add("--blocks", chosen.blocks, "blocks; a time is the mean of one").whole_number(1, 1 << 30);
+  line.add("--transports", chosen.transports, "of UCX, in the words of UCX_TLS");
+  line.add("--json", chosen.json, "also write the results there");
+  const auto check = [&] {
+    if (std::ranges::any_of(chosen.bytes, [](std::size_t bytes) { return bytes % 8 != 0; }))
+      programs::refuse("--bytes", "expected multiples of 8");
+  };
+  if (const auto status = line.parse(argc, argv, check)) return *status;
   try {
     return peerbus::run_local(2, [&](peerbus::bootstrap& boot) { return run(boot, chosen); },
                               {.pin = peerbus::usable_cores() >= 2});

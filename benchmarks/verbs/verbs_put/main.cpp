@@ -11,8 +11,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/local.hpp>
@@ -20,6 +18,7 @@
 #include <peerbus/core/cores.hpp>
 #include <peerbus/transport/verbs.hpp>
 
+#include "examples/support/command_line.hpp"
 #include "support/join_group.hpp"
 #include "support/json.hpp"
 #include "support/put_ping_pong.hpp"
@@ -184,11 +183,10 @@ void show_memory(const options& chosen) {
       slope, static_cast<double>(most.computed_per_peer) / 1024);
 }
 
-std::string wrong_together(const options& chosen) {
+void check_together(const options& chosen) {
   const auto not_words = [](std::size_t bytes) { return bytes % 8 != 0; };
   if (std::ranges::any_of(chosen.bandwidth_bytes, not_words) || not_words(chosen.row_bytes))
-    return "--bandwidth-bytes, --row-bytes: expected multiples of 8";
-  return {};
+    programs::refuse("--bandwidth-bytes, --row-bytes", "expected multiples of 8");
 }
 
 }  // namespace
@@ -196,49 +194,36 @@ std::string wrong_together(const options& chosen) {
 int main(int argc, char** argv) {
   options chosen;
   bool memory_only = false;
-  CLI::App app{"Latency and bandwidth of peerbus::verbs between two ranks, and memory per peer.",
-               "verbs_put"};
-  app.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
-  const CLI::Range size{std::size_t{1}, std::size_t{1} << 30};
-  const auto several = CLI::MultiOptionPolicy::TakeAll;
-  app.add_option("--device", chosen.device.device,
-                 "name of the RDMA device [the first with an active port]");
-  app.add_option("--gid-index", chosen.device.gid_index,
-                 "which address of its port; -1: the first of RoCE v2, IPv4 if there is one")
-      ->check(CLI::Range(-1, 255));
-  app.add_option("--qps", chosen.device.queue_pairs_per_peer, "queue pairs")
-      ->check(CLI::Range(1, 9));
-  app.add_option("--depth", chosen.device.queue_depth, "requests on their way on each")
-      ->check(CLI::Range(2, 16384));
-  app.add_option("--latency-bytes", chosen.latency_bytes, "sizes of the small payload")
-      ->check(size)
-      ->multi_option_policy(several);
-  app.add_option("--bandwidth-bytes", chosen.bandwidth_bytes, "sizes of large messages")
-      ->check(size)
-      ->multi_option_policy(several);
-  app.add_option("--row-bytes", chosen.row_bytes, "size of a row")->check(size);
-  app.add_option("--rows", chosen.rows, "rows of a block")->check(size);
-  app.add_option("--rounds", chosen.rounds, "round trips")->check(size);
-  app.add_option("--blocks", chosen.blocks, "blocks of large messages or rows")->check(size);
-  app.add_option("--volume", chosen.volume, "bytes of a block of large messages")->check(size);
-  app.add_option("--memory-ranks", chosen.memory_ranks,
-                 "sizes of the groups whose memory is compared")
-      ->check(CLI::Range(1, 4096))
-      ->multi_option_policy(several);
-  app.add_option("--parts", chosen.parts, "what to measure")
-      ->check(CLI::IsMember({"latency", "bandwidth", "rows"}))
-      ->multi_option_policy(several);
-  app.add_flag("--memory", memory_only, "instead: memory per peer");
-  app.add_option("--bootstrap", chosen.bootstrap,
-                 "how ranks of a launcher meet: on this host, or over the network")
-      ->check(CLI::IsMember({"auto", "host", "tcp"}));
-  app.add_option("--json", chosen.json, "also write the results there");
-  CLI11_PARSE(app, argc, argv);
-  if (const std::string wrong = wrong_together(chosen); !wrong.empty()) {
-    std::fprintf(stderr, "verbs_put: %s\n", wrong.c_str());
-    return 2;
-  }
+  programs::command_line line{
+      "verbs_put",
+      "Latency and bandwidth of peerbus::verbs between two ranks, and memory per peer."};
+  constexpr std::uint64_t most = 1 << 30;
+  line.add("--device", chosen.device.device,
+           "name of the RDMA device [the first with an active port]");
+  line.add("--gid-index", chosen.device.gid_index,
+           "which address of its port; -1: the first of RoCE v2, IPv4 if there is one")
+      .whole_number(-1, 255);
+  line.add("--qps", chosen.device.queue_pairs_per_peer, "queue pairs").whole_number(1, 9);
+  line.add("--depth", chosen.device.queue_depth, "requests on their way on each")
+      .whole_number(2, 16384);
+  line.add("--latency-bytes", chosen.latency_bytes, "sizes of the small payload")
+      .whole_number(1, most);
+  line.add("--bandwidth-bytes", chosen.bandwidth_bytes, "sizes of large messages")
+      .whole_number(1, most);
+  line.add("--row-bytes", chosen.row_bytes, "size of a row").whole_number(1, most);
+  line.add("--rows", chosen.rows, "rows of a block").whole_number(1, most);
+  line.add("--rounds", chosen.rounds, "round trips").whole_number(1, most);
+  line.add("--blocks", chosen.blocks, "blocks of large messages or rows").whole_number(1, most);
+  line.add("--volume", chosen.volume, "bytes of a block of large messages").whole_number(1, most);
+  line.add("--memory-ranks", chosen.memory_ranks, "sizes of the groups whose memory is compared")
+      .whole_number(1, 4096);
+  line.add("--parts", chosen.parts, "what to measure").one_of({"latency", "bandwidth", "rows"});
+  line.flag("--memory", memory_only, "instead: memory per peer");
+  line.add("--bootstrap", chosen.bootstrap,
+           "how ranks of a launcher meet: on this host, or over the network")
+      .one_of({"auto", "host", "tcp"});
+  line.add("--json", chosen.json, "also write the results there");
+  if (const auto status = line.parse(argc, argv, [&] { check_together(chosen); })) return *status;
   try {
     if (peerbus::environment_bootstrap::launched()) {
       const auto boot = bench::join_group(chosen.bootstrap);
