@@ -25,6 +25,7 @@
 #include "micro/batch.hpp"
 #include "micro/blocks.hpp"
 #include "micro/group.hpp"
+#include "support/copy_encoder.hpp"
 
 namespace micro::places_bench {
 namespace {
@@ -64,7 +65,7 @@ class fixed_slots {
         rows[k] = part + counts_bytes + slot(e % local_experts, me(), next[e]++) * row_bytes;
         scales[k] = rows[k] + hidden;
       }
-      codec_.encode_copies({from.tokens.data() + t * hidden, hidden}, rows, scales);
+      encoder_.encode({from.tokens.data() + t * hidden, hidden}, rows, scales);
     }
     const rank_id peer{1 - me()};
     for (const rank_id to : comm_->ranks())
@@ -104,7 +105,7 @@ class fixed_slots {
   std::size_t half_bytes_;
   peerbus::window<peerbus::unified_bus> window_;
   std::vector<std::byte> packed_;
-  codec codec_;
+  bench::copy_encoder<codec> encoder_{hidden};
   std::uint64_t epoch_ = 0;
 
  public:

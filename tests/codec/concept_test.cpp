@@ -164,8 +164,6 @@ static_assert(!token_codec<multiple_not_constant>);
 static_assert(verbatim_codec<peerbus::codec::bf16>);
 static_assert(token_codec<peerbus::codec::int8_per_token>);
 static_assert(!verbatim_codec<peerbus::codec::int8_per_token>);
-static_assert(peerbus::multicast_codec<peerbus::codec::int8_per_token>);
-static_assert(peerbus::multicast_codec<peerbus::codec::fp8_e4m3_per_128_f32>);
 static_assert(!verbatim_codec<peerbus::codec::fp8_e4m3_per_128_f32>);
 static_assert(peerbus::codec::bf16::row_bytes(7168) == 14336);
 static_assert(peerbus::codec::bf16::scale_bytes(7168) == 0);

@@ -22,6 +22,7 @@
 #include "ep_bench/ablation/routed_order.hpp"
 #include "ep_bench/gate.hpp"
 #include "ep_bench/options.hpp"
+#include "support/copy_encoder.hpp"
 #include "support/kernel_copy.hpp"
 #include "support/pages.hpp"
 
@@ -55,6 +56,7 @@ class basic_flow {
         ranks_{comm.size()},
         me_{comm.rank().index()},
         hidden_{chosen.hidden},
+        encoder_{chosen.hidden},
         top_k_{chosen.top_k},
         first_expert_{peerbus::moe::expert_placement{chosen.experts, ranks_}.first(comm.rank())},
         local_experts_{peerbus::moe::expert_placement{chosen.experts, ranks_}.count(comm.rank())},
@@ -228,18 +230,9 @@ class basic_flow {
         rows[k] = to.place + row * row_bytes();
         scales[k] = to.place + to.rows * row_bytes() + row * scale_bytes();
       }
-      encode(tokens.subspan(t * hidden_, hidden_), {rows, top_k_}, {scales, top_k_});
+      encoder_.encode(tokens.subspan(t * hidden_, hidden_), {rows, top_k_}, {scales, top_k_});
     }
     send_packed(bytes_for);
-  }
-
-  void encode(std::span<const peerbus::bf16> token, std::span<std::byte* const> rows,
-              std::span<std::byte* const> scales) const noexcept {
-    if constexpr (peerbus::verbatim_codec<Codec>) {
-      for (std::byte* const row : rows) std::memcpy(row, token.data(), token.size_bytes());
-    } else {
-      Codec{}.encode_copies(token, rows, scales);
-    }
   }
 
   /// From (source, expert) to (expert, source).
@@ -347,6 +340,7 @@ class basic_flow {
   std::size_t ranks_;
   std::size_t me_;
   std::size_t hidden_;
+  bench::copy_encoder<Codec> encoder_;
   std::size_t top_k_;
   std::size_t first_expert_;
   std::size_t local_experts_;

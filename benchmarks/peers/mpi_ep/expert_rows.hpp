@@ -23,8 +23,8 @@
 #include "ep_bench/gate.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
-#include "peers/mpi_ep/encode_copies.hpp"
 #include "peers/mpi_ep/mpi.hpp"
+#include "support/copy_encoder.hpp"
 #include "support/pages.hpp"
 
 namespace mpi_ep {
@@ -41,6 +41,7 @@ class expert_rows {
   expert_rows(const ep_bench::options& chosen, const ep_bench::oracle& truth, std::size_t rank,
               std::size_t ranks, std::size_t stays)
       : chosen_{chosen},
+        encoder_{chosen.hidden},
         stays_{stays},
         ranks_{ranks},
         first_expert_{truth.first_expert(rank)},
@@ -176,9 +177,8 @@ class expert_rows {
           scales[k] = rows[k] + row_bytes_;
         }
       }
-      encode_copies<Codec>(tokens.subspan(t * chosen_.hidden, chosen_.hidden),
-                           std::span{rows}.first(chosen_.top_k),
-                           std::span{scales}.first(chosen_.top_k));
+      encoder_.encode(tokens.subspan(t * chosen_.hidden, chosen_.hidden),
+                      std::span{rows}.first(chosen_.top_k), std::span{scales}.first(chosen_.top_k));
     }
   }
 
@@ -224,6 +224,7 @@ class expert_rows {
   static constexpr std::size_t most_copies = 32;
 
   ep_bench::options chosen_;
+  bench::copy_encoder<Codec> encoder_;
   std::size_t stays_;
   std::size_t ranks_;
   std::size_t first_expert_;

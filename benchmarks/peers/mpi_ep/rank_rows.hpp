@@ -18,11 +18,11 @@
 #include "ep_bench/gate.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
-#include "peers/mpi_ep/encode_copies.hpp"
 #include "peers/mpi_ep/mpi.hpp"
 #include "peers/mpi_ep/partial_sums.hpp"
 #include "peers/mpi_ep/rank_check.hpp"
 #include "peers/mpi_ep/rank_row.hpp"
+#include "support/copy_encoder.hpp"
 #include "support/pages.hpp"
 
 namespace mpi_ep {
@@ -39,6 +39,7 @@ class rank_rows {
   rank_rows(const ep_bench::options& chosen, const ep_bench::oracle& truth, std::size_t rank,
             std::size_t ranks, std::size_t stays)
       : chosen_{chosen},
+        encoder_{chosen.hidden},
         stays_{stays},
         first_expert_{truth.first_expert(rank)},
         form_{Codec::row_bytes(chosen.hidden), Codec::scale_bytes(chosen.hidden),
@@ -197,8 +198,8 @@ class rank_rows {
         if (opened.choices < form_.choices) choices[opened.choices].local_expert = -1;
       }
       part_counts_[t] = copies;
-      encode_copies<Codec>(tokens.subspan(t * chosen_.hidden, chosen_.hidden),
-                           std::span{rows}.first(copies), std::span{scales}.first(copies));
+      encoder_.encode(tokens.subspan(t * chosen_.hidden, chosen_.hidden),
+                      std::span{rows}.first(copies), std::span{scales}.first(copies));
     }
   }
 
@@ -216,6 +217,7 @@ class rank_rows {
   }
 
   ep_bench::options chosen_;
+  bench::copy_encoder<Codec> encoder_;
   std::size_t stays_;
   std::size_t first_expert_;
   rank_row_form form_;

@@ -124,16 +124,4 @@ constexpr std::size_t hidden_multiple_of() noexcept {
   return detail::hidden_multiple<C>();
 }
 
-/// A codec that encodes a token once and writes it to several places in the same pass.
-/// `encode_copies(token, rows, scales)` leaves at each `rows[i]` and `scales[i]` the bytes that
-/// `encode` would write. There are as many rows as scales. Sizes and alignment are as for `encode`.
-/// The places may lie in the memory of peers.
-template <class C>
-concept multicast_codec =
-    token_codec<C> &&
-    requires(const C& codec, std::span<const token_of<C>> token, std::span<std::byte* const> rows,
-             std::span<std::byte* const> scales) {
-      { codec.encode_copies(token, rows, scales) } noexcept -> std::same_as<void>;
-    };
-
 }  // namespace peerbus

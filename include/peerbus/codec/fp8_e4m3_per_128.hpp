@@ -40,12 +40,12 @@ namespace peerbus::codec {
 /// `hidden` is a multiple of 128.
 ///
 /// Cost: `encode` reads the token twice, the second time from the first-level cache, and writes
-/// each copy once.
+/// the row once.
 template <class Scales>
 class fp8_e4m3_per_128 {
  public:
   ///@{
-  /// A member of the concepts `token_codec` and `multicast_codec`, which state its contract.
+  /// A member of the concept `token_codec`, which states its contract.
   using element = fp8_e4m3;
 
   static constexpr std::string_view name = Scales::codec_name;
@@ -66,14 +66,7 @@ class fp8_e4m3_per_128 {
 
   void encode(std::span<const ::peerbus::bf16> token, std::span<std::byte> row,
               std::span<std::byte> scales) const noexcept {
-    std::byte* const rows[] = {row.data()};
-    std::byte* const all_scales[] = {scales.data()};
-    encode_copies(token.first(groups_of(token.size(), scales) * hidden_multiple), rows, all_scales);
-  }
-
-  void encode_copies(std::span<const ::peerbus::bf16> token, std::span<std::byte* const> rows,
-                     std::span<std::byte* const> scales) const noexcept {
-    const std::size_t groups = token.size() / hidden_multiple;
+    const std::size_t groups = groups_of(token.size(), scales);
     for (std::size_t first = 0; first < groups; first += batch) {
       const std::size_t count = std::min(batch, groups - first);
       std::array<std::uint16_t, batch> magnitudes;
@@ -87,10 +80,8 @@ class fp8_e4m3_per_128 {
         to_codes[i] = scale.to_codes;
         packed[i] = Scales::pack(scale.to_values);
       }
-      kernels_->quantise_e4m3(token.data(), to_codes.data(), first, count, rows.data(),
-                              rows.size());
-      for (std::byte* const place : scales)
-        std::memcpy(place + Scales::bytes(first), packed.data(), Scales::bytes(count));
+      kernels_->quantise_e4m3(token.data(), to_codes.data(), first, count, row.data());
+      std::memcpy(scales.data() + Scales::bytes(first), packed.data(), Scales::bytes(count));
     }
   }
 
@@ -153,8 +144,8 @@ using fp8_e4m3_per_128_rounded_f32 = fp8_e4m3_per_128<rounded_f32_scales>;
 /// The format of DeepEP's fp8 dispatch with `round_scale` and `use_ue8m0`.
 using fp8_e4m3_per_128_ue8m0 = fp8_e4m3_per_128<ue8m0_scales>;
 
-static_assert(multicast_codec<fp8_e4m3_per_128_f32> && !verbatim_codec<fp8_e4m3_per_128_f32>);
-static_assert(multicast_codec<fp8_e4m3_per_128_rounded_f32>);
-static_assert(multicast_codec<fp8_e4m3_per_128_ue8m0> && !verbatim_codec<fp8_e4m3_per_128_ue8m0>);
+static_assert(token_codec<fp8_e4m3_per_128_f32> && !verbatim_codec<fp8_e4m3_per_128_f32>);
+static_assert(token_codec<fp8_e4m3_per_128_rounded_f32>);
+static_assert(token_codec<fp8_e4m3_per_128_ue8m0> && !verbatim_codec<fp8_e4m3_per_128_ue8m0>);
 
 }  // namespace peerbus::codec

@@ -35,11 +35,11 @@ namespace peerbus::codec {
 ///
 /// The operator stores 1 / (127 / m), which may differ from m / 127 in the last place.
 ///
-/// Cost: `encode` reads the token twice (once for m) and writes each copy once.
+/// Cost: `encode` reads the token twice (once for m) and writes the row once.
 class int8_per_token {
  public:
   ///@{
-  /// A member of the concepts `token_codec` and `multicast_codec`, which state its contract.
+  /// A member of the concept `token_codec`, which states its contract.
   using element = std::int8_t;
 
   static constexpr std::string_view name = "int8_per_token";
@@ -59,27 +59,19 @@ class int8_per_token {
 
   void encode(std::span<const ::peerbus::bf16> token, std::span<std::byte> row,
               std::span<std::byte> scales) const noexcept {
-    std::byte* const rows[] = {row.data()};
-    std::byte* const all_scales[] = {scales.data()};
-    encode_copies(token, rows, all_scales);
-  }
-
-  void encode_copies(std::span<const ::peerbus::bf16> token, std::span<std::byte* const> rows,
-                     std::span<std::byte* const> scales) const noexcept {
     const ::peerbus::bf16 largest =
         ::peerbus::bf16::from_bits(kernels_->max_magnitude_bits(token.data(), token.size()));
     const auto magnitude = static_cast<float>(largest);
     float scale = magnitude / 127.0F;
     if (largest.bits == 0 || largest.bits >= infinity_bits) {
       if (largest.bits != 0) scale = std::numeric_limits<float>::quiet_NaN();
-      for (std::byte* const row : rows) std::fill_n(row, token.size(), std::byte{0});
+      std::fill_n(row.data(), token.size(), std::byte{0});
     } else if (magnitude < smallest_invertible) {
-      quantise_tiny(token, magnitude, rows);
+      quantise_tiny(token, magnitude, row.data());
     } else {
-      kernels_->quantise_int8(token.data(), token.size(), 127.0F / magnitude, rows.data(),
-                              rows.size());
+      kernels_->quantise_int8(token.data(), token.size(), 127.0F / magnitude, row.data());
     }
-    for (std::byte* const place : scales) std::memcpy(place, &scale, sizeof(scale));
+    std::memcpy(scales.data(), &scale, sizeof(scale));
   }
 
   void decode(std::span<const std::byte> row, std::span<const std::byte> scales,
@@ -101,7 +93,7 @@ class int8_per_token {
   /// Quantises a token whose `magnitude` is below `smallest_invertible`, in blocks that it first
   /// multiplies by 2^64.
   void quantise_tiny(std::span<const ::peerbus::bf16> token, float magnitude,
-                     std::span<std::byte* const> rows) const noexcept {
+                     std::byte* row) const noexcept {
     constexpr float enlarge = 0x1p64F;
     const float inverse = 127.0F / (magnitude * enlarge);
     std::array<::peerbus::bf16, 64> block;
@@ -110,16 +102,13 @@ class int8_per_token {
       std::transform(part.begin(), part.end(), block.begin(), [](::peerbus::bf16 value) {
         return ::peerbus::bf16{static_cast<float>(value) * enlarge};
       });
-      std::array<std::byte, 64> codes;
-      std::byte* const place = codes.data();
-      kernels_->quantise_int8(block.data(), part.size(), inverse, &place, 1);
-      for (std::byte* const row : rows) std::copy_n(place, part.size(), row + begin);
+      kernels_->quantise_int8(block.data(), part.size(), inverse, row + begin);
     }
   }
 
   const kernel::kernel_set* kernels_ = &kernel::best();
 };
 
-static_assert(multicast_codec<int8_per_token> && !verbatim_codec<int8_per_token>);
+static_assert(token_codec<int8_per_token> && !verbatim_codec<int8_per_token>);
 
 }  // namespace peerbus::codec

@@ -143,22 +143,15 @@ template <std::size_t Lanes>
 }
 
 [[gnu::target("avx2,fma")]] inline void quantise_int8(const bf16* row, std::size_t hidden,
-                                                      float inverse_scale, std::byte* const* outs,
-                                                      std::size_t copies) noexcept {
-  constexpr std::size_t block = 128;
+                                                      float inverse_scale,
+                                                      std::byte* out) noexcept {
   const __m256 inverse = _mm256_set1_ps(inverse_scale);
   std::size_t i = 0;
-  for (; i + block <= hidden; i += block) {
-    __m256i codes[block / 32];
 #pragma GCC unroll 4
-    for (std::size_t lane = 0; lane < block / 32; ++lane)
-      codes[lane] = detail::quantised_block(row + i + lane * 32, inverse);
-    for (std::size_t copy = 0; copy < copies; ++copy)
-#pragma GCC unroll 4
-      for (std::size_t lane = 0; lane < block / 32; ++lane)
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(outs[copy] + i + lane * 32), codes[lane]);
-  }
-  scalar::quantise_int8_columns(row, inverse_scale, i, hidden, outs, copies);
+  for (; i + 32 <= hidden; i += 32)
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+                        detail::quantised_block(row + i, inverse));
+  scalar::quantise_int8_columns(row, inverse_scale, i, hidden, out);
 }
 
 [[gnu::target("avx2,fma")]] inline void dequantise_int8(const std::int8_t* row, std::size_t hidden,

@@ -91,20 +91,14 @@ namespace detail {
 
 [[gnu::target("avx2,fma")]] inline void quantise_e4m3(const bf16* row, const float* scales,
                                                       std::size_t first, std::size_t groups,
-                                                      std::byte* const* outs,
-                                                      std::size_t copies) noexcept {
-  for (std::size_t group = 0; group < groups; ++group) {
-    const std::size_t column = (first + group) * group_columns;
-    __m256i codes[group_columns / 32];
+                                                      std::byte* out) noexcept {
+  for (std::size_t group = 0; group < groups; ++group)
 #pragma GCC unroll 4
-    for (std::size_t lane = 0; lane < group_columns / 32; ++lane)
-      codes[lane] = detail::e4m3_codes(row + column + lane * 32, scales[group]);
-    for (std::size_t copy = 0; copy < copies; ++copy)
-#pragma GCC unroll 4
-      for (std::size_t lane = 0; lane < group_columns / 32; ++lane)
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(outs[copy] + column + lane * 32),
-                            codes[lane]);
-  }
+    for (std::size_t lane = 0; lane < group_columns / 32; ++lane) {
+      const std::size_t column = (first + group) * group_columns + lane * 32;
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + column),
+                          detail::e4m3_codes(row + column, scales[group]));
+    }
 }
 
 [[gnu::target("avx2,fma")]] inline void dequantise_e4m3(const fp8_e4m3* row, const float* scales,

@@ -196,36 +196,24 @@ template <std::size_t Lanes>
   return *std::max_element(lanes, lanes + 32);
 }
 
-[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void quantise_int8(
-    const bf16* row, std::size_t hidden, float inverse_scale, std::byte* const* outs,
-    std::size_t copies) noexcept {
-  constexpr std::size_t block = 256;
+[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void quantise_int8(const bf16* row,
+                                                                       std::size_t hidden,
+                                                                       float inverse_scale,
+                                                                       std::byte* out) noexcept {
   const __m512 inverse = _mm512_set1_ps(inverse_scale);
   std::size_t i = 0;
-  for (; i + block <= hidden; i += block) {
-    // Each store fills a whole cache line, and each place gets several lines before the next place
-    // does. The store buffer fills lines better if the place changes less often.
-    __m512i codes[block / 64];
 #pragma GCC unroll 4
-    for (std::size_t lane = 0; lane < block / 64; ++lane) {
-      const bf16* const columns = row + i + lane * 64;
-      codes[lane] = detail::quantised_line(_mm512_loadu_si512(columns),
-                                           _mm512_loadu_si512(columns + 32), inverse);
-    }
-    for (std::size_t copy = 0; copy < copies; ++copy)
-#pragma GCC unroll 4
-      for (std::size_t lane = 0; lane < block / 64; ++lane)
-        _mm512_storeu_si512(outs[copy] + i + lane * 64, codes[lane]);
-  }
-  for (; i < hidden; i += 64) {
-    const std::uint64_t mask = detail::first64(std::min<std::size_t>(64, hidden - i));
+  for (; i + 64 <= hidden; i += 64)
+    _mm512_storeu_si512(out + i, detail::quantised_line(_mm512_loadu_si512(row + i),
+                                                        _mm512_loadu_si512(row + i + 32), inverse));
+  if (i < hidden) {
+    const std::uint64_t mask = detail::first64(hidden - i);
     const auto lower = static_cast<std::uint32_t>(mask);
     const auto upper = static_cast<std::uint32_t>(mask >> 32U);
     const __m512i codes = detail::quantised_line(
         _mm512_maskz_loadu_epi16(lower, row + i),
         _mm512_maskz_loadu_epi16(upper, upper == 0 ? row : row + i + 32), inverse);
-    for (std::size_t copy = 0; copy < copies; ++copy)
-      _mm512_mask_storeu_epi8(outs[copy] + i, mask, codes);
+    _mm512_mask_storeu_epi8(out + i, mask, codes);
   }
 }
 

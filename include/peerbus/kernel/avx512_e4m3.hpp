@@ -76,24 +76,6 @@ namespace detail {
   return _mm512_maskz_permutexvar_epi64(all8, _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0), codes);
 }
 
-/// Quantises `Groups` groups beginning at `column`. Each place gets all of them before the next
-/// place does, as in `quantise_int8`.
-template <std::size_t Groups>
-[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline void e4m3_block(
-    const bf16* row, const float* scales, std::size_t column, std::byte* const* outs,
-    std::size_t copies) noexcept {
-  constexpr std::size_t lanes = Groups * group_columns / 64;
-  __m512i codes[lanes];
-#pragma GCC unroll 4
-  for (std::size_t lane = 0; lane < lanes; ++lane) {
-    codes[lane] = e4m3_codes(row + column + lane * 64, scales[lane * 64 / group_columns]);
-  }
-  for (std::size_t copy = 0; copy < copies; ++copy)
-#pragma GCC unroll 4
-    for (std::size_t lane = 0; lane < lanes; ++lane)
-      _mm512_storeu_si512(outs[copy] + column + lane * 64, codes[lane]);
-}
-
 }  // namespace detail
 
 [[gnu::target("avx512f,avx512bw,avx512vl")]] inline void group_magnitude_bits(
@@ -117,14 +99,17 @@ template <std::size_t Groups>
   }
 }
 
-[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void quantise_e4m3(
-    const bf16* row, const float* scales, std::size_t first, std::size_t groups,
-    std::byte* const* outs, std::size_t copies) noexcept {
-  std::size_t group = 0;
-  for (; group + 2 <= groups; group += 2)
-    detail::e4m3_block<2>(row, scales + group, (first + group) * group_columns, outs, copies);
-  if (group < groups)
-    detail::e4m3_block<1>(row, scales + group, (first + group) * group_columns, outs, copies);
+[[gnu::target("avx512f,avx512bw,avx512vl")]] inline void quantise_e4m3(const bf16* row,
+                                                                       const float* scales,
+                                                                       std::size_t first,
+                                                                       std::size_t groups,
+                                                                       std::byte* out) noexcept {
+  for (std::size_t group = 0; group < groups; ++group)
+#pragma GCC unroll 2
+    for (std::size_t lane = 0; lane < group_columns / 64; ++lane) {
+      const std::size_t column = (first + group) * group_columns + lane * 64;
+      _mm512_storeu_si512(out + column, detail::e4m3_codes(row + column, scales[group]));
+    }
 }
 
 [[gnu::target("avx512f,avx512bw,avx512vl")]] inline void dequantise_e4m3(const fp8_e4m3* row,

@@ -40,11 +40,9 @@ struct kernel_set {
 
   /// Quantises a row: each code is the f32 product of an element and `inverse_scale`, rounded to an
   /// integer, ties to even, and clamped to [-127, 127]. Products are finite and of a magnitude
-  /// below 2^31, as scales that are made from the largest magnitude of the row give them. The
-  /// codes are computed once and stored at each of the `copies` places `outs`. The places may lie
-  /// in the memory of peers: arithmetic then overlaps with stores that wait for their cache lines.
+  /// below 2^31, as scales that are made from the largest magnitude of the row give them.
   void (*quantise_int8)(const bf16* row, std::size_t hidden, float inverse_scale,
-                        std::byte* const* outs, std::size_t copies) noexcept;
+                        std::byte* out) noexcept;
 
   /// Writes the f32 product of each element and `scale`. 0 times infinity gives the CPU's own NaN.
   void (*dequantise_int8)(const std::int8_t* row, std::size_t hidden, float scale,
@@ -57,11 +55,10 @@ struct kernel_set {
   /// Quantises the groups [first, first + groups) of a row. Each code is the f32 product of an
   /// element's magnitude and its group's scale, rounded as the constructor of `fp8_e4m3` rounds,
   /// with the sign of the element. A product that is NaN therefore gives 0x7f or 0xff. `scales` has
-  /// `groups` elements, which are finite and above 0, or NaN. The codes are computed once and
-  /// stored at each of the `copies` places `outs`. A place is the beginning of a whole row and may
-  /// lie in the memory of a peer.
+  /// `groups` elements, which are finite and above 0, or NaN. `row` and `out` are the beginnings of
+  /// whole rows.
   void (*quantise_e4m3)(const bf16* row, const float* scales, std::size_t first, std::size_t groups,
-                        std::byte* const* outs, std::size_t copies) noexcept;
+                        std::byte* out) noexcept;
 
   /// Writes the f32 product of each element of `groups` groups and its group's scale. A product
   /// that is NaN gives 0x7fc00000, whatever NaN caused it.

@@ -140,24 +140,15 @@ inline void weighted_sum(const bf16* const* rows, const float* weights, std::siz
 }
 
 inline void quantise_int8(const bf16* row, std::size_t hidden, float inverse_scale,
-                          std::byte* const* outs, std::size_t copies) noexcept {
-  constexpr std::size_t block = 64;
+                          std::byte* out) noexcept {
   const float32x4_t inverse = vdupq_n_f32(inverse_scale);
   std::size_t i = 0;
-  for (; i + block <= hidden; i += block) {
-    int8x16_t codes[block / 16];
 #pragma GCC unroll 4
-    for (std::size_t lane = 0; lane < block / 16; ++lane) {
-      const bf16* const columns = row + i + lane * 16;
-      codes[lane] = vcombine_s8(vmovn_s16(detail::quantised(columns, inverse)),
-                                vmovn_s16(detail::quantised(columns + 8, inverse)));
-    }
-    for (std::size_t copy = 0; copy < copies; ++copy)
-#pragma GCC unroll 4
-      for (std::size_t lane = 0; lane < block / 16; ++lane)
-        vst1q_s8(reinterpret_cast<std::int8_t*>(outs[copy] + i + lane * 16), codes[lane]);
-  }
-  scalar::quantise_int8_columns(row, inverse_scale, i, hidden, outs, copies);
+  for (; i + 16 <= hidden; i += 16)
+    vst1q_s8(reinterpret_cast<std::int8_t*>(out + i),
+             vcombine_s8(vmovn_s16(detail::quantised(row + i, inverse)),
+                         vmovn_s16(detail::quantised(row + i + 8, inverse))));
+  scalar::quantise_int8_columns(row, inverse_scale, i, hidden, out);
 }
 
 inline void dequantise_int8(const std::int8_t* row, std::size_t hidden, float scale,

@@ -77,21 +77,16 @@ inline void group_magnitude_bits(const bf16* row, std::size_t groups, std::uint1
 }
 
 inline void quantise_e4m3(const bf16* row, const float* scales, std::size_t first,
-                          std::size_t groups, std::byte* const* outs, std::size_t copies) noexcept {
-  for (std::size_t group = 0; group < groups; ++group) {
-    const std::size_t column = (first + group) * group_columns;
-    uint8x16_t codes[group_columns / 16];
+                          std::size_t groups, std::byte* out) noexcept {
+  for (std::size_t group = 0; group < groups; ++group)
 #pragma GCC unroll 8
     for (std::size_t lane = 0; lane < group_columns / 16; ++lane) {
-      const bf16* const columns = row + column + lane * 16;
-      codes[lane] = vuzp1q_u8(vreinterpretq_u8_u16(detail::e4m3_codes(columns, scales[group])),
-                              vreinterpretq_u8_u16(detail::e4m3_codes(columns + 8, scales[group])));
+      const std::size_t column = (first + group) * group_columns + lane * 16;
+      const bf16* const columns = row + column;
+      vst1q_u8(reinterpret_cast<std::uint8_t*>(out + column),
+               vuzp1q_u8(vreinterpretq_u8_u16(detail::e4m3_codes(columns, scales[group])),
+                         vreinterpretq_u8_u16(detail::e4m3_codes(columns + 8, scales[group]))));
     }
-    for (std::size_t copy = 0; copy < copies; ++copy)
-#pragma GCC unroll 8
-      for (std::size_t lane = 0; lane < group_columns / 16; ++lane)
-        vst1q_u8(reinterpret_cast<std::uint8_t*>(outs[copy] + column + lane * 16), codes[lane]);
-  }
 }
 
 inline void dequantise_e4m3(const fp8_e4m3* row, const float* scales, std::size_t groups,

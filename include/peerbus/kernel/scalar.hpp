@@ -64,8 +64,7 @@ inline void weighted_sum(const bf16* const* rows, const float* weights, std::siz
 /// Computes the columns [begin, end) of `quantise_int8`. Other sets call it for the columns that do
 /// not fill a register.
 inline void quantise_int8_columns(const bf16* row, float inverse_scale, std::size_t begin,
-                                  std::size_t end, std::byte* const* outs,
-                                  std::size_t copies) noexcept {
+                                  std::size_t end, std::byte* out) noexcept {
   // Adding 1.5 * 2^23 to a number of magnitude below 2^22 rounds it to an integer, ties to even.
   // The integer is then the low part of the representation. The clamp lies between the product and
   // the sum, so that they cannot be fused.
@@ -82,14 +81,14 @@ inline void quantise_int8_columns(const bf16* row, float inverse_scale, std::siz
       codes[i] = static_cast<std::int8_t>(std::bit_cast<std::int32_t>(shifted) -
                                           std::bit_cast<std::int32_t>(shift));
     }
-    for (std::size_t copy = 0; copy < copies; ++copy) std::memcpy(outs[copy] + begin, codes, count);
+    std::memcpy(out + begin, codes, count);
   }
 }
 
 /// The scalar form of `kernel_set::quantise_int8`.
 inline void quantise_int8(const bf16* row, std::size_t hidden, float inverse_scale,
-                          std::byte* const* outs, std::size_t copies) noexcept {
-  quantise_int8_columns(row, inverse_scale, 0, hidden, outs, copies);
+                          std::byte* out) noexcept {
+  quantise_int8_columns(row, inverse_scale, 0, hidden, out);
 }
 
 /// The scalar form of `kernel_set::dequantise_int8`.
@@ -112,7 +111,7 @@ inline void group_magnitude_bits(const bf16* row, std::size_t groups, std::uint1
 
 /// The scalar form of `kernel_set::quantise_e4m3`.
 inline void quantise_e4m3(const bf16* row, const float* scales, std::size_t first,
-                          std::size_t groups, std::byte* const* outs, std::size_t copies) noexcept {
+                          std::size_t groups, std::byte* out) noexcept {
   for (std::size_t group = 0; group < groups; ++group) {
     const std::size_t begin = (first + group) * group_columns;
     std::uint8_t codes[group_columns];
@@ -122,8 +121,7 @@ inline void quantise_e4m3(const bf16* row, const float* scales, std::size_t firs
       const auto code = fp8_e4m3{static_cast<float>(magnitude) * scales[group]}.bits & 0x7fU;
       codes[i] = static_cast<std::uint8_t>(code | (element.bits >> 8 & 0x80U));
     }
-    for (std::size_t copy = 0; copy < copies; ++copy)
-      std::memcpy(outs[copy] + begin, codes, group_columns);
+    std::memcpy(out + begin, codes, group_columns);
   }
 }
 
