@@ -36,7 +36,7 @@ std::string complaint(const std::string& given, const std::string& text) {
   return "'" + given + "' " + text;
 }
 
-bool read_whole(std::string_view text, double& value) {
+bool read_whole(const std::string& text, double& value) {
   const char* const end = text.data() + text.size();
   const auto [stop, code] = std::from_chars(text.data(), end, value);
   return code == std::errc{} && stop == end && std::isfinite(value);
@@ -300,7 +300,7 @@ std::variant<options, int> parse(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv, check)) return *status;
   chosen.ranks_given = ranks.given();
   if (pinning.given()) chosen.pin = pin;
-  chosen.zipf = *zipf_exponent(chosen.routing);
+  chosen.zipf = zipf_exponent(chosen.routing).value_or(0);  // `routing_complaint` accepted it.
   return chosen;
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <iostream>
-#include <string_view>
 #include <system_error>
 
 #include <CLI/CLI.hpp>
@@ -14,7 +13,7 @@ namespace {
 
 /// Returns whether all of `text` is a number.
 template <class Number>
-bool read(std::string_view text, Number& value) {
+bool read(const std::string& text, Number& value) {
   const char* const end = text.data() + text.size();
   const auto [stop, code] = std::from_chars(text.data(), end, value);
   return code == std::errc{} && stop == end;
