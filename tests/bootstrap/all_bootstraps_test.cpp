@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: tsan
+// ctest: tsan every_build
 //
 // What every bootstrap must do, whoever starts the ranks.
 #include <fcntl.h>
@@ -33,6 +33,7 @@
 
 #include "support.hpp"
 #include "support/given_time.hpp"
+#include "support/sanitized.hpp"
 
 namespace all_bootstraps_test {
 
@@ -56,7 +57,7 @@ std::string letter_of(std::size_t rank, std::size_t round) {
 
 TEST_CASE_TEMPLATE("bootstrap: everybody gets what everybody gave", Run, PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
-  for (std::size_t n : {1U, 2U, 3U, 5U, 8U, 64U}) {
+  for (const std::size_t n : sizes_for<Run>({1, 2, 3, 5, 8, 64})) {
     CAPTURE(n);
     const belongings before;
     const int status = Run::run(n, [n](bootstrap& boot) {
@@ -114,7 +115,7 @@ TEST_CASE_TEMPLATE("bootstrap: a rank that waits gets on with its own work", Run
 
 TEST_CASE_TEMPLATE("bootstrap: descriptors really pass", Run, as_threads, as_local, as_launched) {
   const time_limit limit;
-  for (std::size_t n : {1U, 2U, 5U, 64U}) {
+  for (const std::size_t n : sizes_for<Run>({1, 2, 5, 64})) {
     CAPTURE(n);
     const belongings before;
     const int status = Run::run(n, [n](bootstrap& boot) {

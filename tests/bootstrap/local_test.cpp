@@ -251,6 +251,9 @@ TEST_CASE("run_local: what is buffered is written once, and what ranks write is 
   const time_limit limit;
   const peerbus::unique_fd file{::memfd_create("stdout", MFD_CLOEXEC)};
   const int status = status_of(in_child([&] {
+    // Linux lets two writers share an offset of a memory file without a lock: one overwrites the
+    // other.
+    ::fcntl(file.get(), F_SETFL, O_APPEND);
     ::dup2(file.get(), STDOUT_FILENO);
     std::setvbuf(stdout, nullptr, _IOFBF, 4096);
     std::printf("before;");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: tsan
+// ctest: tsan every_build
 //
 // Subgroups, over every bootstrap that can make them.
 #include <fcntl.h>
@@ -36,6 +36,7 @@
 
 #include "support.hpp"
 #include "support/given_time.hpp"
+#include "support/sanitized.hpp"
 
 namespace subgroup_test {
 
@@ -102,7 +103,7 @@ void wait_until(F holds, const std::string& what) {
 TEST_CASE_TEMPLATE("subgroup: disjoint ones at once, between collectives of the parent", Run,
                    PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
-  for (const std::size_t n : {1U, 2U, 5U, 8U}) {
+  for (const std::size_t n : sizes_for<Run>({1, 2, 5, 8})) {
     CAPTURE(n);
     const belongings before;
     const int status = Run::run(n, [n](bootstrap& boot) {
@@ -164,18 +165,23 @@ TEST_CASE_TEMPLATE("subgroup: of one, of all, nested, overlapping", Run, PEERBUS
   CHECK(belongings{} == before);
 }
 
-TEST_CASE_TEMPLATE("subgroup: 64 ranks in 8 subgroups", Run, PEERBUS_ALL_BOOTSTRAPS) {
+TEST_CASE_TEMPLATE("subgroup: ranks in as many subgroups as each has members", Run,
+                   PEERBUS_ALL_BOOTSTRAPS) {
   const time_limit limit;
-  const belongings before;
-  const int status = Run::run(64, [](bootstrap& boot) {
-    rank_list list;
-    for (std::size_t i = boot.rank().index() % 8; i < 64; i += 8) list.emplace_back(i);
-    const auto group = boot.subgroup(list, patience());
-    for (int round = 0; round < 3; ++round) check_collective(*group, list);
-    (void)boot.allgather({}, patience(), "all are done");
-  });
-  CHECK(status == 0);
-  CHECK(belongings{} == before);
+  for (const std::size_t n : sizes_for<Run>({4, 64})) {
+    CAPTURE(n);
+    const std::size_t groups = n == 64 ? 8 : 2;
+    const belongings before;
+    const int status = Run::run(n, [n, groups](bootstrap& boot) {
+      rank_list list;
+      for (std::size_t i = boot.rank().index() % groups; i < n; i += groups) list.emplace_back(i);
+      const auto group = boot.subgroup(list, patience());
+      for (int round = 0; round < 3; ++round) check_collective(*group, list);
+      (void)boot.allgather({}, patience(), "all are done");
+    });
+    CHECK(status == 0);
+    CHECK(belongings{} == before);
+  }
 }
 
 TEST_CASE_TEMPLATE("subgroup: unified_bus runs over several at once", Run, PEERBUS_ALL_BOOTSTRAPS) {
@@ -221,7 +227,7 @@ TEST_CASE_TEMPLATE("subgroup: a bad list is refused on all ranks, and the parent
       for (const std::string& part : call.parts)
         require(contains(caught.what(), part), part + " in: " + caught.what());
     }
-    if (Run::processes) require(belongings{} == before, "nothing left of it");
+    if (!Run::are_threads) require(belongings{} == before, "nothing left of it");
     const auto group = boot.subgroup(own_list(boot, ranks_of({0, 1})));
     check_collective(*group, own_list(boot, ranks_of({0, 1})));
   });

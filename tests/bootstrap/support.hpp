@@ -259,7 +259,7 @@ int run_launched(std::size_t n, F f) {
 }
 
 struct as_threads {
-  static constexpr bool processes = false;
+  static constexpr bool are_threads = true;
   static constexpr bool descriptors = true;
   template <class F>
   static int run(std::size_t n, F f) {
@@ -267,7 +267,7 @@ struct as_threads {
   }
 };
 struct as_local {
-  static constexpr bool processes = true;
+  static constexpr bool are_threads = false;
   static constexpr bool descriptors = true;
   template <class F>
   static int run(std::size_t n, F f) {
@@ -275,7 +275,7 @@ struct as_local {
   }
 };
 struct as_launched {
-  static constexpr bool processes = true;
+  static constexpr bool are_threads = false;
   static constexpr bool descriptors = true;
   template <class F>
   static int run(std::size_t n, F f) {
@@ -308,7 +308,7 @@ int run_over_tcp(std::size_t n, F f) {
 }
 
 struct over_tcp {
-  static constexpr bool processes = true;
+  static constexpr bool are_threads = false;
   static constexpr bool descriptors = false;
   template <class F>
   static int run(std::size_t n, F f) {

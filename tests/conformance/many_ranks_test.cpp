@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: many serial timeout=600
+// ctest: many unsanitized serial timeout=600
 #include <cstdint>
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: many serial timeout=300
+// ctest: many unsanitized serial timeout=300
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: timeout=300 optimised
+// ctest: unsanitized timeout=300 optimised
 //
 // Model check of the claim in docs/memory_model.md that an exchange never overwrites what somebody
 // still reads: every interleaving of a few ranks, one memory access at a time, over schedules of

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <vector>
 
 namespace test {
 
@@ -25,5 +28,19 @@ inline constexpr bool is_sanitized = has_address_sanitizer || has_thread_sanitiz
 /// Returns how often a test repeats what it does: `all` times, or a tenth of it where a sanitizer
 /// makes each time slow. A sanitizer needs to see each line, and the other builds see each count.
 constexpr std::uint64_t repetitions(std::uint64_t all) { return is_sanitized ? all / 10 : all; }
+
+/// Returns the numbers of ranks, of `all`, with which this build tries a `Group`. Each is tried in
+/// one build at least: threads by AddressSanitizer, processes without a sanitizer. In the other
+/// build, where a rank is slow and ranks share few cores, those beyond 5 would take most of the
+/// time.
+template <class Group>
+std::vector<std::size_t> sizes_for(std::initializer_list<std::size_t> all = {1, 2, 3, 4, 5, 8}) {
+  constexpr std::size_t most_of_slow_ranks = 5;
+  constexpr bool is_slow = Group::are_threads ? has_thread_sanitizer : has_address_sanitizer;
+  std::vector<std::size_t> sizes;
+  for (const std::size_t ranks : all)
+    if (!is_slow || ranks <= most_of_slow_ranks) sizes.push_back(ranks);
+  return sizes;
+}
 
 }  // namespace test
