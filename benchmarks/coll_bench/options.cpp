@@ -16,7 +16,7 @@
 #include "coll_bench/mpi_calls.hpp"
 #include "coll_bench/rank.hpp"
 #include "examples/support/command_line.hpp"
-#include "support/check_network.hpp"
+#include "support/network_command_line.hpp"
 
 namespace coll_bench {
 namespace {
@@ -65,18 +65,7 @@ std::variant<options, int> parse(int argc, char** argv) {
            "ub; loopback: ranks are threads; puts: ub without its peer memory; verbs; fabric; "
            "planes: ub among the ranks of a host, --far between hosts")
       .one_of({"ub", "loopback", "puts", "verbs", "fabric", "planes"});
-  line.add("--far", chosen.far, "what connects hosts, for planes").one_of({"verbs", "fabric"});
-  line.add("--groups", chosen.groups,
-           "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
-      .whole_number(1, 1024);
-  line.add("--provider", chosen.provider, "libfabric's provider, for fabric");
-  line.add("--device", chosen.device,
-           "name of the RDMA device [the first with an active port], several by commas, or of the "
-           "provider's domain");
-  line.add("--gid-index", chosen.gid_index,
-           "which address of its port [the first of RoCE v2, IPv4 if there is one]")
-      .whole_number(0, 255);
-  line.add("--qps", chosen.queue_pairs, "queue pairs to each peer, for verbs").whole_number(1, 9);
+  bench::add_network_options(line, chosen, 1024);
   line.flag("--window", chosen.in_window, "operands lie in a window, where peers read them");
   line.add("--halves", chosen.compute_us,
            "also time calls beside ranks that compute so many microseconds, one rank in each call: "

@@ -25,7 +25,7 @@
 
 #include "ep_bench/rank.hpp"
 #include "examples/support/command_line.hpp"
-#include "support/check_network.hpp"
+#include "support/network_command_line.hpp"
 
 namespace ep_bench {
 namespace {
@@ -199,23 +199,12 @@ std::variant<options, int> parse(int argc, char** argv) {
            "ub: processes; loopback: threads; verbs: processes with an RDMA device; fabric: "
            "processes over libfabric; planes: ub among the ranks of a host, --far between hosts")
       .one_of({"ub", "loopback", "verbs", "fabric", "planes"});
-  line.add("--far", chosen.far, "what connects hosts, for planes").one_of({"verbs", "fabric"});
-  line.add("--provider", chosen.provider, "libfabric's provider, for fabric");
-  line.add("--groups", chosen.groups,
-           "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
-      .whole_number(1, 4096);
   std::string relay = "never";
   line.add("--relay", relay,
            "for planes: always: a token crosses once for each host and is handed on there; "
            "automatic: where that takes less time")
       .one_of({"never", "always", "automatic"});
-  line.add("--device", chosen.device,
-           "name of the RDMA device [the first with an active port], several by commas, or of the "
-           "provider's domain");
-  line.add("--gid-index", chosen.gid_index,
-           "which address of its port [the first of RoCE v2, IPv4 if there is one]")
-      .whole_number(0, 255);
-  line.add("--qps", chosen.queue_pairs, "queue pairs to each peer, for verbs").whole_number(1, 9);
+  bench::add_network_options(line, chosen, 4096);
   line.add("--bootstrap", chosen.bootstrap,
            "how ranks of a launcher meet: host: on this host; tcp: over the network, for verbs; "
            "auto: tcp if the launcher says that there are other hosts")

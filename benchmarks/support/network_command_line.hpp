@@ -19,6 +19,23 @@ struct network_build {
   std::string others;  ///< its transports without a network, such as "ub or loopback"
 };
 
+/// Adds the options of networks to a command line, for at most `most_ranks` ranks.
+inline void add_network_options(programs::command_line& line, network_options& chosen,
+                                std::size_t most_ranks) {
+  line.add("--far", chosen.far, "what connects hosts, for planes").one_of({"verbs", "fabric"});
+  line.add("--provider", chosen.provider, "libfabric's provider, for fabric");
+  line.add("--groups", chosen.groups,
+           "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
+      .whole_number(1, most_ranks);
+  line.add("--device", chosen.device,
+           "name of the RDMA device [the first with an active port], several by commas, or of the "
+           "provider's domain");
+  line.add("--gid-index", chosen.gid_index,
+           "which address of its port [the first of RoCE v2, IPv4 if there is one]")
+      .whole_number(0, 255);
+  line.add("--qps", chosen.queue_pairs, "queue pairs to each peer, for verbs").whole_number(1, 9);
+}
+
 /// Refuses an option, of which `given` was given, because of the transport.
 [[noreturn]] inline void refuse_with(const std::string& transport, const std::string& option,
                                      const std::string& given, const std::string& expected) {
