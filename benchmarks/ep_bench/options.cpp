@@ -199,12 +199,12 @@ std::variant<options, int> parse(int argc, char** argv) {
            "ub: processes; loopback: threads; verbs: processes with an RDMA device; fabric: "
            "processes over libfabric; planes: ub among the ranks of a host, --far between hosts")
       .one_of({"ub", "loopback", "verbs", "fabric", "planes"});
+  bench::add_network_options(line, chosen, 4096);
   std::string relay = "never";
   line.add("--relay", relay,
            "for planes: always: a token crosses once for each host and is handed on there; "
            "automatic: where that takes less time")
       .one_of({"never", "always", "automatic"});
-  bench::add_network_options(line, chosen, 4096);
   line.add("--bootstrap", chosen.bootstrap,
            "how ranks of a launcher meet: host: on this host; tcp: over the network, for verbs; "
            "auto: tcp if the launcher says that there are other hosts")
