@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Everything that peerbus is checked with, on a fresh Debian machine as well:
-#   bash tests/run.sh             all stages
+# Checks peerbus, on a fresh Debian machine as well:
+#   bash tests/run.sh             the first gate: format, one build by g++ and its tests
+#   bash tests/run.sh all         the first gate, then the deep stages: sanitizers, a guest with RDMA, ...
 #   bash tests/run.sh NAME...     only these stages (their names as `--list` shows them)
 # The last line counts ctest's tests and the stages, over all builds: `N passed, N failed`.
 
@@ -11,13 +12,17 @@ exec </dev/null
 source tests/install_packages.sh || exit 1
 
 # What a stage needs beyond its name is in its function stage_<name>, below.
-stages=(packages format release test_release verbs package parse_time asan test_asan tsan test_tsan tidy
-  aarch64 test_aarch64)
+first_gate=(packages format release test_release package)
+deep_stages=(deep_packages search verbs parse_time asan test_asan tsan test_tsan tidy aarch64 test_aarch64)
+
+# The seconds that each random search, and each soak by its share, may take: the one number to raise for a
+# longer look.
+export PEERBUS_SEARCH_SECONDS=${PEERBUS_SEARCH_SECONDS:-10}
 
 # Other releases lay out code and warn differently. Before 21, clang-tidy checked the text of system headers
 # too, only to hide what it found, and took twice as long; where 22 cannot be had, 19 does.
 format_llvm=19
-tidy_llvm=22
+newest_llvm=22 # Debian 12 has it among its updates.
 jobs=$(nproc)
 logs=build/logs
 
@@ -53,15 +58,19 @@ sources() { find include tests examples benchmarks -name '*.hpp' -o -name '*.cpp
 stage_packages() {
   peerbus_need_packages g++ cmake ninja-build doctest-dev libbenchmark-dev libcli11-dev \
     nlohmann-json3-dev doxygen iproute2 libfabric-dev libhwloc-dev libibverbs-dev libssl-dev ibverbs-providers libopenmpi-dev openmpi-bin \
-    libpmix-dev slurm-wlm munge pkg-config python3 python3-numpy abigail-tools clang libclang-rt-dev "clang-format-$format_llvm" \
-    g++-aarch64-linux-gnu qemu-user &&
-    { peerbus_need_packages "clang-tidy-$tidy_llvm" || peerbus_need_packages clang-tidy-19; }
+    libpmix-dev slurm-wlm munge pkg-config python3 python3-numpy abigail-tools "clang-format-$format_llvm"
+}
+stage_deep_packages() {
+  peerbus_need_packages clang libclang-rt-dev g++-aarch64-linux-gnu qemu-user &&
+    { peerbus_need_packages "clang-tidy-$newest_llvm" || peerbus_need_packages clang-tidy-19; } || return 1
+  # Without them the stage flags says what it left out.
+  peerbus_need_packages "clang-$newest_llvm" "libc++-$newest_llvm-dev" "libc++abi-$newest_llvm-dev" || true
 }
 
 stage_format() { sources | xargs "clang-format-$format_llvm" --dry-run --Werror; }
 
 stage_release() { build check; }
-stage_test_release() { run_ctest check --label-exclude '^(package|report|verbs)$'; }
+stage_test_release() { run_ctest check --label-exclude '^(package|report|search|verbs)$'; }
 # In a guest with soft-RoCE, unless this host has an RDMA device.
 stage_verbs() {
   run_ctest check --label-regex '^verbs$'
@@ -70,6 +79,14 @@ stage_verbs() {
   return $status
 }
 stage_package() { run_ctest check --label-regex '^package$'; }
+
+# Soaks, and random bytes for what reads a network: made up by a seed, and by a fuzzer that looks for new code.
+stage_search() {
+  run_ctest check --label-regex '^search$' && mkdir -p build/fuzz &&
+    clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude tests/bootstrap/tcp_fuzzer.cpp \
+      -o build/fuzz/tcp_fuzzer -lssl -lcrypto &&
+    build/fuzz/tcp_fuzzer -max_len=4096 -max_total_time="$PEERBUS_SEARCH_SECONDS" -artifact_prefix=build/fuzz/
+}
 stage_parse_time() { run_ctest check --label-regex '^report$' --verbose; }
 
 # By clang++, so that this is also the build that shows that clang++ compiles everything but benchmarks, which
@@ -100,7 +117,7 @@ stage_test_aarch64() { run_ctest aarch64; }
 analysed_states=20000
 stage_tidy() {
   cmake --preset asan -B build/tidy -DPEERBUS_BUILD_BENCHMARKS=ON && write_library build/tidy/tests/all_headers.cpp || return 1
-  local tidy=clang-tidy-$tidy_llvm
+  local tidy=clang-tidy-$newest_llvm
   command -v "$tidy" >/dev/null || tidy=clang-tidy-19
   find build/tidy -path '*/Unity/unity_0_cxx.cxx' | while read -r unity; do join_sources "$unity"; done
   # Not the tests: the analyser takes longer over their instantiations than everything else here. Not
@@ -137,17 +154,26 @@ join_sources() {
   if [ -n "$joined" ]; then printf '%s\n' "$joined" >"$1"; fi
 }
 
+stages=("${first_gate[@]}" "${deep_stages[@]}")
 if [ "${1:-}" = --list ]; then
   printf '%s\n' "${stages[@]}"
   exit 0
 fi
-for name in "$@"; do
-  if ! printf '%s\n' "${stages[@]}" | grep -qxF -- "$name"; then
-    echo "tests/run.sh: no stage '$name'; expected some of: ${stages[*]}" >&2
-    exit 2
-  fi
-done
-if [ $# -gt 0 ]; then stages=("$@"); fi
+left_out=""
+if [ $# -eq 0 ]; then
+  stages=("${first_gate[@]}")
+  left_out="Left out: ${deep_stages[*]}
+They hold the tests whose ranks are threads, which only the builds with sanitizers have, the verbs transport in a guest,
+clang, and soaks. They take about four times as long: bash tests/run.sh all"
+elif [ "$*" != all ]; then
+  for name in "$@"; do
+    if ! printf '%s\n' "${stages[@]}" | grep -qxF -- "$name"; then
+      echo "tests/run.sh: no stage '$name'; expected all, or some of: ${stages[*]}" >&2
+      exit 2
+    fi
+  done
+  stages=("$@")
+fi
 
 passed=0
 failed=0
@@ -164,6 +190,7 @@ finish() {
     echo "FAILED in stage '$broken'; its output is in $logs/$broken.log"
     if [ "$status" -eq 0 ]; then status=1; fi
   fi
+  if [ -n "$left_out" ]; then echo "$left_out"; fi
   echo "in $((SECONDS / 60)) min $((SECONDS % 60)) s"
   echo "$passed passed, $failed failed"
   exit "$status"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// ctest: timeout=180
+// ctest: search timeout=86400
 //
 // Any bytes, to everything of the bootstrap over TCP that reads bytes from elsewhere. Ten seconds
-// in all, or as many as PEERBUS_FUZZ_SECONDS says; PEERBUS_FUZZ_SEED gives other bytes.
+// in all, or as many as PEERBUS_SEARCH_SECONDS says; PEERBUS_FUZZ_SEED gives other bytes.
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -34,6 +34,7 @@
 
 #include "fuzz_targets.hpp"
 #include "support/sanitized.hpp"
+#include "support/search.hpp"
 #include "tcp_support.hpp"
 
 namespace tcp_fuzz_test {
@@ -47,23 +48,17 @@ using peerbus::detail::frame_kind;
 
 namespace {
 
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
-unsigned all_seconds() { return static_cast<unsigned>(number_from("PEERBUS_FUZZ_SECONDS", 10)); }
-
 /// A part of the time that the whole file has.
 deadline share(unsigned tenths) {
-  return deadline::after(std::chrono::milliseconds{100} * tenths * all_seconds());
+  return deadline::after(std::chrono::milliseconds{100} * tenths * search_seconds());
 }
 
 /// Bytes, other ones with each seed, the same ones with the same.
 class source {
  public:
   explicit source(std::uint64_t which)
-      : seed_{number_from("PEERBUS_FUZZ_SEED", 20'261'121)}, random_{seed_ * 16 + which} {}
+      : seed_{number_from_environment("PEERBUS_FUZZ_SEED", 20'261'121)},
+        random_{seed_ * 16 + which} {}
 
   /// What to say to have the same again.
   void report(const char* what, std::uint64_t rounds) const {
@@ -189,13 +184,13 @@ void fuzz_for(const char* name, unsigned tenths, std::uint64_t which, F target) 
 }  // namespace
 
 TEST_CASE("fuzz: strangers at rank 0's port, and the ranks meet all the same") {
-  const time_limit limit{all_seconds() + 120};
+  const time_limit limit{search_seconds() + 120};
   const belongings before;
   const auto port = free_tcp_port();
   const auto rank_main = [=](std::size_t rank) {
     return in_child([=] {
       const std::size_t at_first = peak_mib();
-      const auto until = deadline::after(std::chrono::seconds{all_seconds() + 60});
+      const auto until = deadline::after(std::chrono::seconds{search_seconds() + 60});
       tcp_bootstrap boot{tcp_seat(rank, 2, port), until};
       (void)boot.allgather({bytes_of("here"), {}}, until, "together");
       require(peak_mib() - at_first < most_mib, "little memory for strangers");
@@ -251,7 +246,7 @@ TEST_CASE("fuzz: strangers at rank 0's port, and the ranks meet all the same") {
 }
 
 TEST_CASE("fuzz: a rank whose rank 0 is not one") {
-  const time_limit limit{all_seconds() + 120};
+  const time_limit limit{search_seconds() + 120};
   const belongings before;
   const auto port = free_tcp_port();
   const auto listening = squat(port);
@@ -302,17 +297,17 @@ TEST_CASE("fuzz: a rank whose rank 0 is not one") {
 }
 
 TEST_CASE("fuzz: frames") {
-  const time_limit limit{all_seconds() + 120};
+  const time_limit limit{search_seconds() + 120};
   fuzz_for("frames", 1, 3, [](const auto& bytes, source&) { fuzz::read_frames(bytes); });
 }
 
 TEST_CASE("fuzz: collectives") {
-  const time_limit limit{all_seconds() + 120};
+  const time_limit limit{search_seconds() + 120};
   fuzz_for("collectives", 1, 4, [](const auto& bytes, source&) { fuzz::gather(bytes); });
 }
 
 TEST_CASE("fuzz: news of ranks") {
-  const time_limit limit{all_seconds() + 120};
+  const time_limit limit{search_seconds() + 120};
   fuzz_for("news", 1, 5, [](const auto& bytes, source& from) {
     constexpr std::array<std::byte, 8> died{std::byte{0}, std::byte{0}, std::byte{0}, std::byte{1},
                                             std::byte{0}, std::byte{0}, std::byte{0}, std::byte{3}};
@@ -321,7 +316,7 @@ TEST_CASE("fuzz: news of ranks") {
 }
 
 TEST_CASE("fuzz: hellos") {
-  const time_limit limit{all_seconds() + 120};
+  const time_limit limit{search_seconds() + 120};
   fuzz::callers port{false};
   fuzz_for("hellos", 1, 6, [&](const auto& bytes, source& from) {
     const auto valid = hello_of(1, 2).encode();
@@ -330,7 +325,7 @@ TEST_CASE("fuzz: hellos") {
 }
 
 TEST_CASE("fuzz: first flights") {
-  const time_limit limit{all_seconds() + 120};
+  const time_limit limit{search_seconds() + 120};
   fuzz::callers port{true};
   const auto valid = first_flight("what no fuzzer can know");
   fuzz_for("first flights", 1, 7, [&](const auto& bytes, source& from) {
