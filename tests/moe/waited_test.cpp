@@ -25,6 +25,7 @@
 
 #include "support/groups.hpp"
 #include "support/indirect.hpp"
+#include "support/on_lanes.hpp"
 #include "support/ranks.hpp"
 
 namespace waited_test {
@@ -211,6 +212,38 @@ TEST_CASE("waited of another size is refused, and the call can be made again") {
       moe.combine(again, out, {.waited = good});
     }
     test::expect_equal(waited[ranks], 0, "the entry beyond the last");
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("waited of another size from lane 0 alone is refused on all lanes") {
+  const int worst_status = direct::run(ranks, [](auto& comm) {
+    exchange moe{comm, config, codec{}};
+    const call mine{comm.rank().index()};
+    std::vector<std::int64_t> waited(ranks + 1);
+    std::vector<bf16> out(16);
+    const auto refused = [&](auto&& f) {
+      test::on_lanes(2, [&](peerbus::moe::lane as) {
+        const auto bad = std::span{waited}.first(as.index == 0 ? waited.size() : 0);
+        test::expect_error(errc::invalid_argument,
+                           {"waited has 4 entries", "expected none or one per rank, 3"},
+                           [&] { f(as, bad); });
+      });
+    };
+    using lane = peerbus::moe::lane;
+    refused([&](lane as, auto bad) {
+      static_cast<void>(moe.dispatch(mine.tokens, mine.route(), {.as = as, .waited = bad}));
+    });
+    const auto begun = moe.dispatch_send(mine.tokens, mine.route());
+    refused([&](lane as, auto bad) {
+      static_cast<void>(moe.dispatch_recv(begun, {.as = as, .waited = bad}));
+    });
+    const auto got = moe.dispatch_recv(begun);
+    refused([&](lane as, auto bad) { moe.combine(got, out, {.as = as, .waited = bad}); });
+    moe.combine_send(got);
+    refused([&](lane as, auto bad) { moe.combine_recv(got, out, {.as = as, .waited = bad}); });
+    moe.combine_recv(got, out);
+    comm.barrier();
   });
   CHECK(worst_status == 0);
 }

@@ -63,9 +63,9 @@ PEERBUS_INLINE void exchange_core::dispatch_recv(
 
 PEERBUS_INLINE void exchange_core::combine(ticket rows, const combine_sum& wanted,
                                            const combine_options& options, deadline until) {
-  require_all_ranks(options.waited, group().size());
   begin_combine("combine", rows, {.as = options.as, .attached = options.attached}, until,
                 [&](const batch& of) {
+                  require_all_ranks(options.waited, group().size());
                   if (const refusal found = objection_of_caller(options.refuse)) return found;
                   return check_sum(of.leaving, parts_.config.hidden, wanted);
                 });
