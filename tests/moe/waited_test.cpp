@@ -16,6 +16,7 @@
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/moe/call_options.hpp>
@@ -152,11 +153,32 @@ TEST_CASE("a rank that left ends a call that measures its waits, long before the
     test::expect_error(
         errc::peer_dead, {"waited for counts of", "rank 1 (epoch 0, expected 1)"},
         [&] { static_cast<void>(moe.dispatch(mine.tokens, mine.route(), {.waited = waited})); });
+    test::expect(waited[late] > 0, "the wait for the rank that left");
   };
   // 6 ranks have one board for all.
   for (const std::size_t n : {ranks, std::size_t{6}})
     CHECK(test::threads_over<rare>::run(n, check, patient) == 0);
   CHECK(test::threads_over<test::indirect<rare>>::run(ranks, check, patient) == 0);
+}
+
+TEST_CASE("a rank that is missing at the deadline has the wait so far") {
+  meeting all;
+  const auto check = [&all](auto& comm) {
+    exchange moe{comm, config, codec{}};
+    if (comm.rank().index() == late) return all.meet();
+    const call mine{comm.rank().index()};
+    entries waited{};
+    test::expect_error(errc::timed_out, {"waited for counts of", "rank 1"}, [&] {
+      const auto until = peerbus::deadline::after(50ms);
+      static_cast<void>(
+          moe.dispatch(mine.tokens, mine.route(), {.until = until, .waited = waited}));
+    });
+    test::expect(waited[late] > 0, "the wait for the missing rank");
+    test::expect_equal(waited[comm.rank().index()], 0, "what a rank waited for itself");
+    all.meet();
+  };
+  CHECK(direct::run(ranks, check) == 0);
+  CHECK(staged::run(ranks, check) == 0);
 }
 
 TEST_CASE("waits are added to what is there, by every call that waits") {

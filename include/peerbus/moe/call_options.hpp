@@ -29,8 +29,9 @@ using attachments = std::array<std::span<const std::byte>, max_attachments>;
 //   outputs. Each rank chooses for itself. `exchange::attached_by` reports the choice to the
 //   others.
 // - `waited` is [ranks], or empty. The call adds to each entry the nanoseconds that it waited for
-//   that rank since it began to wait. This finds slow ranks. A call that measures polls more often
-//   and sleeps less. A long wait may be measured too long by a sixteenth.
+//   that rank since it began to wait. If the wait fails, a rank that is still missing has the time
+//   until then. This finds slow ranks. A call that measures polls more often and sleeps less. A
+//   long wait may be measured too long by a sixteenth.
 
 /// Options of `dispatch` and `dispatch_send`. `dispatch_send` uses `until` and `waited` only if its
 /// own input is bad, because it waits for other ranks only then.
