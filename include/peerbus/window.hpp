@@ -26,8 +26,9 @@ concept spannable = requires(R&& range) {
 };
 
 /// Memory of a communicator's ranks that all of them may write: one part of the same size on each.
-/// `communicator::make_window` makes it. The destructor releases it and is not collective. A window
-/// must not outlive its communicator. Offsets are bytes from the start of a rank's part.
+/// `communicator::make_window` makes it. The destructor releases it and is not collective. Moving a
+/// window into another releases the memory of the other. A window must not outlive its
+/// communicator. Offsets are bytes from the start of a rank's part.
 ///
 /// The functions that return `errc` are the data path: noexcept, no allocation, no lock; see the
 /// numbered semantics at `transport`.

@@ -507,3 +507,16 @@ template <class Near>
 concept near_plane = requires { typename peerbus::planes<Near, peerbus::loopback>; };
 static_assert(near_plane<complete_direct>, "the near plane lends no signals");
 #endif
+
+#if PEERBUS_CASE == 50
+// case 50: expect "static.assert.*failed.*the window cannot be assigned"
+struct near_miss : complete {
+  using complete::complete;
+  struct window {
+    window() = default;
+    window(window&&) = default;
+  };
+  [[nodiscard]] window make_window(window_shape, deadline);
+};
+static_assert(peerbus::transport<near_miss>, "the window cannot be assigned");
+#endif

@@ -439,6 +439,22 @@ void check_many_windows(std::size_t ranks) {
       if (comm.rank().index() % 2 == 0) windows.pop_back();
     }
     comm.barrier();
+
+    // A window can take the place of another, which is released.
+    static_assert(std::is_nothrow_move_assignable_v<peerbus::window<transport>>);
+    auto latest = comm.make_window(64, comm.size());
+    for (const rank_id peer : comm.ranks()) expect_ok(latest.signal(peer, id, 9), "signal");
+    comm.barrier();
+    latest = comm.make_window(128, comm.size());
+    expect_equal(latest.local().size(), std::size_t{128}, "bytes of the window that was assigned");
+    for (const rank_id peer : comm.ranks()) expect_ok(latest.signal(peer, id, 1), "signal");
+    for (const rank_id peer : comm.ranks()) {
+      const auto theirs = static_cast<signal_id>(peer.index());
+      expect_ok(latest.wait(theirs, 1, soon(), peer), "wait");
+      expect_equal(latest.value(theirs), std::uint64_t{1},
+                   "signal in the window that was assigned");
+    }
+    comm.barrier();
   });
   CHECK(worst_status == 0);
 }

@@ -25,7 +25,11 @@ class deferring : public peerbus::transport_decorator<Base&, peerbus::transport_
   class window {
    public:
     window(window&&) noexcept = default;
-    window& operator=(window&&) = delete;
+    window& operator=(window&& other) noexcept {
+      std::swap(state_, other.state_);
+      std::swap(inner_, other.inner_);
+      return *this;
+    }
     ~window() {
       if (inner_ != nullptr) state_->forget(*inner_);
     }

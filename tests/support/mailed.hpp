@@ -92,7 +92,12 @@ class mailed
   class window {
    public:
     window(window&& other) noexcept = default;
-    window& operator=(window&&) = delete;
+    window& operator=(window&& other) noexcept {
+      std::swap(post_, other.post_);
+      std::swap(number_, other.number_);
+      std::swap(inner_, other.inner_);
+      return *this;
+    }
     ~window() {
       if (!post_) return;
       const std::lock_guard turn{post_->looking};

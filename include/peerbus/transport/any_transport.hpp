@@ -39,12 +39,12 @@ namespace peerbus {
 /// only be destroyed; windows go on with the target.
 class any_transport {
  public:
-  /// A window of the held transport. It can be moved, but not assigned.
+  /// A window of the held transport.
   class window {
    public:
     window(window&&) noexcept = default;
     window(const window&) = delete;
-    window& operator=(window&&) = delete;
+    window& operator=(window&&) noexcept = default;
     window& operator=(const window&) = delete;
     ~window() = default;
 

@@ -25,7 +25,7 @@ class transport_archetype {
    public:
     window(window&&) noexcept = default;
     window(const window&) = delete;
-    window& operator=(window&&) = delete;
+    window& operator=(window&&) noexcept = default;
     window& operator=(const window&) = delete;
     ~window() = default;
 

@@ -45,7 +45,8 @@ struct transport_capabilities {
 ///  2. `bus.make_window(shape, until)` is collective, with the same shape on all ranks, and throws
 ///     on all ranks or on none. The memory is zero. A window may be destroyed at any time after the
 ///     owner's last operation on it; destruction is not collective, and the transport keeps the
-///     memory for peers that still reach for it. `shape.traffic` is advice: a transport that does
+///     memory for peers that still reach for it. A window can be moved, also into another, whose
+///     memory is then released. `shape.traffic` is advice: a transport that does
 ///     not name `traffic_classes` in `capabilities()` treats windows of all classes alike.
 ///  3. `bus.local(window)` is the caller's own part: `shape.bytes` long, aligned to a cache line.
 ///
@@ -121,7 +122,7 @@ struct transport_capabilities {
 /// calls may come from several threads as long as they touch different bytes and signals.
 template <class T>
 concept transport =
-    std::move_constructible<T> && std::move_constructible<typename T::window> &&
+    std::move_constructible<T> && std::movable<typename T::window> &&
     requires(T& bus, const T& idle, const typename T::window& window, rank_id peer,
              window_shape shape, std::size_t offset, std::span<const std::byte> source,
              std::span<std::byte> target, signal_id id, std::uint64_t value, std::uint64_t& before,

@@ -34,7 +34,7 @@ class planes_window {
  public:
   planes_window(planes_window&&) noexcept = default;
   planes_window(const planes_window&) = delete;
-  planes_window& operator=(planes_window&&) = delete;
+  planes_window& operator=(planes_window&&) noexcept = default;
   planes_window& operator=(const planes_window&) = delete;
   ~planes_window() = default;
 

@@ -18,7 +18,12 @@ class window {
   window(window&& other) noexcept
       : net_{std::move(other.net_)}, part_{std::exchange(other.part_, nullptr)} {}
   window(const window&) = delete;
-  window& operator=(window&&) = delete;
+  window& operator=(window&& other) noexcept {
+    window taken{std::move(other)};
+    std::swap(net_, taken.net_);
+    std::swap(part_, taken.part_);
+    return *this;  // The destructor of `taken` releases the former part.
+  }
   window& operator=(const window&) = delete;
   ~window() {
     // order: release; pairs with the acquire in window_maker: all use of it is over.
