@@ -28,6 +28,12 @@ inline statistics summarise(std::vector<double> samples) {
   return {samples.front(), at(0.10), at(0.50), at(0.90), at(0.99), samples.back()};
 }
 
-inline double median(std::vector<double> samples) { return summarise(std::move(samples)).p50; }
+/// Returns the middle one of the samples, or the mean of the two middle ones. There is at least
+/// one.
+inline double median(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const double below = samples[(samples.size() - 1) / 2];
+  return below + (samples[samples.size() / 2] - below) / 2;
+}
 
 }  // namespace bench

@@ -23,7 +23,7 @@ complain() {
   echo "$script: $1; the end of its output:" >&2
   tail -n 3 "$results/output" >&2
 }
-line() { # line <title> <files> <ours> <theirs> <note> [<least ratio>]
+line() { # line <title> <files> <ours> <theirs> <note>
   local IFS=$'\t'
   printf '%s\n' "$*" >>"$results/lines"
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -30,8 +29,7 @@ struct line {
   std::string files;  ///< <files>.ours.<round> and <files>.theirs.<round>
   std::string ours;
   std::string theirs;
-  std::string note;    ///< how theirs was run
-  std::string target;  ///< the least ratio that is wanted; empty: none
+  std::string note;  ///< how theirs was run
 };
 
 struct figures {
@@ -56,12 +54,11 @@ std::vector<line> read_lines(const std::filesystem::path& folder) {
         fields.emplace_back();
       else
         fields.back() += c;
-    if (fields.size() != 5 && fields.size() != 6)
+    if (fields.size() != 5)
       throw peerbus::error{
           peerbus::errc::invalid_argument,
-          "a line of " + std::to_string(fields.size()) + " fields given, expected 5 or 6: " + text};
-    fields.resize(6);
-    lines.push_back({fields[0], fields[1], fields[2], fields[3], fields[4], fields[5]});
+          "a line of " + std::to_string(fields.size()) + " fields given, expected 5: " + text};
+    lines.push_back({fields[0], fields[1], fields[2], fields[3], fields[4]});
   }
   return lines;
 }
@@ -108,19 +105,14 @@ int table(const std::filesystem::path& folder, const std::string& output) {
     const auto [least, most] = std::ranges::minmax(found.ratios);
     char spread[64];
     std::snprintf(spread, sizeof spread, "%.2f .. %.2f", least, most);
-    std::string against;
-    if (!each.target.empty())
-      against = "; wanted " + each.target +
-                (ratio >= std::strtod(each.target.c_str(), nullptr) ? ": met" : ": missed");
-    std::printf("%-64s%12.2f%12.2f%8.2f   %-18s%zu, %s%s\n", each.title.c_str(), ours, theirs,
-                ratio, spread, found.ratios.size(), each.note.c_str(), against.c_str());
+    std::printf("%-64s%12.2f%12.2f%8.2f   %-18s%zu, %s\n", each.title.c_str(), ours, theirs, ratio,
+                spread, found.ratios.size(), each.note.c_str());
     all.push_back({{"what", each.title},
                    {"ours", ours},
                    {"theirs", theirs},
                    {"ratio", {{"median", ratio}, {"min", least}, {"max", most}}},
                    {"rounds", found.ratios},
-                   {"theirs_by", each.note},
-                   {"wanted_ratio", each.target}});
+                   {"theirs_by", each.note}});
   }
   if (!output.empty()) bench::write_json(output, all);
   return complete ? 0 : 1;
