@@ -4,22 +4,21 @@
 #   bash benchmarks/compare.sh [--rounds R] [--json FILE] [--build DIR] [CONFIGURATION...]
 # A configuration is ep:RANKS:TOKENS:expert|rank:int8|bf16 (dispatch and combine against MPI, one
 # row per (token, expert) or per (token, rank)), deep_ep:RANKS:TOKENS:copy|zero_copy (the same,
-# bf16, by DeepEP's low-latency calls) or put:BYTES (a put and its flag against UCX). The default is every row of the
-# table in docs/peers.md. Arguments of ep_bench, deep_ep_bench and mpi_ep alike, such as
-# `--hidden 2048`, follow a `--`.
+# bf16, by DeepEP's low-latency calls) or put:8|7680 (a put of so many bytes and its flag against
+# UCX). The default: ep:2:T:expert:int8|bf16 for T of 128, 32, 8 and 1, ep:2:128:rank:int8|bf16,
+# ep:8:32:expert:int8, ep:64:8:expert:int8, deep_ep:2:128:copy|zero_copy, put:8 and put:7680.
+# Arguments of ep_bench, deep_ep_bench and mpi_ep alike, such as `--hidden 2048`, follow a `--`.
 
 set -u -o pipefail
 started_in=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-help_lines=3,9
+help_lines=3,10
 takes_shared=yes
 is_item() {
-  case $1 in
-    ep:*:*:expert:int8 | ep:*:*:expert:bf16 | ep:*:*:rank:int8 | ep:*:*:rank:bf16) ;;
-    deep_ep:*:*:copy | deep_ep:*:*:zero_copy | put:*) ;;
-    *) return 1 ;;
-  esac
+  local number='[1-9][0-9]{0,5}'
+  [[ $1 =~ ^ep:$number:$number:(expert|rank):(int8|bf16)$ ]] ||
+    [[ $1 =~ ^deep_ep:$number:$number:(copy|zero_copy)$ || $1 =~ ^put:(8|7680)$ ]]
 }
 source benchmarks/support/compare_options.sh || exit 1
 read_options "$@"

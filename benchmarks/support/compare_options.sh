@@ -28,6 +28,14 @@ require_numbers() { # require_numbers <option>...: each given as a number from 1
     [[ $given =~ ^[1-9][0-9]*$ ]] || refuse "$option: '$given' given, expected a number from 1 on"
   done
 }
+# Before the run, so that minutes of measuring are not lost to a wrong path.
+require_writable() { # require_writable <option> <path>
+  local is_there=no
+  if [ -e "$2" ]; then is_there=yes; fi
+  { : >>"$2"; } 2>/dev/null ||
+    refuse "$1: '$2' cannot be written, expected the path of a file to create or replace"
+  if [ "$is_there" = no ]; then rm -f -- "$2"; fi
+}
 read_options() { # read_options <argument>...
   while [ $# -gt 0 ]; do
     if [[ $1 == --help || $1 == -h ]]; then
@@ -50,6 +58,7 @@ read_options() { # read_options <argument>...
   require_numbers --rounds
   # Both paths are of where the caller is.
   if [[ -n $json && $json != /* ]]; then json=$started_in/$json; fi
+  if [ -n "$json" ]; then require_writable --json "$json"; fi
   if [[ $build != /* && ! -d $build ]]; then build=$started_in/$build; fi
 }
 wants() { # wants <item, or what it has before its first colon>
