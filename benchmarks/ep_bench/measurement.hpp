@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +13,7 @@
 
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/lane.hpp>
@@ -71,9 +73,12 @@ class measurement {
     fill_tokens(payload{chosen.seed, grain_of<Codec>}, comm.rank().index(), chosen.hidden,
                 tokens_.all());
     if constexpr (floor == floor_kind::copies) {
-      if (!crowded_ || comm.rank().index() >= cores) return;
-      for (std::size_t r = comm.rank().index(); r < comm.size(); r += cores)
-        shared_plain_.push_back(std::make_unique<plain_copy<Codec>>(moe_, chosen, truth_, r));
+      if (!crowded_) return;
+      if (comm.rank().index() < cores)
+        for (std::size_t r = comm.rank().index(); r < comm.size(); r += cores)
+          shared_plain_.push_back(std::make_unique<plain_copy<Codec>>(moe_, chosen, truth_, r));
+      // A few ranks prepare for all. The others must not spend the time limit of a dispatch on it.
+      comm.barrier(peerbus::deadline::after(std::chrono::minutes{10}));
     }
   }
 

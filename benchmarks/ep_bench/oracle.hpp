@@ -102,16 +102,9 @@ class oracle {
 
   /// All rows that `source` sends in the layout of the run, by token, then by copy.
   [[nodiscard]] std::vector<sent_row> rows_sent(std::size_t source) const {
+    if (by_rank_) return rows_sent_by_rank(source);
     std::vector<sent_row> sent;
     for (std::size_t r = 0; r + 1 < first_expert_.size(); ++r) {
-      if (by_rank_) {
-        std::size_t row = in_slots_ ? source * tokens_ : 0;
-        for (const token_row& arriving : rows_at(r)) {
-          if (arriving.source == source) sent.push_back({arriving.token, arriving.copy, r, row});
-          row += in_slots_ && arriving.source != source ? 0 : 1;
-        }
-        continue;
-      }
       std::size_t row = 0;
       for (std::size_t e = first_expert_[r]; e < first_expert_[r + 1]; ++e) {
         const std::size_t pair = (e - first_expert_[r]) * choices_.size();
@@ -131,6 +124,22 @@ class oracle {
   }
 
  private:
+  /// `rows_sent` of rank-major layouts. Looks only at the tokens of sources up to `source`, because
+  /// one rank may ask for the rows of hundreds.
+  [[nodiscard]] std::vector<sent_row> rows_sent_by_rank(std::size_t source) const {
+    std::vector<std::size_t> next_row(ranks(), in_slots_ ? source * tokens_ : 0);
+    for (std::size_t before = 0; before < source && !in_slots_; ++before)
+      for (std::size_t token = 0; token < tokens_; ++token)
+        for (const std::size_t rank : ranks_of(before, token)) ++next_row[rank];
+    std::vector<sent_row> sent;
+    for (std::size_t token = 0; token < tokens_; ++token) {
+      std::size_t copy = 0;
+      for (const std::size_t rank : ranks_of(source, token))
+        sent.push_back({token, copy++, rank, next_row[rank]++});
+    }
+    return sent;
+  }
+
   /// The ranks in the order in which the rows of an expert lie. Relayed rows are in the order of
   /// the places of the ranks that hand them on, then of groups.
   static std::vector<std::size_t> row_order(const std::vector<std::uint32_t>& group_of,
