@@ -17,11 +17,13 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/protocol.hpp>
+#include <peerbus/transport/loopback.hpp>
 
 #include "../../benchmarks/moe_costs/fit.hpp"
 #include "moe/refusals.hpp"
 #include "support/exchange_check.hpp"
 #include "support/groups.hpp"
+#include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
 namespace automatic_test {
@@ -56,6 +58,8 @@ dispatch_protocol protocol_of(Communicator& comm, const exchange_config& config,
   const bool has_slots = moe.map().outbox_bytes != 0;
   test::expect(has_slots == (moe.config().protocol == dispatch_protocol::one_phase),
                "the memory to be that of the protocol");
+  test::expect_equal(decltype(moe)::map_for(config, comm.size(), layout).total, moe.map().total,
+                     "bytes that map_for plans");
   return moe.config().protocol;
 }
 
@@ -92,6 +96,15 @@ TEST_CASE("automatic: assumed costs follow the measurements of docs/performance.
   CHECK(choice("staged", 8, 1 * 8) == dispatch_protocol::one_phase);
   CHECK(choice("staged", 8, 8 * 8) == dispatch_protocol::counts_first);
   CHECK(choice("mixed", 8, 4096 * 8) == dispatch_protocol::counts_first);
+}
+
+TEST_CASE("automatic: the memory is known at compile time") {
+  using planned =
+      peerbus::moe::exchange<test::indirect<peerbus::loopback>, int8_per_token, automatic>;
+  constexpr exchange_config few{.experts = 64, .hidden = 4096, .top_k = 8, .max_tokens = 2};
+  constexpr exchange_config many{.experts = 64, .hidden = 4096, .top_k = 8, .max_tokens = 256};
+  static_assert(planned::map_for(few, 2).outbox_bytes != 0);
+  static_assert(planned::map_for(many, 2).outbox_bytes == 0);
 }
 
 TEST_CASE_TEMPLATE("automatic: the choice follows the table, and can be forced", Group,

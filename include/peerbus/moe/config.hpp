@@ -104,7 +104,7 @@ struct exchange_config {
   dispatch_protocol protocol = dispatch_protocol::automatic;
   /// Measured costs, from which layouts that can have either protocol choose (moe/protocol.hpp).
   /// Null: the costs that the library assumes. The memory is the caller's, and only the constructor
-  /// of the exchange reads it. Ranks compare the hash.
+  /// of the exchange and its `map_for` read it. Ranks compare the hash.
   const cost_table* costs = nullptr;
 };
 

@@ -89,14 +89,10 @@ class exchange {
   exchange& operator=(const exchange&) = delete;
   ~exchange();
 
-  /// Returns the memory that an exchange with a valid `config` would have, without making it.
+  /// Returns the memory that an exchange with a valid `config` would have, without making it. An
+  /// automatic layout chooses its protocol as the constructor does, also from `config.costs`.
   [[nodiscard]] static constexpr memory_map map_for(const exchange_config& config,
-                                                    std::size_t ranks,
-                                                    Layout layout = {}) noexcept {
-    return {config, layout.geometry(config, ranks), ranks,
-            row_format{Codec::row_bytes(config.hidden), Codec::scale_bytes(config.hidden)},
-            road::needs};
-  }
+                                                    std::size_t ranks, Layout layout = {}) noexcept;
 
   /// Returns the configuration, with `stream_from` and `protocol` set, without spans and costs.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }

@@ -38,6 +38,34 @@ struct protocol_estimate {
   }
 };
 
+namespace detail {
+
+/// The costs by which the protocols of a dispatch differ.
+struct protocol_costs {
+  double round_us;  ///< counts_round_us
+  double rank_us;   ///< counts_rank_us
+  double row_us;    ///< slot_row_us
+  double kib_us;    ///< slot_kib_us
+};
+
+/// Returns the costs that the library assumes. docs/performance.md explains them: measured over
+/// shared memory, and for a network those of a message of some microseconds. There a row in slots
+/// is a put of its own, while the rows of neighbouring blocks often leave together.
+constexpr protocol_costs assumed_costs(std::string_view road) noexcept {
+  if (road == "direct") return {1.4, 0.2, 0.04, 0};
+  return {5.0, 0.5, 0.3, 0};
+}
+
+/// Estimates the protocols for a dispatch of `size` from `costs`.
+constexpr protocol_estimate estimate_from(const protocol_costs& costs,
+                                          const dispatch_size& size) noexcept {
+  const double peers = size.ranks == 0 ? 0 : static_cast<double>(size.ranks - 1);
+  return {costs.round_us + costs.rank_us * peers,
+          size.rows * (costs.row_us + costs.kib_us * size.row_kib)};
+}
+
+}  // namespace detail
+
 /// Estimates the protocols for a dispatch of `size`:
 ///
 ///     counts_us = counts_round_us + counts_rank_us x (ranks - 1)

@@ -11,14 +11,25 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/protocol.hpp>
 #include <peerbus/rank_group.hpp>
 
 namespace peerbus::moe::detail {
 
 /// Returns the protocol of an exchange with a layout that can have either: that of `config`, or the
 /// cheaper one. `copies` are the most rows that a token becomes.
-dispatch_protocol chosen_protocol(const exchange_config& config, const codec_facts& codec,
-                                  std::string_view road, std::size_t ranks, std::size_t copies);
+constexpr dispatch_protocol chosen_protocol(const exchange_config& config, const codec_facts& codec,
+                                            std::string_view road, std::size_t ranks,
+                                            std::size_t copies) {
+  if (config.protocol != dispatch_protocol::automatic) return config.protocol;
+  // Products in floating point, because an impossible configuration is only refused later.
+  const double rows = static_cast<double>(config.max_tokens) * static_cast<double>(copies);
+  const double row_bytes =
+      static_cast<double>(codec.format.row_bytes) + static_cast<double>(codec.format.scale_bytes);
+  const dispatch_size size{road, ranks, rows, row_bytes / 1024};
+  return config.costs == nullptr ? estimate_from(assumed_costs(road), size).cheaper()
+                                 : estimate_protocols(*config.costs, size).cheaper();
+}
 
 /// Compares a configuration with those of the other ranks. Collective. `alignment` is that of the
 /// blocks of the layout, `chosen` the protocol that this rank will use.

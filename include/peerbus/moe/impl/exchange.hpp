@@ -59,6 +59,18 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 exchange<Transport, Codec, Layout>::~exchange() = default;
 
 template <transport Transport, token_codec Codec, row_layout Layout>
+constexpr memory_map exchange<Transport, Codec, Layout>::map_for(const exchange_config& config,
+                                                                 std::size_t ranks,
+                                                                 Layout layout) noexcept {
+  exchange_config planned = config;
+  const auto codec = detail::codec_facts::of<Codec>(config.hidden);
+  if constexpr (automatic_layout<Layout>)
+    planned.protocol = detail::chosen_protocol(config, codec, road_name<Transport>, ranks,
+                                               layout.geometry(config, ranks).copies_per_token);
+  return {planned, layout.geometry(planned, ranks), ranks, codec.format, road::needs};
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
 auto exchange<Transport, Codec, Layout>::make_plans(const exchange_config& config,
                                                     const block_geometry& geometry, rank_id rank,
                                                     std::size_t ranks) -> plans {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
@@ -15,7 +14,6 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
-#include <peerbus/moe/protocol.hpp>
 #include <peerbus/rank_group.hpp>
 
 namespace peerbus::moe::detail {
@@ -31,20 +29,6 @@ inline std::uint64_t hash_of_map(const exchange_config& config) noexcept {
     hash = (hash ^ (given ? config.physical_to_logical[p] : p)) * 0x100000001b3U;
   }
   return hash;
-}
-
-PEERBUS_INLINE dispatch_protocol chosen_protocol(const exchange_config& config,
-                                                 const codec_facts& codec, std::string_view road,
-                                                 std::size_t ranks, std::size_t copies) {
-  if (config.protocol != dispatch_protocol::automatic) return config.protocol;
-  // Products in floating point, because an impossible configuration is only refused later.
-  const double rows = static_cast<double>(config.max_tokens) * static_cast<double>(copies);
-  const double row_bytes =
-      static_cast<double>(codec.format.row_bytes) + static_cast<double>(codec.format.scale_bytes);
-  const cost_table assumed;
-  return estimate_protocols(config.costs == nullptr ? assumed : *config.costs,
-                            {road, ranks, rows, row_bytes / 1024})
-      .cheaper();
 }
 
 PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
