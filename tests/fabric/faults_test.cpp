@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // ctest: timeout=120
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -193,6 +196,22 @@ TEST_CASE("a peer that has closed its end") {
     }
     communicator again = over_fabric(boot);
     test::do_a_round(again);
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("a child that a rank forks leaves the connections of the rank alone") {
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    communicator comm = over_fabric(boot);
+    auto win = comm.make_window(64, 1);
+    comm.barrier();
+    if (comm.rank() == rank_id{1}) {
+      const pid_t child = ::fork();
+      if (child == 0) return;  // All objects are destroyed.
+      int status = -1;
+      test::expect(::waitpid(child, &status, 0) == child && status == 0, "a child that ends well");
+    }
+    test::do_a_round(comm);
   });
   CHECK(worst_status == 0);
 }

@@ -93,8 +93,8 @@ class bootstrap {
   /// has its result gets the failure in its next call. All later calls throw `poisoned`. If rank 0
   /// does not respond, the call may end up to a second after `until`.
   /// Throws: `error` timed_out (naming the missing ranks), peer_dead, mismatch (different `doing`),
-  /// invalid_argument (too many bytes), unsupported (a descriptor that cannot travel to another
-  /// host), out_of_memory, poisoned, system.
+  /// invalid_argument (too many bytes, a child that the rank forked), unsupported (a descriptor
+  /// that cannot travel to another host), out_of_memory, poisoned, system.
   [[nodiscard]] virtual std::vector<contribution> allgather(contribution mine, deadline until,
                                                             std::string_view doing) = 0;
 

@@ -12,6 +12,7 @@
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/home_process.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
@@ -56,6 +57,8 @@ class membership_news {
 /// waiting for a rank that waits for the dead one. A rank that left normally ends only operations
 /// that wait for that rank.
 ///
+/// In a child that the rank forked, `announce` has no effect, and nothing is learned of the others.
+///
 /// Threads: all functions may be called from any thread of the rank.
 class membership {
  public:
@@ -82,6 +85,9 @@ class membership {
   /// Returns the number of ranks of the group.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
+  /// Returns whether the caller is the process of this rank, and no child that the rank forked.
+  [[nodiscard]] bool is_here() const noexcept { return home_.is_here(); }
+
   /// Announces the final state of this rank to all ranks. Only the first state other than `running`
   /// takes effect.
   void announce(rank_state state) noexcept;
@@ -94,8 +100,8 @@ class membership {
   /// announcement. The states `died`, `followed` and `lost` are returned as `failed`.
   [[nodiscard]] rank_state state(rank_id peer) const noexcept;
 
-  /// Returns the lowest other rank whose state is `failed`, if there is one. Cost: at most one
-  /// system call if no rank has ended since the last look, and two atomic loads per rank.
+  /// Returns the lowest other rank whose state is `failed`, if there is one. Cost: at most two
+  /// system calls if no rank has ended since the last look, and two atomic loads per rank.
   [[nodiscard]] std::optional<rank_id> first_failed() const noexcept;
 
   /// Returns `peer_dead` if waiting for `awaited` is hopeless, else `ok`. That is so if any other
@@ -149,6 +155,7 @@ class membership {
   /// Returns the state word of `peer`.
   [[nodiscard]] rank_state said_by(rank_id peer) const noexcept;
 
+  detail::home_process home_;
   rank_id rank_;
   std::size_t size_;
   state_word* states_;

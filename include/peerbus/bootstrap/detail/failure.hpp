@@ -29,6 +29,15 @@ struct failure {
   throw error{why.code, why.text};
 }
 
+/// Refuses a collective in a child that the rank forked: what it sends would be taken for the
+/// rank's. Throws: `error` invalid_argument.
+inline void refuse_child(const membership& members, std::string_view doing) {
+  if (members.is_here()) return;
+  throw error{errc::invalid_argument,
+              concat("allgather for '", doing, "' in a child by fork of ", members.rank(),
+                     "; expected a call of the rank itself, or of a group that the child made")};
+}
+
 inline failure missing_ranks(std::string_view doing, const std::vector<rank_id>& missing,
                              std::size_t size, deadline::clock::duration span) {
   return {errc::timed_out, concat("allgather for '", doing, "': ", describe_ranks(missing), " of ",

@@ -25,6 +25,7 @@
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/home_process.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/unique_fd.hpp>
@@ -69,8 +70,9 @@ class tcp_news final : public membership_news {
   tcp_news(const tcp_news&) = delete;
   tcp_news& operator=(const tcp_news&) = delete;
   /// Waits up to 200 ms until the other ranks' hosts have acknowledged the last news, before the
-  /// connections close.
+  /// connections close. In a child by fork, which shares them with its parent, only closes them.
   ~tcp_news() override {
+    if (!home_.is_here()) return;
     for (link& peer_link : links_)
       if (peer_link.socket) ::shutdown(peer_link.socket.get(), SHUT_WR);
     const auto until = deadline::after(std::chrono::milliseconds{200});
@@ -227,6 +229,7 @@ class tcp_news final : public membership_news {
     }
   }
 
+  home_process home_;
   rank_id me_;
   std::unique_ptr<state_word[]> states_;
   std::vector<link> links_;

@@ -48,6 +48,7 @@ PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word
 }
 
 PEERBUS_INLINE void membership::announce(rank_state state) noexcept {
+  if (!is_here()) return;
   if (announce(states_[rank_.index()], state) && news_ != nullptr) news_->tell(state);
 }
 
@@ -122,6 +123,7 @@ PEERBUS_ERROR_PATH std::string membership::describe_missing() const {
 
 PEERBUS_INLINE bool membership::ends_within(rank_id peer,
                                             std::chrono::milliseconds patience) const noexcept {
+  if (!is_here()) return false;
   if (news_ != nullptr) return news_->ends_within(peer, patience);
   const unique_fd& process = processes_[peer.index()];
   if (!process) return false;
@@ -167,6 +169,8 @@ PEERBUS_INLINE void membership::watch(rank_id peer) {
 }
 
 PEERBUS_INLINE void membership::notice_ended() const noexcept {
+  // A child by fork has the epoll set and the connections in common with its parent.
+  if ((news_ == nullptr && !watched_) || !is_here()) return;
   if (news_ != nullptr) news_->look();
   if (!watched_) return;
   std::array<epoll_event, 16> events;

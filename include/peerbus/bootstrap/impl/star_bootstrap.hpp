@@ -16,6 +16,7 @@
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/meet_as_subgroup.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
@@ -45,6 +46,7 @@ PEERBUS_INLINE star_bootstrap::~star_bootstrap() = default;
 
 PEERBUS_INLINE std::vector<bootstrap::contribution> star_bootstrap::allgather(
     contribution mine, deadline until, std::string_view doing) {
+  refuse_child(*members(), doing);
   return star_->allgather(std::move(mine), until, doing, *members(), *idle());
 }
 

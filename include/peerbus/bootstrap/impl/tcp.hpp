@@ -19,6 +19,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/awaited_members.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/host_identity.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
@@ -98,6 +99,7 @@ inline tcp_bootstrap::~tcp_bootstrap() { members()->announce_end(exceptions_befo
 inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(contribution mine,
                                                                      deadline until,
                                                                      std::string_view doing) {
+  detail::refuse_child(*members(), doing);
   return star_->allgather(std::move(mine), until, doing, *members(), *idle());
 }
 

@@ -9,14 +9,19 @@
 
 #include <memory>
 
+#include <peerbus/core/home_process.hpp>
+
 namespace peerbus::detail::ofi {
 
 /// Gives a libfabric object back. Its result is ignored: nobody could act on it, and the object
-/// ends with the process at the latest.
+/// ends with the process at the latest. A child by fork gives nothing back: a provider would close
+/// the connections of its parent.
 struct closer {
+  home_process home{};
+
   template <class Object>
   void operator()(Object* object) const noexcept {
-    static_cast<void>(fi_close(&object->fid));
+    if (home.is_here()) static_cast<void>(fi_close(&object->fid));
   }
   void operator()(fi_info* list) const noexcept { fi_freeinfo(list); }
 };

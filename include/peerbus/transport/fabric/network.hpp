@@ -73,12 +73,12 @@ class network final : public idle_work::task {
 
   /// Tells the peers that this end closes, and waits until they have taken all that was sent to
   /// them: up to a quarter of a second for peers that do not look, and up to 5 s until the provider
-  /// has sent everything.
+  /// has sent everything. A child by fork tells nobody anything.
   ~network() {
     bulk_.store(nullptr, std::memory_order_relaxed);  // order: none; nobody else looks any more.
     own_bulk_.reset();
     idle_->remove(*this);
-    if (is_connected_) leave();
+    if (is_connected_ && members_->is_here()) leave();
     own_.close();  // Before the requests that it holds are gone.
   }
 

@@ -5,15 +5,20 @@
 
 #include <memory>
 
+#include <peerbus/core/home_process.hpp>
+
 namespace peerbus::detail::rdma {
 
 /// Gives a verbs object back. Its result is ignored: nobody could act on it, and the object ends
-/// with the process at the latest.
+/// with the process at the latest. A child by fork gives nothing back: the kernel would take it
+/// from its parent, with whom it shares the device.
 template <auto Release>
 struct releaser {
+  home_process home{};
+
   template <class Object>
   void operator()(Object* object) const noexcept {
-    static_cast<void>(Release(object));
+    if (home.is_here()) static_cast<void>(Release(object));
   }
 };
 

@@ -81,10 +81,11 @@ class network final : public idle_work::task {
 
   /// Waits until the peers have what was posted to them, because a queue pair that is destroyed
   /// takes its requests along. Waits up to 5 s. Does not wait for peers that have exited.
+  /// A child by fork does not wait.
   ~network() {
     if (latency_ != nullptr) return;  // That one has waited for both.
     idle_->remove(*this);
-    static_cast<void>(settle(deadline::after(std::chrono::seconds{5})));
+    if (members_->is_here()) static_cast<void>(settle(deadline::after(std::chrono::seconds{5})));
   }
 
   /// Takes the network for bulk traffic, which is connected. Once.
