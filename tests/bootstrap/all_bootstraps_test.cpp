@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <initializer_list>
 #include <optional>
 #include <stdexcept>
@@ -28,6 +29,7 @@
 #include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/memory_file.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 
@@ -427,6 +429,31 @@ TEST_CASE_TEMPLATE("membership: signals that come all the time do not hide the e
     require(boot.members()->ends_within(rank_id{1}, 60s), "the end of rank 1");
     require(ticks->load() >= 20, "no end before it came");
   });
+  CHECK(status == 0);
+}
+
+TEST_CASE_TEMPLATE("daemon: what a rank logs without standard streams gets into no connection", Run,
+                   PEERBUS_ALL_OF_PROCESSES) {
+  const time_limit limit;
+  const int status = status_of(in_child([] {
+    for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(standard);
+    return Run::run(3, [](bootstrap& boot) {
+      const auto log = [] {
+        std::printf("a line\n");
+        std::fflush(stdout);
+        for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+          require(::fcntl(standard, F_GETFD) < 0, "no descriptor with the number of a stream");
+      };
+      log();
+      bootstrap::contribution mine;
+      if (boot.passes_descriptors()) mine.fd = peerbus::make_memory_file("given", 1);
+      const auto given = boot.allgather(std::move(mine), patience(), "descriptors");
+      log();
+      const auto part = boot.subgroup({rank_id{0}, rank_id{1}, rank_id{2}}, patience());
+      log();
+      (void)part->allgather({}, patience(), "after the log");
+    });
+  }));
   CHECK(status == 0);
 }
 

@@ -51,6 +51,24 @@ TEST_CASE("unique_fd: moving hands over") {
   CHECK_FALSE(third);
 }
 
+TEST_CASE("unique_fd: what would get the number of a standard stream gets another") {
+  const unique_fd kept{::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)};
+  if (!kept) return;  // Run without a standard input.
+  ::close(STDIN_FILENO);
+  const int raw = open_one();
+  const unique_fd moved = unique_fd::above_standard(raw);
+  const bool is_free = !is_open(STDIN_FILENO);
+  ::dup2(kept.get(), STDIN_FILENO);
+  CHECK(raw == STDIN_FILENO);
+  CHECK(is_free);
+  CHECK(moved.get() > STDERR_FILENO);
+  CHECK((::fcntl(moved.get(), F_GETFD) & FD_CLOEXEC) != 0);
+
+  const int high = open_one();
+  CHECK(unique_fd::above_standard(high).get() == high);
+  CHECK_FALSE(unique_fd::above_standard(-1));
+}
+
 TEST_CASE("unique_fd: descriptor 0 counts, empty ones close nothing") {
   const unique_fd empty;
   CHECK_FALSE(empty);

@@ -79,7 +79,8 @@ class callers {
   /// strangers cannot keep rank 0 from its deadline. Throws: `error` system.
   void accept_some(const unique_fd& listener) {
     for (int attempt = 0; attempt < 64; ++attempt) {
-      unique_fd socket{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+      auto socket = unique_fd::above_standard(
+          ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (socket) {
         add(std::move(socket));
         continue;

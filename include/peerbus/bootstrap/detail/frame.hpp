@@ -178,6 +178,9 @@ class frame_reader {
       got = ::recvmsg(source.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
     if (got < 0) return got;
+    // The buffer holds all descriptors that a message can have, so truncation means that the
+    // process has no descriptors left.
+    truncated_ = (message.msg_flags & MSG_CTRUNC) != 0;
     for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
          part = CMSG_NXTHDR(&message, part)) {
       if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -185,12 +188,10 @@ class frame_reader {
       for (std::size_t i = 0; i < count; ++i) {
         int fd = -1;
         std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-        read_.fds.emplace_back(fd);
+        read_.fds.push_back(unique_fd::above_standard(fd));
+        truncated_ = truncated_ || !read_.fds.back();
       }
     }
-    // The buffer holds all descriptors that a message can have, so truncation means that the
-    // process has no descriptors left.
-    truncated_ = (message.msg_flags & MSG_CTRUNC) != 0;
     return got;
   }
 

@@ -44,7 +44,8 @@ struct host_identity {
       std::copy(bytes.begin(), bytes.end(), kernel.begin());
       return;
     }
-    const unique_fd file{::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)};
+    const auto file =
+        unique_fd::above_standard(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
     if (file && ::read(file.get(), kernel.data(), 36) == 36) return;
     kernel = {};
     (void)::gethostname(reinterpret_cast<char*>(kernel.data()), most_name_bytes);

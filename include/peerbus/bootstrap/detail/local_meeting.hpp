@@ -122,7 +122,8 @@ class local_meeting_place final : public meeting_place {
  private:
   /// Makes a socket that does not block. Throws: `error` system.
   [[nodiscard]] static unique_fd make_socket() {
-    unique_fd made{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    auto made =
+        unique_fd::above_standard(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!made) throw system_failure("making a socket", errno);
     return made;
   }

@@ -32,7 +32,7 @@ namespace peerbus::detail {
 /// Returns a pidfd of process `pid`. Empty if the kernel or a container's filter does not allow it.
 inline unique_fd open_pidfd(pid_t pid) noexcept {
 #ifdef SYS_pidfd_open
-  return unique_fd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
+  return unique_fd::above_standard(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 #else
   (void)pid;
   return {};
@@ -45,13 +45,17 @@ inline std::pair<unique_fd, unique_fd> connected_pair(rank_id spoke) {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw system_failure(concat("connecting rank 0 and ", spoke), errno);
-  return {unique_fd{ends[0]}, unique_fd{ends[1]}};
+  std::pair<unique_fd, unique_fd> made{unique_fd::above_standard(ends[0]),
+                                       unique_fd::above_standard(ends[1])};
+  if (!made.first || !made.second)
+    throw system_failure(concat("connecting rank 0 and ", spoke), errno);
+  return made;
 }
 
 /// Returns a duplicate of `fd`, which is empty if `fd` is. Throws: `error` system.
 inline unique_fd duplicate(const unique_fd& fd) {
   if (!fd) return {};
-  unique_fd copy{::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)};
+  auto copy = unique_fd::above_standard(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy) throw system_failure("duplicating a file descriptor", errno);
   return copy;
 }

@@ -23,7 +23,7 @@ namespace peerbus::detail {
 /// Throws: `error` system, invalid_argument if the file has too many bytes or none.
 inline std::string read_secret_file(const std::string& path) {
   constexpr std::size_t most = 4096;
-  const unique_fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  const auto file = unique_fd::above_standard(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) throw system_failure(concat("opening PEERBUS_SECRET_FILE '", path, "'"), errno);
   std::string text(most + 1, '\0');
   std::size_t filled = 0;

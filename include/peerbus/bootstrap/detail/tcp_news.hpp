@@ -56,7 +56,7 @@ class tcp_news final : public membership_news {
     told_.reserve(news_bytes * links.size());
     for (std::size_t peer = 0; peer < links.size(); ++peer) {
       if (!links[peer]) continue;
-      if (!watched_) watched_.reset(::epoll_create1(EPOLL_CLOEXEC));
+      if (!watched_) watched_ = unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC));
       epoll_event event{};
       event.events = EPOLLIN;
       event.data.u64 = peer;

@@ -162,7 +162,8 @@ inline void tune_connection(int socket, bool watch) noexcept {
 }
 
 inline unique_fd tcp_socket(int family) noexcept {
-  return unique_fd{::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP)};
+  return unique_fd::above_standard(
+      ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
 }
 
 /// Opens a port. Returns: a listening socket, or an empty one with errno set.

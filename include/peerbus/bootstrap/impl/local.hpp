@@ -113,7 +113,8 @@ inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connecti
   } catch (...) {  // The program may have enabled exceptions of the stream.
     if (status == 0) status = 1;
   }
-  if (std::fflush(nullptr) != 0 && status == 0) status = 1;
+  // Without a standard stream, as in a daemon, there is nobody to whom the output could be lost.
+  if (std::fflush(nullptr) != 0 && errno != EBADF && status == 0) status = 1;
   ::_exit(status);
 }
 

@@ -160,7 +160,7 @@ PEERBUS_INLINE bool membership::followed(rank_id peer) const noexcept {
 PEERBUS_INLINE void membership::watch(rank_id peer) {
   const unique_fd& process = processes_[peer.index()];
   if (!process) return;
-  if (!watched_) watched_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (!watched_) watched_ = unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = peer.index();

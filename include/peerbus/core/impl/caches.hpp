@@ -24,7 +24,8 @@ PEERBUS_INLINE shared_cache largest_cache(const std::string& directory) {
   for (int index = 0; index < 16; ++index) {
     const std::string cache = directory + "/index" + std::to_string(index) + "/";
     const auto read = [&](const char* name) {
-      const unique_fd file{::open((cache + name).c_str(), O_RDONLY | O_CLOEXEC)};
+      const auto file =
+          unique_fd::above_standard(::open((cache + name).c_str(), O_RDONLY | O_CLOEXEC));
       std::array<char, 4096> text{};
       if (file && ::read(file.get(), text.data(), text.size() - 1) < 0) return std::string{};
       return std::string{text.data()};

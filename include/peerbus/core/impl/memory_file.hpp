@@ -26,7 +26,7 @@ PEERBUS_INLINE unique_fd make_memory_file(const char* name, std::size_t bytes) {
     throw error{errc::out_of_memory,
                 detail::concat("a memory file needs ", bytes, " bytes, the limit is ",
                                limit.rlim_cur, " (see `ulimit -f`)")};
-  unique_fd file{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  auto file = unique_fd::above_standard(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) throw detail::system_failure("making a memory file", errno);
   if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
     throw error{errc::out_of_memory, detail::concat("cannot size a memory file to ", bytes,

@@ -19,7 +19,7 @@ class wake_set {
   /// Watches `fd`. If that is -1, `fd()` stays -1. Throws: `error` system.
   explicit wake_set(int fd) {
     if (fd < 0) return;
-    all_.reset(::epoll_create1(EPOLL_CLOEXEC));
+    all_ = unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC));
     if (!all_) throw system_failure("fabric: a descriptor for arrivals", errno);
     watch(fd);
   }
@@ -27,7 +27,7 @@ class wake_set {
   /// Watches `fd` too, unless one of the two is none. Throws: `error` system.
   void add(int fd) {
     if (!all_ || fd < 0) return;
-    bell_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    bell_ = unique_fd::above_standard(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!bell_) throw system_failure("fabric: a descriptor for arrivals", errno);
     watch(bell_.get());
     watch(fd);

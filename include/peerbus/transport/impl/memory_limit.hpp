@@ -29,7 +29,7 @@ PEERBUS_INLINE std::size_t memory_limit() {
   std::size_t limit = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   for (const char* path :
        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    const unique_fd file{::open(path, O_RDONLY | O_CLOEXEC)};
+    const auto file = unique_fd::above_standard(::open(path, O_RDONLY | O_CLOEXEC));
     std::array<char, 32> text{};
     if (!file || ::read(file.get(), text.data(), text.size() - 1) <= 0) continue;
     char* end = nullptr;

@@ -123,7 +123,7 @@ class resources {
 
  private:
   void watch_channels() {
-    channels_.reset(::epoll_create1(EPOLL_CLOEXEC));
+    channels_ = unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC));
     if (!channels_) throw system_failure("verbs: a descriptor for arrivals", errno);
     for (const auto& each : rails_) {
       epoll_event event{};

@@ -26,9 +26,11 @@
 namespace peerbus::detail {
 
 PEERBUS_INLINE bells::bells(bootstrap& group, std::vector<std::byte*> lines, deadline until)
-    : own_{group.rank()}, lines_{std::move(lines)}, all_{::epoll_create1(EPOLL_CLOEXEC)} {
+    : own_{group.rank()},
+      lines_{std::move(lines)},
+      all_{unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC))} {
   bootstrap::contribution own;
-  own.fd.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  own.fd = unique_fd::above_standard(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   std::optional<error> objection;
   if (!own.fd || !all_) objection = system_failure("planes: making a bell", errno);
   auto given = gather_or_refuse(group, "planes: bells", std::move(own), objection, until);
