@@ -43,6 +43,7 @@
 #include <peerbus/collective/impl/team.hpp>
 #include <peerbus/collective/impl/two_level_gather.hpp>
 #include <peerbus/core/impl/caches.hpp>
+#include <peerbus/core/impl/cgroup.hpp>
 #include <peerbus/core/impl/cores.hpp>
 #include <peerbus/core/impl/cost_table.hpp>
 #include <peerbus/core/impl/error.hpp>

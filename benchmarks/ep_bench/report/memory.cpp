@@ -6,16 +6,26 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <utility>
+
+#include <peerbus/core/cgroup.hpp>
 
 namespace ep_bench {
 namespace {
 
-std::uint64_t first_number(const char* path) {
-  std::uint64_t value = std::numeric_limits<std::uint64_t>::max();
-  std::ifstream file{path};
-  std::uint64_t read = 0;
-  if (file >> read) value = read;  // "max" is no number.
-  return value;
+/// Returns the bytes that this process's cgroup and its ancestors still allow.
+std::uint64_t available_in_group() {
+  namespace detail = peerbus::detail;
+  std::uint64_t least = detail::no_cgroup_limit;
+  for (const std::string& directory : detail::cgroup_directories("", "memory"))
+    for (const auto& [most, current] :
+         {std::pair{"/memory.max", "/memory.current"},
+          std::pair{"/memory.limit_in_bytes", "/memory.usage_in_bytes"}}) {
+      const std::uint64_t limit = detail::read_cgroup_number(directory + most);
+      const std::uint64_t used = detail::read_cgroup_number(directory + current);
+      least = std::min(least, used < limit ? limit - used : limit);
+    }
+  return least;
 }
 
 std::uint64_t available_in_machine() {
@@ -39,10 +49,7 @@ std::size_t estimated_bytes(const options& chosen) {
 }
 
 std::size_t available_bytes() {
-  const std::uint64_t limit = first_number("/sys/fs/cgroup/memory.max");
-  const std::uint64_t used = first_number("/sys/fs/cgroup/memory.current");
-  const std::uint64_t in_group = used < limit ? limit - used : limit;
-  return static_cast<std::size_t>(std::min(in_group, available_in_machine()));
+  return static_cast<std::size_t>(std::min(available_in_group(), available_in_machine()));
 }
 
 }  // namespace ep_bench

@@ -16,6 +16,7 @@
 
 #include <peerbus/bootstrap/detail/hello.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/core/cgroup.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/memory_file.hpp>
@@ -69,23 +70,13 @@ std::optional<double> cgroup_quota(const std::string& root) {
     const double cores = static_cast<double>(*microseconds) / static_cast<double>(*of);
     quota = std::min(quota.value_or(cores), cores);
   };
-  for (const std::string& directory : cgroup_directories(root, "cpu")) {
+  for (const std::string& directory : peerbus::detail::cgroup_directories(root, "cpu")) {
     const std::string both = read_text(directory + "/cpu.max");
     if (const auto space = both.find(' '); space != std::string::npos)
       limit(both.substr(0, space), both.substr(space));
     limit(read_text(directory + "/cpu.cfs_quota_us"), read_text(directory + "/cpu.cfs_period_us"));
   }
   return quota;
-}
-
-std::uint64_t cgroup_memory(const std::string& root) {
-  std::uint64_t least = unlimited;
-  for (const std::string& directory : cgroup_directories(root, "memory"))
-    for (const char* const file : {"/memory.max", "/memory.limit_in_bytes"})
-      if (const auto bytes = leading_number(read_text(directory + file)))
-        least = std::min(least, *bytes);
-  // Version 1 writes the largest number of whole pages for no limit.
-  return least > unlimited / 4 ? unlimited : least;
 }
 
 std::vector<numa_node> numa_nodes(const std::string& root,
@@ -175,7 +166,7 @@ memory_facts collect_memory(const std::string& root) {
   };
   memory.total = number("MemTotal") << 10U;
   memory.available = number("MemAvailable") << 10U;
-  memory.cgroup_limit = cgroup_memory(root);
+  memory.cgroup_limit = peerbus::detail::cgroup_memory_limit(root);
   const std::string transparent = root + "/sys/kernel/mm/transparent_hugepage/";
   memory.huge_pages_of_windows = chosen_word(read_text(transparent + "shmem_enabled"));
   memory.huge_pages_of_process = chosen_word(read_text(transparent + "enabled"));

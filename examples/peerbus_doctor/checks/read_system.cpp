@@ -55,28 +55,4 @@ std::string chosen_word(std::string_view line) {
   return std::string{line.substr(open + 1, close - open - 1)};
 }
 
-std::vector<std::string> cgroup_directories(const std::string& root, std::string_view controller) {
-  // Each line is number:controllers:path. Version 2 has one line without controllers.
-  std::vector<std::string> found;
-  for (const std::string& line : read_lines(root + "/proc/self/cgroup")) {
-    const auto names = line.find(':');
-    const auto path_start = names == std::string::npos ? names : line.find(':', names + 1);
-    if (path_start == std::string::npos) continue;
-    const std::string list = "," + line.substr(names + 1, path_start - names - 1) + ",";
-    const bool is_version_2 = list == ",,";
-    if (!is_version_2 && list.find("," + std::string{controller} + ",") == std::string::npos)
-      continue;
-    std::string mount = root + "/sys/fs/cgroup";
-    if (!is_version_2) mount += "/" + std::string{controller};
-    // In a container the path may be the host's, which is not mounted. The mount is its own then.
-    std::string path = line.substr(path_start + 1);
-    while (!path.empty() && path != "/") {
-      found.push_back(mount + path);
-      path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
-    }
-    found.push_back(mount);
-  }
-  return found;
-}
-
 }  // namespace peerbus_doctor

@@ -26,8 +26,4 @@ std::vector<std::uint32_t> parse_list(std::string_view text);
 /// marks a choice. Empty if there is none.
 std::string chosen_word(std::string_view line);
 
-/// Returns the directories that hold the limits of this process's cgroup and of its ancestors, for
-/// `controller`. `root` precedes the paths.
-std::vector<std::string> cgroup_directories(const std::string& root, std::string_view controller);
-
 }  // namespace peerbus_doctor

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
@@ -11,9 +12,10 @@
 
 namespace peerbus::detail {
 
-/// Returns the most memory that this process could have, in bytes: the machine's, or its
-/// container's limit if that is lower (cgroup v2, then v1, as a container sees its own).
-std::size_t memory_limit();
+/// Returns the most memory that this process could have, in bytes: the machine's, or the limit of
+/// its cgroup or of an ancestor if that is lower. `root` precedes the paths of the files that say
+/// so.
+std::size_t memory_limit(const std::string& root = {});
 
 /// Returns the error of a window that is larger than this machine's memory, if it is. A window that
 /// fits may still meet a full machine: memory is taken page by page as it is touched, so that a

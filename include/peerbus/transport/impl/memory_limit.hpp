@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <peerbus/core/align.hpp>
+#include <peerbus/core/cgroup.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
-#include <peerbus/core/unique_fd.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/direct.hpp>
@@ -24,19 +23,10 @@
 
 namespace peerbus::detail {
 
-PEERBUS_INLINE std::size_t memory_limit() {
+PEERBUS_INLINE std::size_t memory_limit(const std::string& root) {
   const auto pages = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
-  std::size_t limit = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  for (const char* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    const auto file = unique_fd::above_standard(::open(path, O_RDONLY | O_CLOEXEC));
-    std::array<char, 32> text{};
-    if (!file || ::read(file.get(), text.data(), text.size() - 1) <= 0) continue;
-    char* end = nullptr;
-    const unsigned long long bytes = std::strtoull(text.data(), &end, 10);
-    if (end != text.data() && bytes < limit) limit = bytes;  // "max" is no number.
-  }
-  return limit;
+  const std::size_t machine = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return static_cast<std::size_t>(std::min<std::uint64_t>(machine, cgroup_memory_limit(root)));
 }
 
 PEERBUS_INLINE std::optional<error> objection_to(window_shape shape) {

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <peerbus/core/compiled.hpp>
+
+namespace peerbus::detail {
+
+/// The limit of a cgroup that has none.
+inline constexpr std::uint64_t no_cgroup_limit = std::numeric_limits<std::uint64_t>::max();
+
+/// Returns the directories that hold the limits of this process's cgroup and of its ancestors, for
+/// `controller`, by version 1 and 2 of cgroups. `root` precedes the paths of all files.
+std::vector<std::string> cgroup_directories(const std::string& root, std::string_view controller);
+
+/// Returns the number at the beginning of the file `path`, or `no_cgroup_limit` if there is none,
+/// as in a file that says "max".
+std::uint64_t read_cgroup_number(const std::string& path);
+
+/// Returns the tightest limit of memory in bytes of this process's cgroup and of its ancestors, or
+/// `no_cgroup_limit`. `root` precedes the paths of all files.
+std::uint64_t cgroup_memory_limit(const std::string& root);
+
+}  // namespace peerbus::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/core/impl/cgroup.hpp>  // IWYU pragma: keep
+#endif
