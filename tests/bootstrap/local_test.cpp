@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -355,6 +356,41 @@ TEST_CASE("run_local: where statuses would be lost it does not start") {
           ::signal(SIGCHLD, SIG_IGN);
           const auto caught = error_of([] { (void)run_local(2, [](bootstrap&) {}); });
           return contains(caught.what(), "SIGCHLD") ? 0 : 1;
+        })) == 0);
+}
+
+TEST_CASE("run_local: a handler that reaps all children takes no statuses away") {
+  const time_limit limit;
+  CHECK(status_of(in_child([] {
+          ::signal(SIGCHLD, [](int) {
+            const int number = errno;
+            while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+            }
+            errno = number;
+          });
+          int status = -1;
+          const auto said = stderr_of([&] {
+            status = run_local(3, [](bootstrap& boot) {
+              // A child that returns is none of the ranks.
+              if (boot.rank() == rank_id{2}) {
+                const pid_t child = ::fork();
+                if (child == 0) return 9;
+                while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+                }
+              }
+              return 0;
+            });
+          });
+          require(said.empty() && status == 0, "success, got " + std::to_string(status) + said);
+          status = run_local(3, [](bootstrap& boot) { return boot.rank() == rank_id{1} ? 4 : 0; });
+          require(status == 4, "the status of rank 1");
+          const auto of_dead = stderr_of([&] {
+            status = run_local(3, [](bootstrap& boot) {
+              if (boot.rank() == rank_id{1}) ::kill(::getpid(), SIGKILL);
+            });
+          });
+          require(status != 0 && contains(of_dead, "rank 1 died"), "a death, got " + of_dead);
+          return 0;
         })) == 0);
 }
 

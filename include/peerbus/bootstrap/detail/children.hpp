@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -30,8 +31,13 @@ namespace peerbus::detail {
 /// and reaps all. Only these processes are waited for, because the program may have other children.
 class children {
  public:
-  /// Takes the words in which the ranks announce their states, one for each later child.
-  explicit children(membership::state_word* states) noexcept : states_{states} {}
+  /// A status that a rank leaves in memory, plus this. 0 stands for none.
+  static constexpr std::uint32_t status_left = 0x100;
+
+  /// Takes the words in which the ranks announce their states, and those in which they leave their
+  /// exit statuses, one of each for each later child.
+  children(membership::state_word* states, const membership::state_word* statuses) noexcept
+      : states_{states}, statuses_{statuses} {}
   children(const children&) = delete;
   children& operator=(const children&) = delete;
   ~children() {
@@ -113,7 +119,11 @@ class children {
     const rank_id rank{static_cast<std::size_t>(&process - all_.data())};
     process.pid = 0;
     process.handle.reset();
-    judge(rank, got > 0, status);
+    if (got > 0) return judge(rank, true, status);
+    // A handler of SIGCHLD in the program may reap all children. A wait status has the exit status
+    // in its second byte. order: acquire; pairs with the release in `live_as_rank`.
+    const std::uint32_t left = statuses_[rank.index()].load(std::memory_order_acquire);
+    judge(rank, left != 0, static_cast<int>((left & 0xff) << 8U));
   }
 
   /// Counts the end of a rank in the worst status. Announces `died` if the rank has announced no
@@ -150,6 +160,7 @@ class children {
   }
 
   membership::state_word* states_;
+  const membership::state_word* statuses_;
   std::vector<child> all_;
   int worst_ = 0;
   std::size_t abnormal_ = 0;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -36,6 +37,7 @@
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/home_process.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/unique_fd.hpp>
@@ -89,10 +91,13 @@ inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connecti
 }
 
 /// Runs `body` as a rank in a child process and ends the process. Ends it by `_exit`, so that the
-/// child destroys and flushes nothing that it has copied from the parent.
+/// child destroys and flushes nothing that it has copied from the parent. Leaves the status in
+/// `left` before.
 [[noreturn]] inline void live_as_rank(rank_body body, rank_id rank, std::size_t size,
                                       const run_options& options, const state_page& states,
+                                      membership::state_word& left,
                                       std::unique_ptr<star> connections) noexcept {
+  const home_process home;
   const auto life = [&] {
     local_bootstrap boot{rank, size, states, std::move(connections)};
     const rank_end met = call_reporting(rank, [&] {
@@ -115,6 +120,11 @@ inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connecti
   }
   // Without a standard stream, as in a daemon, there is nobody to whom the output could be lost.
   if (std::fflush(nullptr) != 0 && errno != EBADF && status == 0) status = 1;
+  // A child that the rank forked may return here, too. order: release; pairs with the acquire in
+  // `children::reap`.
+  if (home.is_here())
+    left.store(children::status_left + static_cast<std::uint32_t>(status),
+               std::memory_order_release);
   ::_exit(status);
 }
 
@@ -142,10 +152,11 @@ PEERBUS_INLINE int run_processes(std::size_t n, rank_body body, const run_option
   refuse_lost_statuses();
   const descriptor_room room{n};
   const state_page states{n};
+  const state_page statuses{n};
   std::vector<connection> hub_ends(n);
   // Declared after the connections, so that on an error here the ranks end before the connections
   // do.
-  children ranks{states.words()};
+  children ranks{states.words(), statuses.words()};
   ranks.reserve(n);
   const pid_t parent = ::getpid();
   // Otherwise every child would write the buffered output again.
@@ -166,7 +177,8 @@ PEERBUS_INLINE int run_processes(std::size_t n, rank_body body, const run_option
     if (pid == 0) {
       die_with_parent(parent);
       ranks.forget();
-      live_as_rank(body, rank, n, options, states, take_connections(rank, hub_ends, spoke_end));
+      live_as_rank(body, rank, n, options, states, statuses.words()[rank.index()],
+                   take_connections(rank, hub_ends, spoke_end));
     }
     ranks.add(rank, pid);
   }
