@@ -85,7 +85,8 @@ class communicator : public rank_group {
   window<Transport> make_agreed_window(window_shape shape, deadline until);
 
   Transport bus_;
-  bool shares_cores_;  // All ranks find the same if the transport is direct.
+  bool shares_cores_;          // All ranks find the same if the transport is direct.
+  std::uint32_t windows_ = 0;  // How many were made. Before `control_`, which is the first of them.
   window<Transport> control_;
   std::uint64_t barrier_epoch_ = 0;
 };

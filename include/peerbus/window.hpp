@@ -36,12 +36,19 @@ template <transport Transport>
 class window {
  public:
   /// Takes the transport's window `memory`, which has that shape. `communicator::make_window` calls
-  /// it; `bus` outlives the window.
-  window(Transport& bus, window_shape shape, typename Transport::window memory)
-      : bus_{&bus}, shape_{shape}, memory_{std::move(memory)} {}
+  /// it; `bus` outlives the window. `number` is what `number()` returns.
+  window(Transport& bus, window_shape shape, typename Transport::window memory,
+         std::uint32_t number = 0)
+      : bus_{&bus}, shape_{shape}, number_{number}, memory_{std::move(memory)} {}
 
   /// Returns the shape of the part that each rank contributes.
   [[nodiscard]] window_shape shape() const noexcept { return shape_; }
+  /// Returns the number of the window among those of its communicator, in the order in which they
+  /// were made. The same on all ranks. Some windows are made by the communicator itself, and by
+  /// teams and exchanges.
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+  /// Returns the transport of the communicator that made the window.
+  [[nodiscard]] const Transport& bus() const noexcept { return *bus_; }
   /// Returns the transport's own window, for code that drives the transport itself.
   [[nodiscard]] const typename Transport::window& memory() const noexcept { return memory_; }
 
@@ -170,6 +177,7 @@ class window {
  private:
   Transport* bus_;
   window_shape shape_;
+  std::uint32_t number_;
   typename Transport::window memory_;
 };
 

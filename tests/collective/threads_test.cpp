@@ -214,6 +214,11 @@ TEST_CASE("a window on some ranks only is an error on all") {
   collective_suite::check_window_mismatch<test::direct_threads>();
 }
 
+TEST_CASE("different windows are an error on all ranks") {
+  collective_suite::check_different_windows<test::direct_threads>();
+  collective_suite::check_foreign_window<loopback_threads>();
+}
+
 #undef PEERBUS_TEST_GROUPS
 
 }  // namespace threads_test

@@ -5,6 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -171,15 +174,98 @@ void check_window_mismatch() {
     team on{comm};
     const std::span<float> part = memory.template local<float>().first(4);
     std::vector<float> out(12);
-    test::expect_error(peerbus::errc::mismatch,
-                       {"rank 0 called all_gather of 4 x f32 in a window, rank 1 called "
-                        "all_gather of 4 x f32 [ranks disagree]"},
-                       [&] {
-                         if (on.rank() == rank_id{1})
-                           peerbus::collective::all_gather(on, part, out);
-                         else
-                           peerbus::collective::all_gather(
-                               on, peerbus::collective::in_window(memory, part), out);
+    test::expect_error(
+        peerbus::errc::mismatch,
+        {"rank 0 called all_gather of 4 x f32 in window " + std::to_string(memory.number()) +
+         ", rank 1 called all_gather of 4 x f32 [ranks disagree]"},
+        [&] {
+          if (on.rank() == rank_id{1})
+            peerbus::collective::all_gather(on, part, out);
+          else
+            peerbus::collective::all_gather(on, peerbus::collective::in_window(memory, part), out);
+        });
+  });
+  CHECK(worst_status == 0);
+}
+
+/// Ranks of which one gives a window and the others another one.
+template <class Group>
+void check_different_windows() {
+  namespace coll = peerbus::collective;
+  const int worst_status = Group::run(3, [](auto& comm) {
+    constexpr std::size_t count = 1000;
+    const std::size_t n = comm.size();
+    auto large = comm.make_window(64 * n * count, 0);
+    auto small = comm.make_window(2 * n * count * sizeof(float), 0);
+    test::expect_equal(small.number(), large.number() + 1, "the number of the next window");
+    team on{comm, {.window_bytes = 0}};
+    const bool is_odd = on.rank() == rank_id{1};
+    const auto& memory = is_odd ? small : large;
+    // At an offset that the smaller window does not have.
+    const std::span<float> given =
+        memory.template local<float>().subspan(is_odd ? 0 : 10 * n * count, n * count);
+    const std::span<float> part = given.first(count);
+    std::vector<float> out(n * count, -7.0F);
+    const rank_id root{0};
+    const std::vector<std::uint64_t> counts(n, count);
+    const coll::part_layout parts{counts};
+    const auto in = [&](std::span<float> range) { return coll::in_window(memory, range); };
+    const std::span row = std::span{out}.first(count);
+    const auto expect_mismatch = [&](std::string_view operation, auto&& call) {
+      std::ranges::fill(given, 1.0F);
+      const std::string in_window_of = " in window ";
+      test::expect_error(peerbus::errc::mismatch,
+                         {std::string{operation}, in_window_of + std::to_string(large.number()),
+                          in_window_of + std::to_string(small.number()) + " [ranks disagree]"},
+                         call);
+      test::expect_equal(std::ranges::count(out, -7.0F), std::ssize(out), "elements not written");
+      test::expect_equal(std::ranges::count(given, 1.0F), std::ssize(given), "elements unchanged");
+    };
+    expect_mismatch("all_gather", [&] { coll::all_gather(on, in(part), out); });
+    expect_mismatch("all_to_all", [&] { coll::all_to_all(on, in(given), out); });
+    expect_mismatch("all_reduce", [&] { coll::all_reduce(on, in(part), row, coll::sum{}); });
+    expect_mismatch("all_reduce", [&] { coll::all_reduce(on, in(part), coll::sum{}); });
+    expect_mismatch("reduce_scatter",
+                    [&] { coll::reduce_scatter(on, in(given), row, coll::sum{}); });
+    expect_mismatch("broadcast", [&] { coll::broadcast(on, in(part), root); });
+    expect_mismatch("reduce", [&] { coll::reduce(on, in(part), row, coll::sum{}, root); });
+    expect_mismatch("gather", [&] { coll::gather(on, in(part), out, root); });
+    expect_mismatch("scatter", [&] { coll::scatter(on, in(given), row, root); });
+    expect_mismatch("all_gather_v", [&] { coll::all_gather_v(on, in(part), out, parts); });
+    expect_mismatch("all_to_all_v", [&] { coll::all_to_all_v(on, in(given), parts, out, parts); });
+    expect_mismatch("reduce_scatter_v",
+                    [&] { coll::reduce_scatter_v(on, in(given), parts, row, coll::sum{}); });
+    expect_mismatch("gather_v", [&] { coll::gather_v(on, in(part), out, parts, root); });
+    expect_mismatch("scatter_v", [&] { coll::scatter_v(on, in(given), parts, row, root); });
+    expect_mismatch("all_reduce",
+                    [&] { coll::start_all_reduce(on, in(part), coll::sum{}).finish(); });
+    // The team is still usable, and the windows too.
+    coll::all_reduce(on, coll::in_window(small, small.template local<float>().first(count)),
+                     coll::sum{});
+  });
+  CHECK(worst_status == 0);
+}
+
+/// A rank that gives a window of another communicator of the same ranks, whose numbers are equal.
+template <class Group>
+void check_foreign_window() {
+  namespace coll = peerbus::collective;
+  const int worst_status = Group::run(3, [](auto& comm) {
+    using communicator = std::remove_reference_t<decltype(comm)>;
+    using transport = std::remove_reference_t<decltype(comm.bus())>;
+    communicator other{transport{comm.bus().boot()}};
+    auto own = comm.make_window(1024, 0);
+    auto foreign = other.make_window(1024, 0);
+    test::expect_equal(own.number(), foreign.number(), "the numbers of both");
+    team on{comm};
+    const bool is_odd = on.rank() == rank_id{1};
+    auto& memory = is_odd ? foreign : own;
+    const std::string wrong = "an input in a window of another communicator";
+    test::expect_error(is_odd ? peerbus::errc::invalid_argument : peerbus::errc::refused,
+                       {(is_odd ? "was given " : "rank 1 was given ") + wrong}, [&] {
+                         coll::all_reduce(on,
+                                          coll::in_window(memory, memory.template local<float>()),
+                                          coll::sum{});
                        });
   });
   CHECK(worst_status == 0);

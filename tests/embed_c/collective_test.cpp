@@ -772,8 +772,11 @@ void check_refusals(peerbus_comm* comm) {
     refused_by_1(on, reduce_in(in_window.team, bad ? nullptr : part, 4),
                  "an input that is null but 4 elements long");
     fails(reduce_in(bad ? on.team : in_window.team, part, 4), PEERBUS_MISMATCH,
-          "rank 0 called all_reduce of 4 x f32 by sum in place in a window, rank 1 called "
-          "all_reduce of 4 x f32 by sum");
+          "rank 0 called all_reduce of 4 x f32 by sum in place in window ");
+    const windowed in_other{comm, on, 64};
+    auto* const other = reinterpret_cast<float*>(in_other.part);
+    fails(reduce_in(bad ? in_other.team : in_window.team, bad ? other : part, 4), PEERBUS_MISMATCH,
+          "rank 1 called all_reduce of 4 x f32 by sum in place in window ");
   }
 
   // What no rank can see alone.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 
@@ -16,6 +17,8 @@ namespace detail {
 /// Where an operand lies in a window, without the type of its transport.
 struct window_place {
   const void* window = nullptr;  ///< the window; nullptr if the operand lies in none
+  const void* bus = nullptr;     ///< the transport of the communicator that made the window
+  std::uint32_t number = 0;      ///< which window of that communicator it is
   /// Returns the part of a peer. nullptr if peers cannot read it.
   std::byte* (*part_of)(const void* window, rank_id peer) = nullptr;
   std::size_t offset = 0;  ///< in bytes, from the start of the own part
@@ -50,18 +53,20 @@ class window_range {
 /// Returns `part`, a range in this rank's part of `memory`, as an operand that peers read where it
 /// lies, such as `in_window(memory, memory.local<float>().first(100))`.
 ///
-/// All ranks give ranges of the same window to the same call, at any offsets. The range must not
-/// change while the operation runs, except as its output. Nothing is staged then: an operation
-/// takes two rounds, one before and one after peers access the range. If a rank contributes less
-/// than `team_options::window_bytes` to another rank, the operands are staged, in one round. The
-/// variable forms, which take three rounds, stage no operands in windows.
+/// All ranks give ranges of the same window to the same call, at any offsets. The team's
+/// communicator has made it. Ranges of different windows, which ranks tell by `window::number`, are
+/// a `mismatch` where peers read them. The range must not change while the operation runs, except
+/// as its output. Nothing is staged then: an operation takes two rounds, one before and one after
+/// peers access the range. If a rank contributes less than `team_options::window_bytes` to another
+/// rank, the operands are staged, in one round. The variable forms, which take three rounds, stage
+/// no operands in windows.
 template <transport Transport, class T>
 [[nodiscard]] window_range<T> in_window(const window<Transport>& memory,
                                         std::span<T> part) noexcept {
   const std::span<std::byte> own = memory.local();
   const std::span<const std::byte> bytes = std::as_bytes(part);
   const std::less<> before;
-  detail::window_place place{.window = &memory};
+  detail::window_place place{.window = &memory, .bus = &memory.bus(), .number = memory.number()};
   place.is_inside = !before(bytes.data(), own.data()) &&
                     !before(own.data() + own.size(), bytes.data() + bytes.size());
   if (place.is_inside) place.offset = static_cast<std::size_t>(bytes.data() - own.data());

@@ -159,6 +159,7 @@ class team {
   team(communicator<Transport>& comm, const team_options& options, const team_map& map,
        deadline until)
       : options_{agreed_options(comm, options, map, until)},
+        windows_from_{&comm.bus()},
         road_{detail::make_slice_road(comm, map, until)},
         shape_{map, road_over<Transport>(), road_->groups().ranks},
         choice_{
@@ -183,6 +184,7 @@ class team {
                                      const team_map& map, deadline until);
 
   team_options options_;
+  const void* windows_from_;  // The transport of the windows in which operands may lie.
   std::unique_ptr<detail::slice_road> road_;
   team_shape shape_;
   detail::algorithm_choice choice_;

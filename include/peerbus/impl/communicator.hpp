@@ -98,7 +98,9 @@ void communicator<Transport>::barrier(deadline until) {
 
 template <transport Transport>
 window<Transport> communicator<Transport>::make_agreed_window(window_shape shape, deadline until) {
-  return {bus_, shape, guarded([&] { return bus_.make_window(shape, until); })};
+  auto memory =
+      guarded([&] { return bus_.make_window(shape, until); });  // On all ranks or on none.
+  return {bus_, shape, std::move(memory), windows_++};
 }
 
 template <transport Transport>

@@ -78,6 +78,8 @@ struct call_header {
   static constexpr std::string_view coded_operation = "all_gather_coded";
   /// The value of `root` of an operation without one.
   static constexpr std::uint32_t no_root = ~std::uint32_t{0};
+  /// The bits of a window's number that `window` holds.
+  static constexpr std::uint32_t window_mask = ~std::uint32_t{0} >> 2U;
 
   short_text<16> operation{};    ///< the name of the function
   short_text<8> reduction{};     ///< the name of the reduction, or the rest of a codec's name
@@ -85,8 +87,9 @@ struct call_header {
   std::uint32_t root = no_root;  ///< the rank that the operation is about
   std::uint64_t count = 0;  ///< the elements that each rank contributes to another, or `varied`
   errc refusal = errc::ok;  ///< why this rank refuses; its text, of `count` bytes, is the payload
-  operand_place place = operand_place::memory;  ///< where peers access the operand
-  std::uint64_t offset = 0;                     ///< of the operand in its window, in bytes
+  operand_place place : 2 = operand_place::memory;  ///< where peers access the operand
+  std::uint32_t window : 30 = 0;                    ///< which window that is; 0 if it is none
+  std::uint64_t offset = 0;                         ///< of the operand in its window, in bytes
 
   /// Describes a call of `operation` without a root or a reduction.
   [[nodiscard]] static constexpr call_header of(std::string_view operation,
@@ -148,7 +151,7 @@ struct call_header {
   [[nodiscard]] constexpr bool agrees_with(const call_header& other) const noexcept {
     return operation == other.operation && reduction == other.reduction &&
            element == other.element && root == other.root && count == other.count &&
-           place == other.place;
+           place == other.place && window == other.window;
   }
 };
 static_assert(std::is_trivially_copyable_v<call_header> &&

@@ -42,6 +42,8 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& g
   // Loops that reduce read several pages at once, and gain nothing from streaming stores.
   if (header.reduction != short_text<8>{}) stream_end_ = 0;
   header_.offset = input_in_.offset;
+  if (header_.place != operand_place::memory)
+    header_.window = input_in_.number & call_header::window_mask;
   // All ranks decide alike, because they compare place and count. Where counts vary, a rank does
   // not know those of the others when it decides.
   const bool is_large =
@@ -51,6 +53,8 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& g
   require_ready(on, header.operation.view());
   if (options.as.count != on.crew_.lanes()) throw_lanes(options.as);
   ++on_.calls_;
+  if (objection.empty() && input_in_.window != nullptr && input_in_.bus != on.windows_from_)
+    objection = "an input in a window of another communicator than that of the team";
   on_.objection_ = std::move(objection);
 }
 

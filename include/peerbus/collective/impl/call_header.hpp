@@ -25,8 +25,8 @@ PEERBUS_ERROR_PATH std::string describe(const call_header& call) {
   else if (!call.reduction.view().empty())
     text += concat(" by ", call.reduction.view());
   if (call.root != call_header::no_root) text += concat(" with root ", call.root);
-  if (call.place == operand_place::window) text += " in a window";
-  if (call.place == operand_place::window_in_place) text += " in place in a window";
+  if (call.place == operand_place::window_in_place) text += " in place";
+  if (call.place != operand_place::memory) text += concat(" in window ", call.window);
   return text;
 }
 
