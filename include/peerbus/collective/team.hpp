@@ -32,9 +32,12 @@ class call;
 
 /// Options of a team. The same on all ranks.
 struct team_options {
+  /// The value of `scratch_bytes` unless it is set.
+  static constexpr std::size_t default_scratch_bytes = std::size_t{1} << 20U;
+
   /// The memory at each rank through which operands travel in slices, in bytes. More memory means
   /// fewer rounds for large operands.
-  std::size_t scratch_bytes = std::size_t{1} << 20U;
+  std::size_t scratch_bytes = default_scratch_bytes;
   /// The largest operand of `all_reduce`, in bytes, for which each rank gets the operands of all.
   /// Larger ones are reduced in parts, of which each rank takes one. Empty: 32 KiB where peers load
   /// pages and `costs` has no cost of that; otherwise the costs decide.
@@ -195,8 +198,10 @@ class team {
   peerbus::detail::lane_crew crew_;
 };
 
-static_assert(team_map{64, team_options{}.scratch_bytes, true}.total_bytes() <= std::size_t{2}
-                                                                                    << 20U);
+// Not `team_options{}.scratch_bytes`: in the debug mode of libstdc++ a vector, which the options
+// hold, is no literal type.
+static_assert(team_map{64, team_options::default_scratch_bytes, true}.total_bytes() <=
+              std::size_t{2} << 20U);
 
 }  // namespace peerbus::collective
 
