@@ -18,6 +18,19 @@ template <>
 struct accumulator<bf16> {
   using type = float;
 };
+
+/// The unsigned type in which integers of type `T` wrap around: the widest one of the standard, or
+/// that of `T` if it is wider, as that of `__int128` is.
+template <class T, bool IsWider = (sizeof(T) > sizeof(unsigned long long))>
+struct wrapping {
+  using type = unsigned long long;
+};
+template <class T>
+struct wrapping<T, true> {
+  using type = std::make_unsigned_t<T>;
+};
+template <class T>
+using wrapping_t = typename wrapping<T>::type;
 }  // namespace detail
 
 /// The type in which elements of `T` are reduced: `float` for bf16, otherwise `T`. The result is
@@ -41,8 +54,8 @@ struct sum {
   template <class T>
   constexpr T operator()(T a, T b) const noexcept {
     if constexpr (std::is_integral_v<T>)
-      return static_cast<T>(static_cast<unsigned long long>(a) +
-                            static_cast<unsigned long long>(b));
+      return static_cast<T>(static_cast<detail::wrapping_t<T>>(a) +
+                            static_cast<detail::wrapping_t<T>>(b));
     else
       return a + b;
   }
@@ -55,8 +68,8 @@ struct product {
   template <class T>
   constexpr T operator()(T a, T b) const noexcept {
     if constexpr (std::is_integral_v<T>)
-      return static_cast<T>(static_cast<unsigned long long>(a) *
-                            static_cast<unsigned long long>(b));
+      return static_cast<T>(static_cast<detail::wrapping_t<T>>(a) *
+                            static_cast<detail::wrapping_t<T>>(b));
     else
       return a * b;
   }
