@@ -69,7 +69,8 @@ constexpr const char* launch_variables[] = {"RANK",
                                             "PEERBUS_RANK_VARIABLE",
                                             "PMIX_RANK",
                                             "SLURM_STEP_ID",
-                                            "SLURM_STEP_NUM_NODES"};
+                                            "SLURM_STEP_NUM_NODES",
+                                            "SLURM_STEP_NUM_TASKS"};
 
 using variables = std::vector<std::pair<const char*, const char*>>;
 
@@ -158,6 +159,21 @@ TEST_CASE("environment: knows whether a launcher has started the process") {
   CHECK(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}}));
   // A batch script is not a task of a step.
   CHECK_FALSE(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}));
+
+  // Nor is the shell of `salloc -n 4`, or of `srun --pty -n 1` in an allocation of four.
+  const auto in_step = [](const char* tasks, const char* step, const char* tasks_of_step) {
+    return variables{{"SLURM_PROCID", "0"},
+                     {"SLURM_NTASKS", tasks},
+                     {"SLURM_STEP_ID", step},
+                     {"SLURM_STEP_NUM_TASKS", tasks_of_step}};
+  };
+  CHECK_FALSE(launched(in_step("4", "4294967290", "1")));
+  CHECK_FALSE(launched(in_step("1", "4294967290", "1")));
+  CHECK_FALSE(launched(in_step("4", "4294967291", "4")));
+  CHECK_FALSE(launched(in_step("4", "3", "1")));
+  CHECK(launched(in_step("4", "3", "4")));
+  CHECK(launched(in_step("1", "3", "1")));
+  CHECK(launched({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"SLURM_STEP_ID", "4294967290"}}));
 }
 
 TEST_CASE("environment: variables that are missing or wrong are named, with what was expected") {
@@ -279,8 +295,8 @@ TEST_CASE("environment: reads the id of the job from its variable or from the la
   CHECK(reads({{"RANK", "0"}, {"WORLD_SIZE", "1"}}, ""));
   CHECK(reads({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PEERBUS_JOB", "7"}}, "7"));
   CHECK(reads({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"TORCHELASTIC_RUN_ID", "t"}}, "t"));
-  CHECK(reads(slurm({{"SLURM_JOB_ID", "12"}, {"MASTER_PORT", "3000"}}), "12"));
-  CHECK(reads(slurm({{"SLURM_JOB_ID", "12"}, {"SLURM_RESTART_COUNT", "1"}}), "12.1"));
+  CHECK(reads(slurm({{"SLURM_JOB_ID", "12"}, {"MASTER_PORT", "3000"}}), "12.0"));
+  CHECK(reads(slurm({{"SLURM_JOB_ID", "12"}, {"SLURM_RESTART_COUNT", "1"}}), "12.0.1"));
   CHECK(reads(slurm({{"SLURM_JOB_ID", "12"}, {"PEERBUS_JOB", "7"}}), "7"));
 }
 

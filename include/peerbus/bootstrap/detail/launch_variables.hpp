@@ -46,10 +46,24 @@ inline std::optional<std::string_view> variable(const char* name) {
 /// The variable in which a user names the variable to read the rank from.
 inline constexpr const char* rank_choice = "PEERBUS_RANK_VARIABLE";
 
+/// Returns whether Slurm's variables are those of an interactive shell, which has the number of
+/// tasks of its allocation but is a single process. Such a shell is a step of its own: it has one
+/// of the ids that Slurm keeps for steps without tasks (`slurm.h`), or one task instead of all.
+inline bool is_shell_of_slurm() {
+  constexpr std::uint32_t first_kept_id = 0xffff'fff0;
+  const std::string_view step = variable("SLURM_STEP_ID").value_or("");
+  std::uint32_t id = 0;
+  const auto [stop, code] = std::from_chars(step.data(), step.data() + step.size(), id);
+  const bool is_kept =
+      code == std::errc{} && stop == step.data() + step.size() && id >= first_kept_id;
+  return is_kept ||
+         (variable("SLURM_STEP_NUM_TASKS") == "1" && variable("SLURM_NTASKS").value_or("1") != "1");
+}
+
 /// Returns whether the launcher has set variables that are meant for this process.
 inline bool has_variables_of(const launcher_names& names) {
-  return (variable(names.rank) || variable(names.size)) &&
-         (names.required == nullptr || variable(names.required));
+  if (!variable(names.rank) && !variable(names.size)) return false;
+  return names.required == nullptr || (variable(names.required) && !is_shell_of_slurm());
 }
 
 /// Returns the launcher that the user has chosen, or else the first in the order of `launchers`
@@ -100,13 +114,15 @@ inline std::string sign_of_other_hosts(const launcher_names& names, std::size_t 
 }
 
 /// Returns the job of this process: `PEERBUS_JOB` if it is set, else the id that the launcher gives
-/// to all ranks. A job that Slurm starts again keeps its id, so the number of its start is added.
+/// to all ranks. Steps of a Slurm job run at the same time, and a job that Slurm starts again keeps
+/// its id, so the number of the step and of the start are added.
 inline std::string read_job(const launcher_names& names) {
-  const auto own = variable("PEERBUS_JOB");
-  const auto job = own ? own : variable(names.job);
-  const auto restart =
-      own || names.required == nullptr ? std::nullopt : variable("SLURM_RESTART_COUNT");
-  return restart ? concat(job.value_or(""), ".", *restart) : std::string{job.value_or("")};
+  if (const auto own = variable("PEERBUS_JOB")) return std::string{*own};
+  std::string job{variable(names.job).value_or("")};
+  if (names.required == nullptr) return job;
+  for (const char* part : {names.required, "SLURM_RESTART_COUNT"})
+    if (const auto number = variable(part)) job += concat(".", *number);
+  return job;
 }
 
 /// Returns the text that names the variables by which another launcher gives this process another
