@@ -3,6 +3,7 @@
 // Where and how ranks that meet over TCP are told to meet.
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -190,8 +191,13 @@ TEST_CASE("tcp: variables that are missing or wrong are named, with what was exp
                 {"both set"}));
   CHECK(refuses(with({{"PEERBUS_SECRET_FILE", "/no/such/file"}}), errc::system,
                 {"PEERBUS_SECRET_FILE '/no/such/file'", "No such file"}));
-  CHECK(refuses(with({{"PEERBUS_SECRET_FILE", "/"}}), errc::system,
-                {"PEERBUS_SECRET_FILE '/'", "directory"}));
+  CHECK(refuses(with({{"PEERBUS_SECRET_FILE", "/"}}), invalid,
+                {"PEERBUS_SECRET_FILE '/' is a folder", "expected a regular file"}));
+  const scratch_file fifo{""};  // Nobody writes to it, so whoever opens it to read waits.
+  REQUIRE(::unlink(fifo.name().c_str()) == 0);
+  REQUIRE(::mkfifo(fifo.name().c_str(), 0600) == 0);
+  CHECK(refuses(with({{"PEERBUS_SECRET_FILE", fifo.name()}}), invalid,
+                {fifo.name(), "is a FIFO, expected a regular file"}));
   const scratch_file empty{"\n"};
   CHECK(refuses(with({{"PEERBUS_SECRET_FILE", empty.name()}}), invalid, {"nothing in it"}));
   const scratch_file huge{std::string(100'000, 'x')};

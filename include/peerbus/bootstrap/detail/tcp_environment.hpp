@@ -2,12 +2,14 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
@@ -18,13 +20,30 @@
 
 namespace peerbus::detail {
 
+/// Describes what kind of file has `mode`, for messages.
+inline std::string_view describe_kind(mode_t mode) noexcept {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  return "a device or another special file";
+}
+
 /// Returns the content of the file without line ends at its end, which editors add and which are no
 /// part of the secret.
-/// Throws: `error` system, invalid_argument if the file has too many bytes or none.
+/// Does not block: a FIFO that no process writes to would pass every deadline.
+/// Throws: `error` system, invalid_argument if it is no regular file, or has too many bytes or
+/// none.
 inline std::string read_secret_file(const std::string& path) {
   constexpr std::size_t most = 4096;
-  const auto file = unique_fd::above_standard(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const auto file =
+      unique_fd::above_standard(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) throw system_failure(concat("opening PEERBUS_SECRET_FILE '", path, "'"), errno);
+  struct stat found{};
+  if (::fstat(file.get(), &found) != 0)
+    throw system_failure(concat("reading PEERBUS_SECRET_FILE '", path, "'"), errno);
+  if (!S_ISREG(found.st_mode))
+    throw error{errc::invalid_argument,
+                concat("PEERBUS_SECRET_FILE '", path, "' is ", describe_kind(found.st_mode),
+                       ", expected a regular file")};
   std::string text(most + 1, '\0');
   std::size_t filled = 0;
   while (filled < text.size()) {
