@@ -86,6 +86,8 @@ void add_sizes(programs::command_line& line, options& chosen, words& texts) {
   line.add("--mode", texts.mode, "low-latency, normal or ep (version 2.5's EPBuffer)");
   line.add("--dtype", texts.dtype, "Type of dispatch's x: bf16, fp8_e4m3 or other");
   line.flag("--dropped", c.dropped, "topk_idx has entries of -1");
+  line.flag("--narrow-topk-idx", c.narrow_topk_idx, "topk_idx is not int64");
+  line.flag("--gaps-in-x", c.gaps_in_x, "Combine's x is not contiguous");
   line.flag("--async-finish", c.async_finish);
   line.add("--in-flight", chosen.in_flight,
            "For peerbus's memory: batches between dispatch and combine at once")
@@ -110,6 +112,10 @@ void add_options_of_modes(programs::command_line& line, deep_ep::call& c, words&
   line.flag("--out", c.out_given);
   line.flag("--statistics", c.cumulative_statistics_given);
   line.flag("--wait-statistics", c.wait_statistics_given);
+  line.flag("--no-low-latency-mode", c.no_low_latency_mode,
+            "The Buffer is made without low_latency_mode");
+  line.add("--num-rdma-bytes", c.num_rdma_bytes, "Of the Buffer (default: as many as it needs)")
+      .whole_number(0, std::uint64_t{1} << 50);
   line.add("--comm-alg", texts.algorithm,
            "automatic, fullmesh_v1 or _v2 (A3), fullmesh or hierarchy (A2)");
 
@@ -128,7 +134,6 @@ void add_options_of_modes(programs::command_line& line, deep_ep::call& c, words&
   line.flag("--do-expand", c.do_expand);
   line.flag("--do-handle-copy", c.do_handle_copy);
   line.flag("--no-multiple-reduction", texts.no_multiple_reduction);
-  line.flag("--narrow-topk-idx", c.narrow_topk_idx, "topk_idx is not int64");
   line.flag("--sl-idx", c.sl_idx_given);
   number("--num-sms", c.num_sms);
   number("--num-qps", c.num_qps);

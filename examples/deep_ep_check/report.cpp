@@ -62,6 +62,8 @@ json call_json(const options& chosen) {
               {"experts", c.experts},
               {"dtype", to_string(c.dtype)},
               {"dropped", c.dropped},
+              {"narrow_topk_idx", c.narrow_topk_idx},
+              {"gaps_in_x", c.gaps_in_x},
               {"async_finish", c.async_finish},
               {"in_flight", chosen.in_flight}};
   if (chosen.mode == call_mode::low_latency)
@@ -75,13 +77,14 @@ json call_json(const options& chosen) {
                    {"out", c.out_given},
                    {"statistics", c.cumulative_statistics_given},
                    {"wait_statistics", c.wait_statistics_given},
+                   {"no_low_latency_mode", c.no_low_latency_mode},
+                   {"num_rdma_bytes", c.num_rdma_bytes ? json(*c.num_rdma_bytes) : json()},
                    {"comm_alg", to_string(c.algorithm)}});
   else if (chosen.mode == call_mode::ep)
     result.update({{"max_tokens", c.max_tokens},
                    {"do_expand", c.do_expand},
                    {"do_handle_copy", c.do_handle_copy},
                    {"allow_multiple_reduction", c.allow_multiple_reduction},
-                   {"narrow_topk_idx", c.narrow_topk_idx},
                    {"sl_idx", c.sl_idx_given},
                    {"num_sms", c.num_sms},
                    {"num_qps", c.num_qps}});

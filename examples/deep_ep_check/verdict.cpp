@@ -33,6 +33,7 @@ std::array<deep_ep::call, 2> calls_of(const options& chosen) {
       combine.what = operation::ep_combine;
       break;
   }
+  dispatch.gaps_in_x = false;                   // peerbus would refuse them too.
   combine.dtype = deep_ep::element_type::bf16;  // Experts return bf16 for any type of dispatch.
   return {dispatch, combine};
 }

@@ -399,6 +399,12 @@ TEST_CASE("DeepEP's low-latency mode") {
          "multiple of 4"},
         {v1, what, set_hook_and_finish, 0, 1, "return_recv_hook is true, expected false",
          "return_recv_hook and async_finish"},
+        {v1, what, set_option<&call::no_low_latency_mode>, 0, 1,
+         "low_latency_mode is false, expected true", "low_latency_mode=True"},
+        {v1, what, [](call& c, std::size_t bytes) { c.num_rdma_bytes = bytes; }, 1908410368,
+         1908410367, "num_rdma_bytes is 1908410367, expected at least 1908410368", "1908410496"},
+        {v1, what, [](call& c, std::size_t bytes) { c.num_rdma_bytes = bytes; }, 1908410368, 0,
+         "num_rdma_bytes is 0, expected at least 1908410368", "get_low_latency_rdma_size_hint"},
     });
     for (const std::size_t hidden :
          std::initializer_list<std::size_t>{2048, 2560, 3072, 4096, 5120, 6144, 7168, 8192}) {
@@ -417,6 +423,14 @@ TEST_CASE("DeepEP's low-latency mode") {
                   c.zero_copy = on != 0;
                 },
                 0, 1, "use_logfmt is true, expected false", "use_logfmt and zero_copy"}});
+}
+
+TEST_CASE("the tensors of DeepEP's Buffer") {
+  for (const operation what : {nd, nc, ld, lc})
+    check_edges({{v1, what, set_option<&call::narrow_topk_idx>, 0, 1,
+                  "topk_idx's type is another type, expected int64", "convert"},
+                 {v1, what, set_option<&call::gaps_in_x>, 0, 1,
+                  "x is a tensor with gaps, expected a contiguous one", "contiguous()"}});
 }
 
 TEST_CASE("what A2 and A3 have in common") {

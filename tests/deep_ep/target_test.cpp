@@ -60,6 +60,11 @@ TEST_CASE("a buffer for DeepEP itself") {
     narrow.x = view(odd, {tokens, 1920});
     refused({"deepep_v1", "hidden is 1920"},
             [&] { static_cast<void>(one.low_latency_dispatch(narrow)); });
+    const std::vector<std::int32_t> short_ids{0, 1, 2, 3};
+    auto of_int32 = low_latency(of);
+    of_int32.topk_idx = view(short_ids, {tokens, 2});
+    refused({"deepep_v1", "topk_idx's type", "expected int64"},
+            [&] { static_cast<void>(one.low_latency_dispatch(of_int32)); });
 
     const std::vector<bf16> y(got.recv_x.size(0) * got.recv_x.size(1) * hidden);
     static_cast<void>(

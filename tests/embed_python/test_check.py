@@ -19,7 +19,9 @@ import sys
 import numpy
 import deep_ep
 
-buffer = deep_ep.Buffer(num_max_tokens_per_rank=16)
+buffer = deep_ep.Buffer(
+    num_rdma_bytes=deep_ep.Buffer.get_low_latency_rdma_size_hint(16, 2048, 2, 4),
+    low_latency_mode=True, num_max_tokens_per_rank=16)
 
 
 def step(tokens):
@@ -36,6 +38,34 @@ for tokens in (1, 5, 5):
     step(tokens)
 if "fail" in sys.argv:
     sys.exit(7)
+'''
+
+WRONG_BUFFER = '''
+import numpy
+import peerbus
+import deep_ep
+
+group = peerbus.Communicator()
+
+
+def low_latency(made, ids, gap):
+    x = numpy.ones([2, 2048], numpy.uint16)
+    recv, count, handle, event, hook = made.low_latency_dispatch(x, ids, 4, 4, use_fp8=False)
+    y = numpy.zeros([*recv.shape[:2], 2048 + gap], numpy.uint16)[:, :, :2048]
+    made.low_latency_combine(y, ids, numpy.ones([2, 1], numpy.float32), handle)
+
+
+ids = numpy.zeros([2, 1], numpy.int64)
+small = deep_ep.Buffer.get_low_latency_rdma_size_hint(4, 2048, 2, 4) - 128 * 2
+low_latency(deep_ep.Buffer(group), ids.astype(numpy.int32), 1)
+low_latency(deep_ep.Buffer(group, num_rdma_bytes=small, low_latency_mode=True), ids, 0)
+wide = deep_ep.Buffer(group)
+counts, _, per_expert, in_rank, _ = wide.get_dispatch_layout(ids.astype(numpy.int32), 4)
+recv, _, _, _, handle, _ = wide.dispatch(
+    numpy.ones([2, 2048], numpy.uint16), num_tokens_per_rank=counts, is_token_in_rank=in_rank,
+    num_tokens_per_expert=per_expert, topk_idx=ids.astype(numpy.int32),
+    topk_weights=numpy.ones([2, 1], numpy.float32))
+wide.combine(numpy.zeros([len(recv), 4096], numpy.uint16)[:, :2048], handle)
 '''
 
 FORKING = '''
@@ -213,11 +243,11 @@ class Tests(unittest.TestCase):
     def test_report(self):
         text, data = self.module("check", PROGRAM, "-n", "2", "--no-cuda", "--json", "report.json",
                                  "program.py")
-        self.assertIn("program.py:13 low_latency_dispatch", text)
+        self.assertIn("program.py:15 low_latency_dispatch", text)
         self.assertIn("6 calls by 2 processes: 2 ranks, 1 to 5 tokens of at most 16", text)
         self.assertIn("fix: leave it out: the call always receives", text)
         self.assertEqual([(site["line"], site["operation"], site["calls"]) for site in data["sites"]],
-                         [(13, "low_latency_dispatch", 6), (16, "low_latency_combine", 6)])
+                         [(15, "low_latency_dispatch", 6), (18, "low_latency_combine", 6)])
         site = data["sites"][0]
         self.assertEqual(site["function"], "step")
         self.assertEqual(site["source"], "recv, count, handle, event, hook = "
@@ -232,13 +262,30 @@ class Tests(unittest.TestCase):
         self.assertEqual(data["environment"]["ascend_a3"]["set"], {})
         self.assertEqual(data["environment"]["ascend_a2"]["set"], {"HCCL_BUFFSIZE": "200"})
 
+    def test_wrong_buffer(self):
+        """The arguments of the buffer, and tensors that DeepEP does not take, are findings."""
+        text, data = self.module("check", WRONG_BUFFER, "-n", "2", "--no-cuda", "--platform",
+                                 "deepep_v1", "--json", "report.json", "program.py", expected=1)
+        found = {site["operation"]: {each["what"]: (each["given"], each["shapes"]) for each in
+                                     site["platforms"]["deepep_v1"]["findings"]}
+                 for site in data["sites"]}
+        buffers = {"low_latency_mode": ("false", 1), "topk_idx's type": ("another type", 1)}
+        both = {name: each for name, each in found["low_latency_dispatch"].items()
+                if name != "num_rdma_bytes"}
+        self.assertEqual(both, buffers)
+        self.assertEqual(found["low_latency_dispatch"]["num_rdma_bytes"][1], 2)
+        self.assertEqual(found["low_latency_combine"]["x"], ("a tensor with gaps", 1))
+        self.assertEqual(set(found["dispatch"]), {"topk_idx's type"})
+        self.assertEqual(set(found["combine"]), {"x"})
+        self.assertIn("low_latency_mode is false; expected true", text)
+
     def test_status(self):
         self.module("check", PROGRAM, "-n", "1", "--no-cuda", "--platform", "ascend_a3",
                     "program.py", expected=1)
         text, _ = self.module("check", PROGRAM, "-n", "2", "--no-cuda", "program.py", "fail",
                               expected=3)
         self.assertIn("The program failed (status 7)", text)
-        self.assertIn("[2] program.py:16 low_latency_combine", text)
+        self.assertIn("[2] program.py:18 low_latency_combine", text)
         self.module("check", PROGRAM, "--platform", "ascend", "program.py", expected=2)
         for arguments, fragment in ((("-n", "two"), "'two', expected a number of at least 1"),
                                     (("--target-ranks", "0"), "'0', expected a number of at least 1"),

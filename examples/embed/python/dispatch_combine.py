@@ -4,7 +4,8 @@
 import numpy
 import peerbus.deep_ep as deep_ep
 
-buffer = deep_ep.Buffer()  # the ranks that a launcher started
+# the ranks that a launcher started; the arguments are those that a GPU needs
+buffer = deep_ep.Buffer(num_rdma_bytes=1 << 20, low_latency_mode=True)
 tokens, hidden, top_k, experts = 8, 2048, 2, 8
 x = numpy.full([tokens, hidden], 0x3F80, numpy.uint16)  # bfloat16 1.0; or tensors of torch
 topk_idx = numpy.arange(tokens * top_k).reshape(tokens, top_k) % experts

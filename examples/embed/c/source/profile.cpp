@@ -42,6 +42,8 @@ constexpr option_bit option_bits[] = {
     {PEERBUS_CALL_DO_HANDLE_COPY, &deep_ep::call::do_handle_copy},
     {PEERBUS_CALL_NARROW_TOPK_IDX, &deep_ep::call::narrow_topk_idx},
     {PEERBUS_CALL_SL_IDX, &deep_ep::call::sl_idx_given},
+    {PEERBUS_CALL_NO_LOW_LATENCY_MODE, &deep_ep::call::no_low_latency_mode},
+    {PEERBUS_CALL_GAPS_IN_X, &deep_ep::call::gaps_in_x},
 };
 static_assert(PEERBUS_EP_PREFETCH_WEIGHTS ==
                   static_cast<int>(deep_ep::operation::ep_prefetch_weights) &&
@@ -72,7 +74,7 @@ Enumeration enumerator(std::int32_t given, Enumeration most, std::string_view na
 }
 
 deep_ep::call read_call(const peerbus_call* given) {
-  const peerbus_call c = read_struct(given, "call");
+  const peerbus_call c = read_struct(given, "call", offsetof(peerbus_call, num_rdma_bytes));
   deep_ep::call made;
   made.what = enumerator(c.operation, deep_ep::operation::ep_prefetch_weights, "operation");
   made.ranks = c.ranks;
@@ -89,6 +91,7 @@ deep_ep::call read_call(const peerbus_call* given) {
   made.allow_multiple_reduction = (c.options & PEERBUS_CALL_NO_MULTIPLE_REDUCTION) == 0;
   if (c.expert_alignment != 0) made.expert_alignment = c.expert_alignment;
   made.num_worst_tokens = c.num_worst_tokens;
+  if ((c.options & PEERBUS_CALL_NUM_RDMA_BYTES) != 0) made.num_rdma_bytes = c.num_rdma_bytes;
   made.num_sms = c.num_sms;
   made.num_qps = c.num_qps;
   made.environment.hccl_buffsize_mb = c.hccl_buffsize_mb;

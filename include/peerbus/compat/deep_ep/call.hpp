@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace peerbus::deep_ep {
@@ -122,6 +123,12 @@ struct call {
   std::size_t experts = 0;                  ///< of all ranks
   element_type dtype = element_type::bf16;  ///< of `x`
   bool dropped = false;                     ///< topk_idx contains -1
+  bool narrow_topk_idx = false;             ///< topk_idx is given and is not int64
+  bool gaps_in_x = false;                   ///< `x` is not contiguous
+
+  // The buffer of the low-latency calls
+  bool no_low_latency_mode = false;             ///< it was made without low_latency_mode
+  std::optional<std::size_t> num_rdma_bytes{};  ///< none: not known, so not checked
 
   // low_latency_dispatch
   bool use_fp8 = false;                      ///< fp8 travels; int8 on Ascend
@@ -155,7 +162,6 @@ struct call {
   bool do_expand = false;                ///< rows are grouped by expert
   bool do_handle_copy = false;           ///< the handle copies topk_idx
   bool allow_multiple_reduction = true;  ///< a rank may add up its rows of a token
-  bool narrow_topk_idx = false;          ///< topk_idx is not int64
   bool sl_idx_given = false;             ///< sl_idx
   std::size_t num_qps = 0;               ///< num_qps or num_allocated_qps; 0: automatic
   std::size_t num_sms = 0;               ///< 0: automatic

@@ -7,6 +7,7 @@
 
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>
+#include <peerbus/compat/deep_ep/detail/low_latency_bytes.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
@@ -26,17 +27,7 @@ constexpr std::size_t low_latency_rdma_size_hint(std::size_t num_max_dispatch_to
                                                  std::size_t hidden,
                                                  [[maybe_unused]] std::size_t num_ranks,
                                                  std::size_t num_experts) noexcept {
-  constexpr std::size_t buffers = 2;  // DeepEP alternates between two.
-  const std::size_t tokens = num_max_dispatch_tokens_per_rank;
-  const std::size_t scales = hidden / 128 * 4;
-  const std::size_t dispatch_message = 16 + std::max(2 * hidden, hidden + scales);
-  const std::size_t combine_message = scales + 2 * hidden;
-  const std::size_t combined = num_experts * tokens * combine_message;
-  const std::size_t sent = std::max(tokens * dispatch_message, combined);
-  const std::size_t received = std::max(num_experts * tokens * dispatch_message, combined);
-  const std::size_t signals = align_up(4 * num_experts, 128);
-  // DeepEP rounds up to a multiple of 128, and adds 128 bytes if the sum is a multiple already.
-  return (buffers * (sent + received + signals) / 128 + 1) * 128;
+  return detail::low_latency_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_experts);
 }
 
 /// Returns the bytes that version 2's `get_buffer_size_hint` returns for ranks within one NVLink

@@ -59,8 +59,11 @@ enum {
   PEERBUS_CALL_DO_EXPAND = 1 << 16,
   PEERBUS_CALL_DO_HANDLE_COPY = 1 << 17,
   PEERBUS_CALL_NO_MULTIPLE_REDUCTION = 1 << 18, /**< allow_multiple_reduction is false */
-  PEERBUS_CALL_NARROW_TOPK_IDX = 1 << 19,       /**< topk_idx is not int64 */
-  PEERBUS_CALL_SL_IDX = 1 << 20
+  PEERBUS_CALL_NARROW_TOPK_IDX = 1 << 19,       /**< topk_idx is given and is not int64 */
+  PEERBUS_CALL_SL_IDX = 1 << 20,
+  PEERBUS_CALL_NO_LOW_LATENCY_MODE = 1 << 21, /**< of the buffer: low_latency_mode is false */
+  PEERBUS_CALL_GAPS_IN_X = 1 << 22,           /**< x is not contiguous */
+  PEERBUS_CALL_NUM_RDMA_BYTES = 1 << 23       /**< of the buffer: `num_rdma_bytes` is known */
 };
 
 /** One call of DeepEP's API as plain values. Members of another operation are ignored. Calls of
@@ -87,6 +90,7 @@ typedef struct peerbus_call {
   uint64_t normal_long_seq_rounds; /**< DEEPEP_NORMAL_LONG_SEQ_ROUND; 0: not set */
   uint32_t moe_enable_topk_neg_one; /**< MOE_ENABLE_TOPK_NEG_ONE */
   uint32_t reserved;               /**< 0 */
+  uint64_t num_rdma_bytes;         /**< of the buffer, with PEERBUS_CALL_NUM_RDMA_BYTES */
 } peerbus_call;
 
 /** Values of `peerbus_finding.kind`. */

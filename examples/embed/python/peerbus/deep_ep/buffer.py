@@ -6,7 +6,7 @@ import os
 
 from .. import _library as c
 from .._tensors import empty_like, given, given_to_write, is_torch, pointer, result
-from .calls import Target, element_of, has_dropped
+from .calls import Target, element_of, has_dropped, has_gaps, is_narrow
 from .config import Config
 from .event import EventHandle, EventOverlap, Stream, wait_for
 from .results import (Result, check_stream_arguments, combined_of, copy, join, refuse,
@@ -19,8 +19,9 @@ class Buffer:
 
     `group` is a process group of torch.distributed, whose ranks are on this host; a
     `peerbus.Communicator`; or None, for the processes that a launcher started. Sizes in bytes,
-    queue pairs and links are accepted and have no meaning here: the shape of each call says how much
-    memory it needs. Two low-latency results of a shape are valid at a time; those of normal mode are
+    modes, queue pairs and links are accepted and have no meaning here: the shape of each call says
+    how much memory it needs. `check` and `target` compare `low_latency_mode` and `num_rdma_bytes`
+    with the calls. Two low-latency results of a shape are valid at a time; those of normal mode are
     copies.
 
     `num_max_tokens_per_rank` is the most tokens of a normal dispatch. `zero_copy=False` saves memory
@@ -38,6 +39,8 @@ class Buffer:
                  num_max_tokens_per_rank=4096, zero_copy=True, target=None, strict=None,
                  timeout=None):
         self._target = Target(target)
+        self._made_with = {"no_low_latency_mode": not low_latency_mode,
+                           "num_rdma_bytes": num_rdma_bytes}
         refuse("Buffer", "give the process group as `group`", comm=comm)
         self.comm, self.group = join(group, timeout), group
         self.rank, self.group_size = self.comm.rank, self.comm.size
@@ -113,10 +116,11 @@ class Buffer:
                 operation="low_latency_dispatch", ranks=self.group_size, tokens=x.shape[0],
                 max_tokens=num_max_dispatch_tokens_per_rank, hidden=x.shape[1],
                 top_k=topk_idx.shape[1], experts=num_experts, element=element_of(x),
-                dropped=has_dropped(topk_idx), use_fp8=use_fp8, round_scale=round_scale,
+                dropped=has_dropped(topk_idx), narrow_topk_idx=is_narrow(topk_idx),
+                use_fp8=use_fp8, round_scale=round_scale,
                 use_ue8m0=use_ue8m0, async_finish=async_finish, return_recv_hook=return_recv_hook,
                 cumulative_statistics=cumulative_local_expert_recv_stats is not None,
-                wait_statistics=dispatch_wait_recv_cost_stats is not None)
+                wait_statistics=dispatch_wait_recv_cost_stats is not None, **self._made_with)
         shape = None
         if self._guard is not None:
             shape = (bool(use_fp8), bool(round_scale), bool(use_ue8m0), x.shape[1],
@@ -155,10 +159,11 @@ class Buffer:
             self._target.see(
                 operation="low_latency_combine", ranks=self.group_size, tokens=topk_idx.shape[0],
                 max_tokens=handle[2], hidden=handle[3], top_k=topk_idx.shape[1], experts=handle[4],
-                element=element_of(x), dropped=has_dropped(topk_idx), use_logfmt=use_logfmt,
+                element=element_of(x), dropped=has_dropped(topk_idx),
+                narrow_topk_idx=is_narrow(topk_idx), gaps_in_x=has_gaps(x), use_logfmt=use_logfmt,
                 zero_copy=zero_copy, out=out is not None, async_finish=async_finish,
                 return_recv_hook=return_recv_hook,
-                wait_statistics=combine_wait_recv_cost_stats is not None)
+                wait_statistics=combine_wait_recv_cost_stats is not None, **self._made_with)
         refuse("low_latency_combine", "outputs travel as bf16; leave it out", use_logfmt=use_logfmt)
         views = (given(x, "x"), given(topk_idx, "topk_idx"), given(topk_weights, "topk_weights"),
                  given_to_write(out, "out"),
@@ -234,7 +239,8 @@ class Buffer:
         routed = result_of(handle).call if handle is not None else {
             "tokens": tokens.shape[0], "top_k": 0 if topk_idx is None else topk_idx.shape[1],
             "experts": 0 if num_tokens_per_expert is None else len(num_tokens_per_expert),
-            "dropped": self._target.wanted and has_dropped(topk_idx)}
+            "dropped": self._target.wanted and has_dropped(topk_idx),
+            "narrow_topk_idx": is_narrow(topk_idx)}
         if self._target.wanted:
             self._target.see(
                 operation="dispatch", ranks=self.group_size, hidden=tokens.shape[1],
@@ -281,10 +287,11 @@ class Buffer:
         if self._target.wanted:
             self._target.see(
                 operation="combine", ranks=self.group_size, hidden=x.shape[1],
-                element=element_of(x), bias=bias is not None,
+                element=element_of(x), gaps_in_x=has_gaps(x), bias=bias is not None,
                 config=config is not None, previous_event=previous_event is not None,
                 async_finish=async_finish, allocate_on_comm_stream=allocate_on_comm_stream,
-                **{name: value for name, value in dispatched.call.items() if name != "dropped"})
+                **{name: value for name, value in dispatched.call.items()
+                   if name not in ("dropped", "narrow_topk_idx")})
         wait_for(previous_event)
         return combined_of(
             c.lib.peerbus_normal_combine, self._owner, c.NormalCombineArgs(

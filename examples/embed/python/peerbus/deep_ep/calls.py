@@ -21,7 +21,9 @@ OPERATIONS = ("dispatch", "combine", "low_latency_dispatch", "low_latency_combin
 OPTIONS = ("dropped", "use_fp8", "round_scale", "use_ue8m0", "cumulative_statistics",
            "wait_statistics", "use_logfmt", "zero_copy", "out", "return_recv_hook", "async_finish",
            "handle", "bias", "config", "previous_event", "allocate_on_comm_stream", "do_expand",
-           "do_handle_copy", "no_multiple_reduction", "narrow_topk_idx", "sl_idx")
+           "do_handle_copy", "no_multiple_reduction", "narrow_topk_idx", "sl_idx",
+           "no_low_latency_mode", "gaps_in_x")
+_num_rdma_bytes_known = 1 << len(OPTIONS)
 ELEMENTS = ("bf16", "fp8_e4m3", "other")
 KINDS = ("refused", "no_effect", "differs", "set", "unset")
 
@@ -40,6 +42,18 @@ def element_of(x):
     return ELEMENTS[_element_of.get(str(x.dtype).rpartition(".")[2], 2)]
 
 
+def has_gaps(x):
+    """Returns whether a tensor of torch or numpy is not contiguous."""
+    if hasattr(x, "is_contiguous"):
+        return not x.is_contiguous()
+    return not getattr(getattr(x, "flags", None), "c_contiguous", True)
+
+
+def is_narrow(topk_idx):
+    """Returns whether the ids are given and have not DeepEP's type, int64."""
+    return topk_idx is not None and str(topk_idx.dtype).rpartition(".")[2] != "int64"
+
+
 def has_dropped(topk_idx):
     """Returns whether the ids contain -1."""
     return topk_idx is not None and bool((topk_idx == -1).any())
@@ -55,6 +69,8 @@ def structure_of(call, variables=()):
         setattr(made, name, call.get(name, 0))
     if "tensors" in call:  # Calls of BucketBuffer have a list instead of tokens.
         made.tokens, made.hidden = call["tensors"], call["tensor_bytes"]
+    if "num_rdma_bytes" in call:
+        made.num_rdma_bytes, made.options = call["num_rdma_bytes"], made.options | _num_rdma_bytes_known
     for name, value in variables:
         setattr(made, _variables[name], value)
     return made

@@ -8,7 +8,7 @@ import numpy
 from .. import _library as c
 from .._tensors import (as_numpy, empty_like, given, given_to_write, is_torch, like, pointer,
                         result)
-from .calls import Target, element_of, has_dropped
+from .calls import Target, element_of, has_dropped, is_narrow
 from .event import EventHandle, EventOverlap, Stream, wait_for
 from .results import Result, check_stream_arguments, combined_of, copy, join
 from .weights import WeightMover
@@ -141,7 +141,7 @@ class EPBuffer:
                 element=element_of(tokens), dropped=has_dropped(topk_idx), num_sms=num_sms,
                 num_qps=num_qps or self._num_allocated_qps, expert_alignment=alignment,
                 handle=handle is not None, do_expand=do_expand, do_handle_copy=do_handle_copy,
-                narrow_topk_idx=not str(topk_idx.dtype).endswith("int64"),
+                narrow_topk_idx=is_narrow(topk_idx),
                 previous_event=previous_event is not None, async_finish=async_with_compute_stream,
                 allocate_on_comm_stream=allocate_on_comm_stream, **self._asked)
         check_stream_arguments(call, previous_event, async_with_compute_stream,

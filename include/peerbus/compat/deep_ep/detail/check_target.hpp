@@ -35,6 +35,11 @@ inline bool has_dropped(const const_tensor& topk_idx) {
   return found;
 }
 
+/// Returns whether `topk_idx` is given and has not DeepEP's type.
+inline bool is_narrow(const const_tensor& topk_idx) noexcept {
+  return topk_idx && topk_idx.type() != dtype::int64;
+}
+
 /// Returns a call with the members that all calls of a buffer share.
 inline call call_of(const buffer_options& options, std::size_t ranks, operation what) noexcept {
   call made;
@@ -75,6 +80,7 @@ inline void check_target(const buffer_options& options, std::size_t ranks,
   asked.experts = args.num_experts;
   asked.dtype = element_of(args.x);
   asked.dropped = has_dropped(args.topk_idx);
+  asked.narrow_topk_idx = is_narrow(args.topk_idx);
   asked.use_fp8 = args.use_fp8;
   asked.round_scale = args.round_scale;
   asked.use_ue8m0 = args.use_ue8m0;
@@ -95,6 +101,8 @@ inline void check_target(const buffer_options& options, std::size_t ranks,
   asked.top_k = shape.top_k;
   asked.experts = shape.experts;
   asked.dropped = has_dropped(args.topk_idx);
+  asked.narrow_topk_idx = is_narrow(args.topk_idx);
+  asked.gaps_in_x = !args.x.contiguous();
   asked.use_logfmt = args.use_logfmt;
   asked.zero_copy = args.zero_copy;
   asked.out_given = static_cast<bool>(args.out);
@@ -110,6 +118,7 @@ inline void check_target(const buffer_options& options, std::size_t ranks,
   call asked = normal_call_of(options, ranks, operation::normal_dispatch, args, routing);
   asked.dropped = routing.by_experts &&
                   std::find(routing.ids.begin(), routing.ids.end(), -1) != routing.ids.end();
+  asked.narrow_topk_idx = is_narrow(args.topk_idx);
   asked.expert_alignment = args.expert_alignment;
   asked.num_worst_tokens = args.num_worst_tokens;
   asked.cached_handle = static_cast<bool>(args.handle);
@@ -120,6 +129,7 @@ inline void check_target(const buffer_options& options, std::size_t ranks, const
                          const normal_routing& routing) {
   if (options.target == profile::unrestricted) return;
   call asked = normal_call_of(options, ranks, operation::normal_combine, args, routing);
+  asked.gaps_in_x = !args.x.contiguous();
   asked.bias_given = args.bias[0] || args.bias[1];
   require(options.target, asked);
 }

@@ -7,6 +7,7 @@
 
 #include <peerbus/compat/deep_ep/call.hpp>
 #include <peerbus/compat/deep_ep/detail/checker.hpp>
+#include <peerbus/compat/deep_ep/detail/low_latency_bytes.hpp>
 #include <peerbus/compat/deep_ep/finding.hpp>
 
 /// The limits of DeepEP's `deep_ep.Buffer`: version 1's API as of commit dd758ca.
@@ -52,6 +53,18 @@ constexpr void check_deepep_v1_normal(const call& c, checker<Visit>& check) {
             "give previous_event and set async_finish too");
 }
 
+/// Checks the buffer that low-latency calls are made of.
+template <class Visit>
+constexpr void check_deepep_v1_buffer(const call& c, checker<Visit>& check) {
+  check.words(finding_kind::refused, "low_latency_mode", !c.no_low_latency_mode, "false", "true",
+              "make the Buffer with low_latency_mode=True");
+  if (c.num_rdma_bytes)
+    check.number("num_rdma_bytes", *c.num_rdma_bytes,
+                 expectation::at_least(low_latency_bytes(c.max_tokens, c.hidden, c.experts)),
+                 "make the Buffer with what get_low_latency_rdma_size_hint returns, ",
+                 low_latency_size_hint(c.max_tokens, c.hidden, c.experts));
+}
+
 template <class Visit>
 constexpr void check_deepep_v1_low_latency(const call& c, checker<Visit>& check) {
   check.number("num_max_dispatch_tokens_per_rank", c.max_tokens, expectation::at_most(1023),
@@ -74,6 +87,7 @@ constexpr void check_deepep_v1_low_latency(const call& c, checker<Visit>& check)
   if (c.what == operation::low_latency_combine)
     check.off(finding_kind::refused, "use_logfmt", c.use_logfmt && c.zero_copy,
               "choose one of use_logfmt and zero_copy: they exclude each other");
+  check_deepep_v1_buffer(c, check);
 }
 
 template <class Visit>
@@ -84,6 +98,10 @@ constexpr void check_deepep_v1(const call& c, checker<Visit>& check) {
   check_even_experts(c, check);
   check.number("experts per rank", local_experts(c), expectation::at_most(1024),
                "spread the experts over more ranks");
+  check.words(finding_kind::refused, "topk_idx's type", !c.narrow_topk_idx, "another type", "int64",
+              "convert topk_idx to int64, DeepEP's topk_idx_t");
+  check.words(finding_kind::refused, "x", !c.gaps_in_x, "a tensor with gaps", "a contiguous one",
+              "give x.contiguous()");
   if (is_low_latency(c.what))
     check_deepep_v1_low_latency(c, check);
   else
