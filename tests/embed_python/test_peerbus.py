@@ -61,7 +61,7 @@ def windows():
     assert part[8:16].view(numpy.int64)[0] == (rank - 1) % size + 10
     comm.barrier()
     comm.destroy()
-    raises(peerbus.InvalidArgument, "is NULL", comm.barrier)
+    raises(peerbus.InvalidArgument, "the communicator was destroyed", comm.barrier)
     comm.destroy()
 
 
@@ -292,6 +292,50 @@ def deep_ep_normal():
     raises(TypeError, "expected a Config", buffer.combine, recv_x, handle, config=object())
 
 
+def destroyed():
+    """Calls of an object after its `destroy` say that, all of them."""
+    comm = peerbus.Communicator()
+    x, ids = numpy.zeros([2, 128], numpy.uint16), numpy.zeros([2, 1], numpy.int64)
+    weights, counter = numpy.ones([2, 1], numpy.float32), numpy.zeros(comm.size, numpy.int32)
+    buffer, ep_buffer = deep_ep.Buffer(comm), deep_ep.EPBuffer(comm, num_max_tokens_per_rank=4)
+    recv, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, 4, 2, use_fp8=False)
+    per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(ids, 2)
+    rows, _, _, _, normal, _ = buffer.dispatch(
+        x, num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert,
+        topk_idx=ids, topk_weights=weights)
+    ep_rows, _, _, ep_handle, _ = ep_buffer.dispatch(x, ids, weights, num_experts=2)
+    window, team, channels = comm.window(64, 1), comm.team(), comm.channels()
+    moe = comm.exchange(experts=2, hidden=128, top_k=1, max_tokens=4)
+    received = moe.dispatch(x, ids, weights)
+    for each in (buffer, ep_buffer, window, team, channels, moe):
+        each.destroy()
+    for call in (lambda: buffer.low_latency_dispatch(x, ids, 4, 2, use_fp8=False),
+                 lambda: buffer.low_latency_combine(recv, ids, weights, handle),
+                 lambda: buffer.get_next_low_latency_combine_buffer(handle),
+                 lambda: buffer.clean_low_latency_buffer(4, 128, 2),
+                 lambda: buffer.low_latency_update_mask_buffer(0, True),
+                 lambda: buffer.low_latency_query_mask_buffer(counter),
+                 lambda: buffer.low_latency_clean_mask_buffer(),
+                 lambda: buffer.get_dispatch_layout(ids, 2),
+                 lambda: buffer.dispatch(x, handle=normal), lambda: buffer.combine(rows, normal)):
+        raises(peerbus.InvalidArgument, "the buffer was destroyed", call)
+    for call in (lambda: ep_buffer.dispatch(x, ids, weights, num_experts=2),
+                 lambda: ep_buffer.combine(ep_rows, ep_handle), lambda: ep_buffer.barrier(),
+                 lambda: ep_buffer.lb_prefetch_weights(x, x, ids),
+                 lambda: window.put(0, 0, weights), lambda: window.get(0, 0, 4),
+                 lambda: window.wait(0, 1), lambda: window.value(0), lambda: window.part(0),
+                 lambda: team.all_reduce(weights), lambda: channels.send(weights, 0),
+                 lambda: moe.dispatch(x, ids, weights), lambda: moe.combine(received, 2),
+                 lambda: moe.nbytes):
+        raises(peerbus.InvalidArgument, " was destroyed", call)
+    comm.destroy()
+    for call in (comm.barrier, lambda: comm.rank, lambda: comm.size, lambda: comm.window(64),
+                 lambda: comm.all_reduce(weights), lambda: comm.subgroup([0]),
+                 lambda: deep_ep.Buffer(comm)):
+        raises(peerbus.InvalidArgument, " was destroyed", call)
+    raises(TypeError, "None", peerbus.Window, None, 8)
+
+
 def interrupted():
     """Ctrl-C while the main thread waits."""
     comm = peerbus.Communicator()
@@ -510,6 +554,9 @@ class Tests(unittest.TestCase):
             run(ranks, deep_ep_low_latency)
         for ranks in (2, 3):
             run(ranks, deep_ep_normal)
+
+    def test_destroyed(self):
+        run(1, destroyed)
 
     def test_interrupted(self):
         run(1, interrupted)

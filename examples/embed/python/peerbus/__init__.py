@@ -73,12 +73,12 @@ class Communicator(c.Object, Collectives):
     @property
     def rank(self):
         """The number of this process."""
-        return c.lib.peerbus_comm_rank(self)
+        return c.lib.peerbus_comm_rank(self.alive())
 
     @property
     def size(self):
         """The number of ranks."""
-        return c.lib.peerbus_comm_size(self)
+        return c.lib.peerbus_comm_size(self.alive())
 
     def barrier(self, timeout=None):
         """Returns after all ranks have called it."""
@@ -131,8 +131,8 @@ class Window(c.Object):
         `in_window` makes."""
         if not 0 <= rank < self._size:
             raise IndexError(f"rank {rank}, expected 0 to {self._size - 1}")
-        return view_of(c.lib.peerbus_window_part(self, rank), "uint8",
-                       [c.lib.peerbus_window_bytes(self)], self)
+        return view_of(c.lib.peerbus_window_part(self.alive(), rank), "uint8",
+                       [c.lib.peerbus_window_bytes(self.alive())], self)
 
     def put(self, peer, offset, source, signal=None, value=None):
         """Writes the bytes of `source` at byte `offset` of the peer's part. With `signal`, raises
@@ -179,7 +179,7 @@ class Window(c.Object):
 
     def value(self, signal):
         """Returns the value of this rank's own signal."""
-        return c.lib.peerbus_window_signal_value(self, signal)
+        return c.lib.peerbus_window_signal_value(self.alive(), signal)
 
 
 class Received:
@@ -242,7 +242,7 @@ class Exchange(c.Object):
     @property
     def nbytes(self):
         """The window memory of the exchange on each rank."""
-        return c.lib.peerbus_exchange_bytes(self)
+        return c.lib.peerbus_exchange_bytes(self.alive())
 
     def _input(self, tokens, experts, weights, attachments, limit):
         """Returns the arguments of a dispatch, with the views that keep them valid."""

@@ -7,6 +7,7 @@ ctypes releases the GIL during each call.
 import ctypes
 import operator
 import os
+import re
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 INTERRUPTED = 64
@@ -85,7 +86,10 @@ def check(code):
     if code == INTERRUPTED:
         raised, signals.raised = signals.raised, None
         raise raised or KeyboardInterrupt()
-    raise _classes.get(code, Error)(code, lib.peerbus_last_error().decode(errors="replace"))
+    text = lib.peerbus_last_error().decode(errors="replace")
+    # The handle of an object of Python is null only after its `destroy`.
+    raise _classes.get(code, Error)(code, re.sub(r"^peerbus: the ([a-z ]+) is NULL",
+                                                 r"peerbus: the \1 was destroyed", text))
 
 
 class _Signals:
@@ -433,6 +437,13 @@ class Object:
         """Releases what the library holds. Does nothing if that has happened before."""
         self._destroy(ctypes.byref(self._as_parameter_))
 
+    def alive(self):
+        """Returns this object. Raises if it was destroyed: functions of the library that return no
+        code take its handle, and would return 0."""
+        if not self._as_parameter_:
+            raise InvalidArgument(1, f"the {type(self).__name__} was destroyed")
+        return self
+
     def __del__(self):
         if hasattr(self, "_destroy"):
             self.destroy()
@@ -467,6 +478,8 @@ def number(value, name):
 
 def make(kind, create, *arguments):
     """Returns the handle that `create(arguments..., &handle)` sets."""
+    if arguments[0] is None:
+        raise TypeError(f"the {kind} was to be made of None, expected the object that it belongs to")
     handle = c_void_p()
     check(create(*arguments, ctypes.byref(handle)))
     return handle

@@ -30,6 +30,9 @@ class Pending(c.Object):
         """Does the rest of the operation, and returns or raises what the whole operation would.
         `timeout` None stands for the deadline of the first half, which began when that was called."""
         limit = c.nanoseconds(timeout)  # A wrong one gives nothing up.
+        if not self._as_parameter_:
+            raise c.InvalidArgument(1, "finish was called before, or the operation was given up; "
+                                       "expected it once")
         try:
             c.check(self._finish(self, limit))
             return self._result

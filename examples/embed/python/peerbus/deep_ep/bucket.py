@@ -128,7 +128,7 @@ class BucketBuffer:
     def get_context_idx(self, group):
         """Returns the index of `group` in the list of groups. None is the only one."""
         if self._contexts is None:
-            raise c.InvalidArgument(1, "the BucketBuffer is destroyed")
+            raise c.InvalidArgument(1, "the BucketBuffer was destroyed")
         if group is None and len(self.groups) == 1:
             return 0
         if group is None or group not in self.groups:

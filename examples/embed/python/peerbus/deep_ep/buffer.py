@@ -191,6 +191,8 @@ class Buffer:
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank, hidden, num_experts):
         """Collective: returns after all ranks have called it. Nothing needs cleaning, and results
         stay valid."""
+        if self._owner is None:
+            raise c.InvalidArgument(1, "the buffer was destroyed")
         self.comm.barrier()
 
     def low_latency_update_mask_buffer(self, rank_to_mask, mask=False):

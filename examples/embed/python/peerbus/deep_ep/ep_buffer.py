@@ -99,6 +99,7 @@ class EPBuffer:
 
     def barrier(self, use_comm_stream=True, with_cpu_sync=False, sequential=True):
         """Collective: returns after all ranks have called it."""
+        self._alive()
         self.comm.barrier()
 
     def dispatch(self, x, topk_idx=None, topk_weights=None,
@@ -118,6 +119,7 @@ class EPBuffer:
         dispatch and `topk_idx` must be None.
         """
         call = "EPBuffer.dispatch"
+        self._alive()
         tokens, scales = x if isinstance(x, tuple) else (x, None)
         if handle is not None:
             if topk_idx is not None or num_experts not in (None, handle.num_experts):
@@ -179,6 +181,7 @@ class EPBuffer:
         an event whose wait returns (combined_x, combined_topk_weights). Sums are unweighted.
         `topk_weights` are [N, K], or [M] of an expanded dispatch, which can be combined once."""
         call = "EPBuffer.combine"
+        self._alive()
         if not isinstance(handle, EPHandle):
             raise TypeError("handle is not one that EPBuffer.dispatch returned")
         handle._check(call)
@@ -216,6 +219,7 @@ class EPBuffer:
         [spare slots, ...] and [experts of a rank, ...], of one type; an expert has whole 32 bytes.
         Ranks whose mapping, number of experts, size or type differ from those of rank 0 are named on
         all ranks, and nothing is written."""
+        self._alive()
         if self._target.wanted:
             self._target.see(operation="EPBuffer.lb_prefetch_weights", ranks=self.num_ranks,
                              num_sms=num_sms, previous_event=previous_event is not None)
@@ -231,9 +235,11 @@ class EPBuffer:
 
     # --- the two forms of a dispatch: ((rows, scales, idx, weights), members of the handle) ---
 
-    def _buffer(self, kind, most):
+    def _alive(self):
         if self._buffers is None:
-            raise c.InvalidArgument(1, "the EPBuffer is destroyed")
+            raise c.InvalidArgument(1, "the EPBuffer was destroyed")
+
+    def _buffer(self, kind, most):
         known = self._buffers.get((kind, most))
         if known is None:
             structure = c.EpBufferOptions if kind == "ep_buffer" else c.BufferOptions
