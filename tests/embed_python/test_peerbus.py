@@ -249,8 +249,12 @@ def deep_ep_low_latency():
                 if not use_fp8:
                     share = (topk_idx >= 0).sum(axis=1, keepdims=True) * 0.5
                     assert (widened(combined) == -widened(x) * share).all()
-    raises(TypeError, "float64", buffer.low_latency_dispatch, x.astype(float), topk_idx, most,
-           experts)
+    raises(TypeError, "x has float64, expected bfloat16 (uint16 of numpy) or float8_e4m3fn (uint8",
+           buffer.low_latency_dispatch, x.astype(float), topk_idx, most, experts)
+    raises(TypeError, "topk_idx has uint64, expected int64 or int32", buffer.low_latency_dispatch, x,
+           topk_idx.astype(numpy.uint64), most, experts)
+    raises(TypeError, "topk_weights has float64, expected float32", buffer.low_latency_combine, y,
+           topk_idx, topk_weights.astype(float), handle)
     raises(TypeError, "expected an array", buffer.low_latency_dispatch, [[1.0]], topk_idx, most,
            experts)
     fixed = numpy.zeros([count, hidden], numpy.uint16)

@@ -32,6 +32,9 @@ class Operand(Given):
         self.count = math.prod(self.shape)
         self.dtype = tensor.dtype_code * 256 + tensor.dtype_bits
 
+    def _types(self, name):
+        return f"one of {', '.join(self.codes)} (uint16 stands for bfloat16)"
+
     def empty(self, shape, dtype=None):
         """Returns an array of the same kind with other sizes, and of the same type or of `dtype`, a
         type of numpy by name."""

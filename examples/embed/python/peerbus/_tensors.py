@@ -22,6 +22,15 @@ _kinds = {numpy.dtype(name): kind for name, kind in _codes.items()
           if name not in ("bfloat16", "float8_e4m3fn")}
 _dtypes = {kind: numpy.dtype(name) for kind, name in _names.items()}
 _renamed_codes = (4, 10)  # Of types for which integers of numpy stand.
+_bf16 = "bfloat16 (uint16 of numpy)"
+_fp8 = "float8_e4m3fn (uint8 of numpy)"
+# The types that calls take for an argument, by its name.
+_wanted = {"x": f"{_bf16} or {_fp8}", "tokens": f"{_bf16} or {_fp8}", "bias": _bf16, "out": _bf16,
+           "topk_idx": "int64 or int32", "experts": "int64 or int32", "topk_weights": "float32",
+           "weights": "float32", "x_scales": "float32 or int32", "is_token_in_rank": "bool",
+           "num_tokens_per_rank": "int32", "num_tokens_per_expert": "int32", "mask_status": "int32",
+           "cumulative_local_expert_recv_stats": "int32", "dispatch_wait_recv_cost_stats": "int64",
+           "combine_wait_recv_cost_stats": "int64"}
 _torch_names = {(4, 16): "bfloat16", (10, 8): "float8_e4m3fn"}
 
 
@@ -81,6 +90,11 @@ class Given:
             c.Tensor.from_address(self.pointer).dtype_code = kind[0]
         return True
 
+    def _types(self, name):
+        """Returns the types that the argument of this name takes, in words."""
+        return _wanted.get(name) or (f"one of {', '.join(self.codes)} (uint16 stands for bfloat16, "
+                                     "uint8 for float8_e4m3fn)")
+
     @property
     def tensor(self):
         """The structure at `pointer`. It keeps this view alive."""
@@ -105,8 +119,7 @@ class Given:
 
     def _fill(self, address, dtype, shape, strides, name):
         if dtype not in self.codes:
-            raise TypeError(f"{name} has {dtype}, expected one of {', '.join(self.codes)} "
-                            "(uint16 stands for bfloat16, uint8 for float8_e4m3fn)")
+            raise TypeError(f"{name} has {dtype}, expected {self._types(name)}")
         code, bits = self.codes[dtype]
         extents = ctypes.c_int64 * max(1, len(shape))
         self.filled = c.Tensor(address, 1, 0, len(shape), code, bits, 1, extents(*shape),
