@@ -42,7 +42,29 @@
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
+extern "C" {
+#ifdef __clang__
+/// Writes what a program counts that was built with --coverage. Null in other programs.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
+[[gnu::weak, gnu::visibility("hidden")]] void __gcov_dump();
+#else
+/// Writes what a program counts that was built with --coverage, as exit(3) does. Null in other
+/// programs. A weak reference to `__gcov_dump` would not make the linker fetch that function.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
+[[gnu::weak, gnu::visibility("hidden")]] void __gcov_exit();
+#endif
+}
+
 namespace peerbus::detail {
+
+/// Writes what a build with --coverage has counted in this process, which `_exit` does not.
+inline void keep_coverage() noexcept {
+#ifdef __clang__
+  if (&__gcov_dump != nullptr) __gcov_dump();
+#else
+  if (&__gcov_exit != nullptr) __gcov_exit();
+#endif
+}
 
 /// A rank that `run_local` started.
 class local_bootstrap final : public star_bootstrap {
@@ -120,6 +142,7 @@ inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connecti
   }
   // Without a standard stream, as in a daemon, there is nobody to whom the output could be lost.
   if (std::fflush(nullptr) != 0 && errno != EBADF && status == 0) status = 1;
+  keep_coverage();
   // A child that the rank forked may return here, too. order: release; pairs with the acquire in
   // `children::reap`.
   if (home.is_here())
