@@ -142,8 +142,21 @@ std::vector<bad_call> bad_fusions(std::size_t n) {
   };
   const auto good_gather = [gather](fixture& f) { gather(f, 4, 2); };
   const auto good_add = [](fixture& f) { coll::all_reduce_add(f.on, f.four, f.four, f.first(4)); };
+  // Without tokens, so that no other size is wrong. Multiplied by the sizes of elements, these
+  // overflow.
+  const auto gather_none = [](fixture& f, std::size_t hidden) {
+    coll::all_gather_coded(f.on, peerbus::codec::bf16{}, hidden, std::vector<peerbus::bf16>{},
+                           std::vector<peerbus::bf16>{});
+  };
+  const auto good_none = [gather_none](fixture& f) { gather_none(f, 4); };
   return {{"hidden 0, expected a positive multiple of 1", [gather](fixture& f) { gather(f, 0, 2); },
            good_gather},
+          {"hidden 18446744073709551615, expected at most 4294967295",
+           [gather_none](fixture& f) { gather_none(f, ~std::size_t{0}); }, good_none},
+          {"hidden 9223372036854775808, expected at most 4294967295",
+           [gather_none](fixture& f) { gather_none(f, std::size_t{1} << 63U); }, good_none},
+          {"hidden 4294967300, expected at most 4294967295",
+           [gather_none](fixture& f) { gather_none(f, (std::size_t{1} << 32U) + 4); }, good_none},
           {"tokens of 9 elements, expected a multiple of hidden, 4",
            [gather](fixture& f) { gather(f, 4, 2, 9); }, good_gather},
           {"expected " + std::to_string(n) + " ranks x 2 tokens x 16 bytes",

@@ -27,6 +27,9 @@ PEERBUS_INLINE std::string object_to_coded(const team& on, const coded_shape& sh
   if (shape.hidden == 0 || shape.hidden % given.hidden_multiple != 0)
     return concat("hidden ", shape.hidden, ", expected a positive multiple of ",
                   given.hidden_multiple);
+  // Ranks compare so many bits of it. No size of a codec overflows then.
+  if (constexpr std::size_t most = ~std::uint32_t{0}; shape.hidden > most)
+    return concat("hidden ", shape.hidden, ", expected at most ", most);
   if (given.elements % shape.hidden != 0)
     return concat("tokens of ", given.elements, " elements, expected a multiple of hidden, ",
                   shape.hidden);
@@ -77,7 +80,8 @@ PEERBUS_INLINE operation all_gather_coded_bytes(team& on, const coded_shape& sha
 
 PEERBUS_INLINE void gather_coded_slices(call& gather, const coded_shape& shape, encode_token encode,
                                         take_token take) {
-  const std::size_t record = shape.record_bytes();
+  // The sizes of a call that is refused may have overflowed to 0.
+  const std::size_t record = std::max<std::size_t>(shape.record_bytes(), 1);
   const std::size_t step = gather.slice_bytes(1) / record * record;
   const auto encode_slice = [&](std::size_t done, std::size_t bytes) {
     std::byte* const page = gather.page();
