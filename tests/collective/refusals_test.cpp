@@ -422,6 +422,36 @@ TEST_CASE_TEMPLATE("elements of 64 KiB are reduced", Group, PEERBUS_TEST_GROUPS)
   CHECK(worst_status == 0);
 }
 
+TEST_CASE_TEMPLATE("rows that fill a slice are gathered", Group, PEERBUS_TEST_GROUPS) {
+  const int worst_status = Group::run(2, [](auto& comm) {
+    team on{comm};
+    const std::size_t n = on.size();
+    // As f32, a row takes twice as much as as bf16, which is more than a page where pages are read.
+    const std::size_t hidden = on.map().slice_bytes(1) / sizeof(peerbus::bf16);
+    const std::vector<peerbus::bf16> own(hidden,
+                                         peerbus::bf16{static_cast<float>(on.rank().index() + 1)});
+    const auto gather = [&](const auto& codec, auto& out) {
+      coll::all_gather_coded(on, codec, hidden, own, out);
+      for (std::size_t r = 0; r < n; ++r)
+        test::expect_equal(static_cast<float>(out[(r + 1) * hidden - 1]), static_cast<float>(r + 1),
+                           "the last element of a row");
+    };
+    std::vector<peerbus::bf16> as_bf16(n * hidden);
+    std::vector<float> as_float(n * hidden);
+    gather(peerbus::codec::bf16{}, as_bf16);
+    gather(peerbus::codec::bf16{}, as_float);
+    using int8 = peerbus::codec::int8_per_token;
+    gather(int8{}, as_float);
+    // This one is decoded to f32 first, in a page.
+    if (hidden * sizeof(float) > on.map().page_bytes)
+      test::expect_error(errc::invalid_argument, {"bytes when decoded, expected at most"},
+                         [&] { gather(int8{}, as_bf16); });
+    else
+      gather(int8{}, as_bf16);
+  });
+  CHECK(worst_status == 0);
+}
+
 TEST_CASE_TEMPLATE("calls that differ are named on all ranks", Group, PEERBUS_TEST_GROUPS) {
   struct difference {
     std::string_view first;

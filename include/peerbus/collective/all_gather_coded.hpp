@@ -38,6 +38,11 @@ concept decoded_output = detail::output_range<R> && (std::same_as<detail::elemen
 
 namespace detail {
 
+/// Whether rows of `Codec` are tokens of `T` already, so that decoding copies them.
+template <token_codec Codec, class T>
+inline constexpr bool decodes_by_copying =
+    verbatim_codec<Codec> && std::same_as<T, token_of<Codec>>;
+
 /// Returns the function that decodes to `out`, which is [ranks, tokens, hidden].
 template <token_codec Codec, class T>
 auto decoder_to(const Codec& codec, const coded_shape& shape, T* out) noexcept {
@@ -48,7 +53,7 @@ auto decoder_to(const Codec& codec, const coded_shape& shape, T* out) noexcept {
     T* const token = out + index * shape.hidden;
     if constexpr (std::same_as<T, float>) {
       codec.decode(row, scales, {token, shape.hidden});
-    } else if constexpr (verbatim_codec<Codec> && std::same_as<T, token_of<Codec>>) {
+    } else if constexpr (decodes_by_copying<Codec, T>) {
       std::memcpy(token, row.data(), row.size());
     } else {
       codec.decode(row, scales, scratch);
@@ -136,7 +141,7 @@ coded_call<Codec> begin_coded(team& on, const Codec& codec, std::size_t hidden,
     using element = typename Output::element_type;
     checked.rows = std::as_writable_bytes(output);
     checked.each_row = hidden * sizeof(element);
-    checked.decodes_in_scratch = std::same_as<element, bf16>;
+    checked.decodes_in_scratch = std::same_as<element, bf16> && !decodes_by_copying<Codec, element>;
     checked.may_be_in_place = std::same_as<element, token_of<Codec>>;
     carry_out = gather_coded<Codec, element>;
   }
