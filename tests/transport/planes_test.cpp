@@ -389,6 +389,31 @@ TEST_CASE("a group that cannot share memory is refused on all ranks, by name") {
   CHECK(worst_status == 0);
 }
 
+TEST_CASE("a rank whose near plane fails tells all ranks its reason at once") {
+  using quick = peerbus::planes<peerbus::loopback, peerbus::loopback>;
+  // If the other rank of the group waited for its deadline, the test would end by its time limit.
+  const peerbus::planes_options forever{.setup_timeout = std::chrono::hours{1}};
+  for (const rank_id failing : {rank_id{0}, rank_id{3}}) {
+    const int worst_status = peerbus::run_threads(4, [&](bootstrap& boot) {
+      peerbus::planes_options options = forever;
+      options.group = host_of(boot, 2);
+      test::expect_error(
+          errc::out_of_memory, {"no near plane of ranks", "no huge pages left"}, [&] {
+            quick{boot, options,
+                  [&](bootstrap& group) {
+                    if (boot.rank() == failing)
+                      throw peerbus::error{errc::out_of_memory, "no huge pages left"};
+                    return peerbus::loopback{group};
+                  },
+                  [](bootstrap& all) { return peerbus::loopback{all}; }};
+          });
+      peerbus::communicator comm{lazy{boot, options}};  // The bootstrap is as good as before.
+      comm.barrier();
+    });
+    CHECK(worst_status == 0);
+  }
+}
+
 TEST_CASE("memory that the far plane cannot take is refused on all ranks, and less works") {
   using full = peerbus::planes<peerbus::loopback, full_device>;
   const int worst_status = peerbus::run_threads(4, [](bootstrap& boot) {

@@ -43,10 +43,17 @@ class plane_group {
   [[nodiscard]] rank_id number_of(rank_id peer) const noexcept {
     return rank_id{std::size_t{numbers_[peer.index()]}};
   }
-  /// Returns `problem`, for which the near plane cannot be, with the group's name and ranks.
-  [[nodiscard]] error explain(const error& problem) const;
+  /// Collective over all ranks: returns if no rank has an `objection`, the error for which its near
+  /// plane cannot be. An objection ends the bootstrap of the near ranks, so that none of them waits
+  /// in it for a rank that has given up. Cost: one allgather.
+  /// Throws, on all ranks: `agreed_error` with the objection of the lowest rank that did not only
+  /// find the bootstrap ended, with the group's name and ranks; or as `bootstrap::allgather`.
+  void agree_on_near(const std::optional<error>& objection, deadline until);
 
  private:
+  /// Returns `problem` with the group's name and ranks.
+  [[nodiscard]] error explain(const error& problem) const;
+
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 
   bootstrap* boot_;

@@ -51,14 +51,16 @@ class plane_pair {
         traffic_{std::make_unique<pair_traffic>()},
         adopted_{std::make_shared<std::atomic<std::size_t>>(0)} {
     const auto until = deadline::after(options.setup_timeout);
-    on_all_ranks("planes: near", until, [&] {
-      try {
-        near_.emplace(make_near(group_->boot()));
-        if constexpr (has_bells) hang_bells(until);
-      } catch (const error& problem) {
-        throw group_->explain(problem);
-      }
+    const auto objection = objection_of([&] {
+      near_.emplace(make_near(group_->boot()));
+      if constexpr (has_bells) hang_bells(until);
     });
+    if (objection) {  // They use the group's bootstrap, which ends with the objection.
+      bells_.reset();
+      bell_lines_.reset();
+      near_.reset();
+    }
+    group_->agree_on_near(objection, until);
     if (group_->is_everyone()) return;
     far_.emplace(make_far(boot));
     if constexpr (far_tells) on_all_ranks("planes: far", until, [&] { watch(far_->arrival_fd()); });
@@ -210,18 +212,23 @@ class plane_pair {
                : own_number();
   }
 
+  /// Calls `step()`. Returns the error that it threw; empty if it threw none.
+  template <class Step>
+  static std::optional<error> objection_of(Step&& step) {
+    try {
+      step();
+      return std::nullopt;
+    } catch (const error& problem) {
+      return problem;
+    } catch (const std::bad_alloc&) {
+      return error{errc::out_of_memory, "no memory for a plane"};
+    }
+  }
+
   /// Calls `step()` on all ranks. Throws, on all ranks, what `step` threw on one of them.
   template <class Step>
   void on_all_ranks(std::string_view doing, deadline until, Step&& step) {
-    std::optional<error> objection;
-    try {
-      step();
-    } catch (const error& problem) {
-      objection = problem;
-    } catch (const std::bad_alloc&) {
-      objection = error{errc::out_of_memory, "no memory for a plane"};
-    }
-    agree(*boot_, doing, {}, until, objection);
+    agree(*boot_, doing, {}, until, objection_of(step));
   }
 
   void hang_bells(deadline until) {

@@ -4,14 +4,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -44,6 +47,30 @@ PEERBUS_INLINE plane_group::plane_group(bootstrap& boot, const planes_options& o
   }
   // Near ranks pass each other the descriptors of their memory.
   if (!is_everyone() || !boot.passes_descriptors()) subgroup_ = boot.subgroup(members_, until);
+}
+
+PEERBUS_INLINE void plane_group::agree_on_near(const std::optional<error>& objection,
+                                               deadline until) {
+  std::optional<error> own;
+  bootstrap::contribution mine;
+  if (objection) {
+    own = explain(*objection);
+    // The members wait in the subgroup for this rank, and would do so until their deadline.
+    if (subgroup_ != nullptr) subgroup_->members()->announce(rank_state::failed);
+    subgroup_.reset();
+    // That rank states the reason, unless its process has died.
+    if (objection->code() == errc::peer_dead) {
+      append_bytes(mine.bytes, own->text().data(), own->text().size());
+      own.reset();
+    }
+  }
+  const auto all = gather_or_refuse(*boot_, "planes: near", std::move(mine), own, until);
+  for (const rank_id rank : all_ranks{boot_->size()}) {
+    const auto& bytes = all[rank.index()].bytes;
+    if (bytes.empty()) continue;
+    const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    throw agreed_error{errc::peer_dead, concat("planes: near: ", rank, " could not: ", text)};
+  }
 }
 
 PEERBUS_ERROR_PATH error plane_group::explain(const error& problem) const {
