@@ -40,4 +40,16 @@ template <runnable_transport Transport, class Body>
     return run_local(ranks, with_communicator, options);
 }
 
+/// Refuses, with the remedy, a transport that cannot be made from its type alone, such as
+/// `any_transport`.
+template <class Transport, class Body>
+[[nodiscard]] int run(std::size_t /*ranks*/, Body /*body*/, run_options /*options*/ = {},
+                      communicator_options /*comm_options*/ = {}) {
+  static_assert(runnable_transport<Transport>,
+                "run cannot make this transport from its type alone; use run_local or run_threads "
+                "and make the transport in each rank: docs/transports.md, "
+                "\"Choosing at run time\"");
+  return 1;
+}
+
 }  // namespace peerbus

@@ -276,7 +276,7 @@ static_assert(peerbus::runnable_transport<near_miss>, "ranks_are can change");
 #endif
 
 #if PEERBUS_CASE == 25
-// case 25: expect "constraint|no matching"
+// case 25: expect "use run_local or run_threads"
 // The type does not say which transport to make.
 int start() {
   return peerbus::run<peerbus::any_transport>(1, [](auto&) {});
