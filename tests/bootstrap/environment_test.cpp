@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -352,6 +353,21 @@ TEST_CASE("environment: without rank 0 the others say so") {
                                  {"rank 0 of 3 did not come", " ms", "rank 1 waited"}),
                          expects(seat(2, 3, port), 100ms, errc::timed_out,
                                  {"rank 0 of 3 did not come", " ms", "rank 2 waited"})}));
+}
+
+TEST_CASE("environment: a rank 0 that cannot make its memory file tells the others why") {
+  const time_limit limit;
+  const auto port = fresh_port();
+  const pid_t rank_0 = in_child([&] {
+    const rlimit no_file{0, 0};
+    require(::setrlimit(RLIMIT_FSIZE, &no_file) == 0, "a limit");
+    const auto caught = error_of([&] { environment_bootstrap boot{seat(0, 2, port), patience()}; });
+    require(contains(caught.what(), "a memory file needs"), caught.what());
+    return 0;
+  });
+  // If it waited for its deadline, it would say that rank 0 did not come.
+  CHECK(all_as_expected({rank_0, expects(seat(1, 2, port), 60s, errc::out_of_memory,
+                                         {"rank 0: ", "a memory file needs"})}));
 }
 
 TEST_CASE("environment: a rank that comes twice is an error on all ranks") {

@@ -53,13 +53,15 @@ class meeting_host {
   meeting_host& operator=(const meeting_host&) = delete;
   ~meeting_host() = default;
 
-  /// Waits for all ranks and sends `files` to each of them.
+  /// Waits for all ranks and sends `files` to each of them. If rank 0 itself has failed with
+  /// `own_failure`, tells it to the ranks that come and throws it.
   /// Returns: the connections by rank and channel; those of rank 0 are empty. Throws: `error`
   /// timed_out, mismatch, peer_dead, system. The ranks that came get the same error.
-  std::vector<std::vector<connection>> gather(std::span<const int> files) {
+  std::vector<std::vector<connection>> gather(std::span<const int> files,
+                                              const std::optional<failure>& own_failure = {}) {
     std::optional<failure> why;
     try {
-      why = wait_for_all();
+      why = wait_for_all(own_failure);
     } catch (const error& caught) {
       refuse_all({caught.code(), concat("rank 0 failed while the ranks met: ", caught.text())});
       throw;
@@ -108,7 +110,7 @@ class meeting_host {
                  describe_span(ours_.span), ", expected a MASTER_PORT of this group's own")};
   }
 
-  std::optional<failure> wait_for_all() {
+  std::optional<failure> wait_for_all(const std::optional<failure>& own_failure) {
     std::optional<failure> why;
     auto until = ours_.until;
     const auto object = [&](std::optional<failure> objection) {
@@ -118,6 +120,7 @@ class meeting_host {
       // time, so that they do not wait in vain.
       until = earlier(until, deadline::after(std::chrono::milliseconds{500}));
     };
+    object(own_failure);
     // For each rank two connections, or a connection and a descriptor of its process.
     if (const auto lack = describe_lack_of_descriptors(2 * ours_.size, listeners_.back());
         !lack.empty())

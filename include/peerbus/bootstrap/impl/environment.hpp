@@ -11,6 +11,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/awaited_members.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
 #include <peerbus/bootstrap/detail/local_meeting.hpp>
@@ -59,13 +60,20 @@ struct met_ranks {
       return {state_page::open(settings.size, met.files[0]),
               std::make_unique<spoke>(std::move(met.connections[0]))};
     }
-    const unique_fd file = state_page::make_file(settings.size);
-    state_page states = state_page::open(settings.size, file);
+    unique_fd file;
+    std::optional<state_page> states;
+    std::optional<failure> problem;
+    try {
+      file = state_page::make_file(settings.size);
+      states = state_page::open(settings.size, file);
+    } catch (const error& caught) {  // The other ranks are told, so that they do not wait in vain.
+      problem = failure{caught.code(), concat("rank 0: ", caught.text())};
+    }
     const int files[] = {file.get()};
     std::vector<connection> spokes;
-    for (auto& of_rank : meeting_host{place, ours}.gather(files))
+    for (auto& of_rank : meeting_host{place, ours}.gather(files, problem))
       spokes.push_back(std::move(of_rank[0]));
-    return {std::move(states), std::make_unique<hub>(std::move(spokes))};
+    return {std::move(*states), std::make_unique<hub>(std::move(spokes))};
   }
 };
 
