@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Where and how ranks that meet over TCP are told to meet.
+#include <openssl/conf.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -282,6 +283,34 @@ bool replace_hosts(const std::string& file) {
 }
 
 }  // namespace
+
+TEST_CASE("tcp: a policy of OpenSSL that forbids the cipher suite is named") {
+  const time_limit limit;
+  const auto joins_at_level = [](const std::string& level) {
+    const scratch_file policy{
+        "openssl_conf = first\n[first]\nssl_conf = second\n[second]\nsystem_default = third\n"
+        "[third]\nCipherString = DEFAULT@SECLEVEL=" +
+        level + "\n"};
+    return status_of(in_child([&] {
+             require(::CONF_modules_load_file(policy.name().c_str(), nullptr, 0) == 1, "a policy");
+             const auto port = free_tcp_port();
+             if (level == "2")
+               return all_as_expected({joins(tcp_seat(0, 2, port)), joins(tcp_seat(1, 2, port))})
+                          ? 0
+                          : 1;
+             const auto caught =
+                 error_of([&] { tcp_bootstrap boot{tcp_seat(0, 2, port), patience()}; });
+             require(caught.code() == errc::unsupported, caught.what());
+             for (const std::string& part :
+                  {std::string{"OpenSSL policy"}, "security level " + level})
+               require(contains(caught.what(), part), caught.what());
+             return 0;
+           })) == 0;
+  };
+  CHECK(joins_at_level("2"));
+  CHECK(joins_at_level("4"));
+  CHECK(joins_at_level("5"));
+}
 
 TEST_CASE("tcp: a name that does not resolve yet is asked for again") {
   const time_limit limit;

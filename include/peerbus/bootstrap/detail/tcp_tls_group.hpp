@@ -116,6 +116,7 @@ class tls_group {
                         ::SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") == 1 &&
                         ::SSL_CTX_set_num_tickets(context, 0) == 1,
                     "choosing TLS 1.3 with TLS_AES_128_GCM_SHA256");
+    require_suite_allowed();
     ::SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
     ::SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     ::SSL_CTX_set_mode(context,
@@ -164,6 +165,23 @@ class tls_group {
   }
 
  private:
+  /// Throws: `error` unsupported if this machine's OpenSSL may not use the only suite. A handshake
+  /// would fail then as if the other end spoke another protocol.
+  void require_suite_allowed() const {
+    const openssl_ptr<::SSL> end{::SSL_new(context_.get())};
+    require_openssl(end != nullptr, "making a TLS connection");
+    STACK_OF(SSL_CIPHER)* const allowed = ::SSL_get1_supported_ciphers(end.get());
+    const bool has_suite = allowed != nullptr && sk_SSL_CIPHER_num(allowed) > 0;
+    sk_SSL_CIPHER_free(allowed);
+    if (!has_suite)
+      throw error{
+          errc::unsupported,
+          concat("the OpenSSL policy of this machine, at security level ",
+                 ::SSL_get_security_level(end.get()),
+                 ", forbids TLS_AES_128_GCM_SHA256, by which ranks connect; expected "
+                 "SECLEVEL 3 or less in openssl.cnf, or OPENSSL_CONF to name another file")};
+  }
+
   [[nodiscard]] static std::array<unsigned char, 32> derive_key(std::string_view secret) {
     std::array<unsigned char, 32> key{};
     std::string text = concat(key_label, secret);
