@@ -113,9 +113,10 @@ TEST_CASE("tcp: ranks that do not join are named to all that did") {
     std::vector<pid_t> ranks;
     ranks.reserve(6);
     for (std::size_t rank : {0U, 1U, 2U, 4U, 6U, 7U})
-      ranks.push_back(expects(
-          tcp_seat(rank, 8, port), span, errc::timed_out,
-          {"ranks 3, 5 of 8 did not join within ", "s at 127.0.0.1:" + std::to_string(port)}));
+      ranks.push_back(
+          expects(tcp_seat(rank, 8, port), span, errc::timed_out,
+                  {"ranks 3, 5 of 8 did not join within ", "s at 127.0.0.1:" + std::to_string(port),
+                   "a loopback address, which other hosts cannot reach"}));
     return all_as_expected(ranks);
   }));
   CHECK(belongings{} == before);

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -56,7 +57,10 @@ class tcp_meeting_place final : public meeting_place {
     return caller != nullptr ? describe_far_end(caller->get()) : "the process at the port";
   }
   [[nodiscard]] std::string describe_addresses() const override {
-    return concat(" (", detail::describe_addresses(addresses_), ")");
+    const bool is_loopback = std::all_of(addresses_.begin(), addresses_.end(),
+                                         [](const auto& at) { return at.is_loopback(); });
+    return concat(" (", detail::describe_addresses(addresses_),
+                  is_loopback ? ", a loopback address, which other hosts cannot reach" : "", ")");
   }
 
   [[nodiscard]] connection call(deadline until) override {
