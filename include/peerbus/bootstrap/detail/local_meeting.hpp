@@ -103,7 +103,10 @@ class local_meeting_place final : public meeting_place {
       const int number = errno;
       // EAGAIN: the queue of callers at rank 0 is full.
       if (number != ECONNREFUSED && number != EAGAIN && number != EINTR)
-        throw system_failure(concat("connecting to rank 0 at ", describe()), number);
+        throw system_failure(
+            concat("connecting to rank 0 by the abstract Unix socket of ", describe(),
+                   number == EPERM ? ", which a sandbox (Landlock) may forbid" : ""),
+            number);
       socket.reset();
       errno = number;
       return {};
