@@ -5,6 +5,8 @@ numpy arrays, and on torch tensors where torch is installed: TENSORS=torch."""
 
 import itertools
 import os
+import subprocess
+import sys
 import unittest
 
 import numpy
@@ -272,6 +274,15 @@ def strict():
 
 
 class Tests(unittest.TestCase):
+    def test_names(self):
+        """What DeepEP's module has is there after the plain import; what it lacks says what to call."""
+        ended = subprocess.run([sys.executable, "-c", "import peerbus.deep_ep as deep_ep\n"
+                                "deep_ep.utils.calc_diff, deep_ep.utils.envs.init_dist"],
+                               capture_output=True, text=True)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        raises(AttributeError, "call EPBuffer", getattr, deep_ep, "ElasticBuffer")
+        self.assertFalse(hasattr(deep_ep, "ElasticBuffer") or hasattr(deep_ep, "Elastic"))
+
     def test_low_latency(self):
         for ranks in (1, 8):
             run(ranks, low_latency)

@@ -12,7 +12,7 @@ platform would refuse is refused here with `target="ascend_a3"`, or by the varia
 import os
 import sys
 
-from . import comm, watch
+from . import comm, utils, watch
 from .allocator import (BufferAllocator, get_num_allocation_alignment, get_num_rdma_alignment,
                         get_num_tma_alignment)
 from .bucket import BucketBuffer, BucketSession
@@ -23,7 +23,7 @@ from .event import EventHandle, EventOverlap
 
 __all__ = ["BucketBuffer", "BucketSession", "Buffer", "BufferAllocator", "Config", "EPBuffer",
            "EPHandle", "EventHandle", "EventOverlap", "comm", "get_num_allocation_alignment",
-           "get_num_rdma_alignment", "get_num_tma_alignment", "install", "topk_idx_t"]
+           "get_num_rdma_alignment", "get_num_tma_alignment", "install", "topk_idx_t", "utils"]
 
 
 if os.environ.get("PEERBUS_WATCH"):  # Set by peerbus.deep_ep.check.
@@ -32,7 +32,6 @@ if os.environ.get("PEERBUS_WATCH"):  # Set by peerbus.deep_ep.check.
 
 def install():
     """Makes `import deep_ep` bring this module, for the rest of the process."""
-    from .utils import envs, math, testing  # noqa: F401: they are found below.
     for name, module in list(sys.modules.items()):
         if name == __name__ or name.startswith(__name__ + "."):
             sys.modules["deep_ep" + name[len(__name__):]] = module
@@ -45,4 +44,8 @@ def __getattr__(name):
             return torch.int64
         except ImportError:
             return "int64"
+    if name == "ElasticBuffer":
+        raise AttributeError(
+            "peerbus.deep_ep has no ElasticBuffer, the class of DeepEP 2.1: call EPBuffer, that "
+            "of version 2.5 (rows by expert: do_expand), or Buffer for the calls of version 1")
     raise AttributeError(f"module 'peerbus.deep_ep' has no attribute '{name}'")

@@ -3,7 +3,7 @@ from typing import Any, Callable, List, NoReturn, Optional, Sequence, Tuple, Uni
 
 from peerbus import Communicator
 
-from . import comm as comm
+from . import comm as comm, utils as utils
 
 Tensor = Any  # of torch on the CPU, or numpy
 topk_idx_t: Any
