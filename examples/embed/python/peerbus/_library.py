@@ -441,7 +441,7 @@ class Object:
         """Returns this object. Raises if it was destroyed: functions of the library that return no
         code take its handle, and would return 0."""
         if not self._as_parameter_:
-            raise InvalidArgument(1, f"the {type(self).__name__} was destroyed")
+            raise InvalidArgument(1, f"the {type(self).__name__.lower()} was destroyed")
         return self
 
     def __del__(self):
