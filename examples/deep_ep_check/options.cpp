@@ -92,7 +92,7 @@ void add_sizes(programs::command_line& line, options& chosen, words& texts) {
   line.add("--in-flight", chosen.in_flight,
            "For peerbus's memory: batches between dispatch and combine at once")
       .whole_number(1, peerbus::moe::max_in_flight);
-  line.add("--profile", texts.profiles,
+  line.add("--target,--profile", texts.profiles,
            "unrestricted, deepep_v1, ascend_a2, ascend_a3, deepep_v2_5 or ascend_950; may be "
            "repeated (default: all, as a report)");
   line.flag("--json", chosen.wants_json, "Print JSON");
@@ -170,7 +170,7 @@ void finish(const programs::command_line& line, const words& texts, options& cho
   if (chosen.mode != call_mode::normal && c.max_tokens == 0) c.max_tokens = c.tokens;
   c.allow_multiple_reduction = !texts.no_multiple_reduction;
   for (const std::string& name : texts.profiles) {
-    const deep_ep::profile platform = named("--profile", name, platforms);
+    const deep_ep::profile platform = named("--target", name, platforms);
     if (std::ranges::find(chosen.profiles, platform) == chosen.profiles.end())
       chosen.profiles.push_back(platform);
   }
@@ -189,7 +189,7 @@ options parse(int argc, char** argv) {
       "Says what platforms with DeepEP's API would refuse of a configuration, what memory it "
       "takes\n"
       "there and in peerbus, and which environment variables it needs. Runs nothing.\n\n"
-      "Exit status: 0; 1 if a platform named by --profile refuses; 2 for wrong arguments."};
+      "Exit status: 0; 1 if a platform named by --target refuses; 2 for wrong arguments."};
   add_sizes(line, chosen, texts);
   add_options_of_modes(line, chosen.call, texts);
   add_environment(line, chosen.call.environment);

@@ -264,7 +264,7 @@ class Tests(unittest.TestCase):
 
     def test_wrong_buffer(self):
         """The arguments of the buffer, and tensors that DeepEP does not take, are findings."""
-        text, data = self.module("check", WRONG_BUFFER, "-n", "2", "--no-cuda", "--platform",
+        text, data = self.module("check", WRONG_BUFFER, "-n", "2", "--no-cuda", "--target",
                                  "deepep_v1", "--json", "report.json", "program.py", expected=1)
         found = {site["operation"]: {each["what"]: (each["given"], each["shapes"]) for each in
                                      site["platforms"]["deepep_v1"]["findings"]}
@@ -280,13 +280,17 @@ class Tests(unittest.TestCase):
         self.assertIn("low_latency_mode is false; expected true", text)
 
     def test_status(self):
-        self.module("check", PROGRAM, "-n", "1", "--no-cuda", "--platform", "ascend_a3",
+        self.module("check", PROGRAM, "-n", "1", "--no-cuda", "--target", "ascend_a3",
                     "program.py", expected=1)
         text, _ = self.module("check", PROGRAM, "-n", "2", "--no-cuda", "program.py", "fail",
                               expected=3)
         self.assertIn("The program failed (status 7)", text)
         self.assertIn("[2] program.py:18 low_latency_combine", text)
-        self.module("check", PROGRAM, "--platform", "ascend", "program.py", expected=2)
+        self.module("check", PROGRAM, "--target", "ascend", "program.py", expected=2)
+        text, _ = self.module("check", PROGRAM, "-n", "1", "--no-cuda", "--platform", "ascend_a3",
+                              "program.py", expected=1)  # The option's former name.
+        self.assertNotIn("deepep_v1", text)
+        self.module("check", PROGRAM, "--targ", "ascend_a3", "program.py", expected=2)
         for arguments, fragment in ((("-n", "two"), "'two', expected a number of at least 1"),
                                     (("--target-ranks", "0"), "'0', expected a number of at least 1"),
                                     (("--json", "missing/report.json"), "missing/report.json")):
@@ -312,7 +316,7 @@ class Tests(unittest.TestCase):
 
     def test_target_ranks(self):
         text, _ = self.module("check", PROGRAM, "-n", "1", "--no-cuda", "--target-ranks", "8",
-                              "--platform", "deepep_v1", "program.py", expected=1)
+                              "--target", "deepep_v1", "program.py", expected=1)
         self.assertIn("checked as on 8 ranks", text)
         self.assertIn("num_experts is 4; expected a multiple of 8", text)
 
@@ -359,7 +363,7 @@ class Tests(unittest.TestCase):
     @needs_torch
     def test_spawning_program(self):
         """A program for GPUs that starts its own ranks runs, and is checked."""
-        text, _ = self.module("check", SPAWNING, "--platform", "unrestricted", "program.py",
+        text, _ = self.module("check", SPAWNING, "--target", "unrestricted", "program.py",
                               PEERBUS_DEVICES="2")
         self.assertIn("2 calls by 2 processes: 2 ranks, 4 tokens", text)
 

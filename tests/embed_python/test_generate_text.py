@@ -43,7 +43,7 @@ class Tests(unittest.TestCase):
 
     def test_launched(self):
         """A launcher starts the ranks, and the checker sees the four calls."""
-        text = ended("-m", "peerbus.deep_ep.check", "-n", "2", "--platform", "unrestricted",
+        text = ended("-m", "peerbus.deep_ep.check", "-n", "2", "--target", "unrestricted",
                      EXAMPLE, *SMALL)
         for words in ("2 ranks and one process agree", "[4] ", "unrestricted (peerbus, on CPUs): takes every call"):
             self.assertIn(words, text)

@@ -3,9 +3,10 @@
 `python -m peerbus.deep_ep.check -n 4 serve.py`.
 
 The program runs on CPUs as under `peerbus.deep_ep.run`. Exit status: 0; 1 if a platform named by
---platform refuses a call; 2 for wrong arguments; 3 if the program failed.
+--target refuses a call; 2 for wrong arguments; 3 if the program failed.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -18,8 +19,10 @@ from .calls import TARGETS
 def main(arguments=None):
     made = launch.parser("check", "Runs a program and reports what each platform would refuse of its "
                                   "calls of DeepEP, and how to change them.")
-    made.add_argument("--platform", action="append", choices=TARGETS, metavar="NAME",
+    made.add_argument("--target", action="append", choices=TARGETS, metavar="NAME",
                       help=f"{', '.join(TARGETS)}; may be repeated (default: all)")
+    made.add_argument("--platform", action="append", choices=TARGETS, dest="target",
+                      help=argparse.SUPPRESS)  # Its former name.
     made.add_argument("--target-ranks", type=launch.positive, metavar="N",
                       help="check the calls as on N ranks, which the program will have there")
     made.add_argument("--json", metavar="FILE", help="write the report to FILE too, as JSON")
@@ -29,7 +32,7 @@ def main(arguments=None):
             open(options.json, "a").close()  # Fails now rather than after the program has run.
         except OSError as problem:
             made.error(f"argument --json: {problem}")
-    platforms = options.platform or list(TARGETS)
+    platforms = options.target or list(TARGETS)
     with tempfile.TemporaryDirectory() as folder:
         status = launch.run(options, PEERBUS_WATCH=folder, PEERBUS_TARGET="")
         sites = report.read(folder)
@@ -54,7 +57,7 @@ def main(arguments=None):
         return 3
     refused = any(not entry["platforms"][platform]["fits"]
                   for entry in judged for platform in platforms)
-    return 1 if options.platform and refused else 0
+    return 1 if options.target and refused else 0
 
 
 if __name__ == "__main__":

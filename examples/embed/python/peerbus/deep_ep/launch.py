@@ -25,6 +25,7 @@ def positive(text):
 def parser(module, description):
     """Returns a parser with the arguments that all programs of this kind have."""
     made = argparse.ArgumentParser(
+        allow_abbrev=False,
         prog=f"python -m peerbus.deep_ep.{module}", description=description,
         usage=f"python -m peerbus.deep_ep.{module} [options] program.py [arguments of the program]")
     made.add_argument("-n", "--ranks", type=positive, metavar="N",
@@ -44,7 +45,8 @@ def split(arguments):
         if word == "-m" and i + 1 < len(arguments):
             return [*arguments[:i], _module + arguments[i + 1], *arguments[i + 2:]]
         if not word.startswith("-") and (i == 0 or not arguments[i - 1] in (
-                "-n", "--ranks", "--timeout", "--json", "--platform", "--target-ranks")):
+                "-n", "--ranks", "--timeout", "--json", "--target", "--platform",
+                "--target-ranks")):
             break
     return arguments
 
