@@ -539,7 +539,33 @@ def deep_ep_torch():
     dist.destroy_process_group()
 
 
+def bf16_in_numpy():
+    """Rounding to nearest even, against the definition: the nearer neighbour, or the even one."""
+    every = numpy.arange(1 << 16, dtype=numpy.uint16)
+    exact = peerbus.from_bf16(every)
+    nan = numpy.isnan(exact)
+    assert nan.sum() == 2 * 127 and exact[0x3f80] == 1 and exact[0xc000] == -2
+    assert (peerbus.to_bf16(exact)[~nan] == every[~nan]).all()
+    cut = numpy.array([0, 1, 0x7fff, 0x8000, 0x8001, 0xffff], numpy.uint32)
+    low = every[~nan & (every & 0x7fff != 0x7f80)]  # The finite ones.
+    between = ((low.astype(numpy.uint32) << 16)[:, None] | cut).view(numpy.float32)
+    up = numpy.array([0, 0, 0, 2, 1, 1], numpy.uint16)
+    expected = low[:, None] + numpy.where(up == 2, low[:, None] & 1, up)
+    assert (peerbus.to_bf16(between) == expected).all()  # The largest become infinity, 0x7f80.
+    for bits in (0x7f800001, 0x7fffffff, 0xff800001, 0xffffffff, 0x7fc00000):
+        one = numpy.array([bits], numpy.uint32).view(numpy.float32)
+        assert numpy.isnan(peerbus.from_bf16(peerbus.to_bf16(one))).all(), hex(bits)
+        assert peerbus.to_bf16(one)[0] >> 15 == bits >> 31
+    column = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)[:, 1]  # With gaps.
+    assert peerbus.from_bf16(peerbus.to_bf16(column)).tolist() == [1, 5, 9]
+    assert peerbus.to_bf16(1.0).shape == () and peerbus.to_bf16([[1, 2.5]]).shape == (1, 2)
+    raises(TypeError, "bits has float32, expected uint16", peerbus.from_bf16, column)
+
+
 class Tests(unittest.TestCase):
+    def test_bf16(self):
+        bf16_in_numpy()
+
     def test_views(self):
         views()
         kinds()

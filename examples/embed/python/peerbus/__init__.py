@@ -17,6 +17,7 @@ import numpy
 from . import _library as c
 from ._library import (ANY_RANK, CODECS, Error, InvalidArgument, OutOfMemory, PeerDead, Poisoned,
                        Refused, TimedOut)
+from ._bf16 import from_bf16, to_bf16
 from ._channels import Channels
 from ._collective import ALGORITHMS, Collectives, Team
 from ._operands import Operand, REDUCTIONS
@@ -25,7 +26,7 @@ from ._tensors import Given, contiguous, has_gaps, require_writable, view_of
 
 __all__ = ["ALGORITHMS", "ANY_RANK", "Channels", "Collectives", "Communicator", "Error",
            "Exchange", "InvalidArgument", "OutOfMemory", "PeerDead", "Pending", "Poisoned", "REDUCTIONS", "Received",
-           "Refused", "Team", "TimedOut", "Window", "launched"]
+           "Refused", "Team", "TimedOut", "Window", "from_bf16", "launched", "to_bf16"]
 
 LAYOUTS = ("compact", "padded", "rank_major", "slots", "expert_slots")
 
