@@ -76,7 +76,7 @@ class communicator : public rank_group {
 
  private:
   static constexpr std::size_t barrier_rounds(std::size_t ranks) noexcept {
-    return static_cast<std::size_t>(std::bit_width(ranks - 1));
+    return static_cast<unsigned>(std::bit_width(ranks - 1));
   }
 
   window<Transport> make_control_window(bool needs_fetch_add);

@@ -86,7 +86,7 @@ struct team_shape {
 
 /// Returns the number of steps of `doubling`: ceil(log2 n).
 [[nodiscard]] constexpr std::size_t doubling_steps(std::size_t ranks) noexcept {
-  return static_cast<std::size_t>(std::bit_width(ranks - 1));
+  return static_cast<unsigned>(std::bit_width(ranks - 1));
 }
 
 /// Returns into how many parts an algorithm divides the bytes of a round.

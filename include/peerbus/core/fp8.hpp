@@ -56,7 +56,7 @@ struct fp8_e4m3 {
   /// Converts to `float` exactly. NaN becomes the quiet NaN 0x7fc00000 or 0xffc00000.
   constexpr explicit operator float() const noexcept {
     const std::uint32_t magnitude = bits & 0x7fU;
-    const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x80U) << 24;
+    const std::uint32_t sign = (bits & 0x80U) << 24;
     if (magnitude == 0x7f) return std::bit_cast<float>(0x7fc0'0000U | sign);
     const std::uint32_t denormal =
         std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-9F);

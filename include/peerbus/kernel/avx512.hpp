@@ -80,8 +80,12 @@ inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
 /// Returns the products, rounded to integers.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i quantised(
     __m512 value, __m512 inverse) noexcept {
+// Without optimisation g++ has a macro here that gives the mask to a parameter of type short.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
   return _mm512_maskz_cvt_roundps_epi32(all16, _mm512_mul_ps(value, inverse),
                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#pragma GCC diagnostic pop
 }
 
 /// Returns the codes of 32 columns in 16 bits each: of every 8 columns first the even ones, then

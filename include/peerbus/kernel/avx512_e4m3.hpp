@@ -35,8 +35,12 @@ namespace detail {
       _mm512_castps_si512(_mm512_mul_ps(at_least, _mm512_set1_ps(e4m3::power_to_shift))),
       all_lanes(e4m3::exponent_mask));
   // This form names the rounding mode, so that no compiler fuses the sum with the product.
+// Without optimisation g++ has a macro here that gives the mask to a parameter of type short.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
   const __m512 sum = _mm512_maskz_add_round_ps(all16, scaled, _mm512_castsi512_ps(shift),
                                                _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#pragma GCC diagnostic pop
   // The lower half is the mantissa, the upper half 16 times the exponent in steps of 8.
   return _mm512_madd_epi16(_mm512_castps_si512(sum), all_lanes(0x0001'0010));
 }

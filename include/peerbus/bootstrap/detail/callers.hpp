@@ -160,7 +160,7 @@ class callers {
     while (speaker.filled < speaker.greeting.size()) {
       const ssize_t got = speaker.link.receive(std::span{speaker.greeting}.subspan(speaker.filled));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return handshake::more;
+      if (got < 0 && errno == EAGAIN) return handshake::more;
       if (got <= 0) return handshake::closed;
       speaker.filled += static_cast<std::size_t>(got);
       if (!hello::may_begin(speaker.greeting, speaker.filled)) return handshake::stranger;

@@ -87,7 +87,7 @@ class frame_reader {
       if (const auto progress = enter_stage(); progress != status::more) return progress;
       const std::span<std::byte> target = next_target();
       const ssize_t got = receive(source, target);
-      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return status::more;
+      if (got < 0 && errno == EAGAIN) return status::more;
       if (got < 0) return errno == EBADMSG ? status::malformed : status::closed;
       if (got == 0) return status::closed;
       if (truncated_) return status::no_descriptors;
@@ -230,7 +230,7 @@ class frame_writer {
       is_mid_send_ = destination.is_mid_send();
       if (put < 0) {
         if (errno == EINTR) continue;
-        if (errno == EAGAIN || errno == EWOULDBLOCK) return status::more;
+        if (errno == EAGAIN) return status::more;
         if (errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM) return status::throttled;
         return errno == EPIPE || errno == ECONNRESET ? status::closed : status::failed;
       }

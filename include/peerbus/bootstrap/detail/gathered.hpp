@@ -58,9 +58,9 @@ inline std::vector<std::byte> encode_gathered(const std::vector<bootstrap::contr
     gathered_entry entry{};
     std::memcpy(&entry, result.body.data() + rank * sizeof entry, sizeof entry);
     if (entry.bytes > rest_bytes) return false;
-    append_bytes(given[rank].bytes, rest, static_cast<std::size_t>(entry.bytes));
+    append_bytes(given[rank].bytes, rest, entry.bytes);
     rest += entry.bytes;
-    rest_bytes -= static_cast<std::size_t>(entry.bytes);
+    rest_bytes -= entry.bytes;
     if (entry.has_fd == 0) continue;
     if (next_fd == result.fds.size()) return false;
     given[rank].fd = std::move(result.fds[next_fd++]);

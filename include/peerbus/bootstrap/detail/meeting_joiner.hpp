@@ -156,7 +156,7 @@ class meeting_joiner {
   static bool has_ended(const connection& link) noexcept {
     std::byte first{};
     const ssize_t got = ::recv(link.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
   }
 
   [[nodiscard]] std::optional<frame> hear_answer(frame_reader& reader) {

@@ -140,8 +140,7 @@ class tcp_news final : public membership_news {
     std::array<epoll_event, 16> events;
     for (int count = static_cast<int>(events.size()); count == static_cast<int>(events.size());) {
       count = ::epoll_wait(watched_.get(), events.data(), static_cast<int>(events.size()), 0);
-      for (int i = 0; i < count; ++i)
-        hear(rank_id{static_cast<std::size_t>(events[static_cast<std::size_t>(i)].data.u64)});
+      for (int i = 0; i < count; ++i) hear(rank_id{events[static_cast<std::size_t>(i)].data.u64});
     }
   }
 
@@ -150,7 +149,7 @@ class tcp_news final : public membership_news {
     while (sender.open) {
       const ssize_t got = sender.socket.receive(std::span{sender.heard}.subspan(sender.filled));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+      if (got < 0 && errno == EAGAIN) return;
       if (got < 0) return hang_up(peer, means_out_of_reach(errno));
       if (got == 0) return hang_up(peer, rank_state::died);
       sender.filled += static_cast<std::size_t>(got);
@@ -221,7 +220,7 @@ class tcp_news final : public membership_news {
         if (put < 0) {
           // A full connection is tried again later. An error will also be seen when the connection
           // is read.
-          behind_ = behind_ || errno == EAGAIN || errno == EWOULDBLOCK;
+          behind_ = behind_ || errno == EAGAIN;
           break;
         }
         receiver.sent += static_cast<std::size_t>(put);

@@ -75,7 +75,7 @@ struct tls_wire {
 
   static int failed(::BIO* bio, ssize_t result, int direction) noexcept {
     of(bio).number = result == 0 ? 0 : errno;
-    if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+    if (result < 0 && (errno == EAGAIN || errno == EINTR))
       ::BIO_set_flags(bio, direction | BIO_FLAGS_SHOULD_RETRY);
     return 0;
   }

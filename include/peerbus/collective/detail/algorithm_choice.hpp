@@ -64,7 +64,7 @@ class algorithm_choice {
     std::array<algorithm, 64> large;
 
     [[nodiscard]] algorithm at(std::size_t bytes) const noexcept {
-      const auto log2 = static_cast<std::size_t>(std::bit_width(bytes - (bytes != 0 ? 1 : 0)));
+      const auto log2 = static_cast<unsigned>(std::bit_width(bytes - (bytes != 0 ? 1 : 0)));
       return (bytes <= one_shot_bytes ? small : large)[log2 < 64 ? log2 : 63];
     }
   };

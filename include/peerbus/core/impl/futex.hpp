@@ -24,9 +24,9 @@ PEERBUS_INLINE void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t e
   if (until.when() != deadline::clock::time_point::max()) {
     const auto since_boot = until.when().time_since_epoch();
     const auto seconds = std::chrono::floor<std::chrono::seconds>(since_boot);
-    when.tv_sec = static_cast<std::time_t>(seconds.count());
-    when.tv_nsec = static_cast<long>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(since_boot - seconds).count());
+    when.tv_sec = seconds.count();
+    when.tv_nsec =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(since_boot - seconds).count();
     timeout = &when;
   }
   // FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC time; FUTEX_WAIT takes a relative one.

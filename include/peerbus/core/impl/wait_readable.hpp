@@ -18,8 +18,7 @@ PEERBUS_INLINE void wait_readable(int fd, deadline until) noexcept {
 
 PEERBUS_INLINE void wait_readable(int first, int second, deadline until) noexcept {
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until.remaining());
-  const timespec span{static_cast<std::time_t>(left.count() / 1'000'000'000),
-                      static_cast<long>(left.count() % 1'000'000'000)};
+  const timespec span{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
   pollfd entries[] = {{first, POLLIN, 0}, {second, POLLIN, 0}};
   static_cast<void>(::ppoll(entries, second < 0 ? 1 : 2, &span, nullptr));
 }

@@ -80,7 +80,11 @@ inline memory_region register_memory(const protection_domain& domain, const open
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   if (port.limits.atomic_cap != IBV_ATOMIC_NONE) access |= IBV_ACCESS_REMOTE_ATOMIC;
   if (relaxed_ordering) access |= IBV_ACCESS_RELAXED_ORDERING;
-  memory_region made{ibv_reg_mr(domain.get(), memory.data(), memory.size(), access)};
+  // What the macro ibv_reg_mr calls for flags that are no constant. The macro itself converts their
+  // sign.
+  memory_region made{ibv_reg_mr_iova2(domain.get(), memory.data(), memory.size(),
+                                      reinterpret_cast<std::uintptr_t>(memory.data()),
+                                      static_cast<unsigned>(access))};
   if (made) return made;
   const int reason = errno;
   const bool full = reason == ENOMEM || reason == EAGAIN || reason == EPERM;
