@@ -61,15 +61,17 @@ int main(int argc, char** argv) {
   try {
     if (peerbus::environment_bootstrap::launched()) {
       if (chosen.transport != "loopback") return run_launched(chosen);
-      std::fprintf(stderr,
-                   "--transport: loopback given, whose ranks are threads, but a launcher "
-                   "has started processes; expected ub, puts, verbs, fabric or planes\n");
+      std::fprintf(
+          stderr,
+          "coll_bench: --transport: loopback given, whose ranks are threads, but a launcher "
+          "has started processes; expected ub, puts, verbs, fabric or planes\n");
       return bad_command_line;
     }
     if (chosen.with_mpi) {
-      std::fprintf(stderr,
-                   "--mpi: given without a launcher; expected to be started as: mpirun -n "
-                   "2 coll_bench --mpi\n");
+      std::fprintf(
+          stderr,
+          "coll_bench: --mpi: given without a launcher; expected to be started as: mpirun -n "
+          "2 coll_bench --mpi\n");
       return bad_command_line;
     }
     return start(chosen);

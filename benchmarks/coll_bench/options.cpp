@@ -26,9 +26,7 @@ void check_network(const options& chosen) {
   if (chosen.has_network())
     return bench::check_network(chosen, chosen.transport, chosen.ranks,
                                 {"coll_bench", verbs_built, fabric_built, "ub, puts or loopback"});
-  if (!chosen.device.empty() || chosen.gid_index || chosen.queue_pairs != 1 || chosen.groups != 0)
-    bench::refuse_with(chosen.transport, "--device, --gid-index, --qps, --groups", "",
-                       "verbs, fabric or planes");
+  bench::refuse_network_options(chosen, chosen.transport);
 }
 
 }  // namespace

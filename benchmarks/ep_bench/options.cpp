@@ -137,11 +137,10 @@ void check_network(const options& chosen) {
 
 void check_transport(const options& chosen) {
   if (chosen.has_network()) return check_network(chosen);
-  if (!chosen.device.empty() || chosen.gid_index || chosen.queue_pairs != 1 || chosen.groups != 0 ||
-      chosen.relay != peerbus::moe::relay::never)
-    refuse("--device, --gid-index, --qps, --groups, --relay",
-           "given with --transport " + chosen.transport +
-               ", expected verbs or planes (--device: or fabric)");
+  bench::refuse_network_options(chosen, chosen.transport);
+  if (chosen.relay != peerbus::moe::relay::never)
+    bench::refuse_with(chosen.transport, "--relay", std::string{describe(chosen.relay)},
+                       "--transport planes");
   if (chosen.bootstrap == "tcp")
     refuse("--bootstrap", "tcp given with --transport " + chosen.transport +
                               ", whose ranks share memory; expected host, or --transport verbs");
@@ -164,10 +163,12 @@ void check_together(const options& chosen) {
     refuse("--peers",
            "given without a report over many sizes, expected --report and no --ablation");
 
-  if (chosen.layout != "automatic" &&
-      (!chosen.costs.empty() || chosen.protocol != peerbus::moe::dispatch_protocol::automatic))
-    refuse("--protocol, --costs",
-           "given with --layout " + chosen.layout + ", expected --layout automatic");
+  if (chosen.layout != "automatic") {
+    const std::string text =
+        "given with --layout " + chosen.layout + ", expected --layout automatic";
+    if (chosen.protocol != peerbus::moe::dispatch_protocol::automatic) refuse("--protocol", text);
+    if (!chosen.costs.empty()) refuse("--costs", text);
+  }
   if ((chosen.in_slots() || chosen.layout == "automatic") && chosen.codec != "int8")
     refuse("--codec",
            chosen.codec + " given with --layout " + chosen.layout + ", expected int8 there");

@@ -43,6 +43,20 @@ inline void add_network_options(programs::command_line& line, network_options& c
                                transport + ", expected " + expected);
 }
 
+/// Refuses the options of networks that were given with a `transport` without a network.
+inline void refuse_network_options(const network_options& chosen, const std::string& transport) {
+  if (!chosen.device.empty())
+    refuse_with(transport, "--device", chosen.device, "--transport verbs, fabric or planes");
+  if (chosen.gid_index)
+    refuse_with(transport, "--gid-index", std::to_string(*chosen.gid_index),
+                "--transport verbs or planes");
+  if (chosen.queue_pairs != 1)
+    refuse_with(transport, "--qps", std::to_string(chosen.queue_pairs),
+                "--transport verbs or planes");
+  if (chosen.groups != 0)
+    refuse_with(transport, "--groups", std::to_string(chosen.groups), "--transport planes");
+}
+
 /// Returns whether a transport uses libfabric: itself, or between the hosts of planes.
 [[nodiscard]] inline bool uses_fabric(const network_options& chosen, const std::string& transport) {
   return (transport == "planes" ? chosen.far : transport) == "fabric";
@@ -61,8 +75,10 @@ inline void check_network(const network_options& chosen, const std::string& tran
             " was built without " +
             (fabric ? "libfabric (Debian: libfabric-dev)" : "libibverbs (Debian: libibverbs-dev)") +
             ", expected " + build.others);
-  if (fabric && (chosen.gid_index || chosen.queue_pairs != 1))
-    refuse_with(transport, "--gid-index, --qps", "", "verbs");
+  if (fabric && chosen.gid_index)
+    refuse_with(transport, "--gid-index", std::to_string(*chosen.gid_index), "verbs");
+  if (fabric && chosen.queue_pairs != 1)
+    refuse_with(transport, "--qps", std::to_string(chosen.queue_pairs), "verbs");
   if (!planes && chosen.groups != 0)
     refuse_with(transport, "--groups", std::to_string(chosen.groups), "--transport planes");
   // The ranks of a launcher are not known yet.

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <iostream>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -21,6 +24,52 @@ bool read(const std::string& text, Number& value) {
 
 std::string complaint(const std::string& given, const std::string& expected) {
   return "'" + given + "' given, expected " + expected;
+}
+
+/// Returns how many characters must be inserted, removed or replaced to turn `a` into `b`.
+std::size_t distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+/// Returns the name of the option that `given` may be meant for, or an empty string.
+std::string option_like(const CLI::App& app, const std::string& given) {
+  std::string nearest;
+  std::size_t least = 3;  // More differences than 2 make another word.
+  for (const CLI::Option* each : app.get_options())
+    for (const std::string& name : each->get_lnames()) {
+      const std::size_t differences = distance(given, "--" + name);
+      if (differences == 0 || differences >= least) continue;
+      least = differences;
+      nearest = "--" + name;
+    }
+  return nearest;
+}
+
+/// Refuses arguments that are no option and that no option takes, by the first that looks like an
+/// option: what follows it may be its value.
+void refuse_unknown(const CLI::App& app) {
+  std::vector<std::string> unknown = app.remaining();
+  std::erase(unknown, "--");  // It ends the options.
+  if (unknown.empty()) return;
+  const auto option = std::ranges::find_if(
+      unknown, [](const std::string& each) { return each.size() > 1 && each[0] == '-'; });
+  if (option == unknown.end())
+    throw CLI::ParseError{complaint(unknown.front(), "only options and their values"),
+                          CLI::ExitCodes::ExtrasError};
+  const std::string like = option_like(app, option->substr(0, option->find('=')));
+  throw CLI::ParseError{complaint(*option, like.empty() ? "an option of the program" : like),
+                        CLI::ExitCodes::ExtrasError};
 }
 
 std::string text_of(double number) {
@@ -81,7 +130,19 @@ option& option::number(double least, double most) {
 }
 
 option& option::bytes() {
-  declared_->transform(CLI::AsSizeValue{false});
+  const auto as_number = [](std::string& given) {
+    std::string size = given;
+    try {
+      if (!given.starts_with('-') && CLI::AsSizeValue{false}(size).empty()) {
+        given = size;
+        return std::string{};
+      }
+    } catch (const CLI::ValidationError&) {
+      // Its text lists dozens of units.
+    }
+    return complaint(given, "bytes, as a whole number with or without a unit, such as 8 or 64K");
+  };
+  declared_->transform(CLI::Validator{as_number, "SIZE [b, kb(=1024b), ...]", "bytes"});
   return *this;
 }
 
@@ -120,6 +181,7 @@ bool option::given() const { return declared_->count() != 0; }
 command_line::command_line(const char* program, const char* description)
     : app_{std::make_unique<CLI::App>(description, program)} {
   app_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app_->allow_extras();  // `parse` refuses them, because CLI11 prints them in reverse order.
 }
 
 command_line::~command_line() = default;
@@ -165,6 +227,7 @@ std::optional<int> command_line::parse(int argc, char** argv, const std::functio
                                        bool is_printing) {
   try {
     app_->parse(argc, argv);
+    refuse_unknown(*app_);
     if (check) check();
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {

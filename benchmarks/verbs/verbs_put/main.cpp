@@ -184,9 +184,12 @@ void show_memory(const options& chosen) {
 }
 
 void check_together(const options& chosen) {
-  const auto not_words = [](std::size_t bytes) { return bytes % 8 != 0; };
-  if (std::ranges::any_of(chosen.bandwidth_bytes, not_words) || not_words(chosen.row_bytes))
-    programs::refuse("--bandwidth-bytes, --row-bytes", "expected multiples of 8");
+  const auto require_words = [](const char* option, std::size_t bytes) {
+    if (bytes % 8 != 0)
+      programs::refuse(option, std::to_string(bytes) + " given, expected a multiple of 8");
+  };
+  for (const std::size_t bytes : chosen.bandwidth_bytes) require_words("--bandwidth-bytes", bytes);
+  require_words("--row-bytes", chosen.row_bytes);
 }
 
 }  // namespace
