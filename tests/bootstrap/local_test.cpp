@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -266,6 +267,27 @@ TEST_CASE("run_local: what is buffered is written once, and what ranks write is 
   std::array<char, 100> text{};
   REQUIRE(::pread(file.get(), text.data(), text.size() - 1, 0) > 0);
   CHECK(std::string{text.data()} == "before;rank;rank;");
+}
+
+TEST_CASE("run_local: a rank whose output is lost does not succeed") {
+  const time_limit limit;
+  using writer = void (*)();
+  for (const writer write : {writer{[] { std::printf("a line\n"); }}, writer{[] {
+                               std::printf("a line\n");
+                               std::fflush(stdout);
+                             }},
+                             writer{[] { std::cout << "a line\n"; }},
+                             writer{[] { std::cout << "a line\n"
+                                                   << std::flush; }}})
+    CHECK(status_of(in_child([&] {
+            const peerbus::unique_fd full{::open("/dev/full", O_WRONLY | O_CLOEXEC)};
+            ::dup2(full.get(), STDOUT_FILENO);
+            std::setvbuf(stdout, nullptr, _IOFBF, 4096);
+            require(run_local(2, [](bootstrap&) {}) == 0, "success without output");
+            return run_local(2, [&](bootstrap& boot) {
+              if (boot.rank() == rank_id{1}) write();
+            });
+          })) == 1);
 }
 
 TEST_CASE("run_local: a rank has no descriptors of others") {

@@ -30,7 +30,7 @@ namespace detail {
 /// Runs `f(bootstrap&)` as `n` ranks. Each rank is a forked child process with its own copy of `f`
 /// and of the whole memory. The exit status of a rank is the value that `f` returns: 0 for void,
 /// and 255 for a value outside 0 to 255. A rank whose `f` throws prints a line on stderr and ends
-/// with status 1. So does, without the line, a rank that returned 0 but cannot flush its output,
+/// with status 1. So does, without the line, a rank that returned 0 but cannot write its output,
 /// unless the descriptor of the output is closed.
 /// If a rank throws or dies, the waits of the other ranks end with peer_dead. Ranks that still run
 /// after `options.grace` are killed. A death is reported on stderr.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -112,6 +113,23 @@ inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connecti
   return std::make_unique<spoke>(std::move(spoke_end));
 }
 
+/// Returns whether a write to the standard output has failed in this process.
+inline bool has_lost_output() noexcept { return std::ferror(stdout) != 0 || std::cout.bad(); }
+
+/// Writes what is buffered. Returns: whether that and the earlier writes of this rank succeeded.
+/// `had_lost`: whether one had failed before the rank began.
+inline bool flush_output(bool had_lost) noexcept {
+  // Without a standard stream, as in a daemon, there is nobody to whom output could be lost. stdio
+  // comes first, because the stream, which flushes it too, would take its errors.
+  const bool is_flushed = std::fflush(nullptr) == 0 || errno == EBADF;
+  try {
+    std::cout.flush();
+  } catch (...) {  // The program may have enabled exceptions of the stream, which is bad then.
+  }
+  const bool has_output = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
+  return is_flushed && (had_lost || !has_output || !has_lost_output());
+}
+
 /// Runs `body` as a rank in a child process and ends the process. Ends it by `_exit`, so that the
 /// child destroys and flushes nothing that it has copied from the parent. Leaves the status in
 /// `left` before.
@@ -120,6 +138,7 @@ inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connecti
                                       membership::state_word& left,
                                       std::unique_ptr<star> connections) noexcept {
   const home_process home;
+  const bool had_lost = has_lost_output();
   const auto life = [&] {
     local_bootstrap boot{rank, size, states, std::move(connections)};
     const rank_end met = call_reporting(rank, [&] {
@@ -135,13 +154,7 @@ inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connecti
     return met.status;
   };
   int status = call_reporting(rank, life).status;
-  try {
-    std::cout.flush();
-  } catch (...) {  // The program may have enabled exceptions of the stream.
-    if (status == 0) status = 1;
-  }
-  // Without a standard stream, as in a daemon, there is nobody to whom the output could be lost.
-  if (std::fflush(nullptr) != 0 && errno != EBADF && status == 0) status = 1;
+  if (!flush_output(had_lost) && status == 0) status = 1;
   keep_coverage();
   // A child that the rank forked may return here, too. order: release; pairs with the acquire in
   // `children::reap`.
