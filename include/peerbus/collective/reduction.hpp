@@ -47,7 +47,8 @@ concept reduction =
     std::is_trivially_copyable_v<T> && std::default_initializable<accumulator_t<T>> &&
     std::is_nothrow_invocable_r_v<accumulator_t<T>, const Op&, accumulator_t<T>, accumulator_t<T>>;
 
-/// Adds. Integers wrap around.
+/// Adds. Integers wrap around. If a sum is NaN, its sign and payload are unspecified, and may
+/// differ between ranks.
 struct sum {
   static constexpr std::string_view name = "sum";  ///< in errors
   /// Returns `a` + `b`.
@@ -61,7 +62,7 @@ struct sum {
   }
 };
 
-/// Multiplies. Integers wrap around.
+/// Multiplies. Integers wrap around. A NaN is as that of `sum`.
 struct product {
   static constexpr std::string_view name = "product";  ///< in errors
   /// Returns `a` x `b`.
