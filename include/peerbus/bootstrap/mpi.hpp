@@ -20,7 +20,8 @@ namespace peerbus {
 /// `environment_bootstrap` do, so that `unified_bus` works. Otherwise they meet as those of
 /// `tcp_bootstrap` do. Rank 0 opens a port that the system chooses.
 ///
-/// All processes of `group` call, after MPI_Init and before MPI_Finalize. The result does not need
+/// All processes of `group` call, after MPI_Init and before MPI_Finalize, or, with MPI 4, while the
+/// session that `group` was made from exists. The result does not need
 /// MPI any more, nor `group`. While the call runs, no other thread may use `group`, and errors of
 /// MPI on `group` are returned to this function instead of its error handler.
 ///

@@ -35,7 +35,16 @@ class mpi_group {
   explicit mpi_group(MPI_Comm group) : group_{group} {
     int answer = 0;
     require_mpi(::MPI_Initialized(&answer), "asking whether it is initialised");
-    if (answer == 0) throw bad("MPI is not initialised, expected a call after MPI_Init");
+    if (answer == 0) {
+      // With sessions MPI counts as not initialised, although communicators of theirs work.
+      // Nothing else tells whether there is a session, and MPI_COMM_WORLD is in none.
+      if constexpr (MPI_VERSION < 4)
+        throw bad("MPI is not initialised, expected a call after MPI_Init; sessions need MPI 4");
+      if (group == MPI_COMM_WORLD || group == MPI_COMM_SELF || group == MPI_COMM_NULL)
+        throw bad(
+            "MPI is not initialised, expected a call after MPI_Init, or a communicator of a "
+            "session");
+    }
     require_mpi(::MPI_Finalized(&answer), "asking whether it is finalised");
     if (answer != 0) throw bad("MPI is finalised, expected a call before MPI_Finalize");
     if (group == MPI_COMM_NULL)
