@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -102,6 +103,13 @@ TEST_CASE("a peer that asks before this rank knows its address") {
     test::do_a_round(comm);
   });
   CHECK(worst_status == 0);
+}
+
+TEST_CASE("a provider that is missing is named with the variable that may hide it") {
+  ::setenv("FI_PROVIDER", "shm", 1);  // The ranks inherit it.
+  check_refused([](rank_id) { return fabric_options{.provider = "no_such_provider"}; },
+                errc::unsupported, {"no provider 'no_such_provider'", "FI_PROVIDER is 'shm'"});
+  ::unsetenv("FI_PROVIDER");
 }
 
 TEST_CASE("set-up that cannot work is refused by name on all ranks") {

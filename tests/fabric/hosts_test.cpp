@@ -95,6 +95,15 @@ bool switch_on(const std::string& interface, const std::string& address) {
                interface + " up && ip link set lo up");
 }
 
+/// Adds what Docker adds: an interface for containers, which carries data and has the same address
+/// on each host.
+bool add_bridge() {
+  return shell(
+      "ip link add docker0 type bridge && ip address add 172.17.0.1/16 dev docker0 && "
+      "ip link set docker0 up && ip link add inside0 type veth peer name inside1 && "
+      "ip link set inside0 master docker0 up && ip link set inside1 up");
+}
+
 /// Waits until `interface` carries data: its other end is up too, and the system has taken note.
 bool wait_for_cable(const std::string& interface) {
   const peerbus::unique_fd any{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
@@ -135,6 +144,7 @@ int run_on_two_hosts(std::size_t n, F f) {
       entered.tell();
       if (!joined.wait() || !switch_on("far1", "10.77.0.2")) return no_namespace;
       test::expect(wait_for_cable("far1"), "a cable");
+      if (add_bridge()) test::expect(wait_for_cable("docker0"), "a bridge");
       return run_ranks(n / 2, n / 2, n, f);
     });
     if (!entered.wait() ||
@@ -143,6 +153,7 @@ int run_on_two_hosts(std::size_t n, F f) {
       return no_namespace;
     joined.tell();
     test::expect(wait_for_cable("far0"), "a cable");
+    if (add_bridge()) test::expect(wait_for_cable("docker0"), "a bridge");
     const int worst = run_ranks(0, n / 2, n, f);
     return std::max(worst, test::status_of(second));
   }));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -71,6 +72,9 @@ class bootstrap {
   [[nodiscard]] bool is_near(rank_id peer) const noexcept {
     return std::binary_search(near_ranks_.begin(), near_ranks_.end(), peer);
   }
+  /// Returns the address of this host over which its ranks met ranks of other hosts, such as
+  /// "10.0.0.1". Empty if it is unknown, or if all ranks met within one host.
+  [[nodiscard]] const std::string& meeting_address() const noexcept { return meeting_address_; }
   /// Returns whether a `contribution` may hold a descriptor. Ranks that met over TCP cannot pass
   /// any, even on one host, but their `subgroup(near_ranks())` can. The same on all ranks.
   [[nodiscard]] virtual bool passes_descriptors() const noexcept { return true; }
@@ -146,6 +150,8 @@ class bootstrap {
   /// Sets what `near_ranks`, `ranks_here` and `cores_here` return.
   void set_neighbours(std::vector<rank_id> near_ranks, std::size_t ranks_here,
                       std::size_t cores_here) noexcept;
+  /// Sets what `meeting_address` returns.
+  void set_meeting_address(std::string address) noexcept { meeting_address_ = std::move(address); }
   /// Calls `set_neighbours` for a group whose ranks are all near each other.
   void set_one_host(std::size_t cores_here);
 
@@ -161,6 +167,7 @@ class bootstrap {
   std::size_t ranks_here_ = 1;
   std::size_t cores_here_ = 1;
   std::vector<rank_id> near_ranks_;
+  std::string meeting_address_;
   std::vector<rank_id> parent_ranks_;  ///< by rank; empty unless this is a subgroup
 };
 

@@ -100,16 +100,26 @@ struct offered_place {
   }
 };
 
-/// Returns an address by which other ranks reach this host. `socket` is this rank's connection to
-/// rank 0, and the result is the address of its own end. If that is a loopback address, rank 0 is
-/// on this host, so other ranks reach this host as they reach rank 0.
-inline std::string address_for_others(const tcp_settings& settings, int socket) {
+/// Returns the address of this end of a connection, without its port. Empty if it is a loopback
+/// address.
+inline std::string address_of_own_end(int socket) {
   tcp_address own;
   std::array<char, 64> host{};
   if (::getsockname(socket, own.get(), &own.size) != 0 || own.is_loopback() ||
       ::getnameinfo(own.get(), own.size, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0)
-    return settings.address;
-  return host.data();
+    return {};
+  // A socket that listens for both families has IPv4 connections with such addresses.
+  constexpr std::string_view mapped = "::ffff:";
+  const std::string_view text{host.data()};
+  return std::string{text.starts_with(mapped) ? text.substr(mapped.size()) : text};
+}
+
+/// Returns an address by which other ranks reach this host. `socket` is this rank's connection to
+/// rank 0, and the result is the address of its own end. If that is a loopback address, rank 0 is
+/// on this host, so other ranks reach this host as they reach rank 0.
+inline std::string address_for_others(const tcp_settings& settings, int socket) {
+  std::string own = address_of_own_end(socket);
+  return own.empty() ? settings.address : own;
 }
 
 }  // namespace peerbus::detail

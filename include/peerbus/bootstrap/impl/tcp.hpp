@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -53,6 +54,7 @@ struct met_over_tcp {
   std::shared_ptr<tcp_news> news;
   std::unique_ptr<star> connections;
   std::string address;  ///< an address by which other ranks reach this host
+  std::string own_end;  ///< the address of this end of a connection to another host, or empty
 
   /// Collective: meets the other ranks. Throws: `error` as the constructor of `tcp_bootstrap`.
   static met_over_tcp at(const tcp_settings& settings, deadline until,
@@ -75,13 +77,16 @@ struct met_over_tcp {
         keep(0, met.connections);
       }
     }
+    std::string own_end;
+    for (const connection& to : frames)
+      if (to && own_end.empty()) own_end = address_of_own_end(to.get());
     auto news = std::make_shared<tcp_news>(rank_id{settings.rank}, std::move(watches));
     if (settings.rank == 0)
       return {std::move(news), std::make_unique<hub>(std::move(frames), carries::bytes),
-              settings.address};
+              settings.address, std::move(own_end)};
     std::string address = address_for_others(settings, frames[0].get());
     return {std::move(news), std::make_unique<spoke>(std::move(frames[0]), carries::bytes),
-            std::move(address)};
+            std::move(address), std::move(own_end)};
   }
 };
 
@@ -107,6 +112,7 @@ inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until
                                     detail::met_over_tcp met)
     : star_{std::move(met.connections)}, settings_{settings} {
   settings_.address = std::move(met.address);
+  set_meeting_address(std::move(met.own_end));
   auto* const states = met.news->states();
   set_members(std::make_shared<membership>(rank_id{settings.rank}, settings.size, states,
                                            std::move(met.news)));
@@ -121,7 +127,11 @@ inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until
 inline void tcp_bootstrap::count_neighbours(deadline until) {
   const detail::host_identity here{settings_.host};
   const auto identity = std::as_bytes(std::span{&here, 1});
+  std::array<std::byte, 64> own_end{};  // "ffff:...:ffff%interface" is shorter.
+  const auto text = std::as_bytes(std::span{meeting_address()});
+  std::copy_n(text.begin(), std::min(text.size(), own_end.size()), own_end.begin());
   std::vector<std::byte> own_part{identity.begin(), identity.end()};
+  own_part.insert(own_part.end(), own_end.begin(), own_end.end());
   const auto my_cores = usable_core_numbers();
   const auto numbers = std::as_bytes(std::span{my_cores});
   own_part.insert(own_part.end(), numbers.begin(), numbers.end());
@@ -132,14 +142,19 @@ inline void tcp_bootstrap::count_neighbours(deadline until) {
   std::size_t ranks_here = 0;
   for (const rank_id peer : all_ranks{size()}) {
     const std::span<const std::byte> bytes{given[peer.index()].bytes};
-    if (bytes.size() < sizeof here) continue;
+    if (bytes.size() < sizeof here + own_end.size()) continue;
     detail::host_identity of_peer{here};
     std::memcpy(&of_peer, bytes.data(), sizeof of_peer);
     if (of_peer.kernel != here.kernel) continue;
     if (of_peer == here) near_ranks.push_back(peer);
+    // Ranks of rank 0's host may have met it over the loopback interface.
+    if (of_peer == here && meeting_address().empty()) {
+      const auto* const end_of_peer = reinterpret_cast<const char*>(&bytes[sizeof here]);
+      set_meeting_address({end_of_peer, ::strnlen(end_of_peer, own_end.size())});
+    }
     ++ranks_here;
     if (peer < rank()) ++before_me;
-    const auto cores_of_peer = bytes.subspan(sizeof here);
+    const auto cores_of_peer = bytes.subspan(sizeof here + own_end.size());
     const std::size_t count = cores_of_peer.size() / sizeof(std::uint32_t);
     const std::size_t known = cores.size();
     cores.resize(known + count);

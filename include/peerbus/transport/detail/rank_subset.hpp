@@ -46,6 +46,7 @@ class subset_bootstrap final : public bootstrap {
     for (const rank_id member : all_ranks{ranks_.size()})
       if (whole.is_near(ranks_[member.index()])) near.push_back(member);
     set_neighbours(std::move(near), whole.ranks_here(), whole.cores_here());
+    set_meeting_address(whole.meeting_address());
   }
 
   /// Returns the ranks of the subset in the whole group, by their number in the subset.

@@ -87,10 +87,12 @@ inline void greet(network& net, const std::vector<bootstrap::contribution>& addr
       throw error{found, concat("fabric: connecting to ", waiting_for, ": ",
                                 net.members().describe_missing(), net.describe_trouble())};
     if (until.expired())
-      throw error{errc::timed_out, concat("fabric: no answer from ", waiting_for, " at ",
-                                          net.own().describe(addresses[waiting_for.index()].bytes),
-                                          " by ", net.own().describe(),
-                                          "; does a firewall, or another network, lie between?")};
+      throw error{errc::timed_out,
+                  concat("fabric: no answer from ", waiting_for, " at ",
+                         net.own().describe(addresses[waiting_for.index()].bytes), " by ",
+                         net.own().describe(),
+                         "; does a firewall, or another network, lie between? The option "
+                         "domain chooses the interface")};
     ::sched_yield();
   }
 }
@@ -121,8 +123,9 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& o
   const auto opened = objection_of([&] {
     check_options(options);
     const bool on_one_host = boot.near_ranks().size() == boot.size();
-    net = std::make_unique<network>(boot, provider_search{options, on_one_host, traffic}.find(),
-                                    options, waiting, latency);
+    net = std::make_unique<network>(
+        boot, provider_search{options, on_one_host, traffic, boot.meeting_address()}.find(),
+        options, waiting, latency);
   });
   const fi_info* const info = net ? &net->own().info() : nullptr;
   const std::vector<declared> values{

@@ -15,7 +15,7 @@ struct fabric_options {
   std::string provider = "tcp";
   /// Name of a domain of the provider, as `fi_info -p NAME` lists them; for tcp, of a network
   /// interface. If it is empty, the first that fits is taken: the loopback interface if all ranks
-  /// share a host, else one that is none, with an IPv4 address if there is one.
+  /// share a host, else the one over which the ranks met, else one with an IPv4 address.
   std::string domain{};
 
   /// Requests that may be in flight to one peer, 2 to 16384. A call that finds as many waits for

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
@@ -8,6 +9,7 @@
 #include <rdma/fi_errno.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -34,13 +36,35 @@ inline bool orders_sends_after_writes(const fi_info& info) noexcept {
   return (info.tx_attr->msg_order & info.rx_attr->msg_order & needed) == needed;
 }
 
+/// Returns the IPv4 or IPv6 address of `info`, without its port. Empty if it has another.
+inline std::string describe_address(const fi_info& info) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (info.addr_format == FI_SOCKADDR_IN && info.src_addrlen >= sizeof(sockaddr_in)) {
+    sockaddr_in address{};
+    std::memcpy(&address, info.src_addr, sizeof address);
+    (void)::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+  } else if (info.addr_format == FI_SOCKADDR_IN6 && info.src_addrlen >= sizeof(sockaddr_in6)) {
+    sockaddr_in6 address{};
+    std::memcpy(&address, info.src_addr, sizeof address);
+    (void)::inet_ntop(AF_INET6, &address.sin6_addr, text.data(), text.size());
+  }
+  return text.data();
+}
+
 /// Searches libfabric's providers for the one that `fabric_options` name.
 class provider_search {
  public:
-  /// `on_one_host`: all ranks can reach each other over the loopback interface.
+  /// `on_one_host`: all ranks can reach each other over the loopback interface. `meeting_address`:
+  /// the address of this host over which the ranks met, or empty.
   provider_search(fabric_options options, bool on_one_host,
-                  traffic_class traffic = traffic_class::latency)
-      : options_{std::move(options)}, on_one_host_{on_one_host}, traffic_{traffic} {}
+                  traffic_class traffic = traffic_class::latency, std::string meeting_address = {})
+      : options_{std::move(options)},
+        on_one_host_{on_one_host},
+        traffic_{traffic},
+        meeting_address_{std::move(meeting_address)} {
+    // The text of a link-local address ends with its interface, which a provider does not name.
+    meeting_address_ = meeting_address_.substr(0, meeting_address_.find('%'));
+  }
 
   /// Returns the domain to use. Throws: `error` unsupported (no such provider; the text lists those
   /// that there are), invalid_argument (no such domain), system; std::bad_alloc.
@@ -54,14 +78,23 @@ class provider_search {
       throw error{errc::unsupported,
                   concat("fabric: libfabric has no provider '", options_.provider,
                          "' with reliable datagrams and remote writes here; it has: ",
-                         names(list({}).get(), provider_name))};
-    const fi_info* best = nullptr;
+                         names(list({}).get(), provider_name), describe_filter())};
+    std::string_view met_over;
     for (const fi_info* next = found.get(); next != nullptr; next = next->next)
-      if (fits(*next) && (best == nullptr || worth(*next) > worth(*best))) best = next;
+      if (!on_one_host_ && met_over.empty() && is_meeting_address(*next))
+        met_over = domain_name(*next);
+    const fi_info* best = nullptr;
+    const auto total = [&](const fi_info& info) {
+      constexpr int of_meeting = 16;
+      return worth(info) + (!met_over.empty() && domain_name(info) == met_over ? of_meeting : 0);
+    };
+    for (const fi_info* next = found.get(); next != nullptr; next = next->next)
+      if (fits(*next) && (best == nullptr || total(*next) > total(*best))) best = next;
     if (best == nullptr)
-      throw error{errc::invalid_argument,
-                  concat("fabric: provider ", options_.provider, " has no domain '",
-                         options_.domain, "', expected one of: ", names(found.get(), domain_name))};
+      throw error{
+          errc::invalid_argument,
+          concat("fabric: provider ", options_.provider, " has no domain '", options_.domain,
+                 "', expected one of: ", names(found.get(), domain_name), describe_filter())};
     provider_info chosen{fi_dupinfo(best)};
     if (!chosen) throw std::bad_alloc{};
     return chosen;
@@ -93,6 +126,15 @@ class provider_search {
     return provider_info{found};
   }
 
+  /// Names the variables by which a user may have hidden providers or interfaces from libfabric.
+  static std::string describe_filter() {
+    std::string text;
+    for (const char* name : {"FI_PROVIDER", "FI_TCP_IFACE"})
+      if (const char* const value = std::getenv(name); value != nullptr)
+        text += concat("; ", name, " is '", value, "', which hides others");
+    return text;
+  }
+
   /// Lists `name(info)` of each, once.
   template <class Name>
   static std::string names(const fi_info* list, Name&& name) {
@@ -107,23 +149,30 @@ class provider_search {
     return options_.domain.empty() || domain_name(info) == options_.domain;
   }
 
+  /// Returns whether the ranks met over the address of `info`.
+  [[nodiscard]] bool is_meeting_address(const fi_info& info) const {
+    return !meeting_address_.empty() && describe_address(info) == meeting_address_;
+  }
+
   /// Returns how well a domain's address fits; the first of the highest worth is taken.
-  [[nodiscard]] int worth(const fi_info& info) const noexcept {
-    constexpr int reachable = 4;
-    constexpr int ipv4 = 2;
+  [[nodiscard]] int worth(const fi_info& info) const {
+    constexpr int reachable = 8;
+    constexpr int ipv4 = 4;
+    constexpr int of_meeting = 2;
     constexpr int global = 1;
+    const int met = is_meeting_address(info) ? of_meeting : 0;
     if (info.addr_format == FI_SOCKADDR_IN && info.src_addrlen >= sizeof(sockaddr_in)) {
       sockaddr_in address{};
       std::memcpy(&address, info.src_addr, sizeof address);
       const bool is_loopback = (ntohl(address.sin_addr.s_addr) >> 24U) == IN_LOOPBACKNET;
-      return (is_loopback == on_one_host_ ? reachable : 0) + ipv4 + global;
+      return (is_loopback == on_one_host_ ? reachable : 0) + ipv4 + met + global;
     }
     if (info.addr_format == FI_SOCKADDR_IN6 && info.src_addrlen >= sizeof(sockaddr_in6)) {
       sockaddr_in6 address{};
       std::memcpy(&address, info.src_addr, sizeof address);
       const bool is_loopback = IN6_IS_ADDR_LOOPBACK(&address.sin6_addr) != 0;
       const bool is_link_local = IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr) != 0;
-      return (is_loopback == on_one_host_ ? reachable : 0) + (is_link_local ? 0 : global);
+      return (is_loopback == on_one_host_ ? reachable : 0) + met + (is_link_local ? 0 : global);
     }
     return 0;
   }
@@ -131,6 +180,7 @@ class provider_search {
   fabric_options options_;
   bool on_one_host_;
   traffic_class traffic_;
+  std::string meeting_address_;
 };
 
 }  // namespace peerbus::detail::ofi

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -81,7 +82,7 @@ class resources {
     ofi::require(fi_ep_bind(endpoint_.get(), &addresses_->fid, 0), "binding an address vector");
     ofi::require(fi_ep_bind(endpoint_.get(), &queue_->fid, FI_TRANSMIT | FI_RECV),
                  "binding a completion queue");
-    ofi::require(fi_enable(endpoint_.get()), "enabling an endpoint");
+    ofi::require(fi_enable(endpoint_.get()), concat("enabling an endpoint", describe_ports()));
     const std::size_t notices = receives_ + ranks * request_ring::places(options.queue_depth);
     memory_ = mapping::anonymous(notices * sizeof(notice_buffer));
     registration_ = make_reachable({memory_.data(), memory_.size()}, "notices");
@@ -102,9 +103,11 @@ class resources {
   [[nodiscard]] std::size_t inject_bytes() const noexcept { return inject_bytes_; }
   /// Returns whether a signal may follow its puts at once.
   [[nodiscard]] bool relies_on_order() const noexcept { return relies_on_order_; }
-  /// "tcp;ofi_rxm, domain eth0".
+  /// "tcp;ofi_rxm, domain eth0, 10.0.0.1".
   [[nodiscard]] std::string describe() const {
-    return concat(info_->fabric_attr->prov_name, ", domain ", info_->domain_attr->name);
+    const std::string address = describe_address(*info_);
+    return concat(info_->fabric_attr->prov_name, ", domain ", info_->domain_attr->name,
+                  address.empty() ? "" : ", ", address);
   }
 
   /// A descriptor that becomes readable when there is something to take; -1 if the provider has
@@ -148,6 +151,16 @@ class resources {
   }
 
  private:
+  /// Names the range of ports to which a user has restricted the tcp provider, if there is one.
+  static std::string describe_ports() {
+    const char* const low = std::getenv("FI_TCP_PORT_LOW_RANGE");
+    const char* const high = std::getenv("FI_TCP_PORT_HIGH_RANGE");
+    if (low == nullptr && high == nullptr) return {};
+    return concat(" (FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE, ",
+                  low == nullptr ? "not set" : low, " to ", high == nullptr ? "not set" : high,
+                  ", must have more ports than there are ranks on this host)");
+  }
+
   template <class Object, class Open>
   static handle<Object> open(std::string_view what, Open&& open_object) {
     Object* made = nullptr;
