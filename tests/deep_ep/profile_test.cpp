@@ -903,6 +903,9 @@ TEST_CASE("variables to set, and what they cure") {
   CHECK(listed(a2, c) == "HCCL_BUFFSIZE=228 -HCCL_OP_EXPANSION_MODE ");
   c.max_tokens = c.tokens = 1;  // Even the default size must be set there.
   CHECK(listed(a2, c) == "HCCL_BUFFSIZE=200 -HCCL_OP_EXPANSION_MODE ");
+  for_each_variable(a2, c, [](const variable& v) {  // The reason does not call it needless.
+    if (v.set) CHECK(v.why.find("even to the default of 200") != std::string_view::npos);
+  });
   set_ranks(c, 16);
   CHECK(listed(a2, c) ==
         "HCCL_BUFFSIZE=805 HCCL_INTRA_PCIE_ENABLE=1 HCCL_INTRA_ROCE_ENABLE=0 "

@@ -36,7 +36,9 @@ constexpr void for_each_variable(profile platform, const call& c, Visit&& visit)
   const bool a2 = platform == profile::ascend_a2;
   const std::size_t mb = required_hccl_buffsize_mb(platform, c);
   if (mb > default_hccl_buffsize_mb || (a2 && mb != 0))
-    visit(variable{"HCCL_BUFFSIZE", true, mb, "MB, the same on all ranks; 200 if not set"});
+    visit(variable{"HCCL_BUFFSIZE", true, mb,
+                   a2 ? "MB, the same on all ranks; A2 needs it set, even to the default of 200"
+                      : "MB, the same on all ranks; 200 if not set"});
   if (c.dropped) visit(variable{"MOE_ENABLE_TOPK_NEG_ONE", true, 1, "for -1 in topk_idx"});
   if (!a2 && !is_low_latency(c.what)) {
     const std::size_t rounds = detail::normal_rounds(c.tokens);
