@@ -68,6 +68,22 @@ recv, _, _, _, handle, _ = wide.dispatch(
 wide.combine(numpy.zeros([len(recv), 4096], numpy.uint16)[:, :2048], handle)
 '''
 
+RAISING = '''
+import numpy
+import deep_ep
+
+buffer = deep_ep.Buffer(num_rdma_bytes=1 << 30, low_latency_mode=True)
+x, ids = numpy.ones([2, 2048], numpy.uint16), numpy.zeros([2, 1], numpy.int64)
+weights = numpy.ones([2, 1], numpy.float32)
+for call in (lambda: buffer.low_latency_dispatch(x.astype(float), ids, 4, 4),
+             lambda: buffer.dispatch(x, topk_idx=ids, topk_weights=weights)):
+    try:
+        call()
+    except Exception as problem:
+        print(problem)
+buffer.low_latency_dispatch(x, ids, 4, 4)
+'''
+
 FORKING = '''
 import multiprocessing
 import os
@@ -278,6 +294,18 @@ class Tests(unittest.TestCase):
         self.assertEqual(set(found["dispatch"]), {"topk_idx's type"})
         self.assertEqual(set(found["combine"]), {"x"})
         self.assertIn("low_latency_mode is false; expected true", text)
+
+    def test_raising_calls(self):
+        """A call that raises before the library knows its sizes is reported with its error."""
+        text, data = self.module("check", RAISING, "-n", "1", "--no-cuda", "--json", "report.json",
+                                 "program.py")
+        self.assertEqual([(site["line"], site["shapes"], len(site["errors"]))
+                          for site in data["sites"]], [(8, 0, 1), (9, 0, 1), (14, 1, 0)])
+        self.assertIn("raised TypeError: x has float64, expected bfloat16", text)
+        self.assertIn("num_tokens_per_rank is none, expected int32 [1]", text)
+        self.assertIn("raised InvalidArgument: ", text)
+        self.assertNotIn("num_experts is 0", text)
+        self.assertIn("not checked: ", text)
 
     def test_status(self):
         self.module("check", PROGRAM, "-n", "1", "--no-cuda", "--target", "ascend_a3",

@@ -27,7 +27,8 @@ __all__ = ["BucketBuffer", "BucketSession", "Buffer", "BufferAllocator", "Config
 
 
 if os.environ.get("PEERBUS_WATCH"):  # Set by peerbus.deep_ep.check.
-    watch.start(os.environ["PEERBUS_WATCH"])
+    watch.start(os.environ["PEERBUS_WATCH"],
+                {"Buffer": Buffer, "BucketBuffer": BucketBuffer, "EPBuffer": EPBuffer})
 
 
 def install():

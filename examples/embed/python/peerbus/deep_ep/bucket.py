@@ -9,6 +9,7 @@ import sys
 import numpy
 
 from .. import _library as c
+from .._bf16 import from_bf16, to_bf16
 from .._operands import given_output
 from .allocator import BufferAllocator, aligned
 from .bucket_call import Call, empty, is_tensor, listed, view_as
@@ -271,18 +272,6 @@ class BucketBuffer:
         return event
 
 
-def _to_bf16(values):
-    """Returns the bits of float32 values rounded to the nearest bfloat16, ties to even."""
-    bits = numpy.ascontiguousarray(values).view(numpy.uint32)
-    rounded = (bits + (((bits >> 16) & 1) + 0x7fff)) >> 16
-    is_nan = (bits & 0x7fffffff) > 0x7f800000
-    return numpy.where(is_nan, (bits >> 16) | 0x40, rounded).astype(numpy.uint16)
-
-
-def _from_bf16(bits):
-    return (bits.astype(numpy.uint32) << 16).view(numpy.float32)
-
-
 def _scale(values, scale):
     if float(scale) != 1.0:
         with numpy.errstate(all="ignore"):
@@ -296,7 +285,7 @@ def _add_rounded(call, rows):
     step = max(1, _MOST_ROUNDED // call.size)
     for first in range(0, rows.shape[1], step):
         part = rows[:, first:first + step]
-        terms = _from_bf16(call.base.all_to_all(_to_bf16(part)))
+        terms = from_bf16(call.base.all_to_all(to_bf16(part)))
         terms[call.rank] = part[call.rank]
         total = part[call.rank]
         total[:] = terms[0]

@@ -243,7 +243,9 @@ class Buffer:
             "experts": 0 if num_tokens_per_expert is None else len(num_tokens_per_expert),
             "dropped": self._target.wanted and has_dropped(topk_idx),
             "narrow_topk_idx": is_narrow(topk_idx)}
-        if self._target.wanted:
+        # Without the tensors of a layout or a handle the library refuses the call, whose sizes these
+        # are not.
+        if self._target.wanted and (handle is not None or num_tokens_per_expert is not None):
             self._target.see(
                 operation="dispatch", ranks=self.group_size, hidden=tokens.shape[1],
                 element=element_of(tokens), handle=handle is not None,

@@ -55,7 +55,7 @@ def main(arguments=None):
             file.write("\n")
     if status != 0:
         return 3
-    refused = any(not entry["platforms"][platform]["fits"]
+    refused = any(entry["shapes"] and not entry["platforms"][platform]["fits"]
                   for entry in judged for platform in platforms)
     return 1 if options.target and refused else 0
 

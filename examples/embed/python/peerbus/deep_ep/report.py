@@ -20,6 +20,7 @@ _platforms = {"unrestricted": "peerbus, on CPUs", "deepep_v1": "DeepEP's Buffer,
 _words = (("ok", "ok: the platform takes the call as it is"),
           ("set env", "set env: once the variables at the end are set"),
           ("to change", "to change: so many things fail there, or are ignored"),
+          ("not checked", "not checked: every call raised before its sizes were known"),
           ("other API", "other API: the platform has no such class"))
 _headings = {"refused": "change", "no_effect": "change", "differs": "note"}
 
@@ -31,17 +32,26 @@ def read(folder):
         lines = [json.loads(line) for line in open(path)]
         counts = next((line["counts"] for line in lines if "counts" in line), [])
         for line in lines:
+            if "error" in line:
+                site = _site_of(sites, line["site"], line["operation"])
+                site["processes"].add(path)
+                if line["error"] not in site["errors"]:
+                    site["errors"].append(line["error"])
             if "call" not in line:
                 continue
             call = line["call"]
             call["options"] = tuple(call["options"])
-            site = sites.setdefault((*line["site"], call["operation"]),
-                                    {"calls": 0, "processes": set(), "shapes": []})
+            site = _site_of(sites, line["site"], call["operation"])
             site["calls"] += counts[line["key"]] if line["key"] < len(counts) else 1
             site["processes"].add(path)
             if call not in site["shapes"]:
                 site["shapes"].append(call)
     return sites
+
+
+def _site_of(sites, place, operation):
+    return sites.setdefault((*place, operation),
+                            {"calls": 0, "processes": set(), "shapes": [], "errors": []})
 
 
 def source_of(file, line):
@@ -91,11 +101,12 @@ def examine(sites, platforms, target_ranks=None):
         entry = {"file": file, "line": line, "function": function, "operation": operation,
                  "source": source_of(file, line), "calls": site["calls"],
                  "processes": len(site["processes"]), "shapes": len(shapes),
+                 "errors": site["errors"],
                  "shape": shape_text(shapes), "platforms": {}}
         for platform in platforms:
             found, to_set, to_unset = judge(platform, shapes)
             entry["platforms"][platform] = {
-                "fits": not any(_headings[each["kind"]] == "change" for each in found),
+                "fits": bool(shapes) and not any(_headings[each["kind"]] == "change" for each in found),
                 "findings": found, "set": {name: value for name, (value, _) in to_set.items()},
                 "why": {name: why for name, (_, why) in {**to_set, **to_unset}.items()},
                 "unset": list(to_unset)}
@@ -126,6 +137,8 @@ def cell(verdict):
     """Returns a platform's verdict about a site in a word or two."""
     if any(each["what"].startswith("deep_ep.") for each in verdict["findings"]):
         return "other API"
+    if not verdict["fits"] and not verdict["findings"]:
+        return "not checked"
     changes = sum(_headings[each["kind"]] == "change" for each in verdict["findings"])
     if changes:
         return f"{changes} to change"
@@ -172,16 +185,19 @@ def as_text(judged, platforms, heading, folder):
         lines += ["", f"{label}, in {entry['function']}"]
         if entry["source"]:
             lines.append(textwrap.indent(entry["source"], "    "))
-        lines.append(f"    {_counted(entry['calls'], 'call')} by "
-                     f"{_counted(entry['processes'], 'process')}: {entry['shape']}")
+        if entry["shapes"]:
+            lines.append(f"    {_counted(entry['calls'], 'call')} by "
+                         f"{_counted(entry['processes'], 'process')}: {entry['shape']}")
+        lines += [f"    raised {error}" for error in entry["errors"]]
         lines += _site_text(entry, platforms)
     lines.append("")
     for platform in platforms:
         to_set, to_unset = environment(judged, platform)
         bad = [f"[{i}]" for i, entry in enumerate(judged, 1)
-               if not entry["platforms"][platform]["fits"]]
+               if entry["shapes"] and not entry["platforms"][platform]["fits"]]
         lines.append(f"{platform} ({_platforms[platform]}): "
-                     + (f"change {', '.join(bad)}" if bad else "takes every call"))
+                     + (f"change {', '.join(bad)}" if bad else "takes every call that was checked"
+                        if any(entry["errors"] for entry in judged) else "takes every call"))
         why = {}
         for entry in judged:
             why.update(entry["platforms"][platform]["why"])

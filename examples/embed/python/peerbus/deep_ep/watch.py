@@ -2,6 +2,7 @@
 """Writes down which calls a process makes, and where, for `peerbus.deep_ep.check`."""
 
 import atexit
+import functools
 import json
 import os
 import sys
@@ -31,7 +32,7 @@ class _Notes:
 
     def begin(self):
         """Begins a file: a process that fork made has one of its own."""
-        self._counts = {}
+        self._counts, self._failures = {}, set()
         self._file = open(os.path.join(self._folder, f"{os.getpid()}.jsonl"), "a", buffering=1)
 
     def add(self, call):
@@ -41,6 +42,13 @@ class _Notes:
         if number is None:
             self._write({"key": len(self._counts) - 1, "site": known[0], "call": call})
 
+    def add_failure(self, operation, problem):
+        text = " ".join(f"{type(problem).__name__}: {problem}".split())
+        known = (_site(), operation, text)
+        if known not in self._failures:
+            self._failures.add(known)
+            self._write({"site": known[0], "operation": operation, "error": text})
+
     def end(self):
         self._write({"counts": list(self._counts.values())})
 
@@ -48,10 +56,27 @@ class _Notes:
         print(json.dumps(line), file=self._file)
 
 
-def start(folder):
-    """Makes this process, and those that it forks, write each new call to a file in `folder`."""
+def _watched(notes, operation, method):
+    @functools.wraps(method)
+    def call(*arguments, **options):
+        try:
+            return method(*arguments, **options)
+        except Exception as problem:
+            notes.add_failure(operation, problem)
+            raise
+
+    return call
+
+
+def start(folder, classes):
+    """Makes this process, and those that it forks, write each new call to a file in `folder`, and what
+    calls of `classes` raise."""
     notes = _Notes(folder)
     calls.watcher = notes.add
+    for operation in calls.OPERATIONS:
+        name, _, method = operation.rpartition(".")
+        kind = classes[name or "Buffer"]
+        setattr(kind, method, _watched(notes, operation, getattr(kind, method)))
     os.register_at_fork(after_in_child=notes.begin)
     atexit.register(notes.end)
     # A process of multiprocessing that was forked ends without atexit.
