@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 // Macros, so that a program can choose with #if; the build reads the project's version from here.
 #define PEERBUS_VERSION_MAJOR 0
 #define PEERBUS_VERSION_MINOR 1

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// Work that a rank does while it waits in a collective of its bootstrap. A transport adds a task

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// The place of a rank in a group that a launcher starts on one host, and the meeting point of the

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// The options of `mpi_bootstrap` and `pmix_bootstrap`. Only those of rank 0 are used.

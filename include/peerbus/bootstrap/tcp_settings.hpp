@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// The place of a rank in a group whose ranks may be on different hosts, and the meeting point of

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::collective {
 
 /// Where the parts of an operand lie, one for each rank. Part `r` has `counts[r]` elements and

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// The size of the memory block that two cores exchange at a time: 64 bytes on x86-64 and on

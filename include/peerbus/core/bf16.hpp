@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdint>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// The upper half of an IEEE 754 binary32: 1 sign, 8 exponent and 7 mantissa bits. A storage type

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 /// PEERBUS_COMPILED selects where the bodies of non-template functions come from. If it is defined,
 /// they come from the library of the target peerbus::compiled. If not, they come from the headers.
 /// Only that target defines it. It changes no type and no layout, so that one program may contain

@@ -3,6 +3,8 @@
 
 #include <chrono>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// A point on the steady clock after which a blocking call gives up. It is a point and not a

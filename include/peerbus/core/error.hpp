@@ -68,7 +68,7 @@ class error : public std::runtime_error {
 /// Throws an `error` with `code` unless it is `errc::ok`. `doing` names the activity that failed,
 /// such as "sending the letter".
 /// Throws: `error` with `code`.
-inline void check(errc code, std::string_view doing) {
+inline void(check)(errc code, std::string_view doing) {
   if (code != errc::ok) throw error{code, doing};
 }
 

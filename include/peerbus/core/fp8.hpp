@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdint>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// Constants of the conversion from f32, which its vector forms share.

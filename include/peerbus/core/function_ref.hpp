@@ -5,6 +5,8 @@
 #include <memory>
 #include <type_traits>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail {
 
 template <class Signature>

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <span>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// The largest number of lanes of a rank.

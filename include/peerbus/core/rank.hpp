@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// A member of a communicator, numbered from 0. It is a distinct type, so that a rank cannot be

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// Owns a file descriptor, which it closes when it is destroyed. Empty (-1) by default.

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// Tells the core that this is a spin loop, so that a sibling hardware thread gets its resources.

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::kernel {
 
 /// The number of columns that share a scale in the fp8 kernels.

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::moe {
 
 /// The counts of all ranks as they lie in memory. Each rank has one unsigned number per block, from

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::moe {
 
 /// Data that a caller keeps for each batch of an exchange. There are as many entries as batches may

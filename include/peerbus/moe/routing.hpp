@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::moe {
 
 /// The experts of each token and their weights: a view of two arrays [tokens, top_k], row by row.

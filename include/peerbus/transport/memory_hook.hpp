@@ -5,6 +5,8 @@
 #include <functional>
 #include <span>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// A function that is called with this rank's own part of each new window, the communicator's

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// The class of the traffic of a window, which decides what yields to what where a transport sends

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail {
 
 /// A position in a message, from which numbers and bytes are read or written in order. Numbers have

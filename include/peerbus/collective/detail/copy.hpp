@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::collective::detail {
 
 /// The least number of bytes that lanes divide among themselves. Fewer take less time than it takes

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::deep_ep {
 
 /// The operations of DeepEP's API that a platform can be asked about.

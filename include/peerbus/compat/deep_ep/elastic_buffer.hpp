@@ -45,7 +45,7 @@ class elastic_buffer {
   /// Cost: that of a compact `moe::exchange::dispatch`. Rows are not copied again.
   [[nodiscard]] elastic_dispatch_result dispatch(const elastic_dispatch_args& args) {
     refuse_unsupported("dispatch", args);
-    check(args);
+    check_terms(args);
     if (args.previous_event) args.previous_event->current_stream_wait();
     return channel_for(
                {args.x.type() != dtype::bfloat16, args.x.size(1), args.num_experts,
@@ -79,7 +79,7 @@ class elastic_buffer {
                            "there are no streams, results lie in the buffer; leave it out");
   }
 
-  void check(const elastic_dispatch_args& args) const {
+  void check_terms(const elastic_dispatch_args& args) const {
     constexpr std::string_view call = "dispatch";
     const detail::argument expand{call, "do_expand"};
     expand.refuse_if_given(!args.do_expand, "false is what buffer::dispatch is for; expected true");

@@ -86,9 +86,11 @@ class exchange_core {
   /// Sends the rows of all batches whose rows may leave, in order. Waits until those of `wanted`
   /// and of earlier batches may, unless it is null. All lanes call it together.
   void advance(const batch* wanted, lane as, deadline until, std::span<std::int64_t> waited = {});
-  /// Publishes the outputs and signals the home ranks, or sends the refusal that `check` returns.
+  /// Publishes the outputs and signals the home ranks, or sends the refusal that `objection`
+  /// returns.
   void begin_combine(std::string_view doing, ticket rows, const publish_options& options,
-                     deadline until, peerbus::detail::function_ref<refusal(const batch&)> check);
+                     deadline until,
+                     peerbus::detail::function_ref<refusal(const batch&)> objection);
   void finish_combine(ticket rows, const combine_sum& wanted, lane as, deadline until,
                       std::span<std::int64_t> waited);
   [[nodiscard]] step step_of(const batch& of, phase which) const noexcept {

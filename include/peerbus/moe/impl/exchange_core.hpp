@@ -179,13 +179,13 @@ PEERBUS_INLINE void exchange_core::end_dispatch(batch& of, deadline until,
 
 PEERBUS_INLINE void exchange_core::begin_combine(
     std::string_view doing, ticket rows, const publish_options& options, deadline until,
-    peerbus::detail::function_ref<refusal(const batch&)> check) {
+    peerbus::detail::function_ref<refusal(const batch&)> objection) {
   const lane as = options.as;
   serial(as, until, [&] {
     group().require_healthy(doing);
     require_output_attachment(options.attached, parts_.config);
     batch& of = parts_.batches.behind(doing, exchange_, rows, stage::received);
-    of.refused = check(of);
+    of.refused = objection(of);
     of.attached = options.attached;
   });
   batch& of = parts_.batches.at(rows.number);

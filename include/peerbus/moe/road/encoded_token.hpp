@@ -3,6 +3,8 @@
 
 #include <cstddef>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::moe {
 
 /// A token in the form in which it travels. Empty if `row` is nullptr.

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail::ofi {
 
 /// The limit of what one peer may have been sent and not taken yet. It counts what is sent, and

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_eq.h>
-#include <rdma/fi_errno.h>
-
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -21,6 +16,7 @@
 #include <peerbus/core/wait_readable.hpp>
 #include <peerbus/transport/fabric/arrivals.hpp>
 #include <peerbus/transport/fabric/fabric_error.hpp>
+#include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/fabric/link.hpp>
 #include <peerbus/transport/fabric/notice.hpp>
 #include <peerbus/transport/fabric/registration.hpp>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <rdma/fi_domain.h>
-#include <rdma/fi_errno.h>
 #include <sched.h>
 
 #include <bit>
@@ -22,6 +20,7 @@
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/fabric/fabric_error.hpp>
+#include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/fabric/link.hpp>
 #include <peerbus/transport/fabric/network.hpp>
 #include <peerbus/transport/fabric/notice.hpp>

@@ -1,32 +1,31 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <rdma/fi_errno.h>
-
 #include <span>
 
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/fabric/completions.hpp>
+#include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/fabric/link.hpp>
 #include <peerbus/transport/fabric/notice.hpp>
 #include <peerbus/transport/fabric/resources.hpp>
 
 namespace peerbus::detail::ofi {
 
-/// Calls `check(link, outgoing)` for each peer that could still take something.
+/// Calls `checked(link, outgoing)` for each peer that could still take something.
 /// Returns: whether all calls returned true.
 template <class Check>
 [[nodiscard]] bool for_all_open(const membership& members, std::span<link> links,
-                                Check&& check) noexcept {
+                                Check&& checked) noexcept {
   bool all = true;
   for (link& to : links) {
     if (to.peer() == members.rank() || to.failure().is_set() || to.has_left() ||
         members.state(to.peer()) != rank_state::running)
       continue;
     const auto out = to.out().lock();
-    all = check(to, *out) && all;
+    all = checked(to, *out) && all;
   }
   return all;
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <rdma/fi_errno.h>
-
 #include <string_view>
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/transport/fabric/libfabric.hpp>
 
 namespace peerbus::detail::ofi {
 

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_eq.h>
-
 #include <memory>
 
 #include <peerbus/core/home_process.hpp>
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+#include <peerbus/transport/fabric/libfabric.hpp>
 
 namespace peerbus::detail::ofi {
 

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <rdma/fi_eq.h>
-#include <rdma/fi_errno.h>
-
 #include <atomic>
 #include <cstdint>
 #include <string>
 
 #include <peerbus/core/text.hpp>
+#include <peerbus/transport/fabric/libfabric.hpp>
 
 namespace peerbus::detail::ofi {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <rdma/fi_errno.h>
 #include <sched.h>
 
 #include <atomic>
@@ -26,6 +25,7 @@
 #include <peerbus/transport/fabric/completions.hpp>
 #include <peerbus/transport/fabric/delivery.hpp>
 #include <peerbus/transport/fabric/handle.hpp>
+#include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/fabric/link.hpp>
 #include <peerbus/transport/fabric/options.hpp>
 #include <peerbus/transport/fabric/pending_calls.hpp>

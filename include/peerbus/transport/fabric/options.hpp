@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// Options of the `fabric` transport. When to change them: docs/transports.md.

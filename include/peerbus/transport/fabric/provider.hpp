@@ -3,10 +3,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <rdma/fabric.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -23,6 +19,7 @@
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/fabric/fabric_error.hpp>
 #include <peerbus/transport/fabric/handle.hpp>
+#include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/fabric/options.hpp>
 #include <peerbus/transport/traffic_class.hpp>
 

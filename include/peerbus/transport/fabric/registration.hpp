@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <rdma/fi_domain.h>
-#include <rdma/fi_errno.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,6 +10,7 @@
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/fabric/fabric_error.hpp>
 #include <peerbus/transport/fabric/handle.hpp>
+#include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/registered/window_part.hpp>
 #include <peerbus/transport/registered/window_table.hpp>
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <rdma/fabric.h>
-
 #include <bit>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 
+#include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/registered/request_count.hpp>
 
 namespace peerbus::detail::ofi {

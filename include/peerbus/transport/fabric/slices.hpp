@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_rma.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -11,6 +8,7 @@
 #include <cstdint>
 
 #include <peerbus/transport/fabric/backlog.hpp>
+#include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/fabric/link.hpp>
 #include <peerbus/transport/fabric/notice.hpp>
 #include <peerbus/transport/fabric/pending_calls.hpp>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <rdma/fi_errno.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +9,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/fabric/backlog.hpp>
+#include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/fabric/link.hpp>
 #include <peerbus/transport/fabric/network.hpp>
 #include <peerbus/transport/fabric/notice.hpp>

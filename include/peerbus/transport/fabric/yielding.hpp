@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail::ofi {
 
 /// Decides when a thread that waits for latency traffic looks at bulk traffic: if there was no

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <string>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// Options of the `planes` transport.

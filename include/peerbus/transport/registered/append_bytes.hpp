@@ -6,6 +6,8 @@
 #include <type_traits>
 #include <vector>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail::registered {
 
 /// Appends the bytes of `value` to a message for the other ranks.

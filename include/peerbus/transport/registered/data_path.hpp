@@ -54,7 +54,7 @@ class data_path {
   [[nodiscard]] errc put_run(rank_id peer, const window& memory,
                              std::span<const put_piece> pieces) noexcept {
     const auto part = own(memory);
-    if (const errc code = part.check(peer, pieces); code != errc::ok) return code;
+    if (const errc code = part.check_pieces(peer, pieces); code != errc::ok) return code;
     Network& net = memory.network();
     if (peer == net.rank()) {
       part.copy(pieces);
@@ -74,7 +74,7 @@ class data_path {
     const auto part = own(memory);
     const put_piece piece{offset, source};
     if (!part.has(peer, id)) return errc::out_of_range;
-    if (const errc code = part.check(peer, {&piece, 1}); code != errc::ok) return code;
+    if (const errc code = part.check_pieces(peer, {&piece, 1}); code != errc::ok) return code;
     Network& net = memory.network();
     if (peer == net.rank()) {
       part.copy({&piece, 1});

@@ -53,7 +53,7 @@ class own_part {
 
   /// Returns ok if all of `pieces` can be put to `peer`: out_of_range if a piece does not fit into
   /// its part, invalid_argument if a source lies in no window. To be asked before any is written.
-  [[nodiscard]] errc check(rank_id peer, std::span<const put_piece> pieces) const noexcept {
+  [[nodiscard]] errc check_pieces(rank_id peer, std::span<const put_piece> pieces) const noexcept {
     for (const auto& [offset, source] : pieces) {
       if (!holds(peer, offset, source.size())) return errc::out_of_range;
       if (!source.empty() && !key_of(source)) return errc::invalid_argument;

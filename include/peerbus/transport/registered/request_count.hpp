@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail::registered {
 
 /// Counts the requests of one queue pair that were posted, and those that are complete. Counts wrap

@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail::registered {
 
 /// A window as its owner holds it. Its network outlives it.

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail::registered {
 
 /// The windows of a rank, found by number and by address.

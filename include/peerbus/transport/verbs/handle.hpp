@@ -6,6 +6,7 @@
 #include <memory>
 
 #include <peerbus/core/home_process.hpp>
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
 
 namespace peerbus::detail::rdma {
 

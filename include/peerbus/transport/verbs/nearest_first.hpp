@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail::rdma {
 
 /// Returns the order in which to try devices for a rank on NUMA node `own`: first those on that

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus {
 
 /// Options of the `verbs` transport. The defaults find a device, a port and a GID. When to change

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail::rdma {
 
 /// The largest number of devices that a rank may use at a time.

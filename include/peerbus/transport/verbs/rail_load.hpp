@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail::rdma {
 
 /// Counts the bytes that a rank has put by one of its devices, to all peers.

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail::rdma {
 
 /// Deals out the entries of registered memory that a device writes results of atomics to. A call

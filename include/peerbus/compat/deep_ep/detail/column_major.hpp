@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::deep_ep::detail {
 
 /// Copies a matrix of 32-bit words from row-major `source` to column-major `target`: word (r, c) of

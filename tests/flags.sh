@@ -1,0 +1,83 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+#
+# Compiles all headers as programs do that are built with other flags, warnings, macros and libraries than peerbus's
+# own tests: a line per combination. Some must be refused, by one text that says why. Compilers that are not here are
+# left out, with a line (Debian: clang-22 libc++-22-dev libc++abi-22-dev).
+
+set -u
+cd "$(dirname "$0")/.." || exit 1
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast
+-Wcast-align -Wunused -Woverloaded-virtual -Wnull-dereference -Wdouble-promotion -Wformat=2 -Wimplicit-fallthrough -Werror"
+of_gnu="-Wmisleading-indentation -Wduplicated-cond -Wduplicated-branches -Wlogical-op -Wuseless-cast"
+# The headers of other libraries are found as those of a system are.
+others=$(pkg-config --cflags-only-I libfabric hwloc pmix openssl libibverbs 2>/dev/null | sed 's/-I */-isystem /g')
+others+=" $(mpicxx --showme:compile 2>/dev/null | grep -o -e '-I[^ ]*' | sed 's/-I/-isystem /' | tr '\n' ' ')"
+
+# What all headers are compiled after and before.
+cat >"$work/macros.hpp" <<'END'
+#define check(expression) static_assert(expression)
+#define verify(expression) static_assert(expression)
+#define emit
+#define foreach for
+END
+(cd include && find peerbus -name '*.hpp' | sort | sed 's/.*/#include <&>/') >"$work/list"
+{
+  cat "$work/list"
+  cat <<'END'
+#if defined(container_of) || defined(count_of)
+#error "a macro of libfabric is left"
+#endif
+int main() {}
+END
+} >"$work/all.cpp"
+printf '#include <peerbus/peerbus.hpp>\nint main() {}\n' >"$work/usual.cpp"
+
+# one <name> <text of the error, or -> <command>...
+one() {
+  local name=$1 expected=$2 output status
+  shift 2
+  if ! command -v "$1" >/dev/null; then
+    echo "left out  $name: there is no $1"
+    return 0
+  fi
+  output=$("$@" -fsyntax-only 2>&1)
+  status=$?
+  if [[ $expected == - && $status == 0 && -z $output ]] ||
+    [[ $expected != - && $status != 0 && $output == *"$expected"* ]]; then
+    echo "passed    $name"
+    return 0
+  fi
+  [[ $expected == - ]] || output="expected the error '$expected', got status $status and: $output"
+  printf 'FAILED    %s: %s\n%s\n' "$name" "$*" "$(head -n 30 <<<"$output")"
+  return 1
+}
+export -f one
+
+# add <name> <text of the error, or -> <command>...: a line for xargs
+add() { printf '%q ' "$@"; echo; }
+all() { add "$1" - "${@:2}" $others -I include "$work/all.cpp"; }
+refused() { add "$1" "$2" "${@:3}" -I include "$work/usual.cpp"; }
+{
+  all "g++, C++20, warnings" g++ -std=c++20 $warnings $of_gnu
+  all "g++, C++20, warnings of optimised code" g++ -std=c++20 -O2 $warnings $of_gnu
+  all "g++, C++23, no run-time types, debug containers" g++ -std=c++23 -fno-rtti -D_GLIBCXX_DEBUG -D_GLIBCXX_DEBUG_PEDANTIC
+  all "g++, C++20, unsigned char, debug containers" g++ -std=c++20 -funsigned-char -D_GLIBCXX_DEBUG
+  all "g++, C++20, macros of others, assertions" g++ -std=gnu++20 -D_GLIBCXX_ASSERTIONS -include "$work/macros.hpp"
+  all "clang++-14, C++20, warnings, no run-time types" clang++-14 -std=c++20 -fno-rtti $warnings
+  for standard in 20 23 26; do
+    all "clang++-22, C++$standard, libc++, checks" clang++-22 -stdlib=libc++ -std=c++$standard $warnings \
+      -D_LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_DEBUG
+  done
+  refused "libc++ before 20" "peerbus needs libc++ 20 or newer" g++ -std=c++20 -D_LIBCPP_VERSION=190000
+  refused "no exceptions" "expected to be compiled without -fno-exceptions" g++ -std=c++20 -fno-exceptions
+  refused "32 bits" "peerbus needs a 64-bit machine" g++ -std=c++20 -U__SIZEOF_POINTER__ -D__SIZEOF_POINTER__=4
+  refused "Qt's keywords" "include peerbus before Qt, or compile with QT_NO_KEYWORDS" g++ -std=c++20 -Dsignals=public -Dslots=
+  refused "a macro version" "'version' is a macro" g++ -std=c++20 -Dversion=1
+} >"$work/jobs"
+
+# Each line of jobs is quoted for a shell.
+xargs -P "$(nproc)" -d '\n' -n 1 bash -c 'eval "one $1"' _ <"$work/jobs"
