@@ -4,6 +4,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
+
 namespace peerbus::detail {
 
 /// Remembers the process that made it. A child by fork has a copy of whatever holds it, but shares
