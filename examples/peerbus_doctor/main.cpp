@@ -120,7 +120,8 @@ int examine(peerbus::bootstrap& boot, const options& chosen, const facts& own, d
 std::unique_ptr<peerbus::bootstrap> meet(const options& chosen, const launcher_facts& launcher) {
   const auto until = peerbus::deadline::after(chosen.tries.timeout);
 #ifdef PEERBUS_DOCTOR_TCP
-  if (chosen.transport == "verbs" || !launcher.other_hosts.empty()) {
+  const bool may_leave_host = chosen.transport != "unified_bus";  // A launcher starts no threads.
+  if (may_leave_host || !launcher.other_hosts.empty()) {
     using peerbus::tcp_bootstrap;
     return std::unique_ptr<tcp_bootstrap>(
         new tcp_bootstrap(tcp_bootstrap::from_environment(until)));

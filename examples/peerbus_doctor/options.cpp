@@ -14,18 +14,29 @@
 namespace peerbus_doctor {
 namespace {
 
-constexpr std::array transports{"unified_bus", "loopback", "verbs"};
+constexpr std::array transports{"unified_bus", "loopback", "verbs", "fabric", "planes"};
 
 #ifdef PEERBUS_DOCTOR_VERBS
 constexpr bool has_verbs = true;
 #else
 constexpr bool has_verbs = false;
 #endif
+#ifdef PEERBUS_DOCTOR_FABRIC
+constexpr bool has_fabric = true;
+#else
+constexpr bool has_fabric = false;
+#endif
 
 void check_together(const options& chosen, bool is_launched, bool has_ranks) {
   if (std::ranges::find(transports, chosen.transport) == transports.end())
     programs::refuse("--transport",
-                     "'" + chosen.transport + "' given, expected unified_bus, loopback or verbs");
+                     "'" + chosen.transport +
+                         "' given, expected unified_bus, loopback, verbs, fabric or planes");
+  if ((chosen.transport == "fabric" || chosen.transport == "planes") && !has_fabric)
+    programs::refuse("--transport",
+                     "'" + chosen.transport +
+                         "' given, but this peerbus_doctor was built without libfabric (Debian: "
+                         "libfabric-dev), expected unified_bus or loopback");
   if (chosen.transport == "verbs" && !has_verbs)
     programs::refuse("--transport",
                      "'verbs' given, but this peerbus_doctor was built without libibverbs (Debian: "
@@ -33,7 +44,7 @@ void check_together(const options& chosen, bool is_launched, bool has_ranks) {
   if (is_launched && chosen.transport == "loopback")
     programs::refuse("--transport",
                      "'loopback' given, whose ranks are threads, but a launcher has started this "
-                     "process; expected unified_bus or verbs");
+                     "process; expected unified_bus, verbs, fabric or planes");
   if (is_launched && has_ranks)
     programs::refuse("--ranks",
                      "given, but a launcher has started this process and says how many; expected "
@@ -61,8 +72,10 @@ options parse(int argc, char** argv, bool is_launched) {
       line.add("--ranks", chosen.ranks,
                "Ranks to start on this host (default: a rank per usable core, 2 to 8)")
           .whole_number(1, 1024);
-  line.add("--transport", chosen.transport,
-           "unified_bus, loopback (ranks are threads) or verbs (RDMA)");
+  line.add(
+      "--transport", chosen.transport,
+      "unified_bus, loopback (ranks are threads), verbs (RDMA), fabric (libfabric over TCP), or "
+      "planes (unified_bus within a host and fabric between hosts)");
   line.add("--json", chosen.json, "Write JSON to this file; - writes it in place of the text");
   line.add("--timeout", seconds, "Seconds for the meeting, and for each pair of ranks")
       .whole_number(1, 3600);

@@ -21,6 +21,10 @@
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
+#ifdef PEERBUS_DOCTOR_FABRIC
+#include <peerbus/transport/fabric.hpp>
+#include <peerbus/transport/planes.hpp>
+#endif
 #ifdef PEERBUS_DOCTOR_VERBS
 #include <peerbus/transport/verbs.hpp>
 #endif
@@ -298,6 +302,11 @@ peerbus::any_transport make_transport(std::string_view name, peerbus::bootstrap&
   if (name == "loopback") return peerbus::any_transport{peerbus::loopback{boot}};
 #ifdef PEERBUS_DOCTOR_VERBS
   if (name == "verbs") return peerbus::any_transport{peerbus::verbs{boot}};
+#endif
+#ifdef PEERBUS_DOCTOR_FABRIC
+  if (name == "fabric") return peerbus::any_transport{peerbus::fabric{boot}};
+  if (name == "planes")
+    return peerbus::any_transport{peerbus::planes<peerbus::unified_bus, peerbus::fabric>{boot}};
 #endif
   return peerbus::any_transport{peerbus::unified_bus{boot}};
 }

@@ -218,9 +218,11 @@ TEST_CASE("ranks that share cores, and ranks on several hosts, are found") {
                   {level::warning, "group", "share 2 cores", "docker run"});
 
   const std::vector<member> apart{{"node0", 1, {0}, {}}, {"node1", 1, {0}, {}}};
-  CHECK(complaints(diagnose_group(apart, over_verbs)).empty());
-  check_complaint(diagnose_group(apart, over_unified_bus),
-                  {level::problem, "group", "2 hosts, which unified_bus", "--transport verbs"});
+  for (const char* transport : {"verbs", "fabric", "planes"})
+    CHECK(complaints(diagnose_group(apart, {transport, 8, true})).empty());
+  check_complaint(
+      diagnose_group(apart, over_unified_bus),
+      {level::problem, "group", "2 hosts, which unified_bus", "--transport fabric or planes"});
 }
 
 TEST_CASE("pairs that failed are named by their error, and pairs that were not tried are counted") {

@@ -60,6 +60,12 @@ case $2 in
   over_tcp) # As ranks over verbs meet, whether or not there is a device.
     export PEERBUS_SECRET=not-for-anybody-to-see
     "$program" --ranks 1 >"$folder/out"
+    if grep -q 'parts: .*fabric' "$folder/out"; then
+      for transport in fabric planes; do
+        "$program" --ranks 2 --transport "$transport" --rounds 20 --put-bytes 4096 >"$folder/$transport"
+        expect $? 0 "$transport" "group: 2 ranks over $transport" '2 pairs: every put'
+      done
+    fi
     if ! grep -q 'parts: tcp, verbs' "$folder/out"; then exit 0; fi
     for rank in 1 0; do start "$rank" 2 --transport verbs --rounds 20; done
     wait "${started[@]}"
@@ -101,7 +107,7 @@ case $2 in
 --timeout 1s|--timeout: '1s' given
 --rounds none|--rounds: 'none' given
 --put-bytes 12|--put-bytes: 12 given, expected a multiple of 8
---transport tcp|--transport: 'tcp' given, expected unified_bus, loopback or verbs
+--transport tcp|--transport: 'tcp' given, expected unified_bus, loopback, verbs, fabric or planes
 --json|--json
 --jsn x|--jsn
 ROWS

@@ -45,6 +45,9 @@ build_facts collect_build() {
 #ifdef PEERBUS_DOCTOR_VERBS
   build.parts.emplace_back("verbs");
 #endif
+#ifdef PEERBUS_DOCTOR_FABRIC
+  build.parts.emplace_back("fabric");
+#endif
   return build;
 }
 

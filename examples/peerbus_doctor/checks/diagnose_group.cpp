@@ -33,10 +33,12 @@ std::vector<finding> diagnose_group(const std::vector<member>& members, const pu
   findings_about found{all, "group"};
   std::map<std::string, std::vector<member>> hosts;
   for (const member& each : members) hosts[each.host].push_back(each);
-  if (hosts.size() > 1 && wanted.transport != "verbs")
+  const bool connects_hosts =
+      wanted.transport == "verbs" || wanted.transport == "fabric" || wanted.transport == "planes";
+  if (hosts.size() > 1 && !connects_hosts)
     found.problem(concat("the ranks are on ", hosts.size(), " hosts, which ", wanted.transport,
                          " does not connect"),
-                  "--transport verbs");
+                  "--transport verbs with RDMA devices, else --transport fabric or planes");
   for (const auto& [host, ranks] : hosts) {
     const double cores = cores_of(ranks);
     if (cores < static_cast<double>(ranks.size()))
@@ -108,7 +110,9 @@ finding diagnose_failure(peerbus::errc code, std::string_view text) {
                "(docker run --memory); or lower --put-bytes";
       case peerbus::errc::unsupported:
         return "unified_bus needs all ranks on one host, in one network namespace and of one "
-               "user; --transport verbs needs an RDMA device and connects hosts";
+               "user; verbs, fabric and planes connect hosts (--transport), verbs by RDMA devices, "
+               "fabric "
+               "and planes by any network";
       default: return "docs/errors.md says what the code in brackets means";
     }
   };

@@ -16,7 +16,7 @@ inline constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::m
 struct build_facts {
   std::string library;             ///< the version and protocol that ranks compare when they meet
   std::string compiler;            ///< of this program
-  std::vector<std::string> parts;  ///< those of tcp and verbs that this program was built with
+  std::vector<std::string> parts;  ///< those of tcp, verbs and fabric that this program was built with
 };
 
 struct variable {
