@@ -352,6 +352,22 @@ def interrupted():
     comm.barrier()  # An interrupted wait of a window spoils nothing.
 
 
+def interrupted_making():
+    """Ctrl-C while the other rank is late for what all make together."""
+    comm = peerbus.Communicator()
+    done = os.path.join(os.environ["TEST_FOLDER"], "done")
+    if comm.rank == 1:
+        while not os.path.exists(done):
+            time.sleep(0.01)
+        return
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+    try:
+        raises(KeyboardInterrupt, "", comm.window, 4096, timeout=60)
+        assert not os.path.exists(done)
+    finally:
+        open(done, "w").close()
+
+
 def kept_in_flight():
     """A call that is not complete keeps its arguments alive, and a complete one does not."""
     buffer = deep_ep.Buffer()
@@ -590,6 +606,7 @@ class Tests(unittest.TestCase):
 
     def test_interrupted(self):
         run(1, interrupted)
+        run(2, interrupted_making)
 
     def test_forked(self):
         run(2, forked)

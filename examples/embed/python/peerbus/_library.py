@@ -476,10 +476,17 @@ def number(value, name):
     return value
 
 
+_collective = [getattr(lib, f"peerbus_{kind}_create")
+               for kind in ("window", "exchange", "team", "channels")]
+
+
 def make(kind, create, *arguments):
     """Returns the handle that `create(arguments..., &handle)` sets."""
     if arguments[0] is None:
         raise TypeError(f"the {kind} was to be made of None, expected the object that it belongs to")
+    if create in _collective:
+        # Ranks that are early wait here, where a signal ends the wait; the bootstrap has no such place.
+        check(lib.peerbus_comm_barrier(arguments[0], arguments[-1]))
     handle = c_void_p()
     check(create(*arguments, ctypes.byref(handle)))
     return handle
