@@ -31,6 +31,20 @@ write_basic_package_version_file(
   "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake"
   COMPATIBILITY SameMinorVersion
   ARCH_INDEPENDENT)
+# Who gives a range says which versions will do.
+file(READ "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake" text)
+file(WRITE "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake" "set(PACKAGE_VERSION \"${PROJECT_VERSION}\")" [[
+
+if(PACKAGE_FIND_VERSION_RANGE)
+  set(PACKAGE_VERSION_COMPATIBLE FALSE)
+  if(PACKAGE_VERSION VERSION_GREATER_EQUAL PACKAGE_FIND_VERSION_MIN
+     AND (PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION_MAX
+          OR (PACKAGE_FIND_VERSION_RANGE_MAX STREQUAL "INCLUDE" AND PACKAGE_VERSION VERSION_EQUAL PACKAGE_FIND_VERSION_MAX)))
+    set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  endif()
+  return()
+endif()
+]] "${text}")
 install(
   FILES "${PROJECT_BINARY_DIR}/peerbus-config.cmake"
         "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake"
