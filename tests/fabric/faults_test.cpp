@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT
 // ctest: timeout=120
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <initializer_list>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -76,6 +80,27 @@ void check_refused(OptionsOf&& options_of, errc code,
     test::do_a_round(again);
   });
   CHECK(worst_status == 0);
+}
+
+/// Aborts all TCP connections of this process at both ends, as a firewall does. Returns how many
+/// there were; 0 where the system does not let this process do so (it takes root and `ss -K`).
+int abort_connections() {
+  int aborted = 0;
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_in peer{};
+    socklen_t length = sizeof peer;
+    sockaddr_in own{};
+    socklen_t own_length = sizeof own;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 ||
+        peer.sin_family != AF_INET ||
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) != 0)
+      continue;
+    const std::string command =
+        "ss -K state established '( sport = :" + std::to_string(ntohs(own.sin_port)) +
+        " )' >/dev/null 2>&1";
+    if (std::system(command.c_str()) == 0) ++aborted;
+  }
+  return aborted;
 }
 
 /// A bootstrap whose rank 1 has the result of a collective of a `fabric` long after rank 0, as in a
@@ -299,10 +324,38 @@ TEST_CASE("signals alone do not make quiet wait for a rank that computes") {
   CHECK(worst_status == 0);
 }
 
+TEST_CASE("a signal never comes without its put, also if the connection breaks between them") {
+  for (const bool is_small : {false, true}) {
+    CAPTURE(is_small);
+    const test::tally cut;
+    const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+      communicator comm = over_fabric(boot, {.stall_timeout = seconds{2}});
+      auto win = comm.make_window(is_small ? 60'000 : 1'500'000, 1);
+      comm.barrier();
+      if (comm.rank() == rank_id{0}) {
+        std::ranges::fill(win.local(), std::byte{7});
+        test::expect_ok(win.put(rank_id{1}, 0, win.local()), "put");
+        if (abort_connections() == 0) MESSAGE("no connection could be aborted here");
+        // Lets the provider notice, and connect again by itself.
+        const auto looked = deadline::after(std::chrono::milliseconds{50});
+        while (!looked.expired()) test::expect_ok(comm.bus().progress(), "progress");
+        cut.add();
+        static_cast<void>(win.signal(rank_id{1}, signal_id{0}, 1));
+      } else {
+        while (cut.count() == 0) std::this_thread::yield();
+        if (win.wait(signal_id{0}, 1, deadline::after(seconds{3}), rank_id{0}) == errc::ok)
+          test::expect_equal(std::ranges::count(win.local(), std::byte{7}), std::ssize(win.local()),
+                             "bytes that came before the signal");
+      }
+    });
+    CHECK(worst_status == 0);
+  }
+}
+
 TEST_CASE("puts to a rank that computes arrive when it next calls") {
   const test::tally sent;
   const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
-    communicator comm = over_fabric(boot);
+    communicator comm = over_fabric(boot, {.rely_on_order = true});
     auto win = comm.make_window(std::size_t{4} << 20U, 1);
     comm.barrier();
     if (comm.rank() == rank_id{0}) {

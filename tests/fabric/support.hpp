@@ -10,14 +10,14 @@
 
 namespace fabric_test {
 
-/// A short queue, so that short tests fill it, and no trust in the order of messages, as over a
-/// provider that promises none.
-class confirming_fabric : public peerbus::basic_fabric<> {
+/// A short queue, so that short tests fill it. `Ordered`: relies on the order of messages.
+template <bool Ordered>
+class short_fabric : public peerbus::basic_fabric<> {
  public:
-  explicit confirming_fabric(peerbus::bootstrap& boot)
-      : basic_fabric{boot, {.queue_depth = 5, .rely_on_order = false}} {}
+  explicit short_fabric(peerbus::bootstrap& boot)
+      : basic_fabric{boot, {.queue_depth = 5, .rely_on_order = Ordered}} {}
 };
-static_assert(peerbus::runnable_transport<confirming_fabric>);
+static_assert(peerbus::runnable_transport<short_fabric<true>>);
 
 /// libfabric looks for all its providers when it is first called. Here, where ranks are forked, it
 /// does so once.
@@ -27,8 +27,8 @@ inline const bool have_providers = [] {
 }();
 
 using plain = test::any_over<peerbus::any_transport, test::processes_over<peerbus::fabric>>;
-using confirming = test::any_over<peerbus::any_transport, test::processes_over<confirming_fabric>>;
-using both = test::any_over<peerbus::any_transport, test::processes_over<peerbus::fabric>,
-                            test::processes_over<confirming_fabric>>;
+using ordered = test::any_over<peerbus::any_transport, test::processes_over<short_fabric<true>>>;
+using both = test::any_over<peerbus::any_transport, test::processes_over<short_fabric<false>>,
+                            test::processes_over<short_fabric<true>>>;
 
 }  // namespace fabric_test

@@ -24,7 +24,8 @@ namespace peerbus {
 /// Beyond what `transport` says: a provider such as tcp has no thread of its own. It moves data
 /// only inside calls of this transport, and while a rank waits in a collective of its bootstrap. A
 /// put to a rank that computes waits for that rank's next call, and so do `flush` of that peer,
-/// `quiet`, and a barrier after puts to it. Signals alone make none of them wait. A put or signal
+/// `quiet`, a barrier after puts to it, and a signal behind puts unless
+/// `fabric_options::rely_on_order` is set. Signals alone make none of them wait. A put or signal
 /// waits while the peer has not taken 32 MiB of puts, or 2048 signals, that were sent before. A
 /// call that waits for a peer or for room in its queue gives the connection up after
 /// `fabric_options::stall_timeout`, also if the deadline of a barrier is earlier. Threads that send

@@ -38,8 +38,10 @@ struct fabric_options {
 
   /// Lets a signal follow its puts at once where the provider promises that it arrives after them
   /// (FI_ORDER_SAW). If false, or where there is no such promise, a signal is sent when its puts
-  /// have been delivered, which takes a round trip more. The same on all ranks.
-  bool rely_on_order = true;
+  /// have been delivered, which takes a round trip more, and a call of the peer. The same on all
+  /// ranks. The promise holds for one connection: a provider such as tcp that makes a broken one
+  /// anew by itself may then deliver a signal whose puts were lost.
+  bool rely_on_order = false;
 };
 
 }  // namespace peerbus
