@@ -13,7 +13,7 @@ source tests/install_packages.sh || exit 1
 
 # What a stage needs beyond its name is in its function stage_<name>, below.
 first_gate=(packages format release test_release package)
-deep_stages=(deep_packages search verbs parse_time asan test_asan tsan test_tsan tidy aarch64 test_aarch64)
+deep_stages=(deep_packages flags search verbs parse_time asan test_asan tsan test_tsan tidy aarch64 test_aarch64)
 
 # The seconds that each random search, and each soak by its share, may take: the one number to raise for a
 # longer look.
@@ -80,6 +80,8 @@ stage_verbs() {
 }
 stage_package() { run_ctest check --label-regex '^package$'; }
 
+# All headers under the flags, warnings and macros of other projects.
+stage_flags() { bash tests/flags.sh; }
 # Soaks, and random bytes for what reads a network: made up by a seed, and by a fuzzer that looks for new code.
 stage_search() {
   run_ctest check --label-regex '^search$' && mkdir -p build/fuzz &&
