@@ -14,9 +14,10 @@ namespace peerbus_doctor {
 inline constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 
 struct build_facts {
-  std::string library;             ///< the version and protocol that ranks compare when they meet
-  std::string compiler;            ///< of this program
-  std::vector<std::string> parts;  ///< those of tcp, verbs and fabric that this program was built with
+  std::string library;   ///< the version and protocol that ranks compare when they meet
+  std::string compiler;  ///< of this program
+  std::vector<std::string>
+      parts;  ///< those of tcp, verbs and fabric that this program was built with
 };
 
 struct variable {

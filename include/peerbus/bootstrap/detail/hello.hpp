@@ -23,7 +23,7 @@ namespace peerbus::detail {
 
 /// The build of a rank. Only ranks with equal builds work together.
 struct build_version {
-  static constexpr std::uint32_t expected_protocol = 2;
+  static constexpr std::uint32_t expected_protocol = 3;
 
   std::uint32_t protocol = expected_protocol;
   std::uint32_t library =
