@@ -133,9 +133,9 @@ class oracle {
         for (const std::size_t rank : ranks_of(before, token)) ++next_row[rank];
     std::vector<sent_row> sent;
     for (std::size_t token = 0; token < tokens_; ++token) {
-      std::size_t copy = 0;
+      std::size_t copies = 0;
       for (const std::size_t rank : ranks_of(source, token))
-        sent.push_back({token, copy++, rank, next_row[rank]++});
+        sent.push_back({token, copies++, rank, next_row[rank]++});
     }
     return sent;
   }
