@@ -21,7 +21,7 @@ struct fabric_options {
   std::string domain{};
 
   /// Requests that may be in flight to one peer, 2 to 16384. A call that finds as many waits for
-  /// room.
+  /// room. A put is in flight until it is delivered, unless ranks `rely_on_order`.
   std::uint32_t queue_depth = 64;
   /// The longest time that such a call, `flush` or `quiet` waits for a peer that takes nothing. It
   /// then gives the connection up and returns `timed_out`.
