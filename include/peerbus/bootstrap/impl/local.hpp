@@ -46,12 +46,12 @@
 extern "C" {
 #ifdef __clang__
 /// Writes what a program counts that was built with --coverage. Null in other programs.
-// NOLINTNEXTLINE(bugprone-reserved-identifier)
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 [[gnu::weak, gnu::visibility("hidden")]] void __gcov_dump();
 #else
 /// Writes what a program counts that was built with --coverage, as exit(3) does. Null in other
 /// programs. A weak reference to `__gcov_dump` would not make the linker fetch that function.
-// NOLINTNEXTLINE(bugprone-reserved-identifier)
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 [[gnu::weak, gnu::visibility("hidden")]] void __gcov_exit();
 #endif
 }
@@ -122,12 +122,14 @@ inline bool flush_output(bool had_lost) noexcept {
   // Without a standard stream, as in a daemon, there is nobody to whom output could be lost. stdio
   // comes first, because the stream, which flushes it too, would take its errors.
   const bool is_flushed = std::fflush(nullptr) == 0 || errno == EBADF;
+  bool has_thrown = false;
   try {
     std::cout.flush();
-  } catch (...) {  // The program may have enabled exceptions of the stream, which is bad then.
+  } catch (...) {  // The program may have enabled exceptions of the stream.
+    has_thrown = true;
   }
   const bool has_output = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
-  return is_flushed && (had_lost || !has_output || !has_lost_output());
+  return is_flushed && (had_lost || !has_output || !(has_thrown || has_lost_output()));
 }
 
 /// Runs `body` as a rank in a child process and ends the process. Ends it by `_exit`, so that the
