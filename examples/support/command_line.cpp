@@ -131,16 +131,16 @@ option& option::number(double least, double most) {
 
 option& option::bytes() {
   const auto as_number = [](std::string& given) {
+    std::string refusal =
+        complaint(given, "bytes, as a whole number with or without a unit, such as 8 or 64K");
     std::string size = given;
     try {
-      if (!given.starts_with('-') && CLI::AsSizeValue{false}(size).empty()) {
-        given = size;
-        return std::string{};
-      }
+      if (given.starts_with('-') || !CLI::AsSizeValue{false}(size).empty()) return refusal;
     } catch (const CLI::ValidationError&) {
-      // Its text lists dozens of units.
+      return refusal;  // The text of the error lists dozens of units.
     }
-    return complaint(given, "bytes, as a whole number with or without a unit, such as 8 or 64K");
+    given = size;
+    return std::string{};
   };
   declared_->transform(CLI::Validator{as_number, "SIZE [b, kb(=1024b), ...]", "bytes"});
   return *this;
