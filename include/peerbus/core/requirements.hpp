@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// What the headers need of the compiler and of who includes them, said in one line where it is
-/// missing.
+/// Checks what the headers need of the compiler and of the including file. Names in one line what
+/// is missing.
 
 #include <version>
 
