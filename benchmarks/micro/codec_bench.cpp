@@ -19,7 +19,9 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/kernel/group.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 
 namespace micro::codec_bench {
@@ -183,6 +185,49 @@ void decode(benchmark::State& state) {
   count(state, 1, row_bytes + scale_bytes + hidden * sizeof(float));
 }
 
+namespace logfmt10 = peerbus::codec::logfmt10;
+
+/// A row that LogFMT codes as a whole: magnitudes below 1 of 8 octaves.
+std::vector<bf16> small_row() {
+  std::vector<bf16> row(hidden);
+  std::mt19937 random{2};
+  for (bf16& value : row)
+    value = bf16::from_bits(static_cast<std::uint16_t>(0x3b80U + random() % 0x400U));
+  return row;
+}
+
+void logfmt_encode(benchmark::State& state) {
+  const std::vector<bf16> row = small_row();
+  std::vector<logfmt10::head> heads(logfmt10::groups(hidden));
+  std::vector<std::byte> out(2 * hidden);
+  std::size_t bytes = 0;
+  for (auto _ : state) {
+    bytes = logfmt10::encode(row, heads, out.data());
+    benchmark::ClobberMemory();
+  }
+  if (bytes != hidden * 10 / 8) state.SkipWithError("the row was not coded");
+  count(state, 1, hidden * sizeof(bf16) + bytes + logfmt10::head_bytes(hidden));
+}
+
+/// As combine reads rows: several at once, group by group.
+void logfmt_decode(benchmark::State& state) {
+  constexpr std::size_t rows = 8;
+  const std::vector<bf16> row = small_row();
+  std::vector<logfmt10::head> heads(logfmt10::groups(hidden));
+  std::vector<std::byte> coded(2 * hidden);
+  const std::size_t bytes = logfmt10::encode(row, heads, coded.data());
+  bf16 scratch[rows][peerbus::kernel::group_columns];
+  const bf16* values[rows];
+  for (auto _ : state) {
+    std::vector<logfmt10::reader> readers(rows, {heads, coded.data()});
+    for (std::size_t g = 0; g < heads.size(); ++g) {
+      logfmt10::next_groups(readers, scratch, values);
+      benchmark::ClobberMemory();
+    }
+  }
+  count(state, rows, rows * (bytes + logfmt10::head_bytes(hidden) + hidden * sizeof(bf16)));
+}
+
 void narrow(benchmark::State& state) {
   const kernel_set& set = set_of(state);
   std::vector<float> wide(hidden);
@@ -241,6 +286,8 @@ BENCHMARK(decode<peerbus::codec::fp8_e4m3_per_128_ue8m0>)
     ->Name("codec/fp8_e4m3_per_128_ue8m0/decode")
     ->Apply(each_set);
 BENCHMARK(decode<peerbus::codec::bf16>)->Name("codec/bf16/decode")->Apply(each_set);
+BENCHMARK(logfmt_encode)->Name("codec/logfmt10/encode");
+BENCHMARK(logfmt_decode)->Name("codec/logfmt10/decode");
 BENCHMARK(narrow)->Name("codec/narrow")->Apply(each_set);
 
 }  // namespace

@@ -15,6 +15,8 @@
 
 #include "deep_ep/low_latency_oracle.hpp"
 #include "deep_ep/low_latency_suite.hpp"
+#include "support/arithmetic.hpp"
+#include "support/logfmt.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
 
@@ -240,6 +242,63 @@ void check_repeats(std::size_t ranks) {
       if (i == 0) first = hash;
       test::expect_equal(hash, first, "hash of repeat ", i);
     }
+  });
+}
+
+/// What combine must give to `rank` if all ranks, or only odd ones, use LogFMT.
+inline std::vector<bf16> combined_by_logfmt(const batch& from, std::size_t rank, bool only_odd) {
+  const oracle::input& mine = from.inputs[rank];
+  const auto owner = oracle::owners(from.of.plain());
+  std::vector<bf16> result;
+  for (std::size_t t = 0; t < mine.count; ++t) {
+    std::vector<float> sums(from.of.hidden);
+    for (std::size_t k = 0; k < from.of.top_k; ++k) {
+      const std::size_t slot = t * from.of.top_k + k;
+      const std::int64_t id = from.routed[rank][slot];
+      if (id == -1) continue;
+      const auto expert = static_cast<std::size_t>(id);
+      std::vector<bf16> output(from.of.hidden);
+      oracle::apply(expert, from.rows[rank][t].values, output);
+      if (!only_odd || owner[expert] % 2 == 1) output = test::through_logfmt(output);
+      for (std::size_t i = 0; i < sums.size(); ++i)
+        sums[i] = std::fma(mine.weights[slot], static_cast<float>(output[i]), sums[i]);
+    }
+    for (const float sum : sums) result.emplace_back(sum);
+  }
+  return result;
+}
+
+/// `use_logfmt`, on all ranks and on some, in all ways to end and with every format of rows.
+template <class Group>
+void check_logfmt(std::size_t ranks) {
+  std::vector<batch> batches;
+  for (const format rows : all_formats) {
+    world of{.ranks = ranks, .experts = 2 * ranks, .hidden = 640, .top_k = 2, .max_tokens = 5};
+    of.rows = rows;
+    of.tokens = contents::normal;
+    of.routes = ways::holes;
+    batches.push_back(make_batch(of, 33));
+  }
+  with_buffers<Group>(ranks, {}, [&](auto& buffer, auto& comm) {
+    const std::size_t rank = comm.rank().index();
+    std::uint64_t seed = 0;
+    for (const batch& from : batches)
+      for (const bool only_odd : {false, true}) {
+        flight<typename Group::transport> one{buffer, from, rank, manner_of(++seed)};
+        one.dispatch();
+        one.receive();
+        one.run_experts();
+        auto args = one.combine_args();
+        args.use_logfmt = !only_odd || rank % 2 == 1;
+        one.back() = buffer.low_latency_combine(args);
+        if (one.back().hook) one.back().hook();
+        one.back().event.current_stream_wait();
+        const auto given = one.sums();
+        const auto expected = combined_by_logfmt(from, rank, only_odd);
+        for (std::size_t i = 0; i < expected.size(); ++i)
+          test::expect_equal(given[i].bits, expected[i].bits, "sum of token ", i / 640,
+                             ", channel ", i % 640);
+      }
   });
 }
 

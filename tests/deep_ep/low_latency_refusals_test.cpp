@@ -361,8 +361,8 @@ TEST_CASE("combine: options that do not go together, and zero_copy of other memo
         test::expect_error(code, said,
                            [&] { static_cast<void>(buffer.low_latency_combine(args)); });
       };
-      refused(errc::unsupported, {"low_latency_combine: use_logfmt"},
-              [](auto& args) { args.use_logfmt = true; });
+      refused(errc::invalid_argument, {"low_latency_combine: use_logfmt", "zero_copy"},
+              [](auto& args) { args.use_logfmt = args.zero_copy = true; });
       refused(errc::invalid_argument, {"low_latency_combine: async_finish", "return_recv_hook"},
               [](auto& args) { args.async_finish = args.return_recv_hook = true; });
       if (!zero_copy)
@@ -380,6 +380,25 @@ TEST_CASE("combine: options that do not go together, and zero_copy of other memo
       one.combine();
       one.finish();
     });
+}
+
+TEST_CASE("use_logfmt needs groups of 128 channels") {
+  world of{.ranks = 2, .experts = 2, .hidden = 16, .top_k = 1, .max_tokens = 1};
+  const batch from = make_batch(of, 1);
+  with_buffers<group>(2, {}, [&](buffer_type& buffer, auto& comm) {
+    flight_type one{buffer, from, comm.rank().index(), {}};
+    one.dispatch();
+    one.receive();
+    one.run_experts();
+    auto args = one.combine_args();
+    args.use_logfmt = true;
+    test::expect_error(errc::invalid_argument,
+                       {"low_latency_combine: use_logfmt is true and hidden is 16, expected a "
+                        "multiple of 128"},
+                       [&] { static_cast<void>(buffer.low_latency_combine(args)); });
+    one.combine();
+    one.finish();
+  });
 }
 
 TEST_CASE("combine: with the buffer's memory, but not said so; with a handle's tensors gone") {

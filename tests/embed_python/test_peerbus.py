@@ -249,6 +249,14 @@ def deep_ep_low_latency():
                 if not use_fp8:
                     share = (topk_idx >= 0).sum(axis=1, keepdims=True) * 0.5
                     assert (widened(combined) == -widened(x) * share).all()
+    small = bf16(draw.integers(-8, 8, [count, hidden]) / 64)  # LogFMT codes magnitudes below 1.
+    recv, counts, handle, _, _ = buffer.low_latency_dispatch(small, topk_idx, most, experts,
+                                                             use_fp8=False)
+    combined, _, _ = buffer.low_latency_combine(recv.copy(), topk_idx, topk_weights, handle,
+                                                use_logfmt=True)
+    expected = widened(small) * (topk_idx >= 0).sum(axis=1, keepdims=True) * 0.5
+    assert (abs(widened(combined) - expected) <= 0.02 * abs(expected)).all()
+    assert (combined != bf16(expected)).any()
     raises(TypeError, "x has float64, expected bfloat16 (uint16 of numpy) or float8_e4m3fn (uint8",
            buffer.low_latency_dispatch, x.astype(float), topk_idx, most, experts)
     raises(TypeError, "topk_idx has uint64, expected int64 or int32", buffer.low_latency_dispatch, x,
@@ -261,8 +269,9 @@ def deep_ep_low_latency():
     fixed.flags.writeable = False
     raises(peerbus.InvalidArgument, "out is read-only", buffer.low_latency_combine, y, topk_idx,
            topk_weights, handle, out=fixed)
-    raises(peerbus.Error, "use_logfmt", buffer.low_latency_combine, y, topk_idx, topk_weights,
-           handle, use_logfmt=True)
+    raises(peerbus.InvalidArgument, "use_logfmt and zero_copy are both true",
+           buffer.low_latency_combine, y, topk_idx, topk_weights, handle, use_logfmt=True,
+           zero_copy=True)
     raises(TypeError, "handle", buffer.low_latency_combine, y, topk_idx, topk_weights, None)
     strict = deep_ep.Buffer(buffer.comm, target="ascend_a3")
     raises(peerbus.InvalidArgument, "ascend_a3 refuses", strict.low_latency_dispatch, x, topk_idx,

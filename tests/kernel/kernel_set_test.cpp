@@ -18,6 +18,7 @@
 
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/kernel/group.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 #include <peerbus/kernel/stream.hpp>
 
@@ -28,6 +29,7 @@ namespace kernel_set_test {
 namespace {
 
 using peerbus::bf16;
+using peerbus::kernel::group_columns;
 using peerbus::kernel::kernel_set;
 using peerbus::test::edge;
 using peerbus::test::guarded;
@@ -403,6 +405,64 @@ TEST_CASE("stream copies any number of bytes to any place in a line, and nothing
         wrong += out != expected;
       }
     CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("log2_magnitudes: every value, against the library's logarithm") {
+  const std::vector<bf16> values = every_value();
+  for (const kernel_set* set : peerbus::kernel::available()) {
+    CAPTURE(set->name);
+    for (std::size_t begin = 0; begin < values.size(); begin += group_columns) {
+      std::array<float, group_columns> logs;
+      std::array<float, group_columns> reference;
+      set->log2_magnitudes(values.data() + begin, logs.data());
+      peerbus::kernel::available().front()->log2_magnitudes(values.data() + begin,
+                                                            reference.data());
+      REQUIRE(same_bytes(std::span<float>{logs}, std::span<float>{reference}));
+      for (std::size_t i = 0; i < group_columns; ++i) {
+        const float magnitude = std::fabs(static_cast<float>(values[begin + i]));
+        const double exact = std::log2(static_cast<double>(magnitude));
+        if (!std::isfinite(magnitude))
+          CHECK(logs[i] >= 128);
+        else if (magnitude == 0)
+          CHECK(logs[i] == -infinity);
+        else
+          CHECK(std::abs(logs[i] - exact) <= 1e-7 + std::abs(exact) * 0x1p-23);
+      }
+    }
+  }
+}
+
+TEST_CASE("log_codes and log_values: every set as the plain definition") {
+  std::mt19937 random{5};
+  std::uniform_real_distribution<float> uniform;
+  for (std::size_t round = 0; round < 200; ++round) {
+    const float lowest = -199 * uniform(random);
+    const float step = -lowest / 510 * uniform(random);
+    std::array<float, group_columns> logs;
+    std::array<std::uint16_t, group_columns> given;
+    for (std::size_t i = 0; i < group_columns; ++i) {
+      logs[i] = i == 3 ? -infinity : lowest * 1.1F * uniform(random);
+      given[i] = static_cast<std::uint16_t>(random());
+    }
+    for (const kernel_set* set : peerbus::kernel::available()) {
+      CAPTURE(set->name);
+      std::array<std::uint16_t, group_columns> codes;
+      std::array<bf16, group_columns> values;
+      const float per_step = 1 / std::max(step, 1e-3F);
+      set->log_codes(logs.data(), per_step, -lowest * per_step, codes.data());
+      set->log_values(given.data(), step, lowest, values.data());
+      for (std::size_t i = 0; i < group_columns; ++i) {
+        const float place = std::fma(logs[i], per_step, -lowest * per_step);
+        CHECK(codes[i] == static_cast<std::uint16_t>(std::max(std::floor(place), 0.0F)));
+        const int code = given[i] % 512;
+        const float power = std::fma(static_cast<float>(code - 1), step, lowest);
+        const bf16 expected{code == 0 ? 0 : static_cast<float>(std::exp2(double{power}))};
+        const auto bits = static_cast<std::uint16_t>(expected.bits | (given[i] & 0x200U) << 6U);
+        // The approximation may fall on the other side of a tie.
+        CHECK(std::abs(int{values[i].bits} - int{bits}) <= 1);
+      }
+    }
   }
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ctest: tsan
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -8,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/codec/bf16.hpp>
+#include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -17,6 +20,7 @@
 #include <peerbus/moe/received.hpp>
 
 #include "support/groups.hpp"
+#include "support/logfmt.hpp"
 #include "support/ranks.hpp"
 
 namespace beside_rows_test {
@@ -30,6 +34,8 @@ using peerbus::bf16;
 using peerbus::errc;
 using peerbus::rank_id;
 using peerbus::moe::exchange_config;
+using peerbus::moe::outputs_at;
+namespace logfmt10 = peerbus::codec::logfmt10;
 
 constexpr std::size_t in_flight = 3;
 constexpr std::size_t notes = 5;
@@ -171,6 +177,76 @@ void check_per_batch(std::size_t ranks) {
   CHECK(worst_status == 0);
 }
 
+constexpr std::size_t coded_hidden = 384;
+constexpr exchange_config coded_config{.experts = 4,
+                                       .hidden = coded_hidden,
+                                       .top_k = 2,
+                                       .max_tokens = 3,
+                                       .output_attachment = logfmt10::head_bytes(coded_hidden),
+                                       .logfmt_outputs = true};
+
+/// The output of `expert` for token `t` of `rank`. Large for one expert, so that it is not coded.
+std::vector<bf16> output_of(std::size_t expert, std::size_t rank, std::size_t t) {
+  std::vector<bf16> values(coded_hidden);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = bf16{(expert == 3 ? 2.0F : 0.01F) *
+                     std::sin(static_cast<float>(1 + i * (expert + 1) + 7 * rank + t))};
+  return values;
+}
+
+/// Ranks for which `codes(rank)` is true give their outputs in LogFMT-10.
+template <class Group, class Codes>
+void check_logfmt(std::size_t ranks, outputs_at where, Codes codes) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [&](auto& comm) {
+    exchange_config config = coded_config;
+    config.outputs = where;
+    peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}};
+    const std::size_t own = comm.rank().index();
+    const std::size_t tokens = own % 4;
+    const std::vector<bf16> sent(tokens * coded_hidden);
+    std::vector<std::int32_t> experts;
+    std::vector<float> weights;
+    for (std::size_t t = 0; t < tokens; ++t)
+      for (const std::size_t k : {0U, 1U}) {
+        experts.push_back(t == 1 && k == 0 ? -1 : static_cast<std::int32_t>((own + t + 2 * k) % 4));
+        weights.push_back(0.5F + static_cast<float>(k));
+      }
+    std::vector<bf16> out(sent.size());
+    for (std::size_t round = 0; round < 3; ++round) {
+      const auto rows = moe.dispatch(sent, {experts, weights});
+      const bool coded = round != 1 && codes(own);
+      for (const auto& expert : rows.experts())
+        for (std::size_t i = 0; i < expert.count(); ++i) {
+          const auto from = expert.origin(i);
+          const auto values = output_of(expert.id(), from.rank.index(), from.token);
+          if (coded)
+            expert.encode_output(i, values);
+          else
+            std::copy(values.begin(), values.end(), expert.output(i).begin());
+        }
+      moe.combine(rows, out, {.attached = coded});
+      for (std::size_t t = 0; t < tokens; ++t) {
+        std::vector<float> sum(coded_hidden);
+        for (std::size_t k = 0; k < 2; ++k) {
+          const std::int32_t expert = experts[2 * t + k];
+          if (expert < 0) continue;
+          const auto number = static_cast<std::size_t>(expert);
+          const auto plain = output_of(number, own, t);
+          const bool was_coded = round != 1 && codes(moe.placement().owner(number).index());
+          const auto values = was_coded ? test::through_logfmt(plain) : plain;
+          for (std::size_t i = 0; i < sum.size(); ++i)
+            sum[i] = std::fma(weights[2 * t + k], static_cast<float>(values[i]), sum[i]);
+        }
+        for (std::size_t i = 0; i < sum.size(); ++i)
+          test::expect(out[t * coded_hidden + i] == bf16{sum[i]}, "round ", round, ", token ", t,
+                       ", channel ", i);
+      }
+    }
+  });
+  CHECK(worst_status == 0);
+}
+
 }  // namespace
 
 TEST_CASE("data of a caller's own is found by the number of a dispatch") {
@@ -183,6 +259,17 @@ TEST_CASE("notes stay while others are as many batches ahead as they may be") {
     check_notes_stay<test::direct_threads>(n);
     check_notes_stay<test::staged_threads>(n);
   }
+}
+
+TEST_CASE("ranks give outputs in LogFMT-10, or as they are, as each chooses") {
+  const auto all = [](std::size_t) { return true; };
+  const auto odd = [](std::size_t rank) { return rank % 2 == 1; };
+  for (const auto where : {outputs_at::expert, outputs_at::home})
+    for (const std::size_t n : {1U, 2U, 5U}) {
+      check_logfmt<test::direct_threads>(n, where, all);
+      check_logfmt<test::staged_threads>(n, where, odd);
+      check_logfmt<test::direct_threads>(n, where, odd);
+    }
 }
 
 TEST_CASE("what is not there yet, or not configured, is told") {

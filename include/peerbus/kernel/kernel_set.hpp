@@ -71,6 +71,19 @@ struct kernel_set {
   /// Rounds f32 to bf16 as the constructor of `bf16` does.
   void (*narrow)(const float* source, std::size_t count, bf16* out) noexcept;
 
+  /// Writes log2 of the magnitudes of the 128 columns of a group: minus infinity for 0, 128 or more
+  /// for infinity and NaN. Else the error is at most 6e-8 and half a unit in the last place.
+  void (*log2_magnitudes)(const bf16* columns, float* out) noexcept;
+
+  /// Writes the codes of a group on a logarithmic scale: `logs` times `per_step` plus `offset` by a
+  /// fused multiply-add, rounded down, or 0 if that is negative. Results are below 2^16.
+  void (*log_codes)(const float* logs, float per_step, float offset, std::uint16_t* codes) noexcept;
+
+  /// Writes the values of a group on a logarithmic scale. The lower 9 bits of a code are 0 for the
+  /// value 0, or c for the bf16 nearest to 2 to the power (c - 1) * step + lowest, which is -200 to
+  /// 0. The next bit is the sign; the others are ignored.
+  void (*log_values)(const std::uint16_t* codes, float step, float lowest, bf16* out) noexcept;
+
   /// Copies `lines` cache lines by streaming stores, which neither read the lines of `out` first
   /// nor leave them in a cache. `out` is aligned to a cache line. On x86-64 other threads may see
   /// these stores after later ones; `stream.hpp` has the fence. The scalar set stores plainly.

@@ -83,6 +83,11 @@ struct exchange_config {
   /// statistics of an expert (`row_block::output_attachment`). A multiple of 4, no more than 2^24.
   /// 0: none.
   std::size_t output_attachment = 0;
+  /// Whether ranks may give outputs as LogFMT-10 rows (codec/logfmt10.hpp), which takes fewer bytes
+  /// on the way home: a rank that combines with `attached` has written all its outputs by
+  /// `row_block::encode_output`. The heads are the output attachment, so that `output_attachment`
+  /// is `logfmt10::head_bytes(hidden)`.
+  bool logfmt_outputs = false;
   /// Bytes of the note that a rank may send to all ranks with each dispatch. The note is about the
   /// whole batch, and every rank receives the same bytes (`dispatch_options::note`). No more than
   /// 2^24. 0: none.

@@ -78,6 +78,7 @@ struct memory_map {
   /// Bytes per token of each attachment; 0 for an attachment that is not configured.
   std::array<std::size_t, max_attachments> attachment_bytes;
   std::size_t output_attachment_bytes;  ///< bytes beside an output that go home with it
+  bool logfmt_outputs;                  ///< true if these may be heads of LogFMT-10 outputs
   /// Bytes of the local expert ids of a row, and of the weights of a row. 0 unless the layout is by
   /// rank.
   std::size_t slot_bytes;
@@ -125,6 +126,7 @@ struct memory_map {
         hidden{config.hidden},
         attachment_bytes{config.attachments},
         output_attachment_bytes{config.output_attachment},
+        logfmt_outputs{config.logfmt_outputs},
         slot_bytes{geometry.by_rank ? config.top_k * sizeof(std::int32_t) : 0},
         attachments{} {
     std::size_t end = 0;

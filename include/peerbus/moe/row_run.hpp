@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -113,6 +114,13 @@ class row_run {
     if (!map().outputs_home) return {memory_.set.output(first_row() + i), hidden()};
     const wire_origin& source = *memory_.set.origin(first_row() + i);
     return {memory_.ranks[source.rank].home_slot(source.token, source.slot), hidden()};
+  }
+  /// Writes `values`, [hidden], as the output of row `i` in LogFMT-10, and their heads as its
+  /// output attachment. Only with `exchange_config::logfmt_outputs`; then all outputs of a batch
+  /// that is combined with `attached` are written so.
+  void encode_output(std::size_t i, std::span<const bf16> values) const noexcept {
+    codec::logfmt10::encode(values, output_attachment<codec::logfmt10::head>(i),
+                            std::as_writable_bytes(output(i)).data());
   }
   /// Returns the attachment that travels home beside the output of row `i`: [configured bytes /
   /// sizeof(T)], aligned as `attachment`. The caller may write it when it may write outputs. A

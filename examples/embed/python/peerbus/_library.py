@@ -236,7 +236,7 @@ class LowLatencyCombineArgs(Struct):
                 ("return_recv_hook", c_uint32), ("x", _tensor), ("topk_idx", _tensor),
                 ("topk_weights", _tensor), ("out", _tensor),
                 ("combine_wait_recv_cost_stats", _tensor), ("handle", c_void_p),
-                ("timeout_ns", c_int64)]
+                ("timeout_ns", c_int64), ("use_logfmt", c_uint32), ("reserved", c_uint32)]
 
 
 class Combined(Struct):

@@ -68,10 +68,12 @@ struct low_latency_combine_args {
   /// bfloat16 [L, R*B, H], in the order of `recv_x`, with any row stride. With `zero_copy` it is
   /// the tensor that `get_next_low_latency_combine_buffer` returned. Read before the call returns.
   const_tensor x{};
-  const_tensor topk_idx{};        ///< equal to the topk_idx of the dispatch
-  const_tensor topk_weights{};    ///< float32 [T, K]
-  low_latency_handle handle{};    ///< of the dispatch
-  bool use_logfmt = false;        ///< refused
+  const_tensor topk_idx{};      ///< equal to the topk_idx of the dispatch
+  const_tensor topk_weights{};  ///< float32 [T, K]
+  low_latency_handle handle{};  ///< of the dispatch
+  /// Outputs travel as LogFMT-10 rows (codec/logfmt10.hpp), and are rounded accordingly. Not with
+  /// `zero_copy`; H is a multiple of 128. Each rank chooses for its own outputs.
+  bool use_logfmt = false;
   bool zero_copy = false;         ///< needs `buffer_options::zero_copy`
   bool async_finish = false;      ///< the result is valid after the event's wait
   bool return_recv_hook = false;  ///< the result is valid after the hook's call

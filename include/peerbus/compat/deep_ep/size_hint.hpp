@@ -7,6 +7,7 @@
 
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>
+#include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_bytes.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/error.hpp>
@@ -124,12 +125,16 @@ struct low_latency_shape {
 
 /// Returns the configuration of the exchange that serves `shape`.
 constexpr moe::exchange_config exchange_for(const low_latency_shape& shape) noexcept {
+  // Whether a combine takes LogFMT is known only when it is called.
+  const bool may_code = shape.hidden % codec::logfmt10::hidden_multiple == 0;
   return {.experts = shape.num_experts,
           .hidden = shape.hidden,
           .top_k = shape.num_topk,
           .max_tokens = shape.num_max_dispatch_tokens_per_rank,
           .in_flight = shape.in_flight,
-          .outputs = shape.zero_copy ? moe::outputs_at::expert : moe::outputs_at::home};
+          .outputs = shape.zero_copy ? moe::outputs_at::expert : moe::outputs_at::home,
+          .output_attachment = may_code ? codec::logfmt10::head_bytes(shape.hidden) : 0,
+          .logfmt_outputs = may_code};
 }
 
 /// Returns the window that peerbus needs for `shape` on a transport with peer memory: per rank,

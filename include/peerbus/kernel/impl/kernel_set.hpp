@@ -14,6 +14,7 @@
 #include <peerbus/kernel/avx512.hpp>
 #include <peerbus/kernel/avx512_e4m3.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
+#include <peerbus/kernel/log_sets.hpp>
 #include <peerbus/kernel/neon.hpp>
 #include <peerbus/kernel/neon_e4m3.hpp>
 #include <peerbus/kernel/scalar.hpp>
@@ -32,6 +33,9 @@ inline constexpr kernel_set scalar_set{"scalar",
                                        &scalar::dequantise_e4m3,
                                        &scalar::widen,
                                        &scalar::narrow,
+                                       &scalar::log2_magnitudes,
+                                       &scalar::log_codes,
+                                       &scalar::log_values,
                                        &scalar::stream_lines};
 
 #if defined(__x86_64__)
@@ -45,6 +49,9 @@ inline constexpr kernel_set avx2_set{"avx2",
                                      &avx2::dequantise_e4m3,
                                      &avx2::widen,
                                      &avx2::narrow,
+                                     &avx2::log2_magnitudes,
+                                     &avx2::log_codes,
+                                     &avx2::log_values,
                                      &avx2::stream_lines};
 
 inline constexpr kernel_set avx512_set{"avx512",
@@ -57,6 +64,9 @@ inline constexpr kernel_set avx512_set{"avx512",
                                        &avx512::dequantise_e4m3,
                                        &avx512::widen,
                                        &avx512::narrow,
+                                       &avx512::log2_magnitudes,
+                                       &avx512::log_codes,
+                                       &avx512::log_values,
                                        &avx512::stream_lines};
 #elif defined(__aarch64__)
 inline constexpr kernel_set neon_set{"neon",
@@ -69,6 +79,9 @@ inline constexpr kernel_set neon_set{"neon",
                                      &neon::dequantise_e4m3,
                                      &neon::widen,
                                      &neon::narrow,
+                                     &neon::log2_magnitudes,
+                                     &neon::log_codes,
+                                     &neon::log_values,
                                      &neon::stream_lines};
 #endif
 

@@ -220,7 +220,12 @@ PEERBUS_INLINE void exchange_core::finish_combine(ticket rows, const combine_sum
     if (refused_here) throw bad_input(post_office::title(this_step), of.refused);
     throw refused(post_office::title(this_step), peer_refusal->rank, peer_refusal->why);
   });
-  record(parts_.road.sum(on_road(of), wanted, as));
+  const auto is_coded = [&](rank_id rank) noexcept {
+    return post_.brought(step_of(of, phase::outputs), rank) != 0;
+  };
+  combine_sum sum = wanted;
+  if (parts_.map.logfmt_outputs) sum.is_coded = is_coded;
+  record(parts_.road.sum(on_road(of), sum, as));
   serial(as, until, [&] {
     require_success(step_of(of, phase::outputs));
     of.reached = stage::returned;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
@@ -77,6 +78,20 @@ inline std::optional<error> objection_to_protocol(const exchange_config& config,
                 describe(layout.only), ", or an automatic layout"});
 }
 
+/// Returns an error unless the configuration fits outputs that are LogFMT-10 rows, if they may be.
+inline std::optional<error> objection_to_logfmt(const exchange_config& config) {
+  namespace logfmt10 = codec::logfmt10;
+  if (!config.logfmt_outputs) return std::nullopt;
+  if (config.hidden % logfmt10::hidden_multiple != 0)
+    return wrong({"logfmt_outputs is true and hidden is ", config.hidden,
+                  ", expected a multiple of ", logfmt10::hidden_multiple});
+  if (const std::size_t heads = logfmt10::head_bytes(config.hidden);
+      config.output_attachment != heads)
+    return wrong({"logfmt_outputs is true and output_attachment is ", config.output_attachment,
+                  ", expected the bytes of heads, ", heads});
+  return std::nullopt;
+}
+
 PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, std::size_t ranks,
                                                  const codec_facts& codec,
                                                  const layout_facts& layout) {
@@ -102,6 +117,7 @@ PEERBUS_INLINE std::optional<error> objection_to(const exchange_config& config, 
   if (config.output_attachment % 4 != 0 || config.output_attachment > most)
     return wrong({"output_attachment is ", config.output_attachment,
                   " bytes per output, expected a multiple of 4, at most ", most});
+  if (auto why = objection_to_logfmt(config)) return why;
   if (config.note_bytes > most)
     return wrong({"note_bytes is ", config.note_bytes, ", expected at most ", most});
   if (layout.shape == block_shape::compact)

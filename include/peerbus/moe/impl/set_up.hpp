@@ -41,6 +41,7 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
       {"in_flight", config.in_flight}, {"outputs", static_cast<std::uint64_t>(config.outputs)}};
   for (const std::size_t bytes : config.attachments) values.push_back({"attachment", bytes});
   values.push_back({"output_attachment", config.output_attachment});
+  values.push_back({"logfmt_outputs", std::uint64_t{config.logfmt_outputs}});
   values.push_back({"note_bytes", config.note_bytes});
   values.push_back({"hash of physical_to_logical", hash_of_map(config)});
   // Declared for every layout, so that ranks with different layouts declare equally many values.

@@ -85,11 +85,16 @@ class staged_copies {
              std::byte* target) const noexcept;
   /// Puts the outputs of `share`, whose home is `home`.
   [[nodiscard]] errc return_to(rank_id home, const road_batch& batch, lane::range share) noexcept;
-  /// Puts `bytes` bytes from `source` into the slot of `row` in the array at `area` of its home
-  /// rank.
+  /// An array at home ranks with an entry for each copy of a token.
+  struct slots_home {
+    std::size_t area;   ///< its offset
+    std::size_t bytes;  ///< of an entry
+  };
+  /// Puts `source` to the start of the slot of `row` at its home rank.
   [[nodiscard]] errc return_row(put_list& puts, const set_view& set, std::size_t row,
-                                std::size_t area, const std::byte* source,
-                                std::size_t bytes) const noexcept;
+                                slots_home slots, std::span<const std::byte> source) const noexcept;
+  /// Returns the bytes of the output of `row`, which is a LogFMT-10 row.
+  [[nodiscard]] std::size_t coded_output_bytes(const set_view& set, std::size_t row) const noexcept;
 
   exchange_window* window_;
   const memory_map* map_;

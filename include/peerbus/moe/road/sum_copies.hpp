@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/combine_terms.hpp>
 #include <peerbus/moe/lane.hpp>
@@ -17,11 +19,16 @@ namespace peerbus::moe {
 struct combine_sum {
   std::span<bf16> out;  ///< [tokens, hidden]
   combine_terms terms;  ///< weights, biases and local rows; each may be empty
+  /// Returns whether the outputs of a rank are LogFMT-10 rows, with their heads in the returned
+  /// attachments. Empty: none are.
+  std::optional<peerbus::detail::function_ref<bool(rank_id)>> is_coded{};
 };
 
 /// Sums the outputs of the copies of each token of `batch` in the share of lane `as`. out[t] = the
 /// biases, then the sum over the copies of token t, in order, of factor times output, in f32. All
 /// roads use this function, so that the arithmetic of combine is the same for all.
+///
+/// An output that is coded is decoded to bf16 first.
 ///
 /// `sets` are the sets of the batch at all ranks, [ranks], of which that of `own_rank` is not
 /// empty. If the map has outputs at home, they lie there. Otherwise the output of a copy lies at

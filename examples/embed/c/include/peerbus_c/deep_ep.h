@@ -113,6 +113,8 @@ typedef struct peerbus_low_latency_combine_args {
   const peerbus_tensor *combine_wait_recv_cost_stats; /**< int64 [R] ns or NULL: added to */
   const peerbus_result *handle;   /**< of the dispatch */
   int64_t timeout_ns;             /**< 0: the default of the communicator */
+  uint32_t use_logfmt;            /**< 1: outputs travel as LogFMT-10; not with zero_copy */
+  uint32_t reserved;              /**< 0 */
 } peerbus_low_latency_combine_args;
 
 /** The sums of a combine, valid as long as the rows of its dispatch. */

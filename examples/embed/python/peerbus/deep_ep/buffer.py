@@ -164,13 +164,12 @@ class Buffer:
                 zero_copy=zero_copy, out=out is not None, async_finish=async_finish,
                 return_recv_hook=return_recv_hook,
                 wait_statistics=combine_wait_recv_cost_stats is not None, **self._made_with)
-        refuse("low_latency_combine", "outputs travel as bf16; leave it out", use_logfmt=use_logfmt)
         views = (given(x, "x"), given(topk_idx, "topk_idx"), given(topk_weights, "topk_weights"),
                  given_to_write(out, "out"),
                  given_to_write(combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats"))
         args = c.LowLatencyCombineArgs(
-            zero_copy=zero_copy, async_finish=async_finish, return_recv_hook=return_recv_hook,
-            handle=dispatched._as_parameter_, x=pointer(views[0]), topk_idx=pointer(views[1]),
+            zero_copy=zero_copy, use_logfmt=use_logfmt, async_finish=async_finish,
+            return_recv_hook=return_recv_hook, handle=dispatched._as_parameter_, x=pointer(views[0]), topk_idx=pointer(views[1]),
             topk_weights=pointer(views[2]), out=pointer(views[3]),
             combine_wait_recv_cost_stats=pointer(views[4]))
         raw = c.Combined()

@@ -8,6 +8,7 @@
 
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>
+#include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/channel_set.hpp>
@@ -61,7 +62,11 @@ class low_latency_calls {
     low_latency_channel& channel = channels_.of({call, "handle"}, args.handle.batch);
     const low_latency_key& shape = channel.shape();
     const argument logfmt{call, "use_logfmt"};
-    logfmt.refuse_if_given(args.use_logfmt, "outputs travel as bf16; leave it out");
+    logfmt.require(!args.use_logfmt || !args.zero_copy,
+                   "and zero_copy are both true, expected at most one");
+    logfmt.require(!args.use_logfmt || shape.hidden % codec::logfmt10::hidden_multiple == 0,
+                   "is true and hidden is ", shape.hidden, ", expected a multiple of ",
+                   codec::logfmt10::hidden_multiple);
     require_one_delivery(call, args.async_finish, args.return_recv_hook);
     require_form({call, "x"}, args.x,
                  {{dtype::bfloat16},

@@ -98,6 +98,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     this_batch.until = args.until;
     this_batch.factors = args.topk_weights;
     this_batch.waited = args.combine_wait_recv_cost_stats;
+    this_batch.weighted = args.use_logfmt;
     place_outputs(this_batch, args);
     return this->send_outputs(this_batch, low_latency_combine_result{this_batch.out, {}, {}},
                               delivery_of(args.return_recv_hook, args.async_finish));
@@ -231,13 +232,22 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
                 "this handle, expected that with zero_copy");
       return;
     }
-    const auto* const outputs = args.x.template as<bf16>();
-    this->copy_outputs(this_batch.rows->rows(), [&](auto&& copy) {
+    const auto for_each_output = [&](auto&& take) {
+      const auto* const outputs = args.x.template as<bf16>();
       for (std::size_t e = 0; e < local_experts_; ++e) {
         const auto& rows = this_batch.rows->experts()[e];
         for (std::size_t i = 0; i < rows.count(); ++i)
-          copy(rows.output(i), outputs + e * args.x.stride(0) + i * args.x.stride(1));
+          take(rows, i, outputs + e * args.x.stride(0) + i * args.x.stride(1));
       }
+    };
+    if (args.use_logfmt)
+      return for_each_output([&](const auto& rows, std::size_t i, const bf16* values) {
+        rows.encode_output(i, {values, shape().hidden});
+      });
+    this->copy_outputs(this_batch.rows->rows(), [&](auto&& copy) {
+      for_each_output([&](const auto& rows, std::size_t i, const bf16* values) {
+        copy(rows.output(i), values);
+      });
     });
   }
 

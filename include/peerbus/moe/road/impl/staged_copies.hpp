@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -144,27 +145,37 @@ PEERBUS_INLINE errc staged_copies::return_to(rank_id home, const road_batch& bat
   const auto rows = batch.order->outputs.rows().subspan(share.begin, share.end - share.begin);
   const set_view& set = own_set(batch.set);
   put_list puts{*window_, home, batch.set * map_->set_bytes};
+  const bool coded = map_->logfmt_outputs && batch.attached;
   for (const std::uint32_t row : rows) {
     const auto* const output = reinterpret_cast<const std::byte*>(set.output(row));
+    const std::size_t bytes = coded ? coded_output_bytes(set, row) : map_->output_bytes();
     const errc code =
-        return_row(puts, set, row, map_->staged.returned, output, map_->output_bytes());
+        return_row(puts, set, row, {map_->staged.returned, map_->output_bytes()}, {output, bytes});
     if (code != errc::ok) return code;
   }
   // Attachments follow all outputs, so that puts to neighbouring slots follow each other.
   for (const std::uint32_t row : batch.attached ? rows : rows.first(0)) {
-    const errc code = return_row(puts, set, row, map_->returned_attachments,
-                                 set.output_attachment(row), map_->output_attachment_bytes);
+    const std::size_t bytes = map_->output_attachment_bytes;
+    const errc code = return_row(puts, set, row, {map_->returned_attachments, bytes},
+                                 {set.output_attachment(row), bytes});
     if (code != errc::ok) return code;
   }
   return puts.leave();
 }
 
+PEERBUS_INLINE std::size_t staged_copies::coded_output_bytes(const set_view& set,
+                                                             std::size_t row) const noexcept {
+  namespace logfmt10 = codec::logfmt10;
+  return logfmt10::row_bytes({reinterpret_cast<const logfmt10::head*>(set.output_attachment(row)),
+                              logfmt10::groups(map_->hidden)});
+}
+
 PEERBUS_INLINE errc staged_copies::return_row(put_list& puts, const set_view& set, std::size_t row,
-                                              std::size_t area, const std::byte* source,
-                                              std::size_t bytes) const noexcept {
+                                              slots_home slots,
+                                              std::span<const std::byte> source) const noexcept {
   const wire_origin& origin = *set.origin(row);
   const std::size_t slot = origin.token * map_->copies + origin.slot;
-  return puts.add(area + slot * bytes, source, bytes);
+  return puts.add(slots.area + slot * slots.bytes, source.data(), source.size());
 }
 
 }  // namespace peerbus::moe
