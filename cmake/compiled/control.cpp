@@ -2,6 +2,7 @@
 #include <peerbus/bootstrap/impl/agreement.hpp>
 #include <peerbus/bootstrap/impl/bootstrap.hpp>
 #include <peerbus/bootstrap/impl/environment.hpp>
+#include <peerbus/bootstrap/impl/launch_ancestor.hpp>
 #include <peerbus/bootstrap/impl/local.hpp>
 #include <peerbus/bootstrap/impl/membership.hpp>
 #include <peerbus/bootstrap/impl/split.hpp>

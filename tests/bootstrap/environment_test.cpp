@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <random>
 #include <stdexcept>
@@ -28,6 +29,7 @@
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
 #include <peerbus/core/unique_fd.hpp>
 
 #include "support.hpp"
@@ -175,6 +177,97 @@ TEST_CASE("environment: knows whether a launcher has started the process") {
   CHECK(launched(in_step("4", "3", "4")));
   CHECK(launched(in_step("1", "3", "1")));
   CHECK(launched({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"SLURM_STEP_ID", "4294967290"}}));
+}
+
+// What the test below starts as programs of their own, since /proc shows the environment of a
+// process as it was at its start.
+TEST_CASE("environment part: a launched program" * doctest::skip()) {
+  CHECK(environment_bootstrap::launched());
+}
+
+TEST_CASE("environment part: a program that is not launched" * doctest::skip()) {
+  CHECK_FALSE(environment_bootstrap::launched());
+}
+
+TEST_CASE("environment part: a child of a rank" * doctest::skip()) {
+  CHECK_FALSE(environment_bootstrap::launched());
+  const auto caught = error_of([] { (void)environment_bootstrap::from_environment(); });
+  CHECK(caught.code() == errc::invalid_argument);
+  CHECK(contains(caught.what(), peerbus::detail::concat("RANK is 0 and WORLD_SIZE is 2, but that ",
+                                                        "rank is process ", ::getppid())));
+}
+
+namespace {
+
+/// Returns the command for the shell that runs a test case of this program as a program.
+std::string part(const std::string& name) {
+  return "'" + std::filesystem::read_symlink("/proc/self/exe").string() +
+         "' --no-skip --minimal -tc='environment part: " + name + "'";
+}
+
+bool succeeds(const std::string& command) { return std::system(command.c_str()) == 0; }
+
+}  // namespace
+
+TEST_CASE("environment part: a rank that starts programs" * doctest::skip()) {
+  const bool is_alone = std::string{std::getenv("WORLD_SIZE")} == "1";
+  const char* const child = is_alone ? "a program that is not launched" : "a child of a rank";
+  std::vector<pid_t> ranks;
+  if (!is_alone)
+    ranks.push_back(in_child([] {
+      ::setenv("RANK", "1", 1);
+      const auto boot = environment_bootstrap::from_environment(patience());
+      (void)boot.members();
+      return 0;
+    }));
+  {
+    auto boot = environment_bootstrap::from_environment(patience());
+    CHECK(environment_bootstrap::launched());
+    CHECK(succeeds("exec env " + part(child)));
+    // In a wrapper, and with another launcher between.
+    CHECK(succeeds("env " + part("a program that is not launched") + "; exit $?"));
+    CHECK(succeeds("exec env RANK=1 WORLD_SIZE=3 " + part("a launched program")));
+    CHECK(succeeds("exec env PEERBUS_RANK_VARIABLE=RANK " + part("a launched program")));
+  }
+  CHECK(succeeds("exec env " + part("a launched program")));
+  CHECK(all_as_expected(ranks));
+}
+
+TEST_CASE("environment: variables that a process has inherited from a rank are no launch") {
+  const time_limit limit;
+  for (const char* size : {"1", "2"}) {
+    CAPTURE(size);
+    CHECK(with_variables(
+              {{"MASTER_ADDR", own_address().c_str()}, {"RANK", "0"}, {"WORLD_SIZE", size}}, [] {
+                return succeeds("exec env " + part("a rank that starts programs")) ? 0 : 1;
+              }) == 0);
+  }
+}
+
+TEST_CASE("environment: a shell that is a group of one rank is no launch, a wrapper is") {
+  const time_limit limit;
+  // Runs the part by a shell that reads it from a pipe, or that has it as its argument.
+  const auto runs = [](const char* name, const char* size, const char* shell, bool by_pipe) {
+    return with_variables({}, [&] {
+             // The second command keeps the shell from making way for the first.
+             ::setenv("SCRIPT", (part(name) + "; exit $?").c_str(), 1);
+             const std::string ranks = std::string{"RANK=0 WORLD_SIZE="} + size + " " + shell;
+             return succeeds(by_pipe ? "echo \"$SCRIPT\" | " + ranks : ranks + " -c \"$SCRIPT\"")
+                        ? 0
+                        : 1;
+           }) == 0;
+  };
+  const char* const launched = "a launched program";
+  const char* const not_launched = "a program that is not launched";
+  for (const char* shell : {"sh", "bash"}) {
+    CAPTURE(shell);
+    CHECK(runs(launched, "1", shell, false));
+    CHECK(runs(not_launched, "1", shell, true));
+    CHECK(runs(launched, "2", shell, true));
+  }
+  CHECK(runs(not_launched, "1", "bash --norc", true));
+  CHECK(runs(not_launched, "1", "bash --norc -i 2>/dev/null", false));
+  CHECK(runs(launched, "1", "bash -e", false));
 }
 
 TEST_CASE("environment: variables that are missing or wrong are named, with what was expected") {

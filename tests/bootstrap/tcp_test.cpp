@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -69,6 +71,19 @@ TEST_CASE("tcp: a rank alone needs no network") {
   const auto given = boot.allgather({bytes_of("x"), {}}, patience(), "alone");
   CHECK(text_of(given.at(0).bytes) == "x");
   CHECK(boot.members()->health(std::nullopt) == errc::ok);
+}
+
+TEST_CASE("tcp: processes that a rank starts know it for a rank by its memory") {
+  const auto shows_rank = [] {
+    std::ifstream maps{"/proc/self/maps"};
+    return contains({std::istreambuf_iterator<char>{maps}, {}}, "/memfd:peerbus");
+  };
+  CHECK_FALSE(shows_rank());
+  {
+    const tcp_bootstrap boot{tcp_settings{}, patience()};
+    CHECK(shows_rank());
+  }
+  CHECK_FALSE(shows_rank());
 }
 
 TEST_CASE("tcp: a local rank that the launcher gave is kept") {

@@ -58,7 +58,10 @@ class environment_bootstrap final : public detail::joined_star {
       deadline until = deadline::after(std::chrono::seconds{30}));
 
   /// Returns whether a launcher has started this process, which is so if a launcher's variable for
-  /// the rank or the size is set, or `PEERBUS_RANK_VARIABLE`.
+  /// the rank or the size is set, or `PEERBUS_RANK_VARIABLE`. Variables are not counted if an
+  /// ancestor that has them is the rank, or if the group has one rank and an ancestor that has them
+  /// is a shell that takes commands; docs/launching.md says what cannot be told apart.
+  /// Cost: if a variable is set, reads three files in /proc per ancestor that has it.
   [[nodiscard]] static bool launched() noexcept;
 
   /// Returns the position among the ranks of this host.

@@ -91,6 +91,7 @@ class tcp_bootstrap final : public bootstrap {
   std::unique_ptr<detail::star> star_;
   tcp_settings settings_;  ///< `address` is an address by which other ranks reach this host
   std::size_t local_rank_ = 0;
+  std::shared_ptr<void> mark_;  ///< by which processes that this one starts know it for a rank
   int exceptions_before_ = std::uncaught_exceptions();
 };
 

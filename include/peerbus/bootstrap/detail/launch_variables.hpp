@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include <peerbus/bootstrap/detail/launch_ancestor.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
@@ -73,6 +74,18 @@ inline const launcher_names* find_launcher() {
   for (const launcher_names& names : launchers)
     if (chosen ? *chosen == names.rank : has_variables_of(names)) return &names;
   return nullptr;
+}
+
+/// Returns the process from which this one has inherited the launcher's variables without being a
+/// rank itself, if there is one and the user has not said which variable to believe. A shell is one
+/// for a group of one rank alone, since `mpirun -n 2 xterm` has the user start each rank in a
+/// shell.
+inline std::optional<launch_ancestor> find_owner_of(const launcher_names& names) {
+  if (variable(rank_choice)) return std::nullopt;
+  const char* const place[] = {names.rank, names.size};
+  const auto found = find_launch_ancestor(place);
+  const bool is_one_rank = variable(names.size) == "1";
+  return found && found->is == launch_ancestor::role::shell && !is_one_rank ? std::nullopt : found;
 }
 
 /// Returns the number in `text`. Throws: `error` invalid_argument unless `text` is a whole number
@@ -174,6 +187,13 @@ inline launch_settings read_launch_settings(hosts allowed = hosts::one) {
                 concat(names->rank, " is ", read.rank, " and ", names->size, " is ", read.size,
                        ", but ", other, "; expected launchers that agree, or ", rank_choice,
                        " to name the variable of the rank, such as ", names->rank)};
+  // A group of one rank waits for nobody, so a child of its rank may make another one.
+  if (const auto owner = find_owner_of(*names); owner && read.size > 1)
+    throw error{errc::invalid_argument,
+                concat(names->rank, " is ", read.rank, " and ", names->size, " is ", read.size,
+                       ", but that rank is process ", owner->pid, ", which has started this one; ",
+                       "expected a process that a launcher has started, or ", rank_choice, "=",
+                       names->rank, " if its children are to be a group of their own")};
   const std::string others = sign_of_other_hosts(*names, read.size);
   if (allowed == hosts::one && !others.empty())
     throw error{errc::unsupported,

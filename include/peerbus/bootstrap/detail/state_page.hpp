@@ -38,6 +38,17 @@ class state_page {
     return state_page{ranks, file.get()};
   }
 
+  /// Makes a page by which the processes that this one starts know it for a rank, as
+  /// `find_launch_ancestor` does. If the system refuses memory files, makes a page without a name.
+  /// Throws: `error` system.
+  [[nodiscard]] static state_page make_named(std::size_t ranks) {
+    try {
+      return open(ranks, make_file(ranks));
+    } catch (const error&) {
+      return state_page{ranks};
+    }
+  }
+
   [[nodiscard]] membership::state_word* words() const noexcept {
     return static_cast<membership::state_word*>(memory_.get());
   }

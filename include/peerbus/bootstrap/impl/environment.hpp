@@ -52,7 +52,7 @@ struct met_ranks {
       throw error{errc::invalid_argument, concat("rank ", settings.rank, " of ", settings.size,
                                                  " was given, expected a rank below the size")};
     if (settings.size == 1)
-      return {state_page{1}, std::make_unique<hub>(std::vector<connection>(1))};
+      return {state_page::make_named(1), std::make_unique<hub>(std::vector<connection>(1))};
     local_meeting_place place{settings};
     const meeting ours{settings.rank, settings.size, until, until.remaining(), members};
     if (settings.rank != 0) {
@@ -96,7 +96,9 @@ PEERBUS_INLINE environment_bootstrap environment_bootstrap::from_environment(dea
 }
 
 PEERBUS_INLINE bool environment_bootstrap::launched() noexcept {
-  return detail::variable(detail::rank_choice) || detail::find_launcher() != nullptr;
+  if (detail::variable(detail::rank_choice)) return true;
+  const auto* const launcher = detail::find_launcher();
+  return launcher != nullptr && !detail::find_owner_of(*launcher);
 }
 
 PEERBUS_INLINE environment_bootstrap::environment_bootstrap(const launch_settings& settings,

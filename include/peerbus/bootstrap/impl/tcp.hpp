@@ -31,6 +31,7 @@
 #include <peerbus/bootstrap/detail/offered_place.hpp>
 #include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
+#include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/detail/tcp_environment.hpp>
 #include <peerbus/bootstrap/detail/tcp_meeting.hpp>
 #include <peerbus/bootstrap/detail/tcp_news.hpp>
@@ -110,7 +111,9 @@ inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(contributio
 
 inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
                                     detail::met_over_tcp met)
-    : star_{std::move(met.connections)}, settings_{settings} {
+    : star_{std::move(met.connections)},
+      settings_{settings},
+      mark_{detail::state_page::make_named(1).memory()} {
   settings_.address = std::move(met.address);
   set_meeting_address(std::move(met.own_end));
   auto* const states = met.news->states();

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <span>
+
+#include <peerbus/core/compiled.hpp>
+
+namespace peerbus::detail {
+
+/// A process that a launcher started, and from which this process has inherited the launcher's
+/// variables.
+struct launch_ancestor {
+  enum class role {
+    rank,   ///< It is a rank of a group of peerbus now.
+    shell,  ///< A shell that takes its commands from a user.
+  };
+  pid_t pid;
+  role is;
+};
+
+/// Returns the nearest ancestor of this process which shows that the launcher's `variables` are not
+/// meant for this process: it started with the same values, and it is a rank or such a shell. A
+/// wrapper between the launcher and this process is neither. A rank is known by its memory: each
+/// bootstrap of several processes maps a file that has peerbus in its name. What cannot be read in
+/// /proc is no sign. Cost: reads three files per ancestor that has the variables.
+std::optional<launch_ancestor> find_launch_ancestor(std::span<const char* const> variables);
+
+}  // namespace peerbus::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/bootstrap/impl/launch_ancestor.hpp>  // IWYU pragma: keep
+#endif
