@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // ctest: tsan timeout=300
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <latch>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -14,6 +17,7 @@
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/compat/cann.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 
 #include "deep_ep/cann_suite.hpp"
@@ -305,6 +309,36 @@ TEST_CASE("a refused dispatch leaves the one before to be combined") {
                          [&] { static_cast<void>(operators.dispatch(given)); });
     me.finish(got, batch);
   });
+}
+
+TEST_CASE("performance_info has the wait for a rank that is missing when a call fails") {
+  for (const bool in_combine : {false, true}) {
+    CAPTURE(in_combine);
+    std::latch done{1};
+    bench<direct>::run([&](auto& operators, auto& me, const auto& batch, std::size_t rank) {
+      std::optional<cann::dispatch_result<int8_per_token>> got;
+      if (in_combine) got = me.dispatch(batch);
+      if (rank == 1) return done.wait();
+      std::vector<std::int64_t> waited{1, 1};
+      std::vector<bf16> out(batch.inputs[0].x.size());
+      const auto until = peerbus::deadline::after(std::chrono::milliseconds{50});
+      test::expect_error(errc::timed_out, {"waited for", "rank 1"}, [&] {
+        if (!in_combine)
+          return static_cast<void>(operators.dispatch({.x = batch.inputs[0].x,
+                                                       .expert_ids = batch.inputs[0].ids,
+                                                       .performance_info = waited,
+                                                       .until = until}));
+        auto given = me.arguments(*got, batch);
+        given.out = out;
+        given.performance_info = waited;
+        given.until = until;
+        operators.combine(given);
+      });
+      done.count_down();
+      test::expect_equal(waited[0], 1, "what rank 0 waited for itself");
+      test::expect(waited[1] > 1, "the wait for the missing rank");
+    });
+  }
 }
 
 }  // namespace cann_refusals_test

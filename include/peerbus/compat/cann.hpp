@@ -89,10 +89,9 @@ class moe_distribute {
 
     const auto numbers = own_.next.numbers(experts_, rank_, own_.numbers);
     const auto weights = std::span<const float>{own_.ones}.first(numbers.size());
-    const auto rows =
-        moe_.dispatch(given.x, {numbers, weights},
-                      {.until = given.until, .waited = waits_for(given.performance_info)});
-    add_waits(given.performance_info);
+    const auto rows = counting_waits(given.performance_info, [&](std::span<std::int64_t> waited) {
+      return moe_.dispatch(given.x, {numbers, weights}, {.until = given.until, .waited = waited});
+    });
     // Only now: if a dispatch is refused, the earlier batch in this place must stay as it is.
     batch& this_batch = own_.batches.of(rows.ticket().number);
     this_batch.number = rows.ticket().number;
@@ -129,11 +128,12 @@ class moe_distribute {
     const std::span<bf16> outputs = given.dispatched.expert_out;
     if (!given.expand_x.empty() && given.expand_x.data() != outputs.data())
       std::copy(given.expand_x.begin(), given.expand_x.end(), outputs.begin());
-    moe_.combine(rows, given.out,
-                 {.until = given.until,
-                  .terms = own_.terms.of(given, this_batch.slots, experts_),
-                  .waited = waits_for(given.performance_info)});
-    add_waits(given.performance_info);
+    counting_waits(given.performance_info, [&](std::span<std::int64_t> waited) {
+      moe_.combine(rows, given.out,
+                   {.until = given.until,
+                    .terms = own_.terms.of(given, this_batch.slots, experts_),
+                    .waited = waited});
+    });
     this_batch.combined = true;
   }
 
@@ -212,17 +212,27 @@ class moe_distribute {
     return attributes;
   }
 
-  /// Returns the array in which the exchange counts waits, in nanoseconds; empty if the caller does
-  /// not ask for them.
-  [[nodiscard]] std::span<std::int64_t> waits_for(std::span<const std::int64_t> performance_info) {
-    if (performance_info.empty()) return {};
-    std::fill(own_.waited.begin(), own_.waited.end(), 0);
-    return own_.waited;
-  }
-  /// Adds the counted waits to the caller's array, in microseconds.
-  void add_waits(std::span<std::int64_t> performance_info) const noexcept {
-    for (std::size_t r = 0; r < performance_info.size(); ++r)
-      performance_info[r] += own_.waited[r] / 1000;
+  /// Calls `call` with the array in which the exchange counts waits in nanoseconds, which is empty
+  /// if the caller does not ask for them. Adds them to the caller's array in microseconds, also if
+  /// the call throws: the wait for a missing rank counts.
+  template <class Call>
+  decltype(auto) counting_waits(std::span<std::int64_t> performance_info, Call&& call) {
+    if (performance_info.empty()) return call(std::span<std::int64_t>{});
+    const std::span<std::int64_t> waited{own_.waited};
+    std::ranges::fill(waited, 0);
+    struct adding {
+      std::span<const std::int64_t> nanoseconds;
+      std::span<std::int64_t> sums;
+      adding(std::span<const std::int64_t> of, std::span<std::int64_t> to) noexcept
+          : nanoseconds{of}, sums{to} {}
+      adding(const adding&) = delete;
+      adding& operator=(const adding&) = delete;
+      ~adding() {
+        for (std::size_t r = 0; r < sums.size(); ++r) sums[r] += nanoseconds[r] / 1000;
+      }
+    };
+    const adding at_the_end{waited, performance_info};
+    return call(waited);
   }
 
   /// Refuses the dispatch on all ranks; the exchange tells the others.
