@@ -38,6 +38,7 @@
 #include "support/cost_file.hpp"
 #include "support/join_group.hpp"
 #include "support/join_hosts.hpp"
+#include "support/network_command_line.hpp"
 #include "support/network_options.hpp"
 #include "support/pin.hpp"
 
@@ -212,6 +213,15 @@ int run_here(options chosen) {
   return 0;
 }
 
+/// Refuses the options that `transport` does not use, and completes those that it uses.
+void check_network(options& chosen, const std::vector<std::string>& networks) {
+  const bool planes = chosen.transport == "planes";
+  if (!planes && std::find(networks.begin(), networks.end(), chosen.transport) == networks.end())
+    return bench::refuse_network_options(chosen, chosen.transport);
+  if (chosen.far.empty() && planes) chosen.far = networks.back();
+  bench::refuse_options_of_others(chosen, chosen.transport);
+}
+
 std::optional<int> parse(int argc, char** argv, options& chosen) {
   programs::command_line line{
       "moe_costs",
@@ -230,16 +240,17 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
   if (!networks.empty()) {
     transports.insert(transports.end(), networks.begin(), networks.end());
     transports.emplace_back("planes");
-    chosen.far = networks.back();
   }
   line.add("--transport", chosen.transport,
            "ub; loopback: ranks are threads; puts: ub without its peer memory; fabric, verbs; "
            "planes: ub among the ranks of a host, --far between hosts")
       .one_of(transports);
   line.add("--device", chosen.device, "of verbs, or libfabric's domain [the first]");
-  line.add("--provider", chosen.provider, "of fabric");
+  line.add("--provider", chosen.provider, "of fabric [tcp]");
   if (!networks.empty())
-    line.add("--far", chosen.far, "what connects hosts, for planes").one_of(networks);
+    line.add("--far", chosen.far,
+             ("what connects hosts, for planes [" + networks.back() + "]").c_str())
+        .one_of(networks);
   line.add("--groups", chosen.groups,
            "pretended hosts, for planes: consecutive ranks share one [the real hosts]")
       .whole_number(1, 1024);
@@ -255,9 +266,7 @@ std::optional<int> parse(int argc, char** argv, options& chosen) {
       .whole_number(1, most);
   line.add("--costs-to", chosen.costs_to, "file for the costs; other costs that it has stay there");
   return line.parse(argc, argv, [&] {
-    if (chosen.groups != 0 && chosen.transport != "planes")
-      programs::refuse("--groups", std::to_string(chosen.groups) + " given with --transport " +
-                                       chosen.transport + ", expected --transport planes");
+    check_network(chosen, networks);
     if (chosen.top_k > chosen.experts)
       programs::refuse("--top-k", std::to_string(chosen.top_k) +
                                       " given, expected at most --experts, " +

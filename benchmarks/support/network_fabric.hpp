@@ -10,7 +10,7 @@ namespace bench {
 /// Returns what `fabric` is made with.
 [[nodiscard]] inline peerbus::fabric_options fabric_options_of(const network_options& chosen) {
   peerbus::fabric_options with;
-  with.provider = chosen.provider;
+  if (!chosen.provider.empty()) with.provider = chosen.provider;
   with.domain = chosen.device;
   return with;
 }

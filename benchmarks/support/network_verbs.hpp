@@ -23,7 +23,8 @@ namespace bench {
     with.devices.clear();
   }
   if (chosen.gid_index) with.gid_index = static_cast<int>(*chosen.gid_index);
-  with.queue_pairs_per_peer = static_cast<decltype(with.queue_pairs_per_peer)>(chosen.queue_pairs);
+  with.queue_pairs_per_peer =
+      static_cast<decltype(with.queue_pairs_per_peer)>(chosen.queue_pairs.value_or(1));
   return with;
 }
 
