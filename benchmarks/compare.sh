@@ -64,6 +64,18 @@ if ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
   settings=([default]="")
 fi
 
+# All rounds of what `ours` and `theirs` do now. They take minutes, so a terminal shows where they are.
+all_rounds() { # all_rounds <configuration>
+  local round
+  for ((round = 0; round < rounds; ++round)); do
+    if [ -t 2 ]; then
+      echo "compare.sh: $1, round $((round + 1)) of $rounds$(time_left "$rounds_done" "$rounds_wanted" "$SECONDS")" >&2
+    fi
+    in_turns "$round" ours theirs
+    rounds_done=$((rounds_done + 1))
+  done
+}
+
 compare_ep() { # compare_ep <configuration>
   local kind ranks tokens rows codec iterations layout title files
   IFS=: read -r kind ranks tokens rows codec <<<"$1"
@@ -83,6 +95,7 @@ compare_ep() { # compare_ep <configuration>
   local both=(--tokens "$tokens" --codec "$codec" --warmup 5 "${shared[@]}")
 
   local best
+  if [ -t 2 ]; then echo "compare.sh: $1, a trial of each setting of MPI" >&2; fi
   choose_setting "$ranks" --rows "$rows" "${both[@]}" --iters $((iterations / 4)) || return 1
   local program=("$programs/ep_bench" --layout "$layout")
   if [ "$kind" = deep_ep ]; then program=("$programs/deep_ep_bench" --alone "${copies[@]}"); fi
@@ -100,7 +113,7 @@ compare_ep() { # compare_ep <configuration>
     line "$operation us, $title" "$files" "/${operation}_us/p50" "/${operation}_us/p50" \
       "MPI ($best)"
   done
-  for ((round = 0; round < rounds; ++round)); do in_turns "$round" ours theirs; done
+  all_rounds "$1"
 }
 
 compare_put() { # compare_put <configuration>
@@ -124,17 +137,20 @@ compare_put() { # compare_put <configuration>
     line "signal ns, its number read" "$files" /benchmarks/1/measured_ns /put/1/one_way_ns/p50 \
       "UCX (8 B put, polled)"
   fi
-  for ((round = 0; round < rounds; ++round)); do in_turns "$round" ours theirs; done
+  all_rounds "$1"
 }
 
 status=0
+rounds_done=0
+rounds_wanted=$((${#items[@]} * rounds))
+SECONDS=0
 for configuration in "${items[@]}"; do
   kind=${configuration%%:*}
   if [ "${have[$kind]}" = no ]; then
     status=1
+    rounds_wanted=$((rounds_wanted - rounds))
     continue
   fi
-  if [ -t 2 ]; then echo "compare.sh: $configuration, $rounds rounds" >&2; fi
   case $kind in
     ep | deep_ep) compare_ep "$configuration" ;;
     put) compare_put "$configuration" ;;

@@ -39,6 +39,12 @@ in_turns() { # in_turns <round> <ours> <theirs>
   fi
 }
 
+time_left() { # time_left <rounds done> <rounds> <seconds that they took>
+  if [ "$1" -eq 0 ]; then return 0; fi
+  local left=$((($2 - $1) * $3 / $1))
+  if [ "$left" -lt 60 ]; then echo ", less than a minute left"; else echo ", about $((left / 60)) min left"; fi
+}
+
 print_table() { # print_table <json or nothing>
   [ -s "$results/lines" ] || return 0
   echo "ratio: theirs / ours, median of the rounds; spread: least and most of the rounds"
