@@ -84,5 +84,6 @@
 #include <peerbus/transport/impl/memory_limit.hpp>
 #include <peerbus/transport/impl/unified_bus.hpp>
 #include <peerbus/transport/planes/impl/bells.hpp>
+#include <peerbus/transport/planes/impl/far_bootstrap.hpp>
 #include <peerbus/transport/planes/impl/group.hpp>
 #include <peerbus/transport/planes/impl/wait.hpp>

@@ -414,6 +414,75 @@ TEST_CASE("a rank whose near plane fails tells all ranks its reason at once") {
   }
 }
 
+TEST_CASE("a rank whose far plane fails tells all ranks its reason at once") {
+  using quick = peerbus::planes<peerbus::loopback, peerbus::loopback>;
+  // If the other ranks waited for their deadlines, the test would end by its time limit.
+  const auto long_time = std::chrono::hours{1};
+  const auto step = [&](bootstrap& all, const char* doing) {
+    const auto given = all.allgather({}, deadline::after(long_time), doing);
+    expect_equal(given.size(), std::size_t{4}, "contributions");
+    expect(given[3].bytes.empty(), "bytes as they were given");
+  };
+  // Before, between and after the steps that all ranks do together.
+  for (const int steps_done : {0, 1, 2})
+    for (const rank_id failing : {rank_id{0}, rank_id{3}}) {
+      const int worst_status = peerbus::run_threads(4, [&](bootstrap& boot) {
+        const peerbus::planes_options options{.group = host_of(boot, 2),
+                                              .setup_timeout = long_time};
+        const std::string who = "rank " + std::to_string(failing.index()) + " could not: ";
+        test::expect_error(
+            errc::out_of_memory, {boot.rank() == failing ? "" : who, "no queue left"}, [&] {
+              quick{boot, options, [](bootstrap& group) { return peerbus::loopback{group}; },
+                    [&](bootstrap& all) {
+                      for (int done = 0; done < 2; ++done) {
+                        if (boot.rank() == failing && done == steps_done) break;
+                        step(all, done == 0 ? "addresses" : "connections");
+                      }
+                      if (boot.rank() == failing)
+                        throw peerbus::error{errc::out_of_memory, "no queue left"};
+                      return peerbus::loopback{all};
+                    }};
+            });
+        peerbus::communicator comm{lazy{boot, options}};  // The bootstrap is as good as before.
+        comm.barrier();
+      });
+      CHECK(worst_status == 0);
+    }
+}
+
+TEST_CASE("what the far plane throws on all ranks stays as it is") {
+  using quick = peerbus::planes<peerbus::loopback, peerbus::loopback>;
+  const int worst_status = peerbus::run_threads(4, [](bootstrap& boot) {
+    const peerbus::planes_options options{.group = host_of(boot, 2)};
+    const auto make_by = [&](auto make_far) {
+      quick{boot, options, [](bootstrap& group) { return peerbus::loopback{group}; }, make_far};
+    };
+    const std::string own = "of rank " + std::to_string(boot.rank().index());
+    test::expect_error(errc::unsupported, {own}, [&] {
+      make_by(
+          [&](bootstrap&) -> peerbus::loopback { throw peerbus::error{errc::unsupported, own}; });
+    });
+    // Exceptions of other types wait for nobody either.
+    test::expect_error(errc::system, {"no such driver"}, [&] {
+      make_by([&](bootstrap& all) {
+        if (boot.rank() == rank_id{2}) throw std::runtime_error{"no such driver"};
+        (void)all.allgather({}, deadline::after(std::chrono::hours{1}), "names");
+        return peerbus::loopback{all};
+      });
+    });
+    // Ranks that do different things are told so.
+    test::expect_error(errc::mismatch, {"rank 0 is in 'names' but rank 1 in 'sizes'"}, [&] {
+      make_by([&](bootstrap& all) {
+        (void)all.allgather({}, soon(), boot.rank().index() == 0 ? "names" : "sizes");
+        return peerbus::loopback{all};
+      });
+    });
+    peerbus::communicator comm{lazy{boot, options}};
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
 TEST_CASE("memory that the far plane cannot take is refused on all ranks, and less works") {
   using full = peerbus::planes<peerbus::loopback, full_device>;
   const int worst_status = peerbus::run_threads(4, [](bootstrap& boot) {

@@ -152,6 +152,8 @@ class bootstrap {
                       std::size_t cores_here) noexcept;
   /// Sets what `meeting_address` returns.
   void set_meeting_address(std::string address) noexcept { meeting_address_ = std::move(address); }
+  /// Sets what `idle` returns, for a bootstrap whose `allgather` is that of another one.
+  void set_idle(std::shared_ptr<idle_work> work) noexcept { idle_ = std::move(work); }
   /// Calls `set_neighbours` for a group whose ranks are all near each other.
   void set_one_host(std::size_t cores_here);
 

@@ -72,20 +72,21 @@ class planes : public detail::ranks_of<Near> {
       .arrival_events = pair::has_bells};
 
   /// Makes both planes over `boot`. Collective.
-  /// Cost: two allgathers, a subgroup, and what `Near` and `Far` take. If either of them has
-  /// arrival events, also a window of `Near` and two allgathers of the near ranks, and if `Far` has
-  /// them, one more of all ranks. If all ranks are near, nothing for `Far`, and no subgroup unless
-  /// they met over TCP.
-  /// Throws, on all ranks: `error` mismatch if only some ranks name their group; with the group's
-  /// name and ranks, what `Near` throws, such as unsupported if the ranks of a group cannot map
-  /// each other's memory; what `Far` throws.
+  /// Cost: three allgathers, a subgroup, and what `Near` and `Far` take. If either of them has
+  /// arrival events, also a window of `Near` and two allgathers of the near ranks. If all ranks are
+  /// near, nothing for `Far`, and no subgroup unless they met over TCP. Throws, on all ranks:
+  /// `error` mismatch if only some ranks name their group; with the group's name and ranks, what
+  /// `Near` throws, such as unsupported if the ranks of a group cannot map each other's memory;
+  /// what `Far` throws on a rank, also if it throws on this rank alone.
   explicit planes(bootstrap& boot, const planes_options& options = {}, Wait policy = {})
     requires std::constructible_from<Near, bootstrap&> && std::constructible_from<Far, bootstrap&>
       : planes{boot, options, [](bootstrap& group) { return Near{group}; },
                [](bootstrap& all) { return Far{all}; }, policy} {}
 
   /// Makes both planes, as above, by `make_near(bootstrap&)`, which gets the bootstrap of the near
-  /// ranks, and `make_far(bootstrap&)`, which gets `boot` and is not called if all ranks are near.
+  /// ranks, and `make_far(bootstrap&)`, which gets one that does what `boot` does and lives as long
+  /// as the planes. `make_far` is not called if all ranks are near. If one of them throws anything
+  /// but an `error`, the error is system with the text of the exception.
   template <class MakeNear, class MakeFar>
     requires std::same_as<std::invoke_result_t<MakeNear&, bootstrap&>, Near> &&
                  std::same_as<std::invoke_result_t<MakeFar&, bootstrap&>, Far>

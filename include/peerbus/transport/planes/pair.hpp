@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <new>
 #include <optional>
@@ -20,6 +21,7 @@
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/planes/bells.hpp>
+#include <peerbus/transport/planes/far_bootstrap.hpp>
 #include <peerbus/transport/planes/group.hpp>
 #include <peerbus/transport/planes/options.hpp>
 #include <peerbus/transport/planes/traffic.hpp>
@@ -62,8 +64,12 @@ class plane_pair {
     }
     group_->agree_on_near(objection, until);
     if (group_->is_everyone()) return;
-    far_.emplace(make_far(boot));
-    if constexpr (far_tells) on_all_ranks("planes: far", until, [&] { watch(far_->arrival_fd()); });
+    far_boot_ = std::make_unique<far_bootstrap>(boot);
+    const auto far_objection = objection_of([&] {
+      far_.emplace(make_far(*far_boot_));
+      if constexpr (far_tells) watch(far_->arrival_fd());
+    });
+    far_boot_->finish(far_objection, deadline::after(options.setup_timeout));
   }
 
   [[nodiscard]] bootstrap& boot() const noexcept { return *boot_; }
@@ -222,6 +228,8 @@ class plane_pair {
       return problem;
     } catch (const std::bad_alloc&) {
       return error{errc::out_of_memory, "no memory for a plane"};
+    } catch (const std::exception& problem) {  // from a user's `make_near` or `make_far`
+      return error{errc::system, problem.what()};
     }
   }
 
@@ -265,6 +273,7 @@ class plane_pair {
   std::optional<Near> near_;
   std::optional<typename Near::window> bell_lines_;
   std::unique_ptr<bells> bells_;
+  std::unique_ptr<far_bootstrap> far_boot_;
   std::optional<Far> far_;
   std::uint32_t windows_ = 0;  ///< made so far, the same number on all ranks
 };
