@@ -220,8 +220,10 @@ def intranode():
             assert (kind.got(longer_idx)[:expected] == kind.got(idx)).all()
             assert (kind.got(longer_weights)[:expected] == got).all()
             assert (kind.got(longer_idx)[expected:] == -1).all()
-        cached, *rest = buffer.dispatch(given_x, handle=handle, config=config)
-        assert rest[:4] == [None, None, [], None]
+        # Beside a handle these have no effect.
+        cached, *rest = buffer.dispatch(given_x, handle=handle, config=config, expert_alignment=128,
+                                        num_worst_tokens=7, is_token_in_rank=is_in)
+        assert rest[:4] == [None, None, None, None]
         cached, original = (cached[0], recv[0]) if values is fp8 else (cached, recv)
         assert (kind.got(cached) == kind.got(original)).all()
         outputs = kind.given(rounded(plain), True)
@@ -248,6 +250,59 @@ def check_blocks(rows, prefix):
     for source, end in enumerate(prefix):
         assert (rows[begin:end] == source).all()
         begin = end
+
+
+def attributes():
+    """What programs ask a buffer and its handles for: constructor arguments, and the members of
+    DeepEP's tuples. A group of 16 has two nodes."""
+    kind = Kind()
+    buffer = deep_ep.Buffer(None, 1 << 20, 1 << 21, low_latency_mode=True, explicitly_destroy=True,
+                            enable_shrink=True)
+    rank, size = buffer.rank, buffer.group_size
+    nodes = max(1, size // 8)
+    assert (buffer.num_nvl_bytes, buffer.num_rdma_bytes) == (1 << 20, 1 << 21)
+    assert buffer.low_latency_mode and buffer.explicitly_destroy and buffer.enable_shrink
+    assert buffer.group is None and buffer.nvshmem_qp_depth == 1024
+    assert buffer.runtime.is_available() and buffer.runtime.get_num_rdma_ranks() == nodes
+    assert buffer.runtime.get_rdma_rank() == (rank // 8 if nodes > 1 else 0)
+    assert deep_ep.Buffer._unpack_bias(None) == (None, None)
+    assert deep_ep.Buffer._unpack_bias((1, 2)) == (1, 2) and buffer._unpack_bias(1) == (1, None)
+    raises(peerbus.InvalidArgument, "bias has 3 tensors", deep_ep.Buffer._unpack_bias, (1, 2, 3))
+    ids = routes(rank, 4, 2 * size, 2).astype(numpy.int32)
+    x, weights = bf16(numpy.full([4, HIDDEN], rank)), numpy.ones([4, 2], numpy.float32)
+    given = [kind.given(x, True), kind.given(ids), kind.given(weights)]
+    recv, _, handle, _, _ = buffer.low_latency_dispatch(*given[:2], 4, 2 * size, use_fp8=False)
+    src_info, layout_range, most, hidden, experts = handle
+    assert (most, hidden, experts) == (4, HIDDEN, 2 * size)
+    assert src_info.shape == (2, 4 * size) and layout_range.shape == (2, size)
+    raises(TypeError, "handle is tuple", buffer.low_latency_combine, recv, *given[1:], tuple(handle))
+    buffer.low_latency_combine(recv, *given[1:], handle)
+    per_rank, per_node, per_expert, in_rank, _ = buffer.get_dispatch_layout(given[1], 2 * size)
+    expected_nodes = (ids // 2 // 8)[:, :, None] == numpy.arange(nodes)
+    assert per_node is None if nodes == 1 else \
+        (kind.got(per_node) == expected_nodes.any(1).sum(0)).all()
+    layout = dict(num_tokens_per_rank=per_rank, num_tokens_per_rdma_rank=per_node,
+                  num_tokens_per_expert=per_expert, is_token_in_rank=in_rank)
+    config = deep_ep.Buffer.get_dispatch_config(size)
+    recv, recv_idx, recv_weights, _, handle, _ = buffer.dispatch(
+        given[0], topk_idx=given[1], topk_weights=given[2], **layout)
+    assert recv_idx.dtype == given[1].dtype and len(handle) == (6 if nodes == 1 else 10)
+    prefix = handle[0][:, rank] if nodes == 1 else handle[-4]
+    assert len(recv) == prefix[-1] == len(handle[3 if nodes == 1 else 7])
+    check_blocks(widened(kind.got(recv)), kind.got(prefix))
+    again, idx, *_ = buffer.internode_dispatch(given[0], topk_idx=given[1], topk_weights=given[2],
+                                               config=config, **layout)
+    assert (kind.got(again) == kind.got(recv)).all() and (kind.got(idx) == kind.got(recv_idx)).all()
+    sums, sums_of_weights, _ = buffer.internode_combine(again, handle, recv_weights, config=config)
+    share = kind.got(in_rank).sum(1, keepdims=True)
+    assert (widened(kind.got(sums)) == rank * share).all()
+    assert (kind.got(sums_of_weights) == weights).all()
+    if nodes > 1:
+        wrong = dict(layout, num_tokens_per_rdma_rank=per_node + 1)
+        raises(peerbus.InvalidArgument, "num_tokens_per_rdma_rank is [", buffer.dispatch, given[0],
+               **wrong)
+    buffer.destroy()
+    assert buffer.runtime is None
 
 
 def strict():
@@ -291,6 +346,10 @@ class Tests(unittest.TestCase):
         for ranks in (2, 8):
             run(ranks, intranode)
 
+    def test_attributes(self):
+        for ranks in (2, 16):
+            run(ranks, attributes)
+
     def test_strict(self):
         for ranks in (1, 3):
             run(ranks, strict)
@@ -300,6 +359,7 @@ class Tests(unittest.TestCase):
         for ranks in (1, 8):
             run(ranks, low_latency, TENSORS="torch")
         run(8, intranode, TENSORS="torch")
+        run(3, attributes, TENSORS="torch")
 
 
 if __name__ == "__main__":

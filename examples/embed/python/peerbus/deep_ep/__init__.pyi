@@ -4,6 +4,8 @@ from typing import Any, Callable, List, NoReturn, Optional, Sequence, Tuple, Uni
 from peerbus import Communicator
 
 from . import comm as comm, utils as utils
+from .results import Handle
+from .runtime import Runtime
 
 Tensor = Any  # of torch on the CPU, or numpy
 topk_idx_t: Any
@@ -39,6 +41,13 @@ class Buffer:
     group: Any
     rank: int
     group_size: int
+    num_nvl_bytes: int
+    num_rdma_bytes: int
+    low_latency_mode: bool
+    explicitly_destroy: bool
+    enable_shrink: bool
+    nvshmem_qp_depth: int
+    runtime: Optional[Runtime]
     def __init__(self, group: Any = None, num_nvl_bytes: int = 0, num_rdma_bytes: int = 0,
                  low_latency_mode: bool = False, num_qps_per_rank: int = 24,
                  allow_nvlink_for_low_latency_mode: bool = True, allow_mnnvl: bool = False,
@@ -69,7 +78,7 @@ class Buffer:
                              dispatch_wait_recv_cost_stats: Optional[Tensor] = None,
                              use_fp8: bool = True, round_scale: bool = False,
                              use_ue8m0: bool = False, async_finish: bool = False,
-                             return_recv_hook: bool = False) -> Tuple[Union[Tensor, Tuple[Tensor, Tensor]], Tensor, tuple, EventOverlap, Optional[Callable[[], None]]]: ...
+                             return_recv_hook: bool = False) -> Tuple[Union[Tensor, Tuple[Tensor, Tensor]], Tensor, Handle, EventOverlap, Optional[Callable[[], None]]]: ...
     def low_latency_combine(self, x: Tensor, topk_idx: Tensor, topk_weights: Tensor, handle: Any,
                             use_logfmt: bool = False, zero_copy: bool = False,
                             async_finish: bool = False, return_recv_hook: bool = False,
@@ -84,7 +93,7 @@ class Buffer:
     def get_dispatch_layout(self, topk_idx: Tensor, num_experts: int,
                             previous_event: Optional[EventOverlap] = None,
                             async_finish: bool = False,
-                            allocate_on_comm_stream: bool = False) -> Tuple[Tensor, None, Tensor, Tensor, EventOverlap]: ...
+                            allocate_on_comm_stream: bool = False) -> Tuple[Tensor, Optional[Tensor], Tensor, Tensor, EventOverlap]: ...
     def dispatch(self, x: Union[Tensor, Tuple[Tensor, Tensor]], handle: Any = None,
                  num_tokens_per_rank: Optional[Tensor] = None,
                  num_tokens_per_rdma_rank: Optional[Tensor] = None,
@@ -93,12 +102,29 @@ class Buffer:
                  topk_weights: Optional[Tensor] = None, expert_alignment: int = 1,
                  num_worst_tokens: int = 0, config: Optional[Config] = None,
                  previous_event: Optional[EventOverlap] = None, async_finish: bool = False,
-                 allocate_on_comm_stream: bool = False) -> Tuple[Union[Tensor, Tuple[Tensor, Tensor]], Optional[Tensor], Optional[Tensor], List[int], Optional[tuple], EventOverlap]: ...
+                 allocate_on_comm_stream: bool = False) -> Tuple[Union[Tensor, Tuple[Tensor, Tensor]], Optional[Tensor], Optional[Tensor], Optional[List[int]], Optional[Handle], EventOverlap]: ...
     def combine(self, x: Tensor, handle: Any, topk_weights: Optional[Tensor] = None,
                 bias: Optional[Union[Tensor, Tuple[Tensor, Tensor]]] = None,
                 config: Optional[Config] = None, previous_event: Optional[EventOverlap] = None,
                 async_finish: bool = False,
                 allocate_on_comm_stream: bool = False) -> Tuple[Tensor, Optional[Tensor], EventOverlap]: ...
+    def internode_dispatch(self, x: Union[Tensor, Tuple[Tensor, Tensor]], handle: Any = None,
+                           num_tokens_per_rank: Optional[Tensor] = None,
+                           num_tokens_per_rdma_rank: Optional[Tensor] = None,
+                           is_token_in_rank: Optional[Tensor] = None,
+                           num_tokens_per_expert: Optional[Tensor] = None,
+                           topk_idx: Optional[Tensor] = None,
+                           topk_weights: Optional[Tensor] = None, expert_alignment: int = 1,
+                           config: Optional[Config] = None,
+                           previous_event: Optional[EventOverlap] = None,
+                           async_finish: bool = False,
+                           allocate_on_comm_stream: bool = False) -> Tuple[Union[Tensor, Tuple[Tensor, Tensor]], Optional[Tensor], Optional[Tensor], Optional[List[int]], Optional[Handle], EventOverlap]: ...
+    def internode_combine(self, x: Tensor, handle: Any, topk_weights: Optional[Tensor] = None,
+                          bias: Optional[Union[Tensor, Tuple[Tensor, Tensor]]] = None,
+                          config: Optional[Config] = None,
+                          previous_event: Optional[EventOverlap] = None,
+                          async_finish: bool = False,
+                          allocate_on_comm_stream: bool = False) -> Tuple[Tensor, Optional[Tensor], EventOverlap]: ...
 
 class EPHandle:
     do_expand: bool

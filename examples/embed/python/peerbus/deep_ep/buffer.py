@@ -4,13 +4,17 @@
 import ctypes
 import os
 
+import numpy
+
 from .. import _library as c
-from .._tensors import empty_like, given, given_to_write, is_torch, pointer, result
+from .._tensors import (as_numpy, empty_like, given, given_to_write, is_torch, like, pointer,
+                        result)
 from .calls import Target, element_of, has_dropped, has_gaps, is_narrow
 from .config import Config
 from .event import EventHandle, EventOverlap, Stream, wait_for
-from .results import (Result, check_stream_arguments, combined_of, copy, join, refuse,
-                      result_of)
+from .results import (Handle, Result, biases_of, check_stream_arguments, combined_of, copy, join,
+                      refuse, result_of)
+from .runtime import Runtime
 from .strict import Guard
 
 
@@ -19,10 +23,10 @@ class Buffer:
 
     `group` is a process group of torch.distributed, whose ranks are on this host; a
     `peerbus.Communicator`; or None, for the processes that a launcher started. Sizes in bytes,
-    modes, queue pairs and links are accepted and have no meaning here: the shape of each call says
-    how much memory it needs. `check` and `target` compare `low_latency_mode` and `num_rdma_bytes`
-    with the calls. Two low-latency results of a shape are valid at a time; those of normal mode are
-    copies.
+    modes, queue pairs and links are kept as attributes and have no meaning here: the shape of each
+    call says how much memory it needs. `check` and `target` compare `low_latency_mode` and
+    `num_rdma_bytes` with the calls. Two low-latency results of a shape are valid at a time; those of
+    normal mode are copies.
 
     `num_max_tokens_per_rank` is the most tokens of a normal dispatch. `zero_copy=False` saves memory
     if no combine uses it. `target` (or the variable PEERBUS_TARGET) names a platform whose refusals
@@ -44,7 +48,12 @@ class Buffer:
         refuse("Buffer", "give the process group as `group`", comm=comm)
         self.comm, self.group = join(group, timeout), group
         self.rank, self.group_size = self.comm.rank, self.comm.size
+        self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
+        self.low_latency_mode, self.enable_shrink = low_latency_mode, enable_shrink
         self.explicitly_destroy = explicitly_destroy
+        self.nvshmem_qp_depth = int(os.environ.get("NVSHMEM_QP_DEPTH", "1024"))
+        self.runtime = Runtime(self.rank, self.group_size)
+        self._nodes = self.runtime.get_num_rdma_ranks()
         options = c.BufferOptions(zero_copy=int(zero_copy), enable_shrink=int(enable_shrink),
                                   num_max_tokens_per_rank=num_max_tokens_per_rank)
         # Results hold it too, so that their memory stays valid after `destroy`.
@@ -58,6 +67,7 @@ class Buffer:
     def destroy(self):
         """Ends the use of the buffer. Its memory is released when no result refers to it."""
         self._owner, self._as_parameter_, self._guard = None, ctypes.c_void_p(), None
+        self.runtime = None
 
     # --- sizes, streams and settings ---
 
@@ -142,9 +152,9 @@ class Buffer:
         like_torch = is_torch(x)
         recv_x = result(raw.recv_x, left, like_torch)
         scales = result(raw.recv_x_scales, left, like_torch)
-        handle = (result(raw.src_info, left, like_torch),
-                  result(raw.layout_range, left, like_torch), num_max_dispatch_tokens_per_rank,
-                  x.shape[1], num_experts, left)
+        handle = Handle((result(raw.src_info, left, like_torch),
+                         result(raw.layout_range, left, like_torch),
+                         num_max_dispatch_tokens_per_rank, x.shape[1], num_experts), left)
         return ((recv_x, scales) if use_fp8 else recv_x, result(raw.recv_count, left, like_torch),
                 handle, EventOverlap(left if async_finish else None),
                 left.wait if return_recv_hook else None)
@@ -212,7 +222,8 @@ class Buffer:
 
     def get_dispatch_layout(self, topk_idx, num_experts, previous_event=None, async_finish=False,
                             allocate_on_comm_stream=False):
-        """Returns (num_tokens_per_rank, None, num_tokens_per_expert, is_token_in_rank, event)."""
+        """Returns (num_tokens_per_rank, num_tokens_per_rdma_rank, num_tokens_per_expert,
+        is_token_in_rank, event). The second is None if `runtime` counts one node."""
         check_stream_arguments("get_dispatch_layout", previous_event, async_finish,
                                allocate_on_comm_stream)
         wait_for(previous_event)
@@ -222,7 +233,7 @@ class Buffer:
         left = Result(self._owner, raw)
         per_rank, per_expert, in_rank = (result(array, left, is_torch(topk_idx)) for array in (
             raw.num_tokens_per_rank, raw.num_tokens_per_expert, raw.is_token_in_rank))
-        return per_rank, None, per_expert, in_rank, EventOverlap()
+        return per_rank, self._per_node(in_rank), per_expert, in_rank, EventOverlap()
 
     def dispatch(self, x, handle=None, num_tokens_per_rank=None, num_tokens_per_rdma_rank=None,
                  is_token_in_rank=None, num_tokens_per_expert=None, topk_idx=None,
@@ -230,12 +241,15 @@ class Buffer:
                  previous_event=None, async_finish=False, allocate_on_comm_stream=False):
         """Collective: returns (recv_x or (recv_x, scales), recv_topk_idx, recv_topk_weights,
         num_recv_tokens_per_expert_list, handle, event). The arrays are copies. With `handle`, the
-        routing is that of its dispatch, and only recv_x and the event are not None or empty."""
+        routing is that of its dispatch: all results but recv_x and the event are None, and the
+        counts, `expert_alignment` and `num_worst_tokens` have no effect."""
         tokens, scales = x if isinstance(x, tuple) else (x, None)
         _check_config("dispatch", config)
         check_stream_arguments("dispatch", previous_event, async_finish, allocate_on_comm_stream)
-        refuse("dispatch", "all ranks are reached alike; leave it out",
-               num_tokens_per_rdma_rank=num_tokens_per_rdma_rank)
+        if handle is not None:  # It has the routing, and no list comes back.
+            num_tokens_per_rank = num_tokens_per_rdma_rank = is_token_in_rank = None
+            num_tokens_per_expert, expert_alignment, num_worst_tokens = None, 1, 0
+        self._check_per_node(num_tokens_per_rdma_rank, is_token_in_rank)
         # A cached call has the routing of its handle.
         routed = result_of(handle).call if handle is not None else {
             "tokens": tokens.shape[0], "top_k": 0 if topk_idx is None else topk_idx.shape[1],
@@ -265,18 +279,20 @@ class Buffer:
         c.check(c.lib.peerbus_normal_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
         left = Result(self._owner, raw)
         left.call = routed
-        arrays = {name: copy(result(getattr(raw, name), left, is_torch(tokens)))
-                  for name in ("recv_x", "recv_x_scales", "recv_topk_idx", "recv_topk_weights",
-                               "num_recv_tokens_per_expert_list", "rank_prefix", "recv_src_idx",
-                               "is_token_in_rank")}
-        counts = arrays["num_recv_tokens_per_expert_list"]
-        recv_x = arrays["recv_x"]
-        return (recv_x if scales is None else (recv_x, arrays["recv_x_scales"]),
-                arrays["recv_topk_idx"], arrays["recv_topk_weights"],
-                [] if counts is None else counts.tolist(),
-                None if handle is not None else (
-                    self._prefix_matrix(arrays["rank_prefix"]), None, None, arrays["recv_src_idx"],
-                    arrays["is_token_in_rank"], None, left),
+
+        def taken(name, dtype=None):
+            return copy(result(getattr(raw, name), left, is_torch(tokens)), dtype)
+
+        recv_x = taken("recv_x")
+        if scales is not None:
+            recv_x = (recv_x, taken("recv_x_scales"))
+        if handle is not None:
+            return recv_x, None, None, None, None, EventOverlap()
+        counts = taken("num_recv_tokens_per_expert_list")
+        return (recv_x, taken("recv_topk_idx", "int32" if is_narrow(topk_idx) else None),
+                taken("recv_topk_weights"), [] if counts is None else counts.tolist(),
+                Handle(self._members(*map(taken, ("rank_prefix", "recv_src_idx",
+                                                  "is_token_in_rank"))), left),
                 EventOverlap())
 
     def combine(self, x, handle, topk_weights=None, bias=None, config=None, previous_event=None,
@@ -301,12 +317,54 @@ class Buffer:
                 async_finish=async_finish, handle=dispatched._as_parameter_),
             x, topk_weights, bias, async_finish)
 
-    def _prefix_matrix(self, prefix):
-        """Returns DeepEP's [R, R] matrix. Only this rank's column is known here; others are -1."""
+    def internode_dispatch(self, x, handle=None, num_tokens_per_rank=None,
+                           num_tokens_per_rdma_rank=None, is_token_in_rank=None,
+                           num_tokens_per_expert=None, topk_idx=None, topk_weights=None,
+                           expert_alignment=1, config=None, previous_event=None,
+                           async_finish=False, allocate_on_comm_stream=False):
+        """The same as `dispatch`, which DeepEP calls so between nodes."""
+        return self.dispatch(x, handle, num_tokens_per_rank, num_tokens_per_rdma_rank,
+                             is_token_in_rank, num_tokens_per_expert, topk_idx, topk_weights,
+                             expert_alignment, 0, config, previous_event, async_finish,
+                             allocate_on_comm_stream)
+
+    internode_combine = combine
+
+    @staticmethod
+    def _unpack_bias(bias):
+        """Returns the two biases of a combine, None for each that was not given."""
+        return biases_of(bias)
+
+    def _members(self, prefix, sources, in_rank):
+        """Returns the members of DeepEP's handle, 6 or between its nodes 10. Those that number its
+        channels and queues are None. Of rank_prefix_matrix, [R, R], only this rank's column is known
+        here; others are -1."""
+        if self._nodes > 1:
+            return in_rank, None, None, None, None, None, prefix, sources, None, None
         matrix = empty_like(prefix, [self.group_size, self.group_size])
         matrix[:] = -1
         matrix[:, self.rank] = prefix
-        return matrix
+        return matrix, None, None, sources, in_rank, None
+
+    def _per_node(self, in_rank):
+        """Returns how many tokens go to each node of DeepEP, int32, or None for one node."""
+        if self._nodes == 1:
+            return None
+        by_node = as_numpy(in_rank).reshape(-1, self._nodes, self.group_size // self._nodes)
+        return like(in_rank, by_node.any(2).sum(0, dtype=numpy.int32))
+
+    def _check_per_node(self, counts, in_rank):
+        """Raises if num_tokens_per_rdma_rank is not what the layout gave."""
+        if counts is None:
+            return
+        if self._nodes == 1:
+            refuse("dispatch", "all ranks are in one node; leave it out",
+                   num_tokens_per_rdma_rank=counts)
+        expected = None if in_rank is None else as_numpy(self._per_node(in_rank)).tolist()
+        if expected is not None and as_numpy(counts).tolist() != expected:
+            raise c.InvalidArgument(1, "dispatch: num_tokens_per_rdma_rank is "
+                                       f"{as_numpy(counts).tolist()}, expected {expected} by "
+                                       "is_token_in_rank")
 
 
 def _check_config(call, config):

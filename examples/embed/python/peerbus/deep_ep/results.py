@@ -67,28 +67,48 @@ def join(group, timeout):
                         timeout=timeout)
 
 
+class Handle(tuple):
+    """The handle of a dispatch: a tuple of DeepEP's members. `result` is the part of the dispatch
+    that stays in the library."""
+
+    def __new__(cls, members, left):
+        made = super().__new__(cls, members)
+        made.result = left
+        return made
+
+
 def result_of(handle):
     """Returns the `Result` of the dispatch of a handle."""
-    left = handle[-1] if isinstance(handle, tuple) and handle else None
-    if not isinstance(left, Result):
-        raise TypeError("handle is not one that a dispatch of this module returned")
-    return left
+    if not isinstance(handle, Handle):
+        raise TypeError(f"handle is {type(handle).__name__}, expected the one that a dispatch of this "
+                        "module returned")
+    return handle.result
 
 
-def copy(array):
-    """Returns a copy with memory of its own, or None for None."""
+def copy(array, dtype=None):
+    """Returns a copy with memory of its own, of the type that `dtype` names; or None for None."""
     if array is None:
         return None
-    return array.clone() if is_torch(array) else array.copy()
+    if is_torch(array):
+        return array.clone() if dtype is None else \
+            array.to(getattr(sys.modules["torch"], dtype), copy=True)
+    return array.copy() if dtype is None else array.astype(dtype)
+
+
+def biases_of(bias):
+    """Returns the two biases of a combine, None for each that was not given."""
+    biases = tuple(bias) if isinstance(bias, (tuple, list)) else (bias,)
+    if len(biases) > 2:
+        raise c.InvalidArgument(1, f"bias has {len(biases)} tensors, expected at most 2")
+    return (biases + (None, None))[:2]
 
 
 def combined_of(function, owner, args, x, topk_weights, bias, is_async):
     """Calls a combine of the library on the buffer `owner`. Returns (combined_x,
     combined_topk_weights, event). The arrays own their memory; if `is_async`, the event's wait fills
     it."""
-    biases = list(bias) if isinstance(bias, (tuple, list)) else [bias]
     views = [given(x, "x"), given(topk_weights, "topk_weights")]
-    views += [given(value, "bias") for value in (biases + [None, None])[:2]]
+    views += [given(value, "bias") for value in biases_of(bias)]
     args.x, args.topk_weights = pointer(views[0]), pointer(views[1])
     for i, view in enumerate(views[2:]):
         if view is not None:
