@@ -3,6 +3,9 @@
 from their inputs, oracles and tolerances (versions 1.2.1 and 2.1.0), for small sizes. They run on
 numpy arrays, and on torch tensors where torch is installed: TENSORS=torch."""
 
+import ast
+import functools
+import inspect
 import itertools
 import os
 import subprocess
@@ -305,6 +308,64 @@ def attributes():
     assert buffer.runtime is None
 
 
+def facts():
+    """Returns the lines of deep_ep_names.txt: (name, kind, rest)."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "deep_ep_names.txt")) as file:
+        lines = [line.strip() for line in file if line.strip() and line[0] not in "#?"]
+    for line in lines:
+        kind = next(mark for mark in "(:=" if mark in line)
+        name, _, rest = line.partition(kind)
+        yield name.strip(), kind, rest.strip()
+
+
+def found(name, start=deep_ep):
+    return functools.reduce(getattr, name.split("."), start)
+
+
+def compare_parameters(name, stated):
+    """Requires the parameters that a line states, in their order and with their defaults."""
+    function = found(name)
+    ours = list(inspect.signature(function).parameters.values())
+    if "." in name and inspect.isclass(found(name.rpartition(".")[0])) and ours[:1] and \
+            ours[0].name == "self":
+        ours = ours[1:]
+    wanted = ast.parse(f"def f({stated.replace('...', 'Ellipsis')}: pass").body[0].args
+    assert not wanted.vararg or any(each.kind is each.VAR_POSITIONAL for each in ours), name
+    defaults = [None] * (len(wanted.args) - len(wanted.defaults)) + wanted.defaults
+    for i, (argument, default) in enumerate(zip(wanted.args, defaults)):
+        assert i < len(ours) and ours[i].name == argument.arg, f"{name}: {argument.arg} is missing"
+        if default is None or getattr(default, "id", "") == "Ellipsis":
+            continue
+        given = ours[i].default
+        assert type(given) is type(ast.literal_eval(default)) and \
+            given == ast.literal_eval(default), f"{name}: {argument.arg} is {given} by default"
+    for each in ours[len(wanted.args):]:
+        assert each.default is not each.empty or each.kind in (
+            each.VAR_POSITIONAL, each.VAR_KEYWORD), f"{name}: {each.name} is needed"
+
+
+def names():
+    """Every line of deep_ep_names.txt holds."""
+    buffer = deep_ep.EPBuffer(None, num_max_tokens_per_rank=4)
+    x, ids = bf16(numpy.ones([4, 128])), numpy.zeros([4, 1], numpy.int64)
+    storage = deep_ep.BucketBuffer(None, 4096)
+    instances = {"Buffer": deep_ep.Buffer(), "EPBuffer": buffer, "BucketBuffer": storage,
+                 "EPHandle": buffer.dispatch(x, ids, num_experts=1)[3],
+                 "EventOverlap": deep_ep.EventOverlap(), "BucketSession": storage.session(),
+                 "BufferAllocator": deep_ep.BufferAllocator()}
+    for name, kind, rest in facts():
+        if kind == "(":
+            compare_parameters(name, rest)
+        elif kind == "=":
+            assert rest == "..." or found(name) == ast.literal_eval(rest), name
+            found(name)
+        else:
+            if name not in instances:
+                instances[name] = getattr(deep_ep, name)(None, 1 << 20)
+            for attribute in rest.split():
+                found(attribute, instances[name])
+
+
 def strict():
     """All ranks refuse what would overwrite a result of one."""
     buffer = deep_ep.Buffer(strict=True)
@@ -345,6 +406,14 @@ class Tests(unittest.TestCase):
     def test_intranode(self):
         for ranks in (2, 8):
             run(ranks, intranode)
+
+    def test_facts(self):
+        run(1, names)
+        self.assertGreater(len(list(facts())), 80)
+        for name, stated in (("Buffer.lost", ")"), ("Buffer.destroy", "now)"),
+                             ("Config", "num_sms=24)"), ("Buffer.combine", "x)")):
+            with self.assertRaises((AssertionError, AttributeError)):
+                compare_parameters(name, stated)
 
     def test_attributes(self):
         for ranks in (2, 16):
