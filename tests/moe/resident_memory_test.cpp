@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ctest: many unsanitized serial timeout=300
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/received_tokens.hpp>
+#include <peerbus/moe/row_buffers.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "support/exchange_check.hpp"
@@ -59,6 +61,31 @@ std::size_t resident(std::span<std::byte> part) {
   const auto count =
       std::count_if(there.begin(), there.end(), [](unsigned char one) { return one % 2 == 1; });
   return static_cast<std::size_t>(count) * small_page();
+}
+
+/// Returns the bytes of stack that `f` touches, in a thread of its own. `f` must not throw.
+template <class F>
+std::size_t stack_used(F f) {
+  constexpr std::size_t bytes = std::size_t{1} << 20;
+  constexpr unsigned char untouched = 0xa5;
+  const peerbus::mapping stack = peerbus::mapping::anonymous(bytes);
+  const std::span words{static_cast<unsigned char*>(static_cast<void*>(stack.data())), bytes};
+  std::ranges::fill(words, untouched);
+  pthread_attr_t with;
+  test::expect(::pthread_attr_init(&with) == 0, "attributes of a thread");
+  test::expect(::pthread_attr_setstack(&with, words.data(), bytes) == 0, "a stack of its own");
+  pthread_t thread{};
+  const auto start = [](void* given) -> void* {
+    (*static_cast<F*>(given))();
+    return nullptr;
+  };
+  test::expect(::pthread_create(&thread, &with, start, &f) == 0, "a thread");
+  ::pthread_join(thread, nullptr);
+  ::pthread_attr_destroy(&with);
+  return bytes -
+         static_cast<std::size_t>(
+             std::ranges::find_if_not(words, [](unsigned char byte) { return byte == untouched; }) -
+             words.begin());
 }
 
 template <class Codec>
@@ -140,6 +167,31 @@ TEST_CASE("large windows") {
   using peerbus::codec::int8_per_token;
   check_layouts<int8_per_token>(8, {.experts = 64, .hidden = 7168, .top_k = 8, .max_tokens = 16});
   check_layouts<int8_per_token>(64, {.experts = 256, .hidden = 1024, .top_k = 8, .max_tokens = 8});
+}
+
+TEST_CASE("an exchange needs little stack, however long its rows are") {
+  // Half of what docs/limits.md asks for, because test files are not optimised.
+  constexpr std::size_t most_stack = std::size_t{32} * 1024;
+  constexpr exchange_config config{.experts = 8,
+                                   .hidden = peerbus::moe::row_buffers::most_bytes / 2,
+                                   .top_k = 8,
+                                   .max_tokens = 4};
+  for (const std::size_t stream_from : {std::size_t{0}, peerbus::moe::never_stream}) {
+    const int worst_status = group::run(2, [&](auto& comm) {
+      auto wanted = config;
+      wanted.stream_from = stream_from;
+      const auto mine = oracle::make_input({2, config.experts, config.hidden, config.top_k},
+                                           comm.rank().index(), 4, oracle::routes::uniform, 5);
+      std::vector<peerbus::bf16> out(mine.tokens.size());
+      const std::size_t used = stack_used([&] {
+        peerbus::moe::exchange moe{comm, wanted, peerbus::codec::int8_per_token{}};
+        const auto got = moe.dispatch(mine.tokens, {mine.experts, mine.weights});
+        moe.combine(got, out);
+      });
+      test::expect(used <= most_stack, used, " bytes of stack, expected at most ", most_stack);
+    });
+    CHECK(worst_status == 0);
+  }
 }
 
 }  // namespace resident_memory_test

@@ -18,6 +18,7 @@
 #include <peerbus/moe/road/batch_input.hpp>
 #include <peerbus/moe/road/put_order.hpp>
 #include <peerbus/moe/road/road_batch.hpp>
+#include <peerbus/moe/row_buffers.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -98,9 +99,10 @@ class batch {
     number = previous_.number;
   }
 
-  /// Returns the batch as its road sees it. `set` is the number of its set.
-  [[nodiscard]] road_batch on_road(std::size_t set) const noexcept {
-    return {input, leaving, arriving, order.get(), set, attached, stream_from_};
+  /// Returns the batch as its road sees it. `set` is the number of its set, and lanes make rows in
+  /// `buffers`.
+  [[nodiscard]] road_batch on_road(std::size_t set, const row_buffers& buffers) const noexcept {
+    return {input, leaving, arriving, order.get(), set, attached, stream_from_, buffers};
   }
 
  private:

@@ -16,6 +16,7 @@
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/per_batch.hpp>
 #include <peerbus/moe/received.hpp>
+#include <peerbus/moe/row_buffers.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -24,10 +25,13 @@ namespace peerbus::moe::detail {
 /// invalid_argument before anything is changed.
 class batch_ring {
  public:
-  /// Allocates all sets. `road` are the needs of the exchange's road.
+  /// Allocates all sets, and buffers for rows of `row_bytes` or of an output. `road` are the needs
+  /// of the exchange's road.
   batch_ring(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-             std::size_t ranks, const road_memory& road);
+             std::size_t ranks, const road_memory& road, std::size_t row_bytes);
 
+  /// Returns the memory in which the lanes make rows, one batch after the other.
+  [[nodiscard]] const row_buffers& buffers() const noexcept { return buffers_; }
   [[nodiscard]] const expert_map& experts() const noexcept { return *experts_; }
   /// Returns the map that all batches use, to change it before the first dispatch.
   [[nodiscard]] expert_map& shared_experts() noexcept { return *experts_; }
@@ -67,6 +71,7 @@ class batch_ring {
  private:
   std::shared_ptr<expert_map> experts_;
   per_batch<batch> sets_;
+  row_buffers buffers_;
   std::uint64_t latest_ = 0;
 };
 

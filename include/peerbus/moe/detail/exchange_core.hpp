@@ -118,7 +118,7 @@ class exchange_core {
   }
   /// Returns the batch as the road sees it.
   [[nodiscard]] road_batch on_road(const batch& of) const noexcept {
-    return of.on_road(parts_.batches.set_of(of));
+    return of.on_road(parts_.batches.set_of(of), parts_.batches.buffers());
   }
   /// Records a failure of this lane, which the next `serial` reports. order: relaxed; `serial`
   /// makes it visible to lane 0, which reads it there.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/core/bf16.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -39,9 +41,11 @@ inline std::vector<batch> make_sets(const exchange_config& config, const block_g
 }
 
 PEERBUS_INLINE batch_ring::batch_ring(const exchange_config& config, const block_geometry& geometry,
-                                      rank_id rank, std::size_t ranks, const road_memory& road)
+                                      rank_id rank, std::size_t ranks, const road_memory& road,
+                                      std::size_t row_bytes)
     : experts_{std::make_shared<expert_map>(config, ranks)},
-      sets_{make_sets(config, geometry, experts_, rank, ranks, road)} {}
+      sets_{make_sets(config, geometry, experts_, rank, ranks, road)},
+      buffers_{std::max(row_bytes, config.hidden * sizeof(bf16))} {}
 
 PEERBUS_INLINE void batch_ring::require_free(std::uint64_t number) {
   const batch& found = at(number);

@@ -74,7 +74,8 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 auto exchange<Transport, Codec, Layout>::make_plans(const exchange_config& config,
                                                     const block_geometry& geometry, rank_id rank,
                                                     std::size_t ranks) -> plans {
-  plans made{{config, geometry, rank, ranks, road::needs}, {}};
+  const auto format = detail::codec_facts::of<Codec>(config.hidden).format;
+  plans made{{config, geometry, rank, ranks, road::needs, format.row_bytes}, {}};
   made.rows.reserve(config.in_flight);
   for (std::size_t set = 0; set < config.in_flight; ++set)
     made.rows.emplace_back(config, geometry, made.batches.experts().count(rank));

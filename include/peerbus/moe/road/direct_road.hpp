@@ -21,6 +21,7 @@
 #include <peerbus/moe/road/road_batch.hpp>
 #include <peerbus/moe/road/sum_copies.hpp>
 #include <peerbus/moe/road/token_order.hpp>
+#include <peerbus/moe/row_buffers.hpp>
 #include <peerbus/moe/row_stream.hpp>
 #include <peerbus/moe/set_view.hpp>
 
@@ -78,8 +79,8 @@ class direct_road {
   template <class Encoded>
   void write(const road_batch& batch, lane as, Encoded&& encoded) const noexcept {
     const std::size_t tokens = batch.leaving.tokens();
-    row_stream stream{{.rows = tokens * map_->copies, .row_bytes = map_->format.row_bytes},
-                      batch.stream_from};
+    const row_stream stream{{.rows = tokens * map_->copies, .row_bytes = map_->format.row_bytes},
+                            batch.stream_from};
     const token_order order{tokens, as, own_rank_, ranks_};
     for (std::size_t i = 0; i < order.size(); ++i) {
       const std::size_t t = order[i];
@@ -90,24 +91,24 @@ class direct_road {
       if (const encoded_token ready = encoded(t); ready.row != nullptr)
         copy(ready, targets, stream);
       else
-        encode(token, targets, stream);
+        encode(token, targets, stream, batch.buffers.of(as));
     }
   }
 
  private:
   /// Copies an encoded token to the places of all its copies.
   void copy(const encoded_token& ready, const copy_targets& targets,
-            row_stream& stream) const noexcept {
+            const row_stream& stream) const noexcept {
     for (std::byte* const row : targets.rows()) stream.copy(row, ready.row, map_->format.row_bytes);
     for (std::byte* const scales : targets.scales())
       std::memcpy(scales, ready.scales, map_->format.scale_bytes);
   }
 
-  /// Encodes a token once and copies it to the places of all its copies, one after the other. If
-  /// the places lie in caches of other cores, storing to all of them in turn while encoding takes
-  /// twice as long (docs/performance.md).
+  /// Encodes a token once, in `buffer` if it fits, and copies it to the places of all its copies,
+  /// one after the other. If the places lie in caches of other cores, storing to all of them in
+  /// turn while encoding takes twice as long (docs/performance.md).
   void encode(std::span<const token_of<Codec>> token, const copy_targets& targets,
-              row_stream& stream) const noexcept {
+              const row_stream& stream, std::byte* buffer) const noexcept {
     const auto rows = targets.rows();
     if (rows.empty()) return;
     if constexpr (verbatim_codec<Codec>) {
@@ -116,8 +117,8 @@ class direct_road {
     } else {
       const std::size_t row_bytes = map_->format.row_bytes;
       const std::span scales{targets.scales()[0], map_->format.scale_bytes};
-      const bool fits = row_bytes <= row_stream::most_bytes;
-      std::byte* const encoded = fits ? stream.row() : rows[0];
+      const bool fits = row_bytes <= row_buffers::most_bytes;
+      std::byte* const encoded = fits ? buffer : rows[0];
       codec_.encode(token, {encoded, row_bytes}, scales);
       for (std::byte* const row : rows.subspan(fits ? 0 : 1)) stream.copy(row, encoded, row_bytes);
       for (std::byte* const copy : targets.scales().subspan(1))

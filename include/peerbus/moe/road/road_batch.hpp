@@ -8,18 +8,20 @@
 #include <peerbus/moe/departures.hpp>
 #include <peerbus/moe/road/batch_input.hpp>
 #include <peerbus/moe/road/put_order.hpp>
+#include <peerbus/moe/row_buffers.hpp>
 
 namespace peerbus::moe {
 
 /// A batch as its road sees it.
 struct road_batch {
-  const batch_input& input;   ///< tokens and attachments of this rank
-  const departures& leaving;  ///< places of the copies that this rank sends
-  const arrivals& arriving;   ///< computed after `send`, which must not use it
-  put_order* order;           ///< null unless `Road::needs.stages`
-  std::size_t set;            ///< number of the batch's memory, below in_flight
-  bool attached;              ///< true if output attachments go home with the outputs
-  std::size_t stream_from;    ///< bytes of a batch from which rows are stored by a `row_stream`
+  const batch_input& input;    ///< tokens and attachments of this rank
+  const departures& leaving;   ///< places of the copies that this rank sends
+  const arrivals& arriving;    ///< computed after `send`, which must not use it
+  put_order* order;            ///< null unless `Road::needs.stages`
+  std::size_t set;             ///< number of the batch's memory, below in_flight
+  bool attached;               ///< true if output attachments go home with the outputs
+  std::size_t stream_from;     ///< bytes of a batch from which rows are stored by a `row_stream`
+  const row_buffers& buffers;  ///< in which lanes make rows
 };
 
 /// A step of lane 0, in `lane_meeting`.

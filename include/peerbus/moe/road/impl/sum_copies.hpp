@@ -92,7 +92,8 @@ PEERBUS_INLINE void sum_copies(const road_batch& batch, std::span<const set_view
   };
   const lane::range share = as.share(leaving.tokens());
   const std::size_t row_bytes = hidden * sizeof(bf16);
-  row_stream stream{{.rows = leaving.tokens(), .row_bytes = row_bytes}, batch.stream_from};
+  std::byte* const buffer = batch.buffers.of(as);
+  const row_stream stream{{.rows = leaving.tokens(), .row_bytes = row_bytes}, batch.stream_from};
   detail::sum_terms terms;
   for (std::size_t t = share.begin; t < share.end; ++t) {
     terms.clear();
@@ -113,9 +114,9 @@ PEERBUS_INLINE void sum_copies(const road_batch& batch, std::span<const set_view
       }
     }
     bf16* const out = sum.out.data() + t * hidden;
-    bf16* const target = stream ? reinterpret_cast<bf16*>(stream.row()) : out;
+    bf16* const target = stream ? reinterpret_cast<bf16*>(buffer) : out;
     terms.sum(hidden, target);
-    if (stream) stream.copy(reinterpret_cast<std::byte*>(out), stream.row(), row_bytes);
+    if (stream) stream.copy(reinterpret_cast<std::byte*>(out), buffer, row_bytes);
   }
 }
 
