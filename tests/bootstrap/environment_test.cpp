@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
+#include <linux/seccomp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -644,6 +647,20 @@ TEST_CASE("environment: strangers who call without end do not keep rank 0 from i
       status_of(stranger);
     }
   }
+}
+
+TEST_CASE("environment: a sandbox that forbids abstract Unix sockets is named at once") {
+  const time_limit limit;
+  CHECK(status_of(in_child([] {
+          forbid_calls(offsetof(seccomp_data, nr), SYS_connect, EPERM);
+          const auto caught =
+              error_of([] { environment_bootstrap boot{seat(1, 2, fresh_port()), patience()}; });
+          require(caught.code() == errc::system, caught.what());
+          for (const char* const part : {"abstract Unix socket", own_address().c_str(), "Landlock",
+                                         "Operation not permitted"})
+            require(contains(caught.what(), part), part + std::string{" in: "} + caught.what());
+          return 0;
+        })) == 0);
 }
 
 TEST_CASE("environment: a rank of another build is told so") {

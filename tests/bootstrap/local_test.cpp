@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
-#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
@@ -73,20 +72,6 @@ void limit_to(int resource, rlim_t most) {
   require(::setrlimit(static_cast<__rlimit_resource_t>(resource), &limit) == 0, "a limit");
 }
 
-/// From now on the kernel answers ENOSYS to system calls that have `value` at `offset` of
-/// `seccomp_data`, as an old one or a container's filter.
-void forbid_calls(std::uint32_t offset, std::uint32_t value) {
-  std::array<sock_filter, 4> program{{
-      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offset},
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, value},
-      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | ENOSYS},
-      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
-  }};
-  const sock_fprog filter{program.size(), program.data()};
-  require(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-              ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0,
-          "a system call filter");
-}
 void forbid_pidfds() { forbid_calls(offsetof(seccomp_data, nr), SYS_pidfd_open); }
 /// Forbids fcntl(2) with F_ADD_SEALS. No other call of these tests has this number there.
 void forbid_seals() { forbid_calls(offsetof(seccomp_data, args[1]), F_ADD_SEALS); }

@@ -3,6 +3,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -12,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -104,6 +107,21 @@ inline std::size_t entries_of(const char* folder, const char* part = "") {
     if (std::strstr(entry->d_name, part) != nullptr) ++count;
   ::closedir(open);
   return count;
+}
+
+/// From now on the kernel answers `code` to system calls that have `value` at `offset` of
+/// `seccomp_data`: ENOSYS as an old one or a container's filter, EPERM as a sandbox.
+inline void forbid_calls(std::uint32_t offset, std::uint32_t value, std::uint32_t code = ENOSYS) {
+  std::array<sock_filter, 4> program{{
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offset},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, value},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | code},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  }};
+  const sock_fprog filter{program.size(), program.data()};
+  require(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+              ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0,
+          "a system call filter");
 }
 
 /// Names the meeting points of this test program: an address is no more than a name.

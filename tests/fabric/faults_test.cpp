@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <initializer_list>
 #include <iterator>
 #include <span>
@@ -30,6 +31,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
+#include <peerbus/core/unique_fd.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/fabric.hpp>
@@ -135,6 +137,35 @@ TEST_CASE("a provider that is missing is named with the variable that may hide i
   check_refused([](rank_id) { return fabric_options{.provider = "no_such_provider"}; },
                 errc::unsupported, {"no provider 'no_such_provider'", "FI_PROVIDER is 'shm'"});
   ::unsetenv("FI_PROVIDER");
+}
+
+// The next test starts this as a program of its own, because libfabric reads the environment as it
+// is loaded.
+TEST_CASE("fabric part: two ranks have one port" * doctest::skip()) {
+  const std::string port = std::getenv("FI_TCP_PORT_LOW_RANGE");
+  const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+    test::expect_error(errc::system,
+                       {"Address already in use", "FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE",
+                        port + " to " + port, "more ports than there are ranks on this host"},
+                       [&] { static_cast<void>(fabric{boot}); });
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("a range of ports that is too narrow is named on all ranks") {
+  sockaddr_in free_one{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {}, .sin_zero = {}};
+  socklen_t length = sizeof free_one;
+  {
+    const peerbus::unique_fd probe{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    auto* const address = reinterpret_cast<sockaddr*>(&free_one);
+    REQUIRE(::bind(probe.get(), address, length) == 0);
+    REQUIRE(::getsockname(probe.get(), address, &length) == 0);
+  }
+  const std::string port = std::to_string(ntohs(free_one.sin_port));
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  CHECK(std::system(("FI_TCP_PORT_LOW_RANGE=" + port + " FI_TCP_PORT_HIGH_RANGE=" + port + " '" +
+                     program + "' --no-skip --minimal -tc='fabric part: two ranks have one port'")
+                        .c_str()) == 0);
 }
 
 TEST_CASE("set-up that cannot work is refused by name on all ranks") {
