@@ -44,6 +44,7 @@ constexpr std::uint64_t most_tokens = 1 << 20;
 constexpr std::uint64_t most_hidden = 1 << 17;
 
 constexpr const char* low_latency_group = "Options of the low-latency mode";
+constexpr const char* buffer_group = "The Buffer of the low-latency and the normal mode";
 constexpr const char* normal_group = "Options of the normal mode";
 constexpr const char* normal_and_ep_group = "Options of the normal mode and of EPBuffer";
 constexpr const char* ep_group = "Options of version 2.5's EPBuffer";
@@ -51,6 +52,7 @@ constexpr const char* ep_group = "Options of version 2.5's EPBuffer";
 /// Returns whether calls of `mode` have the options of `group`.
 constexpr bool has_group(call_mode mode, std::string_view group) {
   if (group == low_latency_group) return mode == call_mode::low_latency;
+  if (group == buffer_group) return mode != call_mode::ep;
   if (group == normal_group) return mode == call_mode::normal;
   if (group == normal_and_ep_group) return mode != call_mode::low_latency;
   if (group == ep_group) return mode == call_mode::ep;
@@ -79,7 +81,9 @@ void add_sizes(programs::command_line& line, options& chosen, words& texts) {
            "--tokens); not in normal mode")
       .whole_number(1, most_tokens);
   line.add("--hidden", c.hidden, "Channels of a token").whole_number(1, most_hidden).required();
-  line.add("--top-k", c.top_k, "Experts per token").whole_number(1, most_experts).required();
+  line.add("--top-k", c.top_k, "Experts per token; 0 in normal mode: without topk_idx")
+      .whole_number(0, most_experts)
+      .required();
   line.add("--experts", c.experts, "Experts of the whole group")
       .whole_number(1, most_experts)
       .required();
@@ -112,14 +116,17 @@ void add_options_of_modes(programs::command_line& line, deep_ep::call& c, words&
   line.flag("--out", c.out_given);
   line.flag("--statistics", c.cumulative_statistics_given);
   line.flag("--wait-statistics", c.wait_statistics_given);
-  line.flag("--no-low-latency-mode", c.no_low_latency_mode,
-            "The Buffer is made without low_latency_mode");
-  line.add("--num-rdma-bytes", c.num_rdma_bytes, "Of the Buffer (default: as many as it needs)")
-      .whole_number(0, std::uint64_t{1} << 50);
   line.add("--comm-alg", texts.algorithm,
            "automatic, fullmesh_v1 or _v2 (A3), fullmesh or hierarchy (A2)");
 
+  line.group(buffer_group);
+  line.flag("--no-low-latency-mode", c.no_low_latency_mode, "It is made without low_latency_mode");
+  line.add("--num-rdma-bytes", c.num_rdma_bytes, "Default: as many as it needs")
+      .whole_number(0, std::uint64_t{1} << 50);
+
   line.group(normal_group);
+  line.add("--num-nvl-bytes", c.num_nvl_bytes, "Of the Buffer (default: as many as it needs)")
+      .whole_number(0, std::uint64_t{1} << 50);
   line.flag("--config", c.config_given);
   number("--num-worst-tokens", c.num_worst_tokens);
 

@@ -77,8 +77,6 @@ json call_json(const options& chosen) {
                    {"out", c.out_given},
                    {"statistics", c.cumulative_statistics_given},
                    {"wait_statistics", c.wait_statistics_given},
-                   {"no_low_latency_mode", c.no_low_latency_mode},
-                   {"num_rdma_bytes", c.num_rdma_bytes ? json(*c.num_rdma_bytes) : json()},
                    {"comm_alg", to_string(c.algorithm)}});
   else if (chosen.mode == call_mode::ep)
     result.update({{"max_tokens", c.max_tokens},
@@ -89,7 +87,12 @@ json call_json(const options& chosen) {
                    {"num_sms", c.num_sms},
                    {"num_qps", c.num_qps}});
   else
-    result.update({{"config", c.config_given}, {"num_worst_tokens", c.num_worst_tokens}});
+    result.update({{"config", c.config_given},
+                   {"num_worst_tokens", c.num_worst_tokens},
+                   {"num_nvl_bytes", c.num_nvl_bytes ? json(*c.num_nvl_bytes) : json()}});
+  if (chosen.mode != call_mode::ep)
+    result.update({{"no_low_latency_mode", c.no_low_latency_mode},
+                   {"num_rdma_bytes", c.num_rdma_bytes ? json(*c.num_rdma_bytes) : json()}});
   if (chosen.mode != call_mode::low_latency)
     result.update({{"cached_handle", c.cached_handle},
                    {"bias", c.bias_given},

@@ -42,9 +42,10 @@ std::array<deep_ep::call, 2> calls_of(const options& chosen) {
 /// do_expand per (token, expert), and scales beside it for fp8.
 moe::memory_map map_of_calls(const options& chosen) {
   const deep_ep::call& c = chosen.call;
-  moe::exchange_config wanted{.experts = c.experts,
+  const bool by_rank = c.top_k == 0;  // The ranks of a token are then its slots.
+  moe::exchange_config wanted{.experts = by_rank ? c.ranks : c.experts,
                               .hidden = c.hidden,
-                              .top_k = c.top_k,
+                              .top_k = by_rank ? std::min(c.ranks, moe::max_top_k) : c.top_k,
                               .max_tokens = std::max<std::size_t>({c.tokens, c.max_tokens, 1}),
                               .in_flight = chosen.in_flight,
                               .outputs = moe::outputs_at::home};

@@ -193,7 +193,9 @@ TEST_CASE("what no platform can do") {
         {peer, what, set_experts, 8, 0, "num_experts is 0, expected at least 1", "expert"});
     edges.push_back(
         {peer, what, set_experts, 8, 7, "num_topk is 8, expected 1 to 7", "add experts"});
-    edges.push_back({peer, what, set_top_k, 1, 0, "num_topk is 0, expected 1 to 256", "num_topk"});
+    if (what == ld || what == lc)  // The normal mode goes by is_token_in_rank then.
+      edges.push_back(
+          {peer, what, set_top_k, 1, 0, "num_topk is 0, expected 1 to 256", "num_topk"});
     edges.push_back(
         {peer, what, set_top_k, 32, 33, "num_topk is 33, expected at most 32", "fewer"});
     edges.push_back({peer, what,
@@ -359,6 +361,82 @@ TEST_CASE("DeepEP's normal mode") {
   CHECK(refusal(v1, one_node) == "");
 }
 
+TEST_CASE("a dispatch without topk_idx") {
+  for (const operation what : {nd, nc}) {
+    call c = usual(peer, what);
+    c.top_k = 0;
+    for (const profile platform : {peer, v1}) CHECK(refusal(platform, c) == "");
+    for (const profile platform : {a2, a3})
+      check_edges({{platform, what, set_top_k, 8, 0, "topk_idx is none, expected given",
+                    "topk_idx and topk_weights"}});
+    c.what = what == nd ? ed : ec;
+    c.do_expand = true;
+    for (const profile platform : ep_profiles)
+      CHECK(refusal(platform, c).find("num_topk is 0, expected 1 to 256") != std::string::npos);
+  }
+  check_edges({{v1, nd,
+                [](call& c, std::size_t tokens) {
+                  c.top_k = 0;
+                  c.num_worst_tokens = tokens;
+                },
+                0, 1, "num_worst_tokens without topk_idx is 1, expected 0", "give topk_idx"}});
+}
+
+TEST_CASE("the bytes of DeepEP's Buffer") {
+  const auto set_nvl = [](call& c, std::size_t bytes) { c.num_nvl_bytes = bytes; };
+  const auto set_rdma = [](call& c, std::size_t bytes) { c.num_rdma_bytes = bytes; };
+  const auto set_nvl_of_nodes = [](call& c, std::size_t bytes) {
+    set_ranks(c, 16);
+    c.num_nvl_bytes = bytes;
+  };
+  const auto set_rdma_of_nodes = [](call& c, std::size_t bytes) {
+    set_ranks(c, 16);
+    c.num_rdma_bytes = bytes;
+  };
+  for (const operation what : {nd, nc}) {
+    check_edges({
+        {v1, what, set_nvl, 34359738240, 34359738368,
+         "num_nvl_bytes is 34359738368, expected at most 34359738240", "smaller chunks"},
+        {v1, what, set_nvl, 2000000000, 2000000001,
+         "num_nvl_bytes is 2000000001, expected a multiple of 128", "multiple of 128"},
+        {v1, what, set_nvl_of_nodes, 2147483520, 2147483648,
+         "num_nvl_bytes is 2147483648, expected at most 2147483520", "smaller chunks"},
+        // Of a buffer for both modes too.
+        {v1, what, set_rdma_of_nodes, 2147483520, 2147483648,
+         "num_rdma_bytes is 2147483648, expected at most 2147483520", "low-latency mode"},
+        {v1, what,
+         [](call& c, std::size_t bytes) {
+           c.num_rdma_bytes = bytes;
+           c.no_low_latency_mode = true;
+         },
+         0, 128, "num_rdma_bytes is 128, expected 0", "leave it out"},
+        {v1, what,
+         [](call& c, std::size_t on) {
+           c.num_rdma_bytes = 1024;
+           c.no_low_latency_mode = on != 0;
+         },
+         0, 1, "num_rdma_bytes is 1024, expected 0", "leave it out"},
+    });
+  }
+  for (const operation what : {ld, lc})
+    check_edges({
+        {v1, what, set_rdma, 34359738240, 34359738368,
+         "num_rdma_bytes is 34359738368, expected at most 34359738240", "no more"},
+        {v1, what, set_rdma, 1908410496, 1908410497,
+         "num_rdma_bytes is 1908410497, expected a multiple of 128", "multiple of 128"},
+        // 64 ranks, 1000 tokens, 1024 experts: 55.5 GiB.
+        {v1, what,
+         [](call& c, std::size_t tokens) {
+           c.ranks = 64;
+           c.experts = 1024;
+           c.tokens = c.max_tokens = tokens;
+           c.environment.nvshmem_qp_depth = 2048;
+         },
+         576, 1000, "bytes of the low-latency buffer is 59637768192, expected at most 34359738240",
+         "fewer experts"},
+    });
+}
+
 TEST_CASE("DeepEP's low-latency mode") {
   constexpr std::string_view sizes =
       "hidden is 7169, expected 2048, 2560, 3072, 4096, 5120, 6144, 7168 or 8192";
@@ -374,8 +452,12 @@ TEST_CASE("DeepEP's low-latency mode") {
         {v1, what, set_hidden, 8192, 8193, large, "fill tokens up"},
         {v1, what, set_top_k, 11, 12, "num_topk is 12, expected at most 11", "normal mode"},
         {v1, what, set_experts, 256, 257, "num_experts is 257, expected a multiple of 8", "264"},
-        {v1, what, set_experts, 8192, 8200, "experts per rank is 1025, expected at most 1024",
-         "more ranks"},
+        {v1, what,
+         [](call& c, std::size_t experts) {
+           c.tokens = c.max_tokens = 64;
+           c.experts = experts;
+         },
+         8192, 8200, "experts per rank is 1025, expected at most 1024", "more ranks"},
         {v1, what, set_max_tokens, 511, 512, "NVSHMEM_QP_DEPTH is 1024, expected at least 1026",
          "set NVSHMEM_QP_DEPTH=1026"},
         {v1, what,
@@ -515,17 +597,15 @@ TEST_CASE("A3") {
            c.experts = 8;
          },
          2, 1, "num_ranks is 1, expected 2 to 768", "2 ranks"},
-        {a3, what, set_experts, 512, 528, "num_experts is 528, expected at most 512", "fewer"},
+        {a3, what, set_experts, 1024, 1040, "num_experts is 1040, expected at most 1024", "fewer"},
         {a3, what, set_experts, 256, 257, "num_experts is 257, expected a multiple of 16", "272"},
     });
   // As many ranks as experts are the most that both limits allow.
   call most = usual(a3, ld);
-  most.ranks = most.experts = 512;
+  most.ranks = most.experts = 768;
   CHECK(refusal(a3, most) == "");
   most.ranks = most.experts = 769;
   CHECK(refusal(a3, most).find("num_ranks is 769, expected 2 to 768: ") != std::string::npos);
-  most.ranks = most.experts = 768;
-  CHECK(refusal(a3, most).find("num_ranks") == std::string::npos);
   for (const operation what : {ld, lc}) {
     check_edges({
         {a3, what, set_hidden, 1024, 1023, "hidden is 1023, expected 1024 to 8192",
@@ -581,9 +661,11 @@ TEST_CASE("A3") {
   }
   for (const operation what : {nd, nc})
     check_edges({
-        {a3, what, set_hidden, 1024, 1023, "hidden is 1023, expected 1024 to 7168",
+        {a3, what, set_hidden, 1024, 1023, "hidden is 1023, expected 1024 to 8192",
          "fill tokens up"},
-        {a3, what, set_hidden, 7168, 7169, "hidden is 7169, expected 1024 to 7168", "low latency"},
+        {a3, what, set_hidden, 8192, 8193, "hidden is 8193, expected 1024 to 8192", "8192"},
+        {a3, what, set_ranks, 384, 385, "num_ranks in normal mode is 385, expected at most 384",
+         "low latency"},
         {a3, what, set_tokens, 8192, 8193, "num_tokens is 8193, expected at most 8192",
          "set DEEPEP_NORMAL_LONG_SEQ_ROUND=2"},
         {a3, what,
@@ -612,12 +694,6 @@ TEST_CASE("A2") {
         {a2, what, set_ranks, 2, 1, one, "numbers"},
         {a2, what, set_ranks, 8, 9, nine, "numbers"},
         {a2, what, set_ranks, 16, 15, fifteen, "numbers"},
-        {a2, what,
-         [](call& c, std::size_t number) {
-           set_ranks(c, number);
-           c.experts = number;
-         },
-         256, 257, many, "numbers"},
         {a2, what, set_experts, 192, 200, "experts per rank is 25, expected at most 24",
          "more ranks"},
         {a2, what, set_experts, 64, 65, "num_experts is 65, expected a multiple of 8", "72"},
@@ -627,9 +703,28 @@ TEST_CASE("A2") {
            c.experts = experts;
          },
          512, 544, "num_experts is 544, expected at most 512", "fewer experts"},
+        {a2, what,
+         [](call& c, std::size_t top_k) {
+           set_ranks(c, 16);
+           c.top_k = top_k;
+         },
+         2, 1, "num_topk is 1, expected at least 2", "weight 0"},
     });
   for (const operation what : {ld, lc}) {
     check_edges({
+        {a2, what,
+         [](call& c, std::size_t number) {
+           set_ranks(c, number);
+           c.experts = number;
+         },
+         256, 257, many, "numbers"},
+        {a2, what,
+         [](call& c, std::size_t on) {
+           set_ranks(c, 16);
+           c.environment.moe_enable_topk_neg_one = true;
+           set_dropped(c, on);
+         },
+         0, 1, "-1 in topk_idx with hierarchy is given, expected none", "fullmesh"},
         {a2, what, set_hidden, 7168, 7169, "hidden is 7169, expected 32 to 7168", "7168"},
         {a2, what, set_hidden, 32, 31, "hidden is 31, expected 32 to 7168", "fill tokens up"},
         {a2, what, set_hidden, 7136, 7137, "hidden is 7137, expected a multiple of 32", "zero"},
@@ -683,12 +778,8 @@ TEST_CASE("A2") {
            c.ranks_per_node = in_node;
          },
          8, 7, "num_tokens is 8000, expected at most 4096", "split"},
-        {a2, what,
-         [](call& c, std::size_t top_k) {
-           set_ranks(c, 16);
-           c.top_k = top_k;
-         },
-         2, 1, "num_topk is 1, expected at least 2", "weight 0"},
+        {a2, what, set_ranks, 64, 128, "num_ranks in normal mode is 128, expected at most 64",
+         "low latency"},
     });
 }
 

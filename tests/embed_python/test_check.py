@@ -59,13 +59,16 @@ ids = numpy.zeros([2, 1], numpy.int64)
 small = deep_ep.Buffer.get_low_latency_rdma_size_hint(4, 2048, 2, 4) - 128 * 2
 low_latency(deep_ep.Buffer(group), ids.astype(numpy.int32), 1)
 low_latency(deep_ep.Buffer(group, num_rdma_bytes=small, low_latency_mode=True), ids, 0)
-wide = deep_ep.Buffer(group)
+wide = deep_ep.Buffer(group, num_nvl_bytes=129)
 counts, _, per_expert, in_rank, _ = wide.get_dispatch_layout(ids.astype(numpy.int32), 4)
 recv, _, _, _, handle, _ = wide.dispatch(
     numpy.ones([2, 2048], numpy.uint16), num_tokens_per_rank=counts, is_token_in_rank=in_rank,
     num_tokens_per_expert=per_expert, topk_idx=ids.astype(numpy.int32),
     topk_weights=numpy.ones([2, 1], numpy.float32))
 wide.combine(numpy.zeros([len(recv), 4096], numpy.uint16)[:, :2048], handle)
+by_rank = deep_ep.Buffer(group)
+by_rank.dispatch(numpy.ones([2, 2048], numpy.uint16), num_tokens_per_rank=counts,
+                 is_token_in_rank=in_rank, num_tokens_per_expert=per_expert)
 '''
 
 RAISING = '''
@@ -282,6 +285,9 @@ class Tests(unittest.TestCase):
         """The arguments of the buffer, and tensors that DeepEP does not take, are findings."""
         text, data = self.module("check", WRONG_BUFFER, "-n", "2", "--no-cuda", "--target",
                                  "deepep_v1", "--json", "report.json", "program.py", expected=1)
+        by_rank = data["sites"].pop()
+        self.assertEqual((by_rank["operation"], by_rank["platforms"]["deepep_v1"]["findings"]),
+                         ("dispatch", []))
         found = {site["operation"]: {each["what"]: (each["given"], each["shapes"]) for each in
                                      site["platforms"]["deepep_v1"]["findings"]}
                  for site in data["sites"]}
@@ -291,8 +297,8 @@ class Tests(unittest.TestCase):
         self.assertEqual(both, buffers)
         self.assertEqual(found["low_latency_dispatch"]["num_rdma_bytes"][1], 2)
         self.assertEqual(found["low_latency_combine"]["x"], ("a tensor with gaps", 1))
-        self.assertEqual(set(found["dispatch"]), {"topk_idx's type"})
-        self.assertEqual(set(found["combine"]), {"x"})
+        self.assertEqual(set(found["dispatch"]), {"topk_idx's type", "num_nvl_bytes"})
+        self.assertEqual(set(found["combine"]), {"x", "num_nvl_bytes"})
         self.assertIn("low_latency_mode is false; expected true", text)
 
     def test_raising_calls(self):

@@ -92,6 +92,7 @@ deep_ep::call read_call(const peerbus_call* given) {
   if (c.expert_alignment != 0) made.expert_alignment = c.expert_alignment;
   made.num_worst_tokens = c.num_worst_tokens;
   if ((c.options & PEERBUS_CALL_NUM_RDMA_BYTES) != 0) made.num_rdma_bytes = c.num_rdma_bytes;
+  if ((c.options & PEERBUS_CALL_NUM_NVL_BYTES) != 0) made.num_nvl_bytes = c.num_nvl_bytes;
   made.num_sms = c.num_sms;
   made.num_qps = c.num_qps;
   made.environment.hccl_buffsize_mb = c.hccl_buffsize_mb;

@@ -308,7 +308,8 @@ class Call(Struct):
         (name, c_uint64) for name in ("expert_alignment", "num_worst_tokens", "num_sms", "num_qps",
                                       "hccl_buffsize_mb", "nvshmem_qp_depth",
                                       "normal_long_seq_rounds")
-    ] + [("moe_enable_topk_neg_one", c_uint32), ("reserved", c_uint32), ("num_rdma_bytes", c_uint64)]
+    ] + [("moe_enable_topk_neg_one", c_uint32), ("reserved", c_uint32), ("num_rdma_bytes", c_uint64),
+         ("num_nvl_bytes", c_uint64)]
 
 
 class Finding(Struct):

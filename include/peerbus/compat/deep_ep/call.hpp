@@ -120,17 +120,18 @@ struct call {
   std::size_t tokens = 0;          ///< tokens of this rank
   /// num_max_dispatch_tokens_per_rank of low latency, num_max_tokens_per_rank of `EPBuffer`
   std::size_t max_tokens = 0;
-  std::size_t hidden = 0;                   ///< values of a token
-  std::size_t top_k = 0;                    ///< columns of topk_idx
-  std::size_t experts = 0;                  ///< of all ranks
+  std::size_t hidden = 0;   ///< values of a token
+  std::size_t top_k = 0;    ///< columns of topk_idx; 0 in normal mode: no topk_idx is given
+  std::size_t experts = 0;  ///< of all ranks
   element_type dtype = element_type::bf16;  ///< of `x`
   bool dropped = false;                     ///< topk_idx contains -1
   bool narrow_topk_idx = false;             ///< topk_idx is given and is not int64
   bool gaps_in_x = false;                   ///< `x` is not contiguous
 
-  // The buffer of the low-latency calls
+  // The `Buffer`
   bool no_low_latency_mode = false;             ///< it was made without low_latency_mode
-  std::optional<std::size_t> num_rdma_bytes{};  ///< none: not known, so not checked
+  std::optional<std::size_t> num_nvl_bytes{};   ///< none: not known, so not checked
+  std::optional<std::size_t> num_rdma_bytes{};  ///< likewise
 
   // low_latency_dispatch
   bool use_fp8 = false;                      ///< fp8 travels; int8 on Ascend

@@ -63,7 +63,8 @@ enum {
   PEERBUS_CALL_SL_IDX = 1 << 20,
   PEERBUS_CALL_NO_LOW_LATENCY_MODE = 1 << 21, /**< of the buffer: low_latency_mode is false */
   PEERBUS_CALL_GAPS_IN_X = 1 << 22,           /**< x is not contiguous */
-  PEERBUS_CALL_NUM_RDMA_BYTES = 1 << 23       /**< of the buffer: `num_rdma_bytes` is known */
+  PEERBUS_CALL_NUM_RDMA_BYTES = 1 << 23,      /**< of the buffer: `num_rdma_bytes` is known */
+  PEERBUS_CALL_NUM_NVL_BYTES = 1 << 24        /**< of the buffer: `num_nvl_bytes` is known */
 };
 
 /** One call of DeepEP's API as plain values. Members of another operation are ignored. Calls of
@@ -77,7 +78,7 @@ typedef struct peerbus_call {
   uint64_t tokens;                 /**< of this rank */
   uint64_t max_tokens;             /**< most tokens of a rank; not in normal mode */
   uint64_t hidden;                 /**< values of a token */
-  uint64_t top_k;                  /**< columns of topk_idx */
+  uint64_t top_k;                  /**< columns of topk_idx; 0 in normal mode: none is given */
   uint64_t experts;                /**< of all ranks */
   int32_t element;                 /**< of x: 0 bfloat16, 1 float8_e4m3fn, 2 another type */
   uint32_t options;                /**< bits PEERBUS_CALL_... */
@@ -91,6 +92,7 @@ typedef struct peerbus_call {
   uint32_t moe_enable_topk_neg_one; /**< MOE_ENABLE_TOPK_NEG_ONE */
   uint32_t reserved;               /**< 0 */
   uint64_t num_rdma_bytes;         /**< of the buffer, with PEERBUS_CALL_NUM_RDMA_BYTES */
+  uint64_t num_nvl_bytes;          /**< of the buffer, with PEERBUS_CALL_NUM_NVL_BYTES */
 } peerbus_call;
 
 /** Values of `peerbus_finding.kind`. */

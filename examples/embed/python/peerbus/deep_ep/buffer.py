@@ -24,8 +24,8 @@ class Buffer:
     `group` is a process group of torch.distributed, whose ranks are on this host; a
     `peerbus.Communicator`; or None, for the processes that a launcher started. Sizes in bytes,
     modes, queue pairs and links are kept as attributes and have no meaning here: the shape of each
-    call says how much memory it needs. `check` and `target` compare `low_latency_mode` and
-    `num_rdma_bytes` with the calls. Two low-latency results of a shape are valid at a time; those of
+    call says how much memory it needs. `check` and `target` compare `low_latency_mode` and the
+    sizes with the calls. Two low-latency results of a shape are valid at a time; those of
     normal mode are copies.
 
     `num_max_tokens_per_rank` is the most tokens of a normal dispatch. `zero_copy=False` saves memory
@@ -44,7 +44,7 @@ class Buffer:
                  timeout=None):
         self._target = Target(target)
         self._made_with = {"no_low_latency_mode": not low_latency_mode,
-                           "num_rdma_bytes": num_rdma_bytes}
+                           "num_nvl_bytes": num_nvl_bytes, "num_rdma_bytes": num_rdma_bytes}
         refuse("Buffer", "give the process group as `group`", comm=comm)
         self.comm, self.group = join(group, timeout), group
         self.rank, self.group_size = self.comm.rank, self.comm.size
@@ -264,7 +264,8 @@ class Buffer:
                 element=element_of(tokens), handle=handle is not None,
                 expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens,
                 config=config is not None, previous_event=previous_event is not None,
-                async_finish=async_finish, allocate_on_comm_stream=allocate_on_comm_stream, **routed)
+                async_finish=async_finish, allocate_on_comm_stream=allocate_on_comm_stream, **routed,
+                **self._made_with)
         wait_for(previous_event)
         values = dict(x=tokens, x_scales=scales, num_tokens_per_rank=num_tokens_per_rank,
                       is_token_in_rank=is_token_in_rank,
@@ -310,7 +311,7 @@ class Buffer:
                 config=config is not None, previous_event=previous_event is not None,
                 async_finish=async_finish, allocate_on_comm_stream=allocate_on_comm_stream,
                 **{name: value for name, value in dispatched.call.items()
-                   if name not in ("dropped", "narrow_topk_idx")})
+                   if name not in ("dropped", "narrow_topk_idx")}, **self._made_with)
         wait_for(previous_event)
         return combined_of(
             c.lib.peerbus_normal_combine, self._owner, c.NormalCombineArgs(

@@ -23,7 +23,7 @@ OPTIONS = ("dropped", "use_fp8", "round_scale", "use_ue8m0", "cumulative_statist
            "handle", "bias", "config", "previous_event", "allocate_on_comm_stream", "do_expand",
            "do_handle_copy", "no_multiple_reduction", "narrow_topk_idx", "sl_idx",
            "no_low_latency_mode", "gaps_in_x")
-_num_rdma_bytes_known = 1 << len(OPTIONS)
+_sizes_of_buffer = {"num_rdma_bytes": 1 << len(OPTIONS), "num_nvl_bytes": 2 << len(OPTIONS)}
 ELEMENTS = ("bf16", "fp8_e4m3", "other")
 KINDS = ("refused", "no_effect", "differs", "set", "unset")
 
@@ -69,8 +69,10 @@ def structure_of(call, variables=()):
         setattr(made, name, call.get(name, 0))
     if "tensors" in call:  # Calls of BucketBuffer have a list instead of tokens.
         made.tokens, made.hidden = call["tensors"], call["tensor_bytes"]
-    if "num_rdma_bytes" in call:
-        made.num_rdma_bytes, made.options = call["num_rdma_bytes"], made.options | _num_rdma_bytes_known
+    for name, bit in _sizes_of_buffer.items():
+        if name in call:
+            setattr(made, name, call[name])
+            made.options |= bit
     for name, value in variables:
         setattr(made, _variables[name], value)
     return made

@@ -74,12 +74,13 @@ constexpr void check_ascend_normal(ascend platform, const call& c, checker<Visit
                  "normal mode has no other on A2: fill tokens up to 7168, or use low latency");
     check.number("num_tokens", c.tokens, expectation::at_most(nodes ? 4096 : 8000),
                  "split the batch");
-    if (nodes)
-      check.number("num_topk", c.top_k, expectation::at_least(2),
-                   "between nodes, give each token a second expert, with weight 0");
+    check.number("num_ranks in normal mode", c.ranks, expectation::at_most(64),
+                 "normal mode has at most 8 nodes on A2: use low latency");
   } else {
-    if (check.number("hidden", c.hidden, expectation::between(1024, 7168),
-                     "fill tokens up to 1024, or use low latency, which has up to 8192"))
+    check.number("num_ranks in normal mode", c.ranks, expectation::at_most(384),
+                 "use low latency, which has up to 768");
+    if (check.number("hidden", c.hidden, expectation::between(1024, 8192),
+                     "fill tokens up to 1024 channels; there is no way beyond 8192"))
       check_whole_units(c, 2, check);
     const std::size_t rounds = c.environment.normal_long_seq_rounds;
     check.number(
@@ -120,9 +121,12 @@ constexpr void check_ascend_low_latency(ascend platform, const call& c, checker<
     check.words(finding_kind::refused, "comm_alg",
                 algorithm == comm_algorithm::fullmesh || algorithm == comm_algorithm::hierarchy,
                 to_string(algorithm), "fullmesh or hierarchy", "leave the choice to the platform");
-    if (algorithm == comm_algorithm::hierarchy)
+    if (algorithm == comm_algorithm::hierarchy) {
       check.number("num_ranks with hierarchy", c.ranks, expectation::one_of(a2_hierarchy_ranks),
                    "use another number of ranks, or fullmesh");
+      check.words(finding_kind::refused, "-1 in topk_idx with hierarchy", !c.dropped, "given",
+                  "none", "choose fullmesh, or route every slot to an expert");
+    }
     if (check.number("hidden", c.hidden, expectation::between(32, 7168),
                      "fill tokens up to 32 channels; there is no way beyond 7168"))
       check.number("hidden", c.hidden, expectation::multiple_of(32),
@@ -187,12 +191,17 @@ constexpr void check_ascend(ascend platform, const call& c, checker<Visit>& chec
     check.number("num_ranks", c.ranks, expectation::between(2, 768),
                  "use at least 2 ranks, and at most the 768 of one super node");
   check_even_experts(c, check);
-  check.number("num_experts", c.experts, expectation::at_most(512),
+  check.number("num_experts", c.experts, expectation::at_most(platform == ascend::a2 ? 512 : 1024),
                "have fewer experts; DeepEP-Ascend has no more");
   if (platform == ascend::a2)
     check.number("experts per rank", local_experts(c), expectation::at_most(24),
                  "spread the experts over more ranks");
   check.number("num_topk", c.top_k, expectation::at_most(16), "choose fewer experts per token");
+  check.words(finding_kind::refused, "topk_idx", !is_by_rank(c), "none", "given",
+              "give topk_idx and topk_weights: is_token_in_rank alone does not do there");
+  if (platform == ascend::a2 && a2_spans_nodes(c) && !is_by_rank(c))
+    check.number("num_topk", c.top_k, expectation::at_least(2),
+                 "between nodes, give each token a second expert, with weight 0");
   check.words(finding_kind::refused, "MOE_ENABLE_TOPK_NEG_ONE",
               !c.dropped || c.environment.moe_enable_topk_neg_one, "not set",
               "1 for -1 in topk_idx",

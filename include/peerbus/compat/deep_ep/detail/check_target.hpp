@@ -57,7 +57,7 @@ call normal_call_of(const buffer_options& options, std::size_t ranks, operation 
   call made = call_of(options, ranks, what);
   made.tokens = routing.tokens;
   made.hidden = args.x.size(1);
-  made.top_k = routing.top_k;
+  made.top_k = routing.by_experts ? routing.top_k : 0;
   made.experts = routing.listed_experts;
   made.dtype = element_of(args.x);
   made.config_given = args.config.has_value();

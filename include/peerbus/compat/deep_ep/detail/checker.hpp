@@ -57,6 +57,13 @@ constexpr std::size_t ranks_per_node(const call& c, std::size_t usual) noexcept 
   return c.ranks_per_node == 0 ? usual : c.ranks_per_node;
 }
 
+/// Returns whether a call of the normal mode has no topk_idx, so that is_token_in_rank alone says
+/// where tokens go.
+constexpr bool is_by_rank(const call& c) noexcept {
+  return c.top_k == 0 &&
+         (c.what == operation::normal_dispatch || c.what == operation::normal_combine);
+}
+
 /// Returns the number of experts of the rank that has most.
 constexpr std::size_t local_experts(const call& c) noexcept {
   return c.ranks == 0 ? c.experts : (c.experts + c.ranks - 1) / c.ranks;
@@ -76,7 +83,7 @@ template <class Visit>
 constexpr void check_possible(const call& c, checker<Visit>& check) {
   check.number("num_ranks", c.ranks, expectation::at_least(1), "run at least one rank");
   check.number("num_experts", c.experts, expectation::at_least(1), "have at least one expert");
-  if (c.experts > 0)
+  if (c.experts > 0 && !is_by_rank(c))
     check.number("num_topk", c.top_k, expectation::between(1, c.experts),
                  "a token chooses different experts: lower num_topk, or add experts");
   if (is_ep(c.what))

@@ -4,11 +4,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include <peerbus/compat/deep_ep/call.hpp>
 #include <peerbus/compat/deep_ep/detail/checker.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_bytes.hpp>
 #include <peerbus/compat/deep_ep/finding.hpp>
+#include <peerbus/core/align.hpp>
 
 /// The limits of DeepEP's `deep_ep.Buffer`: version 1's API as of commit dd758ca.
 namespace peerbus::deep_ep::detail {
@@ -26,14 +29,54 @@ static_assert(std::ranges::all_of(deepep_v1_low_latency_hidden, [](std::uint64_t
 
 inline constexpr std::size_t deepep_v1_default_qp_depth = 1024;
 
+/// DeepEP's buffers have multiples of so many bytes.
+inline constexpr std::uint64_t deepep_v1_buffer_unit = 128;
+/// The most bytes of a buffer: DeepEP counts them in units of 16 bytes, fewer than 2^31 - 1.
+inline constexpr std::uint64_t deepep_v1_most_bytes = 34359738240;
+/// The most bytes of both buffers if normal calls cross nodes: fewer than 2^31 - 1.
+inline constexpr std::uint64_t deepep_v1_most_bytes_of_nodes = 2147483520;
+static_assert(deepep_v1_most_bytes / 16 < 2147483647 &&
+              (deepep_v1_most_bytes + deepep_v1_buffer_unit) / 16 >= 2147483647 &&
+              deepep_v1_most_bytes_of_nodes < 2147483647 &&
+              deepep_v1_most_bytes_of_nodes + deepep_v1_buffer_unit >= 2147483647);
+
 /// Returns the NVSHMEM_QP_DEPTH that low-latency operations of `max_tokens` tokens need.
 constexpr std::size_t deepep_v1_qp_depth(std::size_t max_tokens) noexcept {
   return 2 * (max_tokens + 1);
 }
 
+/// Checks a size of the buffer, if it is known.
+template <class Visit>
+constexpr void check_deepep_v1_bytes(std::string_view name, const std::optional<std::size_t>& given,
+                                     std::uint64_t most, std::string_view advice,
+                                     checker<Visit>& check) {
+  if (given && check.number(name, *given, expectation::at_most(most), advice))
+    check.number(name, *given, expectation::multiple_of(deepep_v1_buffer_unit),
+                 "round it up to a multiple of ", deepep_v1_buffer_unit);
+}
+
+/// Checks the buffer that normal calls are made of.
+template <class Visit>
+constexpr void check_deepep_v1_normal_buffer(const call& c, bool in_one_node,
+                                             checker<Visit>& check) {
+  if (in_one_node) {
+    check_deepep_v1_bytes("num_nvl_bytes", c.num_nvl_bytes, deepep_v1_most_bytes,
+                          "choose a Config with smaller chunks", check);
+    if (c.num_rdma_bytes && c.no_low_latency_mode)
+      check.number("num_rdma_bytes", *c.num_rdma_bytes, expectation::exactly(0),
+                   "within a node only the low-latency mode has such memory: leave it out");
+    return;
+  }
+  check_deepep_v1_bytes("num_nvl_bytes", c.num_nvl_bytes, deepep_v1_most_bytes_of_nodes,
+                        "choose a Config with smaller chunks", check);
+  check_deepep_v1_bytes("num_rdma_bytes", c.num_rdma_bytes, deepep_v1_most_bytes_of_nodes,
+                        "between nodes, make a Buffer of its own for the low-latency mode", check);
+}
+
 template <class Visit>
 constexpr void check_deepep_v1_normal(const call& c, checker<Visit>& check) {
   const std::size_t in_node = ranks_per_node(c, 8);
+  check_deepep_v1_normal_buffer(c, c.ranks <= in_node, check);
   if (c.ranks <= in_node) {
     check.number("num_ranks", c.ranks, expectation::one_of(deepep_v1_ranks_of_one_node),
                  "within a node, normal mode is built for these numbers of ranks only");
@@ -47,6 +90,9 @@ constexpr void check_deepep_v1_normal(const call& c, checker<Visit>& check) {
                    "it is for one node only: leave it at 0 and wait for the counts");
   }
   check.number("num_topk", c.top_k, expectation::at_most(32), "choose fewer experts per token");
+  if (c.what == operation::normal_dispatch && is_by_rank(c))
+    check.number("num_worst_tokens without topk_idx", c.num_worst_tokens, expectation::exactly(0),
+                 "give topk_idx, whose -1 mark the rows that did not come");
   check_whole_units(c, c.dtype == element_type::fp8_e4m3 ? 1 : 2, check);
   check.off(finding_kind::refused, "allocate_on_comm_stream",
             c.allocate_on_comm_stream && !(c.previous_event_given && c.async_finish),
@@ -58,11 +104,19 @@ template <class Visit>
 constexpr void check_deepep_v1_buffer(const call& c, checker<Visit>& check) {
   check.words(finding_kind::refused, "low_latency_mode", !c.no_low_latency_mode, "false", "true",
               "make the Buffer with low_latency_mode=True");
-  if (c.num_rdma_bytes)
-    check.number("num_rdma_bytes", *c.num_rdma_bytes,
-                 expectation::at_least(low_latency_bytes(c.max_tokens, c.hidden, c.experts)),
-                 "make the Buffer with what get_low_latency_rdma_size_hint returns, ",
-                 low_latency_size_hint(c.max_tokens, c.hidden, c.experts));
+  const std::uint64_t needed =
+      align_up(low_latency_bytes(c.max_tokens, c.hidden, c.experts), deepep_v1_buffer_unit);
+  if (!check.number("bytes of the low-latency buffer", needed,
+                    expectation::at_most(deepep_v1_most_bytes),
+                    "lower num_max_dispatch_tokens_per_rank, or have fewer experts"))
+    return;
+  if (!c.num_rdma_bytes ||
+      check.number("num_rdma_bytes", *c.num_rdma_bytes,
+                   expectation::at_least(low_latency_bytes(c.max_tokens, c.hidden, c.experts)),
+                   "make the Buffer with what get_low_latency_rdma_size_hint returns, ",
+                   low_latency_size_hint(c.max_tokens, c.hidden, c.experts)))
+    check_deepep_v1_bytes("num_rdma_bytes", c.num_rdma_bytes, deepep_v1_most_bytes,
+                          "have no more than the calls need", check);
 }
 
 template <class Visit>
