@@ -28,6 +28,9 @@ using peerbus::bf16;
 using peerbus::fp8_e4m3;
 namespace deep_ep = peerbus::deep_ep;
 
+/// How scales are given.
+enum class scales : std::uint8_t { by_rows, by_columns, of_a_byte };
+
 struct form {
   bool codes = false;  ///< rows of fp8 codes with scales, otherwise bf16
   bool weighted = true;
@@ -35,6 +38,7 @@ struct form {
   bool zero_padding = false;
   std::size_t biases = 0;
   bool async = false;
+  scales scale = scales::by_rows;
 };
 
 /// A row that must come, and whose slot it is.
@@ -65,6 +69,9 @@ inline std::uint8_t code_of(std::size_t source, std::size_t token, std::size_t c
 inline float scale_of(std::size_t source, std::size_t token, std::size_t group) {
   return static_cast<float>(1 + source * 10000 + token * 10 + group);
 }
+inline std::int8_t narrow_scale_of(std::size_t source, std::size_t token, std::size_t group) {
+  return static_cast<std::int8_t>((source * 31 + token * 7 + group) % 127);
+}
 /// What an expert makes of a row: different for each of both.
 inline bf16 output_of(std::size_t expert, const row& from, std::size_t channel) {
   return bf16{value_of(from.source, from.token, channel) *
@@ -86,8 +93,15 @@ class round {
         codes_.push_back(fp8_e4m3{});
         codes_.back().bits = code_of(rank, t, h);
       }
-      for (std::size_t g = 0; g < groups_; ++g) scales_.push_back(scale_of(rank, t, g));
+      for (std::size_t g = 0; g < groups_; ++g) {
+        scales_.push_back(scale_of(rank, t, g));
+        narrow_scales_.push_back(narrow_scale_of(rank, t, g));
+      }
+      narrow_scales_.insert(narrow_scales_.end(), padding, -1);
     }
+    if (how.scale == scales::by_columns)
+      for (std::size_t t = 0; t < tokens_; ++t)
+        for (std::size_t g = 0; g < groups_; ++g) scales_[g * tokens_ + t] = scale_of(rank, t, g);
     for (std::size_t b = 0; b < 2; ++b)
       for (std::size_t t = 0; t < tokens_; ++t)
         for (std::size_t h = 0; h < p.of.hidden; ++h) biases_[b].push_back(bias_of(b, t, h));
@@ -99,8 +113,7 @@ class round {
     got_ = buffer.dispatch(
         {.x = how_.codes ? deep_ep::const_tensor{deep_ep::view(codes_, {tokens_, p_.of.hidden})}
                          : deep_ep::const_tensor{deep_ep::view(x_, {tokens_, p_.of.hidden})},
-         .x_scales = how_.codes ? deep_ep::const_tensor{deep_ep::view(scales_, {tokens_, groups_})}
-                                : deep_ep::const_tensor{},
+         .x_scales = given_scales(),
          .topk_idx = deep_ep::view(p_.ranks[rank_].ids, {tokens_, p_.of.top_k}),
          .topk_weights = how_.weighted ? deep_ep::const_tensor{deep_ep::view(
                                              p_.ranks[rank_].weights, {tokens_, p_.of.top_k})}
@@ -111,6 +124,21 @@ class round {
          .do_zero_padding = how_.zero_padding});
     check_rows(statistics);
     check_metadata();
+  }
+
+  [[nodiscard]] deep_ep::const_tensor given_scales() const {
+    if (!how_.codes) return {};
+    switch (how_.scale) {
+      case scales::by_rows: break;
+      case scales::by_columns:
+        return {scales_.data(), deep_ep::dtype::float32, {tokens_, groups_}, {1, tokens_}};
+      case scales::of_a_byte:
+        return {narrow_scales_.data(),
+                deep_ep::dtype::int8,
+                {tokens_, groups_},
+                {groups_ + padding, 1}};
+    }
+    return deep_ep::view(scales_, {tokens_, groups_});
   }
 
   void combine(deep_ep::elastic_buffer<Transport>& buffer) {
@@ -161,9 +189,15 @@ class round {
                              ", channel ", h);
       }
       if (how_.codes)
-        for (std::size_t g = 0; g < groups_; ++g)
-          test::expect_equal(got_.recv_x_scales.template at<float>(at, g),
-                             scale_of(from.source, from.token, g), "scale of row ", at);
+        for (std::size_t g = 0; g < groups_; ++g) {
+          if (how_.scale == scales::of_a_byte)
+            test::expect_equal(int{got_.recv_x_scales.template at<std::int8_t>(at, g)},
+                               int{narrow_scale_of(from.source, from.token, g)}, "scale of row ",
+                               at);
+          else
+            test::expect_equal(got_.recv_x_scales.template at<float>(at, g),
+                               scale_of(from.source, from.token, g), "scale of row ", at);
+        }
       if (how_.weighted)
         test::expect_equal(got_.recv_topk_weights.template at<float>(at),
                            p_.ranks[from.source].weights[from.token * p_.of.top_k + from.slot],
@@ -255,6 +289,8 @@ class round {
   static constexpr std::size_t most_tokens = 24;
 
  private:
+  static constexpr std::size_t padding = 3;  ///< bytes behind the narrow scales of a token
+
   const problem& p_;
   form how_;
   std::size_t rank_;
@@ -263,6 +299,7 @@ class round {
   std::vector<bf16> x_;
   std::vector<fp8_e4m3> codes_;
   std::vector<float> scales_;
+  std::vector<std::int8_t> narrow_scales_;
   std::array<std::vector<bf16>, 2> biases_;
   deep_ep::elastic_dispatch_result got_;
 };
@@ -273,6 +310,8 @@ inline const std::vector<form>& forms() {
                                      {.alignment = 16, .zero_padding = true, .biases = 2},
                                      {.weighted = false, .alignment = 5, .async = true},
                                      {.codes = true, .alignment = 4, .zero_padding = true},
+                                     {.codes = true, .scale = scales::by_columns},
+                                     {.codes = true, .scale = scales::of_a_byte},
                                      {.codes = true, .weighted = false}};
   return all;
 }

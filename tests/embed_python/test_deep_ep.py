@@ -308,6 +308,47 @@ def attributes():
     assert buffer.runtime is None
 
 
+def scales():
+    """Scales of any strides and of one byte arrive with their type, in all three forms of dispatch."""
+    kind = Kind()
+    buffer, ep = deep_ep.Buffer(), deep_ep.EPBuffer(None, num_max_tokens_per_rank=4)
+    rank, size = buffer.rank, buffer.group_size
+    x = kind.given(numpy.full([4, HIDDEN], rank, numpy.uint8))
+    ids = numpy.stack([numpy.arange(4) + rank, numpy.arange(4) + rank + 1], 1) % (2 * size)
+    given = dict(topk_idx=kind.given(ids), topk_weights=kind.given(numpy.ones([4, 2], numpy.float32)))
+    per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(given["topk_idx"], 2 * size)
+    layout = dict(num_tokens_per_rank=per_rank, is_token_in_rank=in_rank,
+                  num_tokens_per_expert=per_expert)
+    values = rank * 10 + numpy.arange(4)[:, None] + numpy.arange(8) % 3 * 4
+    columns = numpy.asfortranarray(values[:, :2].astype(numpy.float32))
+    padded = numpy.full([4, 12], 255, numpy.uint8)
+    padded[:, :7] = values[:, :7]
+    for array in (columns, padded[:, :7]):
+        if kind.torch is None:
+            tensor = array
+        elif array is columns:
+            tensor = kind.torch.from_numpy(numpy.ascontiguousarray(array.T)).T
+        else:
+            tensor = kind.torch.from_numpy(padded)[:, :7]
+        flat, _, _, _, handle, _ = buffer.dispatch((x, tensor), **given, **layout)
+        cached, *_ = buffer.dispatch((x, tensor), handle=handle)
+        by_rank, _, _, plain, _ = ep.dispatch((x, tensor), **given, num_experts=2 * size)
+        expanded, _, _, by_expert, _ = ep.dispatch((x, tensor), **given, num_experts=2 * size,
+                                                   do_expand=True)
+        sources = [kind.got(each.recv_src_metadata) for each in (plain, by_expert)]
+        slots = numpy.zeros(len(expanded[0]), numpy.int64)
+        for row in sources[1]:
+            for slot in row[2:][row[2:] >= 0]:
+                slots[slot] = row[0]
+        for got, origin in ((flat, sources[0][:, 0]), (cached, sources[0][:, 0]),
+                            (by_rank, sources[0][:, 0]), (expanded, slots)):
+            assert got[1].dtype == tensor.dtype
+            expected = origin[:, None] // 4 * 10 + origin[:, None] % 4 + \
+                numpy.arange(array.shape[1]) % 3 * 4
+            assert (kind.got(got[1]) == expected).all()
+            assert (kind.got(got[0]) == origin[:, None] // 4).all()
+
+
 def facts():
     """Returns the lines of deep_ep_names.txt: (name, kind, rest)."""
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "deep_ep_names.txt")) as file:
@@ -415,6 +456,9 @@ class Tests(unittest.TestCase):
             with self.assertRaises((AssertionError, AttributeError)):
                 compare_parameters(name, stated)
 
+    def test_scales(self):
+        run(3, scales)
+
     def test_attributes(self):
         for ranks in (2, 16):
             run(ranks, attributes)
@@ -429,6 +473,7 @@ class Tests(unittest.TestCase):
             run(ranks, low_latency, TENSORS="torch")
         run(8, intranode, TENSORS="torch")
         run(3, attributes, TENSORS="torch")
+        run(3, scales, TENSORS="torch")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ _fp8 = "float8_e4m3fn (uint8 of numpy)"
 # The types that calls take for an argument, by its name.
 _wanted = {"x": f"{_bf16} or {_fp8}", "tokens": f"{_bf16} or {_fp8}", "bias": _bf16, "out": _bf16,
            "topk_idx": "int64 or int32", "experts": "int64 or int32", "topk_weights": "float32",
-           "weights": "float32", "x_scales": "float32 or int32", "is_token_in_rank": "bool",
+           "weights": "float32", "x_scales": "float32, int32, uint8 or int8", "is_token_in_rank": "bool",
            "num_tokens_per_rank": "int32", "num_tokens_per_expert": "int32", "mask_status": "int32",
            "cumulative_local_expert_recv_stats": "int32", "dispatch_wait_recv_cost_stats": "int64",
            "combine_wait_recv_cost_stats": "int64"}

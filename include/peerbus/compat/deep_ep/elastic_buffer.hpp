@@ -14,6 +14,7 @@
 #include <peerbus/compat/deep_ep/detail/check_options.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_exchange.hpp>
+#include <peerbus/compat/deep_ep/detail/token_scales.hpp>
 #include <peerbus/compat/deep_ep/expanded.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -49,7 +50,7 @@ class elastic_buffer {
     if (args.previous_event) args.previous_event->current_stream_wait();
     return channel_for(
                {args.x.type() != dtype::bfloat16, args.x.size(1), args.num_experts,
-                args.topk_idx.size(1), args.x_scales ? args.x_scales.size(1) * sizeof(float) : 0,
+                args.topk_idx.size(1), detail::scale_bytes(args.x_scales),
                 static_cast<bool>(args.topk_weights), args.expert_alignment, args.do_zero_padding},
                args.until)
         .dispatch(args);
@@ -92,8 +93,7 @@ class elastic_buffer {
         {call, "x"}, args.x,
         {{dtype::bfloat16, dtype::float8_e4m3fn, dtype::int8}, {detail::any, detail::any}});
     const std::size_t tokens = args.x.size(0);
-    detail::require_form_if_given({call, "x_scales"}, args.x_scales,
-                                  {{dtype::float32, dtype::int32}, {tokens, detail::any}});
+    detail::check_scales({call, "x_scales"}, args.x_scales, tokens);
     detail::require_form({call, "topk_idx"}, args.topk_idx,
                          {{dtype::int64, dtype::int32}, {tokens, detail::any}});
     detail::require_form_if_given({call, "topk_weights"}, args.topk_weights,

@@ -31,12 +31,12 @@ struct elastic_options {
 
 /// The arguments of `elastic_buffer::dispatch`, which reads the tensors before it returns.
 struct elastic_dispatch_args {
-  const_tensor x{};                             ///< bfloat16, float8_e4m3fn or int8 [T, H]
-  const_tensor x_scales{};                      ///< float32 or int32 [T, S], contiguous; or none
-  const_tensor topk_idx{};                      ///< int64 or int32 [T, K], -1: no expert
-  const_tensor topk_weights{};                  ///< float32 [T, K], or none
-  tensor cumulative_local_expert_recv_stats{};  ///< int32 [L], or none; adds received rows
-  std::size_t num_experts = 0;                  ///< E
+  const_tensor x{};                                      ///< bfloat16, float8_e4m3fn or int8 [T, H]
+  const_tensor x_scales{};                               ///< as in `dispatch_args`
+  const_tensor topk_idx{};                               ///< int64 or int32 [T, K], -1: no expert
+  const_tensor topk_weights{};                           ///< float32 [T, K], or none
+  tensor cumulative_local_expert_recv_stats{};           ///< int32 [L], or none; adds received rows
+  std::size_t num_experts = 0;                           ///< E
   std::optional<std::size_t> num_max_tokens_per_rank{};  ///< B, or none
   std::size_t expert_alignment = 1;  ///< the rows of each expert begin at a multiple
   bool do_expand = true;             ///< false is refused: use `buffer::dispatch` for that form
@@ -76,7 +76,7 @@ struct elastic_handle {
 /// until the `in_flight`th next dispatch of the same shape.
 struct elastic_dispatch_result {
   tensor recv_x{};             ///< [M, H]; rows of an expert lie by source rank, then by token
-  tensor recv_x_scales{};      ///< [M, S]; none without x_scales
+  tensor recv_x_scales{};      ///< as x_scales, row by row; none without x_scales
   tensor recv_topk_weights{};  ///< float32 [M]; none without topk_weights
   elastic_handle handle{};     ///< for `combine`
   event_overlap event{};       ///< nothing to wait for

@@ -50,8 +50,9 @@ struct dispatch_handle {
 
 /// The arguments of `buffer::dispatch`, which reads the tensors before it returns.
 struct dispatch_args {
-  const_tensor x{};         ///< bfloat16, float8_e4m3fn or int8 [T, H]; rows of whole 16 bytes
-  const_tensor x_scales{};  ///< float32 or int32 [T, S] of any strides, or [T]; or none
+  const_tensor x{};  ///< bfloat16, float8_e4m3fn or int8 [T, H]; rows of whole 16 bytes
+  /// float32, int32, or of one byte (int8, float8_e4m3fn) [T, S] of any strides, or [T]; or none
+  const_tensor x_scales{};
   /// A handle whose routing is used instead of all tensors below, which must then be none. The
   /// result then has only x and scales.
   dispatch_handle handle{};

@@ -160,7 +160,7 @@ typedef struct peerbus_normal_dispatch_args {
   uint32_t struct_bytes;           /**< sizeof(peerbus_normal_dispatch_args) */
   uint32_t reserved;               /**< 0 */
   const peerbus_tensor *x;         /**< bfloat16, float8_e4m3fn or int8 [T, H] */
-  const peerbus_tensor *x_scales;  /**< float32 or int32 [T, S], or NULL */
+  const peerbus_tensor *x_scales;  /**< float32, int32 or of one byte [T, S], or NULL */
   const peerbus_result *handle;    /**< an earlier dispatch whose routing is used; or NULL */
   const peerbus_tensor *num_tokens_per_rank;   /**< of the layout; NULL with a handle */
   const peerbus_tensor *is_token_in_rank;      /**< likewise */

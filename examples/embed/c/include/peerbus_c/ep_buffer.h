@@ -39,7 +39,7 @@ typedef struct peerbus_ep_dispatch_args {
   uint32_t struct_bytes;              /**< sizeof(peerbus_ep_dispatch_args) */
   uint32_t do_zero_padding;           /**< 1: gaps are zeros */
   const peerbus_tensor *x;            /**< bfloat16, float8_e4m3fn or int8 [T, H] */
-  const peerbus_tensor *x_scales;     /**< float32 or int32 [T, S], or NULL */
+  const peerbus_tensor *x_scales;     /**< float32, int32 or of one byte [T, S], or NULL */
   const peerbus_tensor *topk_idx;     /**< int64 or int32 [T, K]; -1: none */
   const peerbus_tensor *topk_weights; /**< float32 [T, K], or NULL */
   const peerbus_tensor *cumulative_local_expert_recv_stats; /**< int32 [L] or NULL: added to */
@@ -53,7 +53,7 @@ typedef struct peerbus_ep_received {
   uint32_t struct_bytes;           /**< sizeof(peerbus_ep_received) */
   uint32_t reserved;               /**< 0 */
   peerbus_array recv_x;            /**< [M, H]; of an expert by source rank, then by token */
-  peerbus_array recv_x_scales;     /**< [M, S], or none */
+  peerbus_array recv_x_scales;     /**< as x_scales, row by row, or none */
   peerbus_array recv_topk_weights; /**< float32 [M], or none */
   peerbus_array psum_num_recv_tokens_per_scaleup_rank; /**< int32 [R]: tokens of ranks 0 to r */
   peerbus_array psum_num_recv_tokens_per_expert;       /**< int32 [L]: end of the rows of e */

@@ -13,7 +13,7 @@ from .calls import Target, element_of, has_dropped, has_gaps, is_narrow
 from .config import Config
 from .event import EventHandle, EventOverlap, Stream, wait_for
 from .results import (Handle, Result, biases_of, check_stream_arguments, combined_of, copy, join,
-                      refuse, result_of)
+                      refuse, result_of, scales_of)
 from .runtime import Runtime
 from .strict import Guard
 
@@ -286,7 +286,7 @@ class Buffer:
 
         recv_x = taken("recv_x")
         if scales is not None:
-            recv_x = (recv_x, taken("recv_x_scales"))
+            recv_x = (recv_x, scales_of(taken("recv_x_scales"), scales))
         if handle is not None:
             return recv_x, None, None, None, None, EventOverlap()
         counts = taken("num_recv_tokens_per_expert_list")

@@ -10,7 +10,7 @@ from .._tensors import (as_numpy, empty_like, given, given_to_write, is_torch, l
                         result)
 from .calls import Target, element_of, has_dropped, is_narrow
 from .event import EventHandle, EventOverlap, Stream, wait_for
-from .results import Result, check_stream_arguments, combined_of, copy, join
+from .results import Result, check_stream_arguments, combined_of, copy, join, scales_of
 from .weights import WeightMover
 
 
@@ -158,6 +158,7 @@ class EPBuffer:
                         num_max_tokens_per_rank=most, num_sms=num_sms, topk_idx=topk_idx,
                         _seen=seen, **members)
         recv_x, recv_scales, recv_idx, recv_weights = results
+        recv_scales = scales_of(recv_scales, scales)
         if do_cpu_sync is False:
             made.num_recv_tokens_per_expert_list = []
             rows = self._worst_rows(made, topk_idx.shape[1])

@@ -95,6 +95,14 @@ def copy(array, dtype=None):
     return array.copy() if dtype is None else array.astype(dtype)
 
 
+def scales_of(array, given):
+    """Returns received scales with the type of those that were given. What torch gives as uint8 would
+    come back as float8_e4m3fn, for which uint8 stands."""
+    if array is None or not is_torch(array) or array.dtype == given.dtype:
+        return array
+    return array.view(given.dtype)
+
+
 def biases_of(bias):
     """Returns the two biases of a combine, None for each that was not given."""
     biases = tuple(bias) if isinstance(bias, (tuple, list)) else (bias,)

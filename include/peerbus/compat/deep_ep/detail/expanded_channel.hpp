@@ -44,6 +44,7 @@ struct expanded_arrays {
         ends(local_experts),
         counts(local_experts),
         aligned(local_experts),
+        scales{std::make_unique_for_overwrite<std::byte[]>(max_tokens * shape.scale_bytes)},
         weights{std::make_unique_for_overwrite<float[]>(shape.weighted ? most_rows : 0)},
         combined{std::make_unique_for_overwrite<bf16[]>(max_tokens * shape.hidden)},
         combined_weights{std::make_unique_for_overwrite<float[]>(ids.size())} {}
@@ -53,7 +54,8 @@ struct expanded_arrays {
   std::vector<std::int32_t> ends;
   std::vector<std::int32_t> counts;
   std::vector<std::int32_t> aligned;
-  std::unique_ptr<float[]> weights;  ///< [rows and gaps]
+  std::unique_ptr<std::byte[]> scales;  ///< of this rank's tokens, without gaps
+  std::unique_ptr<float[]> weights;     ///< [rows and gaps]
   std::unique_ptr<bf16[]> combined;
   std::unique_ptr<float[]> combined_weights;
 };

@@ -15,6 +15,7 @@
 #include <peerbus/compat/deep_ep/detail/channel.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
+#include <peerbus/compat/deep_ep/detail/token_scales.hpp>
 #include <peerbus/compat/deep_ep/expanded.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -82,9 +83,9 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     for_each_id(args.topk_idx, slots, [&](std::size_t i, std::int64_t id) { ids[i] = id; });
     // Both halves of the dispatch share one deadline.
     auto options = this->begin(this_batch, tokens, args.until.value_or(comm_.default_deadline()));
-    if (args.x_scales)
-      options.attachments[0] = {static_cast<const std::byte*>(args.x_scales.data()),
-                                tokens * shape().scale_bytes};
+    if (shape().scale_bytes != 0)
+      options.attachments[0] =
+          side_by_side(args.x_scales, this_batch.arrays.scales.get(), moe_.config().max_tokens);
     if (shape().weighted) options.attachments[1] = std::as_bytes(args.topk_weights.values<float>());
     // Combine adds rows up unweighted, so that each row has the weight 1.
     this->send_rows(this_batch, {static_cast<const token*>(args.x.data()), args.x.elements()},
@@ -158,8 +159,7 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     elastic_dispatch_result made;
     made.recv_x = {columns.rows().data(), args.x.type(), {all, shape().hidden}};
     if (args.x_scales)
-      made.recv_x_scales = {
-          columns.attachment(0).data(), args.x_scales.type(), {all, args.x_scales.size(1)}};
+      made.recv_x_scales = scales_of(columns.attachment(0).data(), args.x_scales, all);
     if (shape().weighted) made.recv_topk_weights = weights_of_rows(this_batch, all);
     made.handle = {.num_experts = shape().experts,
                    .expert_alignment = shape().alignment,

@@ -21,6 +21,7 @@
 #include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_exchange.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
+#include <peerbus/compat/deep_ep/detail/token_scales.hpp>
 #include <peerbus/compat/deep_ep/normal.hpp>
 #include <peerbus/compat/deep_ep/options.hpp>
 #include <peerbus/moe/config.hpp>
@@ -44,18 +45,16 @@ class normal_calls {
     check_common("dispatch", args);
     require_form({call, "x"}, args.x,
                  {{dtype::bfloat16, dtype::float8_e4m3fn, dtype::int8}, {any, any}});
-    if (args.x_scales) check_scales(args);
+    check_scales({call, "x_scales"}, args.x_scales, args.x.size(0));
     const bool fresh = !args.handle;
     std::shared_ptr<normal_routing> routing = fresh ? new_routing(args) : known_routing(args);
     check_target(options_, comm_.size(), args, *routing);
-    normal_shape shape{args.x.type() == dtype::bfloat16 ? payload::bf16 : payload::bytes,
-                       args.x.size(1),
-                       routing->experts,
-                       routing->top_k,
-                       0,
-                       routing->by_experts ? 0 : routing->listed_experts};
-    if (args.x_scales)
-      shape.scale_bytes = (args.x_scales.dims() == 2 ? args.x_scales.size(1) : 1) * sizeof(float);
+    const normal_shape shape{args.x.type() == dtype::bfloat16 ? payload::bf16 : payload::bytes,
+                             args.x.size(1),
+                             routing->experts,
+                             routing->top_k,
+                             scale_bytes(args.x_scales),
+                             routing->by_experts ? 0 : routing->listed_experts};
     return channel_for(shape, args.until).dispatch(args, routing, fresh);
   }
 
@@ -90,17 +89,6 @@ class normal_calls {
     stream.refuse_if_given(args.allocate_on_comm_stream,
                            "there are no streams, results lie in the buffer; leave it out");
     if (args.previous_event) args.previous_event->current_stream_wait();
-  }
-
-  static void check_scales(const dispatch_args& args) {
-    const argument scales{call, "x_scales"};
-    const bool flat = args.x_scales.dims() == 1;
-    scales.require(
-        (args.x_scales.dims() == 2 || flat) && args.x_scales.size(0) == args.x.size(0) &&
-            (args.x_scales.type() == dtype::float32 || args.x_scales.type() == dtype::int32),
-        "is ", args.x_scales, ", expected float32 or int32 [", args.x.size(0), ", any] or [",
-        args.x.size(0), "]");
-    scales.require(args.x_scales.elements() == 0 || args.x_scales.data() != nullptr, "is at null");
   }
 
   static void check_combine(const combine_args& args, const normal_routing& routing) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +16,7 @@
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/channel.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
+#include <peerbus/compat/deep_ep/detail/token_scales.hpp>
 #include <peerbus/compat/deep_ep/options.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
@@ -81,7 +81,9 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
                            const std::shared_ptr<normal_routing>& routing, bool fresh) override {
     batch& this_batch = this->next_batch();
     auto options = this->begin(this_batch, args.x.size(0), until_or_default(args.until));
-    if (shape().scale_bytes != 0) options.attachments[0] = side_by_side(args.x_scales, this_batch);
+    if (shape().scale_bytes != 0)
+      options.attachments[0] =
+          side_by_side(args.x_scales, this_batch.arrays.scales.get(), moe_.config().max_tokens);
     if (shape().listed_experts != 0 && fresh)
       options.note = std::as_bytes(args.num_tokens_per_expert.values<std::int32_t>());
     const std::span tokens{static_cast<const token*>(args.x.data()), args.x.elements()};
@@ -147,23 +149,6 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     routing.rows = this_batch.rows->count();
     routing.latest = {this, this_batch.number};
   }
-  /// Returns the scales without gaps, [tokens, bytes]. Copies them only if they have gaps.
-  [[nodiscard]] std::span<const std::byte> side_by_side(const const_tensor& scales,
-                                                        batch& this_batch) {
-    const auto* const source = static_cast<const std::byte*>(scales.data());
-    const std::size_t tokens = scales.size(0);
-    if (scales.contiguous() || tokens > moe_.config().max_tokens)
-      return {source, tokens * shape().scale_bytes};
-    constexpr std::size_t word = sizeof(float);
-    const std::size_t words = shape().scale_bytes / word;
-    const std::size_t stride = scales.dims() == 2 ? scales.stride(1) : 1;
-    std::byte* target = this_batch.arrays.scales.get();
-    for (std::size_t t = 0; t < tokens; ++t)
-      for (std::size_t s = 0; s < words; ++s, target += word)
-        std::memcpy(target, source + (t * scales.stride(0) + s * stride) * word, word);
-    return {this_batch.arrays.scales.get(), tokens * shape().scale_bytes};
-  }
-
   [[nodiscard]] dispatch_result result(batch& this_batch, const dispatch_args& args,
                                        const std::shared_ptr<normal_routing>& routing, bool fresh) {
     const moe::batch_columns<Codec> columns = this_batch.rows->columns();
@@ -171,13 +156,8 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
         args.num_worst_tokens == 0 ? this_batch.rows->count() : args.num_worst_tokens;
     dispatch_result made;
     made.recv_x = {columns.rows().data(), args.x.type(), {shown, shape().hidden}};
-    if (args.x_scales) {
-      std::byte* const scales = columns.attachment(0).data();
-      const dtype type = args.x_scales.type();
-      made.recv_x_scales = args.x_scales.dims() == 1
-                               ? tensor{scales, type, {shown}}
-                               : tensor{scales, type, {shown, args.x_scales.size(1)}};
-    }
+    if (args.x_scales)
+      made.recv_x_scales = scales_of(columns.attachment(0).data(), args.x_scales, shown);
     if (!fresh) return made;
     if (routing->by_experts) add_slots(made, this_batch, shown);
     if (args.num_worst_tokens == 0) made.num_recv_tokens_per_expert_list = listed(this_batch, args);
