@@ -189,6 +189,31 @@ def inference():
             raises(peerbus.InvalidArgument, "was changed", buffer.combine, recv, handle)
 
 
+def events():
+    """The members of EventOverlap: hooks, and waits that let go of what the event keeps."""
+    buffer = deep_ep.EPBuffer(num_max_tokens_per_rank=MOST)
+    x, ids, _ = inputs(0, 4)
+    recv, _, _, handle, event = buffer.dispatch(x, ids, num_experts=4,
+                                                async_with_compute_stream=True)
+    seen = []
+    event.register_hook_after_wait(lambda: seen.append(len(recv)))
+    raises(peerbus.InvalidArgument, "a hook is registered", event.register_hook_after_wait, list)
+    with event(release_handle=True) as entered:
+        assert entered is event and seen == []
+    assert seen == [len(recv)] and event.event is None and event.hook_after_wait is None
+    combined, _, event = buffer.combine(recv, handle, async_with_compute_stream=True)
+    assert event.event is not None
+    event.current_stream_wait()
+    before = combined.copy()
+    combined[:] = 0
+    assert event.event is not None
+    with event:
+        pass  # Completes nothing twice.
+    assert (combined == 0).all() and before.any()
+    event.current_stream_wait(release_handle=True)
+    assert event.event is None
+
+
 def prefetched():
     """Weights of experts in spare slots of other ranks."""
     buffer = deep_ep.EPBuffer(num_max_tokens_per_rank=MOST)
@@ -238,6 +263,9 @@ class Tests(unittest.TestCase):
     @needs_torch
     def test_inference(self):
         run(1, inference)
+
+    def test_events(self):
+        run(1, events)
 
     def test_prefetched(self):
         run(3, prefetched)

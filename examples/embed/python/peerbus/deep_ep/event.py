@@ -3,6 +3,8 @@
 
 import time
 
+from .. import _library as c
+
 
 class EventHandle:
     """An event of a stream. There are no streams here: nothing is left to wait for."""
@@ -13,26 +15,43 @@ class EventHandle:
 
 class EventOverlap:
     """DeepEP's EventOverlap. The results of a call that was to be asynchronous are valid after
-    `current_stream_wait`, or after a `with` block."""
+    `current_stream_wait`, or after a `with` block. `event` is None if the call left nothing to do."""
 
     def __init__(self, event=None, extra_tensors=None, *, results=None):
         self.event, self.extra_tensors, self._results = event, extra_tensors, results
+        self.hook_after_wait, self._releases = None, False
 
-    def current_stream_wait(self):
-        """Completes the results. Waiting again has no effect. Returns the results of a call with
-        `defer_epilogue`, otherwise None."""
-        event, self.event = self.event, None
-        if event is not None:
-            event.current_stream_wait()
-        return self._results
+    def current_stream_wait(self, release_handle=False):
+        """Completes the results, then calls the hook that was registered. Waiting again has no effect.
+        Returns the results of a call with `defer_epilogue`, otherwise what the hook returns, or None.
+        With `release_handle`, drops the event with what it keeps alive."""
+        if self.event is not None:
+            self.event.current_stream_wait()
+        hook, self.hook_after_wait = self.hook_after_wait, None
+        made = None if hook is None else hook()
+        if release_handle:
+            self.event = None
+        return made if self._results is None else self._results
 
     wait = current_stream_wait
+
+    def register_hook_after_wait(self, hook_after_wait):
+        """Registers a function that the next `current_stream_wait` calls last. There may be one."""
+        if self.hook_after_wait is not None:
+            raise c.InvalidArgument(1, "register_hook_after_wait: a hook is registered, expected none")
+        self.hook_after_wait = hook_after_wait
+
+    def __call__(self, release_handle=False):
+        """Returns this event, whose next `with` block ends by a wait with `release_handle`."""
+        self._releases = release_handle
+        return self
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.current_stream_wait()
+        releases, self._releases = self._releases, False
+        self.current_stream_wait(releases)
 
 
 class ClockEvent:
