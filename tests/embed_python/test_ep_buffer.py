@@ -40,8 +40,21 @@ def summed(terms):
     return rounded(total)
 
 
+def home_sum(start, terms, ids, local):
+    """Returns what an expanded combine gives a token that starts with `start` and gets `terms` from
+    its slots, if each rank of `local` experts sends home one rounded sum."""
+    owners = [-1 if e < 0 else e // local for e in ids]
+    parts = [numpy.zeros_like(start)] * len(ids)
+    for owner in set(owners) - {-1}:
+        mine = [k for k, each in enumerate(owners) if each == owner]
+        parts[mine[-1]] = widened(summed([terms[k] for k in mine]))
+    return summed([start, *parts])
+
+
 def expanded():
     buffer = deep_ep.EPBuffer(num_max_tokens_per_rank=MOST)
+    once = deep_ep.EPBuffer(buffer.comm, num_max_tokens_per_rank=MOST,
+                            allow_multiple_reduction=False)
     rank, size = buffer.rank_idx, buffer.num_ranks
     experts, local = 4 * size, 4
     x, ids, weights = inputs(rank, experts)
@@ -54,7 +67,7 @@ def expanded():
         event = buffer.dispatch(
             fp8 if quantised else x, ids, weights, stats, experts, expert_alignment=alignment,
             previous_event=buffer.capture() if asynchronous else None,
-            async_with_compute_stream=asynchronous, allocate_on_comm_stream=asynchronous,
+            async_with_compute_stream=True, allocate_on_comm_stream=asynchronous,
             do_cpu_sync=synchronised, do_expand=True, do_zero_padding=True, defer_epilogue=True)
         recv, idx, recv_weights, handle = event.wait()
         recv, scales = recv if quantised else (recv, None)
@@ -81,7 +94,13 @@ def expanded():
             assert len(recv) == begin == handle.num_expanded_tokens
             assert sum(handle.num_recv_tokens_per_expert_list) == begin
         tokens = sorted({where[:2] for where in expected})
-        assert handle.num_recv_tokens == len(tokens)
+        if synchronised is False:
+            assert handle.num_expanded_tokens == len(recv)
+            assert handle.num_recv_tokens == len(handle.recv_src_metadata) == size * MOST
+            assert (handle.recv_src_metadata[len(tokens):] == -1).all()
+            assert handle.num_recv_tokens_per_expert_list == []
+        else:
+            assert handle.num_recv_tokens == len(handle.recv_src_metadata) == len(tokens)
         for entry, (source, t) in zip(handle.recv_src_metadata, tokens):
             slots = [rows.get((source, t, k), -1) for k in range(TOP_K)]
             first = next(k for k in range(TOP_K) if slots[k] >= 0)
@@ -98,15 +117,28 @@ def expanded():
         mine = outputs((rank * MOST + numpy.arange(len(x)))[:, None] * TOP_K + numpy.arange(TOP_K))
         for t in range(len(x)):
             start = sum((widened(b[t]) for b in bias), numpy.zeros(HIDDEN, numpy.float32))
-            terms = [start] + [widened(mine[t, k]) for k in range(TOP_K) if ids[t, k] >= 0]
-            assert (combined[t] == summed(terms)).all()
+            assert (combined[t] == home_sum(start, widened(mine[t]), ids[t], local)).all()
         assert (combined_weights == numpy.where(ids >= 0, weights, 0)).all()
-        again, none, _, second, _ = buffer.dispatch(x, handle=handle, do_zero_padding=True)
-        assert second.do_expand and none is None
-        if not quantised and synchronised is None:
-            assert (again == recv).all()
+        again, none, no_weights, same, _ = buffer.dispatch(x, handle=handle, do_zero_padding=True)
+        assert same is handle and none is None and no_weights is None and len(again) == len(recv)
+        if not quantised:
+            assert (again[:begin] == recv[:begin]).all()
+        _, _, again, *_ = buffer.dispatch(x, None, weights, handle=handle, do_zero_padding=True)
+        assert (again[:begin] == recv_weights[:begin]).all()
+    mine = outputs((rank * MOST + numpy.arange(len(x)))[:, None] * TOP_K + numpy.arange(TOP_K))
+    recv, _, _, other, _ = once.dispatch(x, ids, num_experts=experts, do_expand=True)
+    seeds = numpy.zeros(len(recv), int)
+    for entry in other.recv_src_metadata:
+        for k, row in enumerate(entry[2:]):
+            if row >= 0:
+                seeds[row] = entry[0] * TOP_K + k
+    combined, _, _ = once.combine(outputs(seeds), other)
+    for t in range(len(x)):
+        terms = [numpy.zeros(HIDDEN, numpy.float32)]
+        terms += [widened(mine[t, k]) for k in range(TOP_K) if ids[t, k] >= 0]
+        assert (combined[t] == summed(terms)).all()
     ids[0, 0] = (ids[0, 0] + 1) % experts
-    raises(peerbus.InvalidArgument, "was changed", buffer.dispatch, x, handle=second)
+    raises(peerbus.InvalidArgument, "was changed", buffer.dispatch, x, handle=handle)
 
 
 def outputs(seeds):
@@ -121,38 +153,111 @@ def by_rank():
     rank, size = buffer.rank_idx, buffer.num_ranks
     experts, local = 4 * size, 4
     x, ids, weights = inputs(rank, experts)
+    ids = ids.astype(numpy.int32)
     received = sorted({where[:2] for where in dispatched(size, rank, experts)})
     stats = numpy.zeros(local, numpy.int32)
-    for synchronised in (None, False):
+    # do_cpu_sync is a truth value: programs give it as a number.
+    for synchronised in (None, False, 1, 0, numpy.bool_(False)):
         recv, idx, recv_weights, handle, _ = buffer.dispatch(
             x, ids, weights, stats, experts, MOST, 8, num_sms=24, do_cpu_sync=synchronised)
+        is_exact = synchronised is None or bool(synchronised)
         rows = len(received)
-        assert (handle.recv_src_metadata[:, 0] == [s * MOST + t for s, t in received]).all()
+        assert (handle.recv_src_metadata[:rows, 0] == [s * MOST + t for s, t in received]).all()
         for row, (source, t) in enumerate(received):
             sent, sent_ids, sent_weights = inputs(source, experts)
             here = sent_ids[t] // local == rank
             assert (recv[row] == sent[t]).all()
             assert (idx[row] == numpy.where(here, sent_ids[t] - rank * local, -1)).all()
             assert (recv_weights[row] == numpy.where(here, sent_weights[t], 0)).all()
-        assert (idx[rows:] == -1).all() and len(idx) == (
-            rows if synchronised is None else size * MOST)
-        event = buffer.combine(recv, handle, recv_weights, defer_epilogue=True)
+        assert (idx[rows:] == -1).all() and idx.dtype == ids.dtype
+        assert len(idx) == handle.num_recv_tokens == (rows if is_exact else size * MOST)
+        listed = handle.num_recv_tokens_per_expert_list
+        counts = -(-handle.num_unaligned_recv_tokens_per_expert // 8) * 8
+        assert listed == (counts.tolist() if is_exact else [])
+        assert handle.num_expanded_tokens == (sum(listed) if is_exact else -(-(
+            size * MOST * min(TOP_K, local) + 7 * local) // 8) * 8)
+        again, cached_idx, no_weights, same, _ = buffer.dispatch(x, handle=handle)
+        assert same is handle and no_weights is None
+        assert (again[:rows] == recv[:rows]).all() and (cached_idx == idx).all()
+        assert len(again) == len(recv)
+        event = buffer.combine(recv, handle, recv_weights, async_with_compute_stream=True,
+                               defer_epilogue=True)
         combined, combined_weights = event.current_stream_wait()
         copies = [len({e // local for e in row if e >= 0}) for row in ids]
         for t, number in enumerate(copies):
             assert (combined[t] == summed([widened(x[t])] * number if number else
                                           [numpy.zeros(HIDDEN, numpy.float32)])).all()
         assert (combined_weights == numpy.where(ids >= 0, weights, 0)).all()
-    assert (stats == 2 * handle.num_unaligned_recv_tokens_per_expert).all()
+    assert (stats == 5 * handle.num_unaligned_recv_tokens_per_expert).all()
     fp8 = x.view(numpy.uint8)[:, :HIDDEN].copy(), weights.copy()
     (_, by_column), *_ = buffer.dispatch(fp8, ids, None, None, experts, MOST,
                                          use_tma_aligned_col_major_sf=True)
     (_, by_row), *_ = buffer.dispatch(fp8, ids, None, None, experts, MOST)
     assert (by_column == by_row).all() and by_column.strides[0] == 4
-    raises(peerbus.InvalidArgument, "topk_idx and num_experts", buffer.dispatch, x)
-    raises(peerbus.InvalidArgument, "beside a handle", buffer.dispatch, x, ids, handle=handle)
     target = deep_ep.EPBuffer(buffer.comm, num_max_tokens_per_rank=MOST, target="ascend_950")
     raises(peerbus.InvalidArgument, "set do_expand", target.dispatch, x, ids, weights, None, experts)
+
+
+def arguments():
+    """What is refused before anything is sent, and strided scales."""
+    buffer = deep_ep.EPBuffer(num_max_tokens_per_rank=MOST)
+    rank, experts = buffer.rank_idx, 4 * buffer.num_ranks
+    x, ids, weights = inputs(rank, experts)
+    bad = peerbus.InvalidArgument
+
+    def dispatch(**given):
+        return buffer.dispatch(x, **dict(dict(topk_idx=ids, num_experts=experts), **given))
+
+    recv, _, _, handle, _ = dispatch()
+    cached = dict(topk_idx=None, num_experts=None, handle=handle)
+    raises(bad, "topk_idx and num_experts", buffer.dispatch, x)
+    raises(bad, "beside a handle", dispatch, handle=handle)
+    for name, value in (("num_experts", 4), ("expert_alignment", 2), ("num_max_tokens_per_rank", 9)):
+        raises(bad, f"{name} is {value} beside a handle", dispatch, **dict(cached, **{name: value}))
+    raises(bad, "do_cpu_sync is true beside", dispatch, **dict(cached, do_cpu_sync=1))
+    raises(bad, "do_expand is true", dispatch, **dict(cached, do_expand=True))
+    raises(TypeError, "handle is tuple", buffer.combine, recv, ())
+    raises(bad, "expected async_with", dispatch, defer_epilogue=True)
+    raises(bad, "expected async_with", buffer.combine, recv, handle, defer_epilogue=True)
+    for counters in (numpy.zeros(5, numpy.int32), numpy.zeros(4, numpy.float32)):
+        for do_expand in (False, True):
+            raises(bad, "cumulative_local_expert_recv_stats", dispatch, do_expand=do_expand,
+                   cumulative_local_expert_recv_stats=counters)
+    # Memory of the stream that computes cannot wait for an event; nothing else is asked.
+    for event, asynchronous, allocate in itertools.product((None, buffer.capture()), (False, True),
+                                                           (False, True)):
+        options = dict(previous_event=event, async_with_compute_stream=asynchronous,
+                       allocate_on_comm_stream=allocate)
+        if event is not None and not allocate:
+            raises(bad, "expected allocate_on_comm_stream", dispatch, **options)
+            raises(bad, "expected allocate_on_comm_stream", buffer.combine, recv, handle, **options)
+        else:
+            buffer.combine(dispatch(**options)[0], handle, **options)[2].current_stream_wait()
+    for do_expand in (False, True):
+        results = []
+        for scales in (weights, numpy.asfortranarray(weights)):
+            fp8 = x.view(numpy.uint8)[:, :HIDDEN].copy(), scales
+            received, *_, expanded_handle, _ = buffer.dispatch(
+                fp8, ids, num_experts=experts, do_expand=do_expand, do_zero_padding=do_expand)
+            results.append(received[1])
+        assert (results[0] == results[1]).all() and len(results[0])
+    # A copied table of ids may change, and the handle lasts.
+    own = ids.copy()
+    first = dispatch(topk_idx=own, do_handle_copy=True)
+    own[:] = 0
+    again = buffer.dispatch(x, handle=first[3])
+    assert (again[0] == first[0]).all() and (first[3].topk_idx == ids).all()
+    places = first[3].dst_buffer_slot_idx
+    for t, row in enumerate(ids):
+        owners = [-1 if e < 0 else e // 4 for e in row]
+        for k, owner in enumerate(owners):
+            before = sum(owner in [-1 if e < 0 else e // 4 for e in other] for other in ids[:t])
+            assert places[t, k] == (-1 if owner < 0 or owner in owners[:k] else before)
+    buffer.destroy()
+    buffer.destroy()
+    for call in (buffer.barrier, dispatch, lambda: buffer.combine(recv, handle),
+                 lambda: buffer.lb_prefetch_weights(x, x, ids)):
+        raises(bad, "EPBuffer was destroyed", call)
 
 
 def few_experts():
@@ -229,6 +334,16 @@ def prefetched():
         buffer.lb_prefetch_weights(slots, own, mapping).current_stream_wait()
         for slot, expert in enumerate(mapping[rank]):
             assert (slots[slot] == (-7 if expert < 0 else expert)).all()
+    # Weights and scales by one call, and types whose bytes only move.
+    for kinds in (("float16", "uint32"), ("int16", "complex64"), ("float64", "uint8")):
+        sources = [(own.reshape(local, 32) + i).astype(kind) for i, kind in enumerate(kinds)]
+        targets = [numpy.zeros([spare, 32], kind) for kind in kinds]
+        buffer.lb_prefetch_weights(targets, tuple(sources), mapping)
+        for i, target in enumerate(targets):
+            for slot, expert in enumerate(mapping[rank]):
+                assert (target[slot] == (0 if expert < 0 else expert + i)).all()
+    expert = numpy.zeros([local, deep_ep.get_num_tma_alignment()], numpy.int8)
+    buffer.lb_prefetch_weights(numpy.ones_like(expert), expert, numpy.full([size, local], -1, "i4"))
     other = mapping.copy()
     if rank == 1:
         other[0, 1] = mapping[0, 0]
@@ -236,16 +351,40 @@ def prefetched():
     more = numpy.concatenate([own, own[:1]]) if rank == 2 else own
     none = numpy.full_like(mapping, -1)  # Fits any number of experts.
     raises(peerbus.Error, "rank 2 differ", buffer.lb_prefetch_weights, slots, more, none)
-    whole = (slots.view(numpy.int32), own.view(numpy.int32)) if rank == 1 else (slots, own)
-    raises(peerbus.Error, "rank 1 differ", buffer.lb_prefetch_weights, *whole, mapping)
-    raises(peerbus.InvalidArgument, "different types", buffer.lb_prefetch_weights, slots,
-           own.view(numpy.int32), mapping)
+    for bad, text in ((lambda: (slots[0, 0, 0], own), "has no dimensions"),
+                      (lambda: ([slots], [own, own]), "1 tensors and expert_weights 2"),
+                      (lambda: ([], own), "is empty"),
+                      (lambda: (slots[:, :2], own), "has gaps"),
+                      (lambda: ([slots, slots[:1]], [own, own]), "tensor 1 has 1 slots")):
+        raises(peerbus.InvalidArgument if rank == 1 else peerbus.Refused,
+               text if rank == 1 else "rank 1 refused",
+               buffer.lb_prefetch_weights, *(bad() if rank == 1 else (slots, own)), mapping)
     if rank == 0:
         other[0, 1] = 0  # Its own expert.
     raises(peerbus.InvalidArgument if rank == 0 else peerbus.Refused,
            "an expert of another rank" if rank == 0 else "rank 0 refused",
            buffer.lb_prefetch_weights, slots, own, other)
     buffer.lb_prefetch_weights(slots, own, mapping)
+
+
+def planned():
+    """The tensors of a plan lie in the buffer's memory."""
+    import torch
+    plan = deep_ep.BufferAllocator()
+    slots, scales = plan.allocate([2, 32], torch.bfloat16), plan.allocate([2, 8], torch.float32)
+    slots.fill_(7)
+    buffer = deep_ep.EPBuffer(num_max_tokens_per_rank=MOST, lb_allocation_plan_or_num_bytes=plan)
+    assert plan.materialized and buffer.num_lb_bytes == plan.num_bytes > 0
+    assert not slots.any() and not scales.any()
+    rank, size = buffer.rank_idx, buffer.num_ranks
+    own = [torch.full([2, 32], 1.0 + rank, dtype=torch.bfloat16), torch.full([2, 8], 5.0 + rank)]
+    mapping = torch.tensor([[(r + 1) % size * 2, -1] for r in range(size)], dtype=torch.int32)
+    buffer.lb_prefetch_weights([slots, scales], own, mapping)
+    assert (slots[0] == 1 + (rank + 1) % size).all() and (scales[0] == 5 + (rank + 1) % size).all()
+    assert not slots[1].any()
+    raises(peerbus.InvalidArgument, "has been used", deep_ep.EPBuffer, buffer.comm,
+           lb_allocation_plan_or_num_bytes=plan)
+    assert deep_ep.EPBuffer(buffer.comm, lb_allocation_plan_or_num_bytes=4096).num_lb_bytes == 4096
 
 
 class Tests(unittest.TestCase):
@@ -256,6 +395,9 @@ class Tests(unittest.TestCase):
     def test_by_rank(self):
         for ranks in (1, 8):
             run(ranks, by_rank)
+
+    def test_arguments(self):
+        run(2, arguments)
 
     def test_few_experts(self):
         run(3, few_experts)
@@ -269,6 +411,10 @@ class Tests(unittest.TestCase):
 
     def test_prefetched(self):
         run(3, prefetched)
+
+    @needs_torch
+    def test_planned(self):
+        run(2, planned)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ get_num_rdma_alignment = get_num_allocation_alignment
 
 def get_num_tma_alignment():
     """Returns the alignment in bytes that TMA needs."""
-    return 16
+    return 32
 
 
 class BufferAllocator:
@@ -54,6 +54,12 @@ class BufferAllocator:
             nbytes = tensor.numel() * tensor.element_size()
             tensor.set_(storage[offset:offset + nbytes].view(tensor.dtype).view(tensor.shape))
         self.materialized = True
+
+    def materialize_in(self, comm):
+        """Collective: makes the tensors views of memory that the ranks share, with elements of 0."""
+        self._require_open()
+        window = comm.window(max(1, self.num_bytes))
+        self.materialize(sys.modules["torch"].from_numpy(window.part(comm.rank)))
 
     def _require_open(self):
         if self.materialized:

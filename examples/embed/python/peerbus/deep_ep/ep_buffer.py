@@ -6,37 +6,27 @@ import ctypes
 import numpy
 
 from .. import _library as c
-from .._tensors import (as_numpy, empty_like, given, given_to_write, is_torch, like, pointer,
-                        result)
+from .._tensors import (as_numpy, empty_like, given, given_to_write, is_torch, like,
+                        pointer, result)
+from .allocator import BufferAllocator
+from .buffer_base import BufferBase, ranks_of
 from .calls import Target, element_of, has_dropped, is_narrow
-from .event import EventHandle, EventOverlap, Stream, wait_for
-from .results import Result, check_stream_arguments, combined_of, copy, join, scales_of
+from .ep_handle import EPHandle
+from .event import EventOverlap, wait_for
+from .rank_sums import rank_sums
+from .results import Result, combined_of, copy, scales_of
 from .weights import WeightMover
 
 
-class EPHandle:
-    """The routing and the counts of a dispatch, with DeepEP's names. `topk_idx` is held by reference
-    and must not change as long as the handle is used. Rows of `recv_src_metadata` are, for each
-    received token: source rank * num_max_tokens_per_rank + token; source rank * K + its first slot
-    here; and the expanded row of each slot, or -1."""
-
-    def __init__(self, **members):
-        self.__dict__.update(members)
-
-    def _check(self, call):
-        same = self.topk_idx._version == self._seen if isinstance(self._seen, int) \
-            else bool((self.topk_idx == self._seen).all())
-        if not same:
-            raise c.InvalidArgument(1, f"{call}: handle.topk_idx was changed after its dispatch; "
-                                       "dispatch anew, or keep a copy")
-
-
-class EPBuffer:
+class EPBuffer(BufferBase):
     """DeepEP's EPBuffer of version 2.5 with its names.
 
     `group` as in `Buffer`. Sizes in bytes, queue pairs, service levels and times of GPUs are accepted
-    and have no meaning here. Order is always deterministic. Rows of a token are added up once, at
-    home: `allow_multiple_reduction` allows more rounding than takes place. Results own their memory.
+    and have no meaning here; `num_bytes` is DeepEP's figure unless it is given. Order is always
+    deterministic. With `allow_multiple_reduction` each rank adds up its rows of a token and rounds the
+    sum to bfloat16, as DeepEP does; without it the rows of an expanded dispatch are added up once, at
+    home. Results own their memory. The tensors of a `BufferAllocator` in
+    `lb_allocation_plan_or_num_bytes` lie in memory of the buffer.
     The buffer takes memory for each form of dispatch and each value of `num_max_tokens_per_rank` that
     its calls use. `target` as in `Buffer`; it sees dispatches and combines.
     """
@@ -47,19 +37,34 @@ class EPBuffer:
                  prefer_overlap_with_compute=True, sl_idx=None, num_allocated_qps=0,
                  num_cpu_timeout_secs=300, num_gpu_timeout_secs=100, explicitly_destroy=False, *,
                  target=None):
+        super().__init__(explicitly_destroy)
         self._target = Target(target)
-        self.comm, self.group = join(group, num_cpu_timeout_secs), group
-        self.rank_idx, self.num_ranks = self.comm.rank, self.comm.size
+        plan = lb_allocation_plan_or_num_bytes
+        is_plan = isinstance(plan, BufferAllocator)
+        if is_plan:
+            plan._require_open()
+        self._join(group, num_cpu_timeout_secs)
         self.num_max_tokens_per_rank = num_max_tokens_per_rank
-        self.explicitly_destroy = explicitly_destroy
+        self.num_bytes = num_bytes if num_bytes is not None else self.get_buffer_size_hint(
+            self.num_ranks, num_max_tokens_per_rank, hidden, num_topk, use_fp8_dispatch,
+            allow_hybrid_mode, allow_multiple_reduction)
+        self.num_lb_bytes = plan.num_bytes if is_plan else plan
+        self.deterministic, self.allow_hybrid_mode = deterministic, allow_hybrid_mode
+        self.allow_multiple_reduction = allow_multiple_reduction
+        self.prefer_overlap_with_compute = prefer_overlap_with_compute
+        # As many as DeepEP takes by itself.
+        self.num_allocated_qps = num_allocated_qps or (65 if allow_hybrid_mode else 17)
         self._asked = dict(no_multiple_reduction=not allow_multiple_reduction,
                            sl_idx=sl_idx is not None)
-        self._num_allocated_qps = num_allocated_qps
+        self._num_qps = num_allocated_qps
         self._buffers = {}  # (kind, most tokens of a rank): buffer of the library
         self._mover = None
+        if is_plan:
+            plan.materialize_in(self.comm)
 
     def destroy(self):
         """Ends the use of the buffer. Its memory is released when no handle refers to it."""
+        super().destroy()
         self._buffers, self._mover = None, None
 
     @staticmethod
@@ -67,40 +72,36 @@ class EPBuffer:
                              use_fp8_dispatch=False, allow_hybrid_mode=True,
                              allow_multiple_reduction=True):
         """Returns the bytes that DeepEP asks for within one NVLink domain."""
-        if group is None or isinstance(group, int):
-            ranks = group or 1
-        else:
-            ranks = group.size() if callable(group.size) else group.size
-        return c.lib.peerbus_ep_buffer_size_hint(ranks, num_max_tokens_per_rank, hidden, num_topk,
+        return c.lib.peerbus_ep_buffer_size_hint(ranks_of(group), num_max_tokens_per_rank, hidden, num_topk,
                                                  use_fp8_dispatch, allow_multiple_reduction)
 
-    @staticmethod
-    def capture():
-        """Returns an event for what this rank has called so far, all of which has ended."""
-        return EventOverlap(EventHandle())
-
-    def get_comm_stream(self):
-        """Returns a stream on which nothing ever runs."""
-        return Stream()
-
-    def get_theoretical_num_sms(self, *_, **__):
+    def get_theoretical_num_sms(self, num_experts, num_topk, num_scaleout_topk=0, rdma_gbs=0,
+                                nvlink_gbs=0, sm_read_gbs=0, sm_write_gbs=0):
         """Returns 0, the automatic number: there are no SMs here."""
         return 0
 
-    def get_theoretical_num_qps(self, *_, **__):
+    def get_theoretical_num_qps(self, num_sms):
         """Returns 0, the automatic number."""
         return 0
 
-    def get_physical_domain_size(self):
-        """Returns (1, ranks): every rank reaches every other by loads and stores."""
-        return 1, self.num_ranks
+    def lb_get_theoretical_num_sms(self):
+        """Returns 0, the automatic number."""
+        return 0
 
-    get_logical_domain_size = get_physical_domain_size
+    @staticmethod
+    def _unpack_handle(handle=None):
+        return (None,) * 10 if handle is None else tuple(getattr(handle, name) for name in (
+            "num_recv_tokens", "num_expanded_tokens", "num_recv_tokens_per_expert_list",
+            "psum_num_recv_tokens_per_scaleup_rank", "psum_num_recv_tokens_per_expert",
+            "num_unaligned_recv_tokens_per_expert", "dst_buffer_slot_idx",
+            "token_metadata_at_forward", "recv_src_metadata", "channel_linked_list"))
 
-    def barrier(self, use_comm_stream=True, with_cpu_sync=False, sequential=True):
-        """Collective: returns after all ranks have called it."""
-        self._alive()
-        self.comm.barrier()
+    @staticmethod
+    def _unpack_bias(bias):
+        biases = tuple(bias) if isinstance(bias, (tuple, list)) else (bias, None)
+        if len(biases) != 2:
+            raise c.InvalidArgument(1, f"bias has {len(biases)} tensors, expected one or a tuple of 2")
+        return biases
 
     def dispatch(self, x, topk_idx=None, topk_weights=None,
                  cumulative_local_expert_recv_stats=None, num_experts=None,
@@ -114,63 +115,20 @@ class EPBuffer:
 
         Without `do_expand`: a row per (token, rank), by source rank, then by token. With it: a row
         per (token, local expert), by expert; recv_topk_idx is None and the weights are [M].
-        `do_cpu_sync=False` gives tensors of the greatest possible size; rows behind the received
+        A false `do_cpu_sync` gives tensors of the greatest possible size; rows behind the received
         ones are -1 in recv_topk_idx and unset elsewhere. With `handle`, the routing is that of its
-        dispatch and `topk_idx` must be None.
+        dispatch, `topk_idx` and `do_cpu_sync` must be None, results have as many rows as those of
+        its dispatch, and the same handle is returned.
         """
         call = "EPBuffer.dispatch"
-        self._alive()
-        tokens, scales = x if isinstance(x, tuple) else (x, None)
-        if handle is not None:
-            if topk_idx is not None or num_experts not in (None, handle.num_experts):
-                raise c.InvalidArgument(1, f"{call}: topk_idx or num_experts was given beside a "
-                                           "handle, which has them")
-            handle._check(call)
-            topk_idx, num_experts = handle.topk_idx, handle.num_experts
-            expert_alignment = expert_alignment or handle.expert_alignment
-            num_max_tokens_per_rank = handle.num_max_tokens_per_rank
-            do_expand = do_expand or handle.do_expand
-        elif topk_idx is None or num_experts is None:
-            raise c.InvalidArgument(1, f"{call}: topk_idx and num_experts, or a handle, are needed")
-        elif do_handle_copy:
-            topk_idx = copy(topk_idx)
-        most = num_max_tokens_per_rank or self.num_max_tokens_per_rank or 4096
-        alignment = expert_alignment or 1
-        if self._target.wanted:
-            self._target.see(
-                operation=call, ranks=self.num_ranks, tokens=tokens.shape[0], max_tokens=most,
-                hidden=tokens.shape[1], top_k=topk_idx.shape[1], experts=num_experts,
-                element=element_of(tokens), dropped=has_dropped(topk_idx), num_sms=num_sms,
-                num_qps=num_qps or self._num_allocated_qps, expert_alignment=alignment,
-                handle=handle is not None, do_expand=do_expand, do_handle_copy=do_handle_copy,
-                narrow_topk_idx=is_narrow(topk_idx),
-                previous_event=previous_event is not None, async_finish=async_with_compute_stream,
-                allocate_on_comm_stream=allocate_on_comm_stream, **self._asked)
-        check_stream_arguments(call, previous_event, async_with_compute_stream,
-                               allocate_on_comm_stream)
-        wait_for(previous_event)
-        seen = _mark(topk_idx)
-        form = self._dispatch_expanded if do_expand else self._dispatch_by_rank
-        results, members = form(tokens, scales, topk_idx, topk_weights,
-                                cumulative_local_expert_recv_stats, num_experts, most, alignment,
-                                do_zero_padding)
-        made = EPHandle(do_expand=do_expand, num_experts=num_experts, expert_alignment=alignment,
-                        num_max_tokens_per_rank=most, num_sms=num_sms, topk_idx=topk_idx,
-                        _seen=seen, **members)
-        recv_x, recv_scales, recv_idx, recv_weights = results
-        recv_scales = scales_of(recv_scales, scales)
-        if do_cpu_sync is False:
-            made.num_recv_tokens_per_expert_list = []
-            rows = self._worst_rows(made, topk_idx.shape[1])
-            recv_x, recv_scales, recv_weights = (
-                _lengthened(array, rows) for array in (recv_x, recv_scales, recv_weights))
-            recv_idx = _lengthened(recv_idx, rows, -1)
-        if use_tma_aligned_col_major_sf:
-            recv_scales = _by_column(recv_scales)
-        if handle is not None:
-            recv_idx = None
-        everything = (recv_x if scales is None else (recv_x, recv_scales), recv_idx,
-                      None if topk_weights is None else recv_weights, made)
+        _require_async(call, defer_epilogue, async_with_compute_stream)
+        everything = self._dispatch(
+            call, x, topk_idx, topk_weights, cumulative_local_expert_recv_stats, num_experts,
+            num_max_tokens_per_rank, expert_alignment, handle, do_cpu_sync, do_expand,
+            do_zero_padding, use_tma_aligned_col_major_sf, previous_event, None,
+            is_copied=do_handle_copy, do_handle_copy=do_handle_copy, num_sms=num_sms,
+            num_qps=num_qps, async_finish=async_with_compute_stream,
+            allocate_on_comm_stream=allocate_on_comm_stream)
         if defer_epilogue:
             return EventOverlap(results=everything)
         return (*everything, EventOverlap())
@@ -180,46 +138,25 @@ class EPBuffer:
                 allocate_on_comm_stream=False, defer_epilogue=False):
         """Collective: returns (combined_x, combined_topk_weights, event), or with `defer_epilogue`
         an event whose wait returns (combined_x, combined_topk_weights). Sums are unweighted.
-        `topk_weights` are [N, K], or [M] of an expanded dispatch, which can be combined once."""
+        `topk_weights` are [N, K], or [M] of an expanded dispatch."""
         call = "EPBuffer.combine"
-        self._alive()
-        if not isinstance(handle, EPHandle):
-            raise TypeError("handle is not one that EPBuffer.dispatch returned")
-        handle._check(call)
-        if self._target.wanted:
-            self._target.see(
-                operation=call, ranks=self.num_ranks, tokens=handle.topk_idx.shape[0],
-                max_tokens=handle.num_max_tokens_per_rank, hidden=x.shape[1],
-                top_k=handle.topk_idx.shape[1], experts=handle.num_experts, element=element_of(x),
-                num_sms=num_sms, num_qps=num_qps or self._num_allocated_qps,
-                bias=bias is not None, do_expand=handle.do_expand,
-                previous_event=previous_event is not None, async_finish=async_with_compute_stream,
-                allocate_on_comm_stream=allocate_on_comm_stream, **self._asked)
-        check_stream_arguments(call, previous_event, async_with_compute_stream,
-                               allocate_on_comm_stream)
-        wait_for(previous_event)
-        rows = handle._rows  # Without do_cpu_sync the tensors are longer.
-        weights = None if topk_weights is None else topk_weights[:rows]
-        is_async = async_with_compute_stream or defer_epilogue
-        function, args = (
-            (c.lib.peerbus_ep_combine, c.EpCombineArgs(async_with_compute_stream=is_async))
-            if handle.do_expand else
-            (c.lib.peerbus_normal_combine, c.NormalCombineArgs(async_finish=is_async)))
-        args.handle = handle._left._as_parameter_
-        combined, combined_weights, event = combined_of(
-            function, handle._left.owner, args, x[:rows], weights, bias, is_async)
+        _require_async(call, defer_epilogue, async_with_compute_stream)
+        combined, weights, event = self._combine(
+            call, x, handle, topk_weights, bias, previous_event, None, num_sms=num_sms,
+            num_qps=num_qps, async_finish=async_with_compute_stream,
+            allocate_on_comm_stream=allocate_on_comm_stream)
         if defer_epilogue:
-            return EventOverlap(event, results=(combined, combined_weights))
-        return combined, combined_weights, event
+            return EventOverlap(event, results=(combined, weights))
+        return combined, weights, event
 
     def lb_prefetch_weights(self, redundant_expert_weights, expert_weights, redundancy_mapping,
                             num_sms=0, previous_event=None):
         """Collective: fills each rank's spare slots with the weights of other ranks' experts, and
         returns an event. `redundancy_mapping` is int32 [ranks, spare slots], equal on all ranks:
         owner rank * experts of a rank + the expert's index there, or -1. The tensors are
-        [spare slots, ...] and [experts of a rank, ...], of one type; an expert has whole 32 bytes.
-        Ranks whose mapping, number of experts, size or type differ from those of rank 0 are named on
-        all ranks, and nothing is written."""
+        [spare slots, ...] and [experts of a rank, ...], or sequences of such tensors, of any types;
+        an expert has whole 32 bytes in each. Ranks whose mapping, number of experts or sizes differ
+        from those of rank 0 are named on all ranks, and nothing is written."""
         self._alive()
         if self._target.wanted:
             self._target.see(operation="EPBuffer.lb_prefetch_weights", ranks=self.num_ranks,
@@ -230,15 +167,94 @@ class EPBuffer:
         self._mover.move(redundant_expert_weights, expert_weights, redundancy_mapping)
         return EventOverlap()
 
-    def lb_reduce_grads(self, *_, **__):
+    def lb_reduce_grads(self, redundant_expert_grads, expert_grads, redundancy_mapping, num_sms=0,
+                        previous_event=None):
         """Refused: gradients of redundant experts are not added up here."""
         raise c.Error(9, "lb_reduce_grads: this module has no training of redundant experts")
 
-    # --- the two forms of a dispatch: ((rows, scales, idx, weights), members of the handle) ---
+    # --- what the buffers of 2.1 and 2.5 share. `options` are those that the target looks at. ---
 
-    def _alive(self):
-        if self._buffers is None:
-            raise c.InvalidArgument(1, "the EPBuffer was destroyed")
+    def _dispatch(self, call, x, topk_idx, topk_weights, stats, num_experts, most, alignment, handle,
+                  do_cpu_sync, do_expand, do_zero_padding, by_column, previous_event, later_event, *,
+                  is_copied, num_sms, num_qps, **options):
+        """Returns (recv_x or (recv_x, scales), recv_topk_idx, recv_topk_weights, handle)."""
+        self._alive()
+        tokens, scales = x if isinstance(x, tuple) else (x, None)
+        if handle is not None:
+            _require_cached(call, handle, topk_idx, do_cpu_sync, do_expand, num_experts=num_experts,
+                            expert_alignment=alignment, num_max_tokens_per_rank=most)
+            handle._check(call)
+            topk_idx, num_experts = handle._topk_idx, handle.num_experts
+            alignment, most = handle.expert_alignment, handle.num_max_tokens_per_rank
+            do_expand = handle.do_expand
+        elif topk_idx is None or num_experts is None:
+            raise c.InvalidArgument(1, f"{call}: topk_idx and num_experts, or a handle, are needed")
+        elif is_copied:
+            topk_idx = copy(topk_idx)
+        most = most or self.num_max_tokens_per_rank or 4096
+        alignment = alignment or 1
+        if self._target.wanted:
+            self._target.see(
+                operation="EPBuffer.dispatch", ranks=self.num_ranks, tokens=tokens.shape[0],
+                max_tokens=most, hidden=tokens.shape[1], top_k=topk_idx.shape[1],
+                experts=num_experts, element=element_of(tokens), dropped=has_dropped(topk_idx),
+                num_sms=num_sms, num_qps=num_qps or self._num_qps, expert_alignment=alignment,
+                handle=handle is not None, do_expand=do_expand, narrow_topk_idx=is_narrow(topk_idx),
+                previous_event=previous_event is not None, **options, **self._asked)
+        _wait_for(call, previous_event, later_event, options["allocate_on_comm_stream"])
+        form = self._dispatch_expanded if do_expand else self._dispatch_by_rank
+        (recv_x, recv_scales, recv_idx, recv_weights), members = form(
+            tokens, scales, topk_idx, topk_weights, stats, num_experts, most, alignment,
+            do_zero_padding)
+        if handle is not None:
+            handle._left = members["_left"]
+        else:
+            handle = EPHandle(topk_idx, is_copied, self.num_ranks, do_expand=do_expand,
+                              num_experts=num_experts, expert_alignment=alignment,
+                              num_max_tokens_per_rank=most, num_sms=num_sms, **members)
+            if do_cpu_sync is not None and not do_cpu_sync:
+                self._forget_counts(handle)
+        recv_scales = scales_of(recv_scales, scales)
+        rows = handle.num_expanded_tokens if do_expand else handle.num_recv_tokens
+        recv_x, recv_scales, recv_weights = (
+            _lengthened(array, rows) for array in (recv_x, recv_scales, recv_weights))
+        if by_column:
+            recv_scales = _by_column(recv_scales)
+        return (recv_x if scales is None else (recv_x, recv_scales), _lengthened(recv_idx, rows, -1),
+                None if topk_weights is None else recv_weights, handle)
+
+    def _combine(self, call, x, handle, topk_weights, bias, previous_event, later_event, *, num_sms,
+                 num_qps, **options):
+        """Returns (combined_x, combined_topk_weights, event)."""
+        self._alive()
+        if not isinstance(handle, EPHandle):
+            raise TypeError(f"handle is {type(handle).__name__}, expected one that a dispatch returned")
+        handle._check(call)
+        bias = self._unpack_bias(bias)
+        if self._target.wanted:
+            self._target.see(
+                operation="EPBuffer.combine", ranks=self.num_ranks,
+                tokens=handle._topk_idx.shape[0], max_tokens=handle.num_max_tokens_per_rank,
+                hidden=x.shape[1], top_k=handle._topk_idx.shape[1], experts=handle.num_experts,
+                element=element_of(x), num_sms=num_sms, num_qps=num_qps or self._num_qps,
+                bias=bias != (None, None), do_expand=handle.do_expand,
+                previous_event=previous_event is not None, **options, **self._asked)
+        _wait_for(call, previous_event, later_event, options["allocate_on_comm_stream"])
+        rows = handle._rows  # Without do_cpu_sync the tensors are longer.
+        x, weights = x[:rows], None if topk_weights is None else topk_weights[:rows]
+        is_async = options["async_finish"]
+        if handle.do_expand:
+            if self.allow_multiple_reduction and element_of(x) == "bf16" and x.ndim == 2 and \
+                    len(x) == rows:  # The library refuses all others.
+                x = rank_sums(x, handle._expanded_rows)
+            function, args = c.lib.peerbus_ep_combine, c.EpCombineArgs(
+                async_with_compute_stream=is_async)
+        else:
+            function, args = c.lib.peerbus_normal_combine, c.NormalCombineArgs(async_finish=is_async)
+        args.handle = handle._left._as_parameter_
+        return combined_of(function, handle._left.owner, args, x, weights, bias, is_async)
+
+    # --- the two forms of a dispatch: ((rows, scales, idx, weights), members of the handle) ---
 
     def _buffer(self, kind, most):
         known = self._buffers.get((kind, most))
@@ -270,13 +286,16 @@ class EPBuffer:
         members.update(
             num_recv_tokens=raw.num_recv_tokens, num_expanded_tokens=raw.num_expanded_tokens,
             num_recv_tokens_per_expert_list=arrays["num_recv_tokens_per_expert_list"].tolist(),
-            _left=left, _rows=raw.num_expanded_tokens)
+            _left=left, _rows=raw.num_expanded_tokens,
+            _expanded_rows=as_numpy(arrays["recv_src_metadata"])[:, 2:])
         return (arrays["recv_x"], arrays["recv_x_scales"], None,
                 arrays["recv_topk_weights"]), members
 
     def _dispatch_by_rank(self, tokens, scales, topk_idx, topk_weights, stats, num_experts, most,
                           alignment, _):
         owner = self._buffer("buffer", most)
+        local = num_experts // self.num_ranks + (self.rank_idx < num_experts % self.num_ranks)
+        _require_counters(stats, local)
         ids = given(topk_idx, "topk_idx")
         counts = self._layout(owner, ids, topk_idx.shape[0], num_experts)
         if topk_weights is None:  # The library sends them together with the ids.
@@ -293,6 +312,9 @@ class EPBuffer:
             copy(result(getattr(raw, name), left, is_torch(tokens))) for name in (
                 "recv_x", "recv_x_scales", "recv_topk_idx", "recv_topk_weights", "rank_prefix",
                 "recv_src_idx"))
+        if recv_idx.dtype != topk_idx.dtype:
+            recv_idx = recv_idx.to(topk_idx.dtype) if is_torch(recv_idx) else \
+                recv_idx.astype(topk_idx.dtype)
         aligned = result(raw.num_recv_tokens_per_expert_list, left, False)
         if aligned is None:  # A rank without experts.
             aligned = numpy.empty(0, numpy.int32)
@@ -311,7 +333,7 @@ class EPBuffer:
             psum_num_recv_tokens_per_expert=like(prefix, aligned.cumsum(dtype=numpy.int32)),
             num_unaligned_recv_tokens_per_expert=like(prefix, unaligned),
             recv_src_metadata=like(prefix, metadata), num_recv_tokens=len(ranks),
-            num_expanded_tokens=0, num_recv_tokens_per_expert_list=aligned.tolist(), _left=left,
+            num_expanded_tokens=int(aligned.sum()), num_recv_tokens_per_expert_list=aligned.tolist(), _left=left,
             _rows=len(ranks))
         return (recv_x, recv_scales, recv_idx, recv_weights), members
 
@@ -333,27 +355,64 @@ class EPBuffer:
                 layout.num_tokens_per_rank, layout.is_token_in_rank, layout.num_tokens_per_expert)]
         return [given(array, "topk_idx") for array in counts]
 
-    def _worst_rows(self, handle, top_k):
-        """Returns the rows of a dispatch that does not know how many came."""
-        rows = self.num_ranks * handle.num_max_tokens_per_rank
-        if not handle.do_expand:
-            return rows
+    def _forget_counts(self, handle):
+        """Makes the handle one of a dispatch that does not know how many rows came."""
+        most, top_k = self.num_ranks * handle.num_max_tokens_per_rank, handle._topk_idx.shape[1]
         local = len(handle.num_unaligned_recv_tokens_per_expert)
-        rows = rows * min(top_k, local) + (handle.expert_alignment - 1) * local
-        return -(-rows // handle.expert_alignment) * handle.expert_alignment
+        rows = most * min(top_k, local) + (handle.expert_alignment - 1) * local
+        handle.num_recv_tokens = most
+        handle.num_expanded_tokens = -(-rows // handle.expert_alignment) * handle.expert_alignment
+        handle.num_recv_tokens_per_expert_list = []
+        handle.recv_src_metadata = _lengthened(handle.recv_src_metadata, most, -1)
 
 
-def _mark(topk_idx):
-    """Returns a value that tells later whether the ids have changed: the version that torch counts,
-    or a copy of ids that have none, which are numpy arrays and tensors of the inference mode."""
-    if is_torch(topk_idx) and not topk_idx.is_inference():
-        return topk_idx._version
-    return copy(topk_idx)
+def _require_async(call, defer_epilogue, is_async):
+    if defer_epilogue and not is_async:
+        raise c.InvalidArgument(1, f"{call}: defer_epilogue is true, expected "
+                                   "async_with_compute_stream with it")
+
+
+def _wait_for(call, previous_event, later_event, allocate_on_comm_stream):
+    """Waits for what a call is to wait for, under the rule of versions 2.1 and 2.5: a call that waits
+    for an event must not use memory of the stream that computes."""
+    if previous_event is not None and not allocate_on_comm_stream:
+        raise c.InvalidArgument(1, f"{call}: previous_event is given, expected "
+                                   "allocate_on_comm_stream with it")
+    wait_for(previous_event)
+    wait_for(later_event)
+
+
+def _require_cached(call, handle, topk_idx, do_cpu_sync, do_expand, **known):
+    """Requires that nothing beside a handle says something else."""
+    if not isinstance(handle, EPHandle):
+        raise TypeError(f"handle is {type(handle).__name__}, expected one that a dispatch returned")
+    if topk_idx is not None:
+        raise c.InvalidArgument(1, f"{call}: topk_idx was given beside a handle, which has it")
+    if do_cpu_sync:
+        raise c.InvalidArgument(1, f"{call}: do_cpu_sync is true beside a handle, which knows the "
+                                   "counts; expected false or None")
+    if do_expand and not handle.do_expand:
+        raise c.InvalidArgument(1, f"{call}: do_expand is true, but the handle is of a dispatch "
+                                   "without it")
+    for name, value in known.items():
+        if value is not None and value != getattr(handle, name):
+            raise c.InvalidArgument(1, f"{call}: {name} is {value} beside a handle, expected None or "
+                                       f"the handle's, {getattr(handle, name)}")
+
+
+def _require_counters(stats, local):
+    """Requires counters of `local` experts, before anything is sent."""
+    if stats is None:
+        return
+    view = given_to_write(stats, "cumulative_local_expert_recv_stats").tensor
+    if view.ndim != 1 or view.shape[0] != local or (view.dtype_code, view.dtype_bits) != (0, 32):
+        raise c.InvalidArgument(1, f"cumulative_local_expert_recv_stats is {stats.dtype} "
+                                   f"{list(stats.shape)}, expected int32 [{local}]")
 
 
 def _lengthened(array, rows, fill=None):
-    if array is None:
-        return None
+    if array is None or len(array) == rows:
+        return array
     longer = empty_like(array, [rows, *array.shape[1:]])
     longer[:len(array)] = array
     if fill is not None:

@@ -6,7 +6,7 @@ import zlib
 import numpy
 
 from .. import _library as c
-from .._tensors import Given, view_of
+from .raw import Bytes
 from .words import Words
 
 
@@ -20,40 +20,51 @@ class WeightMover:
         """Collective; contract as `EPBuffer.lb_prefetch_weights`."""
         problem, agreed = None, None
         try:
-            target, slot_type = _bytes_of(spare, "redundant_expert_weights")
-            source, type_of_own = _bytes_of(own, "expert_weights")
-            if slot_type != type_of_own:
-                raise c.InvalidArgument(1, "lb_prefetch_weights: redundant_expert_weights and "
-                                           "expert_weights have different types")
-            plan = self._plan(mapping, target, source)
-            agreed = str((plan.tolist(), target.shape[1], len(source), slot_type))
+            targets = _rows_of(spare, "redundant_expert_weights", is_written=True)
+            sources = _rows_of(own, "expert_weights")
+            plan = self._plan(mapping, targets, sources)
+            sizes = [target.shape[1] for target in targets]
+            local = len(sources[0])
+            agreed = str((plan.tolist(), sizes, local))
         except (TypeError, ValueError) as found:
             problem = found
         self._agree(agreed, problem)
-        shape = target.shape
+        slots, slot_bytes = plan.shape[1], sum(sizes)
+        shape = slots, slot_bytes
         if shape not in self._windows:
-            self._windows[shape] = self._comm.window(max(1, shape[0] * shape[1]))
-        window, local = self._windows[shape], len(source)
+            self._windows[shape] = self._comm.window(max(1, slots * slot_bytes))
+        window = self._windows[shape]
+        begins = [sum(sizes[:i]) for i in range(len(sizes))]  # Of each tensor's part of a slot.
         for rank, experts in enumerate(plan):
             for slot, expert in enumerate(experts):
                 if expert >= 0 and expert // local == self._comm.rank:
-                    window.put(rank, slot * shape[1], source[expert % local])
+                    for begin, source in zip(begins, sources):
+                        window.put(rank, slot * slot_bytes + begin, source[expert % local])
         self._comm.barrier()
-        arrived = window.part(self._comm.rank)[:shape[0] * shape[1]].reshape(shape)
+        arrived = window.part(self._comm.rank)[:slots * slot_bytes].reshape(shape)
         used = plan[self._comm.rank] >= 0
-        target[used] = arrived[used]
+        for begin, size, target in zip(begins, sizes, targets):
+            target[used] = arrived[used, begin:begin + size]
         self._comm.barrier()  # Nobody writes again before all have read.
 
-    def _plan(self, mapping, target, source):
+    def _plan(self, mapping, targets, sources):
         plan = numpy.asarray(mapping)
-        size, local = self._comm.size, len(source)
+        size, local, slots = self._comm.size, len(sources[0]), len(targets[0])
         call = "lb_prefetch_weights: "
-        if plan.dtype != numpy.int32 or plan.ndim != 2 or plan.shape != (size, len(target)):
+        if len(targets) != len(sources):
+            raise c.InvalidArgument(1, f"{call}redundant_expert_weights has {len(targets)} tensors and "
+                                       f"expert_weights {len(sources)}, expected as many")
+        if plan.dtype != numpy.int32 or plan.ndim != 2 or plan.shape != (size, slots):
             raise c.InvalidArgument(1, f"{call}redundancy_mapping is {plan.dtype} {list(plan.shape)},"
-                                       f" expected int32 [{size}, {len(target)}]")
-        if target.shape[1] != source.shape[1] or target.shape[1] % 32:
-            raise c.InvalidArgument(1, f"{call}an expert has {source.shape[1]} bytes and a slot "
-                                       f"{target.shape[1]}, expected equal multiples of 32")
+                                       f" expected int32 [{size}, {slots}]")
+        for i, (target, source) in enumerate(zip(targets, sources)):
+            if len(target) != slots or len(source) != local:
+                raise c.InvalidArgument(1, f"{call}tensor {i} has {len(target)} slots and "
+                                           f"{len(source)} experts, expected {slots} and {local}, as "
+                                           "tensor 0")
+            if target.shape[1] != source.shape[1] or target.shape[1] % 32:
+                raise c.InvalidArgument(1, f"{call}an expert has {source.shape[1]} bytes and a slot "
+                                           f"{target.shape[1]}, expected equal multiples of 32")
         bad = (plan < -1) | (plan >= size * local) | (plan // local == numpy.arange(size)[:, None])
         bad &= plan != -1
         if bad.any():
@@ -73,21 +84,20 @@ class WeightMover:
             raise c.Refused(8, f"lb_prefetch_weights: rank {refusing[0]} refused its arguments")
         others = numpy.flatnonzero(words != words[0])
         if len(others):
-            raise c.Error(3, "lb_prefetch_weights: redundancy_mapping, or the number, size or type of "
+            raise c.Error(3, "lb_prefetch_weights: redundancy_mapping, or the number or size of "
                              f"experts, on rank {', '.join(map(str, others))} differ from those of "
                              "rank 0")
 
 
-def _bytes_of(array, name):
-    """Returns the memory of an array as uint8 [first size, bytes of the rest], and its type."""
-    given = Given(array, name)
-    view = given.tensor
-    sizes = list(view.shape[:view.ndim])
-    strides, step = list(view.strides[:view.ndim]) if view.strides else None, 1
-    for size, stride in zip(reversed(sizes), reversed(strides or [])):
-        if size > 1 and stride != step:
-            raise c.InvalidArgument(1, f"{name} has gaps, expected a contiguous tensor")
-        step *= size
-    nbytes = int(numpy.prod(sizes[1:], dtype=int)) * view.dtype_bits // 8
-    kind = view.dtype_code, view.dtype_bits
-    return view_of(given.address, "uint8", [sizes[0], nbytes], array), kind
+def _rows_of(tensors, name, is_written=False):
+    """Returns the memory of a tensor, or of each of a sequence, as uint8 [first size, bytes of each]."""
+    listed = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+    if not listed:
+        raise c.InvalidArgument(1, f"{name} is empty, expected a tensor or a sequence of them")
+    made = []
+    for tensor in listed:
+        memory = Bytes(tensor, name, is_written)
+        if not memory.shape:
+            raise c.InvalidArgument(1, f"{name} has no dimensions, expected a row for each expert")
+        made.append(memory.rows)
+    return made
