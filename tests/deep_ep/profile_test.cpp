@@ -804,6 +804,14 @@ TEST_CASE("EPBuffer") {
         {platform, ec, set_dtype, bf16, fp8, "x's type is fp8_e4m3, expected bf16", "bf16"});
   }
   for (const profile platform : {v2_5, a950}) {
+    for (const operation what : {ed, ec})
+      edges.push_back({platform, what,
+                       [](call& c, std::size_t allocates) {
+                         c.previous_event_given = true;
+                         c.allocate_on_comm_stream = allocates != 0;
+                       },
+                       1, 0, "allocate_on_comm_stream is false, expected true",
+                       "wherever previous_event is given"});
     edges.push_back({platform, ed, set_experts, 256, 257,
                      "num_experts is 257, expected a multiple of 8", "up to 264"});
     edges.push_back({platform, ed, set_option<&call::do_handle_copy>, 0, 1,

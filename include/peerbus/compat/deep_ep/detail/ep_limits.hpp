@@ -20,6 +20,9 @@ constexpr void check_ep(const call& c, checker<Visit>& check) {
   if (!is_ep(c.what)) return;
   check.off(finding_kind::refused, "do_handle_copy", c.do_handle_copy,
             "leave it out, and do not change topk_idx as long as its handle is used");
+  if (c.previous_event_given)
+    check.words(finding_kind::refused, "allocate_on_comm_stream", c.allocate_on_comm_stream,
+                "false", "true", "set it wherever previous_event is given");
 }
 
 template <class Visit>
