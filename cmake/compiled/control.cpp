@@ -8,6 +8,7 @@
 #include <peerbus/bootstrap/impl/split.hpp>
 #include <peerbus/bootstrap/impl/star_bootstrap.hpp>
 #include <peerbus/bootstrap/impl/threads.hpp>
+#include <peerbus/codec/impl/logfmt10.hpp>
 #include <peerbus/collective/impl/algorithm_choice.hpp>
 #include <peerbus/collective/impl/all_gather.hpp>
 #include <peerbus/collective/impl/all_gather_v.hpp>
