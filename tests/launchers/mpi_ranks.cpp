@@ -86,11 +86,33 @@ void check_not_running(const char* told) {
   require_error(errc::invalid_argument, {told}, [] { (void)mpi_bootstrap(MPI_COMM_WORLD); });
 }
 
+/// Ranks of a session meet, and need neither MPI_Init nor the session afterwards.
+void check_session() {
+#if MPI_VERSION >= 4 || defined(MPI_ERR_SESSION)
+  MPI_Session session = MPI_SESSION_NULL;
+  require(MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session) == MPI_SUCCESS, "a session");
+  check_not_running("or a communicator of a session");
+  MPI_Group world = MPI_GROUP_NULL;
+  require(MPI_Group_from_session_pset(session, "mpi://WORLD", &world) == MPI_SUCCESS, "all ranks");
+  MPI_Comm group = MPI_COMM_NULL;
+  require(MPI_Comm_create_from_group(world, "peerbus", MPI_INFO_NULL, MPI_ERRORS_RETURN, &group) ==
+              MPI_SUCCESS,
+          "a communicator of the session");
+  const std::size_t rank = rank_in(group);
+  const auto boot = mpi_bootstrap(group, patience());
+  MPI_Comm_free(&group);
+  MPI_Group_free(&world);
+  MPI_Session_finalize(&session);
+  check_group(*boot, rank, 4, "session");
+#endif
+}
+
 }  // namespace
 
 int main() {
   return run_rank([] {
     check_not_running("MPI is not initialised, expected a call after MPI_Init");
+    check_session();
     MPI_Init(nullptr, nullptr);
     require(size_of(MPI_COMM_WORLD) == 4, "four ranks");
     require_error(errc::invalid_argument, {"MPI_COMM_NULL was given"},

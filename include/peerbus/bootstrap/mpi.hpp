@@ -20,10 +20,10 @@ namespace peerbus {
 /// `environment_bootstrap` do, so that `unified_bus` works. Otherwise they meet as those of
 /// `tcp_bootstrap` do. Rank 0 opens a port that the system chooses.
 ///
-/// All processes of `group` call, after MPI_Init and before MPI_Finalize, or, with MPI 4, while the
-/// session that `group` was made from exists. The result does not need
-/// MPI any more, nor `group`. While the call runs, no other thread may use `group`, and errors of
-/// MPI on `group` are returned to this function instead of its error handler.
+/// All processes of `group` call, after MPI_Init and before MPI_Finalize, or, if MPI has sessions
+/// (MPI 4, Open MPI 5), while the session that `group` was made from exists. The result does not
+/// need MPI any more, nor `group`. While the call runs, no other thread may use `group`, and errors
+/// of MPI on `group` are returned to this function instead of its error handler.
 ///
 /// Cost: MPI_Iallgather, two MPI_Ibcast, and what the constructor of the bootstrap costs.
 /// Throws: `error` invalid_argument (MPI not initialised or finalised already, MPI_COMM_NULL, an

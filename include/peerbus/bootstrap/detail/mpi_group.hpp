@@ -27,6 +27,13 @@ inline void require_mpi(int code, std::string_view doing) {
   throw error{errc::system, concat("MPI failed at ", doing, ": ", text.data())};
 }
 
+/// Whether MPI has sessions. Open MPI 5 has them although it says that it is MPI 3.1.
+#if MPI_VERSION >= 4 || defined(MPI_ERR_SESSION)
+inline constexpr bool has_mpi_sessions = true;
+#else
+inline constexpr bool has_mpi_sessions = false;
+#endif
+
 /// A communicator whose errors are returned for as long as this object lives.
 class mpi_group {
  public:
@@ -38,8 +45,8 @@ class mpi_group {
     if (answer == 0) {
       // With sessions MPI counts as not initialised, although communicators of theirs work.
       // Nothing else tells whether there is a session, and MPI_COMM_WORLD is in none.
-      if constexpr (MPI_VERSION < 4)
-        throw bad("MPI is not initialised, expected a call after MPI_Init; sessions need MPI 4");
+      if constexpr (!has_mpi_sessions)
+        throw bad("MPI is not initialised, expected a call after MPI_Init; it has no sessions");
       if (group == MPI_COMM_WORLD || group == MPI_COMM_SELF || group == MPI_COMM_NULL)
         throw bad(
             "MPI is not initialised, expected a call after MPI_Init, or a communicator of a "
