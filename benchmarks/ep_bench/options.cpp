@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <peerbus/core/cost_table.hpp>
@@ -269,12 +270,16 @@ std::variant<options, int> parse(int argc, char** argv) {
            "results of another library for the report, as its benchmark wrote them with --json; "
            "may be given several times")
       .check("FILE", read_complaint);
-  line.add("--report-tokens", chosen.report_tokens, "numbers of tokens in the report")
-      .whole_number(1, most);
-  line.add("--report-ranks", chosen.report_ranks, "numbers of ranks in the report")
-      .whole_number(1, 4096);
-  line.add("--report-seconds", chosen.report_seconds, "how long the report takes, roughly")
-      .check("SECONDS", seconds_complaint);
+  const std::pair<const char*, programs::option> of_reports[] = {
+      {"--report-tokens",
+       line.add("--report-tokens", chosen.report_tokens, "numbers of tokens in the report")
+           .whole_number(1, most)},
+      {"--report-ranks",
+       line.add("--report-ranks", chosen.report_ranks, "numbers of ranks in the report")
+           .whole_number(1, 4096)},
+      {"--report-seconds",
+       line.add("--report-seconds", chosen.report_seconds, "how long the report takes, roughly")
+           .check("SECONDS", seconds_complaint)}};
 
   const auto check = [&] {
     sort_sizes(chosen.report_tokens);
@@ -286,6 +291,9 @@ std::variant<options, int> parse(int argc, char** argv) {
       if (relay == describe(known)) chosen.relay = known;
     if (!costs.empty()) chosen.costs = costs_of(costs);
     check_together(chosen);
+    for (const auto& [name, option] : of_reports)
+      if (option.given() && (chosen.report.empty() || chosen.ablation))
+        refuse(name, "given without a report over many sizes, expected --report and no --ablation");
   };
   if (const auto status = line.parse(argc, argv, check)) return *status;
   chosen.ranks_given = ranks.given();
