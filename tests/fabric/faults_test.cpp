@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ctest: timeout=120
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -186,6 +187,41 @@ TEST_CASE("set-up that cannot work is refused by name on all ranks") {
       errc::invalid_argument, {"no domain 'no_such_interface'"});
   check_refused([](rank_id rank) { return fabric_options{.rely_on_order = rank == rank_id{0}}; },
                 errc::mismatch, {"signals by order"});
+}
+
+TEST_CASE("a rank that runs out of descriptors names the limit to all, at each step") {
+  bool has_worked = false;
+  for (rlim_t left = 1; !has_worked && left < 100; left += 1 + left / 4) {
+    CAPTURE(left);
+    const test::tally worked;
+    const int worst_status = peerbus::run_local(3, [&](bootstrap& boot) {
+      rlimit before{};
+      ::getrlimit(RLIMIT_NOFILE, &before);
+      if (boot.rank() == rank_id{left % 3}) {
+        const int next = ::dup(STDIN_FILENO);
+        ::close(next);
+        const rlimit few{static_cast<rlim_t>(next) + left, before.rlim_max};
+        ::setrlimit(RLIMIT_NOFILE, &few);
+      }
+      try {
+        communicator comm = over_fabric(boot);
+        test::do_a_round(comm);
+        worked.add();
+      } catch (const peerbus::error& caught) {
+        test::expect_code(caught.code(), errc::system, "a lack of descriptors");
+        const std::string text = caught.what();
+        test::expect(text.find("ulimit -n") != std::string::npos, "the limit in '", text, "'");
+      }
+      ::setrlimit(RLIMIT_NOFILE, &before);
+      static_cast<void>(boot.allgather({}, deadline::after(hang), "after the lack"));
+      if (worked.count() != 0) return;
+      communicator again = over_fabric(boot);
+      test::do_a_round(again);
+    });
+    CHECK(worst_status == 0);
+    has_worked = worked.count() == 3;
+  }
+  CHECK(has_worked);
 }
 
 TEST_CASE("a rank killed in the middle of a dispatch") {

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
+#include <peerbus/transport/fabric/descriptors.hpp>
 #include <peerbus/transport/fabric/fabric_error.hpp>
 #include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/fabric/link.hpp>
@@ -64,9 +66,12 @@ inline void insert_addresses(network& net, const std::vector<bootstrap::contribu
 
 /// Has each pair of ranks exchange a question and its answer, so that providers which connect when
 /// they first send have done so. The lower rank of a pair asks: providers need not resolve calls
-/// that cross. Throws: `error` timed_out, or as the peer's end.
+/// that cross. Throws: `error` timed_out, system if no descriptor is left for a connection, or as
+/// the peer's end.
 inline void greet(network& net, const std::vector<bootstrap::contribution>& addresses,
                   deadline until) {
+  constexpr std::chrono::milliseconds pause{20};
+  auto next_check = deadline::after(pause);
   for (rank_id waiting_for = net.rank();;) {
     for (std::size_t peer = net.rank().index() + 1; peer < net.size(); ++peer) {
       link& to = net.to(rank_id{peer});
@@ -85,6 +90,10 @@ inline void greet(network& net, const std::vector<bootstrap::contribution>& addr
     if (const errc found = net.health(std::nullopt); found != errc::ok)
       throw error{found, concat("fabric: connecting to ", waiting_for, ": ",
                                 net.members().describe_missing(), net.describe_trouble())};
+    if (next_check.expired()) {
+      require_descriptors(concat("connecting to ", waiting_for), 1);
+      next_check = deadline::after(pause);
+    }
     if (until.expired())
       throw error{errc::timed_out,
                   concat("fabric: no answer from ", waiting_for, " at ",
@@ -125,6 +134,9 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& o
     net = std::make_unique<network>(
         boot, provider_search{options, on_one_host, traffic, boot.meeting_address()}.find(),
         options, waiting, latency);
+    // A socket for each peer, and both ends of one for what a rank puts to itself.
+    if (net->own().opens_sockets())
+      require_descriptors(concat("connecting ", boot.size(), " ranks"), boot.size() + 1);
   });
   const fi_info* const info = net ? &net->own().info() : nullptr;
   const std::vector<declared> values{

@@ -12,9 +12,9 @@ namespace peerbus::detail::ofi {
 /// Returns the error of a call that returned `result`, below 0, in libfabric's words.
 inline error fabric_failure(std::string_view doing, long result) {
   const int reason = static_cast<int>(-result);
-  return error{
-      reason == FI_ENOMEM ? errc::out_of_memory : errc::system,
-      concat("fabric: ", doing, ": ", fi_strerror(reason), " (libfabric error ", reason, ")")};
+  return error{reason == FI_ENOMEM ? errc::out_of_memory : errc::system,
+               concat("fabric: ", doing, ": ", fi_strerror(reason), " (libfabric error ", reason,
+                      ")", reason == FI_EMFILE ? "; see `ulimit -n`" : "")};
 }
 
 /// Throws: `fabric_failure` unless `result` is 0.

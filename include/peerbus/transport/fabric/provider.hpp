@@ -17,6 +17,7 @@
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/transport/fabric/descriptors.hpp>
 #include <peerbus/transport/fabric/fabric_error.hpp>
 #include <peerbus/transport/fabric/handle.hpp>
 #include <peerbus/transport/fabric/libfabric.hpp>
@@ -71,6 +72,7 @@ class provider_search {
     // it is the same whether or not there are bulk windows.
     if (traffic_ == traffic_class::bulk) found = list(options_.provider, FI_TC_BULK_DATA);
     if (!found) found = list(options_.provider);
+    if (!found) require_descriptors("listing providers", few);
     if (!found)
       throw error{errc::unsupported,
                   concat("fabric: libfabric has no provider '", options_.provider,
@@ -99,6 +101,8 @@ class provider_search {
 
  private:
   static constexpr std::uint32_t api_version = FI_VERSION(1, 14);
+  /// The descriptors that `fi_getinfo` has open at once, or some more.
+  static constexpr std::size_t few = 4;
 
   static std::string_view provider_name(const fi_info& info) { return info.fabric_attr->prov_name; }
   static std::string_view domain_name(const fi_info& info) { return info.domain_attr->name; }

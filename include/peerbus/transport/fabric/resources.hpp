@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -97,6 +98,10 @@ class resources {
   [[nodiscard]] std::size_t inject_bytes() const noexcept { return inject_bytes_; }
   /// Returns whether a signal may follow its puts at once.
   [[nodiscard]] bool relies_on_order() const noexcept { return relies_on_order_; }
+  /// Returns whether the provider opens a descriptor for each peer.
+  [[nodiscard]] bool opens_sockets() const noexcept {
+    return std::string_view{info_->fabric_attr->prov_name}.starts_with("tcp");
+  }
   /// "tcp;ofi_rxm, domain eth0, 10.0.0.1".
   [[nodiscard]] std::string describe() const {
     const std::string address = describe_address(*info_);
