@@ -85,6 +85,12 @@ TEST_CASE("run_local: a world of no ranks is refused") {
   CHECK(contains(caught.what(), "expected at least 1"));
 }
 
+TEST_CASE("run_local: a world of too many ranks is refused before memory is taken") {
+  const auto caught = error_of([] { (void)run_local(65536, [](bootstrap&) {}); });
+  CHECK(caught.code() == errc::invalid_argument);
+  CHECK(contains(caught.what(), "given to run_local, expected at most 65535"));
+}
+
 TEST_CASE("run_local: ranks are processes of their own") {
   const time_limit limit;
   int copied = 1;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -24,6 +25,14 @@ using namespace std::chrono_literals;
 using namespace test;
 using peerbus::rank_id;
 using peerbus::run_threads;
+
+TEST_CASE("run_threads: a world of too many ranks is refused before memory is taken") {
+  for (const std::size_t ranks : {std::size_t{65536}, std::numeric_limits<std::size_t>::max()}) {
+    const auto caught = error_of([&] { (void)run_threads(ranks, [](bootstrap&) {}); });
+    CHECK(caught.code() == errc::invalid_argument);
+    CHECK(contains(caught.what(), "given to run_threads, expected at most 65535"));
+  }
+}
 
 TEST_CASE("run_threads: a world of no ranks is refused") {
   const auto caught = error_of([] { (void)run_threads(0, [](bootstrap&) {}); });

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -102,7 +103,10 @@ TEST_CASE("get_dispatch_layout refuses") {
     const auto good = peerbus::deep_ep::view(std::as_const(ids), {3, 2});
     refused(good, 5,
             {"get_dispatch_layout: topk_idx has 5 for token 2, slot 1", "expected -1 or 0 to 4"});
-    refused(good, 0, {"get_dispatch_layout: num_experts is 0, expected at least 1"});
+    for (const std::size_t experts :
+         {std::size_t{0}, (std::size_t{1} << 24U) + 1, std::size_t{1} << 28U,
+          std::numeric_limits<std::size_t>::max()})
+      refused(good, experts, {"get_dispatch_layout: num_experts is ", ", expected 1 to 16777216"});
     static_cast<void>(buffer.get_dispatch_layout(good, 6));
     ids[2] = -2;
     refused(good, 6, {"topk_idx has -2 for token 1, slot 0"});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <cstddef>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -57,6 +58,20 @@ TEST_CASE("the low-latency size hint is DeepEP's figure, to the byte") {
   // By hand, for few channels, where dispatch's header outweighs combine's metadata: sent is
   // 8 x 16 x 260, received 8 x 16 x 272, signals 128; twice that, and 128 more.
   CHECK(low_latency_rdma_size_hint(16, 128, 1, 8) == 136'576);
+}
+
+TEST_CASE("sizes whose product is absurd do not wrap around") {
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  constexpr std::size_t many = std::size_t{1} << 63U;
+  for (const std::size_t size : {most, std::size_t{1} << 32U, std::size_t{1} << 40U}) {
+    CHECK(low_latency_rdma_size_hint(size, size, 8, size) >= many);
+    CHECK(peerbus::deep_ep::ep_buffer_size_hint(size, size, size, 8, true, true) >= many);
+  }
+  CHECK(low_latency_rdma_size_hint(128, most, 8, 256) >= many);
+  CHECK(peerbus::deep_ep::ep_buffer_size_hint(8, 128, 7168, most, false, false) >= many);
+  CHECK(config{}.nvl_buffer_size_hint(most, 8) >= many);
+  CHECK(config{.num_max_nvl_chunked_recv_tokens = std::size_t{1} << 60U}.nvl_buffer_size_hint(
+            14336, 8) >= many);
 }
 
 TEST_CASE("the normal mode's size hint is DeepEP's figure") {

@@ -141,6 +141,16 @@ TEST_CASE("configurations that cannot be") {
           refused("top_k is 0", [](auto& c) { c.top_k = 0; });
           refused("hidden is 0", [](auto& c) { c.hidden = 0; });
           refused("struct_bytes is 0", [](auto& c) { c.struct_bytes = 0; });
+          // Nothing is allocated for what is refused, nor read: the map has one entry.
+          for (const std::uint64_t most : {std::uint64_t{17}, std::uint64_t{1} << 60U, UINT64_MAX})
+            refused("expected 1 to 16", [&](auto& c) { c.in_flight = most; });
+          const std::uint32_t map = 0;
+          for (const std::uint64_t experts :
+               {(std::uint64_t{1} << 24U) + 1, std::uint64_t{1} << 32U})
+            refused("expected at most 16777216", [&](auto& c) {
+              c.experts = experts;
+              c.physical_to_logical = &map;
+            });
           fails(peerbus_exchange_create(comm, nullptr, 0, &exchange), PEERBUS_INVALID_ARGUMENT,
                 "config is NULL");
           auto config = config_of(PEERBUS_BF16, PEERBUS_COMPACT);

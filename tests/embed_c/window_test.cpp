@@ -136,6 +136,9 @@ TEST_CASE("handles and structures that cannot be used") {
   fails(peerbus_run_threads(0, nothing, nullptr, nullptr, &status), PEERBUS_INVALID_ARGUMENT, "0");
   fails(peerbus_run_processes(0, nothing, nullptr, nullptr, &status), PEERBUS_INVALID_ARGUMENT,
         "0");
+  for (const auto run : {peerbus_run_threads, peerbus_run_processes})
+    fails(run(UINT64_MAX, nothing, nullptr, nullptr, &status), PEERBUS_INVALID_ARGUMENT,
+          "expected at most 65535");
 }
 
 TEST_CASE("objects live as long as what was made from them") {

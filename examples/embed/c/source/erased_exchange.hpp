@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -51,8 +52,12 @@ class erased_exchange {
   [[nodiscard]] std::size_t bytes() const noexcept { return map().total; }
 
  protected:
+  /// `in_flight` is limited here because the exchange, which refuses more on all ranks, is made
+  /// afterwards.
   explicit erased_exchange(const communicator<bus>& comm, std::size_t in_flight)
-      : rank_{comm.rank()}, ranks_{comm.size()}, places_{std::vector<row_places>(in_flight)} {}
+      : rank_{comm.rank()},
+        ranks_{comm.size()},
+        places_{std::vector<row_places>(std::min(in_flight, moe::max_in_flight))} {}
 
   [[nodiscard]] virtual const moe::memory_map& map() const noexcept = 0;
   [[nodiscard]] virtual const moe::expert_map& experts() const noexcept = 0;

@@ -186,7 +186,7 @@ inline void refuse_lost_statuses() {
 }
 
 PEERBUS_INLINE int run_processes(std::size_t n, rank_body body, const run_options& options) {
-  refuse_empty_world(n, "run_local");
+  refuse_bad_world(n, "run_local");
   refuse_lost_statuses();
   const descriptor_room room{n};
   const state_page states{n};

@@ -24,7 +24,7 @@
 namespace peerbus::detail {
 
 PEERBUS_INLINE int run_as_threads(std::size_t n, rank_body body) {
-  refuse_empty_world(n, "run_threads");
+  refuse_bad_world(n, "run_threads");
   const auto world = std::make_shared<thread_world>(n);
   const std::size_t cores = usable_cores();  // Counted before any rank may pin itself.
   std::vector<std::unique_ptr<thread_bootstrap>> boots;

@@ -22,8 +22,8 @@
 namespace peerbus::deep_ep {
 
 /// Returns the bytes that DeepEP's `get_low_latency_rdma_size_hint` returns: per rank, for the
-/// buffer alone. The tensors that dispatch returns need memory besides. The number of ranks has no
-/// influence.
+/// buffer alone. 2^63 or more for sizes whose product is larger. The tensors that dispatch returns
+/// need memory besides. The number of ranks has no influence.
 constexpr std::size_t low_latency_rdma_size_hint(std::size_t num_max_dispatch_tokens_per_rank,
                                                  std::size_t hidden,
                                                  [[maybe_unused]] std::size_t num_ranks,
@@ -33,12 +33,17 @@ constexpr std::size_t low_latency_rdma_size_hint(std::size_t num_max_dispatch_to
 
 /// Returns the bytes that version 2's `get_buffer_size_hint` returns for ranks within one NVLink
 /// domain, by the formula of commit dd758ca: the larger of a dispatch and a combine, in units of 2
-/// MiB. A `num_topk` of 0 stands for 32.
+/// MiB. A `num_topk` of 0 stands for 32. 2^63 for sizes whose product is larger.
 constexpr std::size_t ep_buffer_size_hint(std::size_t num_ranks,
                                           std::size_t num_max_tokens_per_rank, std::size_t hidden,
                                           std::size_t num_topk, bool use_fp8_dispatch,
                                           bool allow_multiple_reduction) noexcept {
   const std::size_t top_k = num_topk == 0 ? 32 : num_topk;
+  const double most_of_token =
+      256.0 + 3.0 * static_cast<double>(hidden) + 12.0 * static_cast<double>(top_k);
+  const double copies_of_token = static_cast<double>(num_ranks) + static_cast<double>(top_k);
+  if (static_cast<double>(num_max_tokens_per_rank) * copies_of_token * most_of_token >= 0x1p63)
+    return detail::too_many_bytes;
   const std::size_t scales = use_fp8_dispatch ? (hidden + 31) / 32 * 4 : 0;
   const std::size_t dispatched = align_up(use_fp8_dispatch ? hidden : 2 * hidden, 32) +
                                  align_up(scales, 32) + align_up(top_k * 8 + (1 + top_k) * 4, 32);
@@ -74,7 +79,7 @@ struct config {
   }
 
   /// Returns the bytes that DeepEP's `get_nvl_buffer_size_hint` returns. `hidden_bytes` are the
-  /// bytes of a token, at least 2 per channel.
+  /// bytes of a token, at least 2 per channel. 2^63 for sizes whose product is larger.
   /// Throws: as `checked`, and `error` (`invalid_argument`) unless `num_ranks` is 1 to 8 or a
   /// multiple of 8.
   [[nodiscard]] constexpr std::size_t nvl_buffer_size_hint(std::size_t hidden_bytes,
@@ -89,6 +94,12 @@ struct config {
     constexpr std::size_t source = 8;
     constexpr std::size_t most_top_k = 128;
     constexpr std::size_t most_scales = 128;
+    if (static_cast<double>(channels) * static_cast<double>(in_node) *
+            (static_cast<double>(valid.num_max_nvl_chunked_recv_tokens) *
+                 (static_cast<double>(hidden_bytes) + 4096.0) +
+             8.0 * static_cast<double>(nodes) + 12.0) >=
+        0x1p63)
+      return detail::too_many_bytes;
     const std::size_t token = hidden_bytes + source + most_top_k * (8 + 4) + most_scales * 4;
     return align_up(channels * in_node * (2 * nodes + 3) * 4 +
                         channels * in_node * valid.num_max_nvl_chunked_recv_tokens * token,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
@@ -11,6 +12,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
@@ -19,12 +21,11 @@
 namespace peerbus::moe::detail {
 
 /// Returns a hash of the logical expert of each physical expert: FNV-1a, applied to whole numbers
-/// instead of bytes. An empty `physical_to_logical` counts as the identity.
+/// instead of bytes. An empty `physical_to_logical` counts as the identity. `config` must be
+/// possible: a refused number of experts may be larger than the memory of the map.
 inline std::uint64_t hash_of_map(const exchange_config& config) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325U;
-  // Limited, because an absurd number of experts, which is refused later, would take long to hash.
-  const std::size_t experts = std::min(config.experts, max_experts);
-  for (std::size_t p = 0; p < experts; ++p) {
+  for (std::size_t p = 0; p < config.experts; ++p) {
     const bool given = p < config.physical_to_logical.size();
     hash = (hash ^ (given ? config.physical_to_logical[p] : p)) * 0x100000001b3U;
   }
@@ -34,6 +35,7 @@ inline std::uint64_t hash_of_map(const exchange_config& config) noexcept {
 PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
                              const codec_facts& codec, const layout_facts& layout,
                              std::size_t alignment, dispatch_protocol chosen, deadline until) {
+  const std::optional<error> objection = objection_to(config, group.size(), codec, layout);
   std::vector<declared> values{
       {"codec", codec.name},           {"layout", layout.name},
       {"experts", config.experts},     {"hidden", config.hidden},
@@ -43,13 +45,13 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
   values.push_back({"output_attachment", config.output_attachment});
   values.push_back({"logfmt_outputs", std::uint64_t{config.logfmt_outputs}});
   values.push_back({"note_bytes", config.note_bytes});
-  values.push_back({"hash of physical_to_logical", hash_of_map(config)});
+  values.push_back({"hash of physical_to_logical", objection ? 0 : hash_of_map(config)});
   // Declared for every layout, so that ranks with different layouts declare equally many values.
   values.push_back({"alignment", alignment});
   values.push_back({"protocol", describe(config.protocol)});
   values.push_back({"hash of costs", config.costs == nullptr ? 0 : config.costs->hash()});
   values.push_back({"chosen protocol", describe(chosen)});
-  group.agree("exchange", values, until, objection_to(config, group.size(), codec, layout));
+  group.agree("exchange", values, until, objection);
 }
 
 PEERBUS_INLINE shared_cache believable(shared_cache reported) noexcept {

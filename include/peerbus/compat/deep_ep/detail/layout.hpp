@@ -10,6 +10,7 @@
 #include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
 #include <peerbus/compat/deep_ep/normal.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
+#include <peerbus/moe/config.hpp>
 
 namespace peerbus::deep_ep::detail {
 
@@ -20,7 +21,8 @@ inline dispatch_layout layout_of(const const_tensor& topk_idx, std::size_t num_e
   constexpr std::string_view call = "get_dispatch_layout";
   require_form({call, "topk_idx"}, topk_idx, {{dtype::int64, dtype::int32}, {any, any}});
   const argument experts{call, "num_experts"};
-  experts.require(num_experts != 0, "is 0, expected at least 1");
+  experts.require(num_experts >= 1 && num_experts <= moe::max_experts, "is ", num_experts,
+                  ", expected 1 to ", moe::max_experts);
   counted->tokens = topk_idx.size(0);
   counted->top_k = topk_idx.size(1);
   counted->experts = num_experts;

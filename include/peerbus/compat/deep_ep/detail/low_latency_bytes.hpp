@@ -9,10 +9,17 @@
 /// The sizes of the buffer of DeepEP's low-latency mode, by the formulas of commit dd758ca.
 namespace peerbus::deep_ep::detail {
 
-/// Returns the bytes of the buffer that DeepEP's low-latency calls of this shape use. They refuse a
-/// buffer with fewer.
+/// Numbers of bytes that are not smaller count as this many.
+inline constexpr std::size_t too_many_bytes = std::size_t{1} << 63U;
+
+/// Returns the bytes of the buffer that DeepEP's low-latency calls of this shape use, at most
+/// `too_many_bytes`. They refuse a buffer with fewer.
 constexpr std::size_t low_latency_bytes(std::size_t max_tokens, std::size_t hidden,
                                         std::size_t experts) noexcept {
+  const double most_of_message = 16.0 + 3.0 * static_cast<double>(hidden);
+  const double messages =
+      (1.0 + static_cast<double>(max_tokens)) * (1.0 + static_cast<double>(experts));
+  if (4.0 * messages * most_of_message >= 0x1p63) return too_many_bytes;
   constexpr std::size_t buffers = 2;  // DeepEP alternates between two.
   const std::size_t scales = hidden / 128 * 4;
   const std::size_t dispatch_message = 16 + std::max(2 * hidden, hidden + scales);
