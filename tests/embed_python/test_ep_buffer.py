@@ -194,6 +194,16 @@ def by_rank():
                                          use_tma_aligned_col_major_sf=True)
     (_, by_row), *_ = buffer.dispatch(fp8, ids, None, None, experts, MOST)
     assert (by_column == by_row).all() and by_column.strides[0] == 4
+    for do_expand in (False, True):  # Before the exchange, whose rows nobody would send home.
+        for wrong in (numpy.zeros(local + 1, numpy.int32), numpy.zeros(local, numpy.float32)):
+            raises((peerbus.InvalidArgument, TypeError), "cumulative_local_expert_recv_stats",
+                   buffer.dispatch, x, ids, None, wrong, experts, MOST, do_expand=do_expand)
+    raises(peerbus.InvalidArgument, "num_experts is -1, expected 0 or more", buffer.dispatch, x, ids,
+           None, None, -1)
+    raises(peerbus.InvalidArgument, "expected 1 to 16777216", buffer.dispatch, x, ids, None, None, 2**28)
+    raises(peerbus.InvalidArgument, "num_topk is -8", buffer.get_buffer_size_hint, None, 4, 128, -8)
+    raises(peerbus.InvalidArgument, "topk_idx and num_experts", buffer.dispatch, x)
+    raises(peerbus.InvalidArgument, "beside a handle", buffer.dispatch, x, ids, handle=handle)
     target = deep_ep.EPBuffer(buffer.comm, num_max_tokens_per_rank=MOST, target="ascend_950")
     raises(peerbus.InvalidArgument, "set do_expand", target.dispatch, x, ids, weights, None, experts)
 
@@ -364,6 +374,10 @@ def prefetched():
     raises(peerbus.InvalidArgument if rank == 0 else peerbus.Refused,
            "an expert of another rank" if rank == 0 else "rank 0 refused",
            buffer.lb_prefetch_weights, slots, own, other)
+    flat = numpy.zeros([], numpy.float32) if rank == 0 else slots
+    raises(peerbus.InvalidArgument if rank == 0 else peerbus.Refused,
+           "no dimensions" if rank == 0 else "rank 0 refused",
+           buffer.lb_prefetch_weights, flat, own, mapping)
     buffer.lb_prefetch_weights(slots, own, mapping)
 
 

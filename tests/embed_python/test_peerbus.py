@@ -48,6 +48,32 @@ def windows():
     raises(peerbus.InvalidArgument, "nbytes is -1", comm.window, -1)
     raises(TypeError, "float", comm.window, 1.5)
     raises(TypeError, "timeout is 'x', expected a number", window.wait, 0, 1, timeout="x")
+    raises(TypeError, "timeout is nan, expected a number", window.wait, 0, 1, timeout=float("nan"))
+    raises(peerbus.TimedOut, "at least 7", window.wait, 0, 7, timeout=float("-inf"))
+    for seconds, limit in ((0.5, 500000000), (1e10, -1), (18446744073.8, -1), (float("inf"), -1),
+                           (9.2e9, 9200000000000000000), (-1.0, 1), (None, 0)):
+        assert c.nanoseconds(seconds) == limit
+    # Numbers of more than the bits that the library has are refused, not cut off.
+    raises(peerbus.InvalidArgument, "port is 4294967301, expected 0 to 4294967295",
+           peerbus.Communicator, rank=0, size=1, port=2**32 + 5)
+    raises(peerbus.InvalidArgument, f"max_tokens is {2**64 + 4}", comm.exchange, experts=4, hidden=64,
+           top_k=1, max_tokens=2**64 + 4)
+    raises(peerbus.InvalidArgument, "hidden is -16, expected 0 to", comm.exchange, experts=4,
+           hidden=numpy.int64(-16), top_k=1, max_tokens=4)
+    raises(peerbus.InvalidArgument, "scratch_bytes is -1", comm.channels, -1)
+    raises(peerbus.InvalidArgument, "ranks is -1", comm.subgroup, [-1])
+    raises(peerbus.InvalidArgument, "signal is -1", window.value, -1)
+    buffer = deep_ep.Buffer(comm)
+    raises(peerbus.InvalidArgument, "num_experts is -1", buffer.get_dispatch_layout,
+           numpy.zeros([1, 1], numpy.int64), -1)
+    raises(peerbus.InvalidArgument, "expected 1 to 16777216", buffer.get_dispatch_layout,
+           numpy.zeros([1, 1], numpy.int64), 2**62)
+    raises(peerbus.InvalidArgument, "num_max_dispatch_tokens_per_rank is -4",
+           buffer.low_latency_dispatch, numpy.zeros([1, 128], numpy.uint16),
+           numpy.zeros([1, 1], numpy.int64), -4, size)
+    raises(peerbus.InvalidArgument, "hidden is -1", deep_ep.Buffer.get_low_latency_rdma_size_hint, 1,
+           -1, 1, 1)
+    raises(peerbus.InvalidArgument, "num_sms is -2", deep_ep.Config, -2)
     raises(TypeError, "expected both, or neither", peerbus.Communicator, rank=0)
     raises(TypeError, "group is str, expected a process group", deep_ep.Buffer, "world")
     raises(peerbus.TimedOut, "expected at least 7", window.wait, 0, 7, timeout=0.01)
@@ -587,6 +613,41 @@ def bf16_in_numpy():
     raises(TypeError, "bits has float32, expected uint16", peerbus.from_bf16, column)
 
 
+def subgroup_limits():
+    """A subgroup has the time limit of its parent, or its own. Rank 1 waits for the signal that rank 0
+    gives afterwards, for less than the usual limit."""
+    comm = peerbus.Communicator(timeout=0.2)
+    window = comm.window(8, signals=1, timeout=30)
+    parts = [comm.subgroup([0, 1]), peerbus.Communicator.subgroup(comm, [0, 1], timeout=0.1)]
+    if comm.rank == 0:
+        for part in parts:
+            raises(peerbus.TimedOut, "rank 1", part.barrier)
+        window.signal(1, 0, 1)
+    else:
+        window.wait(0, 1, timeout=20)
+
+
+def released():
+    """A call that has ended keeps none of its arguments."""
+    buffer = deep_ep.Buffer()
+    ids, weights = numpy.zeros([4, 1], numpy.int64), numpy.ones([4, 1], numpy.float32)
+    for hooks in (False, True):
+        x = numpy.zeros([4, 128], numpy.uint16)
+        recv, _, handle, event, hook = buffer.low_latency_dispatch(
+            x, ids, 4, 4, use_fp8=False, return_recv_hook=hooks)
+        if hooks:
+            hook()
+        y = numpy.zeros(recv.shape, numpy.uint16)
+        sums, _, combine_hook = buffer.low_latency_combine(y, ids, weights, handle,
+                                                           return_recv_hook=hooks)
+        if hooks:
+            combine_hook()
+        seen = [weakref.ref(x), weakref.ref(y)]
+        del x, y
+        gc.collect()
+        assert [reference() for reference in seen] == [None, None]
+
+
 class Tests(unittest.TestCase):
     def test_bf16(self):
         bf16_in_numpy()
@@ -609,6 +670,12 @@ class Tests(unittest.TestCase):
             run(ranks, deep_ep_low_latency)
         for ranks in (2, 3):
             run(ranks, deep_ep_normal)
+
+    def test_subgroup_limits(self):
+        run(2, subgroup_limits)
+
+    def test_released(self):
+        run(1, released)
 
     def test_destroyed(self):
         run(1, destroyed)

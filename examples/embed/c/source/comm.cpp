@@ -91,11 +91,13 @@ peerbus_code run(rank_kind ranks_are, peerbus_rank_function body, void* context,
   });
 }
 
-template <class Make>
-peerbus_code make_comm(const peerbus_comm_options* options, peerbus_comm** comm, Make&& make) {
+/// Makes a communicator with the options that `read()` returns, over the bootstrap that
+/// `make(deadline)` returns.
+template <class Read, class Make>
+peerbus_code make_comm(peerbus_comm** comm, Read&& read, Make&& make) {
   return guarded([&] {
     require_result(comm, "comm");
-    const auto given = read_options(options, "options");
+    const peerbus_comm_options given = read();
     std::unique_ptr<bootstrap> boot = make(meeting_deadline(given));
     *comm =
         std::make_unique<peerbus_comm>(std::make_shared<group>(std::move(boot), given)).release();
@@ -109,10 +111,12 @@ std::uint64_t fork_count() noexcept {
 }
 
 group::group(std::unique_ptr<bootstrap> boot, const peerbus_comm_options& options)
-    : own_{std::move(boot)}, comm{make_bus(*own_, kind_of(*own_), stop_), options_of(options)} {}
+    : own_{std::move(boot)},
+      options_{options},
+      comm{make_bus(*own_, kind_of(*own_), stop_), options_of(options)} {}
 
 group::group(bootstrap& boot, rank_kind ranks_are, const peerbus_comm_options& options)
-    : comm{make_bus(boot, ranks_are, stop_), options_of(options)} {}
+    : options_{options}, comm{make_bus(boot, ranks_are, stop_), options_of(options)} {}
 
 }  // namespace peerbus::c_library
 
@@ -122,7 +126,8 @@ int32_t peerbus_launched() { return peerbus::environment_bootstrap::launched() ?
 
 peerbus_code peerbus_comm_from_environment(const peerbus_comm_options* options,
                                            peerbus_comm** comm) {
-  return make_comm(options, comm, [](peerbus::deadline until) {
+  const auto read = [&] { return read_options(options, "options"); };
+  return make_comm(comm, read, [](peerbus::deadline until) {
     // The result of the call is made in place, because a bootstrap does not move.
     return std::unique_ptr<peerbus::bootstrap>{new peerbus::environment_bootstrap(
         peerbus::environment_bootstrap::from_environment(until))};
@@ -131,7 +136,8 @@ peerbus_code peerbus_comm_from_environment(const peerbus_comm_options* options,
 
 peerbus_code peerbus_comm_at(const peerbus_place* place, const peerbus_comm_options* options,
                              peerbus_comm** comm) {
-  return make_comm(options, comm, [&](peerbus::deadline until) {
+  const auto read = [&] { return read_options(options, "options"); };
+  return make_comm(comm, read, [&](peerbus::deadline until) {
     const auto given = read_struct(place, "place");
     require(given.port <= 65535, "place.port is above 65535");
     peerbus::launch_settings settings;
@@ -147,8 +153,17 @@ peerbus_code peerbus_comm_at(const peerbus_place* place, const peerbus_comm_opti
 
 peerbus_code peerbus_comm_subgroup(peerbus_comm* parent, const uint64_t* ranks, uint64_t count,
                                    const peerbus_comm_options* options, peerbus_comm** comm) {
-  return make_comm(options, comm, [&](peerbus::deadline until) {
-    group& parents = *usable(parent, "parent").members;
+  group* members_of_parent = nullptr;
+  const auto read = [&] {
+    peerbus_comm_options given = read_options(options, "options");
+    members_of_parent = usable(parent, "parent").members.get();
+    const peerbus_comm_options& of_parent = members_of_parent->options();
+    if (given.timeout_ns == 0) given.timeout_ns = of_parent.timeout_ns;
+    if (given.meet_timeout_ns == 0) given.meet_timeout_ns = of_parent.meet_timeout_ns;
+    return given;
+  };
+  return make_comm(comm, read, [&](peerbus::deadline until) {
+    group& parents = *members_of_parent;
     std::vector<peerbus::rank_id> members;
     require(ranks != nullptr || count == 0, "ranks is NULL");
     // A list that is longer than the parent has a bad entry by then, which all ranks refuse.

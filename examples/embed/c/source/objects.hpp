@@ -43,11 +43,14 @@ class group {
   // These precede `comm`, which uses them until its end.
   std::unique_ptr<bootstrap> own_;
   std::shared_ptr<interruption> stop_ = std::make_shared<interruption>();
+  peerbus_comm_options options_;
 
  public:
   communicator<bus> comm;
   /// Returns the bootstrap on which the communicator stands.
   [[nodiscard]] bootstrap& boot() noexcept { return comm.bus().boot(); }
+  /// Returns the options that the group was made with.
+  [[nodiscard]] const peerbus_comm_options& options() const noexcept { return options_; }
   /// Returns what may end the waits of the group. Not to be changed while a call waits.
   [[nodiscard]] interruption& stop() noexcept { return *stop_; }
 };

@@ -53,7 +53,7 @@ class Communicator(c.Object, Collectives):
         if rank is None:
             handle = c.make("comm", c.lib.peerbus_comm_from_environment, ctypes.byref(options))
         else:
-            place = c.Place(rank=c.number(rank, "rank"), size=c.number(size, "size"), port=port, job=job and job.encode())
+            place = c.Place(rank=rank, size=size, port=port, job=job and job.encode())
             handle = c.make("comm", c.lib.peerbus_comm_at, ctypes.byref(place),
                             ctypes.byref(options))
         self._adopt(handle)
@@ -63,12 +63,15 @@ class Communicator(c.Object, Collectives):
         super().__init__("comm", handle)
         c.check(c.lib.peerbus_comm_set_interrupt(self, c.signals.ask, None))
 
-    def subgroup(self, ranks):
+    def subgroup(self, ranks, timeout=None):
         """Returns a communicator of `ranks`, which become ranks 0, 1, ... Collective over all ranks
-        of this one, each with the list of its own group."""
-        members = (ctypes.c_uint64 * len(ranks))(*ranks)
+        of this one, each with the list of its own group. Without a `timeout`, the time limit of later
+        calls is that of this communicator."""
+        members = (ctypes.c_uint64 * len(ranks))(*[c.number(rank, "ranks") for rank in ranks])
+        options = c.CommOptions(timeout_ns=c.nanoseconds(timeout))
         part = Communicator.__new__(Communicator)
-        part._adopt(c.make("comm", c.lib.peerbus_comm_subgroup, self, members, len(ranks), None))
+        part._adopt(c.make("comm", c.lib.peerbus_comm_subgroup, self, members, len(ranks),
+                           ctypes.byref(options)))
         return part
 
     @property
@@ -180,7 +183,7 @@ class Window(c.Object):
 
     def value(self, signal):
         """Returns the value of this rank's own signal."""
-        return c.lib.peerbus_window_signal_value(self.alive(), signal)
+        return c.lib.peerbus_window_signal_value(self.alive(), c.number(signal, "signal"))
 
 
 class Received:
@@ -236,7 +239,8 @@ class Exchange(c.Object):
             codec=_place("codec", codec, CODECS), layout=_place("layout", layout, LAYOUTS),
             experts=experts, hidden=hidden,
             top_k=top_k, max_tokens=max_tokens, in_flight=in_flight, alignment=alignment,
-            attachments=(ctypes.c_uint64 * 4)(*self.attachments))
+            attachments=(ctypes.c_uint64 * 4)(
+                *[c.number(nbytes, "attachments") for nbytes in self.attachments]))
         super().__init__("exchange", c.make("exchange", c.lib.peerbus_exchange_create, comm,
                                             ctypes.byref(config), c.nanoseconds(timeout)))
 
@@ -291,7 +295,7 @@ class Exchange(c.Object):
                                      "of its own dispatch")
         args = c.CombineArgs()
         try:
-            args.timeout_ns, args.count = c.nanoseconds(timeout), count
+            args.timeout_ns, args.count = c.nanoseconds(timeout), c.number(count, "count")
             if out is None:
                 out = numpy.empty([count, self.hidden], numpy.uint16)
             view = Given(out, "out")

@@ -120,10 +120,27 @@ class _Signals:
 signals = _Signals()
 
 
+_ranges = {c_int32: (-1 << 31, (1 << 31) - 1), c_uint32: (0, (1 << 32) - 1),
+           c_int64: (-1 << 63, (1 << 63) - 1), c_uint64: (0, (1 << 64) - 1)}
+
+
 class Struct(ctypes.Structure):
-    """A structure of peerbus.h that begins with its size."""
+    """A structure of peerbus.h that begins with its size. It refuses numbers that do not fit, which
+    ctypes would cut off."""
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        cls._limits = {name: _ranges[kind] for name, kind in cls._fields_ if kind in _ranges}
 
     def __init__(self, **members):
+        for name, value in members.items():
+            limits = self._limits.get(name)
+            try:
+                fits = limits is None or limits[0] <= value <= limits[1]
+            except (TypeError, ValueError):  # No number, as ctypes will say.
+                fits = True
+            if not fits:
+                raise InvalidArgument(1, f"{name} is {value}, expected {limits[0]} to {limits[1]}")
         super().__init__(struct_bytes=ctypes.sizeof(self), **members)
 
 
@@ -460,10 +477,13 @@ def nanoseconds(seconds):
     """Returns a time limit as the library takes it. None is the default of the communicator."""
     if seconds is None:
         return 0
-    if seconds == float("inf"):
-        return -1
     try:
-        return max(1, round(seconds * 1e9))
+        limit = seconds * 1e9
+        if limit != limit:
+            raise ValueError
+        if limit >= 1 << 63:  # More than 292 years.
+            return -1
+        return max(1, round(limit)) if limit > 0 else 1
     except (TypeError, ValueError):
         raise TypeError(f"timeout is {seconds!r}, expected a number of seconds, or None for the "
                         "default") from None

@@ -54,7 +54,8 @@ PEERBUS_API peerbus_code peerbus_comm_at(const peerbus_place *place,
 /**
  * Collective over `parent`: makes a communicator of `count` of its ranks, which become ranks 0, 1,
  * ... in the order of `ranks`. All ranks of `parent` call, each with the list of its own group. The
- * lists of different groups do not overlap. A rank that needs no group passes itself alone.
+ * lists of different groups do not overlap. A rank that needs no group passes itself alone. A limit
+ * of 0 in `options`, or NULL, stands for that of `parent`.
  * Errors: PEERBUS_INVALID_ARGUMENT (an empty list, a rank named twice, a list without the caller),
  * PEERBUS_MISMATCH (different lists), and those of `peerbus_comm_from_environment`.
  */

@@ -75,8 +75,10 @@ class Buffer:
     def get_low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks,
                                        num_experts):
         """Returns the bytes that DeepEP asks for."""
-        return c.lib.peerbus_low_latency_rdma_size_hint(num_max_dispatch_tokens_per_rank, hidden,
-                                                        num_ranks, num_experts)
+        return c.lib.peerbus_low_latency_rdma_size_hint(
+            c.number(num_max_dispatch_tokens_per_rank, "num_max_dispatch_tokens_per_rank"),
+            c.number(hidden, "hidden"), c.number(num_ranks, "num_ranks"),
+            c.number(num_experts, "num_experts"))
 
     @staticmethod
     def get_dispatch_config(num_ranks):
@@ -146,7 +148,7 @@ class Buffer:
             num_experts=num_experts)
         raw = c.LowLatencyReceived()
         c.check(c.lib.peerbus_low_latency_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
-        left = Result(self._owner, raw, views)
+        left = Result(self._owner, raw, views if async_finish or return_recv_hook else None)
         if shape is not None:
             self._guard.add(shape, left)
         like_torch = is_torch(x)
@@ -184,7 +186,7 @@ class Buffer:
             combine_wait_recv_cost_stats=pointer(views[4]))
         raw = c.Combined()
         c.check(c.lib.peerbus_low_latency_combine(self, ctypes.byref(args), ctypes.byref(raw)))
-        left = Result(self._owner, raw, views)
+        left = Result(self._owner, raw, views if async_finish or return_recv_hook else None)
         if self._guard is not None and out is None:
             self._guard.add_to(dispatched, left)
         combined = out if out is not None else result(raw.combined_x, left, is_torch(x))
@@ -206,7 +208,8 @@ class Buffer:
 
     def low_latency_update_mask_buffer(self, rank_to_mask, mask=False):
         """Masks or unmasks a rank for calls of this rank. Needs `enable_shrink`."""
-        c.check(c.lib.peerbus_low_latency_mask(self, rank_to_mask, int(mask)))
+        c.check(c.lib.peerbus_low_latency_mask(self, c.number(rank_to_mask, "rank_to_mask"),
+                                               int(bool(mask))))
 
     def low_latency_query_mask_buffer(self, mask_status):
         """Writes the masks of all ranks to `mask_status`, int32 [R]."""
@@ -228,8 +231,8 @@ class Buffer:
                                allocate_on_comm_stream)
         wait_for(previous_event)
         view, raw = given(topk_idx, "topk_idx"), c.DispatchLayout()
-        c.check(c.lib.peerbus_get_dispatch_layout(self, pointer(view), num_experts,
-                                                  ctypes.byref(raw)))
+        c.check(c.lib.peerbus_get_dispatch_layout(
+            self, pointer(view), c.number(num_experts, "num_experts"), ctypes.byref(raw)))
         left = Result(self._owner, raw)
         per_rank, per_expert, in_rank = (result(array, left, is_torch(topk_idx)) for array in (
             raw.num_tokens_per_rank, raw.num_tokens_per_expert, raw.is_token_in_rank))

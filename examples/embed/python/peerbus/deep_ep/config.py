@@ -23,8 +23,10 @@ class Config:
     def get_nvl_buffer_size_hint(self, hidden_bytes, num_ranks):
         """Returns the bytes that DeepEP asks for within a node."""
         nbytes = ctypes.c_uint64()
-        c.check(c.lib.peerbus_nvl_buffer_size_hint(ctypes.byref(self._members), hidden_bytes,
-                                                   num_ranks, ctypes.byref(nbytes)))
+        c.check(c.lib.peerbus_nvl_buffer_size_hint(ctypes.byref(self._members),
+                                                   c.number(hidden_bytes, "hidden_bytes"),
+                                                   c.number(num_ranks, "num_ranks"),
+                                                   ctypes.byref(nbytes)))
         return nbytes.value
 
     def get_rdma_buffer_size_hint(self, hidden_bytes, num_ranks):

@@ -72,8 +72,11 @@ class EPBuffer(BufferBase):
                              use_fp8_dispatch=False, allow_hybrid_mode=True,
                              allow_multiple_reduction=True):
         """Returns the bytes that DeepEP asks for within one NVLink domain."""
-        return c.lib.peerbus_ep_buffer_size_hint(ranks_of(group), num_max_tokens_per_rank, hidden, num_topk,
-                                                 use_fp8_dispatch, allow_multiple_reduction)
+        return c.lib.peerbus_ep_buffer_size_hint(
+            c.number(ranks_of(group), "group"),
+            c.number(num_max_tokens_per_rank, "num_max_tokens_per_rank"),
+            c.number(hidden, "hidden"), c.number(num_topk, "num_topk"), bool(use_fp8_dispatch),
+            bool(allow_multiple_reduction))
 
     def get_theoretical_num_sms(self, num_experts, num_topk, num_scaleout_topk=0, rdma_gbs=0,
                                 nvlink_gbs=0, sm_read_gbs=0, sm_write_gbs=0):
@@ -343,9 +346,11 @@ class EPBuffer(BufferBase):
         ranks refuse them."""
         layout = c.DispatchLayout()
         try:
-            c.check(c.lib.peerbus_get_dispatch_layout(owner, ids.pointer, num_experts,
-                                                      ctypes.byref(layout)))
-        except c.InvalidArgument:
+            c.check(c.lib.peerbus_get_dispatch_layout(
+                owner, ids.pointer, c.number(num_experts, "num_experts"), ctypes.byref(layout)))
+        except c.InvalidArgument as problem:
+            if "num_experts is" in str(problem):
+                raise
             counts = (numpy.zeros(self.num_ranks, numpy.int32),
                       numpy.zeros([tokens, self.num_ranks], numpy.bool_),
                       numpy.zeros(num_experts, numpy.int32))

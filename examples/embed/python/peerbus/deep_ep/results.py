@@ -123,7 +123,7 @@ def combined_of(function, owner, args, x, topk_weights, bias, is_async):
             args.bias[i] = view.pointer
     raw = c.Combined()
     c.check(function(owner, ctypes.byref(args), ctypes.byref(raw)))
-    left = Result(owner, raw, views)
+    left = Result(owner, raw, views if is_async else None)
     sums = [result(array, left, is_torch(x))
             for array in (raw.combined_x, raw.combined_topk_weights)]
     return tuple(_owned(sums, left if is_async else None))
