@@ -199,6 +199,13 @@ TEST_CASE("tcp: variables that are missing or wrong are named, with what was exp
   REQUIRE(::mkfifo(fifo.name().c_str(), 0600) == 0);
   CHECK(refuses(with({{"PEERBUS_SECRET_FILE", fifo.name()}}), invalid,
                 {fifo.name(), "is a FIFO, expected a regular file"}));
+  const scratch_file shared_file{std::string{test_secret}};
+  for (const auto& [mode, said] :
+       {std::pair{0666U, "0666"}, std::pair{0620U, "0620"}, std::pair{0604U, "0604"}}) {
+    REQUIRE(::chmod(shared_file.name().c_str(), mode) == 0);
+    CHECK(refuses(with({{"PEERBUS_SECRET_FILE", shared_file.name()}}), invalid,
+                  {shared_file.name(), "has mode ", said, ", expected at most 06", "chmod 600"}));
+  }
   const scratch_file empty{"\n"};
   CHECK(refuses(with({{"PEERBUS_SECRET_FILE", empty.name()}}), invalid, {"nothing in it"}));
   const scratch_file huge{std::string(100'000, 'x')};

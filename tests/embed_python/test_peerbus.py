@@ -586,7 +586,9 @@ def deep_ep_torch():
     transposed = x.t().contiguous().t()  # Has gaps between the elements of a row.
     raises(peerbus.InvalidArgument, "x ", buffer.low_latency_dispatch, transposed, topk_idx, 8, 4)
     with mock.patch.object(results, "_host", lambda: f"host {buffer.rank}"):
-        raises(peerbus.Error, "are on 2 hosts (rank 1 is not on that of rank 0)", deep_ep.Buffer, group)
+        raises(peerbus.Error, "are on 2 hosts or in as many network namespaces (rank 1 is not on that "
+               "of rank 0)", deep_ep.Buffer, group)
+    assert str(os.stat("/proc/self/ns/net").st_ino) in results._host()
     dist.destroy_process_group()
 
 

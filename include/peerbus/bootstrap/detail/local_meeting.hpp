@@ -119,7 +119,8 @@ class local_meeting_place final : public meeting_place {
     return socket;
   }
   [[nodiscard]] std::string describe_silence(int /*number*/) const override {
-    return "all ranks must be on one host, and run by one user";
+    return "all ranks must be on one host, in one network namespace (container, pod), and run by "
+           "one user";
   }
 
  private:

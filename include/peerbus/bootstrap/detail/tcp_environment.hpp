@@ -27,11 +27,26 @@ inline std::string_view describe_kind(mode_t mode) noexcept {
   return "a device or another special file";
 }
 
+/// Checks who may use a secret's file, by libpq's rule: only its owner, and if that is root, its
+/// group may read it. Throws: `error` invalid_argument.
+inline void require_kept_secret(const std::string& path, const struct stat& found) {
+  const mode_t wrong = found.st_mode & (found.st_uid == 0 ? 0137U : 0177U);
+  if (wrong == 0) return;
+  const auto digit = [&](unsigned shift) {
+    return static_cast<char>('0' + ((found.st_mode >> shift) & 7U));
+  };
+  throw error{
+      errc::invalid_argument,
+      concat("PEERBUS_SECRET_FILE '", path, "' has mode 0",
+             std::string{digit(6), digit(3), digit(0)}, ", expected at most 0",
+             found.st_uid == 0 ? "640" : "600", ": chmod 600 it, so that it stays a secret")};
+}
+
 /// Returns the content of the file without line ends at its end, which editors add and which are no
 /// part of the secret.
 /// Does not block: a FIFO that no process writes to would pass every deadline.
-/// Throws: `error` system, invalid_argument if it is no regular file, or has too many bytes or
-/// none.
+/// Throws: `error` system, invalid_argument if it is no regular file, others may use it, or it has
+/// too many bytes or none.
 inline std::string read_secret_file(const std::string& path) {
   constexpr std::size_t most = 4096;
   const auto file =
@@ -44,6 +59,7 @@ inline std::string read_secret_file(const std::string& path) {
     throw error{errc::invalid_argument,
                 concat("PEERBUS_SECRET_FILE '", path, "' is ", describe_kind(found.st_mode),
                        ", expected a regular file")};
+  require_kept_secret(path, found);
   std::string text(most + 1, '\0');
   std::size_t filled = 0;
   while (filled < text.size()) {

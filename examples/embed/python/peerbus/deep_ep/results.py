@@ -31,10 +31,11 @@ class Result(c.Object):
 
 
 def _host():
-    """Returns a name that differs between hosts."""
+    """Returns a name that differs between hosts, and between the network namespaces of one, such as
+    those of pods: their ranks cannot meet."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
+            return f"{file.read().strip()} {os.stat('/proc/self/ns/net').st_ino}"
     except OSError:
         return platform.node()
 
@@ -59,9 +60,9 @@ def join(group, timeout):
     hosts = [host for host, _ in told]
     away = [rank for rank, host in enumerate(hosts) if host != hosts[0]]
     if away:
-        raise c.Error(9, f"the ranks of the process group are on {len(set(hosts))} hosts (rank "
-                         f"{away[0]} is not on that of rank 0), expected one host: start a group of "
-                         "the ranks of each host")
+        raise c.Error(9, f"the ranks of the process group are on {len(set(hosts))} hosts or in as many "
+                         f"network namespaces (rank {away[0]} is not on that of rank 0), expected one "
+                         "host: start a group of the ranks of each host")
     job = told[0][1]  # Drawn by the first rank of the group.
     return Communicator(rank=dist.get_rank(group), size=dist.get_world_size(group), job=job, port=1,
                         timeout=timeout)
