@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """DeepEP's module over peerbus, for CPUs: `import peerbus.deep_ep as deep_ep`.
 
-V1's `Buffer`, normal and low-latency, and version 2.5's `EPBuffer` and `BucketBuffer`. Tensors are
-torch tensors on the CPU or numpy arrays; results are of the kind of the first argument. What another
+V1's `Buffer`, normal and low-latency, version 2.1's `ElasticBuffer`, and version 2.5's `EPBuffer`,
+`BucketBuffer`, `EngramBuffer` and `PPBuffer`. Tensors are torch tensors on the CPU or numpy arrays; results are of the kind of the first argument. What another
 platform would refuse is refused here with `target="ascend_a3"`, or by the variable PEERBUS_TARGET.
 
 `python -m peerbus.deep_ep.check program.py` reports it for a whole program, and
@@ -17,18 +17,31 @@ from .allocator import (BufferAllocator, get_num_allocation_alignment, get_num_r
                         get_num_tma_alignment)
 from .bucket import BucketBuffer, BucketSession
 from .buffer import Buffer
+from .buffer_base import BufferBase
+from .comm import (destroy_all_managed_nccl_comm, get_logical_domain_size,
+                   get_physical_domain_size)
 from .config import Config
-from .ep_buffer import EPBuffer, EPHandle
+from .elastic import ElasticBuffer
+from .engram import EngramBuffer
+from .ep_buffer import EPBuffer
+from .ep_handle import EPHandle
 from .event import EventHandle, EventOverlap
+from .pp import PPBuffer
+from . import buffers
 
-__all__ = ["BucketBuffer", "BucketSession", "Buffer", "BufferAllocator", "Config", "EPBuffer",
-           "EPHandle", "EventHandle", "EventOverlap", "comm", "get_num_allocation_alignment",
-           "get_num_rdma_alignment", "get_num_tma_alignment", "install", "topk_idx_t", "utils"]
+__all__ = ["BucketBuffer", "BucketSession", "Buffer", "BufferAllocator", "BufferBase", "Config",
+           "EPBuffer", "EPHandle", "ElasticBuffer", "EngramBuffer", "EventHandle", "EventOverlap",
+           "PPBuffer", "buffers", "comm", "destroy_all_managed_nccl_comm",
+           "get_logical_domain_size", "get_num_allocation_alignment", "get_num_rdma_alignment", "get_num_tma_alignment",
+           "get_physical_domain_size", "install", "topk_idx_t", "utils"]
+
+__version__ = "2.5.0"  # The latest version of DeepEP whose calls are here.
 
 
 if os.environ.get("PEERBUS_WATCH"):  # Set by peerbus.deep_ep.check.
     watch.start(os.environ["PEERBUS_WATCH"],
-                {"Buffer": Buffer, "BucketBuffer": BucketBuffer, "EPBuffer": EPBuffer})
+                {"Buffer": [Buffer], "BucketBuffer": [BucketBuffer],
+                 "EPBuffer": [EPBuffer, ElasticBuffer]})
 
 
 def install():
@@ -45,8 +58,4 @@ def __getattr__(name):
             return torch.int64
         except ImportError:
             return "int64"
-    if name == "ElasticBuffer":
-        raise AttributeError(
-            "peerbus.deep_ep has no ElasticBuffer, the class of DeepEP 2.1: call EPBuffer, that "
-            "of version 2.5 (rows by expert: do_expand), or Buffer for the calls of version 1")
     raise AttributeError(f"module 'peerbus.deep_ep' has no attribute '{name}'")

@@ -3,12 +3,16 @@ from typing import Any, Callable, List, NoReturn, Optional, Sequence, Tuple, Uni
 
 from peerbus import Communicator
 
-from . import comm as comm, utils as utils
+from . import buffers as buffers, comm as comm, utils as utils
+from .comm import destroy_all_managed_nccl_comm as destroy_all_managed_nccl_comm
+from .comm import get_logical_domain_size as get_logical_domain_size
+from .comm import get_physical_domain_size as get_physical_domain_size
 from .results import Handle
 from .runtime import Runtime
 
 Tensor = Any  # of torch on the CPU, or numpy
 topk_idx_t: Any
+__version__: str
 
 def install() -> None: ...
 def get_num_allocation_alignment() -> int: ...
@@ -232,6 +236,92 @@ class EPBuffer(BufferBase):
                         redundancy_mapping: Tensor, num_sms: int = 0,
                         previous_event: Any = None) -> NoReturn: ...
 
+class ElasticBuffer(EPBuffer):
+    def __init__(self, group: Any = None, num_bytes: Optional[int] = None, num_cpu_bytes: int = 0,
+                 num_max_tokens_per_rank: int = 0, hidden: int = 0, num_topk: int = 0,
+                 use_fp8_dispatch: bool = False, deterministic: bool = False,
+                 allow_hybrid_mode: bool = True, allow_multiple_reduction: bool = True,
+                 prefer_overlap_with_compute: bool = True, sl_idx: int = 3,
+                 num_allocated_qps: int = 0, num_cpu_timeout_secs: int = 300,
+                 num_gpu_timeout_secs: int = 100, explicitly_destroy: bool = False, *,
+                 target: Optional[str] = None) -> None: ...
+    @staticmethod
+    def get_engram_storage_size_hint(num_entries: int, hidden: int, num_max_tokens_per_rank: int,
+                                     dtype: Any = "bfloat16") -> Tuple[int, int]: ...
+    @staticmethod
+    def get_pp_buffer_size_hint(num_max_tensor_bytes: int, num_max_inflight_tensors: int) -> int: ...
+    @staticmethod
+    def get_agrs_num_max_session_bytes(group: Any, shapes: Union[Sequence[int], Sequence[Sequence[int]]],
+                                       dtype: Any) -> int: ...
+    @staticmethod
+    def get_agrs_buffer_size_hint(group: Any, num_max_session_bytes: int) -> int: ...
+    def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False,
+                sequential: bool = True) -> None: ...
+    def engram_write(self, storage: Tensor, sf: Optional[Tensor] = None) -> None: ...
+    def engram_fetch(self, indices: Tensor, num_qps: int = 0,
+                     use_tma_aligned_col_major_sf: bool = False) -> Callable[[], Tuple[Tensor, Optional[Tensor]]]: ...
+    def pp_set_config(self, num_max_tensor_bytes: int, num_max_inflight_tensors: int) -> None: ...
+    def pp_send(self, t: Tensor, dst_rank_idx: int, num_sms: int = 0) -> None: ...
+    def pp_recv(self, t: Tensor, src_rank_idx: int, num_sms: int = 0) -> None: ...
+    def create_agrs_session(self) -> None: ...
+    def destroy_agrs_session(self) -> None: ...
+    def agrs_new_session(self, enabled: bool = True) -> Any: ...
+    def agrs_set_config(self, num_max_session_bytes: int,
+                        num_max_all_gathers_per_session: int) -> None: ...
+    def agrs_get_inplace_tensor(self, shapes: Union[Sequence[int], Sequence[Sequence[int]]],
+                                dtype: Any) -> Union[Tensor, Tuple[Tensor, ...]]: ...
+    def all_gather(self, t: Union[Tensor, Sequence[Tensor]]) -> Tuple[Any, ...]: ...
+    def dispatch(self, x: Union[Tensor, Tuple[Tensor, Tensor]], topk_idx: Optional[Tensor] = None,  # type: ignore[override]
+                 topk_weights: Optional[Tensor] = None,
+                 cumulative_local_expert_recv_stats: Optional[Tensor] = None,
+                 num_experts: Optional[int] = None, num_max_tokens_per_rank: Optional[int] = None,
+                 expert_alignment: Optional[int] = None, num_sms: int = 0, num_qps: int = 0,
+                 previous_event: Any = None, previous_event_before_epilogue: Any = None,
+                 async_with_compute_stream: bool = False, allocate_on_comm_stream: bool = False,
+                 handle: Optional[EPHandle] = None, do_handle_copy: bool = True,
+                 do_cpu_sync: Optional[bool] = None, do_expand: bool = False,
+                 do_zero_padding: bool = False, use_tma_aligned_col_major_sf: bool = False) -> Tuple[Union[Tensor, Tuple[Tensor, Tensor]], Optional[Tensor], Optional[Tensor], EPHandle, EventOverlap]: ...
+    def combine(self, x: Tensor, handle: EPHandle, topk_weights: Optional[Tensor] = None,  # type: ignore[override]
+                bias: Optional[Union[Tensor, Tuple[Tensor, Tensor]]] = None, num_sms: int = 0,
+                num_qps: int = 0, previous_event: Any = None,
+                previous_event_before_epilogue: Any = None,
+                async_with_compute_stream: bool = False,
+                allocate_on_comm_stream: bool = False) -> Tuple[Tensor, Optional[Tensor], EventOverlap]: ...
+
+class EngramBuffer(BufferBase):
+    num_gpu_bytes: int
+    num_rdma_storage_bytes: int
+    use_cpu_rdma_storage: bool
+    allow_hybrid_mode: bool
+    num_allocated_qps: int
+    def __init__(self, group: Any, num_gpu_bytes: int, num_rdma_storage_bytes: int,
+                 use_cpu_rdma_storage: bool, num_allocated_qps: int, qp_depth: int,
+                 restrict_rd_atomic: bool = False, allow_hybrid_mode: bool = True,
+                 sl_idx: Optional[int] = None, num_gpu_timeout_secs: int = 100,
+                 explicitly_destroy: bool = False) -> None: ...
+    @staticmethod
+    def get_storage_size_hint(group: Any, num_entries_per_layer: Sequence[int], hidden: int,
+                              num_max_tokens: int, num_entries_per_token: int,
+                              dtype: Any = "bfloat16", num_sf_packs: int = 0) -> Tuple[int, int]: ...
+    @staticmethod
+    def get_theoretical_config(group: Any, num_layers: int, num_max_tokens: int,
+                               num_entries_per_token: int,
+                               num_max_read_requests_per_qp: int = 16) -> Tuple[int, int, bool]: ...
+    def set_config(self, num_entries_per_layer: Sequence[int], hidden: int, num_max_tokens: int,
+                   num_entries_per_token: int, dtype: Any = "bfloat16",
+                   num_sf_packs: int = 0) -> None: ...
+    def write(self, storages: Sequence[Tensor], sfs: Optional[Sequence[Tensor]] = None) -> None: ...
+    def fetch(self, indices: Tensor, num_qps: int = 0,
+              use_tma_aligned_col_major_sf: bool = True) -> List[Callable[[], Any]]: ...
+
+class PPBuffer(BufferBase):
+    storage: Any
+    def __init__(self, group: Any, num_max_tensor_bytes: int, num_max_inflight_tensors: int,
+                 sl_idx: Optional[int] = None, num_gpu_timeout_secs: int = 100,
+                 explicitly_destroy: bool = False) -> None: ...
+    def send(self, x: Tensor, dst_rank_idx: int, num_sms: Optional[int] = None) -> None: ...
+    def recv(self, x: Tensor, src_rank_idx: int, num_sms: Optional[int] = None) -> None: ...
+
 class BufferAllocator:
     alignment: int
     allocations: List[Tuple[Tensor, int]]
@@ -243,27 +333,27 @@ class BufferAllocator:
     def materialize_in(self, comm: Communicator) -> None: ...
 
 class BucketSession:
+    alignment: int
+    collective_methods: Tuple[str, ...]
     buffer: BucketBuffer
     num_allocated_bytes: int
+    @property
+    def context_idx(self) -> Optional[int]: ...
     def __init__(self, buffer: BucketBuffer) -> None: ...
     def __enter__(self) -> BucketSession: ...
     def __exit__(self, *_: Any) -> None: ...
     def allocate(self, shapes: Union[Sequence[int], Sequence[Sequence[int]]], dtype: Any = None,
                  group: Any = None) -> Union[Tensor, Tuple[Tensor, ...]]: ...
 
-class BucketBuffer:
-    comm: Communicator
+class BucketBuffer(BufferBase):
     groups: List[Any]
-    rank_idx: int
-    num_ranks: int
-    num_bytes: int
-    explicitly_destroy: bool
+    contexts: List[Communicator]
+    nccl_comm_handles: List[None]
     def __init__(self, group: Any, allocation_plan_or_num_bytes: Union[BufferAllocator, int],
                  sl_idx: Optional[int] = None, num_gpu_timeout_secs: int = 100,
                  explicitly_destroy: bool = False, *, target: Optional[str] = None) -> None: ...
     @property
     def storage(self) -> Tensor: ...
-    def destroy(self) -> None: ...
     def get_context_idx(self, group: Any) -> int: ...
     def get_theoretical_num_sms(self, op: str, group: Any = None) -> int: ...
     def session(self) -> BucketSession: ...

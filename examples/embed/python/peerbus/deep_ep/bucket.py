@@ -11,8 +11,9 @@ import numpy
 from .. import _library as c
 from .._bf16 import from_bf16, to_bf16
 from .._operands import given_output
-from .allocator import BufferAllocator, aligned
+from .allocator import ALIGNMENT, BufferAllocator, aligned
 from .bucket_call import Call, empty, is_tensor, listed, view_as
+from .buffer_base import BufferBase
 from .calls import Target
 from .event import EventOverlap
 from .results import join
@@ -25,8 +26,15 @@ class BucketSession:
     buffer.session() as session` opens it; the buffer's memory is then used from its start, so that
     results of an earlier session and tensors of an allocation plan must no longer be needed."""
 
+    alignment, collective_methods = ALIGNMENT, ("all_gather", "reduce_scatter", "all_reduce")
+
     def __init__(self, buffer):
         self.buffer, self.num_allocated_bytes, self._context = buffer, 0, None
+
+    @property
+    def context_idx(self):
+        """The index of the group whose calls the session has, or None before the first one."""
+        return self._context
 
     def __enter__(self):
         if self.buffer._session is not None:
@@ -70,7 +78,7 @@ class BucketSession:
         self._context = context
 
 
-class BucketBuffer:
+class BucketBuffer(BufferBase):
     """DeepEP's BucketBuffer of version 2.5: memory of which lists of tensors are gathered and reduced.
 
     Collective, with equal sizes on all ranks. `group` as in `Buffer`, or a list of groups that share
@@ -93,6 +101,7 @@ class BucketBuffer:
 
     def __init__(self, group, allocation_plan_or_num_bytes, sl_idx=None, num_gpu_timeout_secs=100,
                  explicitly_destroy=False, *, target=None):
+        super().__init__(explicitly_destroy)
         self._target = Target(target)
         planned = isinstance(allocation_plan_or_num_bytes, BufferAllocator)
         plan = allocation_plan_or_num_bytes if planned else None
@@ -103,9 +112,11 @@ class BucketBuffer:
         if self.num_bytes <= 0 or not self.groups:
             raise c.InvalidArgument(1, f"BucketBuffer: {self.num_bytes} bytes and {len(self.groups)} "
                                        "groups, expected at least one of each")
-        self.explicitly_destroy, self._session = explicitly_destroy, None
+        self._session = None
         comms = [join(each, num_gpu_timeout_secs) for each in self.groups]
         self.comm, self.rank_idx, self.num_ranks = comms[0], comms[0].rank, comms[0].size
+        self.runtime, self.contexts = self.comm, comms
+        self.nccl_comm_handles = [None] * len(comms)
         window = self.comm.window(self.num_bytes)
         self._memory = window.part(self.rank_idx)
         self._begin = self._memory.__array_interface__["data"][0]
@@ -124,6 +135,7 @@ class BucketBuffer:
 
     def destroy(self):
         """Ends the use of the buffer. Its memory is released when no tensor refers to it."""
+        super().destroy()
         self._contexts, self._session = None, None
 
     def get_context_idx(self, group):

@@ -70,13 +70,14 @@ def _watched(notes, operation, method):
 
 def start(folder, classes):
     """Makes this process, and those that it forks, write each new call to a file in `folder`, and what
-    calls of `classes` raise."""
+    calls of `classes`, by the names of operations, raise."""
     notes = _Notes(folder)
     calls.watcher = notes.add
     for operation in calls.OPERATIONS:
         name, _, method = operation.rpartition(".")
-        kind = classes[name or "Buffer"]
-        setattr(kind, method, _watched(notes, operation, getattr(kind, method)))
+        for kind in classes[name or "Buffer"]:
+            if method in vars(kind):  # Otherwise it is that of its base, which is watched.
+                setattr(kind, method, _watched(notes, operation, getattr(kind, method)))
     os.register_at_fork(after_in_child=notes.begin)
     atexit.register(notes.end)
     # A process of multiprocessing that was forked ends without atexit.

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The transfer of experts' weights to spare slots of other ranks."""
 
-import zlib
-
 import numpy
 
 from .. import _library as c
@@ -18,17 +16,16 @@ class WeightMover:
 
     def move(self, spare, own, mapping):
         """Collective; contract as `EPBuffer.lb_prefetch_weights`."""
-        problem, agreed = None, None
-        try:
+        def arguments():
             targets = _rows_of(spare, "redundant_expert_weights", is_written=True)
             sources = _rows_of(own, "expert_weights")
             plan = self._plan(mapping, targets, sources)
             sizes = [target.shape[1] for target in targets]
-            local = len(sources[0])
-            agreed = str((plan.tolist(), sizes, local))
-        except (TypeError, ValueError) as found:
-            problem = found
-        self._agree(agreed, problem)
+            return str((plan.tolist(), sizes, len(sources[0]))), (targets, sources, plan, sizes)
+
+        targets, sources, plan, sizes = self._words.agree(
+            "lb_prefetch_weights", "redundancy_mapping, or the number or size of experts,", arguments)
+        local = len(sources[0])
         slots, slot_bytes = plan.shape[1], sum(sizes)
         shape = slots, slot_bytes
         if shape not in self._windows:
@@ -73,20 +70,6 @@ class WeightMover:
                                        f"{plan[rank, slot]}, expected -1, or an expert of another "
                                        f"rank below {size * local}")
         return plan
-
-    def _agree(self, agreed, problem):
-        """Collective: raises on all ranks unless each has equal arguments that fit."""
-        words = self._words.gather(0 if agreed is None else zlib.crc32(agreed.encode()) + 1)
-        if problem is not None:
-            raise problem
-        refusing = numpy.flatnonzero(words == 0)
-        if len(refusing):
-            raise c.Refused(8, f"lb_prefetch_weights: rank {refusing[0]} refused its arguments")
-        others = numpy.flatnonzero(words != words[0])
-        if len(others):
-            raise c.Error(3, "lb_prefetch_weights: redundancy_mapping, or the number or size of "
-                             f"experts, on rank {', '.join(map(str, others))} differ from those of "
-                             "rank 0")
 
 
 def _rows_of(tensors, name, is_written=False):
