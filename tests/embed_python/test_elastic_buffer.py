@@ -264,6 +264,154 @@ def check_copies(combined, x, ids, local, do_expand):
         assert (widened(combined[t]) == widened(rounded(total))).all()
 
 
+def engine_inputs(torch, rank, experts):
+    """Returns (x, ids, weights) of a rank; rank 1 has no tokens."""
+    x, ids, weights = layer_inputs(rank, experts, 7)
+    bits = torch.from_numpy(x.view(numpy.int16)).view(torch.bfloat16)
+    return bits, torch.from_numpy(ids), torch.from_numpy(weights)
+
+
+def factor(torch, expert):
+    return 1 + expert.to(torch.float32) / 4
+
+
+def check_outputs(torch, combined, x, ids, weights):
+    """Checks the sum of what the experts of each token, which multiply by `factor`, make of it."""
+    gates = torch.where(ids >= 0, weights * factor(torch, ids), torch.zeros_like(weights)).sum(dim=1)
+    wanted = x.float() * gates[:, None]
+    assert combined.shape == x.shape and combined.dtype == torch.bfloat16
+    assert torch.allclose(combined.float(), wanted, rtol=0.02, atol=0.02)
+
+
+def weighted_rows(torch, rows, local_ids, weights, first):
+    """Returns what a rank sends home of rows with several local experts each."""
+    held = local_ids >= 0
+    gates = torch.where(held, weights * factor(torch, local_ids + first), torch.zeros_like(weights))
+    return (rows.float() * gates.sum(dim=1)[:, None]).to(torch.bfloat16)
+
+
+def vllm_v2():
+    """vLLM's deepep_v2: prefill with rows by expert, decode with rows by rank and no exact counts."""
+    import torch
+    from peerbus.deep_ep.utils import per_token_cast_back, per_token_cast_to_fp8
+    buffer = deep_ep.ElasticBuffer(None, num_max_tokens_per_rank=MOST, hidden=HIDDEN, num_topk=TOP_K)
+    rank, size = buffer.rank_idx, buffer.num_ranks
+    experts, local = 4 * size, 4
+    for is_decode in (False, True, False):
+        x, ids, weights = engine_inputs(torch, rank, experts)
+        data, scales = x, None
+        if is_decode:  # Quantised before the dispatch.
+            data, scales = per_token_cast_to_fp8(x)
+            x = per_token_cast_back(data, scales)
+        recv_x, recv_idx, recv_weights, handle, event = buffer.dispatch(
+            x=data if scales is None else (data, scales), topk_idx=ids, topk_weights=weights,
+            num_experts=experts, num_max_tokens_per_rank=MOST if is_decode else None,
+            do_expand=not is_decode, do_cpu_sync=not is_decode, async_with_compute_stream=False)
+        if event.event is not None:
+            event.current_stream_wait()
+        listed = handle.num_recv_tokens_per_expert_list
+        if recv_idx is None:
+            assert recv_weights.ndim == 1 and sum(listed) == len(recv_x)
+            each = torch.repeat_interleave(torch.arange(local) + rank * local, torch.tensor(listed))
+            gates = recv_weights * factor(torch, each)
+            output = (recv_x.float() * gates[:, None]).to(torch.bfloat16)
+        else:
+            assert listed == [] and len(recv_x[0]) == len(recv_x[1]) == size * MOST
+            came = int(handle.psum_num_recv_tokens_per_scaleup_rank[-1])
+            recv_idx[came:] = -1
+            assert (recv_idx < local).all()
+            rows = torch.zeros([size * MOST, HIDDEN], dtype=torch.bfloat16)
+            rows[:came] = per_token_cast_back(recv_x[0][:came], recv_x[1][:came])
+            output = weighted_rows(torch, rows, recv_idx, recv_weights, rank * local)
+        combined, _, event = buffer.combine(x=output, handle=handle, topk_weights=None,
+                                            async_with_compute_stream=True,
+                                            allocate_on_comm_stream=True)
+        if event.event is not None:
+            event.current_stream_wait()
+        check_outputs(torch, combined, x, ids, weights)
+
+
+def sglang_v2():
+    """SGLang's deepep_v2: rows by rank, with a token in place of none, and rows by expert for masked
+    GEMMs, whose counts stay in tensors."""
+    import torch
+    buffer = deep_ep.ElasticBuffer(
+        peerbus.Communicator(), num_max_tokens_per_rank=MOST, hidden=HIDDEN, num_topk=TOP_K,
+        use_fp8_dispatch=False, allow_hybrid_mode=False, sl_idx=0, prefer_overlap_with_compute=False)
+    rank, size = buffer.rank_idx, buffer.num_ranks
+    experts, local, alignment = 4 * size, 4, 16
+    sms = buffer.get_theoretical_num_sms(experts, TOP_K)
+    qps = buffer.get_theoretical_num_qps(sms)
+    for is_masked in (False, True, False, True):
+        x, ids, weights = engine_inputs(torch, rank, experts)
+        is_padded = not is_masked and len(x) == 0
+        if is_padded:
+            x, ids = x.new_zeros([1, HIDDEN]), torch.arange(TOP_K)[None]
+            weights = weights.new_zeros([1, TOP_K])
+        recv_x, recv_idx, recv_weights, handle, event = buffer.dispatch(
+            x, topk_idx=ids, topk_weights=weights, num_experts=experts,
+            num_max_tokens_per_rank=MOST, expert_alignment=alignment, num_sms=sms, num_qps=qps,
+            use_tma_aligned_col_major_sf=False, do_cpu_sync=not is_masked, do_expand=is_masked)
+        if event.event is not None:
+            event.current_stream_wait()
+        if is_masked:
+            ends = handle.psum_num_recv_tokens_per_expert.tolist()
+            output, begin = torch.zeros_like(recv_x), 0
+            for e, end in enumerate(ends):
+                gates = recv_weights[begin:end] * factor(torch, torch.tensor(rank * local + e))
+                output[begin:end] = (recv_x[begin:end].float() * gates[:, None]).to(torch.bfloat16)
+                begin = -(-end // alignment) * alignment
+            given = None
+        else:
+            came = int(handle.psum_num_recv_tokens_per_scaleup_rank[-1].item())
+            assert came == len(recv_x) and all(
+                count % alignment == 0 for count in handle.num_recv_tokens_per_expert_list)
+            recv_idx, given = recv_idx[:came], recv_weights[:came]
+            output = weighted_rows(torch, recv_x[:came], recv_idx, given, rank * local)
+        combined, _, event = buffer.combine(output, handle=handle, topk_weights=given, num_sms=sms,
+                                            num_qps=qps)
+        if event.event is not None:
+            event.current_stream_wait()
+        if is_padded:
+            assert len(combined[:0]) == 0 and not combined.any()
+        check_outputs(torch, combined, x, ids, weights)
+
+
+def torch_tensors():
+    """Entries, neighbours and gathers of torch's tensors."""
+    import torch
+    elastic = deep_ep.ElasticBuffer
+    gpu, cpu = elastic.get_engram_storage_size_hint(16, 64, 10, torch.bfloat16)
+    buffer = elastic(None, gpu + cpu, cpu)
+    rank, size = buffer.rank_idx, buffer.num_ranks
+    torch.manual_seed(3)
+    everything = torch.randn([size * 16, 64]).to(torch.bfloat16)
+    factors = torch.randn([size * 16, 3])
+    buffer.engram_write(everything[rank * 16:][:16].contiguous(), sf=factors)
+    indices = torch.randint(0, size * 16, [5, 2], dtype=torch.int)
+    rows, scales = buffer.engram_fetch(indices, use_tma_aligned_col_major_sf=True)()
+    places = indices.reshape(-1).long()
+    assert torch.equal(rows, everything[places].reshape(5, -1))
+    assert torch.equal(scales, factors[places].reshape(5, -1)) and scales.stride() == (1, 8)
+    buffer.pp_set_config(64 * 2, 2)
+    own, came = everything[rank], torch.empty(64, dtype=torch.bfloat16)
+    buffer.pp_send(own, (rank + 1) % size)
+    buffer.pp_recv(came, (rank - 1) % size)
+    assert torch.equal(came, everything[(rank - 1) % size])
+    raises(peerbus.InvalidArgument, "has gaps", buffer.pp_send, everything[:4, 0], (rank + 1) % size)
+    nbytes = elastic.get_agrs_num_max_session_bytes(buffer.comm, [(64,), (1, 64)], torch.bfloat16)
+    buffer.agrs_set_config(nbytes, 2)
+    with buffer.agrs_new_session():
+        place = buffer.agrs_get_inplace_tensor((64,), torch.bfloat16)
+        place.copy_(own)
+        first, wait_first = buffer.all_gather(place)
+        second, wait = buffer.all_gather((own[None],))
+        wait_first()
+        wait()
+        assert torch.equal(first, everything[:size])
+        assert second.shape == (size, 1, 64) and torch.equal(second[:, 0], first)
+
+
 def names():
     """What programs ask of the module and of a buffer."""
     deep_ep.install()
@@ -312,6 +460,20 @@ class Tests(unittest.TestCase):
     def test_sessions(self):
         for ranks in (1, 4):
             run(ranks, sessions)
+
+    @needs_torch
+    def test_torch(self):
+        run(3, torch_tensors)
+
+    @needs_torch
+    def test_vllm(self):
+        for ranks in (2, 4):
+            run(ranks, vllm_v2)
+
+    @needs_torch
+    def test_sglang(self):
+        for ranks in (2, 4):
+            run(ranks, sglang_v2)
 
     def test_names(self):
         run(2, names)

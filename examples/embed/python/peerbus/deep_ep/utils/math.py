@@ -60,11 +60,12 @@ def per_token_cast_to_fp8(x, round_scale=False, use_ue8m0=False):
     if use_ue8m0:
         raise NotImplementedError("use_ue8m0: low_latency_dispatch packs scales itself")
     tokens, hidden = x.shape
-    filled = torch.nn.functional.pad(x.float(), (0, -hidden % 128)).view(tokens, -1, 128)
+    groups = -(-hidden // 128)
+    filled = torch.nn.functional.pad(x.float(), (0, -hidden % 128)).view(tokens, groups, 128)
     scales = filled.abs().amax(dim=2).clamp(min=1e-4) / 448.0
     if round_scale:
         scales = torch.exp2(torch.ceil(torch.log2(scales)))
-    scaled = (filled / scales.unsqueeze(2)).view(tokens, -1)[:, :hidden]
+    scaled = (filled / scales.unsqueeze(2)).view(tokens, groups * 128)[:, :hidden]
     kind = _float8()
     return (_encode(scaled) if kind is None else scaled.to(kind)).contiguous(), scales
 
