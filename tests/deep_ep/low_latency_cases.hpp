@@ -245,6 +245,32 @@ void check_repeats(std::size_t ranks) {
   });
 }
 
+/// A handle is a plan: DeepEP's own test combines twice with one, from memory of its own and from
+/// the buffer's. Each rank is ahead of the others at another time.
+template <class Group>
+void check_combines_again(std::size_t ranks) {
+  world of{.ranks = ranks, .experts = 2 * ranks, .hidden = 256, .top_k = 2, .max_tokens = 5};
+  of.rows = format::fp8;
+  of.routes = ways::holes;
+  const batch from = make_batch(of, 44);
+  const batch between = make_batch(of, 45);
+  with_buffers<Group>(ranks, {.zero_copy = true}, [&](auto& buffer, auto& comm) {
+    using one_flight = flight<typename Group::transport>;
+    const std::size_t rank = comm.rank().index();
+    for (std::uint64_t round = 0; round < 4; ++round) {
+      one_flight one{buffer, from, rank, manner_of(round)};
+      one.fly();
+      for (std::uint64_t again = 0; again < 6; ++again) {
+        manner way = manner_of(10 * round + again, true);
+        way.zero_copy = again % 2 == 0;
+        one.combine_again(way);
+        // Of two dispatches in flight, one comes in between.
+        if (again == 2) one_flight{buffer, between, rank, manner_of(again)}.fly();
+      }
+    }
+  });
+}
+
 /// What combine must give to `rank` if all ranks, or only odd ones, use LogFMT.
 inline std::vector<bf16> combined_by_logfmt(const batch& from, std::size_t rank, bool only_odd) {
   const oracle::input& mine = from.inputs[rank];

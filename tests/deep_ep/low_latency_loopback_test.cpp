@@ -48,6 +48,11 @@ TEST_CASE("low latency: outputs in LogFMT") {
   for (const std::size_t ranks : {1U, 2U, 5U}) low_latency_cases::check_logfmt<group>(ranks);
 }
 
+TEST_CASE("low latency: a handle is combined again and again") {
+  for (const std::size_t ranks : {1U, 2U, 5U})
+    low_latency_cases::check_combines_again<group>(ranks);
+}
+
 TEST_CASE("low latency: masked ranks") {
   for (const std::size_t ranks : {1U, 2U, 5U}) low_latency_cases::check_masks<group>(ranks);
 }

@@ -44,6 +44,11 @@ TEST_CASE("low latency: repeats, two buffers, dispatches without a combine") {
     low_latency_cases::check_repeats<group>(ranks);
 }
 
+TEST_CASE("low latency: a handle is combined again and again") {
+  for (const std::size_t ranks : {1U, 2U, 5U})
+    low_latency_cases::check_combines_again<group>(ranks);
+}
+
 TEST_CASE("low latency: masked ranks") {
   for (const std::size_t ranks : {1U, 2U, 5U}) low_latency_cases::check_masks<group>(ranks);
 }

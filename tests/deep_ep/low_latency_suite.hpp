@@ -189,6 +189,23 @@ class flight {
                          ", channel ", i % of.hidden);
   }
 
+  /// Another combine with the same handle, of outputs made anew.
+  void combine_again(const manner& way) {
+    way_ = way;
+    std::ranges::fill(waited_[1], 6);
+    const std::size_t local = experts_of(from_.of, rank_).size();
+    const std::size_t rows = from_.of.ranks * from_.of.max_tokens;
+    const std::size_t row = from_.of.hidden + way.row_gap;
+    outputs_.assign(local * rows * row, bf16{});
+    y_ = {outputs_.data(),
+          deep_ep::dtype::bfloat16,
+          {local, rows, from_.of.hidden},
+          {rows * row, row, 1}};
+    run_experts();
+    combine();
+    finish();
+  }
+
   /// All of it.
   void fly() {
     dispatch();

@@ -74,7 +74,8 @@ inline const std::vector<bad<dispatch_args>>& bad_dispatches() {
 
       {"scales of bf16",
        [](auto& a) { a.x_scales = {unread, bf16_type, {4, 1}}; },
-       {"dispatch: x_scales is bfloat16 [4, 1]", "expected float32, int32 or one byte [4, any] or [4]"}},
+       {"dispatch: x_scales is bfloat16 [4, 1]",
+        "expected float32, int32 or one byte [4, any] or [4]"}},
       {"scales of int64",
        [](auto& a) { a.x_scales = {unread, dtype::int64, {4}}; },
        {"dispatch: x_scales is int64 [4]"}},

@@ -248,6 +248,21 @@ void check_bad_combine(std::size_t ranks,
     expect_misuse(
         "the rows of dispatch 2, which is combined already, expected one that is received",
         [&] { moe.combine(got, out); });
+    test::expect_error(errc::invalid_argument, {"reopen was given the rows of another exchange"},
+                       [&] { other.reopen(got); });
+    for (int again = 0; again < 3; ++again) {
+      moe.reopen(got);
+      test::expect_error(
+          errc::invalid_argument,
+          {"the rows of dispatch 2, which is received, expected one that is combined"},
+          [&] { moe.reopen(got); });
+      test::run_experts(got);
+      std::fill(out.begin(), out.end(), bf16::from_bits(0x1234));
+      moe.combine(got, out);
+      test::check_combined(out, test::expected_of<peerbus::codec::bf16, Layout>(shape, input),
+                           config.hidden, 0);
+    }
+    moe.reopen(got);  // And not combined.
     check_works(moe, comm.size(), comm.rank(), 77);
   });
   CHECK(worst_status == 0);

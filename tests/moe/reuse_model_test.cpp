@@ -47,6 +47,7 @@ enum class broken {
   rows_over_unreleased_ones,
   refused_rows_unsettled,
   counts_of_silent_ranks_kept,
+  reopened_without_wait,
 };
 
 /// Where rows are written and outputs lie.
@@ -61,7 +62,7 @@ struct model {
   int in_flight;
   /// What all ranks do, in order: S dispatch_send, X the same refused by rank number mod ranks, Z
   /// by rank 0, R dispatch_recv, E the experts, s combine_send, r combine_recv, c a whole combine
-  /// refused by rank number mod ranks; each with the number of its dispatch.
+  /// refused by rank number mod ranks, O reopen; each with the number of its dispatch.
   std::string_view schedule;
   broken fault = broken::nothing;
   outputs where = outputs::at_expert;
@@ -79,7 +80,7 @@ struct step {
   enum class kind {
     write,         ///< put `value` in `cell`
     read,          ///< `cell` must hold `value`
-    raise,         ///< signal `cell` becomes `value`
+    raise,         ///< signal `cell` becomes at least `value`
     wait,          ///< go on once signal `cell` is at least `value`
     skip_unless,   ///< signal `cell` is at least `value`, or go to `target`
     skip_if_done,  ///< note `value` is made, go to `target`
@@ -213,6 +214,7 @@ class program {
         return announce(n, false);
       case 'c': return refuse(n);
       case 'r': return finish(n);
+      case 'O': return reopen(n);
       default: FAIL("unknown call ", what);
     }
   }
@@ -227,6 +229,9 @@ class program {
     if (!m_.beside) return;
     if (const int with = one.notes; with != 0 && with == n - m_.in_flight)
       every_peer([&](std::size_t peer) { add(kind::read, counts(peer, me_, with), with); });
+    read_attachments(one, n);
+  }
+  void read_attachments(batch_set& one, int n) {
     if (const int attempt = std::exchange(one.attached, 0); attempt != 0)
       for (std::size_t slot = 0; slot < m_.ranks; ++slot)
         add(kind::read, attachment(me_, slot, n), attached_by(n, attempt));
@@ -451,6 +456,25 @@ class program {
     if (m_.where == outputs::put_home && m_.fault != broken::refused_outputs_unsettled)
       every_peer([&](std::size_t peer) { add(kind::wait, bell("end", peer, n, attempt), 1); });
   }
+  void reopen(int n) {
+    advance(0);
+    batch_set& one = set_at(n);
+    read_attachments(one, n);
+    const int attempt = ++one.attempts;
+    every_peer([&](std::size_t peer) {
+      const std::size_t announced = signal("outputs!", me_, peer, n);
+      if (m_.where != outputs::put_home) return add(kind::raise, announced, attempt);
+      // A signal follows the puts before it, which this rank does not wait for.
+      const std::size_t begin = bell("begin", peer, n, attempt);
+      add(kind::begin, begin, 1);
+      if (begun_.insert(begin).second)
+        transfers_.push_back({{kind::wait, begin, 1},
+                              {kind::wait, bell("end", peer, n, attempt - 1), 1},
+                              {kind::raise, announced, attempt}});
+    });
+    if (m_.fault != broken::reopened_without_wait) await_outputs(n);
+    one.rows = true;
+  }
   void finish(int n) {
     advance(0);
     await_outputs(n);
@@ -571,8 +595,10 @@ verdict explore(const model& m) {
         const step& next = programs[r][now];
         after.go(r, now + 1);
         switch (next.what) {
-          case kind::write:
-          case kind::raise: after.set(next.cell, next.value); break;
+          case kind::write: after.set(next.cell, next.value); break;
+          case kind::raise:
+            after.set(next.cell, std::max(state.cell(next.cell), next.value));
+            break;
           case kind::read:
             if (state.cell(next.cell) != next.value)
               result.wrong_read = peerbus::detail::concat(
@@ -634,7 +660,7 @@ std::string random_schedule(int in_flight, std::size_t calls, std::uint64_t seed
       call(refused ? (numbers.below(2) == 0 ? 'X' : 'Z') : 'S', latest);
       if (refused) {
         next.refused = latest;
-        if (slots) next.last = 'r';  // What the set held is given up.
+        if (slots) next = {'r', 0, latest};  // What the set held is given up.
       } else
         next = {'S', latest, 0};
     } else if (one.refused != 0) {
@@ -649,6 +675,9 @@ std::string random_schedule(int in_flight, std::size_t calls, std::uint64_t seed
       if (!refused) one.last = 's';
     } else if (one.last == 's') {
       call(one.last = 'r', one.number);
+    } else if (one.number != 0 && numbers.below(3) == 0) {
+      call('O', one.number);
+      one.last = 'R';
     } else {
       --made;
     }
@@ -674,6 +703,8 @@ TEST_CASE("no interleaving of two ranks lets an exchange overwrite what is still
            {2, "S1 R1 S2 X3 R2 E2 R3 E1 s1 r1 s2 X4 R4 r2"},
            {2, "S1 R1 X2 X3 R2 X4 R3 E1 R4 X5 s1 r1 R5"},
            {2, "S1 S2 R1 R2 S3 S4 R3 R4 E3 E4 c3 c4 E3 s3 r3 s4 r4"},
+           {1, "S1 R1 E1 s1 r1 O1 E1 s1 r1 O1 E1 c1 E1 s1 r1 S2 R2 E2 s2 r2"},
+           {2, "S1 S2 R1 E1 s1 r1 R2 O1 E2 s2 E1 s1 r2 r1 S3 R3 S4"},
            {3, "S1 S2 S3 R2 R1 R3 E1 E2 s2 s1 r1 r2 S4 S5 R5 R4"},
            {3, "S1 X2 S3 R1 X4 R3 R2 R4 S5 X6 R5 R6 E1 s1 r1 S7 R7"},
        }) {
@@ -714,6 +745,7 @@ TEST_CASE("no interleaving of three ranks does") {
            in_flight_schedule{1, "S1 R1 E1 s1 r1 S2 R2"},
            {1, "X1 R1 X2 R2 S3 R3"},
            {1, "S1 R1 E1 c1 c1 s1 r1"},
+           {1, "S1 R1 E1 s1 r1 O1 E1 s1 r1"},
            {2, "S1 S2 R1 R2 S3 R3"},
            {2, "X1 S2 X3 R1 R2 R3"},
            {2, "S1 S2 R2 R1 E1 s1 S3 r1 R3"},
@@ -777,6 +809,9 @@ TEST_CASE("the checker sees what would go wrong without each safeguard") {
   // What was put home in vain has arrived before the experts write anew.
   caught(1, "S1 R1 E1 c1 E1 s1 r1", broken::refused_outputs_unsettled, outputs::put_home);
   caught(2, "S1 R1 E1 c1 E1 c1 S2 R2", broken::refused_outputs_unsettled, outputs::put_home);
+  // Outputs that are combined again are written when nobody reads the earlier ones any more.
+  for (const outputs where : {outputs::at_expert, outputs::at_home, outputs::put_home})
+    caught(1, "S1 R1 E1 s1 r1 O1 E1 s1 r1", broken::reopened_without_wait, where);
   // Rows still wait for counts.
   caught(1, "S1 R1 S2 R2", broken::rows_without_counts, outputs::put_home);
 }
@@ -790,6 +825,7 @@ TEST_CASE("no interleaving lets slots be overwritten while they are still read")
     for (const auto& [in_flight, schedule] : {
              in_flight_schedule{1, "S1 R1 E1 s1 r1 S2 R2 E2 s2 r2 S3 R3 E3 s3 r3"},
              {1, "S1 R1 S2 R2 E2 S3 R3 E3 s3 r3"},
+             {1, "S1 R1 E1 s1 r1 O1 E1 s1 r1 O1 S2 R2 E2 s2 r2 O2 E2 c2 S3 R3"},
              {1, "X1 R1 X2 R2 S3 R3 E3 s3 r3 X4 R4 S5 R5"},
              {1, "S1 R1 E1 c1 E1 c1 c1 E1 s1 r1 S2 R2 E2 c2 S3 R3"},
              {2, "S1 S2 R1 E1 s1 R2 E2 s2 r1 S3 r2 S4 R3 E3 s3 R4 E4 s4 r3 r4"},

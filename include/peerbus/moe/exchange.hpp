@@ -125,7 +125,7 @@ class exchange {
 
   /// Sums the outputs for each token of this rank into `out`. Collective. `rows` is the result of
   /// `dispatch` with all outputs filled. `out` is [count, hidden], with the count of that dispatch.
-  /// Returns when `out` is complete. A batch is combined once.
+  /// Returns when `out` is complete. A batch is combined once, or again after `reopen`.
   ///
   /// out[t] = the sum over the copies of token t, in order, of factor times output, in f32 by fused
   /// multiply-add, rounded to bf16 once. In expert-major layouts a copy is a slot k with factor
@@ -185,6 +185,17 @@ class exchange {
   /// anything is written. The call can then be repeated.
   void combine_recv(const received_type& rows, std::span<bf16> out,
                     const sum_options& options = {});
+
+  /// Takes back a combined batch, so that its outputs may be written anew and combined once more,
+  /// any number of times until its memory is used again. Collective. Returns when all ranks have
+  /// called it, as then none reads the earlier outputs any more. Rows are there too, in layouts
+  /// with slots again.
+  /// Cost: one signal to each peer.
+  /// Throws: `error` invalid_argument on this rank only, unless `rows` are combined and of the
+  /// latest `in_flight` dispatches; timed_out, peer_dead, unreachable, poisoned.
+  void reopen(const received_type& rows, const receive_options& options = {}) {
+    core_.reopen(rows.ticket(), options, deadline_of(options));
+  }
 
   /// Returns whether `rank` sent output attachments home (`attached`) in the combine of `ticket`.
   /// Throws: `error` invalid_argument unless it is combined here and of the latest `in_flight`.

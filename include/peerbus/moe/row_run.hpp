@@ -39,10 +39,10 @@ struct row_memory {
 ///
 /// A view into the window of the exchange. Rows are valid until this rank has called
 /// `dispatch_send` or `dispatch` on the exchange `in_flight` more times; in layouts with slots,
-/// only until `combine` or `combine_send`, if that comes first. The caller may write outputs from
-/// `dispatch_recv` until `combine` or `combine_send`, and again after a refused combine. Outputs
-/// must not change after a successful combine, because other ranks, or the transport, may still
-/// read them when the combine of this rank has returned.
+/// only until `combine` or `combine_send`, if that comes first, and again from `reopen` on. The
+/// caller may write outputs from `dispatch_recv` until `combine` or `combine_send`, and again after
+/// a refused combine or `reopen`. Outputs must not change after a successful combine, because other
+/// ranks, or the transport, may still read them when the combine of this rank has returned.
 template <token_codec Codec>
 class row_run {
  public:

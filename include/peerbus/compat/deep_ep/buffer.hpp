@@ -96,14 +96,16 @@ class buffer {
   }
   /// Collective. Returns rows to their home ranks and adds them up there, weighted. Returns when
   /// the sums are complete. With `return_recv_hook` or `async_finish` it returns without waiting
-  /// for rows, and the hook or event completes the sums.
-  /// Cost: copies each row once, unless `zero_copy` is set.
+  /// for rows, and the hook or event completes the sums. A dispatch can be combined any number of
+  /// times, until `in_flight` later ones; each but the first first waits until all ranks have come
+  /// to it. Cost: copies each row once, unless `zero_copy` is set.
   [[nodiscard]] low_latency_combine_result low_latency_combine(
       const low_latency_combine_args& args) {
     return low_latency_.combine(args);
   }
   /// Returns the place where outputs of this handle's dispatch may be written for a `zero_copy`
-  /// combine: bfloat16 [L, R*B, H], contiguous. Requires `buffer_options::zero_copy`.
+  /// combine: bfloat16 [L, R*B, H], contiguous. Requires `buffer_options::zero_copy`. After a
+  /// combine of the handle it is collective: it waits until all ranks have come to their next one.
   [[nodiscard]] tensor get_next_low_latency_combine_buffer(const low_latency_handle& handle) {
     return low_latency_.combine_buffer(handle);
   }

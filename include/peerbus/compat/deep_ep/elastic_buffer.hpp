@@ -57,7 +57,8 @@ class elastic_buffer {
   }
 
   /// Collective. Returns rows to their home ranks and adds them up there, unweighted. A dispatch
-  /// can be combined once. Returns when the sums are complete. With `async_with_compute_stream` it
+  /// can be combined any number of times, until `in_flight` later ones; its results are then those
+  /// of the latest combine. Returns when the sums are complete. With `async_with_compute_stream` it
   /// may return earlier, and the event completes the sums.
   /// Cost: copies each row once.
   /// Throws, on all ranks, besides the errors of `buffer`: `error` mismatch if only some ranks give

@@ -77,7 +77,8 @@ struct low_latency_combine_args {
   bool zero_copy = false;         ///< needs `buffer_options::zero_copy`
   bool async_finish = false;      ///< the result is valid after the event's wait
   bool return_recv_hook = false;  ///< the result is valid after the hook's call
-  tensor out{};                   ///< bfloat16 [T, H], or none: the result lies in the buffer
+  /// bfloat16 [T, H], or none: the result lies in the buffer, until the handle is combined again
+  tensor out{};
   /// int64 [R], or none. The call adds the nanoseconds that it waited for each rank.
   tensor combine_wait_recv_cost_stats{};
   std::optional<deadline> until{};  ///< none: the communicator's default

@@ -65,6 +65,8 @@ class exchange_core {
   void combine_recv(ticket rows, const combine_sum& wanted, const sum_options& options,
                     deadline until);
 
+  void reopen(ticket rows, const receive_options& options, deadline until);
+
   /// Returns the batch of `named`, which must have reached at least `least`.
   [[nodiscard]] const batch& batch_of(std::string_view doing, ticket named,
                                       stage least = stage::counted) {

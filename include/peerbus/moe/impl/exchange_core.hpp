@@ -91,6 +91,22 @@ PEERBUS_INLINE void exchange_core::combine_recv(ticket rows, const combine_sum& 
   finish_combine(rows, wanted, options.as, until, options.waited);
 }
 
+PEERBUS_INLINE void exchange_core::reopen(ticket rows, const receive_options& options,
+                                          deadline until) {
+  advance(nullptr, options.as, until);
+  serial(options.as, until, [&] {
+    group().require_healthy("reopen");
+    require_all_ranks(options.waited, group().size());
+    batch& of = parts_.batches.behind("reopen", exchange_, rows, stage::returned);
+    // An attempt that brings nothing: whoever announces it has ended the one before.
+    ++of.combines;
+    const step this_step = step_of(of, phase::outputs);
+    post_.announce(this_step);
+    post_.await_all(this_step, until, {}, options.waited);
+    of.reached = stage::received;
+  });
+}
+
 PEERBUS_INLINE std::span<const std::byte> exchange_core::note(ticket named, rank_id source) {
   const batch& of = batch_of("note", named, stage::received);
   return post_.note(step_of(of, handshake::decides(of)), source);

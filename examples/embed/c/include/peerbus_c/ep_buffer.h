@@ -82,7 +82,7 @@ typedef struct peerbus_ep_combine_args {
 } peerbus_ep_combine_args;
 
 /** Collective: returns rows to their home ranks and adds them up there once, unweighted. A dispatch
- * can be combined once. */
+ * can be combined any number of times, until `in_flight` later ones. */
 PEERBUS_API peerbus_code peerbus_ep_combine(peerbus_ep_buffer *buffer,
                                             const peerbus_ep_combine_args *args,
                                             peerbus_combined *combined);

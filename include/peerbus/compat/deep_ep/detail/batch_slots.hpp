@@ -19,7 +19,7 @@
 namespace peerbus::deep_ep::detail {
 
 /// The progress of a batch. In `sent` and `returning`, a hook or an event must still be called.
-enum class stage : std::uint8_t { idle, sent, received, returning };
+enum class stage : std::uint8_t { idle, sent, received, returning, combined };
 
 /// The state that batches of all kinds of calls share. Each kind of call adds its own.
 struct batch_state {
@@ -66,10 +66,9 @@ class batch_slots {
     return batch;
   }
 
-  /// Returns whether dispatch `number` is received, not combined and not replaced.
+  /// Returns whether dispatch `number` is received, combined or not, and not replaced.
   [[nodiscard]] bool is_received(std::uint64_t number) const noexcept {
-    return number != 0 && batches_.of(number).number == number &&
-           batches_.of(number).progress == stage::received;
+    return number != 0 && batches_.of(number).number == number && has_rows(batches_.of(number));
   }
   /// Returns the batch of a handle. Throws: `error` invalid_argument unless `is_received`.
   [[nodiscard]] Batch& received(const argument& handle, std::uint64_t number) {
@@ -79,8 +78,10 @@ class batch_slots {
                    batches_.size());
     handle.require(batch.progress != stage::sent, "is of ", mode_, "dispatch ", number,
                    ", whose hook or event was not called; expected that first");
-    handle.require(batch.progress == stage::received, "is of ", mode_, "dispatch ", number,
-                   ", which is combined already or was refused; expected one that is not");
+    handle.require(batch.progress != stage::returning, "is of ", mode_, "dispatch ", number,
+                   ", the hook or event of whose combine was not called; expected that first");
+    handle.require(has_rows(batch), "is of ", mode_, "dispatch ", number,
+                   ", which was refused; expected one that was not");
     return batch;
   }
 
@@ -106,6 +107,10 @@ class batch_slots {
   }
 
  private:
+  [[nodiscard]] static bool has_rows(const Batch& batch) noexcept {
+    return batch.progress == stage::received || batch.progress == stage::combined;
+  }
+
   std::string_view mode_;
   moe::per_batch<Batch> batches_;
 };

@@ -123,6 +123,14 @@ class channel : public Mode::calls {
 
   // --- combine -----------------------------------------------------------------------------------
 
+  /// Makes the outputs of a received batch the caller's to write. If it was combined before, waits
+  /// until all ranks are about to combine it again.
+  void open(batch& this_batch) {
+    if (this_batch.progress != stage::combined) return;
+    moe_.reopen(*this_batch.rows, options_of<moe::receive_options>(this_batch));
+    this_batch.progress = stage::received;
+  }
+
   /// Copies the caller's outputs to the places where their home ranks read them. `for_each(copy)`
   /// calls `copy(output, source)` for each of the `count` rows.
   template <class ForEach>
@@ -157,6 +165,7 @@ class channel : public Mode::calls {
       require_weights_from_all_or_none(moe_, this_batch.ticket, comm_.ranks());
       if (this_batch.weighted) publish_weights(this_batch);
     }
+    this_batch.progress = stage::combined;
   }
   /// Fills the arrays of weights after they have arrived at home.
   virtual void publish_weights(batch& /*this_batch*/) {}

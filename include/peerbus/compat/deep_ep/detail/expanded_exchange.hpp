@@ -111,6 +111,7 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     this_batch.until = args.until;
     this_batch.bias = args.bias;
     this_batch.weighted = static_cast<bool>(args.topk_weights);
+    this->open(this_batch);
     place_outputs(this_batch, args);
     this_batch.out = {
         this_batch.arrays.combined.get(), dtype::bfloat16, {this_batch.tokens, shape().hidden}};

@@ -99,19 +99,18 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     this_batch.factors = args.topk_weights;
     this_batch.waited = args.combine_wait_recv_cost_stats;
     this_batch.weighted = args.use_logfmt;
-    place_outputs(this_batch, args);
+    if (args.zero_copy) require_combine_buffer(this_batch, args.x);
+    this->open(this_batch);
+    if (!args.zero_copy) place_outputs(this_batch, args);
     return this->send_outputs(this_batch, low_latency_combine_result{this_batch.out, {}, {}},
                               delivery_of(args.return_recv_hook, args.async_finish));
   }
 
   [[nodiscard]] tensor combine_buffer(const argument& handle, std::uint64_t number) override {
-    const batch& this_batch = this->slots_.received(handle, number);
-    handle.require(zero_copy_,
-                   "is of a buffer whose outputs lie at their home ranks, expected one made with "
-                   "buffer_options{.zero_copy = true}");
-    return {this_batch.rows->columns().outputs().data(),
-            dtype::bfloat16,
-            {local_experts_, rows_per_expert(), shape().hidden}};
+    batch& this_batch = this->slots_.received(handle, number);
+    const tensor outputs = outputs_of(handle, this_batch);
+    this->open(this_batch);
+    return outputs;
   }
 
  private:
@@ -221,17 +220,27 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     });
   }
 
+  /// Returns the place of all outputs. Throws: `error` invalid_argument unless they lie here.
+  [[nodiscard]] tensor outputs_of(const argument& what, const batch& this_batch) const {
+    what.require(zero_copy_,
+                 "is of a buffer whose outputs lie at their home ranks, expected one made with "
+                 "buffer_options{.zero_copy = true}");
+    return {this_batch.rows->columns().outputs().data(),
+            dtype::bfloat16,
+            {local_experts_, rows_per_expert(), shape().hidden}};
+  }
+  /// Throws: `error` invalid_argument unless `given` is what `combine_buffer` gave.
+  void require_combine_buffer(const batch& this_batch, const const_tensor& given) const {
+    constexpr std::string_view call = "low_latency_combine";
+    const argument x{call, "x"};
+    x.require(
+        given.data() == outputs_of({call, "zero_copy"}, this_batch).data() && given.contiguous(),
+        "is elsewhere than the buffer that get_next_low_latency_combine_buffer gave for "
+        "this handle, expected that with zero_copy");
+  }
+
   /// Copies each row from the caller's tensor to the place where its home rank reads it.
   void place_outputs(batch& this_batch, const low_latency_combine_args& args) {
-    constexpr std::string_view call = "low_latency_combine";
-    if (args.zero_copy) {
-      const argument x{call, "x"};
-      x.require(args.x.data() == combine_buffer({call, "zero_copy"}, this_batch.number).data() &&
-                    args.x.contiguous(),
-                "is elsewhere than the buffer that get_next_low_latency_combine_buffer gave for "
-                "this handle, expected that with zero_copy");
-      return;
-    }
     const auto for_each_output = [&](auto&& take) {
       const auto* const outputs = args.x.template as<bf16>();
       for (std::size_t e = 0; e < local_experts_; ++e) {

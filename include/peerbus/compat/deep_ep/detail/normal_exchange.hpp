@@ -103,18 +103,18 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
 
   combine_result combine(const combine_args& args, normal_routing& routing) override {
     batch& this_batch = this->slots_.at(routing.latest.number());
+    this_batch.until = args.until;
+    this->open(this_batch);
     const auto* const x = args.x.as<bf16>();
     this->copy_outputs(this_batch.rows->count(), [&](auto&& copy) {
       for (std::size_t i = 0; i < this_batch.rows->count(); ++i)
         copy(this_batch.rows->output(i), x + i * args.x.stride(0));
     });
-    this_batch.until = args.until;
     this_batch.bias = args.bias;
     this_batch.weighted = static_cast<bool>(args.topk_weights);
     if (this_batch.weighted) place_weights(this_batch, args.topk_weights.values<float>());
     this_batch.out = {
         this_batch.arrays.combined.get(), dtype::bfloat16, {routing.tokens, shape().hidden}};
-    routing.latest = {};
     combine_result made;
     made.combined_x = this_batch.out;
     if (this_batch.weighted)
