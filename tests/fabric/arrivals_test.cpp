@@ -68,4 +68,33 @@ TEST_CASE("notices that are reported in any order are taken in the order of thei
   }
 }
 
+TEST_CASE("notices of a peer that is given up leave their buffers, those of others wait") {
+  std::vector<notice_buffer> buffers(buffers_count);
+  arrivals coming{ranks, buffers};
+  std::uint32_t buffer = 0;
+  std::vector<std::uint32_t> taken;
+  const auto come = [&](std::uint32_t source, std::uint32_t sequence) {
+    buffers[buffer].head.source = source;
+    buffers[buffer].head.sequence = sequence;
+    coming.came(buffer++, [&](std::uint32_t next) { taken.push_back(next); });
+  };
+  come(0, 2);
+  come(1, 1);
+  come(0, 1);
+  CHECK(taken.empty());
+  CHECK(coming.any_held());
+  CHECK(coming.held_of(0) == 2);
+  CHECK(coming.held_of(1) == 1);
+  std::vector<std::uint32_t> dropped;
+  coming.give_up(0, [&](std::uint32_t next) { dropped.push_back(next); });
+  CHECK(dropped == std::vector<std::uint32_t>{2, 0});
+  CHECK(coming.is_given_up(0));
+  CHECK(coming.held_of(0) == 0);
+  CHECK(coming.any_held());
+  come(1, 0);
+  CHECK(taken == std::vector<std::uint32_t>{3, 1});
+  CHECK_FALSE(coming.is_given_up(1));
+  CHECK_FALSE(coming.any_held());
+}
+
 }  // namespace arrivals_test

@@ -419,6 +419,39 @@ TEST_CASE("a signal never comes without its put, also if the connection breaks b
   }
 }
 
+TEST_CASE("a notice lost with a connection ends that connection alone") {
+  const test::tally given_up;
+  const test::tally heard;
+  const int worst_status = peerbus::run_local(3, [&](bootstrap& boot) {
+    communicator comm = over_fabric(boot, {.stall_timeout = seconds{2}});
+    auto win = comm.make_window(64, 2);
+    comm.barrier();
+    const auto over = deadline::after(hang);
+    if (comm.rank() == rank_id{0}) {
+      if (abort_connections() == 0) MESSAGE("no connection could be aborted here");
+      // The first is lost. The others come over the connection that the provider makes anew, and
+      // would fill all buffers of rank 1.
+      errc code = errc::ok;
+      for (std::uint64_t n = 1; n <= 300 && code == errc::ok && given_up.count() == 0; ++n) {
+        code = win.signal(rank_id{1}, signal_id{0}, n);
+        for (int look = 0; look < 100; ++look) test::expect_ok(comm.bus().progress(), "progress");
+      }
+      while (heard.count() == 0 && !over.expired()) static_cast<void>(comm.bus().progress());
+    } else if (comm.rank() == rank_id{1}) {
+      static_cast<void>(win.wait(signal_id{0}, 300, deadline::after(seconds{10}), rank_id{0}));
+      given_up.add();
+      test::expect_ok(win.wait(signal_id{1}, 1, over, rank_id{2}),
+                      "a wait for a rank whose connection is whole");
+      heard.add();
+    } else {
+      while (given_up.count() == 0 && !over.expired()) static_cast<void>(comm.bus().progress());
+      test::expect_ok(win.signal(rank_id{1}, signal_id{1}, 1), "a signal of that rank");
+      while (heard.count() == 0 && !over.expired()) static_cast<void>(comm.bus().progress());
+    }
+  });
+  CHECK(worst_status == 0);
+}
+
 TEST_CASE("puts to a rank that computes arrive when it next calls") {
   const test::tally sent;
   const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {

@@ -144,8 +144,10 @@ class completions {
       const auto count = fi_cq_read(&own_->queue(), batch.data(), batch.size());
       if (count == -FI_EAVAIL)
         take_error();
-      else if (count <= 0)
+      else if (count <= 0) {
+        if (arrivals_.any_held()) give_up_on_gaps();
         break;
+      }
       if (count > 0)
         taken_.store(taken() + static_cast<std::uint32_t>(count), std::memory_order_relaxed);
       for (long i = 0; i < count; ++i) {
@@ -174,12 +176,28 @@ class completions {
     const notice& head = buffers_[buffer].head;
     // Anybody who reaches the endpoint can send to it.
     if (length < sizeof head || head.source >= links_.size() || head.bytes > notice::most_payload ||
-        length != buffers_[buffer].size())
+        length != buffers_[buffer].size() || arrivals_.is_given_up(head.source))
       return receive_again(buffer);
+    const std::size_t source = head.source;
     arrivals_.came(buffer, [this](std::uint32_t next) noexcept {
       act_on(buffers_[next]);
       receive_again(next);
     });
+    // So many of one peer would leave none for the others.
+    if (arrivals_.held_of(source) > buffers_.size() / 4 * 3) lose(source);
+  }
+
+  /// The queue is empty, and notices wait for what was sent before them. Over sockets, that was
+  /// lost with a connection, which the provider has made anew without a word.
+  void give_up_on_gaps() noexcept {
+    if (!own_->opens_sockets()) return;
+    for (std::size_t source = 0; source < links_.size(); ++source)
+      if (arrivals_.held_of(source) != 0) lose(source);
+  }
+  /// Breaks the link to a peer of which something is missing. Nothing of it is taken any more.
+  void lose(std::size_t source) noexcept {
+    break_link(links_[source], FI_ECONNRESET);
+    arrivals_.give_up(source, [this](std::uint32_t buffer) noexcept { receive_again(buffer); });
   }
 
   void act_on(const notice_buffer& came) noexcept {

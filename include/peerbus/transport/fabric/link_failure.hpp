@@ -35,6 +35,8 @@ class link_failure {
     std::string text = fi_strerror(reason);
     if (reason == FI_ETIMEDOUT)
       text += ": the peer takes nothing, its calls or its link stand still";
+    if (reason == FI_ECONNRESET && providers_own == 0)
+      text += ": what was sent over it may be lost";
     if (providers_own == 0) return text;
     const char* const said = fi_cq_strerror(&queue, providers_own, nullptr, nullptr, 0);
     return concat(text, " (provider: ", said == nullptr ? "" : said, ", ", providers_own, ")");

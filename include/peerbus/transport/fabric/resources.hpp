@@ -98,7 +98,8 @@ class resources {
   [[nodiscard]] std::size_t inject_bytes() const noexcept { return inject_bytes_; }
   /// Returns whether a signal may follow its puts at once.
   [[nodiscard]] bool relies_on_order() const noexcept { return relies_on_order_; }
-  /// Returns whether the provider opens a descriptor for each peer.
+  /// Returns whether the provider opens a descriptor for each peer, over which messages come in
+  /// order.
   [[nodiscard]] bool opens_sockets() const noexcept {
     return std::string_view{info_->fabric_attr->prov_name}.starts_with("tcp");
   }
