@@ -251,6 +251,12 @@ def arguments():
                 fp8, ids, num_experts=experts, do_expand=do_expand, do_zero_padding=do_expand)
             results.append(received[1])
         assert (results[0] == results[1]).all() and len(results[0])
+    rows, _, row_weights, by_expert, _ = dispatch(topk_weights=weights, do_expand=True)
+    for wrong in (rows[:-1], rows.astype(numpy.int16), rows[0]):
+        raises(bad, "x is", buffer.combine, wrong, by_expert)
+    for wrong in (row_weights[:-1], row_weights[:, None], row_weights.astype(float)):
+        raises(bad, "topk_weights are", buffer.combine, rows, by_expert, wrong)
+    buffer.combine(rows, by_expert, row_weights)
     # A copied table of ids may change, and the handle lasts.
     own = ids.copy()
     first = dispatch(topk_idx=own, do_handle_copy=True)

@@ -13,7 +13,7 @@ from .buffer_base import BufferBase, ranks_of
 from .calls import Target, element_of, has_dropped, is_narrow
 from .ep_handle import EPHandle
 from .event import EventOverlap, wait_for
-from .rank_sums import rank_sums
+from .expanded import Expansion, fold_rows, fold_weights
 from .results import Result, combined_of, copy, scales_of
 from .weights import WeightMover
 
@@ -23,10 +23,10 @@ class EPBuffer(BufferBase):
 
     `group` as in `Buffer`. Sizes in bytes, queue pairs, service levels and times of GPUs are accepted
     and have no meaning here; `num_bytes` is DeepEP's figure unless it is given. Order is always
-    deterministic. With `allow_multiple_reduction` each rank adds up its rows of a token and rounds the
-    sum to bfloat16, as DeepEP does; without it the rows of an expanded dispatch are added up once, at
-    home. Results own their memory. The tensors of a `BufferAllocator` in
-    `lb_allocation_plan_or_num_bytes` lie in memory of the buffer.
+    deterministic. With `allow_multiple_reduction` an expanded dispatch sends a token once to each rank,
+    which adds up its rows of the token and rounds the sum to bfloat16, as DeepEP does; without it the
+    rows travel singly and are added up once, at home. Results own their memory. The tensors of a
+    `BufferAllocator` in `lb_allocation_plan_or_num_bytes` lie in memory of the buffer.
     The buffer takes memory for each form of dispatch and each value of `num_max_tokens_per_rank` that
     its calls use. `target` as in `Buffer`; it sees dispatches and combines.
     """
@@ -205,7 +205,8 @@ class EPBuffer(BufferBase):
                 handle=handle is not None, do_expand=do_expand, narrow_topk_idx=is_narrow(topk_idx),
                 previous_event=previous_event is not None, **options, **self._asked)
         _wait_for(call, previous_event, later_event, options["allocate_on_comm_stream"])
-        form = self._dispatch_expanded if do_expand else self._dispatch_by_rank
+        form = self._dispatch_by_rank if not do_expand else \
+            self._dispatch_folded if self.allow_multiple_reduction else self._dispatch_expanded
         (recv_x, recv_scales, recv_idx, recv_weights), members = form(
             tokens, scales, topk_idx, topk_weights, stats, num_experts, most, alignment,
             do_zero_padding)
@@ -243,21 +244,20 @@ class EPBuffer(BufferBase):
                 bias=bias != (None, None), do_expand=handle.do_expand,
                 previous_event=previous_event is not None, **options, **self._asked)
         _wait_for(call, previous_event, later_event, options["allocate_on_comm_stream"])
-        rows = handle._rows  # Without do_cpu_sync the tensors are longer.
+        rows, slots = handle._rows, handle._slots_of_rows
+        # Without do_cpu_sync the tensors are longer.
         x, weights = x[:rows], None if topk_weights is None else topk_weights[:rows]
+        if slots is not None:
+            x, weights = fold_rows(call, x, slots, rows), fold_weights(call, weights, slots, rows)
         is_async = options["async_finish"]
-        if handle.do_expand:
-            if self.allow_multiple_reduction and element_of(x) == "bf16" and x.ndim == 2 and \
-                    len(x) == rows:  # The library refuses all others.
-                x = rank_sums(x, handle._expanded_rows)
-            function, args = c.lib.peerbus_ep_combine, c.EpCombineArgs(
-                async_with_compute_stream=is_async)
-        else:
-            function, args = c.lib.peerbus_normal_combine, c.NormalCombineArgs(async_finish=is_async)
+        function, args = (
+            (c.lib.peerbus_normal_combine, c.NormalCombineArgs(async_finish=is_async))
+            if slots is not None or not handle.do_expand else
+            (c.lib.peerbus_ep_combine, c.EpCombineArgs(async_with_compute_stream=is_async)))
         args.handle = handle._left._as_parameter_
         return combined_of(function, handle._left.owner, args, x, weights, bias, is_async)
 
-    # --- the two forms of a dispatch: ((rows, scales, idx, weights), members of the handle) ---
+    # --- the forms of a dispatch: ((rows, scales, idx, weights), members of the handle) ---
 
     def _buffer(self, kind, most):
         known = self._buffers.get((kind, most))
@@ -289,13 +289,42 @@ class EPBuffer(BufferBase):
         members.update(
             num_recv_tokens=raw.num_recv_tokens, num_expanded_tokens=raw.num_expanded_tokens,
             num_recv_tokens_per_expert_list=arrays["num_recv_tokens_per_expert_list"].tolist(),
-            _left=left, _rows=raw.num_expanded_tokens,
-            _expanded_rows=as_numpy(arrays["recv_src_metadata"])[:, 2:])
+            _left=left, _rows=raw.num_expanded_tokens, _slots_of_rows=None)
         return (arrays["recv_x"], arrays["recv_x_scales"], None,
                 arrays["recv_topk_weights"]), members
 
     def _dispatch_by_rank(self, tokens, scales, topk_idx, topk_weights, stats, num_experts, most,
                           alignment, _):
+        results, members, local_ids = self._exchange(
+            tokens, scales, topk_idx, topk_weights, stats, num_experts, most, alignment)
+        recv_x, recv_scales, recv_weights = map(copy, results)
+        if local_ids.dtype == topk_idx.dtype:
+            local_ids = copy(local_ids)
+        elif is_torch(local_ids):
+            local_ids = local_ids.to(topk_idx.dtype)
+        else:
+            local_ids = local_ids.astype(topk_idx.dtype)
+        return (recv_x, recv_scales, local_ids, recv_weights), members
+
+    def _dispatch_folded(self, tokens, scales, topk_idx, topk_weights, stats, num_experts, most,
+                         alignment, do_zero_padding):
+        """Sends a row per (token, rank), and copies it here to each of its experts. Its combine adds
+        the copies' outputs up and sends one row back."""
+        (recv_x, recv_scales, recv_weights), members, local_ids = self._exchange(
+            tokens, scales, topk_idx, topk_weights, stats, num_experts, most, alignment)
+        local = len(members["num_recv_tokens_per_expert_list"])
+        made = Expansion(as_numpy(local_ids), local, alignment)
+        prefix = members["psum_num_recv_tokens_per_scaleup_rank"]
+        as_numpy(members["recv_src_metadata"])[:, 2:] = made.slots
+        members.update(
+            psum_num_recv_tokens_per_expert=like(prefix, made.ends.astype(numpy.int32)),
+            _rows=made.size, _slots_of_rows=made.slots)
+        return (made.rows_of(recv_x, do_zero_padding), made.rows_of(recv_scales, do_zero_padding),
+                None, made.weights_of(recv_weights, do_zero_padding)), members
+
+    def _exchange(self, tokens, scales, topk_idx, topk_weights, stats, num_experts, most, alignment):
+        """Sends a row per (token, rank). Returns (rows, scales, weights) and the local ids, which are
+        views, and between them the members of the handle."""
         owner = self._buffer("buffer", most)
         local = num_experts // self.num_ranks + (self.rank_idx < num_experts % self.num_ranks)
         _require_counters(stats, local)
@@ -312,16 +341,13 @@ class EPBuffer(BufferBase):
         c.check(c.lib.peerbus_normal_dispatch(owner, ctypes.byref(args), ctypes.byref(raw)))
         left = Result(owner, raw)
         recv_x, recv_scales, recv_idx, recv_weights, prefix, sources = (
-            copy(result(getattr(raw, name), left, is_torch(tokens))) for name in (
+            result(getattr(raw, name), left, is_torch(tokens)) for name in (
                 "recv_x", "recv_x_scales", "recv_topk_idx", "recv_topk_weights", "rank_prefix",
                 "recv_src_idx"))
-        if recv_idx.dtype != topk_idx.dtype:
-            recv_idx = recv_idx.to(topk_idx.dtype) if is_torch(recv_idx) else \
-                recv_idx.astype(topk_idx.dtype)
         aligned = result(raw.num_recv_tokens_per_expert_list, left, False)
         if aligned is None:  # A rank without experts.
             aligned = numpy.empty(0, numpy.int32)
-        here = as_numpy(recv_idx)
+        here, prefix = as_numpy(recv_idx), copy(prefix)
         unaligned = numpy.bincount(here[here >= 0], minlength=len(aligned)).astype(numpy.int32)
         if stats is not None:
             stats += like(stats, unaligned)
@@ -336,9 +362,9 @@ class EPBuffer(BufferBase):
             psum_num_recv_tokens_per_expert=like(prefix, aligned.cumsum(dtype=numpy.int32)),
             num_unaligned_recv_tokens_per_expert=like(prefix, unaligned),
             recv_src_metadata=like(prefix, metadata), num_recv_tokens=len(ranks),
-            num_expanded_tokens=int(aligned.sum()), num_recv_tokens_per_expert_list=aligned.tolist(), _left=left,
-            _rows=len(ranks))
-        return (recv_x, recv_scales, recv_idx, recv_weights), members
+            num_expanded_tokens=int(aligned.sum()), num_recv_tokens_per_expert_list=aligned.tolist(),
+            _left=left, _rows=len(ranks), _slots_of_rows=None)
+        return (recv_x, recv_scales, recv_weights), members, recv_idx
 
     def _layout(self, owner, ids, tokens, num_experts):
         """Returns views of num_tokens_per_rank, is_token_in_rank and num_tokens_per_expert. Of ids
