@@ -99,4 +99,57 @@ TEST_CASE("what the expanded form refuses") {
   CHECK(status == 0);
 }
 
+TEST_CASE("what ranks of the expanded form give differently, or one of them wrongly") {
+  const int status = group::run(3, [](auto& comm) {
+    elastic_buffer<peerbus::any_direct_transport> buffer{comm, {.num_max_tokens_per_rank = 4}};
+    const bool differs = comm.rank().index() == 1;
+    const std::vector<bf16> x(4 * 128);
+    const std::vector<std::int64_t> idx{0, 1, 2, 3, 0, 2, 1, 3};
+    const std::vector<float> w(8, 1.0F);
+    const deep_ep::elastic_dispatch_args good{.x = deep_ep::view(x, {4, 128}),
+                                              .topk_idx = deep_ep::view(idx, {4, 2}),
+                                              .topk_weights = deep_ep::view(w, {4, 2}),
+                                              .num_experts = 4};
+    const auto call = [&](errc code, std::string_view text, auto&& change) {
+      static_cast<void>(buffer.dispatch(good));
+      auto args = good;
+      if (differs) change(args);
+      test::expect_error(code, {text}, [&] { static_cast<void>(buffer.dispatch(args)); });
+    };
+    const auto mismatch = [&](std::string_view text, auto&& change) {
+      call(errc::mismatch, text, change);
+    };
+    const auto bad = [&](std::string_view text, auto&& change) {
+      call(differs ? errc::invalid_argument : errc::refused, text, change);
+    };
+    mismatch("topk_weights is given on rank 0 but none on rank 1",
+             [](auto& args) { args.topk_weights = {}; });
+    mismatch("num_topk is 2 on rank 0 but 1 on rank 1", [](auto& args) {
+      args.x = {args.x.data(), deep_ep::dtype::bfloat16, {0, 128}};
+      args.topk_idx = {args.topk_idx.data(), deep_ep::dtype::int64, {0, 1}};
+      args.topk_weights = {args.topk_weights.data(), deep_ep::dtype::float32, {0, 1}};
+    });
+    mismatch("num_experts is 4 on rank 0 but 5 on rank 1",
+             [](auto& args) { args.num_experts = 5; });
+    mismatch("expert_alignment is 1 on rank 0 but 8 on rank 1",
+             [](auto& args) { args.expert_alignment = 8; });
+    mismatch("do_zero_padding is false on rank 0 but true on rank 1",
+             [](auto& args) { args.do_zero_padding = true; });
+    bad("x is int64 [4, 2]", [&](auto& args) { args.x = deep_ep::view(idx, {4, 2}); });
+    bad("num_max_tokens_per_rank is 5", [](auto& args) { args.num_max_tokens_per_rank = 5; });
+
+    const auto got = buffer.dispatch(good);
+    const std::size_t rows = got.handle.num_expanded_tokens;
+    const std::vector<bf16> y(rows * 128, bf16{1.0F});
+    deep_ep::elastic_combine_args back{.x = deep_ep::view(y, {rows, 128}), .handle = got.handle};
+    const auto right = back;
+    if (differs) back.x = {y.data(), deep_ep::dtype::float8_e4m3fn, {rows, 128}};
+    test::expect_error(differs ? errc::invalid_argument : errc::refused,
+                       {"combine: x is float8_e4m3fn"},
+                       [&] { static_cast<void>(buffer.combine(back)); });
+    static_cast<void>(buffer.combine(right));
+  });
+  CHECK(status == 0);
+}
+
 }  // namespace expanded_threads_test

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include <peerbus/compat/deep_ep.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
 #include <peerbus/transport/any_direct_transport.hpp>
 
 #include "deep_ep/low_latency_suite.hpp"
@@ -34,6 +36,7 @@ using group = test::direct_threads;
 using buffer_type = deep_ep::buffer<peerbus::any_direct_transport>;
 using flight_type = flight<peerbus::any_direct_transport>;
 using fragments = std::initializer_list<std::string_view>;
+using peerbus::detail::concat;
 
 batch small_batch(std::size_t ranks, format rows = format::fp8) {
   world of{.ranks = ranks, .experts = 2 * ranks, .hidden = 256, .top_k = 2, .max_tokens = 4};
@@ -87,6 +90,20 @@ void expect_all_refused(std::string_view argument, const std::vector<wrong_tenso
   }
 }
 
+/// Calls with wrong tensors on rank `wrong` alone: it is refused as in `expect_all_refused`, and
+/// the others, whose calls by `good` are right, are refused for its reason.
+template <class Good>
+void expect_refused_everywhere(bool is_wrong, std::string_view argument,
+                               const std::vector<wrong_tensor>& versions,
+                               const std::function<void(const tensor&)>& call, Good&& good) {
+  if (is_wrong) return expect_all_refused(argument, versions, call);
+  for (const auto& [why, given] : versions) {
+    const bool by_address = given.data() == nullptr || given.data() == memory + 1;
+    for (int i = 0; i < (by_address ? 1 : 2); ++i)
+      test::expect_error(errc::refused, {"was given bad arguments", argument}, good);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("dispatch: every tensor of another dtype, shape, stride or address") {
@@ -105,28 +122,24 @@ TEST_CASE("dispatch: every tensor of another dtype, shape, stride or address") {
         };
       };
       using all = deep_ep::low_latency_dispatch_args;
-      // One rank alone is refused: it has not called, and the others wait for it.
-      if (rank == 0) {
-        const auto with_none = [](std::vector<wrong_tensor> versions) {
-          versions.push_back({"none", {}});
-          return versions;
-        };
-        expect_all_refused("low_latency_dispatch: x ",
-                           with_none(wrong_versions(dtype::bfloat16, 4, 256)), call(&all::x));
-        auto ids = with_none(wrong_versions(dtype::int64, 4, 2));
-        ids.push_back({"tokens", {memory, dtype::int32, {5, 2}}});
-        expect_all_refused("low_latency_dispatch: topk_idx ", ids, call(&all::topk_idx));
-      }
-      // These are looked at with the memory of the shape, which all ranks must make together.
-      if (fresh) flight_type{buffer, from, rank, {}}.fly();
-      if (rank == 0) {
-        expect_all_refused("low_latency_dispatch: cumulative_local_expert_recv_stats ",
-                           wrong_versions(dtype::int32, 2),
-                           call(&all::cumulative_local_expert_recv_stats));
-        expect_all_refused("low_latency_dispatch: dispatch_wait_recv_cost_stats ",
-                           wrong_versions(dtype::int64, 2),
-                           call(&all::dispatch_wait_recv_cost_stats));
-      }
+      const auto refused = [&](std::string_view argument, const std::vector<wrong_tensor>& versions,
+                               auto member) {
+        expect_refused_everywhere(rank == 0, argument, versions, call(member),
+                                  [&] { static_cast<void>(buffer.low_latency_dispatch(args)); });
+      };
+      const auto with_none = [](std::vector<wrong_tensor> versions) {
+        versions.push_back({"none", {}});
+        return versions;
+      };
+      refused("low_latency_dispatch: x ", with_none(wrong_versions(dtype::bfloat16, 4, 256)),
+              &all::x);
+      auto ids = with_none(wrong_versions(dtype::int64, 4, 2));
+      ids.push_back({"tokens", {memory, dtype::int32, {5, 2}}});
+      refused("low_latency_dispatch: topk_idx ", ids, &all::topk_idx);
+      refused("low_latency_dispatch: cumulative_local_expert_recv_stats ",
+              wrong_versions(dtype::int32, 2), &all::cumulative_local_expert_recv_stats);
+      refused("low_latency_dispatch: dispatch_wait_recv_cost_stats ",
+              wrong_versions(dtype::int64, 2), &all::dispatch_wait_recv_cost_stats);
       one.dispatch();
       one.receive();
       one.run_experts();
@@ -145,6 +158,11 @@ TEST_CASE("dispatch: wrong statistics in the very first call of a shape") {
       test::expect_error(errc::invalid_argument,
                          {"cumulative_local_expert_recv_stats is int32 [7]", "int32 [2]"},
                          [&] { static_cast<void>(buffer.low_latency_dispatch(args)); });
+    } else {
+      test::expect_error(
+          errc::refused,
+          {"rank 1 was given bad arguments", "cumulative_local_expert_recv_stats is int32 [7]"},
+          [&] { static_cast<void>(buffer.low_latency_dispatch(one.dispatch_args())); });
     }
     one.fly();
   });
@@ -217,27 +235,57 @@ TEST_CASE("dispatch: shapes that cannot be, on all ranks alike") {
   });
 }
 
-TEST_CASE("dispatch: ranks that differ are all told so, when a shape is first used") {
-  const batch from = small_batch(3);
-  with_buffers<group>(3, {}, [&](buffer_type& buffer, auto& comm) {
-    const bool differs = comm.rank().index() == 2;
-    flight_type one{buffer, from, comm.rank().index(), {}};
-    const auto refused = [&](fragments said, auto&& change) {
-      auto args = one.dispatch_args();
-      args.cumulative_local_expert_recv_stats = {};
-      if (differs) change(args);
-      test::expect_error(errc::mismatch, said,
-                         [&] { static_cast<void>(buffer.low_latency_dispatch(args)); });
-    };
-    refused({"max_tokens", "4", "5"},
-            [](auto& args) { args.num_max_dispatch_tokens_per_rank = 5; });
-    refused({"experts", "6", "7"}, [](auto& args) { args.num_experts = 7; });
-    refused({"codec"}, [](auto& args) { args.use_fp8 = false; });
-    refused({"codec"}, [](auto& args) { args.round_scale = true; });
-    refused({"hidden", "256", "128"},
-            [](auto& args) { args.x = {memory, dtype::bfloat16, {4, 128}}; });
-    one.fly();
-  });
+TEST_CASE("dispatch: ranks that differ are all told so, at first use and later, in any way") {
+  for (const std::size_t ranks : {2U, 3U, 5U})
+    for (const ending how : {ending::at_once, ending::hook, ending::event})
+      for (const bool fresh : {true, false}) {
+        const batch from = small_batch(ranks);
+        with_buffers<group>(ranks, {}, [&](buffer_type& buffer, auto& comm) {
+          const std::size_t rank = comm.rank().index();
+          const bool differs = rank + 1 == ranks;
+          if (!fresh) flight_type{buffer, from, rank, {}}.fly();
+          flight_type one{buffer, from, rank, {.dispatch = how}};
+          const auto refused = [&](fragments said, auto&& change) {
+            auto args = one.dispatch_args();
+            args.cumulative_local_expert_recv_stats = {};
+            if (differs) change(args);
+            test::expect_error(errc::mismatch, said, [&] {
+              const auto got = buffer.low_latency_dispatch(args);
+              if (how == ending::hook) got.hook();
+              if (how == ending::event) got.event.current_stream_wait();
+            });
+            // Once with the agreed arguments at once, and once with a batch in between.
+            if (!fresh) flight_type{buffer, from, rank, manner_of(rank)}.fly();
+          };
+          const std::string last = concat("on rank ", ranks - 1);
+          for (int i = 0; i < 2; ++i) {
+            refused({"num_max_dispatch_tokens_per_rank is 4 on rank 0 but 5", last},
+                    [](auto& args) { args.num_max_dispatch_tokens_per_rank = 5; });
+            refused({concat("num_experts is ", 2 * ranks, " on rank 0 but ", 2 * ranks + 1), last},
+                    [&](auto& args) { args.num_experts = 2 * ranks + 1; });
+            refused({"use_fp8 is true on rank 0 but false", last},
+                    [](auto& args) { args.use_fp8 = false; });
+            refused({"round_scale is false on rank 0 but true", last},
+                    [](auto& args) { args.round_scale = true; });
+            refused({"hidden is 256 on rank 0 but 128", last},
+                    [](auto& args) { args.x = {memory, dtype::bfloat16, {4, 128}}; });
+            refused({"num_topk is 2 on rank 0 but 1", last},
+                    [](auto& args) { args.topk_idx = {memory, dtype::int64, {4, 1}}; });
+            refused({"num_topk is 2 on rank 0 but 1", last}, [](auto& args) {  // An idle rank.
+              args.x = {memory, dtype::bfloat16, {0, 256}};
+              args.topk_idx = {memory, dtype::int64, {0, 1}};
+            });
+            // All ranks come to have memory for the other shape.
+            auto other = one.dispatch_args();
+            other.cumulative_local_expert_recv_stats = {};
+            other.num_max_dispatch_tokens_per_rank = 5;
+            const auto got = buffer.low_latency_dispatch(other);
+            if (how == ending::hook) got.hook();
+            if (how == ending::event) got.event.current_stream_wait();
+          }
+          flight_type{buffer, from, rank, {}}.fly();
+        });
+      }
   const int worst_status = group::run(2, [&](auto& comm) {
     const batch two = small_batch(2);
     buffer_type buffer{comm, {.in_flight = 1 + comm.rank().index()}};
@@ -305,35 +353,39 @@ TEST_CASE("combine: every tensor of another dtype, shape, stride or address") {
       };
     };
     using all = deep_ep::low_latency_combine_args;
-    if (rank == 1) {
-      expect_all_refused(
-          "low_latency_combine: x ",
-          {{"none", {}},
-           {"dtype", {memory, dtype::float32, {2, 8, 256}}},
-           {"two dimensions", {memory, dtype::bfloat16, {16, 256}}},
-           {"experts", {memory, dtype::bfloat16, {3, 8, 256}}},
-           {"rows", {memory, dtype::bfloat16, {2, 4, 256}}},
-           {"hidden", {memory, dtype::bfloat16, {2, 8, 128}}},
-           {"null", {nullptr, dtype::bfloat16, {2, 8, 256}}},
-           {"address", {memory + 1, dtype::bfloat16, {2, 8, 256}}},
-           {"gaps between elements", {memory, dtype::bfloat16, {2, 8, 256}, {4096, 512, 2}}}},
-          call(&all::x));
+    const auto refused = [&](std::string_view argument, const std::vector<wrong_tensor>& versions,
+                             auto member) {
+      expect_refused_everywhere(rank == 1, argument, versions, call(member),
+                                [&] { static_cast<void>(buffer.low_latency_combine(args)); });
+    };
+    {
+      refused("low_latency_combine: x ",
+              {{"none", {}},
+               {"dtype", {memory, dtype::float32, {2, 8, 256}}},
+               {"two dimensions", {memory, dtype::bfloat16, {16, 256}}},
+               {"experts", {memory, dtype::bfloat16, {3, 8, 256}}},
+               {"rows", {memory, dtype::bfloat16, {2, 4, 256}}},
+               {"hidden", {memory, dtype::bfloat16, {2, 8, 128}}},
+               {"null", {nullptr, dtype::bfloat16, {2, 8, 256}}},
+               {"address", {memory + 1, dtype::bfloat16, {2, 8, 256}}},
+               {"gaps between elements", {memory, dtype::bfloat16, {2, 8, 256}, {4096, 512, 2}}}},
+              &all::x);
       auto ids = wrong_versions(dtype::int64, 4, 2);
       ids.push_back({"none", {}});
       ids.push_back({"tokens", {memory, dtype::int64, {3, 2}}});
       ids.push_back({"slots", {memory, dtype::int64, {4, 3}}});
-      expect_all_refused("low_latency_combine: topk_idx ", ids, call(&all::topk_idx));
+      refused("low_latency_combine: topk_idx ", ids, &all::topk_idx);
       auto weights = wrong_versions(dtype::float32, 4, 2);
       weights.push_back({"none", {}});
       weights.push_back({"tokens", {memory, dtype::float32, {5, 2}}});
       weights.push_back({"slots", {memory, dtype::float32, {4, 1}}});
-      expect_all_refused("low_latency_combine: topk_weights ", weights, call(&all::topk_weights));
+      refused("low_latency_combine: topk_weights ", weights, &all::topk_weights);
       auto outs = wrong_versions(dtype::bfloat16, 4, 256);
       outs.push_back({"tokens", {memory, dtype::bfloat16, {5, 256}}});
       outs.push_back({"hidden", {memory, dtype::bfloat16, {4, 255}}});
-      expect_all_refused("low_latency_combine: out ", outs, call(&all::out));
-      expect_all_refused("low_latency_combine: combine_wait_recv_cost_stats ",
-                         wrong_versions(dtype::int64, 2), call(&all::combine_wait_recv_cost_stats));
+      refused("low_latency_combine: out ", outs, &all::out);
+      refused("low_latency_combine: combine_wait_recv_cost_stats ", wrong_versions(dtype::int64, 2),
+              &all::combine_wait_recv_cost_stats);
     }
     one.combine();
     one.finish();

@@ -12,6 +12,7 @@
 
 #include <peerbus/compat/deep_ep/buffer.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
 
 #include "deep_ep/normal_form.hpp"
 #include "deep_ep/normal_round.hpp"
@@ -340,6 +341,19 @@ void expect_refused(const bad<Args>& one, Args args, Call&& call) {
   in_case(std::string{one.name}, [&] {
     test::expect_error(one.code, {one.says[0], one.says[1]},
                        [&] { static_cast<void>(call(args)); });
+  });
+}
+
+/// Makes the call with `args`, spoilt on rank `culprit`: refused on all ranks, for that reason.
+template <class Args, class Call>
+void expect_refused_by(std::size_t culprit, std::size_t rank, const bad<Args>& one,
+                       const Args& args, Call&& call) {
+  if (rank == culprit) return expect_refused(one, args, call);
+  in_case(std::string{one.name}, [&] {
+    test::expect_error(
+        errc::refused,
+        {peerbus::detail::concat("rank ", culprit, " was given bad arguments"), one.says[0]},
+        [&] { static_cast<void>(call(args)); });
   });
 }
 

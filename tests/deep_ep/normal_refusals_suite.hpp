@@ -36,7 +36,7 @@ inline problem to_all_three() {
   return p;
 }
 
-/// What one rank can see for itself: refused on one rank at a time, which then calls as it should.
+/// What one rank can see for itself: refused on all ranks, which then call as they should.
 template <class Group>
 void check_refused_dispatches() {
   const int worst_status = Group::run(3, [](auto& comm) {
@@ -51,12 +51,12 @@ void check_refused_dispatches() {
 
     std::size_t turn = 0;
     for (const auto& one : bad_dispatches()) {
-      if (turn++ % 3 == rank) expect_refused(one, mine.fresh(layout), call);
+      expect_refused_by(turn++ % 3, rank, one, mine.fresh(layout), call);
       static_cast<void>(round_trip(buffer, p, rank, {}));
     }
     const auto kept = dispatched(buffer, p, rank, {});
     for (const auto& one : bad_cached_dispatches()) {
-      if (turn++ % 3 == rank) expect_refused(one, mine.along(kept.handle), call);
+      expect_refused_by(turn++ % 3, rank, one, mine.along(kept.handle), call);
       static_cast<void>(dispatched_along(buffer, p, rank, {}, kept.handle));
     }
     const auto foreign = dispatched(other, p, rank, {});
@@ -85,7 +85,7 @@ void check_refused_combines() {
     const bool combined_before[]{false, true};
     for (const bool between : combined_before)
       for (const auto& one : bad_combines()) {
-        if (turn++ % 3 == rank) expect_refused(one, mine.args(got.handle), call);
+        expect_refused_by(turn++ % 3, rank, one, mine.args(got.handle), call);
         if (between) static_cast<void>(check_combined(call(mine.args(got.handle)), p, rank, {}));
       }
     test::expect_error(errc::invalid_argument,
@@ -93,6 +93,51 @@ void check_refused_combines() {
                        [&] { static_cast<void>(call(mine.args(foreign.handle))); });
     static_cast<void>(round_trip(buffer, p, rank, {.biases = 1}));
     static_cast<void>(combined(other, p, rank, {}, foreign.handle, foreign.recv_x));
+  });
+  CHECK(worst_status == 0);
+}
+
+/// Arguments that differ on one rank after calls that were alike: a mismatch on all ranks, which
+/// then call as they should, with the handle of before.
+template <class Group>
+void check_differing_ranks(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    peerbus::deep_ep::buffer buffer{comm, {.num_max_tokens_per_rank = 4}};
+    const std::size_t rank = comm.rank().index();
+    const problem p = problem_for({6, 32, 3, 4}, comm.size(), 1);
+    struct differing {
+      model of;
+      form how;
+      std::string_view says;
+    };
+    for (const std::size_t culprit : {std::size_t{0}, comm.size() - 1})
+      for (const auto& [of, how, says] :
+           {differing{{6, 64, 3, 4}, {}, "dispatch: hidden is "},
+            {{7, 32, 3, 4}, {}, "dispatch: num_experts is "},
+            {{6, 32, 2, 4}, {}, "dispatch: num_topk is "},
+            {{6, 32, 3, 4}, {.type = dtype::int8}, "dispatch: the type of x is "},
+            {{6, 32, 3, 4}, {.scales = scale_form::flat}, "dispatch: bytes of x_scales of a token"},
+            {{6, 32, 3, 4}, {.with_topk = false}, "dispatch: "}}) {
+        static_cast<void>(round_trip(buffer, p, rank, {}));
+        const auto before = dispatched(buffer, p, rank, {});
+        const problem other = problem_for(of, comm.size(), 1);
+        const given mine{rank == culprit ? other : p, rank, rank == culprit ? how : form{}};
+        const auto layout =
+            buffer.get_dispatch_layout(mine.ids(), rank == culprit ? of.experts : p.of.experts);
+        test::expect_error(errc::mismatch, {says, "on rank 0 but ", "expected the same"},
+                           [&] { static_cast<void>(buffer.dispatch(mine.fresh(layout))); });
+
+        // A combine of the handle before by another hidden size, then as it should be.
+        const outputs out{before.recv_x, p, rank, {}};
+        auto args = out.args(before.handle);
+        const std::size_t rows = before.recv_x.size(0);
+        const std::vector<bf16> wide(rows * 64);
+        if (rank == culprit) args.x = {wide.data(), bf16_type, {rows, 64}};
+        test::expect_error(errc::mismatch, {"hidden is ", "32 on rank ", "64 on rank "},
+                           [&] { static_cast<void>(buffer.combine(args)); });
+        static_cast<void>(combined(buffer, p, rank, {}, before.handle, before.recv_x));
+      }
   });
   CHECK(worst_status == 0);
 }

@@ -17,6 +17,10 @@ TEST_CASE("deep_ep normal: arguments of dispatch") { normal::check_refused_dispa
 
 TEST_CASE("deep_ep normal: arguments of combine") { normal::check_refused_combines<group>(); }
 
+TEST_CASE("deep_ep normal: arguments that differ between ranks") {
+  for (const std::size_t n : {2U, 5U}) normal::check_differing_ranks<group>(n);
+}
+
 TEST_CASE("deep_ep normal: refused on all ranks") {
   for (const std::size_t n : {1U, 2U, 5U}) normal::check_refused_everywhere<group>(n);
 }

@@ -358,6 +358,94 @@ TEST_CASE("arguments of DeepEP's calls that cannot be used") {
         }) == 0);
 }
 
+TEST_CASE("what one rank gives differently or wrongly to DeepEP's calls is refused on all") {
+  for (const kind how : {kind::threads, kind::processes})
+    CHECK(
+        embed_c::run(3, how, [](peerbus_comm* comm) {
+          const std::size_t rank = peerbus_comm_rank(comm);
+          const bool differs = rank == 1;
+          peerbus_buffer* buffer = nullptr;
+          ok(peerbus_buffer_create(comm, nullptr, &buffer), "create");
+          const batch in{rank, 3};
+          const tensor x{in.x.data(), PEERBUS_BFLOAT, 16, {in.count, hidden}};
+          const tensor ids{in.ids.data(), PEERBUS_INT, 64, {in.count, top_k}};
+          const tensor weights{in.weights.data(), PEERBUS_FLOAT, 32, {in.count, top_k}};
+          peerbus_low_latency_dispatch_args good{};
+          good.struct_bytes = sizeof good;
+          good.x = &x;
+          good.topk_idx = &ids;
+          good.num_max_dispatch_tokens_per_rank = most;
+          good.num_experts = experts;
+          peerbus_low_latency_received received{};
+          received.struct_bytes = sizeof received;
+          const auto call = [&](const peerbus_low_latency_dispatch_args& args) {
+            return peerbus_low_latency_dispatch(buffer, &args, &received);
+          };
+          const auto dispatch = [&] {
+            ok(call(good), "dispatch");
+            peerbus_result_destroy(&received.result);
+          };
+          const auto refused = [&](std::string_view text, auto&& change) {
+            auto args = good;
+            if (differs) change(args);
+            fails(call(args), differs ? PEERBUS_INVALID_ARGUMENT : PEERBUS_REFUSED, text);
+            dispatch();
+          };
+          const auto mismatch = [&](std::string_view text, auto&& change) {
+            auto args = good;
+            if (differs) change(args);
+            fails(call(args), PEERBUS_MISMATCH, text);
+            dispatch();
+          };
+          refused("x: DLPack's type code 2 with 16 bits", [&](auto& args) {
+            static thread_local tensor odd{in.x.data(), PEERBUS_FLOAT, 16, {1, hidden}};
+            args.x = &odd;
+          });
+          mismatch("num_topk is 2 on rank 0 but 1 on rank 1", [&](auto& args) {
+            static thread_local tensor none{nullptr, PEERBUS_BFLOAT, 16, {0, hidden}};
+            static thread_local tensor idle{nullptr, PEERBUS_INT, 64, {0, 1}};
+            args.x = &none;
+            args.topk_idx = &idle;
+          });
+          mismatch("num_max_dispatch_tokens_per_rank is 6 on rank 0 but 7 on rank 1",
+                   [](auto& args) { args.num_max_dispatch_tokens_per_rank = 7; });
+          mismatch("use_fp8 is false on rank 0 but true on rank 1",
+                   [](auto& args) { args.use_fp8 = 1; });
+          refused("x: size -4", [&](auto& args) {
+            static thread_local tensor negative{in.x.data(), PEERBUS_BFLOAT, 16, {1, hidden}};
+            negative.sizes[0] = -4;
+            args.x = &negative;
+          });
+          refused("struct_bytes is 4", [](auto& args) { args.struct_bytes = 4; });
+          refused("topk_idx is none", [](auto& args) { args.topk_idx = nullptr; });
+          if (differs)
+            ok(peerbus_buffer_refuse(buffer, 1, "the model was not loaded", 0), "refuse");
+          else
+            fails(call(good), PEERBUS_REFUSED, "rank 1 was given bad arguments: the model was");
+
+          ok(call(good), "dispatch");
+          const tensor outputs{
+              received.recv_x.data, PEERBUS_BFLOAT, 16, {local_experts(rank, 3), 3 * most, hidden}};
+          const tensor floats{in.x.data(), PEERBUS_FLOAT, 32, {1, 1, hidden}};
+          peerbus_low_latency_combine_args home{};
+          home.struct_bytes = sizeof home;
+          home.x = differs ? &floats : &outputs;
+          home.topk_idx = &ids;
+          home.topk_weights = &weights;
+          home.handle = received.result;
+          peerbus_combined combined{};
+          combined.struct_bytes = sizeof combined;
+          fails(peerbus_low_latency_combine(buffer, &home, &combined),
+                differs ? PEERBUS_INVALID_ARGUMENT : PEERBUS_REFUSED,
+                "low_latency_combine: x is float32 [1, 1, 128], expected bfloat16");
+          home.x = &outputs;
+          ok(peerbus_low_latency_combine(buffer, &home, &combined), "combine");
+          peerbus_result_destroy(&combined.result);
+          peerbus_result_destroy(&received.result);
+          peerbus_buffer_destroy(&buffer);
+        }) == 0);
+}
+
 TEST_CASE("masks of ranks through C") {
   CHECK(embed_c::run(3, kind::threads, [](peerbus_comm* comm) {
           peerbus_buffer_options options{};

@@ -130,6 +130,18 @@ void round_trip(peerbus_comm* comm) {
   args.expert_alignment = 0;
   args.x = &factors;
   fails(peerbus_ep_dispatch(buffer, &args, &received), PEERBUS_INVALID_ARGUMENT, "x is");
+  if (rank == 0)
+    ok(peerbus_ep_buffer_refuse(buffer, "no weights yet", 0), "refuse");
+  else
+    fails(peerbus_ep_dispatch(buffer, &args, &received), PEERBUS_INVALID_ARGUMENT, "x is");
+  args.expert_alignment = alignment;
+  args.x = &rows;
+  peerbus_result_destroy(&received.result);
+  if (rank == 0)
+    ok(peerbus_ep_buffer_refuse(buffer, "no weights yet", 0), "refuse");
+  else
+    fails(peerbus_ep_dispatch(buffer, &args, &received), PEERBUS_REFUSED, "no weights yet");
+  ok(peerbus_ep_dispatch(buffer, &args, &received), "a dispatch after all that");
   peerbus_result_destroy(&combined.result);
   peerbus_result_destroy(&received.result);
   peerbus_ep_buffer_destroy(&buffer);

@@ -29,6 +29,7 @@
 #include <peerbus/moe/road/road_over.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
+#include <peerbus/moe/wait_watch.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/window.hpp>
 
@@ -102,6 +103,11 @@ class exchange {
   [[nodiscard]] const expert_map& placement() const noexcept { return plans_.batches.experts(); }
   /// Returns the window that contains all data, for tools.
   [[nodiscard]] window<Transport>& memory() noexcept { return window_.memory(); }
+
+  /// Makes calls that wait for other ranks ask `watch` from time to time, or nobody if it is null.
+  /// `watch` outlives the exchange. Each rank chooses for itself.
+  /// Cost: of a call that waits, a clock read, and a short wake-up for each look.
+  void watch_waits(wait_watch* watch) noexcept { core_.post().watch(watch); }
 
   /// Returns the number of the next dispatch, for callers that prepare their own data for it
   /// (`per_batch`). A refused dispatch uses up its number.

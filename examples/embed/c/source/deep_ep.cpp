@@ -49,6 +49,12 @@ deep_ep::buffer_options options_of(const peerbus_buffer_options& given) {
   return options;
 }
 
+// Refuse calls whose arguments cannot be read.
+void refuse_normal_call(deep_ep::buffer<bus>& calls, const error& why) { calls.refuse(why); }
+void refuse_low_latency_call(deep_ep::buffer<bus>& calls, const error& why) {
+  calls.low_latency_refuse(why);
+}
+
 }  // namespace
 
 }  // namespace peerbus::c_library
@@ -80,23 +86,25 @@ peerbus_code peerbus_low_latency_dispatch(peerbus_buffer* buffer,
                                           peerbus_low_latency_received* received) {
   return call_buffer(
       buffer, args, received, "received",
-      [](auto& calls, const auto& given) {
-        return calls.low_latency_dispatch(
-            {.x = read_tensor(given.x, "x"),
-             .topk_idx = read_tensor(given.topk_idx, "topk_idx"),
-             .num_max_dispatch_tokens_per_rank = given.num_max_dispatch_tokens_per_rank,
-             .num_experts = given.num_experts,
-             .cumulative_local_expert_recv_stats = read_tensor(
-                 given.cumulative_local_expert_recv_stats, "cumulative_local_expert_recv_stats"),
-             .dispatch_wait_recv_cost_stats =
-                 read_tensor(given.dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats"),
-             .use_fp8 = given.use_fp8 != 0,
-             .round_scale = given.round_scale != 0,
-             .use_ue8m0 = given.use_ue8m0 != 0,
-             .async_finish = given.async_finish != 0,
-             .return_recv_hook = given.return_recv_hook != 0,
-             .until = deadline_of(given.timeout_ns)});
+      [](const auto& given) {
+        return deep_ep::low_latency_dispatch_args{
+            .x = read_tensor(given.x, "x"),
+            .topk_idx = read_tensor(given.topk_idx, "topk_idx"),
+            .num_max_dispatch_tokens_per_rank = given.num_max_dispatch_tokens_per_rank,
+            .num_experts = given.num_experts,
+            .cumulative_local_expert_recv_stats = read_tensor(
+                given.cumulative_local_expert_recv_stats, "cumulative_local_expert_recv_stats"),
+            .dispatch_wait_recv_cost_stats =
+                read_tensor(given.dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats"),
+            .use_fp8 = given.use_fp8 != 0,
+            .round_scale = given.round_scale != 0,
+            .use_ue8m0 = given.use_ue8m0 != 0,
+            .async_finish = given.async_finish != 0,
+            .return_recv_hook = given.return_recv_hook != 0,
+            .until = deadline_of(given.timeout_ns)};
       },
+      [](auto& calls, const auto& asked) { return calls.low_latency_dispatch(asked); },
+      refuse_low_latency_call,
       [](const auto& result, auto& filled) {
         filled.recv_x = array_of(result.recv_x);
         filled.recv_x_scales = array_of(result.recv_x_scales);
@@ -111,23 +119,36 @@ peerbus_code peerbus_low_latency_combine(peerbus_buffer* buffer,
                                          peerbus_combined* combined) {
   return call_buffer(
       buffer, args, combined, "combined",
-      [](auto& calls, const auto& given) {
+      [](const auto& given) {
         using dispatched = deep_ep::low_latency_dispatch_result;
-        return calls.low_latency_combine(
-            {.x = read_tensor(given.x, "x"),
-             .topk_idx = read_tensor(given.topk_idx, "topk_idx"),
-             .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
-             .handle = handle_of<dispatched>(given.handle, "handle").handle,
-             .use_logfmt = given.use_logfmt != 0,
-             .zero_copy = given.zero_copy != 0,
-             .async_finish = given.async_finish != 0,
-             .return_recv_hook = given.return_recv_hook != 0,
-             .out = read_tensor(given.out, "out"),
-             .combine_wait_recv_cost_stats =
-                 read_tensor(given.combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats"),
-             .until = deadline_of(given.timeout_ns)});
+        return deep_ep::low_latency_combine_args{
+            .x = read_tensor(given.x, "x"),
+            .topk_idx = read_tensor(given.topk_idx, "topk_idx"),
+            .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
+            .handle = handle_of<dispatched>(given.handle, "handle").handle,
+            .zero_copy = given.zero_copy != 0,
+            .async_finish = given.async_finish != 0,
+            .return_recv_hook = given.return_recv_hook != 0,
+            .out = read_tensor(given.out, "out"),
+            .combine_wait_recv_cost_stats =
+                read_tensor(given.combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats"),
+            .until = deadline_of(given.timeout_ns)};
       },
+      [](auto& calls, const auto& asked) { return calls.low_latency_combine(asked); },
+      refuse_low_latency_call,
       [](const auto& result, auto& filled) { filled.combined_x = array_of(result.combined_x); });
+}
+
+peerbus_code peerbus_buffer_refuse(peerbus_buffer* buffer, int32_t low_latency, const char* why,
+                                   int64_t timeout_ns) {
+  return guarded([&] {
+    peerbus_buffer& used = usable(buffer, "buffer");
+    const peerbus::error reason{peerbus::errc::invalid_argument,
+                                why == nullptr ? "a reason that is not given" : why};
+    const auto until = deadline_of(timeout_ns);
+    low_latency != 0 ? used.calls.low_latency_refuse(reason, until)
+                     : used.calls.refuse(reason, until);
+  });
 }
 
 peerbus_code peerbus_low_latency_combine_buffer(peerbus_buffer* buffer,
@@ -169,24 +190,25 @@ peerbus_code peerbus_normal_dispatch(peerbus_buffer* buffer,
                                      peerbus_normal_received* received) {
   return call_buffer(
       buffer, args, received, "received",
-      [](auto& calls, const auto& given) {
+      [](const auto& given) {
         deep_ep::dispatch_handle handle;
         if (given.handle != nullptr)
           handle = handle_of<deep_ep::dispatch_result>(given.handle, "handle").handle;
-        return calls.dispatch(
-            {.x = read_tensor(given.x, "x"),
-             .x_scales = read_tensor(given.x_scales, "x_scales"),
-             .handle = handle,
-             .num_tokens_per_rank = read_tensor(given.num_tokens_per_rank, "num_tokens_per_rank"),
-             .is_token_in_rank = read_tensor(given.is_token_in_rank, "is_token_in_rank"),
-             .num_tokens_per_expert =
-                 read_tensor(given.num_tokens_per_expert, "num_tokens_per_expert"),
-             .topk_idx = read_tensor(given.topk_idx, "topk_idx"),
-             .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
-             .expert_alignment = given.expert_alignment == 0 ? 1 : given.expert_alignment,
-             .num_worst_tokens = given.num_worst_tokens,
-             .until = deadline_of(given.timeout_ns)});
+        return deep_ep::dispatch_args{
+            .x = read_tensor(given.x, "x"),
+            .x_scales = read_tensor(given.x_scales, "x_scales"),
+            .handle = handle,
+            .num_tokens_per_rank = read_tensor(given.num_tokens_per_rank, "num_tokens_per_rank"),
+            .is_token_in_rank = read_tensor(given.is_token_in_rank, "is_token_in_rank"),
+            .num_tokens_per_expert =
+                read_tensor(given.num_tokens_per_expert, "num_tokens_per_expert"),
+            .topk_idx = read_tensor(given.topk_idx, "topk_idx"),
+            .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
+            .expert_alignment = given.expert_alignment == 0 ? 1 : given.expert_alignment,
+            .num_worst_tokens = given.num_worst_tokens,
+            .until = deadline_of(given.timeout_ns)};
       },
+      [](auto& calls, const auto& asked) { return calls.dispatch(asked); }, refuse_normal_call,
       [](const auto& result, auto& filled) {
         filled.recv_x = array_of(result.recv_x);
         filled.recv_x_scales = array_of(result.recv_x_scales);
@@ -205,15 +227,16 @@ peerbus_code peerbus_normal_combine(peerbus_buffer* buffer, const peerbus_normal
                                     peerbus_combined* combined) {
   return call_buffer(
       buffer, args, combined, "combined",
-      [](auto& calls, const auto& given) {
-        return calls.combine(
-            {.x = read_tensor(given.x, "x"),
-             .handle = handle_of<deep_ep::dispatch_result>(given.handle, "handle").handle,
-             .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
-             .bias = {read_tensor(given.bias[0], "bias"), read_tensor(given.bias[1], "bias")},
-             .async_finish = given.async_finish != 0,
-             .until = deadline_of(given.timeout_ns)});
+      [](const auto& given) {
+        return deep_ep::combine_args{
+            .x = read_tensor(given.x, "x"),
+            .handle = handle_of<deep_ep::dispatch_result>(given.handle, "handle").handle,
+            .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
+            .bias = {read_tensor(given.bias[0], "bias"), read_tensor(given.bias[1], "bias")},
+            .async_finish = given.async_finish != 0,
+            .until = deadline_of(given.timeout_ns)};
       },
+      [](auto& calls, const auto& asked) { return calls.combine(asked); }, refuse_normal_call,
       [](const auto& result, auto& filled) { describe_combined(result, filled); });
 }
 

@@ -18,6 +18,17 @@ struct peerbus_ep_buffer final : peerbus::c_library::object {
   deep_ep::elastic_buffer<peerbus::c_library::bus> calls;
 };
 
+namespace peerbus::c_library {
+
+namespace {
+
+/// Refuses a call whose arguments cannot be read.
+void refuse_call(deep_ep::elastic_buffer<bus>& calls, const error& why) { calls.refuse(why); }
+
+}  // namespace
+
+}  // namespace peerbus::c_library
+
 using namespace peerbus::c_library;  // NOLINT(google-build-using-namespace): the functions are C.
 
 peerbus_code peerbus_ep_buffer_create(peerbus_comm* comm, const peerbus_ep_buffer_options* options,
@@ -36,23 +47,33 @@ peerbus_code peerbus_ep_buffer_create(peerbus_comm* comm, const peerbus_ep_buffe
 
 void peerbus_ep_buffer_destroy(peerbus_ep_buffer** buffer) { destroy(buffer); }
 
+peerbus_code peerbus_ep_buffer_refuse(peerbus_ep_buffer* buffer, const char* why,
+                                      int64_t timeout_ns) {
+  return guarded([&] {
+    const peerbus::error reason{peerbus::errc::invalid_argument,
+                                why == nullptr ? "a reason that is not given" : why};
+    usable(buffer, "buffer").calls.refuse(reason, deadline_of(timeout_ns));
+  });
+}
+
 peerbus_code peerbus_ep_dispatch(peerbus_ep_buffer* buffer, const peerbus_ep_dispatch_args* args,
                                  peerbus_ep_received* received) {
   return call_buffer(
       buffer, args, received, "received",
-      [](auto& calls, const auto& given) {
-        return calls.dispatch(
-            {.x = read_tensor(given.x, "x"),
-             .x_scales = read_tensor(given.x_scales, "x_scales"),
-             .topk_idx = read_tensor(given.topk_idx, "topk_idx"),
-             .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
-             .cumulative_local_expert_recv_stats = read_tensor(
-                 given.cumulative_local_expert_recv_stats, "cumulative_local_expert_recv_stats"),
-             .num_experts = given.num_experts,
-             .expert_alignment = given.expert_alignment == 0 ? 1 : given.expert_alignment,
-             .do_zero_padding = given.do_zero_padding != 0,
-             .until = deadline_of(given.timeout_ns)});
+      [](const auto& given) {
+        return deep_ep::elastic_dispatch_args{
+            .x = read_tensor(given.x, "x"),
+            .x_scales = read_tensor(given.x_scales, "x_scales"),
+            .topk_idx = read_tensor(given.topk_idx, "topk_idx"),
+            .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
+            .cumulative_local_expert_recv_stats = read_tensor(
+                given.cumulative_local_expert_recv_stats, "cumulative_local_expert_recv_stats"),
+            .num_experts = given.num_experts,
+            .expert_alignment = given.expert_alignment == 0 ? 1 : given.expert_alignment,
+            .do_zero_padding = given.do_zero_padding != 0,
+            .until = deadline_of(given.timeout_ns)};
       },
+      [](auto& calls, const auto& asked) { return calls.dispatch(asked); }, refuse_call,
       [](const auto& result, auto& filled) {
         filled.recv_x = array_of(result.recv_x);
         filled.recv_x_scales = array_of(result.recv_x_scales);
@@ -75,14 +96,15 @@ peerbus_code peerbus_ep_combine(peerbus_ep_buffer* buffer, const peerbus_ep_comb
                                 peerbus_combined* combined) {
   return call_buffer(
       buffer, args, combined, "combined",
-      [](auto& calls, const auto& given) {
-        return calls.combine(
-            {.x = read_tensor(given.x, "x"),
-             .handle = handle_of<deep_ep::elastic_dispatch_result>(given.handle, "handle").handle,
-             .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
-             .bias = {read_tensor(given.bias[0], "bias"), read_tensor(given.bias[1], "bias")},
-             .async_with_compute_stream = given.async_with_compute_stream != 0,
-             .until = deadline_of(given.timeout_ns)});
+      [](const auto& given) {
+        return deep_ep::elastic_combine_args{
+            .x = read_tensor(given.x, "x"),
+            .handle = handle_of<deep_ep::elastic_dispatch_result>(given.handle, "handle").handle,
+            .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
+            .bias = {read_tensor(given.bias[0], "bias"), read_tensor(given.bias[1], "bias")},
+            .async_with_compute_stream = given.async_with_compute_stream != 0,
+            .until = deadline_of(given.timeout_ns)};
       },
+      [](auto& calls, const auto& asked) { return calls.combine(asked); }, refuse_call,
       [](const auto& result, auto& filled) { describe_combined(result, filled); });
 }

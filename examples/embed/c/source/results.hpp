@@ -46,17 +46,26 @@ const Dispatch& handle_of(const peerbus_result* result, std::string_view name) {
   return *found;
 }
 
-/// Makes a call: reads `args`, requires that `out` can be written, calls
-/// `call(calls of the buffer, args)`, fills `out` by `describe(result, C's structure)` and keeps
-/// the result there.
-template <class Buffer, class Args, class Out, class Call, class Describe>
+/// Makes a call: reads `args` by `read(C's structure)`, requires that `out` can be written, calls
+/// `call(calls of the buffer, what was read)`, fills `out` by `describe(result, C's structure)` and
+/// keeps the result there. If the arguments cannot be read, calls `refuse(calls, error)`, so that
+/// the other ranks do not wait for this one.
+template <class Buffer, class Args, class Out, class Read, class Call, class Refuse, class Describe>
 peerbus_code call_buffer(Buffer* buffer, const Args* args, Out* out, std::string_view name,
-                         Call&& call, Describe&& describe) {
+                         Read&& read, Call&& call, Refuse&& refuse, Describe&& describe) {
   return guarded([&] {
     Buffer& used = usable(buffer, "buffer");
-    const Args given = read_struct(args, "args");
-    require_struct(out, name);
-    auto result = call(used.calls, given);
+    const auto asked = [&] {
+      try {
+        const Args given = read_struct(args, "args");
+        require_struct(out, name);
+        return read(given);
+      } catch (const error& why) {
+        refuse(used.calls, why);
+        throw;
+      }
+    }();
+    auto result = call(used.calls, asked);
     Out filled{};
     describe(result, filled);
     filled.result = std::make_unique<peerbus_result>(used.members, std::move(result)).release();

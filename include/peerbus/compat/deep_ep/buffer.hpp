@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
 #include <peerbus/communicator.hpp>
@@ -13,6 +14,8 @@
 #include <peerbus/compat/deep_ep/options.hpp>
 #include <peerbus/compat/deep_ep/size_hint.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/transport/concept.hpp>
 
 /// DeepEP's names over peerbus. The guide is docs/porting-from-deepep.md.
@@ -24,16 +27,20 @@ namespace peerbus::deep_ep {
 /// Arguments and results are views (`tensor`). Results lie in the buffer's memory; each result type
 /// states how long they stay valid. No argument is ignored: a call refuses what it cannot honour.
 ///
+/// Cost of agreeing: nothing while a rank's calls of a mode have the shape of the previous one. A
+/// call whose shape has changed waits until all ranks have made it.
+///
 /// Memory: the first call of a shape (format, hidden, experts, top_k, most tokens) allocates, on
 /// all ranks together. Later calls of that shape allocate nothing, except that
 /// `get_dispatch_layout` and a normal `dispatch` without a handle take a new routing if the caller
 /// still holds all earlier ones, and a larger one if the call has more tokens, slots or experts.
 ///
 /// Errors: `error` invalid_argument or unsupported names the argument, what was expected and what
-/// was given. It is thrown on the calling rank only, and the call has no effect. Bad input that all
-/// ranks must know of (expert ids out of range, too many tokens) is refused on all of them, as in
-/// `moe::exchange`. If only some ranks give weights to a normal combine, all ranks throw `error`
-/// mismatch.
+/// was given. A collective call then has no effect on any rank: the other ranks throw `error`
+/// refused at once, which quotes that text (with a hook or an event, when they receive). If ranks
+/// give different values to an argument that must be equal, or only some give weights to a normal
+/// combine, all ranks throw `error` mismatch, which names it. The next call works. Calls that are
+/// not collective, hooks and events throw on the calling rank only.
 ///
 /// Threads: one call at a time.
 template <transport Transport>
@@ -75,6 +82,14 @@ class buffer {
   /// or `x` has another hidden size, a dispatch without rows precedes.
   [[nodiscard]] combine_result combine(const combine_args& args) { return normal_.combine(args); }
 
+  /// Collective: refuses the `dispatch` or `combine` that the other ranks make, for callers that
+  /// find an error in their own input before they can make the call. Returns when all ranks have
+  /// learned of it; the others throw `error` refused, which quotes `why`. Cost: one round of
+  /// messages between all ranks.
+  void refuse(const error& why, std::optional<deadline> until = std::nullopt) {
+    normal_.refuse(why, until);
+  }
+
   // --- low-latency mode --------------------------------------------------------------------------
 
   /// Returns exactly the bytes that DeepEP asks for its buffer. The bytes that this library takes
@@ -102,6 +117,10 @@ class buffer {
   [[nodiscard]] low_latency_combine_result low_latency_combine(
       const low_latency_combine_args& args) {
     return low_latency_.combine(args);
+  }
+  /// Does as `refuse`, for a `low_latency_dispatch` or `low_latency_combine`.
+  void low_latency_refuse(const error& why, std::optional<deadline> until = std::nullopt) {
+    low_latency_.refuse(why, until);
   }
   /// Returns the place where outputs of this handle's dispatch may be written for a `zero_copy`
   /// combine: bfloat16 [L, R*B, H], contiguous. Requires `buffer_options::zero_copy`. After a

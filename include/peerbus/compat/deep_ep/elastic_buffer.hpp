@@ -10,12 +10,15 @@
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
-#include <peerbus/compat/deep_ep/detail/channel_set.hpp>
+#include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/compat/deep_ep/detail/check_options.hpp>
+#include <peerbus/compat/deep_ep/detail/collective_calls.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_exchange.hpp>
 #include <peerbus/compat/deep_ep/detail/token_scales.hpp>
 #include <peerbus/compat/deep_ep/expanded.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/transport/concept.hpp>
 
@@ -30,7 +33,7 @@ class elastic_buffer {
   /// Makes a buffer without communicating and without memory for rows. `comm` must outlive it.
   /// Throws: `error` invalid_argument or unsupported for an option that cannot be honoured.
   explicit elastic_buffer(communicator<Transport>& comm, const elastic_options& options = {})
-      : comm_{comm}, options_{options} {
+      : comm_{comm}, options_{options}, calls_{comm, "dispatch", detail::expanded_parts} {
     detail::require_tokens("elastic_buffer", options.num_max_tokens_per_rank);
     detail::require_in_flight("elastic_buffer", options.in_flight);
     const detail::argument multiple{"elastic_buffer", "allow_multiple_reduction"};
@@ -45,9 +48,12 @@ class elastic_buffer {
   /// rank's experts have arrived.
   /// Cost: that of a compact `moe::exchange::dispatch`. Rows are not copied again.
   [[nodiscard]] elastic_dispatch_result dispatch(const elastic_dispatch_args& args) {
-    refuse_unsupported("dispatch", args);
-    check_terms(args);
     if (args.previous_event) args.previous_event->current_stream_wait();
+    calls_.begin(args.until);
+    calls_.or_refuse(args.until, [&] {
+      refuse_unsupported("dispatch", args);
+      check_terms(args);
+    });
     return channel_for(
                {args.x.type() != dtype::bfloat16, args.x.size(1), args.num_experts,
                 args.topk_idx.size(1), detail::scale_bytes(args.x_scales),
@@ -64,9 +70,21 @@ class elastic_buffer {
   /// Throws, on all ranks, besides the errors of `buffer`: `error` mismatch if only some ranks give
   /// weights.
   [[nodiscard]] elastic_combine_result combine(const elastic_combine_args& args) {
-    refuse_unsupported("combine", args);
     if (args.previous_event) args.previous_event->current_stream_wait();
-    return channels_.of({"combine", "handle"}, args.handle.batch).combine(args);
+    calls_.begin(args.until);
+    return calls_
+        .or_refuse(args.until,
+                   [&]() -> detail::expanded_channel& {
+                     refuse_unsupported("combine", args);
+                     return calls_.channels().of({"combine", "handle"}, args.handle.batch);
+                   })
+        .combine(args);
+  }
+
+  /// Does as `buffer::refuse`.
+  void refuse(const error& why, std::optional<deadline> until = std::nullopt) {
+    calls_.begin(until);
+    calls_.refuse(why, until);
   }
 
  private:
@@ -114,19 +132,21 @@ class elastic_buffer {
   /// Returns the channel for `shape`. Collective if the shape is new.
   [[nodiscard]] detail::expanded_channel& channel_for(const detail::expanded_shape& shape,
                                                       const std::optional<deadline>& until) {
-    const deadline end = until.value_or(comm_.default_deadline());
-    return channels_.for_shape(shape, [&]() -> std::unique_ptr<detail::expanded_channel> {
-      if (shape.bytes)
-        return std::make_unique<detail::expanded_exchange<Transport, codec::fp8_e4m3_as_given>>(
-            comm_, shape, options_, end);
-      return std::make_unique<detail::expanded_exchange<Transport, codec::bf16>>(comm_, shape,
-                                                                                 options_, end);
-    });
+    return calls_.channel_for(
+        shape, until,
+        [&](detail::call_agreement& agreement) -> std::unique_ptr<detail::expanded_channel> {
+          const deadline end = until.value_or(comm_.default_deadline());
+          if (shape.bytes)
+            return std::make_unique<detail::expanded_exchange<Transport, codec::fp8_e4m3_as_given>>(
+                comm_, agreement, shape, options_, end);
+          return std::make_unique<detail::expanded_exchange<Transport, codec::bf16>>(
+              comm_, agreement, shape, options_, end);
+        });
   }
 
   communicator<Transport>& comm_;
   elastic_options options_;
-  detail::channel_set<detail::expanded_channel> channels_;
+  detail::collective_calls<Transport, detail::expanded_channel> calls_;
 };
 
 }  // namespace peerbus::deep_ep

@@ -20,6 +20,7 @@
 #include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/wait_watch.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -47,6 +48,9 @@ class post_office {
 
   post_office(exchange_window& window, const memory_map& map)
       : window_{&window}, board_{window}, map_{map}, arrivals_{window.group().size()} {}
+
+  /// Makes waits of `await_all` ask `watch` from time to time, or nobody if it is null.
+  void watch(wait_watch* watch) noexcept { watch_ = watch; }
 
   /// Tells all peers the number of this rank's rows for each block and this rank's note, or the
   /// reason why this rank refuses. Peers see it after the next `announce`.
@@ -149,6 +153,13 @@ class post_office {
   void send_part(const step& this_step, rank_id peer, std::size_t target, std::size_t source,
                  std::size_t bytes);
 
+  /// Waits for all peers until `until`, and adds the waits to `waited` unless it is empty.
+  [[nodiscard]] errc wait_for_all(const step& this_step, deadline until,
+                                  std::span<std::int64_t> waited);
+  /// Waits as `wait_for_all`, and asks `watch_` from time to time.
+  [[nodiscard]] errc watched_wait(const step& this_step, deadline until,
+                                  std::span<std::int64_t> waited);
+
   [[noreturn]] void fail(const step& this_step, errc code);
   [[noreturn]] void fail_waiting(const step& this_step, errc code, std::string_view text_end);
 
@@ -156,6 +167,7 @@ class post_office {
   notice_board board_;
   memory_map map_;
   arrival_clock arrivals_;
+  wait_watch* watch_ = nullptr;
 };
 
 }  // namespace peerbus::moe::detail

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,6 +23,7 @@
 #include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/refusal.hpp>
+#include <peerbus/moe/wait_watch.hpp>
 #include <peerbus/rank_group.hpp>
 
 namespace peerbus::moe::detail {
@@ -91,6 +93,13 @@ PEERBUS_INLINE bool post_office::all_came(const step& this_step) const noexcept 
 PEERBUS_INLINE void post_office::await_all(const step& this_step, deadline until,
                                            std::string_view text_end,
                                            std::span<std::int64_t> waited) {
+  const errc code = watch_ == nullptr ? wait_for_all(this_step, until, waited)
+                                      : watched_wait(this_step, until, waited);
+  if (code != errc::ok) fail_waiting(this_step, code, text_end);
+}
+
+PEERBUS_INLINE errc post_office::wait_for_all(const step& this_step, deadline until,
+                                              std::span<std::int64_t> waited) {
   const auto peers = window_->group().peers();
   if (!waited.empty())
     arrivals_.measure(
@@ -98,7 +107,23 @@ PEERBUS_INLINE void post_office::await_all(const step& this_step, deadline until
         until, waited);
   for (const rank_id peer : peers) {
     const errc code = board_.wait(signal_of(this_step, peer), this_step.epoch, until, peer);
-    if (code != errc::ok) fail_waiting(this_step, code, text_end);
+    if (code != errc::ok) return code;
+  }
+  return errc::ok;
+}
+
+PEERBUS_INLINE errc post_office::watched_wait(const step& this_step, deadline until,
+                                              std::span<std::int64_t> waited) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds longest_pause{64};
+  // Without a measurement, the clock is not read if all have come.
+  if (waited.empty() && all_came(this_step)) return errc::ok;
+  for (milliseconds pause{1};; pause = std::min(2 * pause, longest_pause)) {
+    const deadline next_look = deadline::after(pause);
+    const bool is_last = next_look.when() >= until.when();
+    const errc code = wait_for_all(this_step, is_last ? until : next_look, waited);
+    if (code != errc::timed_out || is_last) return code;
+    watch_->look(until);
   }
 }
 

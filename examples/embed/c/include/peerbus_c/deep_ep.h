@@ -10,9 +10,11 @@
  * received by this rank.
  *
  * All ranks make the same calls in the same order. Errors: PEERBUS_INVALID_ARGUMENT and
- * PEERBUS_UNSUPPORTED name an argument; the call then had no effect, on this rank only. Bad input
- * that all ranks must know of (expert ids out of range, too many tokens) fails on all of them with
- * PEERBUS_INVALID_ARGUMENT and PEERBUS_REFUSED. Otherwise as the calls of an exchange.
+ * PEERBUS_UNSUPPORTED name an argument that this rank gave. The other ranks then fail with
+ * PEERBUS_REFUSED at once, which quotes that text. If ranks give different values to an argument
+ * that must be equal, all fail with PEERBUS_MISMATCH, which names it. The call has no effect on any
+ * rank, and the next one works. A call without a buffer, or with one that another thread uses, fails
+ * on this rank only. Otherwise as the calls of an exchange.
  */
 
 #include <peerbus_c/comm.h>
@@ -130,6 +132,12 @@ typedef struct peerbus_combined {
 PEERBUS_API peerbus_code peerbus_low_latency_combine(peerbus_buffer *buffer,
                                                      const peerbus_low_latency_combine_args *args,
                                                      peerbus_combined *combined);
+/** Collective: refuses the call that the other ranks make, because this rank found an error in its
+ * own input, which `why` states. Use it in place of the call. The other ranks fail with
+ * PEERBUS_REFUSED, which quotes `why`. `low_latency`: 1 for a low-latency call, 0 for a normal one.
+ * `timeout_ns`: 0: the default of the communicator. */
+PEERBUS_API peerbus_code peerbus_buffer_refuse(peerbus_buffer *buffer, int32_t low_latency,
+                                               const char *why, int64_t timeout_ns);
 /** Sets `*x` to the place for outputs of a zero_copy combine: bfloat16 [L, R*B, H]. */
 PEERBUS_API peerbus_code peerbus_low_latency_combine_buffer(peerbus_buffer *buffer,
                                                             const peerbus_result *handle,

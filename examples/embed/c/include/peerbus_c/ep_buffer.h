@@ -87,6 +87,10 @@ PEERBUS_API peerbus_code peerbus_ep_combine(peerbus_ep_buffer *buffer,
                                             const peerbus_ep_combine_args *args,
                                             peerbus_combined *combined);
 
+/** Collective: refuses the call that the other ranks make, as `peerbus_buffer_refuse`. */
+PEERBUS_API peerbus_code peerbus_ep_buffer_refuse(peerbus_ep_buffer *buffer, const char *why,
+                                                  int64_t timeout_ns);
+
 #ifdef __cplusplus
 }
 #endif

@@ -25,6 +25,7 @@ enum class stage : std::uint8_t { idle, sent, received, returning, combined };
 struct batch_state {
   stage progress = stage::idle;
   std::uint64_t number = 0;  ///< number of the dispatch in its exchange
+  std::uint64_t call = 0;    ///< number of the call in progress, or of the latest one
   std::size_t tokens = 0;
   std::optional<deadline> until{};
   tensor waited{};  ///< wait statistics of the call in progress

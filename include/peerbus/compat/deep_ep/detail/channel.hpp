@@ -11,13 +11,17 @@
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
+#include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/batch_slots.hpp>
+#include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
+#include <peerbus/compat/deep_ep/detail/call_statement.hpp>
 #include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
 #include <peerbus/compat/deep_ep/detail/weights_home.hpp>
 #include <peerbus/compat/deep_ep/event.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/make_together.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
@@ -34,7 +38,7 @@ namespace peerbus::deep_ep::detail {
 enum class delivery : std::uint8_t { immediate, event, hook };
 
 /// The calls of one mode and shape over an exchange of their own. It moves each batch through its
-/// stages: sent, received, returning, idle. The channel of a mode derives from it, checks
+/// stages: sent, received, returning, combined. The channel of a mode derives from it, checks
 /// arguments, puts outputs in place and publishes results.
 ///
 /// `Mode` has the calls (`calls`, a `keyed_channel`), the `layout` of the exchange, the memory of a
@@ -55,6 +59,27 @@ class channel : public Mode::calls {
     return slots_.is_received(number);
   }
   [[nodiscard]] bool anything_pending() const noexcept final { return slots_.anything_pending(); }
+  void refuse(const started_operation& begun, deadline until) final {
+    const bool is_dispatch = begun.what == started_operation::kind::dispatch;
+    if (is_dispatch ? moe_.next_dispatch() != begun.number : !slots_.is_received(begun.number))
+      comm_.fail(errc::mismatch,
+                 concat(Mode::prefix, is_dispatch ? "dispatch " : "combine ", begun.number,
+                        " was begun on other ranks, but is not the "
+                        "next call here"));
+    try {
+      if (is_dispatch) {
+        auto options = assign(next_batch(), 0, until, {});
+        options.refuse = true;
+        static_cast<void>(moe_.dispatch_send(
+            {}, moe::routing{std::span<const std::int64_t>{}, std::span<const float>{}}, options));
+      } else {
+        open(slots_.at(begun.number));
+        moe_.combine(*slots_.at(begun.number).rows, {}, {.until = until, .refuse = true});
+      }
+    } catch (const error& refused) {
+      if (refused.code() != errc::invalid_argument) throw;
+    }
+  }
 
  protected:
   using exchange_type = moe::exchange<Transport, Codec, typename Mode::layout>;
@@ -76,10 +101,12 @@ class channel : public Mode::calls {
   /// Makes the exchange and the batches. Collective, as the exchange's constructor.
   /// `make_arrays(moe)` makes the arrays of a batch.
   template <class Key, class MakeArrays>
-  channel(communicator<Transport>& comm, const Key& shape, const moe::exchange_config& config,
-          typename Mode::layout layout, deadline until, MakeArrays&& make_arrays)
+  channel(communicator<Transport>& comm, call_agreement& agreement, const Key& shape,
+          const moe::exchange_config& config, typename Mode::layout layout, deadline until,
+          MakeArrays&& make_arrays)
       : Mode::calls{shape},
         comm_{comm},
+        agreement_{agreement},
         moe_{comm, config, {}, layout, until},
         slots_{make_together(comm, Mode::kept, until, [&] {
           std::vector<batch> made;
@@ -87,24 +114,28 @@ class channel : public Mode::calls {
           for (std::size_t i = 0; i < config.in_flight; ++i)
             made.emplace_back(make_arrays(std::as_const(moe_)));
           return batch_slots<batch>{Mode::prefix, std::move(made)};
-        })} {}
+        })} {
+    moe_.watch_waits(&agreement_);
+  }
 
   // --- dispatch ----------------------------------------------------------------------------------
 
   /// Returns the batch that the next dispatch will use. Throws: as `batch_slots::next`.
   [[nodiscard]] batch& next_batch() { return slots_.next(moe_.next_dispatch()); }
+  /// Does as `next_batch`, and makes all ranks refuse the call if that throws.
+  [[nodiscard]] batch& next_batch_or_refuse(const std::optional<deadline>& until) {
+    return agreement_.or_refuse(until, [&]() -> batch& { return next_batch(); });
+  }
 
   /// Assigns `this_batch` to the next dispatch, also if that dispatch fails. Returns the options
   /// for sending it.
   [[nodiscard]] moe::dispatch_options begin(batch& this_batch, std::size_t tokens,
                                             const std::optional<deadline>& until,
                                             const tensor& waited = {}) noexcept {
-    this_batch.progress = stage::idle;
-    this_batch.number = moe_.next_dispatch();
-    this_batch.tokens = tokens;
-    this_batch.until = until;
-    this_batch.waited = waited;
-    return options_of<moe::dispatch_options>(this_batch);
+    const auto options = assign(this_batch, tokens, until, waited);
+    this_batch.call =
+        agreement_.started(this->id(), this_batch.number, started_operation::kind::dispatch);
+    return options;
   }
   void send_rows(batch& this_batch, std::span<const token> tokens, const moe::routing& route,
                  const moe::dispatch_options& options) {
@@ -113,8 +144,12 @@ class channel : public Mode::calls {
   }
   void receive_rows(batch& this_batch) {
     this_batch.progress = stage::idle;  // This remains if receiving throws.
-    this_batch.rows.emplace(
-        moe_.dispatch_recv(this_batch.ticket, options_of<moe::receive_options>(this_batch)));
+    try {
+      this_batch.rows.emplace(
+          moe_.dispatch_recv(this_batch.ticket, options_of<moe::receive_options>(this_batch)));
+    } catch (const error& problem) {
+      rethrow(problem, this_batch);
+    }
     publish_arrays(this_batch);
     this_batch.progress = stage::received;
   }
@@ -129,6 +164,13 @@ class channel : public Mode::calls {
     if (this_batch.progress != stage::combined) return;
     moe_.reopen(*this_batch.rows, options_of<moe::receive_options>(this_batch));
     this_batch.progress = stage::received;
+  }
+
+  /// Begins the combine of a received batch, whose outputs may then be written.
+  void begin_combine(batch& this_batch) {
+    this_batch.call =
+        agreement_.started(this->id(), this_batch.number, started_operation::kind::combine);
+    open(this_batch);
   }
 
   /// Copies the caller's outputs to the places where their home ranks read them. `for_each(copy)`
@@ -160,7 +202,13 @@ class channel : public Mode::calls {
       if (this_batch.bias[b]) options.terms.bias[b] = this_batch.bias[b].template values<bf16>();
     if (this_batch.factors) options.terms.weights = this_batch.factors.template values<float>();
     this_batch.progress = stage::idle;  // Also if receiving throws.
-    moe_.combine_recv(*this_batch.rows, this_batch.out.template values<bf16>(), options);
+    try {
+      moe_.combine_recv(*this_batch.rows, this_batch.out.template values<bf16>(), options);
+    } catch (const error& problem) {
+      // The ranks may combine the batch again.
+      if (problem.code() == errc::refused) this_batch.progress = stage::received;
+      rethrow(problem, this_batch);
+    }
     if constexpr (Mode::weights_return) {
       require_weights_from_all_or_none(moe_, this_batch.ticket, comm_.ranks());
       if (this_batch.weighted) publish_weights(this_batch);
@@ -183,8 +231,29 @@ class channel : public Mode::calls {
   }
 
   communicator<Transport>& comm_;
+  call_agreement& agreement_;
   exchange_type moe_;
   batch_slots<batch> slots_;
+
+ private:
+  /// Assigns `this_batch` to the next dispatch. Returns the options for sending it.
+  [[nodiscard]] moe::dispatch_options assign(batch& this_batch, std::size_t tokens,
+                                             const std::optional<deadline>& until,
+                                             const tensor& waited) noexcept {
+    this_batch.progress = stage::idle;
+    this_batch.number = moe_.next_dispatch();
+    this_batch.tokens = tokens;
+    this_batch.until = until;
+    this_batch.waited = waited;
+    return options_of<moe::dispatch_options>(this_batch);
+  }
+  /// Throws the error by which the ranks have refused the call of `this_batch`, if they have, or
+  /// else the error that is being handled.
+  void rethrow(const error& problem, const batch& this_batch) {
+    if (problem.code() == errc::refused)
+      if (const auto refused = agreement_.take_refusal(this_batch.call)) throw error{*refused};
+    throw;
+  }
 };
 
 }  // namespace peerbus::deep_ep::detail

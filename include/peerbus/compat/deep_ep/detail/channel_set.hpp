@@ -2,25 +2,42 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/agreeing_channels.hpp>
+#include <peerbus/compat/deep_ep/detail/call_key.hpp>
+#include <peerbus/compat/deep_ep/detail/call_statement.hpp>
 #include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
+#include <peerbus/core/deadline.hpp>
 
 namespace peerbus::deep_ep::detail {
 
 /// The channels of a buffer, one for each shape that its calls have used.
 template <class Channel>
-class channel_set {
+class channel_set final : public agreeing_channels {
  public:
+  /// Returns the channel for `shape`, or null if the shape is new.
+  template <class Shape>
+  [[nodiscard]] Channel* find(const Shape& shape) const noexcept {
+    for (const auto& known : channels_)
+      if (known->shape() == shape) return known.get();
+    return nullptr;
+  }
   /// Returns the channel for `shape`. If the shape is new, calls `make()`, which is collective.
   template <class Shape, class Make>
   [[nodiscard]] Channel& for_shape(const Shape& shape, Make&& make) {
-    for (const auto& known : channels_)
-      if (known->shape() == shape) return *known;
-    channels_.push_back(std::forward<Make>(make)());
+    if (Channel* const known = find(shape)) return *known;
+    return add(std::forward<Make>(make)());
+  }
+  /// Adds a channel, which all ranks have made together.
+  template <class Made>
+  Channel& add(Made&& made) {
+    channels_.push_back(std::forward<Made>(made));
+    channels_.back()->set_id(++made_);
     return *channels_.back();
   }
 
@@ -35,6 +52,13 @@ class channel_set {
     return **found;
   }
 
+  [[nodiscard]] call_key key_of(std::uint64_t id) const override {
+    return numbers_of(with_id(id).shape());
+  }
+  void refuse(const started_operation& begun, deadline until) override {
+    with_id(begun.channel).refuse(begun, until);
+  }
+
   template <class Unwanted>
   void erase_if(Unwanted&& unwanted) {
     std::erase_if(channels_, [&](const auto& known) { return unwanted(*known); });
@@ -45,7 +69,13 @@ class channel_set {
   }
 
  private:
+  [[nodiscard]] Channel& with_id(std::uint64_t id) const {
+    return **std::find_if(channels_.begin(), channels_.end(),
+                          [&](const auto& known) { return known->id() == id; });
+  }
+
   std::vector<std::unique_ptr<Channel>> channels_;
+  std::uint64_t made_ = 0;  ///< channels so far
 };
 
 }  // namespace peerbus::deep_ep::detail

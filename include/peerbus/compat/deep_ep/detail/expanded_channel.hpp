@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include <peerbus/compat/deep_ep/detail/call_key.hpp>
 #include <peerbus/compat/deep_ep/detail/keyed_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/source_metadata.hpp>
 #include <peerbus/compat/deep_ep/expanded.hpp>
@@ -25,6 +27,21 @@ struct expanded_shape {
   bool zero_padding = false;
   friend bool operator==(const expanded_shape&, const expanded_shape&) = default;
 };
+
+/// The numbers of a `call_key` of expanded calls.
+inline constexpr std::array expanded_parts{key_part{"hidden"},
+                                           key_part{"num_experts"},
+                                           key_part{"num_topk"},
+                                           key_part{"the type of x", {"bfloat16", "of one byte"}},
+                                           key_part{"bytes of x_scales of a token"},
+                                           key_part{"topk_weights", {"none", "given"}},
+                                           key_part{"expert_alignment"},
+                                           key_part{"do_zero_padding", true_or_false}};
+
+inline call_key numbers_of(const expanded_shape& shape) noexcept {
+  return {shape.hidden,      shape.experts,  shape.top_k,     shape.bytes,
+          shape.scale_bytes, shape.weighted, shape.alignment, shape.zero_padding};
+}
 
 /// The interface of a channel of expanded calls, independent of transport and codec.
 class expanded_channel : public keyed_channel<expanded_shape> {

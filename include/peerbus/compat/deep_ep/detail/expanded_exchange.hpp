@@ -12,6 +12,7 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/compat/deep_ep/detail/channel.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
@@ -42,6 +43,7 @@ struct expanded_mode {
 template <transport Transport, token_codec Codec>
 class expanded_exchange final : public channel<expanded_mode, Transport, Codec> {
   using base = channel<expanded_mode, Transport, Codec>;
+  using base::agreement_;
   using base::comm_;
   using base::moe_;
   using typename base::batch;
@@ -51,9 +53,10 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
   using base::shape;
 
   /// Makes the exchange and the arrays. Collective, as the exchange's constructor.
-  expanded_exchange(communicator<Transport>& comm, const expanded_shape& key,
-                    const elastic_options& options, deadline until)
+  expanded_exchange(communicator<Transport>& comm, call_agreement& agreement,
+                    const expanded_shape& key, const elastic_options& options, deadline until)
       : base{comm,
+             agreement,
              key,
              {.experts = key.experts,
               .hidden = key.hidden,
@@ -74,7 +77,7 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
         ones_(options.num_max_tokens_per_rank * key.top_k, 1.0F) {}
 
   elastic_dispatch_result dispatch(const elastic_dispatch_args& args) override {
-    batch& this_batch = this->next_batch();
+    batch& this_batch = this->next_batch_or_refuse(args.until);
     const std::size_t tokens = args.x.size(0);
     // If there are more tokens than the arrays have room for, the exchange refuses them on all
     // ranks.
@@ -97,21 +100,11 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
   }
 
   elastic_combine_result combine(const elastic_combine_args& args) override {
-    constexpr std::string_view call = "combine";
-    batch& this_batch = this->slots_.received({call, "handle"}, args.handle.batch.number());
-    const std::size_t rows = rows_and_gaps(this_batch);
-    require_form({call, "x"}, args.x, {{dtype::bfloat16}, {rows, shape().hidden}, false});
-    require_form_if_given({call, "topk_weights"}, args.topk_weights, {{dtype::float32}, {rows}});
-    const argument weights{call, "topk_weights"};
-    weights.require(!args.topk_weights || shape().weighted,
-                    "was given, expected none, as dispatch had none");
-    for (const const_tensor& bias : args.bias)
-      require_form_if_given({call, "bias"}, bias,
-                            {{dtype::bfloat16}, {this_batch.tokens, shape().hidden}});
+    batch& this_batch = agreement_.or_refuse(args.until, [&]() -> batch& { return checked(args); });
     this_batch.until = args.until;
     this_batch.bias = args.bias;
     this_batch.weighted = static_cast<bool>(args.topk_weights);
-    this->open(this_batch);
+    this->begin_combine(this_batch);
     place_outputs(this_batch, args);
     this_batch.out = {
         this_batch.arrays.combined.get(), dtype::bfloat16, {this_batch.tokens, shape().hidden}};
@@ -127,6 +120,21 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
   }
 
  private:
+  /// Checks the arguments of a combine. Returns its batch.
+  [[nodiscard]] batch& checked(const elastic_combine_args& args) {
+    constexpr std::string_view call = "combine";
+    batch& this_batch = this->slots_.received({call, "handle"}, args.handle.batch.number());
+    const std::size_t rows = rows_and_gaps(this_batch);
+    require_form({call, "x"}, args.x, {{dtype::bfloat16}, {rows, shape().hidden}, false});
+    require_form_if_given({call, "topk_weights"}, args.topk_weights, {{dtype::float32}, {rows}});
+    const argument weights{call, "topk_weights"};
+    weights.require(!args.topk_weights || shape().weighted,
+                    "was given, expected none, as dispatch had none");
+    for (const const_tensor& bias : args.bias)
+      require_form_if_given({call, "bias"}, bias,
+                            {{dtype::bfloat16}, {this_batch.tokens, shape().hidden}});
+    return this_batch;
+  }
   /// Returns the number of received rows and of gaps between experts.
   [[nodiscard]] std::size_t rows_and_gaps(const batch& this_batch) const noexcept {
     return this_batch.rows->all_rows().size_bytes() / Codec::row_bytes(shape().hidden);

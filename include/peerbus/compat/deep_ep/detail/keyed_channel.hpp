@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
+#include <peerbus/compat/deep_ep/detail/call_statement.hpp>
 #include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
+#include <peerbus/core/deadline.hpp>
 
 namespace peerbus::deep_ep::detail {
 
@@ -15,13 +17,20 @@ class keyed_channel : public pending_operations {
   explicit keyed_channel(const Key& shape) : shape_{shape} {}
 
   [[nodiscard]] const Key& shape() const noexcept { return shape_; }
+  /// Returns the number of this channel among those of its set, in the order in which they were
+  /// made. The same on all ranks.
+  [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
+  void set_id(std::uint64_t id) noexcept { id_ = id; }
   /// Returns whether dispatch `number` is received, not combined and not replaced.
   [[nodiscard]] virtual bool is_received(std::uint64_t /*number*/) const noexcept { return false; }
   /// Returns whether a hook or event has not been called.
   [[nodiscard]] virtual bool anything_pending() const noexcept { return false; }
+  /// Refuses an operation of this channel that other ranks have begun and this rank has not.
+  virtual void refuse(const started_operation& /*begun*/, deadline /*until*/) {}
 
  private:
   Key shape_;
+  std::uint64_t id_ = 0;
 };
 
 }  // namespace peerbus::deep_ep::detail

@@ -11,8 +11,9 @@
 #include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
-#include <peerbus/compat/deep_ep/detail/channel_set.hpp>
+#include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/compat/deep_ep/detail/check_target.hpp>
+#include <peerbus/compat/deep_ep/detail/collective_calls.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_exchange.hpp>
 #include <peerbus/compat/deep_ep/detail/rank_masks.hpp>
@@ -29,9 +30,54 @@ template <transport Transport>
 class low_latency_calls {
  public:
   low_latency_calls(communicator<Transport>& comm, const buffer_options& options)
-      : comm_{comm}, options_{options}, masks_{comm.size(), options.enable_shrink} {}
+      : comm_{comm},
+        options_{options},
+        masks_{comm.size(), options.enable_shrink},
+        calls_{comm, "low_latency_dispatch", low_latency_parts} {}
 
   [[nodiscard]] low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args) {
+    calls_.begin(args.until);
+    const auto shape = calls_.or_refuse(args.until, [&] { return checked(args); });
+    return channel_for(shape, args.until).dispatch(args, masks_.current());
+  }
+
+  [[nodiscard]] low_latency_combine_result combine(const low_latency_combine_args& args) {
+    calls_.begin(args.until);
+    return calls_.or_refuse(args.until, [&]() -> low_latency_channel& { return checked(args); })
+        .combine(args);
+  }
+
+  [[nodiscard]] tensor combine_buffer(const low_latency_handle& handle) {
+    const argument what{"get_next_low_latency_combine_buffer", "handle"};
+    return calls_.channels().of(what, handle.batch).combine_buffer(what, handle.batch.number());
+  }
+
+  void clean(std::size_t max_tokens, std::size_t hidden, std::size_t experts) {
+    calls_.begin({});
+    calls_.or_refuse({}, [&] {
+      if (calls_.channels().anything_pending())
+        throw error{
+            errc::invalid_argument,
+            "clean_low_latency_buffer: a hook or event was not called, expected all before"};
+    });
+    calls_.agree({1, max_tokens, hidden, experts}, false, {});
+    calls_.channels().erase_if([&](const low_latency_channel& candidate) {
+      const low_latency_key& shape = candidate.shape();
+      return shape.max_tokens != max_tokens || shape.hidden != hidden || shape.experts != experts;
+    });
+  }
+
+  [[nodiscard]] rank_masks& masks() noexcept { return masks_; }
+  [[nodiscard]] const rank_masks& masks() const noexcept { return masks_; }
+
+  void refuse(const error& why, const std::optional<deadline>& until) {
+    calls_.begin(until);
+    calls_.refuse(why, until);
+  }
+
+ private:
+  /// Checks the arguments of a dispatch. Returns the key of its channel.
+  [[nodiscard]] low_latency_key checked(const low_latency_dispatch_args& args) const {
     constexpr std::string_view call = "low_latency_dispatch";
     require_form({call, "x"}, args.x, {{dtype::bfloat16}, {any, any}});
     require_form({call, "topk_idx"}, args.topk_idx,
@@ -50,16 +96,13 @@ class low_latency_calls {
                           {{dtype::int32}, {local_experts(args.num_experts)}});
     require_form_if_given({call, "dispatch_wait_recv_cost_stats"},
                           args.dispatch_wait_recv_cost_stats, {{dtype::int64}, {comm_.size()}});
-    low_latency_channel& channel =
-        channel_for({format_of(args), args.num_max_dispatch_tokens_per_rank, args.x.size(1),
-                     args.num_experts, args.topk_idx.size(1)},
-                    args.until);
-    return channel.dispatch(args, masks_.current());
+    return {format_of(args), args.num_max_dispatch_tokens_per_rank, args.x.size(1),
+            args.num_experts, args.topk_idx.size(1)};
   }
-
-  [[nodiscard]] low_latency_combine_result combine(const low_latency_combine_args& args) {
+  /// Checks the arguments of a combine. Returns the channel of its handle.
+  [[nodiscard]] low_latency_channel& checked(const low_latency_combine_args& args) const {
     constexpr std::string_view call = "low_latency_combine";
-    low_latency_channel& channel = channels_.of({call, "handle"}, args.handle.batch);
+    low_latency_channel& channel = calls_.channels().of({call, "handle"}, args.handle.batch);
     const low_latency_key& shape = channel.shape();
     const argument logfmt{call, "use_logfmt"};
     logfmt.require(!args.use_logfmt || !args.zero_copy,
@@ -77,29 +120,9 @@ class low_latency_calls {
     check_target(options_, comm_.size(), args, shape);
     require_form_if_given({call, "combine_wait_recv_cost_stats"}, args.combine_wait_recv_cost_stats,
                           {{dtype::int64}, {comm_.size()}});
-    return channel.combine(args);
+    return channel;
   }
 
-  [[nodiscard]] tensor combine_buffer(const low_latency_handle& handle) {
-    const argument what{"get_next_low_latency_combine_buffer", "handle"};
-    return channels_.of(what, handle.batch).combine_buffer(what, handle.batch.number());
-  }
-
-  void clean(std::size_t max_tokens, std::size_t hidden, std::size_t experts) {
-    if (channels_.anything_pending())
-      throw error{errc::invalid_argument,
-                  "clean_low_latency_buffer: a hook or event was not called, expected all before"};
-    channels_.erase_if([&](const low_latency_channel& candidate) {
-      const low_latency_key& shape = candidate.shape();
-      return shape.max_tokens != max_tokens || shape.hidden != hidden || shape.experts != experts;
-    });
-    comm_.barrier();
-  }
-
-  [[nodiscard]] rank_masks& masks() noexcept { return masks_; }
-  [[nodiscard]] const rank_masks& masks() const noexcept { return masks_; }
-
- private:
   static wire_format format_of(const low_latency_dispatch_args& args) noexcept {
     if (!args.use_fp8) return wire_format::bf16;
     if (args.use_ue8m0) return wire_format::fp8_ue8m0;
@@ -121,28 +144,31 @@ class low_latency_calls {
   /// Returns the channel for `shape`. Collective if the shape is new.
   [[nodiscard]] low_latency_channel& channel_for(const low_latency_key& shape,
                                                  const std::optional<deadline>& until) {
-    return channels_.for_shape(shape, [&]() -> std::unique_ptr<low_latency_channel> {
-      switch (shape.format) {
-        case wire_format::bf16: return make_channel<codec::bf16>(shape, until);
-        case wire_format::fp8: return make_channel<codec::fp8_e4m3_per_128_f32>(shape, until);
-        case wire_format::fp8_rounded:
-          return make_channel<codec::fp8_e4m3_per_128_rounded_f32>(shape, until);
-        case wire_format::fp8_ue8m0: break;
-      }
-      return make_channel<codec::fp8_e4m3_per_128_ue8m0>(shape, until);
-    });
+    return calls_.channel_for(
+        shape, until, [&](call_agreement& agreement) -> std::unique_ptr<low_latency_channel> {
+          const deadline end = until.value_or(comm_.default_deadline());
+          switch (shape.format) {
+            case wire_format::bf16: return make_channel<codec::bf16>(agreement, shape, end);
+            case wire_format::fp8:
+              return make_channel<codec::fp8_e4m3_per_128_f32>(agreement, shape, end);
+            case wire_format::fp8_rounded:
+              return make_channel<codec::fp8_e4m3_per_128_rounded_f32>(agreement, shape, end);
+            case wire_format::fp8_ue8m0: break;
+          }
+          return make_channel<codec::fp8_e4m3_per_128_ue8m0>(agreement, shape, end);
+        });
   }
   template <class Codec>
-  [[nodiscard]] auto make_channel(const low_latency_key& shape,
-                                  const std::optional<deadline>& until) {
-    return std::make_unique<low_latency_exchange<Transport, Codec>>(
-        comm_, shape, options_, until.value_or(comm_.default_deadline()));
+  [[nodiscard]] auto make_channel(call_agreement& agreement, const low_latency_key& shape,
+                                  deadline until) {
+    return std::make_unique<low_latency_exchange<Transport, Codec>>(comm_, agreement, shape,
+                                                                    options_, until);
   }
 
   communicator<Transport>& comm_;
   buffer_options options_;
   rank_masks masks_;
-  channel_set<low_latency_channel> channels_;
+  collective_calls<Transport, low_latency_channel> calls_;
 };
 
 }  // namespace peerbus::deep_ep::detail

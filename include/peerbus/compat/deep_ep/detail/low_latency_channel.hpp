@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/call_key.hpp>
 #include <peerbus/compat/deep_ep/detail/keyed_channel.hpp>
 #include <peerbus/compat/deep_ep/low_latency.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
@@ -31,6 +33,29 @@ struct low_latency_key {
   std::size_t top_k = 0;
   friend bool operator==(const low_latency_key&, const low_latency_key&) = default;
 };
+
+/// The numbers of a `call_key` of low-latency calls.
+inline constexpr std::array low_latency_parts{
+    key_part{"the call", {"low_latency_dispatch", "clean_low_latency_buffer"}},
+    key_part{"num_max_dispatch_tokens_per_rank"},
+    key_part{"hidden"},
+    key_part{"num_experts"},
+    key_part{"num_topk"},
+    key_part{"use_fp8", true_or_false},
+    key_part{"round_scale", true_or_false},
+    key_part{"use_ue8m0", true_or_false}};
+
+inline call_key numbers_of(const low_latency_key& shape) noexcept {
+  const wire_format format = shape.format;
+  return {0,
+          shape.max_tokens,
+          shape.hidden,
+          shape.experts,
+          shape.top_k,
+          format != wire_format::bf16,
+          format == wire_format::fp8_rounded || format == wire_format::fp8_ue8m0,
+          format == wire_format::fp8_ue8m0};
+}
 
 /// The ranks that this rank sends nothing to: [ranks], 1 is masked. Empty if no rank is masked.
 using rank_mask = std::span<const std::int32_t>;

@@ -11,6 +11,7 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/compat/deep_ep/detail/channel.hpp>
 #include <peerbus/compat/deep_ep/detail/column_major.hpp>
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
@@ -43,6 +44,7 @@ struct low_latency_mode {
 template <transport Transport, token_codec Codec>
 class low_latency_exchange final : public channel<low_latency_mode, Transport, Codec> {
   using base = channel<low_latency_mode, Transport, Codec>;
+  using base::agreement_;
   using base::comm_;
   using base::moe_;
   using typename base::batch;
@@ -51,9 +53,10 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
   using base::shape;
 
   /// Makes the exchange and the arrays. Collective, as the exchange's constructor.
-  low_latency_exchange(communicator<Transport>& comm, const low_latency_key& key,
-                       const buffer_options& options, deadline until)
+  low_latency_exchange(communicator<Transport>& comm, call_agreement& agreement,
+                       const low_latency_key& key, const buffer_options& options, deadline until)
       : base{comm,
+             agreement,
              key,
              config_for(key, comm.size(), options),
              {},
@@ -69,7 +72,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
 
   low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args,
                                        rank_mask masked) override {
-    batch& this_batch = this->next_batch();
+    batch& this_batch = this->next_batch_or_refuse(args.until);
     const std::size_t tokens = args.x.size(0);
     const auto routed = read_routing(args.topk_idx, tokens, masked, this_batch.arrays);
     const auto weights = std::span{no_weights_}.first(std::min(routed.size(), no_weights_.size()));
@@ -85,22 +88,21 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
 
   low_latency_combine_result combine(const low_latency_combine_args& args) override {
     constexpr std::string_view call = "low_latency_combine";
-    batch& this_batch = this->slots_.received({call, "handle"}, args.handle.batch.number());
-    require_same_routing({call, "topk_idx"}, this_batch, args.topk_idx);
+    batch& this_batch = agreement_.or_refuse(args.until, [&]() -> batch& {
+      return this->slots_.received({call, "handle"}, args.handle.batch.number());
+    });
+    this_batch.until = args.until;
+    this_batch.waited = args.combine_wait_recv_cost_stats;
+    // Before the other checks, because ranks may wait for this one in `combine_buffer`.
+    this->begin_combine(this_batch);
+    agreement_.or_refuse(args.until, [&] { check(this_batch, args); });
     const std::size_t tokens = this_batch.tokens;
-    require_form({call, "topk_weights"}, args.topk_weights,
-                 {{dtype::float32}, {tokens, shape().top_k}});
-    require_form_if_given({call, "out"}, args.out, {{dtype::bfloat16}, {tokens, shape().hidden}});
     this_batch.out =
         args.out
             ? args.out
             : tensor{this_batch.arrays.combined.get(), dtype::bfloat16, {tokens, shape().hidden}};
-    this_batch.until = args.until;
     this_batch.factors = args.topk_weights;
-    this_batch.waited = args.combine_wait_recv_cost_stats;
     this_batch.weighted = args.use_logfmt;
-    if (args.zero_copy) require_combine_buffer(this_batch, args.x);
-    this->open(this_batch);
     if (!args.zero_copy) place_outputs(this_batch, args);
     return this->send_outputs(this_batch, low_latency_combine_result{this_batch.out, {}, {}},
                               delivery_of(args.return_recv_hook, args.async_finish));
@@ -209,7 +211,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
 
   /// Throws: `error` invalid_argument unless `topk_idx` equals that of the dispatch.
   void require_same_routing(const argument& what, const batch& this_batch,
-                            const const_tensor& topk_idx) {
+                            const const_tensor& topk_idx) const {
     require_form(what, topk_idx,
                  {{dtype::int64, dtype::int32}, {this_batch.tokens, shape().top_k}});
     for_each_id(topk_idx, this_batch.tokens * shape().top_k, [&](std::size_t i, std::int64_t id) {
@@ -229,12 +231,18 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
             dtype::bfloat16,
             {local_experts_, rows_per_expert(), shape().hidden}};
   }
-  /// Throws: `error` invalid_argument unless `given` is what `combine_buffer` gave.
-  void require_combine_buffer(const batch& this_batch, const const_tensor& given) const {
+  /// Checks the arguments of a combine that depend on its batch.
+  void check(const batch& this_batch, const low_latency_combine_args& args) const {
     constexpr std::string_view call = "low_latency_combine";
+    require_same_routing({call, "topk_idx"}, this_batch, args.topk_idx);
+    const std::size_t tokens = this_batch.tokens;
+    require_form({call, "topk_weights"}, args.topk_weights,
+                 {{dtype::float32}, {tokens, shape().top_k}});
+    require_form_if_given({call, "out"}, args.out, {{dtype::bfloat16}, {tokens, shape().hidden}});
+    if (!args.zero_copy) return;
     const argument x{call, "x"};
     x.require(
-        given.data() == outputs_of({call, "zero_copy"}, this_batch).data() && given.contiguous(),
+        args.x.data() == outputs_of({call, "zero_copy"}, this_batch).data() && args.x.contiguous(),
         "is elsewhere than the buffer that get_next_low_latency_combine_buffer gave for "
         "this handle, expected that with zero_copy");
   }

@@ -15,10 +15,12 @@
 #include <peerbus/codec/nothing.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
-#include <peerbus/compat/deep_ep/detail/channel_set.hpp>
+#include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/compat/deep_ep/detail/check_target.hpp>
+#include <peerbus/compat/deep_ep/detail/collective_calls.hpp>
 #include <peerbus/compat/deep_ep/detail/layout.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
+#include <peerbus/compat/deep_ep/detail/normal_counts.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_exchange.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
 #include <peerbus/compat/deep_ep/detail/token_scales.hpp>
@@ -35,37 +37,28 @@ template <transport Transport>
 class normal_calls {
  public:
   normal_calls(communicator<Transport>& comm, const buffer_options& options)
-      : comm_{comm}, options_{options} {}
+      : comm_{comm}, options_{options}, calls_{comm, "dispatch", normal_parts} {}
 
   [[nodiscard]] dispatch_layout layout(const const_tensor& topk_idx, std::size_t num_experts) {
     return layout_of(topk_idx, num_experts, comm_.size(), pool_.take());
   }
 
   [[nodiscard]] dispatch_result dispatch(const dispatch_args& args) {
-    check_common("dispatch", args);
-    require_form({call, "x"}, args.x,
-                 {{dtype::bfloat16, dtype::float8_e4m3fn, dtype::int8}, {any, any}});
-    check_scales({call, "x_scales"}, args.x_scales, args.x.size(0));
-    const bool fresh = !args.handle;
-    std::shared_ptr<normal_routing> routing = fresh ? new_routing(args) : known_routing(args);
-    check_target(options_, comm_.size(), args, *routing);
-    const normal_shape shape{args.x.type() == dtype::bfloat16 ? payload::bf16 : payload::bytes,
-                             args.x.size(1),
-                             routing->experts,
-                             routing->top_k,
-                             scale_bytes(args.x_scales),
-                             routing->by_experts ? 0 : routing->listed_experts};
-    return channel_for(shape, args.until).dispatch(args, routing, fresh);
+    if (args.previous_event) args.previous_event->current_stream_wait();
+    calls_.begin(args.until);
+    std::shared_ptr<normal_routing> routing;
+    const auto shape = calls_.or_refuse(args.until, [&] {
+      routing = checked_routing(args);
+      return shape_of(args, *routing);
+    });
+    return channel_for(shape, args.until).dispatch(args, routing, !args.handle);
   }
 
   [[nodiscard]] combine_result combine(const combine_args& args) {
-    check_common("combine", args);
-    const argument handle{"combine", "handle"};
-    handle.require(static_cast<bool>(args.handle), "is none, expected the one of a dispatch");
-    require_own(handle, *args.handle.routing);
+    if (args.previous_event) args.previous_event->current_stream_wait();
+    calls_.begin(args.until);
+    calls_.or_refuse(args.until, [&] { check_combine(args); });
     normal_routing& routing = *args.handle.routing;
-    check_target(options_, comm_.size(), args, routing);
-    check_combine(args, routing);
     // The owner of a routing's dispatch is always a channel of this buffer.
     auto* channel = static_cast<normal_channel*>(routing.latest.owner());
     if (channel == nullptr || !channel->is_received(routing.latest.number()) ||
@@ -73,8 +66,14 @@ class normal_calls {
       channel = &channel_for(
           {payload::nothing, args.x.size(1), routing.experts, routing.top_k, 0, 0}, args.until);
       channel->prepare(routing, args.until);
+      calls_.begin(args.until);
     }
     return channel->combine(args, routing);
+  }
+
+  void refuse(const error& why, const std::optional<deadline>& until) {
+    calls_.begin(until);
+    calls_.refuse(why, until);
   }
 
  private:
@@ -88,11 +87,36 @@ class normal_calls {
     const argument stream{name, "allocate_on_comm_stream"};
     stream.refuse_if_given(args.allocate_on_comm_stream,
                            "there are no streams, results lie in the buffer; leave it out");
-    if (args.previous_event) args.previous_event->current_stream_wait();
   }
 
-  static void check_combine(const combine_args& args, const normal_routing& routing) {
+  /// Checks the arguments of a dispatch. Returns its routing.
+  [[nodiscard]] std::shared_ptr<normal_routing> checked_routing(const dispatch_args& args) {
+    check_common(call, args);
+    require_form({call, "x"}, args.x,
+                 {{dtype::bfloat16, dtype::float8_e4m3fn, dtype::int8}, {any, any}});
+    check_scales({call, "x_scales"}, args.x_scales, args.x.size(0));
+    std::shared_ptr<normal_routing> routing = args.handle ? known_routing(args) : new_routing(args);
+    check_target(options_, comm_.size(), args, *routing);
+    return routing;
+  }
+  [[nodiscard]] static normal_shape shape_of(const dispatch_args& args,
+                                             const normal_routing& routing) {
+    return {args.x.type() == dtype::bfloat16 ? payload::bf16 : payload::bytes,
+            args.x.size(1),
+            routing.experts,
+            routing.top_k,
+            scale_bytes(args.x_scales),
+            routing.by_experts ? 0 : routing.listed_experts};
+  }
+
+  void check_combine(const combine_args& args) const {
     constexpr std::string_view combine = "combine";
+    check_common(combine, args);
+    const argument handle{combine, "handle"};
+    handle.require(static_cast<bool>(args.handle), "is none, expected the one of a dispatch");
+    require_own(handle, *args.handle.routing);
+    const normal_routing& routing = *args.handle.routing;
+    check_target(options_, comm_.size(), args, routing);
     require_form({combine, "x"}, args.x, {{dtype::bfloat16}, {routing.rows, any}, false});
     const argument weights{combine, "topk_weights"};
     weights.require(!args.topk_weights || routing.by_experts,
@@ -223,47 +247,32 @@ class normal_calls {
     }
   }
 
-  static void check_per_rank(const dispatch_args& args, const normal_routing& routing) {
-    const argument per_rank{call, "num_tokens_per_rank"};
-    for (std::size_t r = 0; r < routing.per_rank.size(); ++r) {
-      const std::int32_t given = args.num_tokens_per_rank.as<std::int32_t>()[r];
-      per_rank.require(given == routing.per_rank[r], "is ", given, " for rank ", r, ", expected ",
-                       routing.per_rank[r], " by the routing");
-    }
-  }
-
-  static void check_per_expert(const dispatch_args& args, normal_routing& routing) {
-    const argument per_expert{call, "num_tokens_per_expert"};
-    routing.count_experts();
-    for (std::size_t e = 0; e < routing.experts; ++e) {
-      const std::int32_t given = args.num_tokens_per_expert.as<std::int32_t>()[e];
-      per_expert.require(given == routing.per_expert[e], "is ", given, " for expert ", e,
-                         ", expected ", routing.per_expert[e], " by topk_idx");
-    }
-  }
-
   /// Returns the channel for `shape`. Collective if the shape is new.
   [[nodiscard]] normal_channel& channel_for(const normal_shape& shape,
                                             const std::optional<deadline>& until) {
-    return channels_.for_shape(shape, [&]() -> std::unique_ptr<normal_channel> {
-      switch (shape.rows) {
-        case payload::bf16: return make_channel<codec::bf16>(shape, until);
-        case payload::bytes: return make_channel<codec::fp8_e4m3_as_given>(shape, until);
-        case payload::nothing: break;
-      }
-      return make_channel<codec::nothing>(shape, until);
-    });
+    return calls_.channel_for(
+        shape, until, [&](call_agreement& agreement) -> std::unique_ptr<normal_channel> {
+          const deadline end = until.value_or(comm_.default_deadline());
+          switch (shape.rows) {
+            case payload::bf16: return make_channel<codec::bf16>(agreement, shape, end);
+            case payload::bytes:
+              return make_channel<codec::fp8_e4m3_as_given>(agreement, shape, end);
+            case payload::nothing: break;
+          }
+          return make_channel<codec::nothing>(agreement, shape, end);
+        });
   }
   template <class Codec>
-  [[nodiscard]] auto make_channel(const normal_shape& shape, const std::optional<deadline>& until) {
-    return std::make_unique<normal_exchange<Transport, Codec>>(
-        comm_, shape, options_, until.value_or(comm_.default_deadline()));
+  [[nodiscard]] auto make_channel(call_agreement& agreement, const normal_shape& shape,
+                                  deadline until) {
+    return std::make_unique<normal_exchange<Transport, Codec>>(comm_, agreement, shape, options_,
+                                                               until);
   }
 
   communicator<Transport>& comm_;
   buffer_options options_;
   routing_pool pool_;
-  channel_set<normal_channel> channels_;
+  collective_calls<Transport, normal_channel> calls_;
   /// Identifies this buffer to handles, which may outlive it.
   std::shared_ptr<const char> self_ = std::make_shared<const char>('\0');
 };

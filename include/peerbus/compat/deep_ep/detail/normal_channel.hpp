@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include <peerbus/compat/deep_ep/detail/call_key.hpp>
 #include <peerbus/compat/deep_ep/detail/keyed_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
 #include <peerbus/compat/deep_ep/normal.hpp>
@@ -27,6 +29,23 @@ struct normal_shape {
   std::size_t listed_experts = 0;  ///< of the model if the exchange routes by ranks, else 0
   friend bool operator==(const normal_shape&, const normal_shape&) = default;
 };
+
+/// The numbers of a `call_key` of normal calls.
+inline constexpr std::array normal_parts{
+    key_part{"hidden"},
+    key_part{"num_experts"},
+    key_part{"num_topk"},
+    key_part{"the type of x", {"bfloat16", "of one byte", "none, as a handle is combined again"}},
+    key_part{"bytes of x_scales of a token"},
+    key_part{"topk_idx", {"given", "none"}},
+    key_part{"the size of num_tokens_per_expert"}};
+
+inline call_key numbers_of(const normal_shape& shape) noexcept {
+  return {shape.hidden,        shape.experts,
+          shape.top_k,         static_cast<std::uint64_t>(shape.rows),
+          shape.scale_bytes,   shape.listed_experts != 0,
+          shape.listed_experts};
+}
 
 /// The interface of a channel of normal calls, independent of transport and codec.
 class normal_channel : public keyed_channel<normal_shape> {

@@ -14,6 +14,7 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/compat/deep_ep/detail/channel.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/token_scales.hpp>
@@ -56,9 +57,10 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
   using base::shape;
 
   /// Makes the exchange and the arrays. Collective, as the exchange's constructor.
-  normal_exchange(communicator<Transport>& comm, const normal_shape& key,
+  normal_exchange(communicator<Transport>& comm, call_agreement& agreement, const normal_shape& key,
                   const buffer_options& options, deadline until)
       : base{comm,
+             agreement,
              key,
              {.experts = key.experts,
               .hidden = key.hidden,
@@ -79,7 +81,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
 
   dispatch_result dispatch(const dispatch_args& args,
                            const std::shared_ptr<normal_routing>& routing, bool fresh) override {
-    batch& this_batch = this->next_batch();
+    batch& this_batch = this->next_batch_or_refuse(args.until);
     auto options = this->begin(this_batch, args.x.size(0), until_or_default(args.until));
     if (shape().scale_bytes != 0)
       options.attachments[0] =
@@ -92,7 +94,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
   }
 
   void prepare(normal_routing& routing, const std::optional<deadline>& until) override {
-    batch& this_batch = this->next_batch();
+    batch& this_batch = this->next_batch_or_refuse(until);
     const auto options = this->begin(this_batch, routing.tokens, until_or_default(until));
     // The values of these tokens are not read. The span only states how many tokens there are.
     const std::span<const token> tokens{
@@ -104,7 +106,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
   combine_result combine(const combine_args& args, normal_routing& routing) override {
     batch& this_batch = this->slots_.at(routing.latest.number());
     this_batch.until = args.until;
-    this->open(this_batch);
+    this->begin_combine(this_batch);
     const auto* const x = args.x.as<bf16>();
     this->copy_outputs(this_batch.rows->count(), [&](auto&& copy) {
       for (std::size_t i = 0; i < this_batch.rows->count(); ++i)

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include <peerbus/compat/deep_ep/detail/call_key.hpp>
+#include <peerbus/compat/deep_ep/detail/call_statement.hpp>
+#include <peerbus/core/deadline.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// The channels of a buffer, as `call_agreement` sees them.
+class agreeing_channels {
+ public:
+  agreeing_channels() = default;
+  agreeing_channels(const agreeing_channels&) = delete;
+  agreeing_channels& operator=(const agreeing_channels&) = delete;
+  virtual ~agreeing_channels() = default;
+
+  /// Returns the key of the calls of channel `id`, which exists.
+  [[nodiscard]] virtual call_key key_of(std::uint64_t id) const = 0;
+  /// Takes part in an operation that other ranks have begun, by refusing it.
+  virtual void refuse(const started_operation& begun, deadline until) = 0;
+};
+
+}  // namespace peerbus::deep_ep::detail

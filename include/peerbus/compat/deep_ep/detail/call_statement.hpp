@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include <peerbus/compat/deep_ep/detail/call_key.hpp>
+#include <peerbus/core/error.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// An operation of an exchange that a rank has begun for one of its calls.
+struct started_operation {
+  enum class kind : std::uint64_t { none, dispatch, combine };
+
+  std::uint64_t call = 0;     ///< number of the call
+  std::uint64_t channel = 0;  ///< `keyed_channel::id`
+  std::uint64_t number = 0;   ///< of the dispatch in its exchange
+  kind what = kind::none;
+  friend bool operator==(const started_operation&, const started_operation&) = default;
+};
+
+/// What a rank tells the others of a call on which ranks may differ. Ranks write it into each
+/// other's memory.
+struct call_statement {
+  static constexpr std::size_t remembered_calls = 8;
+
+  std::uint64_t call = 0;        ///< number of the call
+  errc objection = errc::ok;     ///< the code of this rank's refusal; ok: it does not refuse
+  std::uint32_t text_bytes = 0;  ///< of the refusal
+  call_key key{};                ///< if the rank has not begun the call
+  std::array<started_operation, remembered_calls> started{};  ///< the latest calls, by number
+  std::array<char, 360> text{};
+
+  void refuse(const error& why) noexcept {
+    objection = why.code();
+    text_bytes = static_cast<std::uint32_t>(std::min(why.text().size(), text.size()));
+    std::memcpy(text.data(), why.text().data(), text_bytes);
+  }
+  [[nodiscard]] std::string_view refusal() const noexcept {
+    return {text.data(), std::min<std::size_t>(text_bytes, text.size())};
+  }
+  /// Returns the operation that the rank has begun for `of_call`, of kind `none` if it has not.
+  [[nodiscard]] started_operation started_for(std::uint64_t of_call) const noexcept {
+    const started_operation& found = started[of_call % remembered_calls];
+    return found.call == of_call ? found : started_operation{};
+  }
+  /// Returns whether `started_for` knows what the rank has begun for `of_call`.
+  [[nodiscard]] bool remembers(std::uint64_t of_call) const noexcept {
+    return started_for(of_call).what != started_operation::kind::none;
+  }
+};
+static_assert(std::is_trivially_copyable_v<call_statement>);
+
+}  // namespace peerbus::deep_ep::detail
