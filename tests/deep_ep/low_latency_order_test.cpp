@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -139,6 +140,69 @@ TEST_CASE("hooks in another order than their calls, alike on all ranks") {
       all[i].combine();
     }
     for (const std::size_t i : {1U, 2U, 0U}) all[i].finish();
+  });
+}
+
+TEST_CASE("calls of other bounds use the memory of the largest") {
+  with_buffers<group>(3, {.zero_copy = true}, [&](buffer_type& buffer, auto& comm) {
+    const std::size_t rank = comm.rank().index();
+    std::set<const void*> places;
+    const auto fly = [&](std::size_t most, std::uint64_t seed) {
+      const batch from = small_batch(3, most);
+      flight_type one{buffer, from, rank, manner_of(seed, true)};
+      one.fly();
+      places.insert(one.got().recv_x.data());
+    };
+    fly(9, 1);
+    fly(9, 2);
+    const auto first = places;
+    for (std::size_t most = 1; most <= 9; ++most) fly(most, most);
+    for (std::size_t most = 9; most > 0; --most) fly(most, most + 3);
+    test::expect(places == first, "the memory of the first two calls");
+
+    // Bounds beyond it, one by one: memory that doubles.
+    for (std::size_t most = 10; most <= 40; ++most) fly(most, most);
+    test::expect(places.size() <= first.size() + 2 * 3, "memory of 18, 36 and 72 tokens");
+
+    // A handle keeps the bound of its dispatch while others come.
+    const batch small = small_batch(3, 2);
+    const batch large = small_batch(3, 8);
+    flight_type kept{buffer, small, rank, hooks};
+    flight_type other{buffer, large, rank, hooks};
+    kept.dispatch();
+    other.dispatch();
+    other.receive();
+    kept.receive();
+    go_home(kept);
+    go_home(other);
+
+    // A rank alone: all are told, although it would fit.
+    const bool differs = rank == 2;
+    flight_type one{buffer, small, rank, {}};
+    auto args = one.dispatch_args();
+    if (differs) args.num_max_dispatch_tokens_per_rank = 3;
+    test::expect_error(peerbus::errc::mismatch,
+                       {"num_max_dispatch_tokens_per_rank is 2 on rank 0 but 3 on rank 2"},
+                       [&] { static_cast<void>(buffer.low_latency_dispatch(args)); });
+    fly(2, 1);
+    if (differs) args.num_max_dispatch_tokens_per_rank = 50;
+    test::expect_error(peerbus::errc::mismatch,
+                       {"num_max_dispatch_tokens_per_rank is 2 on rank 0 but 50 on rank 2"},
+                       [&] { static_cast<void>(buffer.low_latency_dispatch(args)); });
+    fly(2, 2);
+    // More tokens than the bound of the call, though there is room for them.
+    const std::vector<bf16> tokens(3 * 128);
+    const std::vector<std::int64_t> ids(3 * 2, -1);
+    args.num_max_dispatch_tokens_per_rank = 2;
+    if (differs) {
+      args.x = deep_ep::view(tokens, {3, 128});
+      args.topk_idx = deep_ep::view(ids, {3, 2});
+      args.cumulative_local_expert_recv_stats = {};
+    }
+    test::expect_error(differs ? invalid : peerbus::errc::refused,
+                       {"3 tokens, expected at most max_tokens, 2"},
+                       [&] { static_cast<void>(buffer.low_latency_dispatch(args)); });
+    fly(2, 3);
   });
 }
 

@@ -16,6 +16,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/per_batch.hpp>
 #include <peerbus/moe/received.hpp>
 
@@ -275,6 +276,43 @@ TEST_CASE("ranks give outputs in LogFMT-10, or as they are, as each chooses") {
 TEST_CASE("what is not there yet, or not configured, is told") {
   check_misuse<test::direct_threads>(2);
   check_misuse<test::staged_threads>(2);
+}
+
+TEST_CASE("a bound of one dispatch: blocks of padded rows, and what differs or is too large") {
+  CHECK(test::direct_threads::run(3, [](auto& comm) {
+          using peerbus::moe::padded;
+          constexpr exchange_config four{.experts = 3, .hidden = 8, .top_k = 1, .max_tokens = 4};
+          peerbus::moe::exchange moe{comm, four, peerbus::codec::bf16{}, padded{}};
+          const std::size_t rank = comm.rank().index();
+          const auto dispatch = [&](std::size_t count, std::size_t bound) {
+            const std::vector<bf16> tokens(count * 8, bf16{static_cast<float>(rank + 1)});
+            const std::vector<std::int32_t> experts(count, 1);
+            const std::vector<float> weights(count, 1.0F);
+            return moe.dispatch(tokens, {experts, weights}, {.bound = bound});
+          };
+          for (const std::size_t bound : {4U, 1U, 2U, 0U}) {
+            const auto got = dispatch(bound == 1 ? 1 : 2, bound);
+            test::expect_equal(
+                got.all_rows().size(),
+                comm.size() * (bound == 0 ? 4 : bound) * 8 * moe.placement().count(comm.rank()),
+                "rows of the blocks");
+            std::vector<bf16> sums((bound == 1 ? 1 : 2) * 8);
+            for (const auto& rows : got.experts())
+              std::copy_n(rows.rows().data(), rows.rows().size(), rows.outputs().data());
+            moe.combine(got, sums);
+            for (const bf16 sum : sums)
+              test::expect_equal(static_cast<float>(sum), static_cast<float>(rank + 1), "sum");
+          }
+          test::expect_error(errc::refused, {"a bound of ", "tokens, expected that of this rank, "},
+                             [&] { static_cast<void>(dispatch(1, rank == 1 ? 3 : 2)); });
+          test::expect_error(rank == 1 ? errc::invalid_argument : errc::refused,
+                             {"a bound of 5 tokens, expected at most max_tokens, 4"},
+                             [&] { static_cast<void>(dispatch(1, rank == 1 ? 5 : 2)); });
+          test::expect_error(rank == 1 ? errc::invalid_argument : errc::refused,
+                             {"2 tokens, expected at most max_tokens, 1"},
+                             [&] { static_cast<void>(dispatch(rank == 1 ? 2 : 1, 1)); });
+          static_cast<void>(dispatch(2, 2));
+        }) == 0);
 }
 
 }  // namespace beside_rows_test

@@ -20,6 +20,9 @@ class arrivals {
   /// Allocates for the blocks that `rank` holds.
   arrivals(const block_geometry& geometry, rank_id rank, std::size_t ranks);
 
+  /// Sets the most tokens of a rank in the next `place`.
+  void bound(std::size_t tokens) noexcept { geometry_.bound(tokens, ranks_); }
+
   /// Computes the places of all rows from the counts of all ranks for the blocks of this rank.
   void place(const count_table& counts) noexcept;
 

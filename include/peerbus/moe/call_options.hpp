@@ -36,6 +36,10 @@ using attachments = std::array<std::span<const std::byte>, max_attachments>;
 /// Options of `dispatch` and `dispatch_send`. `dispatch_send` uses `until` and `waited` only if its
 /// own input is bad, because it waits for other ranks only then.
 ///
+/// `bound` is the most tokens that a rank may give to this dispatch. The blocks of a `padded`
+/// layout then have ranks x bound rows, so that calls of different bounds use the same memory. All
+/// ranks give the same.
+///
 /// `note` has `exchange_config::note_bytes` bytes or none. `exchange::note` returns it at every
 /// rank. `dispatch_send` reads it before it returns. It travels in the message of counts, so that
 /// it costs its bytes and no further message; with slots it makes that message, and one for itself,
@@ -47,6 +51,7 @@ struct dispatch_options {
   bool refuse = false;                ///< fail on all ranks
   std::span<std::int64_t> waited{};   ///< [ranks] nanoseconds, added to; or empty
   std::span<const std::byte> note{};  ///< for all ranks
+  std::size_t bound = 0;              ///< no more than max_tokens; 0: max_tokens
 };
 
 /// Options of `dispatch_recv`.

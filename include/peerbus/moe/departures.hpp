@@ -43,6 +43,13 @@ class departures {
   departures(const exchange_config& config, const block_geometry& geometry,
              std::shared_ptr<const expert_map> experts, rank_id rank, std::size_t ranks);
 
+  /// Sets the most tokens of a rank in the next `count` and `place`, up to those of the
+  /// configuration.
+  void bound(std::size_t tokens) noexcept {
+    config_.max_tokens = tokens;
+    geometry_.bound(tokens, ranks_);
+  }
+
   /// Checks the input, counts its rows by block and keeps a copy of the routing for `place`. Does
   /// not change the result of the last `place`.
   /// Returns: the first error in the input, if any.

@@ -29,6 +29,10 @@ struct block_geometry {
 
   /// Returns whether every source rank has slots of its own in every block.
   [[nodiscard]] constexpr bool has_slots() const noexcept { return source_rows != 0; }
+  /// Makes blocks of fixed size without slots hold `tokens` of each of `ranks` ranks.
+  constexpr void bound(std::size_t tokens, std::size_t ranks) noexcept {
+    if (block_rows != 0 && !has_slots()) block_rows = ranks * tokens;
+  }
   /// Returns the row of the first slot of `source` in block `local_block` of a rank.
   [[nodiscard]] constexpr std::uint32_t first_slot(std::size_t local_block,
                                                    rank_id source) const noexcept {

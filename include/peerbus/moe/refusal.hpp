@@ -37,6 +37,8 @@ enum class refusal_reason : std::uint32_t {
   by_caller = 20,           ///< `refuse` was set
   note_size = 21,           ///< a note has neither 0 nor note_bytes bytes
   null_note = 22,           ///< a note is a null pointer with a length
+  bound_size = 23,          ///< `bound` is more than max_tokens
+  bound_differs = 24,       ///< `bound` is not that of another rank
 };
 
 /// The reason why a rank refuses an operation. A rank sends it to its peers, so that all ranks
@@ -47,7 +49,9 @@ struct refusal {
   std::uint32_t slot = 0;                        ///< the slot, attachment or bias concerned
   std::uint32_t relayed_for = 0;  ///< 1 + the rank whose input is bad, if another rank passes it on
   std::int64_t given = 0;         ///< the value that was refused
-  std::int64_t expected = 0;      ///< the value or limit that was expected
+  /// The value or limit that was expected. In a message of counts without a refusal, the bound of
+  /// the dispatch.
+  std::int64_t expected = 0;
 
   /// Returns whether the rank refuses.
   [[nodiscard]] explicit operator bool() const noexcept { return reason != refusal_reason::none; }

@@ -49,7 +49,7 @@ struct low_latency_handle {
 
 /// The received rows of a low-latency dispatch. The rows of an expert lie by source rank, then by
 /// token; rows from its count on are unwritten. The tensors are views of the buffer's memory, valid
-/// until the `in_flight`th next low-latency dispatch of the same shape and format.
+/// until the `in_flight`th next low-latency dispatch of the same hidden, experts, K and format.
 struct low_latency_dispatch_result {
   tensor recv_x{};  ///< [L, R*B, H], float8_e4m3fn or bfloat16
   /// With fp8: float32 [L, R*B, H/128], or int32 [L, R*B, H/512 rounded up] with four UE8M0 scales

@@ -78,6 +78,11 @@ class batch {
   rank_id refused_by{0};
   bool attached = false;  ///< true if this rank sends output attachments home
 
+  /// Sets the most tokens of a rank in the next dispatch of the set.
+  void bound(std::size_t tokens) noexcept {
+    leaving.bound(tokens);
+    arriving.bound(tokens);
+  }
   /// Starts to use the set for dispatch `new_number`.
   void begin(std::uint64_t new_number, const batch_input& new_input) noexcept {
     previous_ = {reached, number};

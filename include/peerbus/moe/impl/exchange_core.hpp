@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -133,13 +134,19 @@ PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, c
   const step this_step{"dispatch", number, parts_.batches.set_of(of), handshake::decides(of),
                        number};
   handshake::take_memory(post_, of, this_step, until);
+  const std::size_t most = parts_.config.max_tokens;
+  const std::size_t bound = options.bound == 0 ? most : options.bound;
   refusal found = known ? known : objection_of_caller(options.refuse);
+  if (!found && bound > most) found = refuse(refusal_reason::bound_size, bound, most);
+  of.bound(std::min(bound, most));
   if (!found) found = of.leaving.count(input.tokens, route);
   if (!found)
     found =
         check_attachments(parts_.config, input.tokens.size / parts_.config.hidden, input.attached);
   if (!found) found = check_note(parts_.config, options.note);
-  handshake::post(post_, of, this_step, options.note, found);
+  refusal told = found;
+  if (!found) told.expected = static_cast<std::int64_t>(bound);
+  handshake::post(post_, of, this_step, options.note, told);
   if (found) {
     // Waits for all ranks, because this rank might otherwise run ahead and overwrite its refusal.
     post_.await_all(this_step, until, "; its own input was bad: " + describe(found),

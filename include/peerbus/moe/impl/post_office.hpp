@@ -141,12 +141,22 @@ PEERBUS_INLINE count_table post_office::own_counts(const step& this_step,
 
 PEERBUS_INLINE std::optional<refusal_of> post_office::refused(
     const step& this_step) const noexcept {
+  const rank_id rank = window_->group().rank();
+  std::optional<refusal_of> other_bound;
   for (const rank_id peer : window_->group().ranks()) {
-    if (peer == window_->group().rank()) continue;
+    if (peer == rank) continue;
     const verdict record = verdict_of(this_step, peer);
-    if (record.epoch == this_step.epoch && record.why) return refusal_of{peer, record.why};
+    if (record.epoch != this_step.epoch) continue;
+    if (record.why) return refusal_of{peer, record.why};
+    if (this_step.which != phase::counts || other_bound) continue;
+    const std::int64_t own_bound = verdict_of(this_step, rank).why.expected;
+    if (record.why.expected != own_bound)
+      other_bound = {peer,
+                     {.reason = refusal_reason::bound_differs,
+                      .given = record.why.expected,
+                      .expected = own_bound}};
   }
-  return std::nullopt;
+  return other_bound;
 }
 
 PEERBUS_INLINE std::string post_office::title(const step& this_step) {

@@ -68,6 +68,12 @@ PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
           {"a note of ", why.given, " bytes, expected none or note_bytes, ", why.expected});
     case refusal_reason::null_note:
       return concat({"a note that is null but ", why.given, " bytes long"});
+    case refusal_reason::bound_size:
+      return concat(
+          {"a bound of ", why.given, " tokens, expected at most max_tokens, ", why.expected});
+    case refusal_reason::bound_differs:
+      return concat(
+          {"a bound of ", why.given, " tokens, expected that of this rank, ", why.expected});
     case refusal_reason::local_of_sent:
       return concat({"combine_terms with a local row for ", where,
                      ", which went to an expert; expected null there"});

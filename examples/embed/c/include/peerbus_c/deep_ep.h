@@ -85,7 +85,8 @@ typedef struct peerbus_low_latency_dispatch_args {
   int64_t timeout_ns;      /**< 0: the default of the communicator */
 } peerbus_low_latency_dispatch_args;
 
-/** The rows of a low-latency dispatch, valid until the `in_flight`th next one of the same shape. */
+/** The rows of a low-latency dispatch, valid until the `in_flight`th next one of the same hidden,
+ * experts, K and format, whatever its num_max_dispatch_tokens_per_rank. */
 typedef struct peerbus_low_latency_received {
   uint32_t struct_bytes;       /**< sizeof(peerbus_low_latency_received) */
   uint32_t reserved;           /**< 0 */

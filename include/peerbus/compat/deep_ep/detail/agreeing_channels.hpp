@@ -17,8 +17,8 @@ class agreeing_channels {
   agreeing_channels& operator=(const agreeing_channels&) = delete;
   virtual ~agreeing_channels() = default;
 
-  /// Returns the key of the calls of channel `id`, which exists.
-  [[nodiscard]] virtual call_key key_of(std::uint64_t id) const = 0;
+  /// Returns the key of the call that began an operation of a channel, which exists.
+  [[nodiscard]] virtual call_key key_of(const started_operation& begun) const = 0;
   /// Takes part in an operation that other ranks have begun, by refusing it.
   virtual void refuse(const started_operation& begun, deadline until) = 0;
 };

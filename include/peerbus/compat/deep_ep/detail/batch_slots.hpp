@@ -51,6 +51,7 @@ class batch_slots {
       : mode_{mode}, batches_{std::move(batches)} {}
 
   [[nodiscard]] Batch& at(std::uint64_t number) noexcept { return batches_.of(number); }
+  [[nodiscard]] const Batch& at(std::uint64_t number) const noexcept { return batches_.of(number); }
 
   /// Returns the batch that the next dispatch, `number`, will use.
   /// Throws: `error` invalid_argument if a hook or event of the earlier dispatch in this batch was

@@ -90,9 +90,9 @@ class call_agreement final : public moe::wait_watch {
     static_cast<void>(settle(own, until.value_or(group_.default_deadline())));
   }
   /// Notes that the current call begins an operation of a channel. Returns the number of the call.
-  std::uint64_t started(std::uint64_t channel, std::uint64_t number,
-                        started_operation::kind what) noexcept {
-    started_[calls_ % started_.size()] = {calls_, channel, number, what};
+  std::uint64_t started(std::uint64_t channel, std::uint64_t number, started_operation::kind what,
+                        std::uint64_t bound = 0) noexcept {
+    started_[calls_ % started_.size()] = {calls_, channel, number, bound, what};
     return calls_;
   }
   /// Returns the error of `call` if ranks have refused it after this rank had begun it.
@@ -220,7 +220,7 @@ class call_agreement final : public moe::wait_watch {
                                              " was given bad arguments: ", entry.refusal())};
       const auto begun = entry.started_for(call);
       const bool combines = begun.what == kind::combine;
-      const call_key key = begun.what == kind::none ? entry.key : channels_.key_of(begun.channel);
+      const call_key key = begun.what == kind::none ? entry.key : channels_.key_of(begun);
       if (!first_key) {
         first_key = key;
         first_combines = combines;

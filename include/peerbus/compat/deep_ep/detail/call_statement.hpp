@@ -21,6 +21,7 @@ struct started_operation {
   std::uint64_t call = 0;     ///< number of the call
   std::uint64_t channel = 0;  ///< `keyed_channel::id`
   std::uint64_t number = 0;   ///< of the dispatch in its exchange
+  std::uint64_t bound = 0;  ///< the most tokens of a rank, if each call of the channel has its own
   kind what = kind::none;
   friend bool operator==(const started_operation&, const started_operation&) = default;
 };

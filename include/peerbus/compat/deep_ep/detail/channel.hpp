@@ -131,10 +131,12 @@ class channel : public Mode::calls {
   /// for sending it.
   [[nodiscard]] moe::dispatch_options begin(batch& this_batch, std::size_t tokens,
                                             const std::optional<deadline>& until,
-                                            const tensor& waited = {}) noexcept {
-    const auto options = assign(this_batch, tokens, until, waited);
+                                            const tensor& waited = {},
+                                            std::size_t bound = 0) noexcept {
+    auto options = assign(this_batch, tokens, until, waited);
+    options.bound = bound;
     this_batch.call =
-        agreement_.started(this->id(), this_batch.number, started_operation::kind::dispatch);
+        agreement_.started(this->id(), this_batch.number, started_operation::kind::dispatch, bound);
     return options;
   }
   void send_rows(batch& this_batch, std::span<const token> tokens, const moe::routing& route,

@@ -20,12 +20,17 @@ namespace peerbus::deep_ep::detail {
 template <class Channel>
 class channel_set final : public agreeing_channels {
  public:
-  /// Returns the channel for `shape`, or null if the shape is new.
+  /// Returns the first channel that has room for calls of `shape`, or null if there is none.
   template <class Shape>
   [[nodiscard]] Channel* find(const Shape& shape) const noexcept {
     for (const auto& known : channels_)
-      if (known->shape() == shape) return known.get();
+      if (known->has_room_for(shape)) return known.get();
     return nullptr;
+  }
+  /// Calls `visit(channel)` for all channels.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (const auto& known : channels_) visit(*known);
   }
   /// Returns the channel for `shape`. If the shape is new, calls `make()`, which is collective.
   template <class Shape, class Make>
@@ -52,8 +57,10 @@ class channel_set final : public agreeing_channels {
     return **found;
   }
 
-  [[nodiscard]] call_key key_of(std::uint64_t id) const override {
-    return numbers_of(with_id(id).shape());
+  [[nodiscard]] call_key key_of(const started_operation& begun) const override {
+    auto shape = with_id(begun.channel).shape();
+    if constexpr (requires { shape.max_tokens; }) shape.max_tokens = begun.bound;
+    return numbers_of(shape);
   }
   void refuse(const started_operation& begun, deadline until) override {
     with_id(begun.channel).refuse(begun, until);

@@ -17,6 +17,10 @@ class keyed_channel : public pending_operations {
   explicit keyed_channel(const Key& shape) : shape_{shape} {}
 
   [[nodiscard]] const Key& shape() const noexcept { return shape_; }
+  /// Returns whether calls of `wanted` can use this channel.
+  [[nodiscard]] virtual bool has_room_for(const Key& wanted) const noexcept {
+    return wanted == shape_;
+  }
   /// Returns the number of this channel among those of its set, in the order in which they were
   /// made. The same on all ranks.
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -103,7 +104,8 @@ class low_latency_calls {
   [[nodiscard]] low_latency_channel& checked(const low_latency_combine_args& args) const {
     constexpr std::string_view call = "low_latency_combine";
     low_latency_channel& channel = calls_.channels().of({call, "handle"}, args.handle.batch);
-    const low_latency_key& shape = channel.shape();
+    low_latency_key shape = channel.shape();
+    shape.max_tokens = channel.bound_of(args.handle.batch.number());
     const argument logfmt{call, "use_logfmt"};
     logfmt.require(!args.use_logfmt || !args.zero_copy,
                    "and zero_copy are both true, expected at most one");
@@ -141,21 +143,37 @@ class low_latency_calls {
     return moe::expert_placement{experts, comm_.size()}.count(comm_.rank());
   }
 
-  /// Returns the channel for `shape`. Collective if the shape is new.
+  /// Returns the key of a new channel for calls of `wanted`. If there is one already that is too
+  /// small, the new one is twice as large, so that bounds that grow one by one need few channels.
+  [[nodiscard]] low_latency_key with_room(const low_latency_key& wanted) const {
+    constexpr std::size_t most_doubled = 1024;
+    low_latency_key room = wanted;
+    calls_.channels().for_each([&](const low_latency_channel& known) {
+      low_latency_key own = known.shape();
+      const std::size_t doubled = 2 * own.max_tokens;
+      const bool is_too_small = own.max_tokens < wanted.max_tokens;
+      own.max_tokens = wanted.max_tokens;
+      if (own == wanted && is_too_small && doubled <= most_doubled)
+        room.max_tokens = std::max(room.max_tokens, doubled);
+    });
+    return room;
+  }
+  /// Returns the channel for `shape`. Collective if there is none with room for it.
   [[nodiscard]] low_latency_channel& channel_for(const low_latency_key& shape,
                                                  const std::optional<deadline>& until) {
     return calls_.channel_for(
         shape, until, [&](call_agreement& agreement) -> std::unique_ptr<low_latency_channel> {
+          const low_latency_key room = with_room(shape);
           const deadline end = until.value_or(comm_.default_deadline());
-          switch (shape.format) {
-            case wire_format::bf16: return make_channel<codec::bf16>(agreement, shape, end);
+          switch (room.format) {
+            case wire_format::bf16: return make_channel<codec::bf16>(agreement, room, end);
             case wire_format::fp8:
-              return make_channel<codec::fp8_e4m3_per_128_f32>(agreement, shape, end);
+              return make_channel<codec::fp8_e4m3_per_128_f32>(agreement, room, end);
             case wire_format::fp8_rounded:
-              return make_channel<codec::fp8_e4m3_per_128_rounded_f32>(agreement, shape, end);
+              return make_channel<codec::fp8_e4m3_per_128_rounded_f32>(agreement, room, end);
             case wire_format::fp8_ue8m0: break;
           }
-          return make_channel<codec::fp8_e4m3_per_128_ue8m0>(agreement, shape, end);
+          return make_channel<codec::fp8_e4m3_per_128_ue8m0>(agreement, room, end);
         });
   }
   template <class Codec>

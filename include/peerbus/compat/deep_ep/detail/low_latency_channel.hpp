@@ -24,10 +24,11 @@ namespace peerbus::deep_ep::detail {
 /// The format of the rows of low-latency dispatches.
 enum class wire_format : std::uint8_t { bf16, fp8, fp8_rounded, fp8_ue8m0 };
 
-/// Identifies a channel: low-latency calls with equal keys share one exchange.
+/// Identifies a channel: low-latency calls whose keys are equal but for `max_tokens` share the
+/// exchange that has room for them.
 struct low_latency_key {
   wire_format format = wire_format::bf16;
-  std::size_t max_tokens = 0;
+  std::size_t max_tokens = 0;  ///< of a call its bound, of a channel its room
   std::size_t hidden = 0;
   std::size_t experts = 0;
   std::size_t top_k = 0;
@@ -65,8 +66,16 @@ class low_latency_channel : public keyed_channel<low_latency_key> {
  public:
   using keyed_channel::keyed_channel;
 
+  [[nodiscard]] bool has_room_for(const low_latency_key& wanted) const noexcept final {
+    low_latency_key largest = wanted;
+    largest.max_tokens = shape().max_tokens;
+    return wanted.max_tokens != 0 && wanted.max_tokens <= largest.max_tokens && largest == shape();
+  }
   virtual low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args,
                                                rank_mask masked) = 0;
+  /// Returns the most tokens of a rank in dispatch `number`, or those that the channel has room for
+  /// if the dispatch is not one of the latest.
+  [[nodiscard]] virtual std::size_t bound_of(std::uint64_t number) const noexcept = 0;
   virtual low_latency_combine_result combine(const low_latency_combine_args& args) = 0;
   /// Returns the place where the outputs of a dispatch may be written, to be combined without a
   /// copy.
@@ -85,7 +94,8 @@ struct low_latency_arrays {
         scales{in_large_pages(local_experts * ranks * shape.max_tokens * scale_bytes)},
         combined{uninitialised<bf16>(shape.max_tokens * shape.hidden)} {}
 
-  tensor received;  ///< statistics to which received rows are added
+  std::size_t bound = 0;  ///< the most tokens of a rank in the dispatch
+  tensor received;        ///< statistics to which received rows are added
   std::vector<std::int32_t> recv_count;
   std::vector<std::int64_t> layout_range;
   std::vector<std::int64_t> topk_idx;  ///< as the caller gave it

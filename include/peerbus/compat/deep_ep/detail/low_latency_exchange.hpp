@@ -77,8 +77,9 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     const auto routed = read_routing(args.topk_idx, tokens, masked, this_batch.arrays);
     const auto weights = std::span{no_weights_}.first(std::min(routed.size(), no_weights_.size()));
     this_batch.arrays.received = args.cumulative_local_expert_recv_stats;
-    const auto options =
-        this->begin(this_batch, tokens, args.until, args.dispatch_wait_recv_cost_stats);
+    this_batch.arrays.bound = args.num_max_dispatch_tokens_per_rank;
+    const auto options = this->begin(this_batch, tokens, args.until,
+                                     args.dispatch_wait_recv_cost_stats, this_batch.arrays.bound);
     this->send_rows(this_batch, args.x.values<bf16>(), {routed, weights}, options);
     auto made = result(this_batch);
     this->deliver(made, 2 * this_batch.number,
@@ -115,6 +116,12 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     return outputs;
   }
 
+  [[nodiscard]] std::size_t bound_of(std::uint64_t number) const noexcept override {
+    const batch& this_batch = this->slots_.at(number);
+    return this_batch.number == number && number != 0 ? this_batch.arrays.bound
+                                                      : shape().max_tokens;
+  }
+
  private:
   static moe::exchange_config config_for(const low_latency_key& key, std::size_t ranks,
                                          const buffer_options& options) noexcept {
@@ -133,8 +140,8 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     if (return_recv_hook) return delivery::hook;
     return async_finish ? delivery::event : delivery::immediate;
   }
-  [[nodiscard]] std::size_t rows_per_expert() const noexcept {
-    return comm_.size() * shape().max_tokens;
+  [[nodiscard]] std::size_t rows_per_expert(const batch& this_batch) const noexcept {
+    return comm_.size() * this_batch.arrays.bound;
   }
 
   // --- dispatch ----------------------------------------------------------------------------------
@@ -162,6 +169,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
   void publish_arrays(batch& this_batch) override {
     low_latency_arrays& arrays = this_batch.arrays;
     const std::size_t ranks = comm_.size();
+    const std::size_t capacity = rows_per_expert(this_batch);
     for (std::size_t e = 0; e < local_experts_; ++e) {
       const auto& rows = this_batch.rows->experts()[e];
       const std::size_t count = rows.count();
@@ -172,20 +180,19 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
         arrays.layout_range[e * ranks + source.index()] = begin << 32 | source_rows;
         begin += source_rows;
       }
-      std::int32_t* const src_info = arrays.src_info.get() + e * rows_per_expert();
+      std::int32_t* const src_info = arrays.src_info.get() + e * capacity;
       for (std::size_t i = 0; i < count; ++i)
         src_info[i] = static_cast<std::int32_t>(rows.origin(i).token);
       const std::size_t scale_bytes = scale_words_ * sizeof(std::uint32_t);
       to_column_major(rows.template scales<std::byte>().data(), count, scale_words_,
-                      arrays.scales.data() + e * scale_bytes * rows_per_expert(),
-                      rows_per_expert());
+                      arrays.scales.data() + e * scale_bytes * capacity, capacity);
       if (arrays.received) arrays.received.template as<std::int32_t>()[e] += arrays.recv_count[e];
     }
   }
 
   /// Returns views of the results. Their values arrive later.
   [[nodiscard]] low_latency_dispatch_result result(batch& this_batch) {
-    const std::size_t rows = rows_per_expert();
+    const std::size_t rows = rows_per_expert(this_batch);
     low_latency_arrays& arrays = this_batch.arrays;
     low_latency_dispatch_result made;
     made.recv_x = {moe_.columns(this_batch.ticket).rows().data(),
@@ -200,7 +207,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     made.recv_count = view(arrays.recv_count, {local_experts_});
     made.handle = {{arrays.src_info.get(), dtype::int32, {local_experts_, rows}},
                    view(arrays.layout_range, {local_experts_, comm_.size()}),
-                   shape().max_tokens,
+                   arrays.bound,
                    shape().hidden,
                    shape().experts,
                    {this, this_batch.number}};
@@ -229,7 +236,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
                  "buffer_options{.zero_copy = true}");
     return {this_batch.rows->columns().outputs().data(),
             dtype::bfloat16,
-            {local_experts_, rows_per_expert(), shape().hidden}};
+            {local_experts_, rows_per_expert(this_batch), shape().hidden}};
   }
   /// Checks the arguments of a combine that depend on its batch.
   void check(const batch& this_batch, const low_latency_combine_args& args) const {
