@@ -407,6 +407,54 @@ def names():
                 found(attribute, instances[name])
 
 
+def refusals():
+    """What one rank alone gets wrong is refused on all, before the library saw it and after."""
+    for strict in (False, True):
+        buffer = deep_ep.Buffer(strict=strict)
+        wrong = buffer.rank == 1
+        x = bf16(numpy.ones((4, 128)))
+        ids = numpy.array([[0, 1]] * 4, numpy.int64)
+        weights = numpy.ones((4, 2), numpy.float32)
+
+        def refused(text, call, good, bad):
+            kind = (TypeError, ValueError) if wrong else peerbus.Refused
+            raises(kind, text, call, *(bad if wrong else good))
+
+        def low_latency(*args):
+            return buffer.low_latency_dispatch(*args, use_fp8=False)
+
+        good = (x, ids, 4, 4)
+        for _ in range(2):
+            refused("x has float64", low_latency, good, (x.astype(float), ids, 4, 4))
+            refused("topk_idx is list", low_latency, good, (x, ids.tolist(), 4, 4))
+            refused("x is float32 [4, 128]", low_latency, good, (x.astype(numpy.float32), ids, 4, 4))
+            raises(peerbus.Error, "num_topk is 2 on rank 0 but 1 on rank 1", low_latency,
+                   *((x[:0], ids[:0, :1], 4, 4) if wrong else good))
+            raises(peerbus.Error, "num_max_dispatch_tokens_per_rank is 4 on rank 0 but 8 on rank 1",
+                   low_latency, *((x, ids, 8, 4) if wrong else good))
+            rows, _, handle, _, _ = low_latency(*good)
+            home = (rows, ids, weights, handle)
+            refused("x has float16", buffer.low_latency_combine, home,
+                    (rows.astype(numpy.float16), ids, weights, handle))
+            refused("handle", buffer.low_latency_combine, home, (rows, ids, weights, ()))
+            assert (widened(buffer.low_latency_combine(*home)[0]) == 2).all()
+            del rows, handle, home
+
+        layout = buffer.get_dispatch_layout(ids, 4)
+
+        def normal(x, **more):
+            return buffer.dispatch(x, num_tokens_per_rank=layout[0], is_token_in_rank=layout[3],
+                                   num_tokens_per_expert=layout[2], topk_idx=ids,
+                                   topk_weights=weights, **more)
+
+        refused("x has float64", normal, (x,), (x.astype(float),))
+        rows, _, _, _, handle, _ = normal(x)
+        refused("x has int16", buffer.combine, (rows, handle),
+                (rows.astype(numpy.int16), handle))
+        assert buffer.combine(rows, handle)[0].shape == (4, 128)
+        buffer.destroy()
+
+
 def strict():
     """All ranks refuse what would overwrite a result of one."""
     buffer = deep_ep.Buffer(strict=True)
@@ -462,6 +510,9 @@ class Tests(unittest.TestCase):
     def test_attributes(self):
         for ranks in (2, 16):
             run(ranks, attributes)
+
+    def test_refusals(self):
+        run(3, refusals)
 
     def test_strict(self):
         for ranks in (1, 3):

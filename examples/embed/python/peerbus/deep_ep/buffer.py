@@ -12,6 +12,7 @@ from .._tensors import (as_numpy, empty_like, given, given_to_write, is_torch, l
 from .calls import Target, element_of, has_dropped, has_gaps, is_narrow
 from .config import Config
 from .event import EventHandle, EventOverlap, Stream, wait_for
+from .everywhere import refused_everywhere, tell
 from .results import (Handle, Result, biases_of, check_stream_arguments, combined_of, copy, join,
                       refuse, result_of, scales_of)
 from .runtime import Runtime
@@ -113,12 +114,14 @@ class Buffer:
 
     # --- low-latency mode ---
 
+    @refused_everywhere(low_latency=True)
     def low_latency_dispatch(self, x, topk_idx, num_max_dispatch_tokens_per_rank, num_experts,
                              cumulative_local_expert_recv_stats=None,
                              dispatch_wait_recv_cost_stats=None, use_fp8=True, round_scale=False,
                              use_ue8m0=False, async_finish=False, return_recv_hook=False):
         """Collective: returns (recv_x or (recv_x, scales), recv_count, handle, event, hook). The
-        arrays are views of the buffer, valid until the second next dispatch of the same shape."""
+        arrays are views of the buffer, valid until the second next dispatch of the same shape,
+        whatever its `num_max_dispatch_tokens_per_rank`."""
         views = (given(x, "x"), given(topk_idx, "topk_idx"),
                  given_to_write(cumulative_local_expert_recv_stats,
                                 "cumulative_local_expert_recv_stats"),
@@ -136,7 +139,8 @@ class Buffer:
         shape = None
         if self._guard is not None:
             shape = (bool(use_fp8), bool(round_scale), bool(use_ue8m0), x.shape[1],
-                     topk_idx.shape[1], num_max_dispatch_tokens_per_rank, num_experts)
+                     topk_idx.shape[1], num_experts)
+            self._begun = True  # On all ranks, which leave the guard alike.
             self._guard.before(shape)
         args = c.LowLatencyDispatchArgs(
             use_fp8=use_fp8, round_scale=round_scale, use_ue8m0=use_ue8m0,
@@ -147,6 +151,7 @@ class Buffer:
             num_max_dispatch_tokens_per_rank=num_max_dispatch_tokens_per_rank,
             num_experts=num_experts)
         raw = c.LowLatencyReceived()
+        self._begun = True
         c.check(c.lib.peerbus_low_latency_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
         left = Result(self._owner, raw, views if async_finish or return_recv_hook else None)
         if shape is not None:
@@ -161,12 +166,16 @@ class Buffer:
                 handle, EventOverlap(left if async_finish else None),
                 left.wait if return_recv_hook else None)
 
+    @refused_everywhere(low_latency=True)
     def low_latency_combine(self, x, topk_idx, topk_weights, handle, use_logfmt=False,
                             zero_copy=False, async_finish=False, return_recv_hook=False, out=None,
                             combine_wait_recv_cost_stats=None):
         """Collective: returns (combined_x, event, hook). `combined_x` is `out`, or a view of the
-        buffer that is valid as long as the results of the dispatch."""
+        buffer that is valid as long as the results of the dispatch; that of a further combine of the
+        handle owns its memory."""
         dispatched = result_of(handle)
+        if out is None and dispatched.is_combined:
+            out = empty_like(x, [topk_idx.shape[0], handle[3]])
         if self._target.wanted:
             self._target.see(
                 operation="low_latency_combine", ranks=self.group_size, tokens=topk_idx.shape[0],
@@ -185,8 +194,10 @@ class Buffer:
             topk_weights=pointer(views[2]), out=pointer(views[3]),
             combine_wait_recv_cost_stats=pointer(views[4]))
         raw = c.Combined()
+        self._begun = True
         c.check(c.lib.peerbus_low_latency_combine(self, ctypes.byref(args), ctypes.byref(raw)))
         left = Result(self._owner, raw, views if async_finish or return_recv_hook else None)
+        dispatched.is_combined = True
         if self._guard is not None and out is None:
             self._guard.add_to(dispatched, left)
         combined = out if out is not None else result(raw.combined_x, left, is_torch(x))
@@ -238,6 +249,7 @@ class Buffer:
             raw.num_tokens_per_rank, raw.num_tokens_per_expert, raw.is_token_in_rank))
         return per_rank, self._per_node(in_rank), per_expert, in_rank, EventOverlap()
 
+    @refused_everywhere(low_latency=False)
     def dispatch(self, x, handle=None, num_tokens_per_rank=None, num_tokens_per_rdma_rank=None,
                  is_token_in_rank=None, num_tokens_per_expert=None, topk_idx=None,
                  topk_weights=None, expert_alignment=1, num_worst_tokens=0, config=None,
@@ -269,7 +281,7 @@ class Buffer:
                 config=config is not None, previous_event=previous_event is not None,
                 async_finish=async_finish, allocate_on_comm_stream=allocate_on_comm_stream, **routed,
                 **self._made_with)
-        wait_for(previous_event)
+        self._wait_for(previous_event)
         values = dict(x=tokens, x_scales=scales, num_tokens_per_rank=num_tokens_per_rank,
                       is_token_in_rank=is_token_in_rank,
                       num_tokens_per_expert=num_tokens_per_expert, topk_idx=topk_idx,
@@ -280,6 +292,7 @@ class Buffer:
             expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens,
             **{name: pointer(view) for name, view in views.items()})
         raw = c.NormalReceived()
+        self._begun = True
         c.check(c.lib.peerbus_normal_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
         left = Result(self._owner, raw)
         left.call = routed
@@ -299,6 +312,7 @@ class Buffer:
                                                   "is_token_in_rank"))), left),
                 EventOverlap())
 
+    @refused_everywhere(low_latency=False)
     def combine(self, x, handle, topk_weights=None, bias=None, config=None, previous_event=None,
                 async_finish=False, allocate_on_comm_stream=False):
         """Collective: returns (combined_x, combined_topk_weights, event). The arrays own their
@@ -315,11 +329,28 @@ class Buffer:
                 async_finish=async_finish, allocate_on_comm_stream=allocate_on_comm_stream,
                 **{name: value for name, value in dispatched.call.items()
                    if name not in ("dropped", "narrow_topk_idx")}, **self._made_with)
-        wait_for(previous_event)
+        self._wait_for(previous_event)
         return combined_of(
-            c.lib.peerbus_normal_combine, self._owner, c.NormalCombineArgs(
+            self._begin(c.lib.peerbus_normal_combine), self._owner, c.NormalCombineArgs(
                 async_finish=async_finish, handle=dispatched._as_parameter_),
             x, topk_weights, bias, async_finish)
+
+    def _begin(self, function):
+        """Returns `function` as one that notes that the call is the library's from then on."""
+        def call(*args):
+            self._begun = True
+            return function(*args)
+        return call
+
+    def _wait_for(self, event):
+        self._begun = True  # What the event raises is of an earlier call.
+        wait_for(event)
+        self._begun = False
+
+    def _tell_refusal(self, low_latency, why):
+        if low_latency and self._guard is not None and why.startswith("low_latency_dispatch"):
+            self._guard.before(None)  # The other ranks are there first.
+        tell(self, low_latency, why)
 
     def internode_dispatch(self, x, handle=None, num_tokens_per_rank=None,
                            num_tokens_per_rdma_rank=None, is_token_in_rank=None,

@@ -17,6 +17,7 @@ class Result(c.Object):
     alive, and the call's arguments until it is complete."""
 
     call = {}  # The sizes of a normal dispatch, for the limits of platforms.
+    is_combined = False  # Set once the result is that of a dispatch whose rows went home.
     _destroy = c.lib.peerbus_result_destroy  # Of the class: every call makes one of these.
 
     def __init__(self, owner, raw, arguments=None):
