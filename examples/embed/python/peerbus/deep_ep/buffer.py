@@ -11,7 +11,7 @@ from .._tensors import (as_numpy, empty_like, given, given_to_write, is_torch, l
                         result)
 from .calls import Target, element_of, has_dropped, has_gaps, is_narrow
 from .config import Config
-from .event import EventHandle, EventOverlap, Stream, wait_for
+from .event import EventHandle, EventOverlap, comm_stream, forget, wait_for
 from .everywhere import refused_everywhere, tell
 from .results import (Handle, Result, biases_of, check_stream_arguments, combined_of, copy, join,
                       refuse, result_of, scales_of)
@@ -67,6 +67,7 @@ class Buffer:
 
     def destroy(self):
         """Ends the use of the buffer. Its memory is released when no result refers to it."""
+        forget(self._owner)
         self._owner, self._as_parameter_, self._guard = None, ctypes.c_void_p(), None
         self.runtime = None
 
@@ -104,8 +105,8 @@ class Buffer:
         return EventOverlap(EventHandle())
 
     def get_comm_stream(self):
-        """Returns a stream on which nothing ever runs."""
-        return Stream()
+        """Returns the stream whose `synchronize` completes the results of asynchronous calls."""
+        return comm_stream
 
     def get_local_buffer_tensor(self, dtype, size=None, offset=0, use_rdma_buffer=False):
         """Refused: there is no buffer of raw bytes."""

@@ -2,7 +2,7 @@
 """DeepEP's module `deep_ep.comm`: functions of groups and of any buffer. There are no communicators of
 NCCL here, so that those of its functions that return one do not exist."""
 
-from .event import Stream
+from .event import comm_stream
 
 __all__ = ["barrier", "destroy_all_managed_nccl_comm", "get_comm_stream", "get_logical_domain_size",
            "get_physical_domain_size"]
@@ -18,8 +18,8 @@ def barrier(buffer, wait_comm_stream=True, with_cpu_sync=False, sequential=True,
 
 
 def get_comm_stream(buffer):
-    """Returns a stream on which nothing ever runs."""
-    return Stream()
+    """Returns the stream whose `synchronize` completes the results of asynchronous calls."""
+    return comm_stream
 
 
 def get_physical_domain_size(group_or_buffer):

@@ -12,7 +12,7 @@ from .allocator import BufferAllocator
 from .buffer_base import BufferBase, ranks_of
 from .calls import Target, element_of, has_dropped, is_narrow
 from .ep_handle import EPHandle
-from .event import EventOverlap, wait_for
+from .event import EventOverlap, forget, wait_for
 from .expanded import Expansion, fold_rows, fold_weights
 from .results import Result, combined_of, copy, scales_of
 from .weights import WeightMover
@@ -65,6 +65,8 @@ class EPBuffer(BufferBase):
     def destroy(self):
         """Ends the use of the buffer. Its memory is released when no handle refers to it."""
         super().destroy()
+        for owner in (self._buffers or {}).values():
+            forget(owner)
         self._buffers, self._mover = None, None
 
     @staticmethod

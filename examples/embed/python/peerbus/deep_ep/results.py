@@ -16,6 +16,7 @@ class Result(c.Object):
     """The part of a call that stays in the library: its handle, event or hook. Keeps the buffer
     alive, and the call's arguments until it is complete."""
 
+    is_left = True  # An event of this is something to complete.
     call = {}  # The sizes of a normal dispatch, for the limits of platforms.
     is_combined = False  # Set once the result is that of a dispatch whose rows went home.
     _destroy = c.lib.peerbus_result_destroy  # Of the class: every call makes one of these.
@@ -144,7 +145,7 @@ def _owned(arrays, pending):
             if target is not None:
                 target[:] = source
 
-    return [*filled, EventOverlap(Pending(complete))]
+    return [*filled, EventOverlap(Pending(complete, pending.owner))]
 
 
 def refuse(call, why, **arguments):
