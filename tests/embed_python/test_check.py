@@ -228,7 +228,7 @@ def rank_loop(local_rank, ranks):
     combined, event, hook = buffer.low_latency_combine(recv, ids, weights, handle)
     end.record()
     end.synchronize()
-    assert start.elapsed_time(end) > 0 and torch.cuda.current_device() == 0
+    assert start.elapsed_time(end) > 0 and torch.cuda.current_device() == local_rank
     assert x.is_cuda and combined.shape == x.shape
     torch.testing.assert_close(combined.float(), x.float() * weights.sum(1, keepdim=True), rtol=0.01,
                                atol=0.01)
@@ -241,6 +241,67 @@ def rank_loop(local_rank, ranks):
 if __name__ == "__main__":
     torch.multiprocessing.spawn(rank_loop, args=(int(sys.argv[2]),), nprocs=int(sys.argv[2]))
 '''
+
+
+DEVICES = '''
+import threading
+import deep_ep
+import torch
+
+
+@torch.compile(dynamic=True)
+def doubled(x):
+    return 2 * x
+
+
+@torch.compile
+def tripled(x):
+    return 3 * x
+
+
+cpu, number = torch.device("cpu"), 1
+torch.cuda.set_device(number)
+assert torch.cuda.current_device() == number
+for device in (torch.cuda.current_device(), number, "cuda", "cuda:1", torch.device("cuda", 1)):
+    assert torch.empty(4, device=device).device == cpu
+    assert torch.ones(4).to(device).device == cpu and torch.ones(4).to(device=device).device == cpu
+    assert torch.nn.Linear(2, 2).to(device).weight.device == cpu
+    assert isinstance(torch.Generator(device=device), torch.Generator)
+    assert torch.rand(2, generator=torch.Generator(device), device=device).shape == (2,)
+    with torch.cuda.device(device):
+        pass
+assert torch.ones(2).to(torch.float64).dtype == torch.float64
+assert isinstance(torch.cuda.device, type) and isinstance(torch.default_generator, torch.Generator)
+free, total = torch.cuda.mem_get_info()
+assert 0 < free < total and torch.ones(2).pin_memory().shape == (2,)
+assert torch.empty(2, pin_memory=True).shape == (2,)
+assert doubled(torch.ones(1)).item() == 2 and tripled(torch.ones(1)).item() == 3
+if hasattr(torch, "_dynamo"):  # It looks at every name of torch.
+    import torch._dynamo.trace_rules as rules
+    getattr(rules, "get_torch_obj_rule_map", int)()
+many = torch.zeros((1 << 20, 1 << 16), dtype=torch.int32, device="cuda")  # 256 GiB, of no memory.
+assert many.shape == (1 << 20, 1 << 16) and many.dtype == torch.int32 and many[9, 9] == 0
+assert torch.zeros(1 << 25).dtype == torch.get_default_dtype()
+stream = torch.cuda.Stream(device=0)
+with torch.cuda.stream(stream):
+    assert torch.cuda.current_stream() is stream
+assert torch.cuda.current_stream() is torch.cuda.default_stream()
+torch.cuda.nvtx.range_push("a part")
+torch.cuda.nvtx.range_pop()
+if hasattr(torch, "float8_e4m3fn"):
+    rows = torch.randn(4, 8).to(torch.float8_e4m3fn)
+    some = rows[torch.tensor([1, 0, 3])]
+    assert torch.equal(some[1:], rows[[0, 3]]) and (some[0] == rows[1]).all()
+    rows[torch.tensor([2])] = rows[1].clone()
+    assert not (rows[2] != rows[1]).any() and rows.dtype == torch.float8_e4m3fn
+print("devices are done")
+'''
+
+def free_port():
+    """Returns a port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
 
 
 class Tests(unittest.TestCase):
@@ -404,13 +465,16 @@ class Tests(unittest.TestCase):
     @needs_torch
     def test_start_up(self):
         """A program that starts as DeepEP's own tests do runs as it is."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
         text, _ = self.module("run", STARTING, "program.py", "--num-processes", "2",
-                              TEST_PORT=str(port))
+                              TEST_PORT=free_port())
         for rank in range(2):
             self.assertIn(f"rank {rank} of 2 is done", text)
+
+    @needs_torch
+    def test_devices(self):
+        """Devices as numbers, names of torch.cuda and types that torch has for GPUs only work."""
+        text, _ = self.module("run", DEVICES, "program.py")
+        self.assertIn("devices are done", text)
 
     def test_forking_program(self):
         """Processes that fork made write down their own calls, with numbers of numpy."""
