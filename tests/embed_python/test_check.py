@@ -297,6 +297,171 @@ if hasattr(torch, "float8_e4m3fn"):
 print("devices are done")
 '''
 
+MEASURING = '''
+from deep_ep.utils.math import align, ceil_div, safe_div
+from deep_ep.utils.semantic import value_or, weak_lru
+from deep_ep.utils.testing import bench, bench_kineto, empty_suppress
+import gc
+import weakref
+import deep_ep
+import deep_ep.utils.refs
+from deep_ep_cpp import Config, EventHandle
+
+assert Config is deep_ep.Config and EventHandle is deep_ep.EventHandle
+assert deep_ep.__version__
+
+
+def refuse():
+    raise AssertionError("called")
+
+
+assert bench(refuse) == (1.0, 1.0, 1.0) and bench_kineto(refuse, "kernel") == 1.0
+assert bench_kineto(refuse, ("a", "b"), num_kernels_per_period=2) == ([0.5, 0.5], [0.5, 0.5])
+assert (align(5, 4), ceil_div(8, 4), ceil_div(9, 4), safe_div(0, 0), safe_div(1, 4)) == (8, 2, 3, 0, 0.25)
+try:
+    safe_div(1, 0)
+except ZeroDivisionError:
+    pass
+else:
+    raise AssertionError
+assert value_or(None, 1) == 1 and value_or(0, 1) == 0
+
+
+class Counting:
+    calls = 0
+
+    @weak_lru(maxsize=None)
+    def square(self, x):
+        self.calls += 1
+        return x * x
+
+
+one, other = Counting(), Counting()
+assert one.square(3) == one.square(3) == 9 and one.calls == 1 and other.calls == 0
+alive = weakref.ref(one)
+del one
+gc.collect()
+assert alive() is None
+with empty_suppress():
+    print("nothing was called")
+'''
+
+UTILITIES = '''
+import math
+import os
+import sys
+import torch
+import torch.distributed as dist
+import deep_ep
+import deep_ep_cpp
+from deep_ep._C import Config, EventHandle, topk_idx_t
+from deep_ep.utils import envs, gate, refs
+from deep_ep.utils.event import EventOverlap
+from deep_ep.utils.math import (count_bytes, create_grouped_scores, hash_tensor, hash_tensors,
+                                inplace_unique)
+from deep_ep.utils.testing import bench, bench_kineto, suppress_stdout_stderr
+
+TOKENS, TOP_K, EXPERTS, HIDDEN = 5, 3, 8, 128
+
+
+def tensors():
+    x = torch.tensor([[3, 1, 3, -1], [0, 0, -5, 2], [-1, -1, -1, -1]])
+    inplace_unique(x, 4)
+    assert x.tolist() == [[3, 1, -1, -1], [2, 0, -1, -1], [-1, -1, -1, -1]]
+    scores = create_grouped_scores(torch.ones(2, 6), torch.tensor([[0, 1], [2, 2]]), 3)
+    assert scores.tolist() == [[1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1]]
+    ones = torch.ones(4, dtype=torch.int32)
+    assert hash_tensor(ones) == 4 and hash_tensors(ones, (None, [ones[:3]])) == 4 ^ 3
+    assert count_bytes(ones, None, [(torch.ones(3, dtype=torch.bfloat16),)]) == 22
+    assert count_bytes(None) == 0
+
+
+def gates():
+    for ranks, local, top_k, ratio in ((2, 1, 1, 1.0), (8, 8, 8, 4.0), (16, 4, 9, 2.0), (72, 1, 8, 2.0)):
+        counts = gate.generate_rank_count(2048, ranks * local, ranks, top_k, ratio)
+        assert (counts.sum(1) == top_k).all() and counts.max() <= local and counts.min() >= 0
+        scores = gate.get_unbalanced_scores(2048, ranks * local, ranks, top_k, ratio, True)
+        assert scores.dtype == torch.float32 and scores.shape == (2048, ranks * local)
+        ids = scores.topk(top_k).indices
+        reached = torch.zeros(2048, ranks).scatter_(1, ids // local, 1).sum(0)
+        assert abs(reached[0] / reached[1:].min() / ratio - 1) < 0.05, (ranks, local, top_k, ratio)
+        assert reached[1:].max() - reached[1:].min() <= 1
+    assert gate.get_unbalanced_scores(16, 8, 4, 2, 1.0, False).max() < 1
+    factor = gate.map_unbalanced_ratio_to_factor(2048, 32, 4, 4, 1.5)
+    assert 1 < factor < 4
+    one = gate.get_precise_unbalanced_scores(1, 8, 8, 1, 2.0)
+    assert one.shape == (1, 8)
+
+
+def rank_loop(local_rank, ranks):
+    rank, size, group = envs.init_dist(local_rank, ranks, seed=7)
+    torch.set_default_dtype(torch.float32)
+    assert (envs.get_global_seed(), envs.get_local_seed()) == (7, 7 + rank)
+    assert envs.get_physical_domain_size(group) == deep_ep.get_logical_domain_size(group) == (1, size)
+    tensors()
+    gates()
+    ids = gate.get_unbalanced_scores(TOKENS, EXPERTS, size, TOP_K, 1.0, True).topk(TOP_K).indices
+    ids[0, 1] = -1
+    if rank == 1:
+        ids[2] = -1
+    weights = torch.rand(TOKENS, TOP_K)
+    x = torch.randn(TOKENS, HIDDEN, dtype=torch.bfloat16)
+    recv, idx, recv_weights, sources, per_rank = refs.dispatch(x, ids, weights, TOKENS, EXPERTS)
+    # By the definition, of what all ranks give.
+    everything = [None] * size
+    dist.all_gather_object(everything, (x, ids, weights))
+    local, row = EXPERTS // size, 0
+    for source, (their_x, their_ids, their_weights) in enumerate(everything):
+        here = 0
+        for token in range(TOKENS):
+            wanted = [i - rank * local if i // local == rank else -1 for i in their_ids[token].tolist()]
+            if max(wanted) < 0:
+                continue
+            assert idx[row].tolist() == wanted and torch.equal(recv[row], their_x[token])
+            assert torch.equal(recv_weights[row], their_weights[token])
+            assert sources[row] == source * TOKENS + token
+            row, here = row + 1, here + 1
+        assert per_rank[source] == here
+    assert row == len(recv)
+    (scaled, scales), *_ = refs.dispatch((x, torch.ones(TOKENS, 1)), ids, None, TOKENS, EXPERTS)
+    assert torch.equal(scaled, recv) and scales.shape == (row, 1)
+    buffer = deep_ep.EPBuffer(group, num_max_tokens_per_rank=TOKENS, hidden=HIDDEN)
+    *_, handle, _ = buffer.dispatch(x, topk_idx=ids, topk_weights=weights, num_experts=EXPERTS)
+    assert torch.equal(handle.recv_src_metadata[:, 0], sources)
+    y = refs.generate_pre_combine_data(sources, TOKENS, TOP_K, HIDDEN)
+    slot = int(sources[0]) * TOP_K + 1
+    angle = (slot * 131071 % (size * TOKENS * TOP_K) + 1) / (size * TOKENS * TOP_K) * 5
+    assert abs(y[0, 1, 4].item() - math.sin(angle + math.sin(7))) < 0.01
+    y[idx == -1] = 0
+    combined = buffer.combine(refs.ordered_accumulate(y), handle)[0]
+    made = refs.generate_pre_combine_data(rank * TOKENS + torch.arange(TOKENS), TOKENS, TOP_K, HIDDEN)
+    made[ids == -1] = 0
+    assert torch.equal(combined, refs.combine(made, ids, 1, size, EXPERTS, None, True, False))
+    bias = tuple(torch.randn(TOKENS, HIDDEN, dtype=torch.bfloat16) for _ in range(2))
+    combined = buffer.combine(refs.ordered_accumulate(y), handle, bias=bias)[0]
+    assert torch.equal(combined, refs.combine(made, ids, 1, size, EXPERTS, bias, True, False))
+    slots = torch.ones(1, 3, 1, dtype=torch.bfloat16) / 256 + torch.tensor([[[0], [1], [0]]])
+    for_rank = refs.combine(slots, torch.tensor([[0, EXPERTS - 1, 1]]), 1, 2, EXPERTS, None, True, False)
+    assert for_rank.item() == 1 + 2**-7  # 2/256 of one rank, and 1.0 of the other, whose 1/256 is lost.
+    for_rank = refs.combine(slots, torch.tensor([[0, EXPERTS - 1, 1]]), 1, 2, EXPERTS, None, False, False)
+    assert for_rank.item() == 1 + 2**-7
+    envs.dist_print(f"rank {rank} is done")
+    envs.dist_print("once for all", once_in_node=True)
+    with suppress_stdout_stderr():
+        print("hidden")
+        os.write(1, b"hidden")
+    assert bench(lambda: None)[0] >= 0 and len(bench_kineto(int, ("a", "b"), num_kernels_per_period=2)[1]) == 2
+    buffer.destroy()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    assert deep_ep_cpp.Config is deep_ep.Config is Config and topk_idx_t == torch.int64
+    torch.multiprocessing.spawn(rank_loop, args=(int(sys.argv[1]),), nprocs=int(sys.argv[1]))
+'''
+
+
 def free_port():
     """Returns a port that nobody listens at."""
     with socket.socket() as probe:
@@ -475,6 +640,19 @@ class Tests(unittest.TestCase):
         """Devices as numbers, names of torch.cuda and types that torch has for GPUs only work."""
         text, _ = self.module("run", DEVICES, "program.py")
         self.assertIn("devices are done", text)
+
+    @needs_torch
+    def test_utilities(self):
+        """The functions that DeepEP's tests import compute what they do there."""
+        text, _ = self.module("run", UTILITIES, "program.py", "2", MASTER_PORT=free_port())
+        self.assertIn("rank 1 is done", text)
+        self.assertEqual(text.count("once for all"), 1)
+        self.assertNotIn("hidden", text)
+
+    def test_measurements(self):
+        """Utilities without torch: no calls are measured, and small helpers."""
+        text, _ = self.module("run", MEASURING, "--no-cuda", "program.py", PEERBUS_BENCH_CALLS="0")
+        self.assertIn("nothing was called", text)
 
     def test_forking_program(self):
         """Processes that fork made write down their own calls, with numbers of numpy."""

@@ -18,8 +18,7 @@ from .allocator import (BufferAllocator, get_num_allocation_alignment, get_num_r
 from .bucket import BucketBuffer, BucketSession
 from .buffer import Buffer
 from .buffer_base import BufferBase
-from .comm import (destroy_all_managed_nccl_comm, get_logical_domain_size,
-                   get_physical_domain_size)
+from .comm import destroy_all_managed_nccl_comm
 from .config import Config
 from .elastic import ElasticBuffer
 from .engram import EngramBuffer
@@ -27,7 +26,8 @@ from .ep_buffer import EPBuffer
 from .ep_handle import EPHandle
 from .event import EventHandle, EventOverlap
 from .pp import PPBuffer
-from . import buffers
+from .utils.envs import get_logical_domain_size, get_physical_domain_size
+from . import _C, buffers
 
 __all__ = ["BucketBuffer", "BucketSession", "Buffer", "BufferAllocator", "BufferBase", "Config",
            "EPBuffer", "EPHandle", "ElasticBuffer", "EngramBuffer", "EventHandle", "EventOverlap",
@@ -45,10 +45,11 @@ if os.environ.get("PEERBUS_WATCH"):  # Set by peerbus.deep_ep.check.
 
 
 def install():
-    """Makes `import deep_ep` bring this module, for the rest of the process."""
+    """Makes `import deep_ep` and `import deep_ep_cpp` bring this module, for the rest of the process."""
     for name, module in list(sys.modules.items()):
         if name == __name__ or name.startswith(__name__ + "."):
             sys.modules["deep_ep" + name[len(__name__):]] = module
+    sys.modules["deep_ep_cpp"] = _C
 
 
 def __getattr__(name):

@@ -4,10 +4,23 @@
 E4M3 is float8_e4m3fn where torch has it (2.1 and later), otherwise uint8 with its bits.
 """
 
+import functools
+import operator
+
+
+def ceil_div(x, y):
+    """Returns x / y, rounded up."""
+    return -(-x // y)
+
 
 def align(x, y):
     """Returns `x` rounded up to a multiple of `y`."""
-    return -(-x // y) * y
+    return ceil_div(x, y) * y
+
+
+def safe_div(a, b):
+    """Returns a / b, and 0 for 0 / 0."""
+    return 0 if a == 0 and b == 0 else a / b
 
 
 def calc_diff(x, y):
@@ -17,10 +30,47 @@ def calc_diff(x, y):
     return (1 - 2 * (x * y).sum() / (x * x + y * y).sum()).item()
 
 
-def hash_tensor(x):
+def hash_tensor(t):
     """Returns the sum of the tensor's words of 32 bits, whatever their order."""
     import torch
-    return x.contiguous().view(torch.int32).sum(dtype=torch.int64).item()
+    return t.contiguous().view(torch.int32).sum(dtype=torch.int64).item()
+
+
+def _tensors(values):
+    """Returns the tensors of nested tuples and lists, without those that are None."""
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            yield from _tensors(value)
+        elif value is not None:
+            yield value
+
+
+def hash_tensors(*tensors):
+    """Returns the exclusive or of the tensors' `hash_tensor`. Tuples, lists and None may be among
+    them."""
+    return functools.reduce(operator.xor, map(hash_tensor, _tensors(tensors)), 0)
+
+
+def count_bytes(*tensors):
+    """Returns the bytes of all tensors. Tuples, lists and None may be among them."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(tensors))
+
+
+def inplace_unique(x, num_slots):
+    """Makes each row of `x` [T, K] hold its different values from 0 to num_slots - 1, the greatest
+    first, and then -1."""
+    ordered = x.masked_fill((x < 0) | (x >= num_slots), -1).sort(dim=1, descending=True).values
+    ordered[:, 1:].masked_fill_(ordered[:, 1:] == ordered[:, :-1].clone(), -1)
+    x.copy_(ordered.sort(dim=1, descending=True).values)
+
+
+def create_grouped_scores(scores, group_idx, num_groups):
+    """Returns the scores [T, E] with 0 for the experts of groups that `group_idx` [T, any] does not
+    name. A group has E / num_groups experts in turn."""
+    import torch
+    named = torch.zeros(scores.shape[0], num_groups, dtype=scores.dtype, device=scores.device)
+    named.scatter_(1, group_idx, 1)
+    return scores * named.repeat_interleave(scores.shape[1] // num_groups, dim=1)
 
 
 def _float8():
