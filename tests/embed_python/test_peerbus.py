@@ -726,7 +726,7 @@ class Tests(unittest.TestCase):
 
     def test_stubs(self):
         """The stubs for editors have the methods, arguments and defaults of the module."""
-        compared = 0
+        compared, stated_methods = 0, {}
         for module in (peerbus, deep_ep):
             with open(os.path.join(os.path.dirname(module.__file__), "__init__.pyi")) as file:
                 classes = [node for node in ast.parse(file.read()).body
@@ -735,8 +735,11 @@ class Tests(unittest.TestCase):
                 kind = getattr(module, stated.name)
                 methods = {node.name: node.args for node in stated.body
                            if isinstance(node, ast.FunctionDef)}
+                stated_methods[stated.name] = set(methods).union(*(
+                    stated_methods.get(base.id, ()) for base in stated.bases
+                    if isinstance(base, ast.Name)))
                 missing = {name for name, value in vars(kind).items() if callable(value)
-                           and not name.startswith("_")} - set(methods)
+                           and not name.startswith("_")} - stated_methods[stated.name]
                 self.assertEqual(missing, set(), stated.name)
                 for name, arguments in methods.items():
                     function = getattr(kind, name)

@@ -5,8 +5,8 @@ from peerbus import Communicator
 
 from . import buffers as buffers, comm as comm, utils as utils
 from .comm import destroy_all_managed_nccl_comm as destroy_all_managed_nccl_comm
-from .comm import get_logical_domain_size as get_logical_domain_size
-from .comm import get_physical_domain_size as get_physical_domain_size
+from .utils.envs import get_logical_domain_size as get_logical_domain_size
+from .utils.envs import get_physical_domain_size as get_physical_domain_size
 from .results import Handle
 from .runtime import Runtime
 
