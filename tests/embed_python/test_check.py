@@ -580,6 +580,20 @@ class Tests(unittest.TestCase):
         self.assertIn("checked as on 8 ranks", text)
         self.assertIn("num_experts is 4; expected a multiple of 8", text)
 
+    def test_within_a_launcher(self):
+        """Ranks start in the shell of another launcher, whose variables say that it has one rank."""
+        shells = ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_ID": "7",
+                   "SLURM_STEP_ID": "0", "SLURM_LOCALID": "0"},
+                  {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1",
+                   "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, {"PMI_RANK": "0", "PMI_SIZE": "1"})
+        text = ("import os\nimport deep_ep\nbuffer = deep_ep.Buffer()\n"
+                "os.write(1, b'%d %d\\n' % (buffer.rank, buffer.group_size))\n")
+        for shell in shells:
+            said, _ = self.module("run", text, "-n", "2", "--no-cuda", "program.py", **shell)
+            self.assertEqual(sorted(said.splitlines()), ["0 2", "1 2"])
+        said, _ = self.module("check", PROGRAM, "-n", "2", "--no-cuda", "program.py", **shells[0])
+        self.assertIn("6 calls by 2 processes", said)
+
     def test_buckets(self):
         """Calls of BucketBuffer and lb_prefetch_weights are checked."""
         text, data = self.module("check", BUCKETS, "-n", "2", "--no-cuda", "--json", "report.json",

@@ -80,7 +80,9 @@ def run(options, **variables):
     port = 20000 + os.getpid() % 10000
     ranks = []
     for rank in range(options.ranks):
-        of_rank = dict(environment, RANK=str(rank), LOCAL_RANK=str(rank),
+        # The shell may have been started by another launcher, srun --pty or mpirun -n 1.
+        of_rank = dict(environment, PEERBUS_RANK_VARIABLE="RANK", RANK=str(rank),
+                       LOCAL_RANK=str(rank),
                        WORLD_SIZE=str(options.ranks), LOCAL_WORLD_SIZE=str(options.ranks),
                        MASTER_ADDR=environment.get("MASTER_ADDR", "127.0.0.1"),
                        MASTER_PORT=environment.get("MASTER_PORT", str(port)))
