@@ -4,6 +4,8 @@
 #   bash tests/run.sh             the first gate: format, one build by g++ and its tests
 #   bash tests/run.sh all         the first gate, then the deep stages: sanitizers, a guest with RDMA, ...
 #   bash tests/run.sh NAME...     only these stages (their names as `--list` shows them)
+#   PEERBUS_DEEPEP=<checkout> PEERBUS_PYTHON=<python with torch> bash tests/run.sh deepep
+#                                 DeepEP's own tests, unchanged; `all` has the stage if PEERBUS_DEEPEP is set
 # The last line counts ctest's tests and the stages, over all builds: `N passed, N failed`.
 
 set -u -o pipefail
@@ -14,6 +16,8 @@ source tests/install_packages.sh || exit 1
 # What a stage needs beyond its name is in its function stage_<name>, below.
 first_gate=(packages format release test_release package)
 deep_stages=(deep_packages flags search verbs parse_time asan test_asan tsan test_tsan tidy aarch64 test_aarch64)
+
+if [ -n "${PEERBUS_DEEPEP:-}" ]; then deep_stages+=(deepep); fi
 
 # The seconds that each random search, and each soak by its share, may take: the one number to raise for a
 # longer look.
@@ -79,6 +83,13 @@ stage_verbs() {
   return $status
 }
 stage_package() { run_ctest check --label-regex '^package$'; }
+
+# The files of DeepEP's repository, by the Python of PEERBUS_PYTHON, at small sizes.
+stage_deepep() {
+  cmake --preset check && cmake --build --preset check --target peerbus_c -j "$jobs" || return 1
+  PEERBUS_LIBRARY=$PWD/build/check/examples/embed/c/libpeerbus.so PYTHONPATH=$PWD/examples/embed/python \
+    PYTHONDONTWRITEBYTECODE=1 python3 tests/embed_python/originals.py "$PEERBUS_DEEPEP"
+}
 
 # All headers under the flags, warnings and macros of other projects.
 stage_flags() { bash tests/flags.sh; }
@@ -157,6 +168,7 @@ join_sources() {
 }
 
 stages=("${first_gate[@]}" "${deep_stages[@]}")
+if [ -z "${PEERBUS_DEEPEP:-}" ]; then stages+=(deepep); fi
 if [ "${1:-}" = --list ]; then
   printf '%s\n' "${stages[@]}"
   exit 0
@@ -167,7 +179,9 @@ if [ $# -eq 0 ]; then
   left_out="Left out: ${deep_stages[*]}
 They hold the tests whose ranks are threads, which only the builds with sanitizers have, the verbs transport in a guest,
 clang, and soaks. They take about four times as long: bash tests/run.sh all"
-elif [ "$*" != all ]; then
+elif [ "$*" = all ]; then
+  stages=("${first_gate[@]}" "${deep_stages[@]}")
+else
   for name in "$@"; do
     if ! printf '%s\n' "${stages[@]}" | grep -qxF -- "$name"; then
       echo "tests/run.sh: no stage '$name'; expected all, or some of: ${stages[*]}" >&2
@@ -219,6 +233,11 @@ for name in "${stages[@]}"; do
   number=$((number + 1))
   current=$name
   printf '[%d/%d] %-14s' "$number" "${#stages[@]}" "$name"
+  if [ "$name" = deepep ] && [ -z "${PEERBUS_DEEPEP:-}" ]; then
+    current=""
+    echo "not run and not counted: PEERBUS_DEEPEP names no checkout of DeepEP"
+    continue
+  fi
   started=$SECONDS
   "stage_$name" >"$logs/$name.log" 2>&1
   status=$?
@@ -234,4 +253,5 @@ for name in "${stages[@]}"; do
   passed=$((passed + 1))
   printf 'ok %5d s   %s\n' $((SECONDS - started)) \
     "$(grep -hE 'tests passed|^.*parse time of|VERBS WERE NOT TESTED|^FAILED AT FIRST' "$logs/$name.log" | sed 's/^[0-9]*: *-- //' | paste -sd ';' | sed 's/;/; /g')"
+  sed -n 's/^original: /        /p' "$logs/$name.log"
 done
