@@ -173,7 +173,8 @@ class Buffer:
                             combine_wait_recv_cost_stats=None):
         """Collective: returns (combined_x, event, hook). `combined_x` is `out`, or a view of the
         buffer that is valid as long as the results of the dispatch; that of a further combine of the
-        handle owns its memory."""
+        handle owns its memory. With `zero_copy`, the outputs are those in
+        `get_next_low_latency_combine_buffer(handle)`, and `x` only has their shape."""
         dispatched = result_of(handle)
         if out is None and dispatched.is_combined:
             out = empty_like(x, [topk_idx.shape[0], handle[3]])
@@ -186,6 +187,10 @@ class Buffer:
                 zero_copy=zero_copy, out=out is not None, async_finish=async_finish,
                 return_recv_hook=return_recv_hook,
                 wait_statistics=combine_wait_recv_cost_stats is not None, **self._made_with)
+        if zero_copy:  # DeepEP takes the outputs from their place, wherever x is.
+            place = self.get_next_low_latency_combine_buffer(handle)
+            if x.shape == place.shape and x.dtype == place.dtype:
+                x = place
         views = (given(x, "x"), given(topk_idx, "topk_idx"), given(topk_weights, "topk_weights"),
                  given_to_write(out, "out"),
                  given_to_write(combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats"))
