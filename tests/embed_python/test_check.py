@@ -374,6 +374,10 @@ def tensors():
     assert hash_tensor(ones) == 4 and hash_tensors(ones, (None, [ones[:3]])) == 4 ^ 3
     assert count_bytes(ones, None, [(torch.ones(3, dtype=torch.bfloat16),)]) == 22
     assert count_bytes(None) == 0
+    powers = torch.full((1, 3), 0x82818080, dtype=torch.int64).to(torch.int32).t()  # [3, 1], strides 1, 3
+    cast = deep_ep.utils.per_token_cast_back(deep_ep.utils.per_token_cast_to_fp8(
+        torch.ones(3, 512))[0], powers)[2, ::128]
+    assert (cast / cast[0]).tolist() == [1, 1, 2, 4]
 
 
 def gates():

@@ -127,7 +127,8 @@ def per_token_cast_back(x_fp8, x_scales):
     if x_fp8.numel() == 0:
         return x_fp8.to(torch.bfloat16)
     if x_scales.dtype == torch.int32:
-        exponents = x_scales.contiguous().view(torch.uint8).to(torch.int32) << 23
+        # Flat: the rows of one column count as contiguous, whatever lies between them.
+        exponents = x_scales.reshape(-1).contiguous().view(torch.uint8).to(torch.int32) << 23
         x_scales = exponents.view(torch.float32)
     hidden = x_fp8.shape[1]
     values = _table()[x_fp8.long()] if x_fp8.dtype == torch.uint8 else x_fp8.float()
