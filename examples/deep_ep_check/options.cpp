@@ -110,6 +110,7 @@ void add_options_of_modes(programs::command_line& line, deep_ep::call& c, words&
   line.flag("--use-fp8", c.use_fp8);
   line.flag("--round-scale", c.round_scale);
   line.flag("--use-ue8m0", c.use_ue8m0);
+  line.flag("--topk-weights", c.weights_given, "Low-latency dispatch is given topk_weights");
   line.flag("--use-logfmt", c.use_logfmt);
   line.flag("--return-recv-hook", c.return_recv_hook);
   line.flag("--zero-copy", c.zero_copy);

@@ -71,6 +71,7 @@ json call_json(const options& chosen) {
                    {"use_fp8", c.use_fp8},
                    {"round_scale", c.round_scale},
                    {"use_ue8m0", c.use_ue8m0},
+                   {"topk_weights", c.weights_given},
                    {"use_logfmt", c.use_logfmt},
                    {"return_recv_hook", c.return_recv_hook},
                    {"zero_copy", c.zero_copy},

@@ -136,6 +136,8 @@ TEST_CASE("dispatch: every tensor of another dtype, shape, stride or address") {
       auto ids = with_none(wrong_versions(dtype::int64, 4, 2));
       ids.push_back({"tokens", {memory, dtype::int32, {5, 2}}});
       refused("low_latency_dispatch: topk_idx ", ids, &all::topk_idx);
+      refused("low_latency_dispatch: topk_weights ", wrong_versions(dtype::float32, 4, 2),
+              &all::topk_weights);
       refused("low_latency_dispatch: cumulative_local_expert_recv_stats ",
               wrong_versions(dtype::int32, 2), &all::cumulative_local_expert_recv_stats);
       refused("low_latency_dispatch: dispatch_wait_recv_cost_stats ",

@@ -504,7 +504,9 @@ TEST_CASE("DeepEP's low-latency mode") {
                   c.use_logfmt = true;
                   c.zero_copy = on != 0;
                 },
-                0, 1, "use_logfmt is true, expected false", "use_logfmt and zero_copy"}});
+                0, 1, "use_logfmt is true, expected false", "use_logfmt and zero_copy"},
+               {v1, ld, set_option<&call::weights_given>, 0, 1,
+                "topk_weights is given, expected none", "low_latency_combine alone"}});
 }
 
 TEST_CASE("the tensors of DeepEP's Buffer") {
@@ -582,6 +584,9 @@ TEST_CASE("what A2 and A3 ignore, and what they do not have") {
     CHECK(refusal(platform, c) == "");
     CHECK(names(platform, c, finding_kind::differs) ==
           std::vector<std::string>{"use_fp8", "recv_x", "recv_count"});
+    c.weights_given = true;
+    CHECK(refusal(platform, c) == "");
+    CHECK(names(platform, c, finding_kind::differs).back() == "topk_weights");
     c.what = nd;
     c.async_finish = true;  // Works in normal mode.
     CHECK(refusal(platform, c) == "");

@@ -154,6 +154,41 @@ def low_latency():
     assert (received == before).all()
 
 
+def weighted():
+    """Each row of a low-latency dispatch brings the weight of its slot and its sender's rank."""
+    kind = Kind()
+    buffer = deep_ep.Buffer(low_latency_mode=True)
+    rank, size = buffer.rank, buffer.group_size
+    experts, most, top_k = 2 * size, 8, min(3, 2 * size)
+    all_tokens = [most, 0, most - 2][:size]
+    tokens = all_tokens[rank]
+    draw = numpy.random.default_rng(5)
+    for turn, (hooks, fp8) in enumerate(itertools.product((False, True), repeat=2)):
+        ids = draw.random([size, most, experts]).argsort(axis=2)[:, :, :top_k]
+        ids[draw.random(ids.shape) < 0.2] = -1
+        weights = draw.standard_normal([size, most, top_k]).astype(numpy.float32)
+        x = kind.given(bf16(numpy.ones([tokens, 512])), True)
+        mine = (x, kind.given(ids[rank, :tokens].copy()), most, experts)
+        plain = buffer.low_latency_dispatch(*mine, use_fp8=fp8)
+        assert len(plain) == 5
+        made = buffer.low_latency_dispatch(
+            *mine, use_fp8=fp8, async_finish=not hooks, return_recv_hook=hooks,
+            topk_weights=kind.given(weights[rank, :tokens].copy()))
+        _, count, handle, event, hook, recv_weights, ranks = made
+        hook() if hooks else event.current_stream_wait()
+        count, info, recv_weights, ranks = map(kind.got, (count, handle[0], recv_weights, ranks))
+        assert recv_weights.shape == ranks.shape == (2, size * most)
+        assert recv_weights.dtype == numpy.float32 and ranks.dtype == numpy.int32
+        assert (kind.got(plain[1]) == count).all()
+        for e in range(2):
+            got = sorted(zip(ranks[e, :count[e]], info[e, :count[e]], recv_weights[e, :count[e]]))
+            assert got == sorted((r, t, weights[r, t, k])
+                                 for r in range(size) for t in range(all_tokens[r])
+                                 for k in range(top_k) if ids[r, t, k] == 2 * rank + e), turn
+    buffer.comm.barrier()
+    buffer.destroy()
+
+
 def gathered(comm, array):
     """Returns the arrays of all ranks, which have equal shapes."""
     window = comm.window(array.nbytes * comm.size)
@@ -550,6 +585,10 @@ class Tests(unittest.TestCase):
             with self.assertRaises((AssertionError, AttributeError)):
                 compare_parameters(name, stated)
 
+    def test_weighted(self):
+        for ranks in (1, 3):
+            run(ranks, weighted)
+
     def test_scales(self):
         run(3, scales)
 
@@ -575,6 +614,7 @@ class Tests(unittest.TestCase):
         run(8, intranode, TENSORS="torch")
         run(3, attributes, TENSORS="torch")
         run(3, scales, TENSORS="torch")
+        run(3, weighted, TENSORS="torch")
 
 
 if __name__ == "__main__":

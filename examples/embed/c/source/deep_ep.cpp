@@ -26,6 +26,16 @@ struct peerbus_buffer final : peerbus::c_library::object {
 
 namespace peerbus::c_library {
 
+template <>
+inline constexpr std::size_t least_bytes<peerbus_low_latency_dispatch_args> =
+    offsetof(peerbus_low_latency_dispatch_args, topk_weights);
+template <>
+inline constexpr std::size_t least_bytes<peerbus_low_latency_combine_args> =
+    offsetof(peerbus_low_latency_combine_args, use_logfmt);
+template <>
+inline constexpr std::size_t least_bytes<peerbus_low_latency_received> =
+    offsetof(peerbus_low_latency_received, recv_topk_weights);
+
 namespace {
 
 deep_ep::buffer_options options_of(const peerbus_buffer_options& given) {
@@ -96,6 +106,7 @@ peerbus_code peerbus_low_latency_dispatch(peerbus_buffer* buffer,
                 given.cumulative_local_expert_recv_stats, "cumulative_local_expert_recv_stats"),
             .dispatch_wait_recv_cost_stats =
                 read_tensor(given.dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats"),
+            .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
             .use_fp8 = given.use_fp8 != 0,
             .round_scale = given.round_scale != 0,
             .use_ue8m0 = given.use_ue8m0 != 0,
@@ -109,6 +120,8 @@ peerbus_code peerbus_low_latency_dispatch(peerbus_buffer* buffer,
         filled.recv_x = array_of(result.recv_x);
         filled.recv_x_scales = array_of(result.recv_x_scales);
         filled.recv_count = array_of(result.recv_count);
+        filled.recv_topk_weights = array_of(result.recv_topk_weights);
+        filled.recv_rank_info = array_of(result.recv_rank_info);
         filled.src_info = array_of(result.handle.src_info);
         filled.layout_range = array_of(result.handle.layout_range);
       });

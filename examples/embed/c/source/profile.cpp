@@ -44,6 +44,7 @@ constexpr option_bit option_bits[] = {
     {PEERBUS_CALL_SL_IDX, &deep_ep::call::sl_idx_given},
     {PEERBUS_CALL_NO_LOW_LATENCY_MODE, &deep_ep::call::no_low_latency_mode},
     {PEERBUS_CALL_GAPS_IN_X, &deep_ep::call::gaps_in_x},
+    {PEERBUS_CALL_WEIGHTS, &deep_ep::call::weights_given},
 };
 static_assert(PEERBUS_EP_PREFETCH_WEIGHTS ==
                   static_cast<int>(deep_ep::operation::ep_prefetch_weights) &&

@@ -46,6 +46,10 @@ const Dispatch& handle_of(const peerbus_result* result, std::string_view name) {
   return *found;
 }
 
+/// The bytes of the first version of a structure, for those that have grown since.
+template <class Struct>
+inline constexpr std::size_t least_bytes = sizeof(Struct);
+
 /// Makes a call: reads `args` by `read(C's structure)`, requires that `out` can be written, calls
 /// `call(calls of the buffer, what was read)`, fills `out` by `describe(result, C's structure)` and
 /// keeps the result there. If the arguments cannot be read, calls `refuse(calls, error)`, so that
@@ -57,8 +61,8 @@ peerbus_code call_buffer(Buffer* buffer, const Args* args, Out* out, std::string
     Buffer& used = usable(buffer, "buffer");
     const auto asked = [&] {
       try {
-        const Args given = read_struct(args, "args");
-        require_struct(out, name);
+        const Args given = read_struct(args, "args", least_bytes<Args>);
+        require_struct(out, name, least_bytes<Out>);
         return read(given);
       } catch (const error& why) {
         refuse(used.calls, why);

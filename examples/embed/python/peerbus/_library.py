@@ -239,13 +239,14 @@ class LowLatencyDispatchArgs(Struct):
                 ("x", _tensor), ("cumulative_local_expert_recv_stats", _tensor),
                 ("dispatch_wait_recv_cost_stats", _tensor), ("topk_idx", _tensor),
                 ("num_max_dispatch_tokens_per_rank", c_uint64), ("num_experts", c_uint64),
-                ("timeout_ns", c_int64)]
+                ("timeout_ns", c_int64), ("topk_weights", _tensor)]
 
 
 class LowLatencyReceived(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("recv_x", Array),
                 ("recv_x_scales", Array), ("recv_count", Array), ("src_info", Array),
-                ("layout_range", Array), ("result", c_void_p)]
+                ("layout_range", Array), ("result", c_void_p), ("recv_topk_weights", Array),
+                ("recv_rank_info", Array)]
 
 
 class LowLatencyCombineArgs(Struct):

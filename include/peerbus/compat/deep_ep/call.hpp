@@ -138,6 +138,7 @@ struct call {
   bool round_scale = false;                  ///< scales are powers of two
   bool use_ue8m0 = false;                    ///< scales are packed exponents
   bool cumulative_statistics_given = false;  ///< cumulative_local_expert_recv_stats
+  bool weights_given = false;                ///< topk_weights
 
   // low_latency_combine
   bool use_logfmt = false;  ///< outputs travel in the LogFMT format

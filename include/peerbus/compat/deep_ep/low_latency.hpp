@@ -14,8 +14,8 @@
 /// tokens of a rank.
 namespace peerbus::deep_ep {
 
-/// The arguments of `buffer::low_latency_dispatch`. `x` and the statistics must stay valid, and `x`
-/// unchanged, until the results are received.
+/// The arguments of `buffer::low_latency_dispatch`. `x`, `topk_weights` and the statistics must
+/// stay valid, and the first two unchanged, until the results are received.
 struct low_latency_dispatch_args {
   const_tensor x{};                                  ///< bfloat16 [T, H]
   const_tensor topk_idx{};                           ///< int64 or int32 [T, K], -1: no expert
@@ -26,6 +26,7 @@ struct low_latency_dispatch_args {
   /// int64 [R], or none. The call adds the nanoseconds that it waited for each rank. DeepEP counts
   /// clock cycles.
   tensor dispatch_wait_recv_cost_stats{};
+  const_tensor topk_weights{};      ///< float32 [T, K], or none on all ranks; travels with the rows
   bool use_fp8 = true;              ///< rows travel and arrive as fp8, otherwise as bf16
   bool round_scale = false;         ///< scales are powers of two
   bool use_ue8m0 = false;           ///< scales are packed exponents; requires round_scale
@@ -57,6 +58,8 @@ struct low_latency_dispatch_result {
   /// DeepGEMM reads it.
   tensor recv_x_scales{};
   tensor recv_count{};          ///< int32 [L]
+  tensor recv_topk_weights{};   ///< float32 [L, R*B]: of received rows; none without topk_weights
+  tensor recv_rank_info{};      ///< int32 [L, R*B]: source ranks; none without topk_weights
   low_latency_handle handle{};  ///< for `low_latency_combine`
   event_overlap event{};        ///< completes the results, if `async_finish` was set
   recv_hook hook{};             ///< completes the results, if `return_recv_hook` was set

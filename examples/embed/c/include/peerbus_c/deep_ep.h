@@ -83,6 +83,7 @@ typedef struct peerbus_low_latency_dispatch_args {
   uint64_t num_max_dispatch_tokens_per_rank; /**< B */
   uint64_t num_experts;    /**< E */
   int64_t timeout_ns;      /**< 0: the default of the communicator */
+  const peerbus_tensor *topk_weights; /**< float32 [T, K], or NULL on all ranks; travels with x */
 } peerbus_low_latency_dispatch_args;
 
 /** The rows of a low-latency dispatch, valid until the `in_flight`th next one of the same hidden,
@@ -96,6 +97,8 @@ typedef struct peerbus_low_latency_received {
   peerbus_array src_info;      /**< int32 [L, R*B]: index at the sender */
   peerbus_array layout_range;  /**< int64 [L, R]: count, and first row << 32 */
   peerbus_result *result;      /**< for combine and for waiting; the caller destroys it */
+  peerbus_array recv_topk_weights; /**< float32 [L, R*B], or none without topk_weights */
+  peerbus_array recv_rank_info;    /**< int32 [L, R*B]: source ranks, or none likewise */
 } peerbus_low_latency_received;
 
 /** Collective: sends each token to every expert that it names, and fills `*received`. */

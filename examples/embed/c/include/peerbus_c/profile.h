@@ -64,7 +64,8 @@ enum {
   PEERBUS_CALL_NO_LOW_LATENCY_MODE = 1 << 21, /**< of the buffer: low_latency_mode is false */
   PEERBUS_CALL_GAPS_IN_X = 1 << 22,           /**< x is not contiguous */
   PEERBUS_CALL_NUM_RDMA_BYTES = 1 << 23,      /**< of the buffer: `num_rdma_bytes` is known */
-  PEERBUS_CALL_NUM_NVL_BYTES = 1 << 24        /**< of the buffer: `num_nvl_bytes` is known */
+  PEERBUS_CALL_NUM_NVL_BYTES = 1 << 24,       /**< of the buffer: `num_nvl_bytes` is known */
+  PEERBUS_CALL_WEIGHTS = 1 << 25              /**< topk_weights of low_latency_dispatch */
 };
 
 /** One call of DeepEP's API as plain values. Members of another operation are ignored. Calls of

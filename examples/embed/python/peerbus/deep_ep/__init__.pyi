@@ -87,7 +87,8 @@ class Buffer:
                              dispatch_wait_recv_cost_stats: Optional[Tensor] = None,
                              use_fp8: bool = True, round_scale: bool = False,
                              use_ue8m0: bool = False, async_finish: bool = False,
-                             return_recv_hook: bool = False) -> Tuple[Union[Tensor, Tuple[Tensor, Tensor]], Tensor, Handle, EventOverlap, Optional[Callable[[], None]]]: ...
+                             return_recv_hook: bool = False,
+                             topk_weights: Optional[Tensor] = None) -> Tuple[Any, ...]: ...
     def low_latency_combine(self, x: Tensor, topk_idx: Tensor, topk_weights: Tensor, handle: Any,
                             use_logfmt: bool = False, zero_copy: bool = False,
                             async_finish: bool = False, return_recv_hook: bool = False,

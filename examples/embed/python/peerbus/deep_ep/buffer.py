@@ -119,14 +119,17 @@ class Buffer:
     def low_latency_dispatch(self, x, topk_idx, num_max_dispatch_tokens_per_rank, num_experts,
                              cumulative_local_expert_recv_stats=None,
                              dispatch_wait_recv_cost_stats=None, use_fp8=True, round_scale=False,
-                             use_ue8m0=False, async_finish=False, return_recv_hook=False):
-        """Collective: returns (recv_x or (recv_x, scales), recv_count, handle, event, hook). The
-        arrays are views of the buffer, valid until the second next dispatch of the same shape,
-        whatever its `num_max_dispatch_tokens_per_rank`."""
+                             use_ue8m0=False, async_finish=False, return_recv_hook=False,
+                             topk_weights=None):
+        """Collective: returns (recv_x or (recv_x, scales), recv_count, handle, event, hook), and
+        with `topk_weights` also the weight and the source rank of each row, [L, R*B]. The arrays
+        are views of the buffer, valid until the second next dispatch of the same shape, whatever its
+        `num_max_dispatch_tokens_per_rank`."""
         views = (given(x, "x"), given(topk_idx, "topk_idx"),
                  given_to_write(cumulative_local_expert_recv_stats,
                                 "cumulative_local_expert_recv_stats"),
-                 given_to_write(dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats"))
+                 given_to_write(dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats"),
+                 given(topk_weights, "topk_weights"))
         if self._target.wanted:
             self._target.see(
                 operation="low_latency_dispatch", ranks=self.group_size, tokens=x.shape[0],
@@ -136,11 +139,12 @@ class Buffer:
                 use_fp8=use_fp8, round_scale=round_scale,
                 use_ue8m0=use_ue8m0, async_finish=async_finish, return_recv_hook=return_recv_hook,
                 cumulative_statistics=cumulative_local_expert_recv_stats is not None,
-                wait_statistics=dispatch_wait_recv_cost_stats is not None, **self._made_with)
+                wait_statistics=dispatch_wait_recv_cost_stats is not None,
+                topk_weights=topk_weights is not None, **self._made_with)
         shape = None
         if self._guard is not None:
             shape = (bool(use_fp8), bool(round_scale), bool(use_ue8m0), x.shape[1],
-                     topk_idx.shape[1], num_experts)
+                     topk_idx.shape[1], num_experts, topk_weights is not None)
             self._begun = True  # On all ranks, which leave the guard alike.
             self._guard.before(shape)
         args = c.LowLatencyDispatchArgs(
@@ -150,7 +154,7 @@ class Buffer:
             cumulative_local_expert_recv_stats=pointer(views[2]),
             dispatch_wait_recv_cost_stats=pointer(views[3]),
             num_max_dispatch_tokens_per_rank=num_max_dispatch_tokens_per_rank,
-            num_experts=num_experts)
+            num_experts=num_experts, topk_weights=pointer(views[4]))
         raw = c.LowLatencyReceived()
         self._begun = True
         c.check(c.lib.peerbus_low_latency_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
@@ -163,9 +167,13 @@ class Buffer:
         handle = Handle((result(raw.src_info, left, like_torch),
                          result(raw.layout_range, left, like_torch),
                          num_max_dispatch_tokens_per_rank, x.shape[1], num_experts), left)
-        return ((recv_x, scales) if use_fp8 else recv_x, result(raw.recv_count, left, like_torch),
+        made = ((recv_x, scales) if use_fp8 else recv_x, result(raw.recv_count, left, like_torch),
                 handle, EventOverlap(left if async_finish else None),
                 left.wait if return_recv_hook else None)
+        if topk_weights is None:
+            return made
+        return (*made, result(raw.recv_topk_weights, left, like_torch),
+                result(raw.recv_rank_info, left, like_torch))
 
     @refused_everywhere(low_latency=True)
     def low_latency_combine(self, x, topk_idx, topk_weights, handle, use_logfmt=False,

@@ -22,8 +22,9 @@ OPTIONS = ("dropped", "use_fp8", "round_scale", "use_ue8m0", "cumulative_statist
            "wait_statistics", "use_logfmt", "zero_copy", "out", "return_recv_hook", "async_finish",
            "handle", "bias", "config", "previous_event", "allocate_on_comm_stream", "do_expand",
            "do_handle_copy", "no_multiple_reduction", "narrow_topk_idx", "sl_idx",
-           "no_low_latency_mode", "gaps_in_x")
-_sizes_of_buffer = {"num_rdma_bytes": 1 << len(OPTIONS), "num_nvl_bytes": 2 << len(OPTIONS)}
+           "no_low_latency_mode", "gaps_in_x", "topk_weights")
+_bit_of = {name: 1 << i for i, name in enumerate(
+    (*OPTIONS[:23], "num_rdma_bytes", "num_nvl_bytes", *OPTIONS[23:]))}
 ELEMENTS = ("bf16", "fp8_e4m3", "other")
 KINDS = ("refused", "no_effect", "differs", "set", "unset")
 
@@ -63,16 +64,16 @@ def structure_of(call, variables=()):
     """Returns the library's form of a call. `variables` are (name, value) pairs of the target."""
     made = c.Call(operation=OPERATIONS.index(call["operation"]),
                   element=ELEMENTS.index(call.get("element", "bf16")),
-                  options=sum(1 << OPTIONS.index(name) for name in call.get("options", ())))
+                  options=sum(_bit_of[name] for name in call.get("options", ())))
     for name in ("ranks", "ranks_per_node", "tokens", "max_tokens", "hidden", "top_k", "experts",
                  "expert_alignment", "num_worst_tokens", "num_sms", "num_qps"):
         setattr(made, name, call.get(name, 0))
     if "tensors" in call:  # Calls of BucketBuffer have a list instead of tokens.
         made.tokens, made.hidden = call["tensors"], call["tensor_bytes"]
-    for name, bit in _sizes_of_buffer.items():
+    for name in ("num_rdma_bytes", "num_nvl_bytes"):
         if name in call:
             setattr(made, name, call[name])
-            made.options |= bit
+            made.options |= _bit_of[name]
     for name, value in variables:
         setattr(made, _variables[name], value)
     return made

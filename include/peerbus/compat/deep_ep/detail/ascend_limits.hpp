@@ -172,6 +172,8 @@ constexpr void check_ascend_low_latency(ascend platform, const call& c, checker<
       check.differs("use_fp8", "gives int8 with one f32 scale per token, [rows], not fp8 per 128");
     check.differs("recv_x", "is packed, [rows, hidden], expert after expert, without the padding");
     check.differs("recv_count", "is int64, not int32");
+    if (c.weights_given)
+      check.differs("topk_weights", "brings no weights and ranks of rows: there are 5 results");
   } else {
     check.off(finding_kind::refused, "use_logfmt", c.use_logfmt,
               "leave it out: combine has no such argument");

@@ -86,6 +86,7 @@ inline void check_target(const buffer_options& options, std::size_t ranks,
   asked.use_ue8m0 = args.use_ue8m0;
   asked.cumulative_statistics_given = static_cast<bool>(args.cumulative_local_expert_recv_stats);
   asked.wait_statistics_given = static_cast<bool>(args.dispatch_wait_recv_cost_stats);
+  asked.weights_given = static_cast<bool>(args.topk_weights);
   asked.return_recv_hook = args.return_recv_hook;
   asked.async_finish = args.async_finish;
   require(options.target, asked);

@@ -138,6 +138,9 @@ constexpr void check_deepep_v1_low_latency(const call& c, checker<Visit>& check)
                "choose fewer experts per token, or use normal mode, which has 32");
   check.off(finding_kind::refused, "return_recv_hook", c.return_recv_hook && c.async_finish,
             "choose one of return_recv_hook and async_finish: they exclude each other");
+  if (c.what == operation::low_latency_dispatch)
+    check.absent(finding_kind::refused, "topk_weights", c.weights_given,
+                 "give it to low_latency_combine alone: this dispatch does not have it");
   if (c.what == operation::low_latency_combine)
     check.off(finding_kind::refused, "use_logfmt", c.use_logfmt && c.zero_copy,
               "choose one of use_logfmt and zero_copy: they exclude each other");

@@ -83,6 +83,8 @@ class low_latency_calls {
     require_form({call, "x"}, args.x, {{dtype::bfloat16}, {any, any}});
     require_form({call, "topk_idx"}, args.topk_idx,
                  {{dtype::int64, dtype::int32}, {args.x.size(0), any}});
+    require_form_if_given({call, "topk_weights"}, args.topk_weights,
+                          {{dtype::float32}, {args.x.size(0), args.topk_idx.size(1)}});
     const argument experts{call, "num_experts"};
     experts.require(args.num_experts != 0, "is 0, expected at least 1");
     const argument scales{call, "use_ue8m0"};
@@ -97,8 +99,9 @@ class low_latency_calls {
                           {{dtype::int32}, {local_experts(args.num_experts)}});
     require_form_if_given({call, "dispatch_wait_recv_cost_stats"},
                           args.dispatch_wait_recv_cost_stats, {{dtype::int64}, {comm_.size()}});
-    return {format_of(args), args.num_max_dispatch_tokens_per_rank, args.x.size(1),
-            args.num_experts, args.topk_idx.size(1)};
+    return {format_of(args),       args.num_max_dispatch_tokens_per_rank,
+            args.x.size(1),        args.num_experts,
+            args.topk_idx.size(1), static_cast<bool>(args.topk_weights)};
   }
   /// Checks the arguments of a combine. Returns the channel of its handle.
   [[nodiscard]] low_latency_channel& checked(const low_latency_combine_args& args) const {

@@ -32,6 +32,7 @@ struct low_latency_key {
   std::size_t hidden = 0;
   std::size_t experts = 0;
   std::size_t top_k = 0;
+  bool weighted = false;  ///< rows bring the weights of their token
   friend bool operator==(const low_latency_key&, const low_latency_key&) = default;
 };
 
@@ -44,7 +45,8 @@ inline constexpr std::array low_latency_parts{
     key_part{"num_topk"},
     key_part{"use_fp8", true_or_false},
     key_part{"round_scale", true_or_false},
-    key_part{"use_ue8m0", true_or_false}};
+    key_part{"use_ue8m0", true_or_false},
+    key_part{"topk_weights", {"absent", "given"}}};
 
 inline call_key numbers_of(const low_latency_key& shape) noexcept {
   const wire_format format = shape.format;
@@ -55,7 +57,8 @@ inline call_key numbers_of(const low_latency_key& shape) noexcept {
           shape.top_k,
           format != wire_format::bf16,
           format == wire_format::fp8_rounded || format == wire_format::fp8_ue8m0,
-          format == wire_format::fp8_ue8m0};
+          format == wire_format::fp8_ue8m0,
+          shape.weighted};
 }
 
 /// The ranks that this rank sends nothing to: [ranks], 1 is masked. Empty if no rank is masked.
@@ -91,6 +94,10 @@ struct low_latency_arrays {
         topk_idx(shape.max_tokens * shape.top_k),
         routed(topk_idx.size()),
         src_info{uninitialised<std::int32_t>(local_experts * ranks * shape.max_tokens)},
+        weights{
+            uninitialised<float>(shape.weighted ? local_experts * ranks * shape.max_tokens : 0)},
+        source_ranks{uninitialised<std::int32_t>(
+            shape.weighted ? local_experts * ranks * shape.max_tokens : 0)},
         scales{in_large_pages(local_experts * ranks * shape.max_tokens * scale_bytes)},
         combined{uninitialised<bf16>(shape.max_tokens * shape.hidden)} {}
 
@@ -101,6 +108,8 @@ struct low_latency_arrays {
   std::vector<std::int64_t> topk_idx;  ///< as the caller gave it
   std::vector<std::int64_t> routed;    ///< as sent: -1 where the rank is masked
   std::unique_ptr<std::int32_t[]> src_info;
+  std::unique_ptr<float[]> weights;              ///< [L][R*B], if rows bring weights
+  std::unique_ptr<std::int32_t[]> source_ranks;  ///< likewise
   /// [L][32-bit words of a row][R*B]. If few rows arrive, the used parts of the columns are far
   /// apart, so that touching pages of the usual size would cost more than writing the words.
   mapping scales;

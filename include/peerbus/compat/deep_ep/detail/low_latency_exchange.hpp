@@ -78,8 +78,9 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     const auto weights = std::span{no_weights_}.first(std::min(routed.size(), no_weights_.size()));
     this_batch.arrays.received = args.cumulative_local_expert_recv_stats;
     this_batch.arrays.bound = args.num_max_dispatch_tokens_per_rank;
-    const auto options = this->begin(this_batch, tokens, args.until,
-                                     args.dispatch_wait_recv_cost_stats, this_batch.arrays.bound);
+    auto options = this->begin(this_batch, tokens, args.until, args.dispatch_wait_recv_cost_stats,
+                               this_batch.arrays.bound);
+    if (shape().weighted) options.attachments[0] = std::as_bytes(args.topk_weights.values<float>());
     this->send_rows(this_batch, args.x.values<bf16>(), {routed, weights}, options);
     auto made = result(this_batch);
     this->deliver(made, 2 * this_batch.number,
@@ -133,6 +134,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
                                                 .in_flight = options.in_flight,
                                                 .zero_copy = options.zero_copy});
     config.stream_from = options.stream_from;
+    if (key.weighted) config.attachments[0] = key.top_k * sizeof(float);
     return config;
   }
 
@@ -183,10 +185,23 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
       std::int32_t* const src_info = arrays.src_info.get() + e * capacity;
       for (std::size_t i = 0; i < count; ++i)
         src_info[i] = static_cast<std::int32_t>(rows.origin(i).token);
+      if (shape().weighted) publish_weights_of(this_batch, e);
       const std::size_t scale_bytes = scale_words_ * sizeof(std::uint32_t);
       to_column_major(rows.template scales<std::byte>().data(), count, scale_words_,
                       arrays.scales.data() + e * scale_bytes * capacity, capacity);
       if (arrays.received) arrays.received.template as<std::int32_t>()[e] += arrays.recv_count[e];
+    }
+  }
+
+  /// Fills the weights and source ranks of the rows of expert `e`.
+  void publish_weights_of(batch& this_batch, std::size_t e) {
+    const auto& rows = this_batch.rows->experts()[e];
+    const std::span<const float> slots = rows.template attachment<float>(0);
+    const std::size_t first = e * rows_per_expert(this_batch);
+    for (std::size_t i = 0; i < rows.count(); ++i) {
+      const auto origin = rows.origin(i);
+      this_batch.arrays.weights[first + i] = slots[i * shape().top_k + origin.slot];
+      this_batch.arrays.source_ranks[first + i] = static_cast<std::int32_t>(origin.rank.index());
     }
   }
 
@@ -205,6 +220,10 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
           {local_experts_, rows, scale_words_},
           {rows * scale_words_, 1, rows}};
     made.recv_count = view(arrays.recv_count, {local_experts_});
+    if (shape().weighted) {
+      made.recv_topk_weights = {arrays.weights.get(), dtype::float32, {local_experts_, rows}};
+      made.recv_rank_info = {arrays.source_ranks.get(), dtype::int32, {local_experts_, rows}};
+    }
     made.handle = {{arrays.src_info.get(), dtype::int32, {local_experts_, rows}},
                    view(arrays.layout_range, {local_experts_, comm_.size()}),
                    arrays.bound,
