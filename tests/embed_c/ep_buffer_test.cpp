@@ -167,6 +167,40 @@ TEST_CASE("EPBuffer's calls through C") {
   CHECK(embed_c::run(2, kind::processes, round_trip) == 0);
 }
 
+TEST_CASE("rows of experts are added up to rows of tokens") {
+  constexpr std::size_t hidden = 19, top_k = 3, tokens = 4, most = 6;
+  std::vector<bf16> x(most * hidden);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = bf16{static_cast<float>(i % 7) * 0.3F - 1 + static_cast<float>(i) / 1024};
+  std::vector<std::int32_t> slots{4, -1, 0, -1, -1, -1, 5, 2, 1, -1, 3, -1};
+  std::vector<bf16> sums(tokens * hidden, bf16{9.0F});
+  tensor rows{x.data(), PEERBUS_BFLOAT, 16, {most, hidden}};
+  tensor places{slots.data(), PEERBUS_INT, 32, {tokens, top_k}};
+  tensor out{sums.data(), PEERBUS_BFLOAT, 16, {tokens, hidden}};
+  ok(peerbus_fold_rows(&rows, &places, &out), "fold");
+  for (std::size_t t = 0; t < tokens; ++t)
+    for (std::size_t j = 0; j < hidden; ++j) {
+      float sum = 0;
+      for (std::size_t k = 0; k < top_k; ++k)
+        if (const std::int32_t row = slots[t * top_k + k]; row >= 0)
+          sum += static_cast<float>(x[static_cast<std::size_t>(row) * hidden + j]);
+      CHECK(sums[t * hidden + j].bits == bf16{sum}.bits);
+    }
+  const std::vector<bf16> before = sums;
+  slots[11] = 6;
+  fails(peerbus_fold_rows(&rows, &places, &out), PEERBUS_INVALID_ARGUMENT,
+        "slots has 6 at [3, 2], expected -1 or a row below 6");
+  slots[11] = -2;
+  fails(peerbus_fold_rows(&rows, &places, &out), PEERBUS_INVALID_ARGUMENT, "slots has -2");
+  slots[11] = 0;
+  out.sizes[0] = 3;
+  fails(peerbus_fold_rows(&rows, &places, &out), PEERBUS_INVALID_ARGUMENT,
+        "sums is bfloat16 [3, 19], expected bfloat16 [4, 19]");
+  fails(peerbus_fold_rows(&rows, &rows, &out), PEERBUS_INVALID_ARGUMENT, "slots is bfloat16");
+  fails(peerbus_fold_rows(nullptr, &places, &out), PEERBUS_INVALID_ARGUMENT, "x is");
+  for (std::size_t i = 0; i < sums.size(); ++i) CHECK(sums[i].bits == before[i].bits);
+}
+
 TEST_CASE("platforms through C") {
   std::int32_t target = 0;
   for (const deep_ep::profile platform : deep_ep::all_profiles)

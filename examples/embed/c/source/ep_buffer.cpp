@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <peerbus/compat/deep_ep/elastic_buffer.hpp>
+#include <peerbus/compat/deep_ep/fold.hpp>
 
 #include "instances.hpp"
 #include "objects.hpp"
@@ -107,4 +108,11 @@ peerbus_code peerbus_ep_combine(peerbus_ep_buffer* buffer, const peerbus_ep_comb
       },
       [](auto& calls, const auto& asked) { return calls.combine(asked); }, refuse_call,
       [](const auto& result, auto& filled) { describe_combined(result, filled); });
+}
+
+peerbus_code peerbus_fold_rows(const peerbus_tensor* x, const peerbus_tensor* slots,
+                               const peerbus_tensor* sums) {
+  return guarded([&] {
+    deep_ep::fold_rows(read_tensor(x, "x"), read_tensor(slots, "slots"), read_tensor(sums, "sums"));
+  });
 }

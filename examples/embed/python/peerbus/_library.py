@@ -412,6 +412,7 @@ def _declare():
         "ep_buffer_create": [handle, c_void_p, out],
         "ep_dispatch": [handle, c_void_p, c_void_p],
         "ep_combine": [handle, c_void_p, c_void_p],
+        "fold_rows": [c_void_p, c_void_p, c_void_p],
         "examine": [c_int32, c_void_p, finding_function, c_void_p],
         "require": [c_int32, c_void_p],
         "nvl_buffer_size_hint": [c_void_p, size, size, POINTER(c_uint64)],

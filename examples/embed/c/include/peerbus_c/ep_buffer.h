@@ -91,6 +91,13 @@ PEERBUS_API peerbus_code peerbus_ep_combine(peerbus_ep_buffer *buffer,
 PEERBUS_API peerbus_code peerbus_ep_buffer_refuse(peerbus_ep_buffer *buffer, const char *why,
                                                   int64_t timeout_ns);
 
+/** Adds up the rows that a rank's experts have made of each token, as DeepEP does with
+ * `allow_multiple_reduction` before one row goes home. `x` is bfloat16 [M, H], `slots` int32 [N, K],
+ * the rows of each token's slots or -1, `sums` bfloat16 [N, H]: sums of float32 in the order of the
+ * slots, rounded; zeros for a token without rows. Does not communicate. */
+PEERBUS_API peerbus_code peerbus_fold_rows(const peerbus_tensor *x, const peerbus_tensor *slots,
+                                           const peerbus_tensor *sums);
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,11 +4,8 @@
 import numpy
 
 from .. import _library as c
-from .._bf16 import from_bf16, to_bf16
-from .._tensors import as_numpy, empty_like, is_torch
+from .._tensors import as_numpy, empty_like, given, is_torch
 from .raw import Bytes
-
-_most_elements = 1 << 20  # That are added up at a time, so that the sums stay in the cache.
 
 
 class Expansion:
@@ -66,24 +63,8 @@ def fold_rows(call, x, slots, rows):
         raise c.InvalidArgument(1, f"{call}: x is {x.dtype} {list(x.shape)}, expected {wanted} "
                                    f"[{rows}, any]")
     made = empty_like(x, [len(slots), x.shape[1]])
-    if len(slots) == 0 or x.shape[1] == 0:
-        return made
-    x = x.contiguous() if is_torch(x) else numpy.ascontiguousarray(x)
-    source = Bytes(x, "x").rows.view(numpy.uint16)
-    target = Bytes(made, "rows").rows.view(numpy.uint16)
-    held = slots >= 0
-    first = slots[numpy.arange(len(slots)), held.argmax(axis=1)]
-    numpy.take(source, first, axis=0, out=target, mode="clip")
-    several = numpy.flatnonzero(held.sum(axis=1) > 1)
-    step = max(1, _most_elements // x.shape[1])
-    for begin in range(0, len(several), step):
-        tokens = several[begin:begin + step]
-        total = numpy.zeros([len(tokens), x.shape[1]], numpy.float32)
-        with numpy.errstate(all="ignore"):
-            for slot in slots[tokens].T:
-                here = slot >= 0
-                total[here] += from_bf16(source[slot[here]])
-        target[tokens] = to_bf16(total)
+    views = given(x, "x"), given(slots, "slots"), given(made, "sums")
+    c.check(c.lib.peerbus_fold_rows(*(view.pointer for view in views)))
     return made
 
 
