@@ -387,6 +387,43 @@ def prefetched():
     buffer.lb_prefetch_weights(slots, own, mapping)
 
 
+def reduced():
+    """Gradients of spare slots, added to those of their experts at home."""
+    buffer = deep_ep.EPBuffer(num_max_tokens_per_rank=MOST)
+    rank, size, local, spare, width = buffer.rank_idx, buffer.num_ranks, 2, 3, 24
+    mapping = numpy.full([size, spare], -1, numpy.int32)
+    for r in range(size):
+        mapping[r, 0] = (r + 1) % size * local + 1
+        mapping[r, 2] = (r + 2) % size * local + 1
+
+    def drawn(r):
+        return numpy.random.default_rng(r).standard_normal([spare, width]).astype(numpy.float32)
+
+    for _ in range(3):
+        grads, own = drawn(rank), numpy.full([local, width], rank, numpy.float32)
+        buffer.lb_reduce_grads(grads, own, mapping, previous_event=buffer.capture()).wait()
+        expected = numpy.full([local, width], rank, numpy.float32)
+        for r in range(size):
+            for slot in range(spare):
+                if mapping[r, slot] // local == rank:
+                    expected[mapping[r, slot] % local] += drawn(r)[slot]
+        assert (own == expected).all() and (grads == drawn(rank)).all() and (own[0] == rank).all()
+    wrong = mapping.copy()
+    wrong[1, 1] = local  # Rank 1's own expert.
+    for bad, text in (((grads, own, wrong), "an expert of another rank"),
+                      ((grads.astype(float), own, mapping), "expected float32"),
+                      ((grads[0], own, mapping), "expected float32 [any, any]"),
+                      ((grads[:, :23].copy(), own[:, :23].copy(), mapping), "multiples of 32")):
+        raises(peerbus.InvalidArgument if rank == 1 else peerbus.Refused,
+               text if rank == 1 else "rank 1 refused", buffer.lb_reduce_grads,
+               *(bad if rank == 1 else (grads, own, mapping)))
+    raises(peerbus.Error, "rank 2 differ", buffer.lb_reduce_grads, grads, own,
+           numpy.full_like(mapping, -1) if rank == 2 else mapping)
+    assert (own == expected).all()
+    target = deep_ep.EPBuffer(buffer.comm, target="ascend_950")
+    raises(peerbus.Error, "ascend_950 refuses", target.lb_reduce_grads, grads, own, mapping)
+
+
 def planned():
     """The tensors of a plan lie in the buffer's memory."""
     import torch
@@ -431,6 +468,9 @@ class Tests(unittest.TestCase):
 
     def test_prefetched(self):
         run(3, prefetched)
+
+    def test_reduced(self):
+        run(3, reduced)
 
     @needs_torch
     def test_planned(self):

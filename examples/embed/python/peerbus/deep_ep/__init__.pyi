@@ -233,9 +233,9 @@ class EPBuffer(BufferBase):
                             expert_weights: Union[Tensor, Sequence[Tensor]],
                             redundancy_mapping: Tensor, num_sms: int = 0,
                             previous_event: Any = None) -> EventOverlap: ...
-    def lb_reduce_grads(self, redundant_expert_grads: Any, expert_grads: Any,
+    def lb_reduce_grads(self, redundant_expert_grads: Tensor, expert_grads: Tensor,
                         redundancy_mapping: Tensor, num_sms: int = 0,
-                        previous_event: Any = None) -> NoReturn: ...
+                        previous_event: Any = None) -> EventOverlap: ...
 
 class ElasticBuffer(EPBuffer):
     def __init__(self, group: Any = None, num_bytes: Optional[int] = None, num_cpu_bytes: int = 0,

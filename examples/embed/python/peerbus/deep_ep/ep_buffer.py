@@ -167,15 +167,26 @@ class EPBuffer(BufferBase):
             self._target.see(operation="EPBuffer.lb_prefetch_weights", ranks=self.num_ranks,
                              num_sms=num_sms, previous_event=previous_event is not None)
         wait_for(previous_event)
-        if self._mover is None:
-            self._mover = WeightMover(self.comm)
-        self._mover.move(redundant_expert_weights, expert_weights, redundancy_mapping)
+        self._weight_mover().move(redundant_expert_weights, expert_weights, redundancy_mapping)
         return EventOverlap()
 
     def lb_reduce_grads(self, redundant_expert_grads, expert_grads, redundancy_mapping, num_sms=0,
                         previous_event=None):
-        """Refused: gradients of redundant experts are not added up here."""
-        raise c.Error(9, "lb_reduce_grads: this module has no training of redundant experts")
+        """Collective: adds the gradients of spare slots to those of their experts' owners, by rank,
+        then by slot, and returns an event. `redundancy_mapping` as in `lb_prefetch_weights`; the
+        tensors are float32 [spare slots, any] and [experts of a rank, any], with whole 32 bytes a
+        row. What differs between ranks is refused on all of them, and nothing is added."""
+        self._alive()
+        if self._target.name == "ascend_950":
+            raise c.Error(9, "ascend_950 refuses EPBuffer.lb_reduce_grads: it is not implemented there")
+        wait_for(previous_event)
+        self._weight_mover().reduce(redundant_expert_grads, expert_grads, redundancy_mapping)
+        return EventOverlap()
+
+    def _weight_mover(self):
+        if self._mover is None:
+            self._mover = WeightMover(self.comm)
+        return self._mover
 
     # --- what the buffers of 2.1 and 2.5 share. `options` are those that the target looks at. ---
 
