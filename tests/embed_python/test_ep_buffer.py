@@ -2,6 +2,7 @@
 """The checks of DeepEP 2.5's tests/ep/test_ep.py, written anew from their inputs and oracles: uneven
 ranks, all comparisons bit by bit, on numpy arrays."""
 
+import importlib.util
 import itertools
 import unittest
 
@@ -276,6 +277,35 @@ def arguments():
         raises(bad, "EPBuffer was destroyed", call)
 
 
+def types():
+    """Rows of any type arrive as they were sent; rank 1 sends none."""
+    buffer = deep_ep.EPBuffer(num_max_tokens_per_rank=MOST)
+    rank, size = buffer.rank_idx, buffer.num_ranks
+    ids = numpy.arange(size)[None].repeat(2, 0)[:0 if rank == 1 else 2]
+    sent = [0 if source == 1 else 2 for source in range(size)]
+
+    def rows_of(source, kind):
+        return (numpy.arange(sent[source] * 32).reshape(-1, 32) + source).astype(kind)
+
+    kinds = [numpy.dtype(name) for name in ("f2", "f4", "i8", "u4", "?", "i1", "u1", "u2")]
+    for kind in kinds:
+        for do_expand in (False, True):
+            recv, *_ = buffer.dispatch(rows_of(rank, kind), ids, num_experts=size,
+                                       do_expand=do_expand)
+            assert recv.dtype == kind
+            assert (recv == numpy.concatenate([rows_of(r, kind) for r in range(size)])).all()
+    if importlib.util.find_spec("torch") is None:
+        return
+    import torch
+    for kind in (torch.float16, torch.float32, torch.int64, torch.uint8, torch.bfloat16):
+        for do_expand in (False, True):
+            x = torch.from_numpy(rows_of(rank, "i4")).to(kind)
+            recv, *_ = buffer.dispatch(x, torch.from_numpy(ids), num_experts=size,
+                                       do_expand=do_expand)
+            whole = numpy.concatenate([rows_of(r, "i4") for r in range(size)])
+            assert torch.equal(recv, torch.from_numpy(whole).to(kind))
+
+
 def few_experts():
     """A rank without experts takes part, and all ranks refuse the bad id of one."""
     buffer = deep_ep.EPBuffer(num_max_tokens_per_rank=MOST)
@@ -455,6 +485,9 @@ class Tests(unittest.TestCase):
 
     def test_arguments(self):
         run(2, arguments)
+
+    def test_types(self):
+        run(3, types)
 
     def test_few_experts(self):
         run(3, few_experts)

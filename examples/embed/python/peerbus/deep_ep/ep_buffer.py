@@ -14,6 +14,7 @@ from .calls import Target, element_of, has_dropped, is_narrow
 from .ep_handle import EPHandle
 from .event import EventOverlap, forget, wait_for
 from .expanded import Expansion, fold_rows, fold_weights
+from .raw import as_moved
 from .results import Result, combined_of, copy, scales_of
 from .weights import WeightMover
 
@@ -119,11 +120,11 @@ class EPBuffer(BufferBase):
         event), or with `defer_epilogue` an event whose wait returns them.
 
         Without `do_expand`: a row per (token, rank), by source rank, then by token. With it: a row
-        per (token, local expert), by expert; recv_topk_idx is None and the weights are [M].
-        A false `do_cpu_sync` gives tensors of the greatest possible size; rows behind the received
-        ones are -1 in recv_topk_idx and unset elsewhere. With `handle`, the routing is that of its
-        dispatch, `topk_idx` and `do_cpu_sync` must be None, results have as many rows as those of
-        its dispatch, and the same handle is returned.
+        per (token, local expert), by expert; recv_topk_idx is None and the weights are [M]. Rows are
+        of any type; combine takes bfloat16. A false `do_cpu_sync` gives tensors of the greatest
+        possible size; rows behind the received ones are -1 in recv_topk_idx and unset elsewhere.
+        With `handle`, the routing is that of its dispatch, `topk_idx` must be None and `do_cpu_sync`
+        not true, results have as many rows as those of its dispatch, and the same handle is returned.
         """
         call = "EPBuffer.dispatch"
         _require_async(call, defer_epilogue, async_with_compute_stream)
@@ -220,6 +221,7 @@ class EPBuffer(BufferBase):
         _wait_for(call, previous_event, later_event, options["allocate_on_comm_stream"])
         form = self._dispatch_by_rank if not do_expand else \
             self._dispatch_folded if self.allow_multiple_reduction else self._dispatch_expanded
+        tokens, restored = as_moved(tokens)
         (recv_x, recv_scales, recv_idx, recv_weights), members = form(
             tokens, scales, topk_idx, topk_weights, stats, num_experts, most, alignment,
             do_zero_padding)
@@ -235,6 +237,7 @@ class EPBuffer(BufferBase):
         rows = handle.num_expanded_tokens if do_expand else handle.num_recv_tokens
         recv_x, recv_scales, recv_weights = (
             _lengthened(array, rows) for array in (recv_x, recv_scales, recv_weights))
+        recv_x = restored(recv_x)
         if by_column:
             recv_scales = _by_column(recv_scales)
         return (recv_x if scales is None else (recv_x, recv_scales), _lengthened(recv_idx, rows, -1),

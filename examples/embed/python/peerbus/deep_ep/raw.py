@@ -49,3 +49,29 @@ def item_bytes(dtype):
     if torch is not None and isinstance(dtype, torch.dtype):
         return torch.empty(0, dtype=dtype).element_size()
     return numpy.dtype(dtype).itemsize
+
+
+def as_moved(x):
+    """Returns rows of any type, [T, H], as rows of a type that dispatches move, and a function that
+    gives received rows, [any, as wide], the type of `x` again."""
+    torch = sys.modules["torch"] if is_torch(x) else None
+    name = str(x.dtype).rpartition(".")[2]
+    if name in ("bfloat16", "float8_e4m3fn", "int8") or torch is None and name in ("uint16", "uint8"):
+        return x, lambda rows: rows
+    if len(x.shape) != 2:
+        return x, lambda rows: rows  # The library refuses it.
+    item = item_bytes(x.dtype)
+    if torch is None:
+        kind, contiguous = numpy.dtype("uint16" if item == 2 else "int8"), numpy.ascontiguousarray
+    else:
+        kind, contiguous = torch.bfloat16 if item == 2 else torch.int8, torch.Tensor.contiguous
+
+    def viewed(rows, dtype, width):
+        # The last stride of an empty tensor may be anything, so that it cannot be viewed.
+        if 0 in tuple(rows.shape):
+            return numpy.empty([len(rows), width], dtype) if torch is None else \
+                rows.new_empty([len(rows), width], dtype=dtype)
+        return contiguous(rows).view(dtype)
+
+    wide = x.shape[1] * item // item_bytes(kind)
+    return viewed(x, kind, wide), lambda rows: viewed(rows, x.dtype, x.shape[1])
