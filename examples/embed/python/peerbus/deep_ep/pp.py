@@ -20,7 +20,7 @@ class Pipeline:
     """
 
     def __init__(self, comm, call, max_bytes, max_tensors, most_bytes=None):
-        """Collective, with equal arguments on all ranks. `most_bytes` is the memory of DeepEP's buffer."""
+        """Collective, with equal arguments on all ranks. `most_bytes` is the size of the buffer."""
         def arguments():
             if max_bytes <= 0 or max_tensors <= 0:
                 raise c.InvalidArgument(1, f"{call}: {max_tensors} tensors of {max_bytes} bytes, "
