@@ -281,7 +281,7 @@ def deep_ep_low_latency():
     combined, _, _ = buffer.low_latency_combine(recv.copy(), topk_idx, topk_weights, handle,
                                                 use_logfmt=True)
     expected = widened(small) * (topk_idx >= 0).sum(axis=1, keepdims=True) * 0.5
-    assert (abs(widened(combined) - expected) <= 0.02 * abs(expected)).all()
+    assert (abs(widened(combined) - expected) <= 0.03 * abs(expected)).all()  # Half a step of 32 octaves.
     assert (combined != bf16(expected)).any()
     raises(TypeError, "x has float64, expected bfloat16 (uint16 of numpy) or float8_e4m3fn (uint8",
            buffer.low_latency_dispatch, x.astype(float), topk_idx, most, experts)
