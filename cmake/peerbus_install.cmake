@@ -1,12 +1,5 @@
 # SPDX-License-Identifier: MIT
-include(CMakePackageConfigHelpers)
-
-# share/ rather than lib/: headers serve every architecture of a prefix. Package managers may have folders of
-# their own for this.
-set(PEERBUS_INSTALL_CMAKEDIR "${CMAKE_INSTALL_DATADIR}/cmake/peerbus"
-    CACHE STRING "Folder of the CMake package, below the prefix")
-mark_as_advanced(PEERBUS_INSTALL_CMAKEDIR)
-set(peerbus_package_dir "${PEERBUS_INSTALL_CMAKEDIR}")
+# Installs the headers and the CMake package that peerbus_package.cmake made.
 
 install(TARGETS peerbus EXPORT peerbus_targets FILE_SET HEADERS)
 foreach(header IN LISTS peerbus_fabric_headers peerbus_mpi_headers peerbus_pmix_headers peerbus_tcp_headers peerbus_topology_headers
@@ -21,30 +14,6 @@ install(
   FILE peerbus-targets.cmake
   DESTINATION "${peerbus_package_dir}")
 
-configure_package_config_file(
-  "${CMAKE_CURRENT_LIST_DIR}/peerbus-config.cmake.in"
-  "${PROJECT_BINARY_DIR}/peerbus-config.cmake"
-  INSTALL_DESTINATION "${peerbus_package_dir}"
-  NO_SET_AND_CHECK_MACRO)
-# Until 1.0.0 a new minor version may break its users.
-write_basic_package_version_file(
-  "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake"
-  COMPATIBILITY SameMinorVersion
-  ARCH_INDEPENDENT)
-# Who gives a range says which versions will do.
-file(READ "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake" text)
-file(WRITE "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake" "set(PACKAGE_VERSION \"${PROJECT_VERSION}\")" [[
-
-if(PACKAGE_FIND_VERSION_RANGE)
-  set(PACKAGE_VERSION_COMPATIBLE FALSE)
-  if(PACKAGE_VERSION VERSION_GREATER_EQUAL PACKAGE_FIND_VERSION_MIN
-     AND (PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION_MAX
-          OR (PACKAGE_FIND_VERSION_RANGE_MAX STREQUAL "INCLUDE" AND PACKAGE_VERSION VERSION_EQUAL PACKAGE_FIND_VERSION_MAX)))
-    set(PACKAGE_VERSION_COMPATIBLE TRUE)
-  endif()
-  return()
-endif()
-]] "${text}")
 install(
   FILES "${PROJECT_BINARY_DIR}/peerbus-config.cmake"
         "${PROJECT_BINARY_DIR}/peerbus-config-version.cmake"

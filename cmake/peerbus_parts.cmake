@@ -95,34 +95,46 @@ function(peerbus_find_part part library_variable problem_variable)
                                                             INTERFACE_INCLUDE_DIRECTORIES "${${folder}}")
 endfunction()
 
-# peerbus_add_part(<part> <header>...): the target peerbus::<part> of peerbus's own build, if what it
-# needs is found.
-function(peerbus_add_part part)
+# What has peerbus as a subfolder finds these targets everywhere, as it does peerbus::peerbus; what finds it installed, in
+# its own folder and below.
+macro(peerbus_import target)
+  set(scope GLOBAL)
+  get_target_property(found_here peerbus::peerbus IMPORTED)
+  if(found_here)
+    set(scope "")
+  endif()
+  # Imported: a library that links it and is exported names it, and needs it in no export set.
+  add_library("${target}" INTERFACE IMPORTED ${scope})
+endmacro()
+
+# peerbus_add_part(<part> <problem>): the target peerbus::<part>, if what it needs is found, and <problem> as
+# peerbus_find_part sets it.
+function(peerbus_add_part part problem_variable)
   peerbus_find_part("${part}" libraries problem)
-  if(problem)
-    message(STATUS "peerbus::${part} is left out: ${problem}")
+  set("${problem_variable}" "${problem}" PARENT_SCOPE)
+  if(problem OR TARGET "peerbus::${part}")
     return()
   endif()
-  add_library("peerbus_${part}" INTERFACE)
-  add_library("peerbus::${part}" ALIAS "peerbus_${part}")
-  target_sources("peerbus_${part}" INTERFACE FILE_SET HEADERS BASE_DIRS include FILES ${ARGN})
-  target_link_libraries("peerbus_${part}" INTERFACE peerbus::peerbus ${libraries})
+  peerbus_import("peerbus::${part}")
+  target_link_libraries("peerbus::${part}" INTERFACE peerbus::peerbus ${libraries})
 endfunction()
 
-# peerbus_add_compiled(): the target peerbus::compiled, a static library with the bodies that are no
+# peerbus_add_compiled(): the target peerbus::compiled, which links a static library with the bodies that are no
 # templates and the instances that most programs want. It is built with the flags of the project that
 # uses it, and only if something links it.
 function(peerbus_add_compiled)
-  if(TARGET peerbus::compiled)
-    return()
+  if(NOT TARGET peerbus_compiled)
+    # Brackets in the names of folders are no pattern.
+    string(REGEX REPLACE "([][*?])" "[\\1]" folder "${CMAKE_CURRENT_FUNCTION_LIST_DIR}")
+    file(GLOB sources "${folder}/compiled/*.cpp")
+    add_library(peerbus_compiled STATIC EXCLUDE_FROM_ALL ${sources})
+    set_target_properties(peerbus_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
+    # Says where bodies come from, in the library and in all that link it; types stay the same.
+    target_compile_definitions(peerbus_compiled PUBLIC PEERBUS_COMPILED)
+    target_link_libraries(peerbus_compiled PUBLIC peerbus::peerbus)
   endif()
-  # Brackets in the names of folders are no pattern.
-  string(REGEX REPLACE "([][*?])" "[\\1]" folder "${CMAKE_CURRENT_FUNCTION_LIST_DIR}")
-  file(GLOB sources "${folder}/compiled/*.cpp")
-  add_library(peerbus_compiled STATIC EXCLUDE_FROM_ALL ${sources})
-  add_library(peerbus::compiled ALIAS peerbus_compiled)
-  set_target_properties(peerbus_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
-  # Says where bodies come from, in the library and in all that link it; types stay the same.
-  target_compile_definitions(peerbus_compiled PUBLIC PEERBUS_COMPILED)
-  target_link_libraries(peerbus_compiled PUBLIC peerbus::peerbus)
+  if(NOT TARGET peerbus::compiled)
+    peerbus_import(peerbus::compiled)
+    target_link_libraries(peerbus::compiled INTERFACE peerbus_compiled)
+  endif()
 endfunction()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Uses peerbus as a stranger would, WAY = find_package, add_subdirectory, include_path, compiled (with
-# that target), fabric, mpi, pmix, tcp, topology or verbs (the first two, with that part), c (the library for C), deb (with
+# that target), export (by a library that is exported itself), fabric, mpi, pmix, tcp, topology or verbs (the first two, with that part), c (the library for C), deb (with
 # pkg-config) or single_header: builds the consumer from scratch in WORK_DIR and runs it. recipes checks what
 # package managers read, which cannot run here.
 # CMakeLists.txt says which variables it takes.
@@ -21,9 +21,14 @@ function(run)
   endif()
 endfunction()
 
-function(build_and_run_consumer folder)
-  run("${CMAKE_COMMAND}" -S "${consumers}/${folder}" -B "${WORK_DIR}/build" -G "${GENERATOR}"
+# configure_consumer(<folder> <name of the build folder> <option>...)
+function(configure_consumer folder build)
+  run("${CMAKE_COMMAND}" -S "${consumers}/${folder}" -B "${WORK_DIR}/${build}" -G "${GENERATOR}"
       "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${COMPILER}" ${ARGN})
+endfunction()
+
+function(build_and_run_consumer folder)
+  configure_consumer("${folder}" build ${ARGN})
   run("${CMAKE_COMMAND}" --build "${WORK_DIR}/build")
   run("${WORK_DIR}/build/consumer")
 endfunction()
@@ -93,9 +98,23 @@ elseif(WAY STREQUAL "compiled")
   # Brackets in the name of a folder are no pattern.
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix[1]")
   build_and_run_consumer(compiled "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix[1]")
+elseif(WAY STREQUAL "export")
+  # Of an installed peerbus, whose users make the targets anew, and of one in a subfolder. No user is built: that
+  # the targets link is tested by the ways of their names.
+  run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
+  configure_consumer(export of_installed "-DPARTS=${PARTS}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
+  configure_consumer(of_exported of_installed_user "-Dstranger_DIR=${WORK_DIR}/of_installed"
+                     "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
+  configure_consumer(export of_subfolder "-DPARTS=${PARTS}" "-DPEERBUS_SOURCE=${SOURCE_DIR}")
+  configure_consumer(of_exported of_subfolder_user "-Dstranger_DIR=${WORK_DIR}/of_subfolder"
+                     "-Dpeerbus_DIR=${WORK_DIR}/of_subfolder/peerbus")
+  run("${CMAKE_COMMAND}" --build "${WORK_DIR}/of_subfolder")
+  run("${CMAKE_COMMAND}" --install "${WORK_DIR}/of_subfolder" --prefix "${WORK_DIR}/with_peerbus")
+  configure_consumer(of_exported of_both "-DCMAKE_PREFIX_PATH=${WORK_DIR}/with_peerbus")
 elseif(WAY STREQUAL "c")
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --component c --prefix "${WORK_DIR}/prefix")
   build_and_run_consumer(c "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
+  configure_consumer(c of_build_folder "-Dpeerbus_c_DIR=${BUILD_DIR}/examples/embed/c")
   if(PKG_CONFIG)
     file(GLOB_RECURSE file "${WORK_DIR}/prefix/peerbus_c.pc")
     execute_process(COMMAND "${PKG_CONFIG}" --cflags --libs "${file}" OUTPUT_VARIABLE flags COMMAND_ERROR_IS_FATAL ANY)
@@ -106,6 +125,12 @@ elseif(WAY STREQUAL "c")
   endif()
 elseif(WAY STREQUAL "add_subdirectory")
   build_and_run_consumer("${WAY}" "-DPEERBUS_SOURCE=${SOURCE_DIR}")
+  # Programs that have peerbus in them do not install it.
+  run("${CMAKE_COMMAND}" --install "${WORK_DIR}/build" --prefix "${WORK_DIR}/prefix")
+  file(GLOB_RECURSE installed "${WORK_DIR}/prefix/*peerbus*")
+  if(installed)
+    message(FATAL_ERROR "peerbus is installed with the project that has it as a subfolder; expected so with PEERBUS_INSTALL alone")
+  endif()
 elseif(WAY STREQUAL "include_path")
   set(sources "${consumers}/consumer/main.cpp" "${consumers}/consumer/other.cpp")
   # Headers that are found this way are the user's own to a compiler: no warning of theirs is silenced.
@@ -180,5 +205,5 @@ elseif(WAY STREQUAL "recipes")
     message(FATAL_ERROR "the options '${options}' of the port put no peerbus-config.cmake into share/peerbus")
   endif()
 else()
-  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, fabric, mpi, pmix, tcp, topology, verbs, c, deb, single_header or recipes")
+  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, export, fabric, mpi, pmix, tcp, topology, verbs, c, deb, single_header or recipes")
 endif()
