@@ -200,7 +200,7 @@ TEST_CASE("calls of other bounds use the memory of the largest") {
       args.cumulative_local_expert_recv_stats = {};
     }
     test::expect_error(differs ? invalid : peerbus::errc::refused,
-                       {"3 tokens, expected at most max_tokens, 2"},
+                       {"x has 3 tokens, expected at most num_max_dispatch_tokens_per_rank, 2"},
                        [&] { static_cast<void>(buffer.low_latency_dispatch(args)); });
     fly(2, 3);
   });

@@ -330,7 +330,7 @@ TEST_CASE("dispatch: what one rank gets wrong is refused on all, whenever they l
           args.topk_idx = deep_ep::view(ids, {4, 2});
         };
       };
-      refused({"5 tokens", "at most", "4"}, tokens(5));
+      refused({"x has 5 tokens", "at most num_max_dispatch_tokens_per_rank, 4"}, tokens(5));
       refused({"13 tokens", "at most", "4"}, tokens(13));
       refused({"expert id 6", "token 0, slot 1", "-1 or 0 to 5"}, row(0, 6));
       refused({"expert id -2", "token 0, slot 0"}, row(-2, 0));

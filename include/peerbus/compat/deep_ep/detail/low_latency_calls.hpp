@@ -85,6 +85,10 @@ class low_latency_calls {
                  {{dtype::int64, dtype::int32}, {args.x.size(0), any}});
     require_form_if_given({call, "topk_weights"}, args.topk_weights,
                           {{dtype::float32}, {args.x.size(0), args.topk_idx.size(1)}});
+    const argument rows{call, "x"};
+    const std::size_t most = args.num_max_dispatch_tokens_per_rank;
+    rows.require(most == 0 || args.x.size(0) <= most, "has ", args.x.size(0),
+                 " tokens, expected at most num_max_dispatch_tokens_per_rank, ", most);
     const argument experts{call, "num_experts"};
     experts.require(args.num_experts != 0, "is 0, expected at least 1");
     const argument scales{call, "use_ue8m0"};
