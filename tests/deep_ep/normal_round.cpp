@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -170,7 +171,7 @@ void check_routing(const peerbus::deep_ep::dispatch_result& got, const problem& 
   const auto& handle = got.handle;
   test::expect(static_cast<bool>(handle), "a handle");
   expect_form(handle.rank_prefix, dtype::int32, {p.of.ranks}, "rank_prefix");
-  expect_form(handle.recv_src_idx, dtype::int32, {rows.size()}, "recv_src_idx");
+  expect_form(handle.recv_src_idx, dtype::int32, {shown}, "recv_src_idx");
   expect_form(handle.is_token_in_rank, dtype::boolean, {p.ranks[rank].tokens, p.of.ranks},
               "the handle's is_token_in_rank");
   std::size_t before = 0;
@@ -182,9 +183,10 @@ void check_routing(const peerbus::deep_ep::dispatch_result& got, const problem& 
       test::expect_equal(handle.is_token_in_rank.at<bool>(t, r), plain::goes_to(p, rank, t, r),
                          "the handle's is_token_in_rank of token ", t, ", rank ", r);
   }
-  for (std::size_t i = 0; i < rows.size(); ++i)
+  for (std::size_t i = 0; i < shown; ++i)
     test::expect_equal(handle.recv_src_idx.at<std::int32_t>(i),
-                       static_cast<std::int32_t>(rows[i].token), "recv_src_idx of row ", i);
+                       i < rows.size() ? static_cast<std::int32_t>(rows[i].token) : -1,
+                       "recv_src_idx of row ", i);
 }
 
 std::uint64_t check_combined(const peerbus::deep_ep::combine_result& got, const problem& p,
@@ -238,15 +240,17 @@ outputs::outputs(const const_tensor& recv_x, const problem& p, std::size_t rank,
       row_{how.strided ? hidden_ + 24 : hidden_},
       tokens_{p.ranks[rank].tokens} {
   const auto rows = oracle::deep_ep::arrivals(p, rank);
-  count_ = rows.size();
+  count_ = how.worst == 0 ? rows.size() : how.worst;
+  // What did not arrive has no influence.
   y_.assign(count_ * row_, bf16::from_bits(0x7fc0));
-  for (std::size_t i = 0; i < count_; ++i) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto row = values_of(bytes_of_row(recv_x, i), hidden_, how.type);
     run_experts(chosen_experts(p, rank, rows[i]), rank, row, how,
                 std::span{y_}.subspan(i * row_, hidden_));
     for (std::size_t k = 0; k < top_k_ && how.weights; ++k)
       weights_.push_back(weight_home(p, rank, rows[i], k, how));
   }
+  if (how.weights) weights_.resize(count_ * top_k_, std::numeric_limits<float>::quiet_NaN());
   for (std::size_t b = 0; b < how.biases; ++b)
     for (std::size_t t = 0; t < tokens_; ++t)
       for (std::size_t h = 0; h < hidden_; ++h)

@@ -65,7 +65,10 @@ struct dispatch_args {
   /// The counts in `num_recv_tokens_per_expert_list` are rounded up to multiples of it. 1 with a
   /// handle.
   std::size_t expert_alignment = 1;
-  std::size_t num_worst_tokens = 0;  ///< 0, or R * num_max_tokens_per_rank: rows of the results
+  /// The rows of the results, of dispatches with their handle too, and of what `combine` is given:
+  /// at least as many as arrive, which this rank alone finds out, at most R *
+  /// num_max_tokens_per_rank. 0: as many as arrive.
+  std::size_t num_worst_tokens = 0;
   std::optional<deep_ep::config> config{};        ///< refused
   std::optional<event_overlap> previous_event{};  ///< the call waits for it first
   bool async_finish = false;                      ///< results are valid on return in any case
@@ -76,9 +79,9 @@ struct dispatch_args {
 /// The received rows of a dispatch, by source rank, then by token. The tensors are views of the
 /// buffer's memory, valid until the `in_flight`th next dispatch of the same shape.
 struct dispatch_result {
-  tensor recv_x{};             ///< [N, H], or [num_worst_tokens, H]
+  tensor recv_x{};             ///< [N, H]; N is the rows that arrive, or num_worst_tokens
   tensor recv_x_scales{};      ///< as x_scales, row by row; none without x_scales
-  tensor recv_topk_idx{};      ///< int64 [N, K]: local expert or -1; rows from N on are -1
+  tensor recv_topk_idx{};      ///< int64 [N, K]: local expert or -1; -1 in rows that did not arrive
   tensor recv_topk_weights{};  ///< float32 [N, K], 0 where the index is -1
   /// [L]: rows of each local expert, rounded up to a multiple of expert_alignment. Empty with
   /// num_worst_tokens or a handle.

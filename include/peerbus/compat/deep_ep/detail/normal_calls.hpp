@@ -117,12 +117,12 @@ class normal_calls {
     require_own(handle, *args.handle.routing);
     const normal_routing& routing = *args.handle.routing;
     check_target(options_, comm_.size(), args, routing);
-    require_form({combine, "x"}, args.x, {{dtype::bfloat16}, {routing.rows, any}, false});
+    const std::size_t rows = routing.worst == 0 ? routing.rows : routing.worst;
+    require_form({combine, "x"}, args.x, {{dtype::bfloat16}, {rows, any}, false});
     const argument weights{combine, "topk_weights"};
     weights.require(!args.topk_weights || routing.by_experts,
                     "is given, expected none, as the handle's dispatch had no topk_idx");
-    require_form_if_given(weights, args.topk_weights,
-                          {{dtype::float32}, {routing.rows, routing.top_k}});
+    require_form_if_given(weights, args.topk_weights, {{dtype::float32}, {rows, routing.top_k}});
     for (const const_tensor& bias : args.bias)
       require_form_if_given({combine, "bias"}, bias,
                             {{dtype::bfloat16}, {routing.tokens, args.x.size(1)}});
@@ -180,10 +180,8 @@ class normal_calls {
                       args.expert_alignment, ", expected 1 to ", most_alignment);
     const argument worst{call, "num_worst_tokens"};
     const std::size_t most = ranks * options_.num_max_tokens_per_rank;
-    // A smaller number might be too small for the rows that arrive. Their number is known only
-    // after all ranks have sent.
-    worst.require(args.num_worst_tokens == 0 || args.num_worst_tokens == most, "is ",
-                  args.num_worst_tokens, ", expected 0 or ranks x num_max_tokens_per_rank, ", most);
+    worst.require(args.num_worst_tokens <= most, "is ", args.num_worst_tokens,
+                  ", expected at most ranks x num_max_tokens_per_rank, ", most);
     worst.require(args.num_worst_tokens == 0 || args.topk_idx, "is ", args.num_worst_tokens,
                   " without topk_idx, expected both, as rows that did not come are told by -1");
     const argument weights{call, "topk_weights"};
@@ -193,6 +191,7 @@ class normal_calls {
     auto routing = pool_.take();
     routing->buffer = self_;
     routing->tokens = tokens;
+    routing->worst = args.num_worst_tokens;
     routing->listed_experts = args.num_tokens_per_expert.size(0);
     routing->by_experts = static_cast<bool>(args.topk_idx);
     routing->by_experts ? route_by_experts(args, *routing) : route_by_ranks(args, *routing);

@@ -154,16 +154,19 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
   [[nodiscard]] dispatch_result result(batch& this_batch, const dispatch_args& args,
                                        const std::shared_ptr<normal_routing>& routing, bool fresh) {
     const moe::batch_columns<Codec> columns = this_batch.rows->columns();
-    const std::size_t shown =
-        args.num_worst_tokens == 0 ? this_batch.rows->count() : args.num_worst_tokens;
+    const std::size_t arrived = this_batch.rows->count();
+    const argument worst{"dispatch", "num_worst_tokens"};
+    worst.require(routing->worst == 0 || routing->worst >= arrived, "is ", routing->worst, ", but ",
+                  arrived, " rows have arrived at this rank, expected at least as many");
+    const std::size_t shown = routing->worst == 0 ? arrived : routing->worst;
     dispatch_result made;
     made.recv_x = {columns.rows().data(), args.x.type(), {shown, shape().hidden}};
     if (args.x_scales)
       made.recv_x_scales = scales_of(columns.attachment(0).data(), args.x_scales, shown);
     if (!fresh) return made;
     if (routing->by_experts) add_slots(made, this_batch, shown);
-    if (args.num_worst_tokens == 0) made.num_recv_tokens_per_expert_list = listed(this_batch, args);
-    made.handle = handle_of(this_batch, routing);
+    if (routing->worst == 0) made.num_recv_tokens_per_expert_list = listed(this_batch, args);
+    made.handle = handle_of(this_batch, routing, shown);
     return made;
   }
 
@@ -213,7 +216,8 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
 
   /// Fills the arrays of a handle and returns it.
   [[nodiscard]] dispatch_handle handle_of(batch& this_batch,
-                                          const std::shared_ptr<normal_routing>& routing) {
+                                          const std::shared_ptr<normal_routing>& routing,
+                                          std::size_t shown) {
     const moe::received_tokens<Codec>& rows = *this_batch.rows;
     normal_arrays& arrays = this_batch.arrays;
     std::int32_t before = 0;
@@ -222,8 +226,9 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
           static_cast<std::int32_t>(rows.count_from(source));
     for (std::size_t i = 0; i < rows.count(); ++i)
       arrays.recv_src_idx[i] = static_cast<std::int32_t>(rows.origin(i).token);
+    std::fill(arrays.recv_src_idx.get() + rows.count(), arrays.recv_src_idx.get() + shown, -1);
     return {view(arrays.rank_prefix, {comm_.size()}),
-            {arrays.recv_src_idx.get(), dtype::int32, {rows.count()}},
+            {arrays.recv_src_idx.get(), dtype::int32, {shown}},
             {routing->in_rank.get(), dtype::boolean, {routing->tokens, comm_.size()}},
             routing};
   }
