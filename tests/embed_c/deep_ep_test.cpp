@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -444,6 +446,70 @@ TEST_CASE("what one rank gives differently or wrongly to DeepEP's calls is refus
           peerbus_result_destroy(&received.result);
           peerbus_buffer_destroy(&buffer);
         }) == 0);
+}
+
+TEST_CASE("a buffer whose hook waits in another thread is in a call") {
+  struct meeting {
+    peerbus_buffer* buffer;
+    peerbus_window* window;
+    const peerbus_low_latency_dispatch_args* args;
+    int times;
+  };
+  CHECK(
+      embed_c::run(2, kind::threads, [](peerbus_comm* comm) {
+        const std::size_t rank = peerbus_comm_rank(comm);
+        peerbus_buffer* buffer = nullptr;
+        ok(peerbus_buffer_create(comm, nullptr, &buffer), "buffer");
+        peerbus_window* window = nullptr;
+        ok(peerbus_window_create(comm, 8, 1, 0, &window), "window");
+        const batch in{rank, 2};
+        const tensor x{in.x.data(), PEERBUS_BFLOAT, 16, {in.count, hidden}};
+        const tensor ids{in.ids.data(), PEERBUS_INT, 64, {in.count, top_k}};
+        peerbus_low_latency_dispatch_args args{};
+        args.struct_bytes = sizeof args;
+        args.return_recv_hook = 1;
+        args.x = &x;
+        args.topk_idx = &ids;
+        args.num_max_dispatch_tokens_per_rank = most;
+        args.num_experts = experts;
+        peerbus_low_latency_received received{};
+        received.struct_bytes = sizeof received;
+        ok(peerbus_low_latency_dispatch(buffer, &args, &received), "first dispatch");
+        ok(peerbus_result_wait(received.result), "first hook");
+        peerbus_result_destroy(&received.result);
+        meeting met{buffer, window, &args, 0};
+        if (rank == 0) {
+          // Is called while rank 0 waits in its hook for rank 1, which dispatches after this.
+          const auto interrupt = [](void* context) -> std::int32_t {
+            auto& m = *static_cast<meeting*>(context);
+            if (m.times++ != 0) return 0;
+            std::string text;
+            std::thread{[&] {
+              peerbus_low_latency_received second{};
+              second.struct_bytes = sizeof second;
+              if (peerbus_low_latency_dispatch(m.buffer, m.args, &second) ==
+                  PEERBUS_INVALID_ARGUMENT)
+                text = peerbus_last_error();
+              if (peerbus_window_signal(m.window, 1, 0, 1) != PEERBUS_OK) text += "; signal";
+            }}.join();
+            return text.find("the buffer is in another call") == std::string::npos ? 1 : 0;
+          };
+          ok(peerbus_low_latency_dispatch(buffer, &args, &received), "dispatch");
+          ok(peerbus_comm_set_interrupt(comm, interrupt, &met), "set_interrupt");
+        } else {
+          ok(peerbus_window_wait(window, 0, 1, PEERBUS_ANY_RANK, std::int64_t{20} * 1'000'000'000),
+             "wait");
+          ok(peerbus_low_latency_dispatch(buffer, &args, &received), "dispatch");
+        }
+        ok(peerbus_result_wait(received.result), "hook");
+        ok(peerbus_comm_set_interrupt(comm, nullptr, nullptr), "set_interrupt");
+        expect(rank != 0 || met.times != 0, "a refused call");
+        peerbus_buffer_destroy(&buffer);
+        // The flag outlives the buffer: what is wrong is that it is gone.
+        fails(peerbus_result_wait(received.result), PEERBUS_INVALID_ARGUMENT, "its buffer is gone");
+        peerbus_result_destroy(&received.result);
+        peerbus_window_destroy(&window);
+      }) == 0);
 }
 
 TEST_CASE("masks of ranks through C") {

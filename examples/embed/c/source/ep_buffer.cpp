@@ -12,10 +12,10 @@
 
 namespace deep_ep = peerbus::deep_ep;
 
-struct peerbus_ep_buffer final : peerbus::c_library::object {
+struct peerbus_ep_buffer final : peerbus::c_library::buffer_object {
   peerbus_ep_buffer(std::shared_ptr<peerbus::c_library::group> of,
                     const deep_ep::elastic_options& options)
-      : object{std::move(of)}, calls{members->comm, options} {}
+      : buffer_object{std::move(of)}, calls{members->comm, options} {}
   deep_ep::elastic_buffer<peerbus::c_library::bus> calls;
 };
 

@@ -11,7 +11,7 @@ peerbus_code peerbus_result_wait(peerbus_result* result) {
             if (left.hook) return left.hook();
           left.event.current_stream_wait();
         },
-        usable(result, "result").value);
+        usable(result, "buffer of the result").value);
   });
 }
 

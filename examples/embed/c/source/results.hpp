@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -26,10 +27,23 @@ struct peerbus_result final : peerbus::c_library::object {
   peerbus_result(std::shared_ptr<peerbus::c_library::group> of, variant made)
       : object{std::move(of)}, value{std::move(made)} {}
   variant value;
+  std::shared_ptr<std::atomic_flag> in_call_of_buffer;  ///< null: the result needs no buffer
 };
 
 /// The calls of buffers.
 namespace peerbus::c_library {
+
+/// The common part of buffers. Completing a result is a call of its buffer, so that both have one
+/// flag, which may outlive the buffer.
+struct buffer_object : object {
+  explicit buffer_object(std::shared_ptr<group> of) : object{std::move(of)} {
+    in_call = in_call_of_buffer.get();
+  }
+  std::shared_ptr<std::atomic_flag> in_call_of_buffer = std::make_shared<std::atomic_flag>();
+
+ protected:
+  ~buffer_object() = default;
+};
 
 /// Returns what a dispatch of that kind has left. Throws: `error` invalid_argument if it is of
 /// another kind.
@@ -72,7 +86,10 @@ peerbus_code call_buffer(Buffer* buffer, const Args* args, Out* out, std::string
     auto result = call(used.calls, asked);
     Out filled{};
     describe(result, filled);
-    filled.result = std::make_unique<peerbus_result>(used.members, std::move(result)).release();
+    auto left = std::make_unique<peerbus_result>(used.members, std::move(result));
+    left->in_call_of_buffer = used.in_call_of_buffer;
+    left->in_call = left->in_call_of_buffer.get();
+    filled.result = left.release();
     write_struct(out, filled);
   });
 }
