@@ -312,6 +312,30 @@ TEST_CASE("routing views 32 and 64 bit ids alike") {
   CHECK_FALSE(routing{std::span<const std::int64_t>{}, {}}.null());
 }
 
+TEST_CASE("ids outside are refused, or count as -1") {
+  const std::vector<std::int64_t> ids{0, -2, 5, 3, std::int64_t{1} << 40, -1};
+  const std::vector<std::int64_t> plain{0, -1, -1, 3, -1, -1};
+  const std::vector<bf16> tokens(std::size_t{3} * 16);
+  const std::vector<float> weights(6, 1.0F);
+  exchange_config config{.experts = 5, .hidden = 16, .top_k = 2, .max_tokens = 3};
+  const auto counted = [&](std::span<const std::int64_t> given, bool by_rank) {
+    const auto geometry = by_rank ? peerbus::moe::rank_major{}.geometry(config, 2)
+                                  : peerbus::moe::compact{}.geometry(config, 2);
+    rank_plan plan{config, geometry, 0, 2};
+    const refusal found = plan.leaving.count(std::span{tokens}, {given, weights});
+    const auto counts = plan.leaving.counts();
+    return std::pair{found.reason, std::vector<std::uint32_t>{counts.begin(), counts.end()}};
+  };
+  for (const bool by_rank : {false, true}) {
+    config.other_ids = peerbus::moe::ids_outside::refused;
+    CHECK(counted(ids, by_rank).first == refusal_reason::expert_out_of_range);
+    const auto expected = counted(plain, by_rank);
+    CHECK(expected.first == refusal{}.reason);
+    config.other_ids = peerbus::moe::ids_outside::skipped;
+    CHECK(counted(ids, by_rank) == expected);
+  }
+}
+
 TEST_CASE("describe says what was given and what was expected") {
   const auto text = [](refusal_reason reason, std::int64_t given, std::int64_t expected) {
     return describe(refusal{reason, 3, 1, 0, given, expected});

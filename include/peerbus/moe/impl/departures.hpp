@@ -60,7 +60,9 @@ PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
       const std::size_t slot = t * config_.top_k + k;
       const std::int64_t expert = route.expert(slot);
       counted_slots_[slot] = {};
-      if (expert == -1) continue;
+      const bool is_outside =
+          expert < 0 || expert >= static_cast<std::int64_t>(experts_->routable());
+      if (expert == -1 || (is_outside && config_.other_ids == ids_outside::skipped)) continue;
       const auto refuse_slot = [&](refusal_reason reason) noexcept {
         return refusal{reason,
                        static_cast<std::uint32_t>(t),
@@ -69,8 +71,7 @@ PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
                        expert,
                        static_cast<std::int64_t>(experts_->routable())};
       };
-      if (expert < 0 || expert >= static_cast<std::int64_t>(experts_->routable()))
-        return refuse_slot(refusal_reason::expert_out_of_range);
+      if (is_outside) return refuse_slot(refusal_reason::expert_out_of_range);
       const auto e = static_cast<std::size_t>(expert);
       if (seen_expert_[e] == mark) return refuse_slot(refusal_reason::expert_repeated);
       seen_expert_[e] = mark;
