@@ -11,7 +11,9 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/compat/deep_ep/buffer.hpp>
+#include <peerbus/compat/deep_ep/elastic_buffer.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
+#include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
 
 #include "deep_ep/deep_ep_oracle.hpp"
@@ -91,6 +93,64 @@ TEST_CASE("get_dispatch_layout counts a token once per rank, an expert as often 
   CHECK(worst_status == 0);
 }
 
+TEST_CASE("negative ids are passed over in every mode, by combine too") {
+  const int worst_status = group::run(2, [](auto& comm) {
+    namespace deep_ep = peerbus::deep_ep;
+    deep_ep::buffer buffer{comm, {.num_max_tokens_per_rank = 4}};
+    deep_ep::elastic_buffer expanded{comm, {.num_max_tokens_per_rank = 4}};
+    const std::vector<peerbus::bf16> x(4 * 128, peerbus::bf16{3.0F});
+    const std::vector<float> weights(8, 0.5F);
+    const auto tokens = deep_ep::view(x, {4, 128});
+    const auto factors = deep_ep::view(weights, {4, 2});
+    constexpr auto lowest = std::numeric_limits<std::int64_t>::min();
+    const std::vector<std::int64_t> plain{0, -1, -1, 3, -1, -1, 2, 1};
+    const std::vector<std::int64_t> others{0, -2, lowest, 3, -77, -1, 2, 1};
+    const auto bytes = [](const const_tensor& from) {
+      const auto* const first = static_cast<const std::byte*>(from.data());
+      return std::vector<std::byte>{first, first + from.elements() * bytes_of(from.type())};
+    };
+    // What comes, and what comes home, in the three modes.
+    const auto all = [&](const std::vector<std::int64_t>& given) {
+      const auto ids = deep_ep::view(given, {4, 2});
+      std::vector<std::vector<std::byte>> made;
+      const auto layout = buffer.get_dispatch_layout(ids, 4);
+      made.push_back(bytes(layout.num_tokens_per_rank));
+      made.push_back(bytes(layout.num_tokens_per_expert));
+      made.push_back(bytes(layout.is_token_in_rank));
+      const auto rows = buffer.dispatch({.x = tokens,
+                                         .num_tokens_per_rank = layout.num_tokens_per_rank,
+                                         .is_token_in_rank = layout.is_token_in_rank,
+                                         .num_tokens_per_expert = layout.num_tokens_per_expert,
+                                         .topk_idx = ids,
+                                         .topk_weights = factors});
+      made.push_back(bytes(rows.recv_topk_idx));
+      made.push_back(bytes(rows.recv_topk_weights));
+      made.push_back(bytes(buffer.combine({.x = rows.recv_x, .handle = rows.handle}).combined_x));
+      const auto low = buffer.low_latency_dispatch({.x = tokens,
+                                                    .topk_idx = ids,
+                                                    .num_max_dispatch_tokens_per_rank = 4,
+                                                    .num_experts = 4,
+                                                    .use_fp8 = false});
+      made.push_back(bytes(low.recv_count));
+      made.push_back(bytes(
+          buffer
+              .low_latency_combine(
+                  {.x = low.recv_x, .topk_idx = ids, .topk_weights = factors, .handle = low.handle})
+              .combined_x));
+      const auto wide = expanded.dispatch(
+          {.x = tokens, .topk_idx = ids, .topk_weights = factors, .num_experts = 4});
+      made.push_back(bytes(wide.handle.recv_src_metadata));
+      const auto home = expanded.combine(
+          {.x = wide.recv_x, .handle = wide.handle, .topk_weights = wide.recv_topk_weights});
+      made.push_back(bytes(home.combined_x));
+      made.push_back(bytes(home.combined_topk_weights));
+      return made;
+    };
+    test::expect(all(plain) == all(others), "any negative id to be as -1");
+  });
+  CHECK(worst_status == 0);
+}
+
 TEST_CASE("get_dispatch_layout refuses") {
   const int worst_status = group::run(2, [](auto& comm) {
     peerbus::deep_ep::buffer buffer{comm};
@@ -108,8 +168,10 @@ TEST_CASE("get_dispatch_layout refuses") {
           std::numeric_limits<std::size_t>::max()})
       refused(good, experts, {"get_dispatch_layout: num_experts is ", ", expected 1 to 16777216"});
     static_cast<void>(buffer.get_dispatch_layout(good, 6));
-    ids[2] = -2;
-    refused(good, 6, {"topk_idx has -2 for token 1, slot 0"});
+    ids[2] = -2;  // As -1.
+    test::expect_equal(
+        buffer.get_dispatch_layout(good, 6).num_tokens_per_expert.template at<std::int32_t>(2), 0,
+        "tokens of expert 2");
     ids[2] = std::int64_t{1} << 32U;
     refused(good, 6, {"topk_idx has 4294967296 for token 1, slot 0"});
     ids[2] = 2;

@@ -171,7 +171,7 @@ void check_refused_everywhere(std::size_t ranks) {
       }
       for (const spoilt& one : {
                spoilt{2, 6, 0, "expert id 6 at token 2, slot 0, expected -1 or 0 to 5"},
-               {0, 1, -2, "expert id -2 at token 0, slot 1, expected -1 or 0 to 5"},
+               {0, -1, 7, "expert id 7 at token 0, slot 1, expected -1 or 0 to 5"},
                {3, std::int64_t{1} << 40, -1, "expert id 1099511627776 at token 3, slot 0"},
                {1, 4, 4, "expert id 4 again at token 1, slot 1"},
            }) {

@@ -63,10 +63,9 @@ class buffer {
   // --- normal mode -------------------------------------------------------------------------------
 
   /// Counts the tokens for each rank and each expert, without communication. `topk_idx` is int64 or
-  /// int32 [T, K]; -1 is an unused slot. The views of the result stay valid as long as its `memory`
-  /// is held.
-  /// Cost: copies the ids, and writes one bool for each token and rank.
-  /// Throws: `error` invalid_argument if an id is neither -1 nor below `num_experts`.
+  /// int32 [T, K]; a negative id is an unused slot. The views of the result stay valid as long as
+  /// its `memory` is held. Cost: copies the ids, and writes one bool for each token and rank.
+  /// Throws: `error` invalid_argument if an id is not below `num_experts`.
   [[nodiscard]] dispatch_layout get_dispatch_layout(const const_tensor& topk_idx,
                                                     std::size_t num_experts) {
     return normal_.layout(topk_idx, num_experts);

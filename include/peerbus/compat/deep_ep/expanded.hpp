@@ -31,12 +31,12 @@ struct elastic_options {
 
 /// The arguments of `elastic_buffer::dispatch`, which reads the tensors before it returns.
 struct elastic_dispatch_args {
-  const_tensor x{};                                      ///< bfloat16, float8_e4m3fn or int8 [T, H]
-  const_tensor x_scales{};                               ///< as in `dispatch_args`
-  const_tensor topk_idx{};                               ///< int64 or int32 [T, K], -1: no expert
-  const_tensor topk_weights{};                           ///< float32 [T, K], or none
-  tensor cumulative_local_expert_recv_stats{};           ///< int32 [L], or none; adds received rows
-  std::size_t num_experts = 0;                           ///< E
+  const_tensor x{};                             ///< bfloat16, float8_e4m3fn or int8 [T, H]
+  const_tensor x_scales{};                      ///< as in `dispatch_args`
+  const_tensor topk_idx{};                      ///< int64 or int32 [T, K], negative: no expert
+  const_tensor topk_weights{};                  ///< float32 [T, K], or none
+  tensor cumulative_local_expert_recv_stats{};  ///< int32 [L], or none; adds received rows
+  std::size_t num_experts = 0;                  ///< E
   std::optional<std::size_t> num_max_tokens_per_rank{};  ///< B, or none
   std::size_t expert_alignment = 1;  ///< the rows of each expert begin at a multiple
   bool do_expand = true;             ///< false is refused: use `buffer::dispatch` for that form

@@ -18,7 +18,7 @@ namespace peerbus::deep_ep {
 /// stay valid, and the first two unchanged, until the results are received.
 struct low_latency_dispatch_args {
   const_tensor x{};                                  ///< bfloat16 [T, H]
-  const_tensor topk_idx{};                           ///< int64 or int32 [T, K], -1: no expert
+  const_tensor topk_idx{};                           ///< int64 or int32 [T, K], negative: no expert
   std::size_t num_max_dispatch_tokens_per_rank = 0;  ///< B, the same on all ranks
   std::size_t num_experts = 0;                       ///< E; need not be a multiple of the ranks
   /// int32 [L], or none. The call adds the rows that each expert received.

@@ -83,7 +83,8 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     // ranks.
     std::vector<std::int64_t>& ids = this_batch.arrays.ids;
     const std::size_t slots = std::min(tokens * shape().top_k, ids.size());
-    for_each_id(args.topk_idx, slots, [&](std::size_t i, std::int64_t id) { ids[i] = id; });
+    for_each_id(args.topk_idx, slots,
+                [&](std::size_t i, std::int64_t id) { ids[i] = id_or_none(id); });
     // Both halves of the dispatch share one deadline.
     auto options = this->begin(this_batch, tokens, args.until.value_or(comm_.default_deadline()));
     if (shape().scale_bytes != 0)

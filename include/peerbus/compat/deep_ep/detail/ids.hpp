@@ -8,6 +8,9 @@
 
 namespace peerbus::deep_ep::detail {
 
+/// Returns `id`, or -1 for any negative id: DeepEP passes over all of them alike.
+constexpr std::int64_t id_or_none(std::int64_t id) noexcept { return id < 0 ? -1 : id; }
+
 /// Calls `visit(i, id)` for the first `count` ids of a contiguous tensor of int32 or int64.
 template <class Visit>
 void for_each_id(const const_tensor& ids, std::size_t count, Visit&& visit) {

@@ -15,7 +15,8 @@
 namespace peerbus::deep_ep::detail {
 
 /// Counts the tokens for each rank and expert into `counted`, which the result keeps alive. No
-/// communication. Throws: `error` invalid_argument for ids out of range, which DeepEP ignores.
+/// communication. Throws: `error` invalid_argument for ids of `num_experts` and more, which DeepEP
+/// ignores.
 inline dispatch_layout layout_of(const const_tensor& topk_idx, std::size_t num_experts,
                                  std::size_t ranks, std::shared_ptr<normal_routing> counted) {
   constexpr std::string_view call = "get_dispatch_layout";

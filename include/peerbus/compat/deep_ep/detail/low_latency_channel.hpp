@@ -106,7 +106,7 @@ struct low_latency_arrays {
   std::vector<std::int32_t> recv_count;
   std::vector<std::int64_t> layout_range;
   std::vector<std::int64_t> topk_idx;  ///< as the caller gave it
-  std::vector<std::int64_t> routed;    ///< as sent: -1 where the rank is masked
+  std::vector<std::int64_t> routed;    ///< as sent: -1 for none, and where the rank is masked
   std::unique_ptr<std::int32_t[]> src_info;
   std::unique_ptr<float[]> weights;              ///< [L][R*B], if rows bring weights
   std::unique_ptr<std::int32_t[]> source_ranks;  ///< likewise

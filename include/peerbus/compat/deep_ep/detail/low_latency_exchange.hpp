@@ -161,10 +161,11 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
       return id >= 0 && id < static_cast<std::int64_t>(shape().experts) &&
              masked[moe_.placement().owner(static_cast<std::size_t>(id)).index()] != 0;
     };
-    std::transform(
-        arrays.topk_idx.begin(), arrays.topk_idx.begin() + static_cast<std::ptrdiff_t>(kept),
-        arrays.routed.begin(),
-        [&](std::int64_t id) { return !masked.empty() && is_masked(id) ? std::int64_t{-1} : id; });
+    std::transform(arrays.topk_idx.begin(),
+                   arrays.topk_idx.begin() + static_cast<std::ptrdiff_t>(kept),
+                   arrays.routed.begin(), [&](std::int64_t id) {
+                     return !masked.empty() && is_masked(id) ? std::int64_t{-1} : id_or_none(id);
+                   });
     return std::span{arrays.routed}.first(kept);
   }
 

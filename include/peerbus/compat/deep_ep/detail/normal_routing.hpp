@@ -79,9 +79,11 @@ struct normal_routing {
   }
 };
 
-/// Copies the first ids of a [T, K] tensor to `target`, as many as it has room for.
+/// Copies the first ids of a [T, K] tensor to `target`, as many as it has room for. All negative
+/// ids become -1.
 inline void copy_ids(const const_tensor& source, std::span<std::int64_t> target) {
-  for_each_id(source, target.size(), [&](std::size_t i, std::int64_t id) { target[i] = id; });
+  for_each_id(source, target.size(),
+              [&](std::size_t i, std::int64_t id) { target[i] = id_or_none(id); });
 }
 
 /// A pool of routings: it reuses a routing that no handle or layout holds any more, so that calls
