@@ -259,6 +259,7 @@ def intranode():
             assert (kind.got(longer_idx)[:expected] == kind.got(idx)).all()
             assert (kind.got(longer_weights)[:expected] == got).all()
             assert (kind.got(longer_idx)[expected:] == -1).all()
+            check_worst_tokens(buffer, kind, given_x, arguments, handle)
         # Beside a handle these have no effect.
         cached, *rest = buffer.dispatch(given_x, handle=handle, config=config, expert_alignment=128,
                                         num_worst_tokens=7, is_token_in_rank=is_in)
@@ -280,6 +281,31 @@ def intranode():
         assert diff(widened(kind.got(biased)), reference * share + bias) < 5e-6
     # What normal mode returned is not overwritten by later calls.
     assert (kind.got(recv[0] if values is fp8 else recv) == kind.got(original)).all()
+
+
+def check_worst_tokens(buffer, kind, x, arguments, handle):
+    """Any number of rows that is enough goes through all calls, as in test_intranode.py, and beyond
+    what the buffer can receive."""
+    enough = gathered(buffer.comm, numpy.array([len(kind.got(handle[3]))])).max()
+    first = None
+    for worst in (enough, buffer.group_size * 16, buffer.group_size * 16 + 1):
+        recv, idx, weights, none, longer, _ = buffer.dispatch(
+            x, **dict(arguments, num_worst_tokens=int(worst)))
+        cached, *_ = buffer.dispatch(x, handle=longer)
+        recv, cached = (recv[0], cached[0]) if isinstance(x, tuple) else (recv, cached)
+        assert none == [] and {len(a) for a in (recv, idx, weights, longer[3], cached)} == {worst}
+        outputs = numpy.full([worst, HIDDEN], 0x7fc0, numpy.uint16)
+        outputs[:len(kind.got(handle[3]))] = 0x3f80
+        weights = kind.got(weights).copy()
+        weights[len(kind.got(handle[3])):] = numpy.nan
+        combined, sums, _ = buffer.combine(kind.given(outputs, True), longer, kind.given(weights))
+        combined = widened(kind.got(combined))
+        assert not numpy.isnan(combined).any() and not numpy.isnan(kind.got(sums)).any()
+        first = combined if first is None else first
+        assert (combined == first).all()
+    if enough > 1:
+        raises(peerbus.InvalidArgument, f"expected at least the {enough} rows", buffer.dispatch, x,
+               **dict(arguments, num_worst_tokens=int(enough) - 1))
 
 
 def check_blocks(rows, prefix):

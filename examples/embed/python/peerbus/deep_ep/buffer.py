@@ -14,7 +14,7 @@ from .config import Config
 from .event import EventHandle, EventOverlap, comm_stream, forget, wait_for
 from .everywhere import refused_everywhere, tell
 from .results import (Handle, Result, biases_of, check_stream_arguments, combined_of, copy, join,
-                      refuse, result_of, scales_of)
+                      lengthened, refuse, result_of, scales_of)
 from .runtime import Runtime
 from .strict import Guard
 
@@ -57,6 +57,7 @@ class Buffer:
         self._nodes = self.runtime.get_num_rdma_ranks()
         options = c.BufferOptions(zero_copy=int(zero_copy), enable_shrink=int(enable_shrink),
                                   num_max_tokens_per_rank=num_max_tokens_per_rank)
+        self._most_rows = self.group_size * num_max_tokens_per_rank
         # Results hold it too, so that their memory stays valid after `destroy`.
         self._owner = c.Object("buffer", c.make("buffer", c.lib.peerbus_buffer_create, self.comm,
                                                 ctypes.byref(options)))
@@ -271,13 +272,15 @@ class Buffer:
         """Collective: returns (recv_x or (recv_x, scales), recv_topk_idx, recv_topk_weights,
         num_recv_tokens_per_expert_list, handle, event). The arrays are copies. With `handle`, the
         routing is that of its dispatch: all results but recv_x and the event are None, and the
-        counts, `expert_alignment` and `num_worst_tokens` have no effect."""
+        counts, `expert_alignment` and `num_worst_tokens` have no effect. All results have the
+        `num_worst_tokens` rows of the handle's dispatch, if it had that."""
         tokens, scales = x if isinstance(x, tuple) else (x, None)
         _check_config("dispatch", config)
         check_stream_arguments("dispatch", previous_event, async_finish, allocate_on_comm_stream)
         if handle is not None:  # It has the routing, and no list comes back.
             num_tokens_per_rank = num_tokens_per_rdma_rank = is_token_in_rank = None
             num_tokens_per_expert, expert_alignment, num_worst_tokens = None, 1, 0
+        worst = result_of(handle).worst if handle is not None else num_worst_tokens
         self._check_per_node(num_tokens_per_rdma_rank, is_token_in_rank)
         # A cached call has the routing of its handle.
         routed = result_of(handle).call if handle is not None else {
@@ -303,28 +306,33 @@ class Buffer:
         views = {name: given(value, name) for name, value in values.items()}
         args = c.NormalDispatchArgs(
             handle=None if handle is None else result_of(handle)._as_parameter_,
-            expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens,
+            expert_alignment=expert_alignment,
+            num_worst_tokens=min(num_worst_tokens, self._most_rows),
             **{name: pointer(view) for name, view in views.items()})
         raw = c.NormalReceived()
         self._begun = True
         c.check(c.lib.peerbus_normal_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
         left = Result(self._owner, raw)
-        left.call = routed
+        left.call, left.worst = routed, worst
 
         def taken(name, dtype=None):
             return copy(result(getattr(raw, name), left, is_torch(tokens)), dtype)
 
-        recv_x = taken("recv_x")
+        def shown(name, fill=None, dtype=None):
+            array = taken(name, dtype)
+            return lengthened(array, worst, fill) if worst > self._most_rows else array
+
+        recv_x = shown("recv_x")
         if scales is not None:
-            recv_x = (recv_x, scales_of(taken("recv_x_scales"), scales))
+            recv_x = (recv_x, scales_of(shown("recv_x_scales"), scales))
         if handle is not None:
             return recv_x, None, None, None, None, EventOverlap()
         counts = taken("num_recv_tokens_per_expert_list")
-        return (recv_x, taken("recv_topk_idx", "int32" if is_narrow(topk_idx) else None),
-                taken("recv_topk_weights"), [] if counts is None else counts.tolist(),
-                Handle(self._members(*map(taken, ("rank_prefix", "recv_src_idx",
-                                                  "is_token_in_rank"))), left),
-                EventOverlap())
+        members = self._members(taken("rank_prefix"), shown("recv_src_idx", -1),
+                                taken("is_token_in_rank"))
+        return (recv_x, shown("recv_topk_idx", -1, "int32" if is_narrow(topk_idx) else None),
+                shown("recv_topk_weights", 0), [] if counts is None else counts.tolist(),
+                Handle(members, left), EventOverlap())
 
     @refused_everywhere(low_latency=False)
     def combine(self, x, handle, topk_weights=None, bias=None, config=None, previous_event=None,
@@ -344,6 +352,9 @@ class Buffer:
                 **{name: value for name, value in dispatched.call.items()
                    if name not in ("dropped", "narrow_topk_idx")}, **self._made_with)
         self._wait_for(previous_event)
+        if dispatched.worst > self._most_rows:  # The library has no such rows.
+            x = x[:self._most_rows]
+            topk_weights = None if topk_weights is None else topk_weights[:self._most_rows]
         return combined_of(
             self._begin(c.lib.peerbus_normal_combine), self._owner, c.NormalCombineArgs(
                 async_finish=async_finish, handle=dispatched._as_parameter_),

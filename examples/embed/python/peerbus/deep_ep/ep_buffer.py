@@ -15,7 +15,7 @@ from .ep_handle import EPHandle
 from .event import EventOverlap, forget, wait_for
 from .expanded import Expansion, fold_rows, fold_weights
 from .raw import as_moved
-from .results import Result, combined_of, copy, scales_of
+from .results import Result, combined_of, copy, lengthened, scales_of
 from .weights import WeightMover
 
 
@@ -236,11 +236,11 @@ class EPBuffer(BufferBase):
         recv_scales = scales_of(recv_scales, scales)
         rows = handle.num_expanded_tokens if do_expand else handle.num_recv_tokens
         recv_x, recv_scales, recv_weights = (
-            _lengthened(array, rows) for array in (recv_x, recv_scales, recv_weights))
+            lengthened(array, rows) for array in (recv_x, recv_scales, recv_weights))
         recv_x = restored(recv_x)
         if by_column:
             recv_scales = _by_column(recv_scales)
-        return (recv_x if scales is None else (recv_x, recv_scales), _lengthened(recv_idx, rows, -1),
+        return (recv_x if scales is None else (recv_x, recv_scales), lengthened(recv_idx, rows, -1),
                 None if topk_weights is None else recv_weights, handle)
 
     def _combine(self, call, x, handle, topk_weights, bias, previous_event, later_event, *, num_sms,
@@ -410,7 +410,7 @@ class EPBuffer(BufferBase):
         handle.num_recv_tokens = most
         handle.num_expanded_tokens = -(-rows // handle.expert_alignment) * handle.expert_alignment
         handle.num_recv_tokens_per_expert_list = []
-        handle.recv_src_metadata = _lengthened(handle.recv_src_metadata, most, -1)
+        handle.recv_src_metadata = lengthened(handle.recv_src_metadata, most, -1)
 
 
 def _require_async(call, defer_epilogue, is_async):
@@ -455,16 +455,6 @@ def _require_counters(stats, local):
     if view.ndim != 1 or view.shape[0] != local or (view.dtype_code, view.dtype_bits) != (0, 32):
         raise c.InvalidArgument(1, f"cumulative_local_expert_recv_stats is {stats.dtype} "
                                    f"{list(stats.shape)}, expected int32 [{local}]")
-
-
-def _lengthened(array, rows, fill=None):
-    if array is None or len(array) == rows:
-        return array
-    longer = empty_like(array, [rows, *array.shape[1:]])
-    longer[:len(array)] = array
-    if fill is not None:
-        longer[len(array):] = fill
-    return longer
 
 
 def _by_column(scales):

@@ -19,6 +19,7 @@ class Result(c.Object):
     is_left = True  # An event of this is something to complete.
     call = {}  # The sizes of a normal dispatch, for the limits of platforms.
     is_combined = False  # Set once the result is that of a dispatch whose rows went home.
+    worst = 0  # num_worst_tokens of a normal dispatch.
     _destroy = c.lib.peerbus_result_destroy  # Of the class: every call makes one of these.
 
     def __init__(self, owner, raw, arguments=None):
@@ -96,6 +97,18 @@ def copy(array, dtype=None):
         return array.clone() if dtype is None else \
             array.to(getattr(sys.modules["torch"], dtype), copy=True)
     return array.copy() if dtype is None else array.astype(dtype)
+
+
+def lengthened(array, rows, fill=None):
+    """Returns an array of `rows` rows that begins with those of `array`. The others are `fill`, or
+    unset."""
+    if array is None or len(array) == rows:
+        return array
+    longer = empty_like(array, [rows, *array.shape[1:]])
+    longer[:len(array)] = array
+    if fill is not None:
+        longer[len(array):] = fill
+    return longer
 
 
 def scales_of(array, given):
