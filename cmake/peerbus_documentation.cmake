@@ -8,6 +8,10 @@ if(NOT TARGET Doxygen::doxygen)
   message(STATUS "api_reference is left out: Doxygen was not found (Debian: doxygen)")
   return()
 endif()
+if(PROJECT_SOURCE_DIR MATCHES "[#]")
+  message(STATUS "api_reference is left out: Doxygen takes no '#' in the names of folders, and here is ${PROJECT_SOURCE_DIR}")
+  return()
+endif()
 
 # The first sentence of a docstring is its summary. A comment at the first of several declarations
 # between `///@{` and `///@}` serves all of them.

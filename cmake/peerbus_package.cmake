@@ -37,3 +37,30 @@ endif()
 
 export(TARGETS peerbus NAMESPACE peerbus:: FILE "${PROJECT_BINARY_DIR}/peerbus-targets.cmake")
 file(WRITE "${PROJECT_BINARY_DIR}/peerbus_parts.cmake" "include([=[${CMAKE_CURRENT_LIST_DIR}/peerbus_parts.cmake]=])\n")
+
+# find_package finds what the project has as a subfolder, by FetchContent or without, before anything that is installed.
+if(NOT PROJECT_IS_TOP_LEVEL)
+  foreach(file IN ITEMS peerbus-config.cmake peerbus-config-version.cmake)
+    file(WRITE "${CMAKE_FIND_PACKAGE_REDIRECTS_DIR}/${file}" "include([=[${PROJECT_BINARY_DIR}/${file}]=])\n")
+  endforeach()
+endif()
+
+# peerbus_folders_of_pc(<folder of the file>): what its lines prefix and includedir say, for peerbus.pc.in and
+# peerbus_c.pc.in. Distributions may give folders that are not below the prefix.
+function(peerbus_folders_of_pc pc_dir)
+  if(IS_ABSOLUTE "${pc_dir}")
+    set(prefix "${CMAKE_INSTALL_PREFIX}")
+  else()
+    # Relative to the file itself, so that the prefix may be moved.
+    file(RELATIVE_PATH to_prefix "/${pc_dir}" "/")
+    string(REGEX REPLACE "/$" "" to_prefix "${to_prefix}")
+    set(prefix "\${pcfiledir}/${to_prefix}")
+  endif()
+  set(pc_prefix "${prefix}" PARENT_SCOPE)
+  foreach(folder IN ITEMS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR peerbus_package_dir)
+    set("pc_${folder}" "\${prefix}/${${folder}}" PARENT_SCOPE)
+    if(IS_ABSOLUTE "${${folder}}")
+      set("pc_${folder}" "${${folder}}" PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()

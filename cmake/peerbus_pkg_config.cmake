@@ -6,9 +6,7 @@ set(peerbus_pc_dir "${CMAKE_INSTALL_DATADIR}/pkgconfig")
 
 # peerbus_install_pc(<name> <description> <requires> <cflags> <libs>)
 function(peerbus_install_pc name description requires cflags libs)
-  # Relative to the file itself, so that the prefix may be moved.
-  file(RELATIVE_PATH to_prefix "/${peerbus_pc_dir}" "/")
-  string(REGEX REPLACE "/$" "" to_prefix "${to_prefix}")
+  peerbus_folders_of_pc("${peerbus_pc_dir}")
   set(file "${PROJECT_BINARY_DIR}/${name}.pc")
   configure_file("${PROJECT_SOURCE_DIR}/cmake/peerbus.pc.in" "${file}" @ONLY)
   install(FILES "${file}" DESTINATION "${peerbus_pc_dir}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Uses peerbus as a stranger would, WAY = find_package, add_subdirectory, include_path, compiled (with
-# that target), export (by a library that is exported itself), fabric, mpi, pmix, tcp, topology or verbs (the first two, with that part), c (the library for C), deb (with
+# that target), export (by a library that is exported itself), twice (more than once in one project), fabric, mpi, pmix, tcp, topology or verbs (the first two, with that part), c (the library for C), deb (with
 # pkg-config) or single_header: builds the consumer from scratch in WORK_DIR and runs it. recipes checks what
 # package managers read, which cannot run here.
 # CMakeLists.txt says which variables it takes.
@@ -95,9 +95,10 @@ elseif(WAY MATCHES "^(fabric|mpi|pmix|tcp|topology|verbs)$")
     endif()
   endif()
 elseif(WAY STREQUAL "compiled")
-  # Brackets in the name of a folder are no pattern.
-  run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix[1]")
-  build_and_run_consumer(compiled "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix[1]")
+  # Brackets in the name of a folder are no pattern, and nothing else in it is a comment or a variable.
+  set(prefix "${WORK_DIR}/a prefix[1] #2 \$x")
+  run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${prefix}")
+  build_and_run_consumer(compiled "-DCMAKE_PREFIX_PATH=${prefix}")
 elseif(WAY STREQUAL "export")
   # Of an installed peerbus, whose users make the targets anew, and of one in a subfolder. No user is built: that
   # the targets link is tested by the ways of their names.
@@ -111,6 +112,34 @@ elseif(WAY STREQUAL "export")
   run("${CMAKE_COMMAND}" --build "${WORK_DIR}/of_subfolder")
   run("${CMAKE_COMMAND}" --install "${WORK_DIR}/of_subfolder" --prefix "${WORK_DIR}/with_peerbus")
   configure_consumer(of_exported of_both "-DCMAKE_PREFIX_PATH=${WORK_DIR}/with_peerbus")
+elseif(WAY STREQUAL "twice")
+  # The other copy lies in a folder with an odd name and is installed into another.
+  set(other "${WORK_DIR}/a copy[1] #2 \$x")
+  foreach(file IN ITEMS CMakeLists.txt LICENSE README.md CONTRIBUTING.md cmake docs include)
+    file(COPY "${SOURCE_DIR}/${file}" DESTINATION "${other}")
+  endforeach()
+  set(options -G "${GENERATOR}" "-DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM}" "-DCMAKE_CXX_COMPILER=${COMPILER}")
+  foreach(program IN ITEMS TESTS EXAMPLES BENCHMARKS)
+    list(APPEND options "-DPEERBUS_BUILD_${program}=OFF")
+  endforeach()
+  run("${CMAKE_COMMAND}" -S "${other}" -B "${WORK_DIR}/built" ${options})
+  set(prefix "${WORK_DIR}/a prefix[1] #2 \$x")
+  run("${CMAKE_COMMAND}" --install "${WORK_DIR}/built" --prefix "${prefix}")
+  string(REGEX MATCH "tcp" part "${PARTS}")
+  foreach(first IN ITEMS find_package add_subdirectory FetchContent)
+    configure_consumer(twice "${first}" "-DFIRST=${first}" "-DPART=${part}" "-DEXPECTED_VERSION=${VERSION}"
+                       "-DPEERBUS_SOURCE=${SOURCE_DIR}" "-DOTHER_SOURCE=${other}" "-DCMAKE_PREFIX_PATH=${prefix}")
+  endforeach()
+  # pkg-config with such a prefix, and with folders that are not below one.
+  if(PKG_CONFIG)
+    ask_pkg_config(flags "${prefix}" peerbus)
+    run("${COMPILER}" -std=c++20 -fsyntax-only ${flags} "${consumers}/consumer/main.cpp")
+    run("${CMAKE_COMMAND}" -S "${other}" -B "${WORK_DIR}/elsewhere" ${options} -DCMAKE_INSTALL_PREFIX=/nowhere
+        "-DCMAKE_INSTALL_INCLUDEDIR=${WORK_DIR}/headers" "-DCMAKE_INSTALL_DATADIR=${WORK_DIR}/data/share")
+    run("${CMAKE_COMMAND}" --install "${WORK_DIR}/elsewhere")
+    ask_pkg_config(flags "${WORK_DIR}/data" peerbus)
+    run("${COMPILER}" -std=c++20 -fsyntax-only ${flags} "${consumers}/consumer/main.cpp")
+  endif()
 elseif(WAY STREQUAL "c")
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --component c --prefix "${WORK_DIR}/prefix")
   build_and_run_consumer(c "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
@@ -205,5 +234,5 @@ elseif(WAY STREQUAL "recipes")
     message(FATAL_ERROR "the options '${options}' of the port put no peerbus-config.cmake into share/peerbus")
   endif()
 else()
-  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, export, fabric, mpi, pmix, tcp, topology, verbs, c, deb, single_header or recipes")
+  message(FATAL_ERROR "WAY is '${WAY}'; expected find_package, add_subdirectory, include_path, compiled, export, twice, fabric, mpi, pmix, tcp, topology, verbs, c, deb, single_header or recipes")
 endif()
