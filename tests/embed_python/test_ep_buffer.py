@@ -306,6 +306,40 @@ def types():
             assert torch.equal(recv, torch.from_numpy(whole).to(kind))
 
 
+def one_rank_wrong():
+    """What one rank gives wrongly is refused on all ranks, which may then call again."""
+    for multiple in (True, False):
+        buffer = deep_ep.EPBuffer(num_max_tokens_per_rank=MOST, allow_multiple_reduction=multiple)
+        rank, experts = buffer.rank_idx, 4 * buffer.num_ranks
+        x, ids, weights = inputs(rank, experts)
+        for do_expand in (False, True):
+            good = dict(topk_idx=ids, topk_weights=weights, num_experts=experts, do_expand=do_expand)
+
+            def dispatch(x=x, **given):
+                return buffer.dispatch(x, **dict(good, **given))
+
+            recv, _, _, handle, _ = dispatch()
+            cached = dict(topk_idx=None, handle=handle)
+            for wrong, text in (
+                    (dict(cumulative_local_expert_recv_stats=numpy.zeros(9, "i4")), "recv_stats is"),
+                    (dict(previous_event=buffer.capture()), "previous_event is given"),
+                    (dict(cached, do_cpu_sync=True), "do_cpu_sync is true"),
+                    (dict(num_experts=None), "topk_idx and num_experts"),
+                    (dict(x=x.astype(object)), "")):
+                if rank == 1:
+                    raises((TypeError, ValueError), text, dispatch, **wrong)
+                else:
+                    raises(peerbus.Refused, "rank 1 was given bad", dispatch)
+            if rank == 1:
+                raises(ValueError, "previous_event is given", buffer.combine, recv, handle,
+                       previous_event=buffer.capture())
+            else:
+                raises(peerbus.Refused, "rank 1 was given bad", buffer.combine, recv, handle)
+            recv, _, _, handle, _ = dispatch()
+            combined, _, _ = buffer.combine(recv, handle)
+            assert combined.shape == x.shape
+
+
 def few_experts():
     """A rank without experts takes part, and all ranks refuse the bad id of one."""
     buffer = deep_ep.EPBuffer(num_max_tokens_per_rank=MOST)
@@ -488,6 +522,9 @@ class Tests(unittest.TestCase):
 
     def test_types(self):
         run(3, types)
+
+    def test_one_rank_wrong(self):
+        run(3, one_rank_wrong)
 
     def test_few_experts(self):
         run(3, few_experts)

@@ -407,6 +407,7 @@ def _declare():
         "normal_dispatch": [handle, c_void_p, c_void_p],
         "normal_combine": [handle, c_void_p, c_void_p],
         "buffer_refuse": [handle, c_int32, c_char_p, time],
+        "ep_buffer_refuse": [handle, c_char_p, time],
         "low_latency_mask": [handle, size, c_uint32],
         "low_latency_masks": [handle, _tensor],
         "ep_buffer_create": [handle, c_void_p, out],

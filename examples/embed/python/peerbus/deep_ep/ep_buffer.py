@@ -13,6 +13,7 @@ from .buffer_base import BufferBase, ranks_of
 from .calls import Target, element_of, has_dropped, is_narrow
 from .ep_handle import EPHandle
 from .event import EventOverlap, forget, wait_for
+from .everywhere import told_to_all
 from .expanded import Expansion, fold_rows, fold_weights
 from .raw import as_moved
 from .results import Result, combined_of, copy, lengthened, scales_of
@@ -191,11 +192,12 @@ class EPBuffer(BufferBase):
 
     # --- what the buffers of 2.1 and 2.5 share. `options` are those that the target looks at. ---
 
+    @told_to_all
     def _dispatch(self, call, x, topk_idx, topk_weights, stats, num_experts, most, alignment, handle,
                   do_cpu_sync, do_expand, do_zero_padding, by_column, previous_event, later_event, *,
                   is_copied, num_sms, num_qps, **options):
         """Returns (recv_x or (recv_x, scales), recv_topk_idx, recv_topk_weights, handle)."""
-        self._alive()
+        self._note_buffer(handle, do_expand, most)
         tokens, scales = x if isinstance(x, tuple) else (x, None)
         if handle is not None:
             _require_cached(call, handle, topk_idx, do_cpu_sync, do_expand, num_experts=num_experts,
@@ -218,7 +220,7 @@ class EPBuffer(BufferBase):
                 num_sms=num_sms, num_qps=num_qps or self._num_qps, expert_alignment=alignment,
                 handle=handle is not None, do_expand=do_expand, narrow_topk_idx=is_narrow(topk_idx),
                 previous_event=previous_event is not None, **options, **self._asked)
-        _wait_for(call, previous_event, later_event, options["allocate_on_comm_stream"])
+        self._wait_for(call, previous_event, later_event, options["allocate_on_comm_stream"])
         form = self._dispatch_by_rank if not do_expand else \
             self._dispatch_folded if self.allow_multiple_reduction else self._dispatch_expanded
         tokens, restored = as_moved(tokens)
@@ -243,12 +245,13 @@ class EPBuffer(BufferBase):
         return (recv_x if scales is None else (recv_x, recv_scales), lengthened(recv_idx, rows, -1),
                 None if topk_weights is None else recv_weights, handle)
 
+    @told_to_all
     def _combine(self, call, x, handle, topk_weights, bias, previous_event, later_event, *, num_sms,
                  num_qps, **options):
         """Returns (combined_x, combined_topk_weights, event)."""
-        self._alive()
         if not isinstance(handle, EPHandle):
             raise TypeError(f"handle is {type(handle).__name__}, expected one that a dispatch returned")
+        self._note_buffer(handle, False, None)
         handle._check(call)
         bias = self._unpack_bias(bias)
         if self._target.wanted:
@@ -259,7 +262,7 @@ class EPBuffer(BufferBase):
                 element=element_of(x), num_sms=num_sms, num_qps=num_qps or self._num_qps,
                 bias=bias != (None, None), do_expand=handle.do_expand,
                 previous_event=previous_event is not None, **options, **self._asked)
-        _wait_for(call, previous_event, later_event, options["allocate_on_comm_stream"])
+        self._wait_for(call, previous_event, later_event, options["allocate_on_comm_stream"])
         rows, slots = handle._rows, handle._slots_of_rows
         # Without do_cpu_sync the tensors are longer.
         x, weights = x[:rows], None if topk_weights is None else topk_weights[:rows]
@@ -271,7 +274,34 @@ class EPBuffer(BufferBase):
             if slots is not None or not handle.do_expand else
             (c.lib.peerbus_ep_combine, c.EpCombineArgs(async_with_compute_stream=is_async)))
         args.handle = handle._left._as_parameter_
-        return combined_of(function, handle._left.owner, args, x, weights, bias, is_async)
+        return combined_of(self._begin(function), handle._left.owner, args, x, weights, bias,
+                           is_async)
+
+    def _note_buffer(self, handle, do_expand, most):
+        """Notes which of the library's buffers the other ranks call, until this rank calls it."""
+        if isinstance(handle, EPHandle):
+            do_expand, most = handle.do_expand, handle.num_max_tokens_per_rank
+        is_single = do_expand and not self.allow_multiple_reduction
+        self._refusing = ("ep_buffer" if is_single else "buffer",
+                          most or self.num_max_tokens_per_rank or 4096)
+
+    def _begin(self, function):
+        """Returns `function` as one whose refusals the library tells the other ranks itself."""
+        def call(*args):
+            self._refusing = None
+            return function(*args)
+        return call
+
+    def _wait_for(self, call, previous_event, later_event, allocate_on_comm_stream):
+        """Waits for what a call is to wait for, under the rule of versions 2.1 and 2.5: a call that
+        waits for an event must not use memory of the stream that computes."""
+        if previous_event is not None and not allocate_on_comm_stream:
+            raise c.InvalidArgument(1, f"{call}: previous_event is given, expected "
+                                       "allocate_on_comm_stream with it")
+        noted, self._refusing = self._refusing, None  # What an event raises is of an earlier call.
+        wait_for(previous_event)
+        wait_for(later_event)
+        self._refusing = noted
 
     # --- the forms of a dispatch: ((rows, scales, idx, weights), members of the handle) ---
 
@@ -295,7 +325,7 @@ class EPBuffer(BufferBase):
                                 expert_alignment=alignment,
                                 **{name: pointer(view) for name, view in views.items()})
         raw = c.EpReceived()
-        c.check(c.lib.peerbus_ep_dispatch(owner, ctypes.byref(args), ctypes.byref(raw)))
+        c.check(self._begin(c.lib.peerbus_ep_dispatch)(owner, ctypes.byref(args), ctypes.byref(raw)))
         left = Result(owner, raw)
         arrays = {name: copy(result(getattr(raw, name), left, is_torch(tokens))) for name in (
             "recv_x", "recv_x_scales", "recv_topk_weights", "num_recv_tokens_per_expert_list",
@@ -354,7 +384,8 @@ class EPBuffer(BufferBase):
             is_token_in_rank=counts[1].pointer, num_tokens_per_expert=counts[2].pointer,
             topk_idx=pointer(ids), topk_weights=pointer(views[2]), expert_alignment=alignment)
         raw = c.NormalReceived()
-        c.check(c.lib.peerbus_normal_dispatch(owner, ctypes.byref(args), ctypes.byref(raw)))
+        c.check(self._begin(c.lib.peerbus_normal_dispatch)(owner, ctypes.byref(args),
+                                                           ctypes.byref(raw)))
         left = Result(owner, raw)
         recv_x, recv_scales, recv_idx, recv_weights, prefix, sources = (
             result(getattr(raw, name), left, is_torch(tokens)) for name in (
@@ -417,16 +448,6 @@ def _require_async(call, defer_epilogue, is_async):
     if defer_epilogue and not is_async:
         raise c.InvalidArgument(1, f"{call}: defer_epilogue is true, expected "
                                    "async_with_compute_stream with it")
-
-
-def _wait_for(call, previous_event, later_event, allocate_on_comm_stream):
-    """Waits for what a call is to wait for, under the rule of versions 2.1 and 2.5: a call that waits
-    for an event must not use memory of the stream that computes."""
-    if previous_event is not None and not allocate_on_comm_stream:
-        raise c.InvalidArgument(1, f"{call}: previous_event is given, expected "
-                                   "allocate_on_comm_stream with it")
-    wait_for(previous_event)
-    wait_for(later_event)
 
 
 def _require_cached(call, handle, topk_idx, do_cpu_sync, do_expand, **known):

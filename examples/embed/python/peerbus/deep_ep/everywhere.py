@@ -29,3 +29,27 @@ def tell(buffer, low_latency, why):
     code = c.lib.peerbus_buffer_refuse(buffer, int(low_latency), why.encode(errors="replace"), 0)
     if code == c.INTERRUPTED:
         c.check(code)  # Any other failure is less than the error that this rank is about to raise.
+
+
+def told_to_all(method):
+    """Decorates a collective method of `EPBuffer`, whose first argument is the name of the call. If it
+    raises while `self._refusing` is (kind, most tokens of a rank) of the library's buffer whose call
+    the other ranks make, they raise `Refused` for that reason."""
+    @functools.wraps(method)
+    def call(self, name, *args, **kwargs):
+        self._alive()
+        self._refusing = None
+        try:
+            return method(self, name, *args, **kwargs)
+        except Exception as why:
+            kind, most = self._refusing or (None, None)
+            self._refusing = None
+            if isinstance(most, int):
+                text = f"{name}: {why}".encode(errors="replace")
+                buffer = self._buffer(kind, most)
+                code = c.lib.peerbus_ep_buffer_refuse(buffer, text, 0) if kind == "ep_buffer" else \
+                    c.lib.peerbus_buffer_refuse(buffer, 0, text, 0)
+                if code == c.INTERRUPTED:
+                    c.check(code)  # As in `tell`.
+            raise
+    return call
