@@ -130,11 +130,11 @@ inline constexpr std::size_t never_stream = std::numeric_limits<std::size_t>::ma
 /// ranks, the last ranks hold none.
 class expert_placement {
  public:
-  /// Divides `experts` experts among `ranks` ranks. No rank holds any if there are no ranks.
-  constexpr expert_placement(std::size_t experts, std::size_t ranks) noexcept
+  /// Divides `experts` experts among `rank_count` ranks. No rank holds any if there are no ranks.
+  constexpr expert_placement(std::size_t experts, std::size_t rank_count) noexcept
       : experts_{experts},
-        least_{ranks == 0 ? 0 : experts / ranks},
-        larger_{ranks == 0 ? 0 : experts % ranks} {}
+        least_{rank_count == 0 ? 0 : experts / rank_count},
+        larger_{rank_count == 0 ? 0 : experts % rank_count} {}
 
   /// Returns the number of experts of the whole group.
   [[nodiscard]] constexpr std::size_t experts() const noexcept { return experts_; }

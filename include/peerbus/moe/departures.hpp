@@ -38,10 +38,10 @@ struct row_place {
 /// counts of all ranks unless the layout has slots. Only the constructor allocates.
 class departures {
  public:
-  /// Allocates for `config`. `experts` is the map of the same configuration, which all batches of
+  /// Allocates for `config`. `map` is the map of the same configuration, which all batches of
   /// an exchange share.
   departures(const exchange_config& config, const block_geometry& geometry,
-             std::shared_ptr<const expert_map> experts, rank_id rank, std::size_t ranks);
+             std::shared_ptr<const expert_map> map, rank_id rank, std::size_t rank_count);
 
   /// Sets the most tokens of a rank in the next `count` and `place`, up to those of the
   /// configuration.

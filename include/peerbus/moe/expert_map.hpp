@@ -19,7 +19,7 @@ namespace peerbus::moe {
 class expert_map {
  public:
   /// Makes the map from `config.physical_to_logical`, which has been checked.
-  expert_map(const exchange_config& config, std::size_t ranks);
+  expert_map(const exchange_config& config, std::size_t rank_count);
 
   /// Returns the number of experts that `rank` holds.
   [[nodiscard]] std::size_t count(rank_id rank) const noexcept { return dealt_.count(rank); }

@@ -108,7 +108,7 @@ struct memory_map {
 
   /// Computes the map. `config` is valid, and `geometry` and `row` belong to its layout and codec.
   constexpr memory_map(const exchange_config& config, const block_geometry& geometry,
-                       std::size_t ranks, row_format row, road_memory road = {}) noexcept
+                       std::size_t rank_count, row_format row, road_memory road = {}) noexcept
       : in_flight{config.in_flight},
         row_capacity{geometry.row_capacity},
         outputs_home{config.outputs == outputs_at::home && road.outputs_may_be_home},
@@ -135,9 +135,9 @@ struct memory_map {
       end = align_up(end + bytes, cache_line_bytes);
       return begin;
     };
-    counts = place(2 * in_flight * ranks * message_bytes);
-    outbox = place(2 * in_flight * ranks * outbox_bytes);
-    refusals = place(2 * in_flight * ranks * cache_line_bytes);
+    counts = place(2 * in_flight * rank_count * message_bytes);
+    outbox = place(2 * in_flight * rank_count * outbox_bytes);
+    refusals = place(2 * in_flight * rank_count * cache_line_bytes);
     sets = end;
     rows = place(row_capacity * format.row_bytes);
     scales = place(row_capacity * format.scale_bytes);

@@ -16,12 +16,12 @@ namespace peerbus::moe {
 class routing {
  public:
   ///@{
-  /// Makes the view: `experts` and `weights` are both [tokens, top_k]. Nothing is checked here;
+  /// Makes the view: `expert_ids` and `weights` are both [tokens, top_k]. Nothing is checked here;
   /// `dispatch` refuses arrays of other sizes.
-  routing(std::span<const std::int32_t> experts, std::span<const float> weights) noexcept
-      : narrow_{experts.data()}, size_{experts.size()}, weights_{weights} {}
-  routing(std::span<const std::int64_t> experts, std::span<const float> weights) noexcept
-      : wide_{experts.data()}, size_{experts.size()}, weights_{weights} {}
+  routing(std::span<const std::int32_t> expert_ids, std::span<const float> weights) noexcept
+      : narrow_{expert_ids.data()}, size_{expert_ids.size()}, weights_{weights} {}
+  routing(std::span<const std::int64_t> expert_ids, std::span<const float> weights) noexcept
+      : wide_{expert_ids.data()}, size_{expert_ids.size()}, weights_{weights} {}
   ///@}
 
   /// Returns the number of slots: tokens x top_k.

@@ -24,10 +24,11 @@ class awaited_members {
   static constexpr std::chrono::seconds most_time_unseen{10};
 
   awaited_members() = default;
-  /// `ranks` are the members' numbers in the parent, in the order of their numbers in the subgroup.
-  awaited_members(std::shared_ptr<const membership> parent, std::vector<rank_id> ranks,
+  /// `in_parent` are the members' numbers in the parent, in the order of their numbers in the
+  /// subgroup.
+  awaited_members(std::shared_ptr<const membership> parent, std::vector<rank_id> in_parent,
                   deadline::clock::duration time_unseen = most_time_unseen)
-      : parent_{std::move(parent)}, ranks_{std::move(ranks)}, time_unseen_{time_unseen} {}
+      : parent_{std::move(parent)}, ranks_{std::move(in_parent)}, time_unseen_{time_unseen} {}
 
   /// Returns whether there is a parent that reports how members end.
   [[nodiscard]] bool are_watched() const noexcept { return parent_ != nullptr; }

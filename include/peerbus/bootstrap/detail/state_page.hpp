@@ -21,7 +21,7 @@ namespace peerbus::detail {
 class state_page {
  public:
   /// Makes a page that child processes inherit. Throws: `error` system.
-  explicit state_page(std::size_t ranks) : state_page{ranks, -1} {}
+  explicit state_page(std::size_t rank_count) : state_page{rank_count, -1} {}
 
   /// Makes a file that other processes can `open`. Throws: `error` out_of_memory, system.
   [[nodiscard]] static unique_fd make_file(std::size_t ranks) {
@@ -55,8 +55,8 @@ class state_page {
   [[nodiscard]] const std::shared_ptr<void>& memory() const noexcept { return memory_; }
 
  private:
-  state_page(std::size_t ranks, int file) {
-    const std::size_t bytes = bytes_for(ranks);
+  state_page(std::size_t rank_count, int file) {
+    const std::size_t bytes = bytes_for(rank_count);
     void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                            file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
     if (address == MAP_FAILED) throw system_failure("mapping the page of rank states", errno);

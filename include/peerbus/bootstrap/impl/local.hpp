@@ -86,8 +86,8 @@ class local_bootstrap final : public star_bootstrap {
 /// limit stays as it is.
 class descriptor_room {
  public:
-  explicit descriptor_room(std::size_t ranks) noexcept {
-    const rlim_t wanted = 4 * ranks + 256;
+  explicit descriptor_room(std::size_t rank_count) noexcept {
+    const rlim_t wanted = 4 * rank_count + 256;
     rlimit raised{};
     if (::getrlimit(RLIMIT_NOFILE, &raised) != 0 || raised.rlim_cur >= wanted) return;
     const rlimit before = raised;

@@ -29,19 +29,19 @@ enum class expert_kind : std::uint8_t {
 class deployment {
  public:
   /// Requires attributes for which `objection_to_experts` returns nothing.
-  constexpr deployment(const attributes& attributes, std::size_t ranks) noexcept
-      : ranks_{ranks},
+  constexpr deployment(const attributes& attributes, std::size_t rank_count) noexcept
+      : ranks_{rank_count},
         top_k_{attributes.top_k},
         shared_ranks_{static_cast<std::size_t>(attributes.shared_expert_rank_num)},
         shared_{shared_ranks_ == 0 ? 0 : static_cast<std::size_t>(attributes.shared_expert_num)},
-        local_{static_cast<std::size_t>(attributes.moe_expert_num) / (ranks - shared_ranks_)},
+        local_{static_cast<std::size_t>(attributes.moe_expert_num) / (rank_count - shared_ranks_)},
         first_zero_{attributes.moe_expert_num},
         first_copy_{first_zero_ + attributes.zero_expert_num},
         first_constant_{first_copy_ + attributes.copy_expert_num},
         end_{first_constant_ + attributes.const_expert_num},
         // Tokens may have more slots than there are experts to send them to. The exchange requires
         // at least as many experts as slots.
-        per_rank_{std::max(local_, (slots() + ranks - 1) / ranks)} {}
+        per_rank_{std::max(local_, (slots() + rank_count - 1) / rank_count)} {}
 
   /// Returns K.
   [[nodiscard]] constexpr std::size_t top_k() const noexcept { return top_k_; }

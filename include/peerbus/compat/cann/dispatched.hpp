@@ -46,8 +46,8 @@ namespace detail {
 /// allocates all memory.
 class result_arrays {
  public:
-  result_arrays(std::size_t local_experts, std::size_t ranks, std::size_t most_rows)
-      : nums_(local_experts), counts_(local_experts * ranks) {
+  result_arrays(std::size_t local_experts, std::size_t rank_count, std::size_t most_rows)
+      : nums_(local_experts), counts_(local_experts * rank_count) {
     origins_.reserve(3 * most_rows);
   }
 

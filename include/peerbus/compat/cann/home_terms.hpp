@@ -22,12 +22,12 @@ namespace peerbus::cann::detail {
 /// are used.
 class home_terms {
  public:
-  home_terms(const attributes& attributes, const deployment& experts, std::size_t max_tokens)
+  home_terms(const attributes& attributes, const deployment& where, std::size_t max_tokens)
       : hidden_{attributes.hidden},
-        weights_(experts.shared() == 0 ? 0 : max_tokens * experts.slots(), 1.0F),
+        weights_(where.shared() == 0 ? 0 : max_tokens * where.slots(), 1.0F),
         local_(attributes.copy_expert_num == 0 && attributes.const_expert_num == 0
                    ? 0
-                   : max_tokens * experts.slots()) {
+                   : max_tokens * where.slots()) {
     const std::size_t most =
         std::min(attributes.top_k, static_cast<std::size_t>(attributes.const_expert_num)) *
         max_tokens;

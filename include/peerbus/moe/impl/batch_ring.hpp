@@ -41,10 +41,10 @@ inline std::vector<batch> make_sets(const exchange_config& config, const block_g
 }
 
 PEERBUS_INLINE batch_ring::batch_ring(const exchange_config& config, const block_geometry& geometry,
-                                      rank_id rank, std::size_t ranks, const road_memory& road,
+                                      rank_id rank, std::size_t rank_count, const road_memory& road,
                                       std::size_t row_bytes)
-    : experts_{std::make_shared<expert_map>(config, ranks)},
-      sets_{make_sets(config, geometry, experts_, rank, ranks, road)},
+    : experts_{std::make_shared<expert_map>(config, rank_count)},
+      sets_{make_sets(config, geometry, experts_, rank, rank_count, road)},
       buffers_{std::max(row_bytes, config.hidden * sizeof(bf16))} {}
 
 PEERBUS_INLINE void batch_ring::require_free(std::uint64_t number) {

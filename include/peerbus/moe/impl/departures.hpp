@@ -27,19 +27,19 @@
 namespace peerbus::moe {
 
 PEERBUS_INLINE departures::departures(const exchange_config& config, const block_geometry& geometry,
-                                      std::shared_ptr<const expert_map> experts, rank_id rank,
-                                      std::size_t ranks)
+                                      std::shared_ptr<const expert_map> map, rank_id rank,
+                                      std::size_t rank_count)
     : config_{config},
       geometry_{geometry},
-      experts_{std::move(experts)},
+      experts_{std::move(map)},
       rank_{rank},
-      ranks_{ranks},
+      ranks_{rank_count},
       counts_(geometry.blocks.experts()),
       totals_(counts_.size()),
       next_(counts_.size()),
       seen_block_(counts_.size()),
       seen_expert_(config.experts),
-      token_ranks_(geometry.by_rank ? (ranks + 63) / 64 : 0),
+      token_ranks_(geometry.by_rank ? (rank_count + 63) / 64 : 0),
       places_(config.max_tokens * geometry.copies_per_token),
       factors_(places_.size(), 1.0F),
       slots_(config.max_tokens * config.top_k),

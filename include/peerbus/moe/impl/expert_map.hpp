@@ -12,8 +12,8 @@
 
 namespace peerbus::moe {
 
-PEERBUS_INLINE expert_map::expert_map(const exchange_config& config, std::size_t ranks)
-    : dealt_{config.experts, ranks},
+PEERBUS_INLINE expert_map::expert_map(const exchange_config& config, std::size_t rank_count)
+    : dealt_{config.experts, rank_count},
       routable_{config.experts},
       logical_{config.physical_to_logical.begin(), config.physical_to_logical.end()},
       physical_(config.experts) {
@@ -23,7 +23,7 @@ PEERBUS_INLINE expert_map::expert_map(const exchange_config& config, std::size_t
   }
   for (std::uint32_t p = 0; p < config.experts; ++p) physical_[logical_[p]] = p;
   holders_.reserve(config.experts);
-  for (const rank_id rank : all_ranks{ranks})
+  for (const rank_id rank : all_ranks{rank_count})
     holders_.insert(holders_.end(), count(rank), static_cast<std::uint32_t>(rank.index()));
 }
 

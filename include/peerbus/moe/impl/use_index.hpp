@@ -19,8 +19,8 @@
 
 namespace peerbus::moe::detail {
 
-PEERBUS_INLINE use_index::use_index(std::size_t experts, std::size_t most_uses)
-    : starts_(experts + 1),
+PEERBUS_INLINE use_index::use_index(std::size_t expert_count, std::size_t most_uses)
+    : starts_(expert_count + 1),
       // Not initialised, so that pages are committed only as rows arrive.
       uses_{std::make_unique_for_overwrite<row_use[]>(most_uses)},
       most_uses_{most_uses} {}

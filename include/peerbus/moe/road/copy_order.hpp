@@ -24,7 +24,7 @@ class copy_order {
   using copy_number = std::uint32_t;
 
   /// Allocates for all copies that one rank can send.
-  copy_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks);
+  copy_order(const exchange_config& config, const block_geometry& geometry, std::size_t rank_count);
 
   /// Sorts the copies that `leaving.place` has placed.
   void sort(const departures& leaving) noexcept;

@@ -23,7 +23,7 @@ namespace peerbus::moe {
 class home_order {
  public:
   /// Allocates for all rows that can arrive.
-  home_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks);
+  home_order(const exchange_config& config, const block_geometry& geometry, std::size_t rank_count);
 
   /// Sorts the rows from the ranks whose entry in `wanted`, [ranks], is not 0. `origins` are those
   /// of this rank's rows, from row 0.

@@ -14,8 +14,8 @@ namespace peerbus::moe {
 /// home. Only the constructor allocates.
 struct put_order {
   /// Allocates for the largest batch that `config` allows.
-  put_order(const exchange_config& config, const block_geometry& geometry, std::size_t ranks)
-      : copies{config, geometry, ranks}, outputs{config, geometry, ranks} {}
+  put_order(const exchange_config& config, const block_geometry& geometry, std::size_t rank_count)
+      : copies{config, geometry, rank_count}, outputs{config, geometry, rank_count} {}
 
   copy_order copies;   ///< the order in which copies leave
   home_order outputs;  ///< the order in which outputs go home

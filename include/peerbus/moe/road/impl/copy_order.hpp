@@ -16,9 +16,9 @@
 namespace peerbus::moe {
 
 PEERBUS_INLINE copy_order::copy_order(const exchange_config& config, const block_geometry& geometry,
-                                      std::size_t ranks)
+                                      std::size_t rank_count)
     : copies_(config.max_tokens * geometry.copies_per_token),
-      begins_(ranks + 1),
+      begins_(rank_count + 1),
       next_(geometry.blocks.experts()) {}
 
 PEERBUS_INLINE void copy_order::sort(const departures& leaving) noexcept {

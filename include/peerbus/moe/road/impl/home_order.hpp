@@ -19,10 +19,10 @@
 namespace peerbus::moe {
 
 PEERBUS_INLINE home_order::home_order(const exchange_config& config, const block_geometry& geometry,
-                                      std::size_t ranks)
+                                      std::size_t rank_count)
     : copies_{geometry.copies_per_token} {
   begins_.resize(config.max_tokens * copies_ + 1);
-  ranks_.resize(ranks + 1);
+  ranks_.resize(rank_count + 1);
   // Not initialised, so that pages are committed only as rows arrive.
   by_slot_ = std::make_unique_for_overwrite<std::uint32_t[]>(geometry.row_capacity);
   rows_ = std::make_unique_for_overwrite<std::uint32_t[]>(geometry.row_capacity);
