@@ -62,7 +62,7 @@ add() { printf '%q ' "$@"; echo; }
 all() { add "$1" - "${@:2}" $others -I include "$work/all.cpp"; }
 refused() { add "$1" "$2" "${@:3}" -I include "$work/usual.cpp"; }
 {
-  all "g++, C++20, warnings" g++ -std=c++20 $warnings $of_gnu
+  all "g++, C++20, warnings, names of a program" g++ -std=c++20 $warnings $of_gnu -include tests/package/consumer/names.hpp
   all "g++, C++20, warnings of optimised code" g++ -std=c++20 -O2 $warnings $of_gnu
   all "g++, C++23, no run-time types, debug containers" g++ -std=c++23 -fno-rtti -D_GLIBCXX_DEBUG -D_GLIBCXX_DEBUG_PEDANTIC
   all "g++, C++20, unsigned char, debug containers" g++ -std=c++20 -funsigned-char -D_GLIBCXX_DEBUG

@@ -18,7 +18,7 @@ namespace peerbus::moe::detail {
 /// Measures how long a rank waits for each of its peers. Only the constructor allocates.
 class arrival_clock {
  public:
-  explicit arrival_clock(std::size_t ranks) : has_come_(ranks) {}
+  explicit arrival_clock(std::size_t rank_count) : has_come_(rank_count) {}
 
   /// Returns the signal of a peer.
   using signal_of = peerbus::detail::function_ref<signal_id(rank_id)>;

@@ -60,11 +60,11 @@ class batch {
  public:
   /// `road` are the needs of the exchange's road.
   batch(const exchange_config& config, const block_geometry& geometry,
-        const std::shared_ptr<const expert_map>& experts, rank_id rank, std::size_t ranks,
+        const std::shared_ptr<const expert_map>& map, rank_id rank, std::size_t rank_count,
         const road_memory& road)
-      : leaving{config, geometry, experts, rank, ranks},
-        arriving{geometry, rank, ranks},
-        order{road.stages ? std::make_unique<put_order>(config, geometry, ranks) : nullptr},
+      : leaving{config, geometry, map, rank, rank_count},
+        arriving{geometry, rank, rank_count},
+        order{road.stages ? std::make_unique<put_order>(config, geometry, rank_count) : nullptr},
         stream_from_{config.stream_from.value_or(never_stream)} {}
 
   departures leaving;

@@ -28,7 +28,7 @@ class batch_ring {
   /// Allocates all sets, and buffers for rows of `row_bytes` or of an output. `road` are the needs
   /// of the exchange's road.
   batch_ring(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-             std::size_t ranks, const road_memory& road, std::size_t row_bytes);
+             std::size_t rank_count, const road_memory& road, std::size_t row_bytes);
 
   /// Returns the memory in which the lanes make rows, one batch after the other.
   [[nodiscard]] const row_buffers& buffers() const noexcept { return buffers_; }

@@ -17,8 +17,8 @@ namespace peerbus::moe::detail {
 /// allocates.
 class use_index {
  public:
-  /// Takes room for `most_uses` uses by `experts` local experts.
-  use_index(std::size_t experts, std::size_t most_uses);
+  /// Takes room for `most_uses` uses by `expert_count` local experts.
+  use_index(std::size_t expert_count, std::size_t most_uses);
 
   /// Indexes the uses of the rows that arrived, by a counting sort. `set` is the set of the batch
   /// at this rank.

@@ -20,8 +20,8 @@ class arrivals {
 
  public:
   /// `buffers` are the receive buffers, numbered from 0.
-  arrivals(std::size_t ranks, std::span<const notice_buffer> buffers)
-      : buffers_{buffers}, peers_(ranks), next_(buffers.size(), none) {}
+  arrivals(std::size_t rank_count, std::span<const notice_buffer> buffers)
+      : buffers_{buffers}, peers_(rank_count), next_(buffers.size(), none) {}
 
   /// Takes the notice in `buffer`, whose source exists and is not given up. Calls `take(buffer)`
   /// for each notice whose turn it is, after which its buffer may receive again.

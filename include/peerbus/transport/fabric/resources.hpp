@@ -37,12 +37,12 @@ class resources {
   /// `latency`: the resources for latency traffic, which outlive these for bulk traffic. Null if
   /// these are for latency traffic themselves. Throws: `error` out_of_memory, system;
   /// std::bad_alloc.
-  resources(provider_info info, const fabric_options& options, std::size_t ranks,
+  resources(provider_info info, const fabric_options& options, std::size_t rank_count,
             const resources* latency)
       : info_{std::move(info)},
         options_{options},
         traffic_{latency == nullptr ? traffic_class::latency : traffic_class::bulk},
-        receives_{std::min<std::size_t>(32 + 8 * ranks, info_->rx_attr->size)},
+        receives_{std::min<std::size_t>(32 + 8 * rank_count, info_->rx_attr->size)},
         inject_bytes_{info_->tx_attr->inject_size},
         relies_on_order_{options.rely_on_order && orders_sends_after_writes(*info_)} {
     // Providers such as tcp move the data of all endpoints of a domain at each look at one of them.
@@ -67,10 +67,10 @@ class resources {
       fi_av_attr wanted{};
       wanted.type =
           info_->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE : info_->domain_attr->av_type;
-      wanted.count = ranks;
+      wanted.count = rank_count;
       return fi_av_open(domain_, &wanted, made, nullptr);
     });
-    queue_ = open_queue(ranks);
+    queue_ = open_queue(rank_count);
     endpoint_ = open<fid_ep>("an endpoint", [&](fid_ep** made) {
       return fi_endpoint(domain_, info_.get(), made, nullptr);
     });
@@ -78,7 +78,7 @@ class resources {
     ofi::require(fi_ep_bind(endpoint_.get(), &queue_->fid, FI_TRANSMIT | FI_RECV),
                  "binding a completion queue");
     ofi::require(fi_enable(endpoint_.get()), concat("enabling an endpoint", describe_ports()));
-    const std::size_t notices = receives_ + ranks * request_ring::places(options.queue_depth);
+    const std::size_t notices = receives_ + rank_count * request_ring::places(options.queue_depth);
     memory_ = mapping::anonymous(notices * sizeof(notice_buffer));
     registration_ = make_reachable({memory_.data(), memory_.size()}, "notices");
     receive_requests_ = std::make_unique<request[]>(receives_);

@@ -54,10 +54,10 @@ class expanded_channel : public keyed_channel<expanded_shape> {
 
 /// The memory of an expanded batch besides the exchange's, allocated once and reused.
 struct expanded_arrays {
-  expanded_arrays(const expanded_shape& shape, std::size_t ranks, std::size_t max_tokens,
+  expanded_arrays(const expanded_shape& shape, std::size_t rank_count, std::size_t max_tokens,
                   std::size_t local_experts, std::size_t most_rows)
       : ids(max_tokens * shape.top_k),
-        sources{ranks, max_tokens, shape.top_k},
+        sources{rank_count, max_tokens, shape.top_k},
         ends(local_experts),
         counts(local_experts),
         aligned(local_experts),

@@ -87,18 +87,18 @@ class low_latency_channel : public keyed_channel<low_latency_key> {
 
 /// The memory of a low-latency batch besides the exchange's, allocated once and reused.
 struct low_latency_arrays {
-  low_latency_arrays(const low_latency_key& shape, std::size_t ranks, std::size_t local_experts,
-                     std::size_t scale_bytes)
+  low_latency_arrays(const low_latency_key& shape, std::size_t rank_count,
+                     std::size_t local_experts, std::size_t scale_bytes)
       : recv_count(local_experts),
-        layout_range(local_experts * ranks),
+        layout_range(local_experts * rank_count),
         topk_idx(shape.max_tokens * shape.top_k),
         routed(topk_idx.size()),
-        src_info{uninitialised<std::int32_t>(local_experts * ranks * shape.max_tokens)},
-        weights{
-            uninitialised<float>(shape.weighted ? local_experts * ranks * shape.max_tokens : 0)},
+        src_info{uninitialised<std::int32_t>(local_experts * rank_count * shape.max_tokens)},
+        weights{uninitialised<float>(shape.weighted ? local_experts * rank_count * shape.max_tokens
+                                                    : 0)},
         source_ranks{uninitialised<std::int32_t>(
-            shape.weighted ? local_experts * ranks * shape.max_tokens : 0)},
-        scales{in_large_pages(local_experts * ranks * shape.max_tokens * scale_bytes)},
+            shape.weighted ? local_experts * rank_count * shape.max_tokens : 0)},
+        scales{in_large_pages(local_experts * rank_count * shape.max_tokens * scale_bytes)},
         combined{uninitialised<bf16>(shape.max_tokens * shape.hidden)} {}
 
   std::size_t bound = 0;  ///< the most tokens of a rank in the dispatch

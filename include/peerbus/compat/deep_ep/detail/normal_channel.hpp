@@ -63,13 +63,13 @@ class normal_channel : public keyed_channel<normal_shape> {
 
 /// The memory of a normal batch besides the exchange's, allocated once and reused.
 struct normal_arrays {
-  normal_arrays(const normal_shape& shape, std::size_t ranks, std::size_t max_tokens,
+  normal_arrays(const normal_shape& shape, std::size_t rank_count, std::size_t max_tokens,
                 std::size_t local_experts)
-      : rank_prefix(ranks),
+      : rank_prefix(rank_count),
         per_expert(local_experts),
         copies(max_tokens),
-        recv_topk_idx{uninitialised<std::int64_t>(ranks * max_tokens * shape.top_k)},
-        recv_src_idx{uninitialised<std::int32_t>(ranks * max_tokens)},
+        recv_topk_idx{uninitialised<std::int64_t>(rank_count * max_tokens * shape.top_k)},
+        recv_src_idx{uninitialised<std::int32_t>(rank_count * max_tokens)},
         scales{uninitialised<std::byte>(max_tokens * shape.scale_bytes)},
         combined{uninitialised<bf16>(max_tokens * shape.hidden)},
         combined_weights{uninitialised<float>(max_tokens * shape.top_k)} {}

@@ -16,7 +16,7 @@ namespace peerbus::deep_ep::detail {
 /// The ranks that this rank sends nothing to, as values of DeepEP's mask buffer: 1 is masked.
 class rank_masks {
  public:
-  rank_masks(std::size_t ranks, bool enabled) : masks_(ranks), enabled_{enabled} {}
+  rank_masks(std::size_t rank_count, bool enabled) : masks_(rank_count), enabled_{enabled} {}
 
   void update(std::size_t rank, bool masked) {
     require_enabled("low_latency_update_mask_buffer");

@@ -16,11 +16,11 @@ namespace peerbus::deep_ep::detail {
 /// each became. The constructor allocates all memory.
 class source_metadata {
  public:
-  source_metadata(std::size_t ranks, std::size_t max_tokens, std::size_t top_k)
+  source_metadata(std::size_t rank_count, std::size_t max_tokens, std::size_t top_k)
       : max_tokens_{max_tokens},
         top_k_{top_k},
-        numbers_(ranks * max_tokens),
-        ends_(ranks),
+        numbers_(rank_count * max_tokens),
+        ends_(rank_count),
         rows_{std::make_unique_for_overwrite<std::int32_t[]>(numbers_.size() * width())} {}
 
   /// Returns the entries of a row of `table`: number of the token among all ranks, source and first
