@@ -282,6 +282,12 @@ if hasattr(torch, "_dynamo"):  # It looks at every name of torch.
 many = torch.zeros((1 << 20, 1 << 16), dtype=torch.int32, device="cuda")  # 256 GiB, of no memory.
 assert many.shape == (1 << 20, 1 << 16) and many.dtype == torch.int32 and many[9, 9] == 0
 assert torch.zeros(1 << 25).dtype == torch.get_default_dtype()
+torch.manual_seed(1)
+for kind in (torch.bfloat16, torch.float16):
+    drawn = torch.randn((128, 128), dtype=kind, device="cuda")
+    for each in (drawn, torch.randn_like(drawn), torch.empty_like(drawn).normal_(0, 2)):
+        assert each.dtype == kind and (each != 0).all()  # Nor does a GPU draw 0.
+    assert torch.randn(2, dtype=kind, requires_grad=True).is_leaf
 stream = torch.cuda.Stream(device=0)
 with torch.cuda.stream(stream):
     assert torch.cuda.current_stream() is stream

@@ -240,6 +240,29 @@ def _lazy_zeros(torch, args, kwargs):
     return torch.from_numpy(numpy.frombuffer(pages, numpy.uint8)).view(kind).view(*shape)
 
 
+def _normal_as_drawn_by_a_gpu(torch, function, args, kwargs):
+    """Returns the normal numbers of 16 bits that are asked for, drawn as float32 and rounded.
+    Returns None for other functions and types. Of bfloat16 that torch draws on a CPU, 6 of 1000 are
+    0; a GPU draws float32, of which hardly any is."""
+    narrow = (torch.bfloat16, torch.float16)
+    if kwargs.get("out") is not None:
+        return None
+    if function is torch.Tensor.normal_:
+        tensor = args[0]
+        if tensor.dtype not in narrow:
+            return None
+        return tensor.copy_(function(torch.empty(tensor.shape, dtype=torch.float32),
+                                     *args[1:], **kwargs))
+    kind = kwargs.get("dtype")
+    if kind is None:
+        kind = torch.get_default_dtype() if function is torch.randn else args[0].dtype
+    if kind not in narrow:
+        return None
+    kwargs = dict(kwargs, dtype=torch.float32)
+    needs_gradient = kwargs.pop("requires_grad", False)
+    return function(*args, **kwargs).to(kind).requires_grad_(needs_gradient)
+
+
 def _without_float8(torch, function, args, kwargs):
     """Returns the result of an indexing or a comparison of E4M3 or E5M2, which torch has for GPUs
     only: by the bytes, or by the values as float32. Returns None for other functions."""
@@ -291,6 +314,7 @@ def install():
     _replace_cuda(torch)
     _replace_distributed(torch)
     zeros, to = torch.zeros, torch.Tensor.to
+    normal = (torch.randn, torch.randn_like, torch.Tensor.normal_)
 
     class OnCpu(torch.overrides.TorchFunctionMode):
         """Replaces devices in the arguments of torch's functions."""
@@ -306,6 +330,10 @@ def install():
                 lazy = _lazy_zeros(torch, args, kwargs)
                 if lazy is not None:
                     return lazy
+            elif function in normal:
+                drawn = _normal_as_drawn_by_a_gpu(torch, function, args, kwargs)
+                if drawn is not None:
+                    return drawn
             elif function is to and len(args) > 1 and _is_number(args[1]):
                 args = (args[0], "cpu", *args[2:])
             try:
