@@ -10,13 +10,16 @@
 namespace peerbus::kernel {
 
 namespace scalar {
+/// As `kernel_set::log2_magnitudes`.
 inline void log2_magnitudes(const bf16* columns, float* out) noexcept {
   logarithm::log2_magnitudes(columns, out);
 }
+/// As `kernel_set::log_codes`.
 inline void log_codes(const float* logs, float per_step, float offset,
                       std::uint16_t* codes) noexcept {
   logarithm::log_codes(logs, per_step, offset, codes);
 }
+/// As `kernel_set::log_values`.
 inline void log_values(const std::uint16_t* codes, float step, float lowest, bf16* out) noexcept {
   logarithm::log_values(codes, step, lowest, out);
 }

@@ -14,12 +14,12 @@
 /// them, and multiply and add by a fused instruction only, so that every set gives the same bits.
 namespace peerbus::kernel::logarithm {
 
-/// The coefficients of log2(1 + z) / z for z from sqrt(1/2) - 1 to sqrt(2) - 1, error 5e-8, and of
-/// 2^f for f from -1/2 to 1/2, relative error 8e-8: a least-squares fit, weighted until the errors
-/// were equal.
+// Both polynomials are least-squares fits, weighted until the errors were equal.
+/// The coefficients of log2(1 + z) / z for z from sqrt(1/2) - 1 to sqrt(2) - 1. Error 5e-8.
 inline constexpr float log2_terms[] = {0x1.715472p+0F,  -0x1.7155bap-1F, 0x1.ec7b64p-2F,
                                        -0x1.70bab2p-2F, 0x1.2596aap-2F,  -0x1.00122ap-2F,
                                        0x1.e52678p-3F,  -0x1.2a7b48p-3F};
+/// The coefficients of 2^f for f from -1/2 to 1/2. Relative error 8e-8.
 inline constexpr float exp2_terms[] = {1.0F,         0.69314694F,  0.2402212F,
                                        0.055507135F, 0.009675541F, 0.0013276467F};
 

@@ -64,6 +64,12 @@ class departures {
   /// layouts with slots.
   void place_in_slots() noexcept;
 
+  /// Returns the number of rows of all ranks for each block, as the last `place` found them. Empty
+  /// in layouts with slots.
+  [[nodiscard]] std::span<const std::uint32_t> totals() const noexcept {
+    return std::span{totals_}.first(geometry_.has_slots() ? 0 : totals_.size());
+  }
+
   /// Returns the number of tokens of the last `place`.
   [[nodiscard]] std::size_t tokens() const noexcept { return tokens_; }
   /// Returns the places of the copies of a token: one per slot, or, if rank-major, the token's

@@ -178,6 +178,14 @@ class exchange {
   /// each copy. Throws: as `note`.
   [[nodiscard]] row_traffic traffic(moe::ticket ticket) { return core_.traffic(ticket); }
 
+  /// Returns the number of rows of all ranks for each block of the layout by the dispatch of
+  /// `ticket`: for each expert, in their physical order, or in layouts by rank for each rank. Empty
+  /// in layouts with slots, whose counts go to the ranks that need them only. Valid as `note`.
+  /// Throws: as `note`.
+  [[nodiscard]] std::span<const std::uint32_t> rows_of_blocks(moe::ticket ticket) {
+    return core_.batch_of("rows_of_blocks", ticket, detail::stage::received).leaving.totals();
+  }
+
   /// Makes the filled outputs available to their home ranks, the first half of `combine`. Outputs
   /// must not change afterwards. Each lane calls after all outputs that it fills are complete.
   /// Cost: that of `combine`, without reading the outputs.

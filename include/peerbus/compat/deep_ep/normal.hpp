@@ -67,8 +67,8 @@ struct dispatch_args {
   /// handle.
   std::size_t expert_alignment = 1;
   /// The rows of the results, of dispatches with their handle too, and of what `combine` is given:
-  /// at least as many as arrive, which this rank alone finds out, at most R *
-  /// num_max_tokens_per_rank. 0: as many as arrive.
+  /// at least as many as any rank receives, else all ranks throw `error` invalid_argument; at most
+  /// R * num_max_tokens_per_rank; equal on all ranks. 0: as many as arrive.
   std::size_t num_worst_tokens = 0;
   std::optional<deep_ep::config> config{};        ///< refused
   std::optional<event_overlap> previous_event{};  ///< the call waits for it first

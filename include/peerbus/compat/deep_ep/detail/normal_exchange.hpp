@@ -90,6 +90,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
       options.note = std::as_bytes(args.num_tokens_per_expert.values<std::int32_t>());
     const std::span tokens{static_cast<const token*>(args.x.data()), args.x.elements()};
     exchange_rows(this_batch, tokens, *routing, options);
+    if (routing->worst != 0) require_room(this_batch, *routing);
     return result(this_batch, args, routing, fresh);
   }
 
@@ -151,14 +152,19 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     routing.rows = this_batch.rows->count();
     routing.latest = {this, this_batch.number};
   }
+  /// Requires that num_worst_tokens rows are enough for every rank. All ranks know how many rows
+  /// each receives, so that all of them throw.
+  void require_room(const batch& this_batch, const normal_routing& routing) {
+    const auto rows = moe_.rows_of_blocks(this_batch.ticket);
+    const auto most = std::ranges::max_element(rows);
+    const argument worst{"dispatch", "num_worst_tokens"};
+    worst.require(*most <= routing.worst, "is ", routing.worst, ", expected at least the ", *most,
+                  " rows that rank ", most - rows.begin(), " receives");
+  }
   [[nodiscard]] dispatch_result result(batch& this_batch, const dispatch_args& args,
                                        const std::shared_ptr<normal_routing>& routing, bool fresh) {
     const moe::batch_columns<Codec> columns = this_batch.rows->columns();
-    const std::size_t arrived = this_batch.rows->count();
-    const argument worst{"dispatch", "num_worst_tokens"};
-    worst.require(routing->worst == 0 || routing->worst >= arrived, "is ", routing->worst, ", but ",
-                  arrived, " rows have arrived at this rank, expected at least as many");
-    const std::size_t shown = routing->worst == 0 ? arrived : routing->worst;
+    const std::size_t shown = routing->worst == 0 ? this_batch.rows->count() : routing->worst;
     dispatch_result made;
     made.recv_x = {columns.rows().data(), args.x.type(), {shown, shape().hidden}};
     if (args.x_scales)
