@@ -97,7 +97,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     this_batch.waited = args.combine_wait_recv_cost_stats;
     // Before the other checks, because ranks may wait for this one in `combine_buffer`.
     this->begin_combine(this_batch);
-    agreement_.or_refuse(args.until, [&] { check(this_batch, args); });
+    agreement_.or_refuse(args.until, [&] { require_fitting(this_batch, args); });
     const std::size_t tokens = this_batch.tokens;
     this_batch.out =
         args.out
@@ -259,7 +259,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
             {local_experts_, rows_per_expert(this_batch), shape().hidden}};
   }
   /// Checks the arguments of a combine that depend on its batch.
-  void check(const batch& this_batch, const low_latency_combine_args& args) const {
+  void require_fitting(const batch& this_batch, const low_latency_combine_args& args) const {
     constexpr std::string_view call = "low_latency_combine";
     require_same_routing({call, "topk_idx"}, this_batch, args.topk_idx);
     const std::size_t tokens = this_batch.tokens;
