@@ -79,10 +79,10 @@ PEERBUS_INLINE std::optional<launch_ancestor> find_launch_ancestor(
     // The name before the parent's number is in brackets and may hold any character.
     const std::string status = read_kernel_file(folder + "stat");
     const auto name_end = status.rfind(") ");
-    pid =
-        name_end == std::string::npos
-            ? 0
-            : static_cast<pid_t>(std::atol(status.c_str() + std::min(name_end + 4, status.size())));
+    pid = name_end == std::string::npos
+              ? 0
+              : static_cast<pid_t>(std::strtol(
+                    status.c_str() + std::min(name_end + 4, status.size()), nullptr, 10));
   }
   return std::nullopt;
 }

@@ -32,12 +32,12 @@ PEERBUS_INLINE far_bootstrap::far_bootstrap(bootstrap& whole) : whole_{&whole} {
 PEERBUS_INLINE std::vector<bootstrap::contribution> far_bootstrap::allgather(
     contribution mine, deadline until, std::string_view doing) {
   if (is_finished_) return whole_->allgather(std::move(mine), until, doing);
-  if (end_) throw *end_;
+  if (end_) throw agreed_error{*end_};
   return gather(std::move(mine), std::nullopt, until, doing);
 }
 
 PEERBUS_INLINE void far_bootstrap::finish(const std::optional<error>& objection, deadline until) {
-  if (end_) throw *end_;
+  if (end_) throw agreed_error{*end_};
   try {
     static_cast<void>(gather({}, objection, until, "the end"));
   } catch (const error&) {
@@ -75,7 +75,7 @@ PEERBUS_INLINE std::vector<bootstrap::contribution> far_bootstrap::gather(
     end_ =
         agreed_error{errc::mismatch, concat("planes: far: ", rank_id{0}, " is in '", purposes[0],
                                             "' but ", rank, " in '", purposes[rank.index()], "'")};
-    throw *end_;
+    throw agreed_error{*end_};
   }
   return all;
 }
