@@ -656,9 +656,10 @@ TEST_CASE("environment: a sandbox that forbids abstract Unix sockets is named at
           const auto caught =
               error_of([] { environment_bootstrap boot{seat(1, 2, fresh_port()), patience()}; });
           require(caught.code() == errc::system, caught.what());
-          for (const char* const part : {"abstract Unix socket", own_address().c_str(), "Landlock",
-                                         "Operation not permitted"})
-            require(contains(caught.what(), part), part + std::string{" in: "} + caught.what());
+          for (const std::string& part :
+               {std::string{"abstract Unix socket"}, own_address(), std::string{"Landlock"},
+                std::string{"Operation not permitted"}})
+            require(contains(caught.what(), part), part + " in: " + caught.what());
           return 0;
         })) == 0);
 }

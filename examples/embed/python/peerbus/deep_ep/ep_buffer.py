@@ -365,6 +365,7 @@ class EPBuffer(BufferBase):
         members.update(
             psum_num_recv_tokens_per_expert=like(prefix, made.ends.astype(numpy.int32)),
             _rows=made.size, _slots_of_rows=made.slots)
+        recv_scales = copy(recv_scales)  # One-byte scales arrive in whole words, with gaps.
         return (made.rows_of(recv_x, do_zero_padding), made.rows_of(recv_scales, do_zero_padding),
                 None, made.weights_of(recv_weights, do_zero_padding)), members
 
