@@ -15,6 +15,7 @@
 #include <peerbus/kernel/avx512_e4m3.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 #include <peerbus/kernel/log_sets.hpp>
+#include <peerbus/kernel/logarithm.hpp>
 #include <peerbus/kernel/neon.hpp>
 #include <peerbus/kernel/neon_e4m3.hpp>
 #include <peerbus/kernel/scalar.hpp>
@@ -33,9 +34,9 @@ inline constexpr kernel_set scalar_set{"scalar",
                                        &scalar::dequantise_e4m3,
                                        &scalar::widen,
                                        &scalar::narrow,
-                                       &scalar::log2_magnitudes,
-                                       &scalar::log_codes,
-                                       &scalar::log_values,
+                                       &logarithm::log2_magnitudes,
+                                       &logarithm::log_codes,
+                                       &logarithm::log_values,
                                        &scalar::stream_lines};
 
 #if defined(__x86_64__)
@@ -79,9 +80,9 @@ inline constexpr kernel_set neon_set{"neon",
                                      &neon::dequantise_e4m3,
                                      &neon::widen,
                                      &neon::narrow,
-                                     &neon::log2_magnitudes,
-                                     &neon::log_codes,
-                                     &neon::log_values,
+                                     &logarithm::log2_magnitudes,
+                                     &logarithm::log_codes,
+                                     &logarithm::log_values,
                                      &neon::stream_lines};
 #endif
 
