@@ -66,7 +66,7 @@ constexpr std::string_view describe(dispatch_protocol protocol) noexcept {
   return "unknown";
 }
 
-/// What a dispatch does with ids of experts that are neither -1 nor those of an expert.
+/// The treatment of expert ids that are neither -1 nor 0 to experts - 1.
 enum class ids_outside : std::uint8_t {
   refused,  ///< all ranks refuse the dispatch
   skipped   ///< such a slot counts as -1
@@ -94,8 +94,7 @@ struct exchange_config {
   /// `row_block::encode_output`. The heads are the output attachment, so that `output_attachment`
   /// is `logfmt10::head_bytes(hidden)`.
   bool logfmt_outputs = false;
-  /// What happens to ids of experts other than -1 and 0 to experts - 1. Each rank chooses for
-  /// itself.
+  /// The treatment of expert ids other than -1 and 0 to experts - 1. Each rank chooses for itself.
   ids_outside other_ids = ids_outside::refused;
   /// Bytes of the note that a rank may send to all ranks with each dispatch. The note is about the
   /// whole batch, and every rank receives the same bytes (`dispatch_options::note`). No more than

@@ -80,8 +80,9 @@ class buffer {
   /// Collective. Returns rows to their home ranks and adds them up there, unweighted. Returns when
   /// the sums are complete. With `async_finish` it may return earlier, and the event completes the
   /// sums.
-  /// Cost: copies each row once. If the handle's latest dispatch was combined or replaced already,
-  /// or `x` has another hidden size, a dispatch without rows precedes.
+  /// Cost: copies each row once. If later dispatches have replaced the handle's latest one, or `x`
+  /// has another hidden size, a dispatch without rows precedes; else a further combine of the
+  /// handle first waits until all ranks have come to it.
   [[nodiscard]] combine_result combine(const combine_args& args) { return normal_.combine(args); }
 
   /// Collective: refuses the `dispatch` or `combine` that the other ranks make, for callers that

@@ -108,7 +108,8 @@ struct combine_args {
 /// The sums of a combine: combined_x[t] = bf16(bias[0][t] + bias[1][t] + the rows of the ranks that
 /// token t went to), added in f32 in the order of the ranks. Weights are not applied.
 /// combined_topk_weights[t, k] is the f32 sum of the weights of those rows. The tensors are views
-/// of the buffer's memory, valid as long as the results of the combined dispatch.
+/// of the buffer's memory, valid as long as the results of the combined dispatch, and until the
+/// handle is combined again.
 struct combine_result {
   tensor combined_x{};             ///< bfloat16 [T, H]
   tensor combined_topk_weights{};  ///< float32 [T, K]; none without topk_weights

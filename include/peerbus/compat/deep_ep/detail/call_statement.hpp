@@ -26,8 +26,8 @@ struct started_operation {
   friend bool operator==(const started_operation&, const started_operation&) = default;
 };
 
-/// What a rank tells the others of a call on which ranks may differ. Ranks write it into each
-/// other's memory.
+/// A message from a rank to all others about a call on which ranks may differ. Ranks write it into
+/// each other's memory.
 struct call_statement {
   static constexpr std::size_t remembered_calls = 8;
 

@@ -37,6 +37,13 @@ namespace peerbus::deep_ep::detail {
 /// calls its event or hook.
 enum class delivery : std::uint8_t { immediate, event, hook };
 
+/// Returns the delivery that a call asks for.
+[[nodiscard]] constexpr delivery delivery_of(bool async_finish,
+                                             bool return_recv_hook = false) noexcept {
+  if (return_recv_hook) return delivery::hook;
+  return async_finish ? delivery::event : delivery::immediate;
+}
+
 /// The calls of one mode and shape over an exchange of their own. It moves each batch through its
 /// stages: sent, received, returning, combined. The channel of a mode derives from it, checks
 /// arguments, puts outputs in place and publishes results.
@@ -95,7 +102,7 @@ class channel : public Mode::calls {
     tensor out;
     std::array<const_tensor, 2> bias;
     const_tensor factors;   ///< factors of the rows; none: 1
-    bool weighted = false;  ///< weights go home beside the outputs
+    bool attached = false;  ///< weights, or heads of LogFMT-10, go home beside the outputs
   };
 
   /// Makes the exchange and the batches. Collective, as the exchange's constructor.
@@ -193,7 +200,7 @@ class channel : public Mode::calls {
   [[nodiscard]] Result send_outputs(batch& this_batch, Result made, delivery when) {
     this_batch.progress = stage::returning;
     auto options = options_of<moe::publish_options>(this_batch);
-    options.attached = this_batch.weighted;
+    options.attached = this_batch.attached;
     moe_.combine_send(*this_batch.rows, options);
     deliver(made, 2 * this_batch.number + 1, when);
     return made;
@@ -213,7 +220,7 @@ class channel : public Mode::calls {
     }
     if constexpr (Mode::weights_return) {
       require_weights_from_all_or_none(moe_, this_batch.ticket, comm_.ranks());
-      if (this_batch.weighted) publish_weights(this_batch);
+      if (this_batch.attached) publish_weights(this_batch);
     }
     this_batch.progress = stage::combined;
   }

@@ -104,20 +104,19 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     batch& this_batch = agreement_.or_refuse(args.until, [&]() -> batch& { return checked(args); });
     this_batch.until = args.until;
     this_batch.bias = args.bias;
-    this_batch.weighted = static_cast<bool>(args.topk_weights);
+    this_batch.attached = static_cast<bool>(args.topk_weights);
     this->begin_combine(this_batch);
     place_outputs(this_batch, args);
     this_batch.out = {
         this_batch.arrays.combined.get(), dtype::bfloat16, {this_batch.tokens, shape().hidden}};
     elastic_combine_result made;
     made.combined_x = this_batch.out;
-    if (this_batch.weighted)
+    if (this_batch.attached)
       made.combined_topk_weights = {this_batch.arrays.combined_weights.get(),
                                     dtype::float32,
                                     {this_batch.tokens, shape().top_k}};
-    return this->send_outputs(
-        this_batch, std::move(made),
-        args.async_with_compute_stream ? delivery::event : delivery::immediate);
+    return this->send_outputs(this_batch, std::move(made),
+                              delivery_of(args.async_with_compute_stream));
   }
 
  private:
@@ -199,11 +198,11 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
   void place_outputs(batch& this_batch, const elastic_combine_args& args) {
     const auto* const x = args.x.template as<bf16>();
     const std::span<const float> weights =
-        this_batch.weighted ? args.topk_weights.template values<float>() : std::span<const float>{};
+        this_batch.attached ? args.topk_weights.template values<float>() : std::span<const float>{};
     this->copy_outputs(this_batch.rows->rows(), [&](auto&& copy) {
       for_each_row(this_batch, [&](std::size_t row, const auto& rows, std::size_t i) {
         copy(rows.output(i), x + row * args.x.stride(0));
-        if (this_batch.weighted) rows.template output_attachment<float>(i).front() = weights[row];
+        if (this_batch.attached) rows.template output_attachment<float>(i).front() = weights[row];
       });
     });
   }

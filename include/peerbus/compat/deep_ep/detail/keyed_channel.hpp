@@ -25,7 +25,7 @@ class keyed_channel : public pending_operations {
   /// made. The same on all ranks.
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   void set_id(std::uint64_t id) noexcept { id_ = id; }
-  /// Returns whether dispatch `number` is received, not combined and not replaced.
+  /// Returns whether dispatch `number` is received, combined or not, and not replaced.
   [[nodiscard]] virtual bool is_received(std::uint64_t /*number*/) const noexcept { return false; }
   /// Returns whether a hook or event has not been called.
   [[nodiscard]] virtual bool anything_pending() const noexcept { return false; }

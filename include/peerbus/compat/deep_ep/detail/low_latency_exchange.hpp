@@ -84,7 +84,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     this->send_rows(this_batch, args.x.values<bf16>(), {routed, weights}, options);
     auto made = result(this_batch);
     this->deliver(made, 2 * this_batch.number,
-                  delivery_of(args.return_recv_hook, args.async_finish));
+                  delivery_of(args.async_finish, args.return_recv_hook));
     return made;
   }
 
@@ -104,10 +104,10 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
             ? args.out
             : tensor{this_batch.arrays.combined.get(), dtype::bfloat16, {tokens, shape().hidden}};
     this_batch.factors = args.topk_weights;
-    this_batch.weighted = args.use_logfmt;
+    this_batch.attached = args.use_logfmt;
     if (!args.zero_copy) place_outputs(this_batch, args);
     return this->send_outputs(this_batch, low_latency_combine_result{this_batch.out, {}, {}},
-                              delivery_of(args.return_recv_hook, args.async_finish));
+                              delivery_of(args.async_finish, args.return_recv_hook));
   }
 
   [[nodiscard]] tensor combine_buffer(const argument& handle, std::uint64_t number) override {
@@ -138,10 +138,6 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     return config;
   }
 
-  [[nodiscard]] static delivery delivery_of(bool return_recv_hook, bool async_finish) noexcept {
-    if (return_recv_hook) return delivery::hook;
-    return async_finish ? delivery::event : delivery::immediate;
-  }
   [[nodiscard]] std::size_t rows_per_expert(const batch& this_batch) const noexcept {
     return comm_.size() * this_batch.arrays.bound;
   }

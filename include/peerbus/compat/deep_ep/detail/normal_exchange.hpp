@@ -114,18 +114,17 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
         copy(this_batch.rows->output(i), x + i * args.x.stride(0));
     });
     this_batch.bias = args.bias;
-    this_batch.weighted = static_cast<bool>(args.topk_weights);
-    if (this_batch.weighted) place_weights(this_batch, args.topk_weights.values<float>());
+    this_batch.attached = static_cast<bool>(args.topk_weights);
+    if (this_batch.attached) place_weights(this_batch, args.topk_weights.values<float>());
     this_batch.out = {
         this_batch.arrays.combined.get(), dtype::bfloat16, {routing.tokens, shape().hidden}};
     combine_result made;
     made.combined_x = this_batch.out;
-    if (this_batch.weighted)
+    if (this_batch.attached)
       made.combined_topk_weights = {this_batch.arrays.combined_weights.get(),
                                     dtype::float32,
                                     {routing.tokens, shape().top_k}};
-    return this->send_outputs(this_batch, std::move(made),
-                              args.async_finish ? delivery::event : delivery::immediate);
+    return this->send_outputs(this_batch, std::move(made), delivery_of(args.async_finish));
   }
 
  private:

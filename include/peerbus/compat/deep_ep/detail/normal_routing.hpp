@@ -33,7 +33,7 @@ struct normal_routing {
 
   std::size_t rows = 0;   ///< rows that this rank receives
   std::size_t worst = 0;  ///< num_worst_tokens of the dispatch that made it
-  /// The latest dispatch with this routing, if it is not combined yet.
+  /// The latest dispatch with this routing.
   pending_operation latest;
 
   void resize(std::size_t ranks) {
