@@ -205,8 +205,9 @@ class Buffer:
                  given_to_write(combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats"))
         args = c.LowLatencyCombineArgs(
             zero_copy=zero_copy, use_logfmt=use_logfmt, async_finish=async_finish,
-            return_recv_hook=return_recv_hook, handle=dispatched._as_parameter_, x=pointer(views[0]), topk_idx=pointer(views[1]),
-            topk_weights=pointer(views[2]), out=pointer(views[3]),
+            return_recv_hook=return_recv_hook, handle=dispatched._as_parameter_,
+            x=pointer(views[0]), topk_idx=pointer(views[1]), topk_weights=pointer(views[2]),
+            out=pointer(views[3]),
             combine_wait_recv_cost_stats=pointer(views[4]))
         raw = c.Combined()
         self._begun = True
@@ -375,7 +376,7 @@ class Buffer:
     def _tell_refusal(self, low_latency, why):
         if low_latency and self._guard is not None and why.startswith("low_latency_dispatch"):
             self._guard.before(None)  # The other ranks are there first.
-        tell(self, low_latency, why)
+        tell(c.lib.peerbus_buffer_refuse, self, int(low_latency), why=why)
 
     def internode_dispatch(self, x, handle=None, num_tokens_per_rank=None,
                            num_tokens_per_rdma_rank=None, is_token_in_rank=None,

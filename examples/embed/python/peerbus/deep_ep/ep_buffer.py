@@ -344,12 +344,7 @@ class EPBuffer(BufferBase):
         results, members, local_ids = self._exchange(
             tokens, scales, topk_idx, topk_weights, stats, num_experts, most, alignment)
         recv_x, recv_scales, recv_weights = map(copy, results)
-        if local_ids.dtype == topk_idx.dtype:
-            local_ids = copy(local_ids)
-        elif is_torch(local_ids):
-            local_ids = local_ids.to(topk_idx.dtype)
-        else:
-            local_ids = local_ids.astype(topk_idx.dtype)
+        local_ids = copy(local_ids, str(topk_idx.dtype).rpartition(".")[2])
         return (recv_x, recv_scales, local_ids, recv_weights), members
 
     def _dispatch_folded(self, tokens, scales, topk_idx, topk_weights, stats, num_experts, most,

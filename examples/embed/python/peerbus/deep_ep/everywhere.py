@@ -24,9 +24,9 @@ def refused_everywhere(low_latency):
     return decorate
 
 
-def tell(buffer, low_latency, why):
-    """Collective: refuses the call that the other ranks make."""
-    code = c.lib.peerbus_buffer_refuse(buffer, int(low_latency), why.encode(errors="replace"), 0)
+def tell(function, *arguments, why):
+    """Collective: refuses the call that the other ranks make, by a function of the library."""
+    code = function(*arguments, why.encode(errors="replace"), 0)
     if code == c.INTERRUPTED:
         c.check(code)  # Any other failure is less than the error that this rank is about to raise.
 
@@ -45,11 +45,9 @@ def told_to_all(method):
             kind, most = self._refusing or (None, None)
             self._refusing = None
             if isinstance(most, int):
-                text = f"{name}: {why}".encode(errors="replace")
-                buffer = self._buffer(kind, most)
-                code = c.lib.peerbus_ep_buffer_refuse(buffer, text, 0) if kind == "ep_buffer" else \
-                    c.lib.peerbus_buffer_refuse(buffer, 0, text, 0)
-                if code == c.INTERRUPTED:
-                    c.check(code)  # As in `tell`.
+                refuse = (c.lib.peerbus_ep_buffer_refuse, self._buffer(kind, most)) \
+                    if kind == "ep_buffer" else \
+                    (c.lib.peerbus_buffer_refuse, self._buffer(kind, most), 0)
+                tell(*refuse, why=f"{name}: {why}")
             raise
     return call
