@@ -18,6 +18,24 @@ using peerbus::bf16;
 using peerbus::errc;
 }  // namespace
 
+namespace {
+
+/// Tokens for 4 experts, and the arguments of a dispatch of them.
+struct four_tokens {
+  std::vector<bf16> x = std::vector<bf16>(4 * 128);
+  std::vector<std::int64_t> idx{0, 1, 2, 3, 0, 2, 1, 3};
+  std::vector<float> w = std::vector<float>(8, 1.0F);
+
+  [[nodiscard]] deep_ep::elastic_dispatch_args args() const {
+    return {.x = deep_ep::view(x, {4, 128}),
+            .topk_idx = deep_ep::view(idx, {4, 2}),
+            .topk_weights = deep_ep::view(w, {4, 2}),
+            .num_experts = 4};
+  }
+};
+
+}  // namespace
+
 TEST_CASE("the expanded form, threads") { expanded::run_all<group>(); }
 
 TEST_CASE("what the expanded form refuses") {
@@ -29,13 +47,8 @@ TEST_CASE("what the expanded form refuses") {
                        [&] { buffer made(comm, {.in_flight = 0}); });
     buffer one{comm, {.num_max_tokens_per_rank = 4}};
     buffer other{comm, {.num_max_tokens_per_rank = 4}};
-    const std::vector<bf16> x(4 * 128);
-    const std::vector<std::int64_t> idx{0, 1, 2, 3, 0, 2, 1, 3};
-    const std::vector<float> w(8, 1.0F);
-    const deep_ep::elastic_dispatch_args good{.x = deep_ep::view(x, {4, 128}),
-                                              .topk_idx = deep_ep::view(idx, {4, 2}),
-                                              .topk_weights = deep_ep::view(w, {4, 2}),
-                                              .num_experts = 4};
+    const four_tokens given;
+    const auto good = given.args();
     const auto refused = [&](errc code, std::initializer_list<std::string_view> texts,
                              auto&& change) {
       auto args = good;
@@ -54,11 +67,11 @@ TEST_CASE("what the expanded form refuses") {
     refused(errc::invalid_argument, {"num_max_tokens_per_rank is 5", "buffer's 4"},
             [](auto& args) { args.num_max_tokens_per_rank = 5; });
     refused(errc::invalid_argument, {"x is int64 [4, 2]", "expected bfloat16"},
-            [&](auto& args) { args.x = deep_ep::view(idx, {4, 2}); });
+            [&](auto& args) { args.x = deep_ep::view(given.idx, {4, 2}); });
     refused(errc::invalid_argument, {"topk_idx is int64 [8, 1]", "[4, any]"},
-            [&](auto& args) { args.topk_idx = deep_ep::view(idx, {8, 1}); });
+            [&](auto& args) { args.topk_idx = deep_ep::view(given.idx, {8, 1}); });
     refused(errc::invalid_argument, {"topk_weights is float32 [8, 1]"},
-            [&](auto& args) { args.topk_weights = deep_ep::view(w, {8, 1}); });
+            [&](auto& args) { args.topk_weights = deep_ep::view(given.w, {8, 1}); });
     refused(errc::invalid_argument, {"alignment is 0"},
             [](auto& args) { args.expert_alignment = 0; });
 
@@ -77,8 +90,8 @@ TEST_CASE("what the expanded form refuses") {
       const auto sums = one.combine(back).combined_x;
       for (std::size_t t = 0; t < 4; ++t) {
         const auto rows_of_token =
-            std::count_if(idx.begin() + static_cast<std::ptrdiff_t>(2 * t),
-                          idx.begin() + static_cast<std::ptrdiff_t>(2 * t + 2),
+            std::count_if(given.idx.begin() + static_cast<std::ptrdiff_t>(2 * t),
+                          given.idx.begin() + static_cast<std::ptrdiff_t>(2 * t + 2),
                           [](std::int64_t id) { return id >= 0; });
         test::expect(sums.template as<bf16>()[t * 128] == bf16{static_cast<float>(rows_of_token)},
                      "combine ", i, ", token ", t);
@@ -86,7 +99,7 @@ TEST_CASE("what the expanded form refuses") {
     }
     // An expert that does not exist, on one rank: refused on both, and the buffer goes on.
     auto wrong = good;
-    std::vector<std::int64_t> bad = idx;
+    std::vector<std::int64_t> bad = given.idx;
     bad[3] = 4;
     const bool mine = comm.rank().index() == 1;
     if (mine) wrong.topk_idx = deep_ep::view(bad, {4, 2});
@@ -103,13 +116,8 @@ TEST_CASE("what ranks of the expanded form give differently, or one of them wron
   const int status = group::run(3, [](auto& comm) {
     elastic_buffer<peerbus::any_direct_transport> buffer{comm, {.num_max_tokens_per_rank = 4}};
     const bool differs = comm.rank().index() == 1;
-    const std::vector<bf16> x(4 * 128);
-    const std::vector<std::int64_t> idx{0, 1, 2, 3, 0, 2, 1, 3};
-    const std::vector<float> w(8, 1.0F);
-    const deep_ep::elastic_dispatch_args good{.x = deep_ep::view(x, {4, 128}),
-                                              .topk_idx = deep_ep::view(idx, {4, 2}),
-                                              .topk_weights = deep_ep::view(w, {4, 2}),
-                                              .num_experts = 4};
+    const four_tokens given;
+    const auto good = given.args();
     const auto call = [&](errc code, std::string_view text, auto&& change) {
       static_cast<void>(buffer.dispatch(good));
       auto args = good;
@@ -135,7 +143,7 @@ TEST_CASE("what ranks of the expanded form give differently, or one of them wron
              [](auto& args) { args.expert_alignment = 8; });
     mismatch("do_zero_padding is false on rank 0 but true on rank 1",
              [](auto& args) { args.do_zero_padding = true; });
-    bad("x is int64 [4, 2]", [&](auto& args) { args.x = deep_ep::view(idx, {4, 2}); });
+    bad("x is int64 [4, 2]", [&](auto& args) { args.x = deep_ep::view(given.idx, {4, 2}); });
     bad("num_max_tokens_per_rank is 5", [](auto& args) { args.num_max_tokens_per_rank = 5; });
 
     const auto got = buffer.dispatch(good);

@@ -66,6 +66,28 @@ struct batch {
   }
 };
 
+/// A rank's input as C takes it, and the arguments of a low-latency dispatch of it.
+struct low_latency_input {
+  batch in;
+  tensor x{in.x.data(), PEERBUS_BFLOAT, 16, {in.count, hidden}};
+  tensor ids{in.ids.data(), PEERBUS_INT, 64, {in.count, top_k}};
+  tensor weights{in.weights.data(), PEERBUS_FLOAT, 32, {in.count, top_k}};
+
+  low_latency_input(std::size_t rank, std::size_t ranks) : in{rank, ranks} {}
+  low_latency_input(const low_latency_input&) = delete;
+  low_latency_input& operator=(const low_latency_input&) = delete;
+
+  [[nodiscard]] peerbus_low_latency_dispatch_args args() const {
+    peerbus_low_latency_dispatch_args made{};
+    made.struct_bytes = sizeof made;
+    made.x = &x;
+    made.topk_idx = &ids;
+    made.num_max_dispatch_tokens_per_rank = most;
+    made.num_experts = experts;
+    return made;
+  }
+};
+
 /// All that a round gave to a rank.
 using outcome = std::vector<std::byte>;
 
@@ -93,18 +115,10 @@ void low_latency_by_c(peerbus_comm* comm, bool fp8, bool hooks, outcome& result)
   const std::size_t ranks = peerbus_comm_size(comm);
   peerbus_buffer* buffer = nullptr;
   ok(peerbus_buffer_create(comm, nullptr, &buffer), "buffer");
-  const batch in{rank, ranks};
-  const tensor x{in.x.data(), PEERBUS_BFLOAT, 16, {in.count, hidden}};
-  const tensor ids{in.ids.data(), PEERBUS_INT, 64, {in.count, top_k}};
-  const tensor weights{in.weights.data(), PEERBUS_FLOAT, 32, {in.count, top_k}};
-  peerbus_low_latency_dispatch_args args{};
-  args.struct_bytes = sizeof args;
+  const low_latency_input input{rank, ranks};
+  auto args = input.args();
   args.use_fp8 = fp8 ? 1 : 0;
   args.return_recv_hook = hooks ? 1 : 0;
-  args.x = &x;
-  args.topk_idx = &ids;
-  args.num_max_dispatch_tokens_per_rank = most;
-  args.num_experts = experts;
   peerbus_low_latency_received received{};
   received.struct_bytes = sizeof received;
   ok(peerbus_low_latency_dispatch(buffer, &args, &received), "dispatch");
@@ -130,15 +144,15 @@ void low_latency_by_c(peerbus_comm* comm, bool fp8, bool hooks, outcome& result)
   peerbus_low_latency_combine_args home{};
   home.struct_bytes = sizeof home;
   home.x = &outputs;
-  home.topk_idx = &ids;
-  home.topk_weights = &weights;
+  home.topk_idx = &input.ids;
+  home.topk_weights = &input.weights;
   home.handle = received.result;
   home.return_recv_hook = hooks ? 1 : 0;
   peerbus_combined combined{};
   combined.struct_bytes = sizeof combined;
   ok(peerbus_low_latency_combine(buffer, &home, &combined), "combine");
   ok(peerbus_result_wait(combined.result), "wait");
-  append(result, combined.combined_x.data, in.count * hidden * sizeof(bf16));
+  append(result, combined.combined_x.data, input.in.count * hidden * sizeof(bf16));
   peerbus_result_destroy(&received.result);
   peerbus_buffer_destroy(&buffer);
   peerbus_result_destroy(&combined.result);  // A result may outlive its buffer.
@@ -307,15 +321,9 @@ TEST_CASE("arguments of DeepEP's calls that cannot be used") {
           options.target = PEERBUS_ASCEND_A3;
           ok(peerbus_buffer_create(comm, &options, &buffer), "create");
 
-          const batch in{0, 1};
-          tensor x{in.x.data(), PEERBUS_BFLOAT, 16, {most, hidden}};
-          tensor ids{in.ids.data(), PEERBUS_INT, 64, {most, top_k}};
-          peerbus_low_latency_dispatch_args args{};
-          args.struct_bytes = sizeof args;
-          args.x = &x;
-          args.topk_idx = &ids;
-          args.num_max_dispatch_tokens_per_rank = most;
-          args.num_experts = experts;
+          low_latency_input input{0, 1};
+          tensor& x = input.x;
+          auto args = input.args();
           peerbus_low_latency_received received{};
           received.struct_bytes = sizeof received;
           const auto refused = [&](std::string_view fragment) {
@@ -338,7 +346,7 @@ TEST_CASE("arguments of DeepEP's calls that cannot be used") {
           x.sizes[1] = hidden;
           x.data = nullptr;
           refused("x: data is NULL");
-          x.data = const_cast<bf16*>(in.x.data());
+          x.data = const_cast<bf16*>(input.in.x.data());
           x.byte_offset = 1;
           refused("x is not aligned");
           x.byte_offset = 0;
@@ -368,16 +376,9 @@ TEST_CASE("what one rank gives differently or wrongly to DeepEP's calls is refus
           const bool differs = rank == 1;
           peerbus_buffer* buffer = nullptr;
           ok(peerbus_buffer_create(comm, nullptr, &buffer), "create");
-          const batch in{rank, 3};
-          const tensor x{in.x.data(), PEERBUS_BFLOAT, 16, {in.count, hidden}};
-          const tensor ids{in.ids.data(), PEERBUS_INT, 64, {in.count, top_k}};
-          const tensor weights{in.weights.data(), PEERBUS_FLOAT, 32, {in.count, top_k}};
-          peerbus_low_latency_dispatch_args good{};
-          good.struct_bytes = sizeof good;
-          good.x = &x;
-          good.topk_idx = &ids;
-          good.num_max_dispatch_tokens_per_rank = most;
-          good.num_experts = experts;
+          const low_latency_input input{rank, 3};
+          const batch& in = input.in;
+          const auto good = input.args();
           peerbus_low_latency_received received{};
           received.struct_bytes = sizeof received;
           const auto call = [&](const peerbus_low_latency_dispatch_args& args) {
@@ -432,8 +433,8 @@ TEST_CASE("what one rank gives differently or wrongly to DeepEP's calls is refus
           peerbus_low_latency_combine_args home{};
           home.struct_bytes = sizeof home;
           home.x = differs ? &floats : &outputs;
-          home.topk_idx = &ids;
-          home.topk_weights = &weights;
+          home.topk_idx = &input.ids;
+          home.topk_weights = &input.weights;
           home.handle = received.result;
           peerbus_combined combined{};
           combined.struct_bytes = sizeof combined;
@@ -462,16 +463,9 @@ TEST_CASE("a buffer whose hook waits in another thread is in a call") {
         ok(peerbus_buffer_create(comm, nullptr, &buffer), "buffer");
         peerbus_window* window = nullptr;
         ok(peerbus_window_create(comm, 8, 1, 0, &window), "window");
-        const batch in{rank, 2};
-        const tensor x{in.x.data(), PEERBUS_BFLOAT, 16, {in.count, hidden}};
-        const tensor ids{in.ids.data(), PEERBUS_INT, 64, {in.count, top_k}};
-        peerbus_low_latency_dispatch_args args{};
-        args.struct_bytes = sizeof args;
+        const low_latency_input input{rank, 2};
+        auto args = input.args();
         args.return_recv_hook = 1;
-        args.x = &x;
-        args.topk_idx = &ids;
-        args.num_max_dispatch_tokens_per_rank = most;
-        args.num_experts = experts;
         peerbus_low_latency_received received{};
         received.struct_bytes = sizeof received;
         ok(peerbus_low_latency_dispatch(buffer, &args, &received), "first dispatch");
