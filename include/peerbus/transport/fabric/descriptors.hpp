@@ -16,13 +16,21 @@
 
 namespace peerbus::detail::ofi {
 
+/// The descriptors that a call of libfabric may have open at once, or some more.
+inline constexpr std::size_t few = 8;
+
+/// Returns what keeps this process from opening `needed` files more, at least one, or nothing.
+inline std::string describe_lack_of_descriptors(std::size_t needed) {
+  const auto newest = unique_fd::above_standard(::eventfd(0, EFD_CLOEXEC));
+  if (!newest) return system_failure("opening a file", errno).what();
+  return detail::describe_lack_of_descriptors(needed - 1, newest);
+}
+
 /// Checks that this process may open `needed` files more, at least one. Providers do not say that
 /// they lack descriptors: `fi_getinfo` then finds no provider, and a connection never comes about.
 /// Throws: `error` system, which names the limit.
 inline void require_descriptors(std::string_view doing, std::size_t needed) {
-  const auto newest = unique_fd::above_standard(::eventfd(0, EFD_CLOEXEC));
-  if (!newest) throw system_failure(concat("fabric: ", doing), errno);
-  const std::string lack = describe_lack_of_descriptors(needed - 1, newest);
+  const std::string lack = describe_lack_of_descriptors(needed);
   if (!lack.empty()) throw error{errc::system, concat("fabric: ", doing, ": ", lack)};
 }
 

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/transport/fabric/descriptors.hpp>
 #include <peerbus/transport/fabric/libfabric.hpp>
 
 namespace peerbus::detail::ofi {
 
-/// Returns the error of a call that returned `result`, below 0, in libfabric's words.
+/// Returns the error of a call that returned `result`, below 0, in libfabric's words. They seldom
+/// name a lack of descriptors (for an endpoint it is an "input/output error"), so that is looked at.
 inline error fabric_failure(std::string_view doing, long result) {
   const int reason = static_cast<int>(-result);
-  return error{reason == FI_ENOMEM ? errc::out_of_memory : errc::system,
+  const bool lacks_memory = reason == FI_ENOMEM;
+  const std::string lack = lacks_memory ? std::string{} : describe_lack_of_descriptors(few);
+  return error{lacks_memory ? errc::out_of_memory : errc::system,
                concat("fabric: ", doing, ": ", fi_strerror(reason), " (libfabric error ", reason,
-                      ")", reason == FI_EMFILE ? "; see `ulimit -n`" : "")};
+                      ")", lack.empty() ? "" : "; ", lack)};
 }
 
 /// Throws: `fabric_failure` unless `result` is 0.

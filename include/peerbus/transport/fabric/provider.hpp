@@ -101,8 +101,6 @@ class provider_search {
 
  private:
   static constexpr std::uint32_t api_version = FI_VERSION(1, 14);
-  /// The descriptors that `fi_getinfo` has open at once, or some more.
-  static constexpr std::size_t few = 4;
 
   static std::string_view provider_name(const fi_info& info) { return info.fabric_attr->prov_name; }
   static std::string_view domain_name(const fi_info& info) { return info.domain_attr->name; }
