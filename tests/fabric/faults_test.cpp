@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ctest: timeout=120
+// ctest: timeout=240
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -102,6 +102,21 @@ int abort_connections() {
         "ss -K state established '( sport = :" + std::to_string(ntohs(own.sin_port)) +
         " )' >/dev/null 2>&1";
     if (std::system(command.c_str()) == 0) ++aborted;
+  }
+  return aborted;
+}
+
+/// Aborts all TCP connections of this process, at this end. Returns how many there were.
+int disconnect() {
+  int aborted = 0;
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_in peer{};
+    socklen_t length = sizeof peer;
+    sockaddr none{};
+    none.sa_family = AF_UNSPEC;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0 &&
+        peer.sin_family == AF_INET && ::connect(fd, &none, sizeof none) == 0)
+      ++aborted;
   }
   return aborted;
 }
@@ -416,6 +431,41 @@ TEST_CASE("a signal never comes without its put, also if the connection breaks b
       }
     });
     CHECK(worst_status == 0);
+  }
+}
+
+TEST_CASE("a connection that breaks is unreachable at both ends") {
+  for (const std::size_t cutter : {0U, 1U}) {
+    for (const bool is_bulk : {false, true}) {
+      CAPTURE(cutter);
+      CAPTURE(is_bulk);
+      const test::tally told;
+      const int worst_status = peerbus::run_local(2, [&](bootstrap& boot) {
+        {
+          communicator comm = over_fabric(boot);
+          auto win = comm.make_window({.bytes = 80'000,
+                                       .signals = 1,
+                                       .traffic = is_bulk ? peerbus::traffic_class::bulk
+                                                          : peerbus::traffic_class::latency});
+          comm.barrier();
+          const rank_id peer{1 - comm.rank().index()};
+          const auto until = deadline::after(hang);
+          errc code = errc::ok;
+          for (std::uint64_t round = 1; code == errc::ok && round < 100'000; ++round) {
+            if (round == 20 && comm.rank().index() == cutter)
+              test::expect(disconnect() > 0, "a connection");
+            code = win.put_signal(peer, 40'000, win.local().first(40'000), signal_id{0}, round);
+            if (code == errc::ok) code = win.wait(signal_id{0}, round, until, peer);
+          }
+          test::expect_code(code, errc::unreachable, "a round over a broken connection");
+        }
+        told.add();
+        // A process that ends would be noticed as such.
+        const auto over = deadline::after(hang);
+        while (told.count() < 2 && !over.expired()) std::this_thread::yield();
+      });
+      CHECK(worst_status == 0);
+    }
   }
 }
 

@@ -111,17 +111,28 @@ class completions {
     return taken_.load(std::memory_order_relaxed);  // order: none; it says when, not what.
   }
 
-  /// Ends a link for a libfabric error number above 0, unless it is broken already.
+  /// Ends a link for a libfabric error number above 0, unless it is broken already. The peer is
+  /// told, unless it takes nothing.
   void break_link(link& broken, int reason, int providers_own = 0) noexcept {
-    if (broken.failure().set(reason, providers_own) && !broken.has_left())
-      broken_.fetch_add(1, std::memory_order_relaxed);
+    if (!broken.failure().set(reason, providers_own) || broken.has_left()) return;
+    broken_.fetch_add(1, std::memory_order_relaxed);
+    if (reason == FI_ETIMEDOUT) return;
+    broken.checks().owe_loss();
+    note_asked();
+  }
+  /// Sends a check to a peer for which a rank waits, if one is due.
+  void probe(link& awaited) noexcept {
+    if (!awaited.checks().is_due()) return;
+    awaited.checks().owe_check();
+    note_asked();
   }
   /// Returns whether any link is broken.
   [[nodiscard]] bool any_broken() const noexcept {
     return broken_.load(std::memory_order_relaxed) != 0;  // order: none; `link_failure` says which.
   }
   ///@{
-  /// Returns whether `note_asked` was called since the last call: a peer has asked for a proof.
+  /// Returns whether `note_asked` was called since the last call: something is owed to a peer, such
+  /// as a proof that it has asked for.
   /// order: acq_rel for both exchanges, which pair with each other. An exchange that takes `true`
   /// sees what `link::note_asked` stored before each note that it takes, also if several threads
   /// have noted something. A note that comes after an exchange leaves `true` for the next.
@@ -164,7 +175,9 @@ class completions {
 
   void take_error() noexcept {
     fi_cq_err_entry entry{};
-    if (fi_cq_readerr(&own_->queue(), &entry, 0) <= 0 || entry.op_context == nullptr) return;
+    if (fi_cq_readerr(&own_->queue(), &entry, 0) <= 0) return;
+    // A message that the provider had copied, to a peer that it does not name.
+    if (entry.op_context == nullptr) return check_all();
     const request& failed = request::of(entry.op_context);
     if (failed.owner != nullptr)
       break_link(*failed.owner, entry.err == 0 ? FI_EOTHER : entry.err, entry.prov_errno);
@@ -178,6 +191,10 @@ class completions {
     if (length < sizeof head || head.source >= links_.size() || head.bytes > notice::most_payload ||
         length != buffers_[buffer].size() || arrivals_.is_given_up(head.source))
       return receive_again(buffer);
+    if (head.kind == notice_kind::lost) {
+      lose(head.source);
+      return receive_again(buffer);
+    }
     const std::size_t source = head.source;
     arrivals_.came(buffer, [this](std::uint32_t next) noexcept {
       act_on(buffers_[next]);
@@ -199,6 +216,11 @@ class completions {
     break_link(links_[source], FI_ECONNRESET);
     arrivals_.give_up(source, [this](std::uint32_t buffer) noexcept { receive_again(buffer); });
   }
+  /// Sends a check to all peers, because something was lost on the way to one of them.
+  void check_all() noexcept {
+    for (link& to : links_) to.checks().owe_check();
+    note_asked();
+  }
 
   void act_on(const notice_buffer& came) noexcept {
     link& from = links_[came.head.source];
@@ -214,6 +236,12 @@ class completions {
         from.note_asked(came.head.value);
         note_asked();
         break;
+      case notice_kind::check:
+        from.checks().owe_checked();
+        note_asked();
+        break;
+      case notice_kind::checked: from.checks().note_checked(); break;
+      case notice_kind::lost: break;  // Was taken out of turn.
     }
   }
 

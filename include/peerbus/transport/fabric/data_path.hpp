@@ -38,8 +38,9 @@ class data_path : public registered::data_path<network, turn> {
   [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
                           std::optional<rank_id> awaited) noexcept {
     if (!own(memory).has(awaited.value_or(net()->rank()), id)) return errc::out_of_range;
-    return registered::wait_for(memory.network(), memory.part().signal(id), value, until, awaited,
-                                [](rank_id) noexcept {});
+    network& on = memory.network();
+    return registered::wait_for(on, memory.part().signal(id), value, until, awaited,
+                                [&on](rank_id peer) noexcept { on.probe(peer); });
   }
 
   [[nodiscard]] errc flush(rank_id peer) noexcept {
@@ -75,7 +76,7 @@ class data_path : public registered::data_path<network, turn> {
   void disarm() noexcept { net()->disarm(); }
   [[nodiscard]] errc health(std::optional<rank_id> awaited) noexcept {
     return for_classes([awaited](network& of) noexcept {
-      return registered::look_after(of, awaited, [](rank_id) noexcept {});
+      return registered::look_after(of, awaited, [&of](rank_id peer) noexcept { of.probe(peer); });
     });
   }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <sched.h>
+
+#include <chrono>
 #include <span>
 
 #include <peerbus/bootstrap/membership.hpp>
@@ -30,11 +33,11 @@ template <class Check>
   return all;
 }
 
-/// Answers peers that ask for proofs.
+/// Sends what is owed to peers, such as the proofs that they ask for.
 inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   if (!arriving.take_asked()) return;
   for (link& to : links) {
-    if (!to.owes_answer() || to.failure().is_set()) continue;
+    if (!to.owes_answer()) continue;
     auto out = to.out().try_lock();
     // A thread that sends to the peer has the link, or there is no room: at the next look.
     const long failed = out ? to.answer(**out) : -FI_EAGAIN;
@@ -51,6 +54,15 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
     return to.pending().is_empty() && to.requests().is_idle() && to.ask_for_proof(out) == 0 &&
            to.has_proven(out.proof);
   });
+}
+
+/// Returns whether some peer that runs was told that its link is broken, or is to be told.
+[[nodiscard]] inline bool any_told(const membership& members, std::span<link> links) noexcept {
+  for (const link& to : links)
+    if ((to.checks().owes_loss() || to.checks().has_told()) &&
+        members.state(to.peer()) == rank_state::running)
+      return true;
+  return false;
 }
 
 /// Tells a peer that this end closes, when all before has been sent. Returns whether the peer has
@@ -70,6 +82,24 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
     out.is_closed = true;
   }
   return to.requests().is_idle() && (to.has_proven(out.asked) || patience.expired());
+}
+
+/// Takes what arrives, by `look()`, until each peer has answered that it has everything, or has
+/// left too: a connection that closes while something unread lies at this end may lose what lies
+/// unread at the other. Waits for peers as `is_over` says, and no longer than 5 s.
+template <class Look>
+void leave(const membership& members, const resources& own, completions& arriving,
+           std::span<link> links, Look&& look) noexcept {
+  const auto until = deadline::after(std::chrono::seconds{5});
+  const auto patience = deadline::after(std::chrono::milliseconds{250});
+  const auto is_done = [&](link& to, outgoing& out) noexcept {
+    return is_over(own, arriving, to, out, patience);
+  };
+  while ((!for_all_open(members, links, is_done) && !until.expired()) ||
+         (any_told(members, links) && !patience.expired())) {
+    look();
+    ::sched_yield();
+  }
 }
 
 }  // namespace peerbus::detail::ofi

@@ -9,6 +9,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/fabric/backlog.hpp>
 #include <peerbus/transport/fabric/libfabric.hpp>
+#include <peerbus/transport/fabric/link_checks.hpp>
 #include <peerbus/transport/fabric/link_failure.hpp>
 #include <peerbus/transport/fabric/notice.hpp>
 #include <peerbus/transport/fabric/pending_calls.hpp>
@@ -114,10 +115,16 @@ class link {
     }
     return failed;
   }
-  /// Answers the peer's questions, if it waits for an answer and the provider takes it now.
+  /// Sends what is owed to the peer: answers to its questions and a check of the connection, or, if
+  /// the link is broken, the news of that. Only if the provider takes it now.
   /// Returns: 0, or libfabric's error.
   [[nodiscard]] long answer(outgoing& out) noexcept {
-    if (!owes_answer()) return 0;
+    if (failure_.is_set())
+      return checks_.send_loss([&](notice_kind kind) { return post(out, kind); });
+    const long unsent = checks_.send([&](notice_kind kind) { return post(out, kind); });
+    if (unsent == 0) checks_.note_sent();
+    if (unsent == -FI_EAGAIN && requests_.is_idle() && checks_.is_stuck()) return -FI_ECONNRESET;
+    if (unsent != 0 || owed() == answered()) return unsent;
     notice reply;
     reply.kind = notice_kind::proven;
     reply.value = owed();
@@ -133,7 +140,7 @@ class link {
   /// wrote is as it says. Relaxed for what is answered, which changes under the lock of `out`.
   void note_asked(std::uint64_t number) noexcept { owed_.store(number, std::memory_order_release); }
   [[nodiscard]] bool owes_answer() const noexcept {
-    return owed() != answered_.load(std::memory_order_relaxed);
+    return failure_.is_set() ? checks_.owes_loss() : checks_.owes() || owed() != answered();
   }
   void note_proven(std::uint64_t number) noexcept {
     proven_.store(number, std::memory_order_release);
@@ -141,11 +148,25 @@ class link {
   [[nodiscard]] bool has_proven(std::uint64_t number) const noexcept { return proven() >= number; }
   ///@}
 
+  /// Checks of the connection, and the news that it is broken.
+  [[nodiscard]] link_checks& checks() noexcept { return checks_; }
+  [[nodiscard]] const link_checks& checks() const noexcept { return checks_; }
+
   /// The peer has closed its end.
   void note_left() noexcept { left_.store(true, std::memory_order_release); }
   [[nodiscard]] bool has_left() const noexcept { return left_.load(std::memory_order_acquire); }
 
  private:
+  [[nodiscard]] long post(outgoing& out, notice_kind kind) noexcept {
+    notice head;
+    head.kind = kind;
+    // By a request, because the provider says nothing of a copied message that fails. Over a link
+    // that is broken, requests may hold all places.
+    return post(out, head, nullptr, kind != notice_kind::lost);
+  }
+  [[nodiscard]] std::uint64_t answered() const noexcept {
+    return answered_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] std::uint64_t owed() const noexcept {
     return owed_.load(std::memory_order_acquire);
   }
@@ -164,6 +185,7 @@ class link {
   request_ring requests_;
   pending_calls pending_;  ///< added to and sent under the lock of `out_`
   link_failure failure_;
+  link_checks checks_;
   std::atomic<std::uint64_t> owed_{0};
   std::atomic<std::uint64_t> answered_{0};
   std::atomic<std::uint64_t> proven_{0};

@@ -78,7 +78,8 @@ class network final : public idle_work::task {
     bulk_.store(nullptr, std::memory_order_relaxed);  // order: none; nobody else looks any more.
     own_bulk_.reset();
     idle_->remove(*this);
-    if (is_connected_ && members_->is_here()) leave();
+    if (is_connected_ && members_->is_here())
+      leave(*members_, own_, completions_, links(), [this]() noexcept { look(); });
     own_.close();  // Before the requests that it holds are gone.
   }
 
@@ -140,7 +141,7 @@ class network final : public idle_work::task {
     completions_.look_at_all();
     send_what_is_due();
   }
-  /// As `look_at_all_arrivals`, for traffic of all classes, whether it is due or not.
+  /// As `look_at_all_arrivals`, for all classes.
   void look_at_all_classes() noexcept {
     look_at_all_arrivals();
     if (network* const other = bulk(); other != nullptr) other->look_at_all_arrivals();
@@ -191,8 +192,14 @@ class network final : public idle_work::task {
   /// Contract as `registered::stall`.
   template <class Done>
   [[nodiscard]] errc stall(link& to, Done&& done) noexcept {
-    return registered::stall(*this, to, done);
+    return registered::stall(*this, to, [&]() noexcept {
+      if (done()) return true;
+      completions_.probe(to);
+      return false;
+    });
   }
+  /// Asks a peer for which this rank waits, now and then, whether the connection has lost anything.
+  void probe(rank_id awaited) noexcept { completions_.probe(to(awaited)); }
   [[nodiscard]] std::chrono::milliseconds stall_timeout() const noexcept {
     return own_.options().stall_timeout;
   }
@@ -265,20 +272,6 @@ class network final : public idle_work::task {
   }
 
   [[nodiscard]] std::span<link> links() const noexcept { return {links_.get(), size()}; }
-
-  /// A connection that closes while something unread lies at this end may lose what lies unread at
-  /// the other. So this end goes on taking until each peer has answered, or has left too.
-  void leave() noexcept {
-    const auto until = deadline::after(std::chrono::seconds{5});
-    const auto patience = deadline::after(std::chrono::milliseconds{250});
-    const auto is_over = [&](link& to, outgoing& out) noexcept {
-      return ofi::is_over(own_, completions_, to, out, patience);
-    };
-    while (!for_all_open(*members_, links(), is_over) && !until.expired()) {
-      look();
-      ::sched_yield();
-    }
-  }
 
   std::shared_ptr<membership> members_;
   std::shared_ptr<idle_work> idle_;

@@ -13,13 +13,16 @@ enum class notice_kind : std::uint32_t {
   signal,  ///< raises a signal, after it has written the payload to the window
   prove,   ///< asks for `proven` with the same value, once all notices before it were taken
   proven,  ///< answers `prove`
-  leave    ///< as `prove`; then the sender's end closes
+  leave,   ///< as `prove`; then the sender's end closes
+  check,   ///< asks for `checked`; both show what of their sender was lost, by their numbers
+  checked,
+  lost  ///< the sender has broken its link; taken out of turn, as notices before may be missing
 };
 
 /// The start of each message between two ranks. A payload of `bytes` may follow. Host byte order;
 /// `protocol_version` and the byte order are compared when ranks connect.
 struct notice {
-  static constexpr std::uint64_t protocol_version = 1;
+  static constexpr std::uint64_t protocol_version = 2;
   /// Most bytes of a payload that is cheaper to copy than to write by a request of its own.
   static constexpr std::size_t most_payload = 216;
 
