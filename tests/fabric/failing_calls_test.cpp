@@ -21,6 +21,7 @@
 #include <filesystem>
 #include <iterator>
 #include <random>
+#include <string>
 
 #include <doctest/doctest.h>
 
@@ -218,7 +219,8 @@ TEST_CASE("any call of one rank about sockets fails") {
     const std::uint64_t before = random() % (std::uint64_t{1} << random() % 10);
     const rank_id victim{random() % ranks};
     CAPTURE(rounds);
-    CAPTURE(ways[which].name);
+    const std::string name = ways[which].name;
+    CAPTURE(name);
     CAPTURE(reason);
     CAPTURE(before);
     CAPTURE(victim.index());
@@ -236,7 +238,10 @@ TEST_CASE("any call of one rank about sockets fails") {
         errors.add();
       }
       next.is_armed = false;
-      test::expect(open_files() <= files, "no more descriptors than before");
+      // libfabric 1.17 keeps a connection that it has accepted and whose first message it cannot
+      // read, by `recvmsg`.
+      const std::ptrdiff_t kept = static_cast<call>(which) == call::recvmsg ? 1 : 0;
+      test::expect(open_files() <= files + kept, "no more descriptors than before");
     });
     CHECK(worst_status == 0);
   }

@@ -12,7 +12,8 @@
 namespace peerbus::detail::ofi {
 
 /// Returns the error of a call that returned `result`, below 0, in libfabric's words. They seldom
-/// name a lack of descriptors (for an endpoint it is an "input/output error"), so that is looked at.
+/// name a lack of descriptors (for an endpoint it is an "input/output error"), so that is looked
+/// at.
 inline error fabric_failure(std::string_view doing, long result) {
   const int reason = static_cast<int>(-result);
   const bool lacks_memory = reason == FI_ENOMEM;
