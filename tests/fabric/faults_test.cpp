@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -202,6 +203,18 @@ TEST_CASE("set-up that cannot work is refused by name on all ranks") {
       errc::invalid_argument, {"no domain 'no_such_interface'"});
   check_refused([](rank_id rank) { return fabric_options{.rely_on_order = rank == rank_id{0}}; },
                 errc::mismatch, {"signals by order"});
+}
+
+TEST_CASE("libfabric gets no number of a standard stream in ranks without them") {
+  const int worst_status = peerbus::run_local(2, [](bootstrap& boot) {
+    for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(standard);
+    communicator comm = over_fabric(boot);
+    test::do_a_round(comm);
+    for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+      test::expect(::write(standard, "a line\n", 7) < 0 && errno == EBADF, "a line for descriptor ",
+                   standard, " goes nowhere");
+  });
+  CHECK(worst_status == 0);
 }
 
 TEST_CASE("a rank that runs out of descriptors names the limit to all, at each step") {

@@ -18,6 +18,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/standard_streams.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/fabric/descriptors.hpp>
@@ -130,6 +131,7 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& o
   std::unique_ptr<network> net;
   const auto opened = objection_of([&] {
     check_options(options);
+    occupy_standard_streams();
     const bool on_one_host = boot.near_ranks().size() == boot.size();
     net = std::make_unique<network>(
         boot, provider_search{options, on_one_host, traffic, boot.meeting_address()}.find(),

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/standard_streams.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/verbs/device.hpp>
@@ -77,6 +78,7 @@ using opened_devices = std::vector<std::shared_ptr<const opened_device>>;
 /// Opens the devices that the options name, or the nearest one.
 /// Throws: `error` unsupported, invalid_argument, out_of_memory, system; std::bad_alloc.
 inline opened_devices open_devices(const verbs_options& options) {
+  occupy_standard_streams();
   opened_devices opened;
   std::vector<open_port> ports = port_search::find_all(options);
   opened.reserve(ports.size());
