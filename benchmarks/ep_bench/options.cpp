@@ -87,8 +87,8 @@ std::string seconds_complaint(const std::string& given) {
 
 /// Sorts the sizes and leaves each once.
 void sort_sizes(std::vector<std::size_t>& sizes) {
-  std::ranges::sort(sizes);
-  sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
 }
 
 void check_ablation(const options& chosen) {
