@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
@@ -50,8 +52,10 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("-e,--most", chosen.most_bytes, "largest size").bytes();
   line.add("-f,--factor", chosen.factor, "from a size to the next").whole_number(2, 1 << 30);
   line.add("--type", chosen.type, "of elements").one_of(element_names());
-  line.add("--redop", chosen.reduction).one_of({"sum", "prod", "min", "max"});
-  line.add("--root", chosen.root, "rank of operations that have a root [0]");
+  const programs::option redop = line.add("--redop", chosen.reduction, "of operations that reduce")
+                                     .one_of({"sum", "prod", "min", "max"});
+  const programs::option root =
+      line.add("--root", chosen.root, "rank of operations that have a root [0]");
   line.add("-n,--iters", chosen.iterations, "calls that are timed together")
       .whole_number(1, 1 << 30);
   line.add("-w,--warmup", chosen.warmup, "calls before the first that is timed");
@@ -76,7 +80,8 @@ std::variant<options, int> parse(int argc, char** argv) {
   line.add("--stream-bytes", chosen.team.stream_bytes, "team_options::stream_bytes").bytes();
   line.add("--algorithm", by, "team_options::algorithm, wherever it is possible")
       .one_of({algorithms.begin(), algorithms.end()});
-  line.flag("--reorder", chosen.team.may_reorder, "team_options::may_reorder");
+  const programs::option reorder =
+      line.flag("--reorder", chosen.team.may_reorder, "team_options::may_reorder");
   line.add("--costs", costs, "file of team_options::costs, by which algorithms are chosen");
   line.add("--costs-to", chosen.costs_to,
            "measure the costs, print them, choose by them, and replace them in this file");
@@ -105,12 +110,29 @@ std::variant<options, int> parse(int argc, char** argv) {
       refuse("-b", std::to_string(chosen.least_bytes) + " given, expected 1 to the largest size, " +
                        std::to_string(chosen.most_bytes));
     check_network(chosen);
+    const auto some = [&](bool (operation_shape::*has)() const noexcept) {
+      return std::any_of(chosen.operations.begin(), chosen.operations.end(),
+                         [&](operation which) { return (operation_shape{.which = which}.*has)(); });
+    };
+    const bool reduces = some(&operation_shape::reduces);
+    for (const auto& [name, option] : {std::pair{"--redop", &redop}, {"--reorder", &reorder}})
+      if (option->given() && !reduces)
+        refuse(name, "given, but --op has no operation that reduces; expected one, or no " +
+                         std::string{name});
+    if (root.given() && !some(&operation_shape::has_root))
+      refuse("--root", std::to_string(chosen.root) +
+                           " given, but --op has no operation with a root; expected one, or no "
+                           "--root");
+    // The ranks of a launcher are not known yet.
+    if (root.given() && chosen.root >= chosen.ranks && !peerbus::environment_bootstrap::launched())
+      refuse("--root", std::to_string(chosen.root) +
+                           " given, expected below the number of ranks, " +
+                           std::to_string(chosen.ranks));
     if (chosen.with_mpi && !mpi_built)
       refuse("--mpi", "given, but this program was built without MPI (Debian: libopenmpi-dev)");
     if (chosen.with_mpi && chosen.transport == "loopback")
       refuse("--mpi", "given with --transport loopback, expected ranks that are processes");
-    const auto reduces = [](operation which) { return operation_shape{.which = which}.reduces(); };
-    if (chosen.with_mpi && chosen.type == "bf16" && std::ranges::any_of(chosen.operations, reduces))
+    if (chosen.with_mpi && chosen.type == "bf16" && reduces)
       refuse("--type", "bf16 given with --mpi, which cannot reduce it; expected another type");
     if (constexpr std::size_t most = std::numeric_limits<int>::max();
         chosen.with_mpi && chosen.most_bytes > most)
