@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # Compiles all headers as programs do that are built with other flags, warnings, macros and libraries than peerbus's
-# own tests: a line per combination. Some must be refused, by one text that says why. Compilers that are not here are
+# own tests: a line per combination, and the benchmarks by an old compiler. Some must be refused, by one text that says why. Compilers that are not here are
 # left out, with a line (Debian: clang-22 libc++-22-dev libc++abi-22-dev).
 
 set -u
@@ -77,6 +77,14 @@ refused() { add "$1" "$2" "${@:3}" -I include "$work/usual.cpp"; }
   refused "32 bits" "peerbus needs a 64-bit machine" g++ -std=c++20 -U__SIZEOF_POINTER__ -D__SIZEOF_POINTER__=4
   refused "Qt's keywords" "include peerbus before Qt, or compile with QT_NO_KEYWORDS" g++ -std=c++20 -Dsignals=public -Dslots=
   refused "a macro version" "'version' is a macro" g++ -std=c++20 -Dversion=1
+  # No build by clang++ 14 has the benchmarks. The sources of a folder as one, and their library's bodies not again.
+  for folder in $(find benchmarks -name '*.cpp' -printf '%h\n' | sort -u); do
+    if [[ $folder == */ucx_put ]]; then continue; fi # For UCX, which no other test needs.
+    printf '#include "%s"\n' "$PWD/$folder"/*.cpp >"$work/${folder//\//_}.cpp"
+    add "clang++-14, $folder" - clang++-14 -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -DPEERBUS_COMPILED \
+      -DPEERBUS_BENCH_{C,FABRIC,HWLOC,MPI,TCP,VERBS}=1 -DPEERBUS_BENCH_PAGE='""' -D{OMPI,MPICH}_SKIP_MPICXX $others \
+      -I include -I benchmarks -I . -I examples/embed/c/include "$work/${folder//\//_}.cpp"
+  done
 } >"$work/jobs"
 
 # Each line of jobs is quoted for a shell.
