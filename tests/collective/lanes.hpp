@@ -280,4 +280,24 @@ inline void check_missing_lane(team& on, peerbus::lane as, std::size_t missing,
   }
 }
 
+/// Lanes that make different calls are named, and nothing is carried out.
+inline void check_lanes_of_different_calls(team& on) {
+  namespace coll = peerbus::collective;
+  std::vector<float> data(5);
+  on_lanes(2, [&](peerbus::lane as) {
+    try {
+      if (as.index == 0)
+        coll::all_reduce(on, data, coll::sum{}, {.as = as});
+      else
+        coll::broadcast(on, data, peerbus::rank_id{0}, {.as = as});
+      test::fail("lanes of different calls");
+    } catch (const peerbus::error& problem) {
+      test::expect(problem.code() == peerbus::errc::invalid_argument, problem.text());
+      test::expect(problem.text().find("lane 1 calls broadcast, but lane 0 calls all_reduce") !=
+                       std::string::npos,
+                   problem.text());
+    }
+  });
+}
+
 }  // namespace collective_suite

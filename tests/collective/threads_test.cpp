@@ -112,6 +112,10 @@ TEST_CASE("a lane that does not come is named") {
       });
 }
 
+TEST_CASE("lanes in different calls are named") {
+  collective_suite::on_team<loopback_threads>(1, collective_suite::check_lanes_of_different_calls);
+}
+
 TEST_CASE("each algorithm in halves") {
   namespace coll = peerbus::collective;
   using collective_suite::check_halves_by_algorithm;

@@ -167,4 +167,21 @@ TEST_CASE("lanes that do not fit together are told so, and the communicator is d
   }
 }
 
+TEST_CASE("lanes in different calls are told so, and nothing is carried out") {
+  const int worst_status = direct::run(1, [&](auto& comm) {
+    auto moe = make_exchange(comm);
+    const auto got = moe.dispatch({}, {std::span<const std::int32_t>{}, {}});
+    test::on_lanes(2, [&](lane as) {
+      test::expect_error(
+          errc::invalid_argument, {"lane 1 calls dispatch, but lane 0 calls combine"}, [&] {
+            if (as.index == 0)
+              moe.combine(got, {}, {.as = as});
+            else
+              (void)moe.dispatch({}, {std::span<const std::int32_t>{}, {}}, {.as = as});
+          });
+    });
+  });
+  CHECK(worst_status == 0);
+}
+
 }  // namespace lanes_threads_test

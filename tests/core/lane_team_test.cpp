@@ -173,6 +173,30 @@ TEST_CASE("lanes that count differently") {
   CHECK(alone[1] == "lane 0 did not come in time, timed out");
 }
 
+TEST_CASE("lanes in different calls are named, on all lanes") {
+  struct names {
+    const char* of_0;
+    const char* of_2;
+    const char* expected;
+  };
+  static char copy[] = "send";  // Another literal of the same text.
+  for (const names& given :
+       {names{"send", "receive", "lane 2 calls receive, but lane 0 calls send"},
+        {nullptr, "send", "lane 2 calls send, but lane 0 is inside a call"},
+        {"send", nullptr, "lane 2 is inside a call, but lane 0 calls send"},
+        {"send", copy, ""},
+        {nullptr, nullptr, ""}}) {
+    lane_team team;
+    std::size_t steps = 0;
+    const auto thrown = on_lanes(3, [&](std::size_t i) {
+      team.serial({i, 3}, patient(), [&] { ++steps; }, unfit, i == 2 ? given.of_2 : given.of_0);
+      team.serial({i, 3}, patient(), [&] { ++steps; }, unfit);
+    });
+    for (const std::string& text : thrown) CHECK(text == given.expected);
+    CHECK(steps == (std::string{given.expected}.empty() ? 2 : 0));
+  }
+}
+
 TEST_CASE("an index that comes twice") {
   lane_team team;
   bool stepped = false;

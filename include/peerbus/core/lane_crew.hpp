@@ -29,13 +29,15 @@ class lane_crew {
 
   /// Carries out `operation` by all lanes, which call this function. Lane 0 calls `operation()`
   /// once all lanes have come. The others help until it has ended. All return, or throw the
-  /// exception of `operation`. If lanes do not fit together, or if one does not come before
-  /// `until()`, calls `unfit(code, text)`, which throws. A single lane only calls `operation()`.
+  /// exception of `operation`. If lanes do not fit together, as for `lane_team::serial`, or if one
+  /// does not come before `until()`, calls `unfit(code, text)`, which throws. A single lane only
+  /// calls `operation()`.
   template <class Operation, class Until, class Unfit>
-  void carry_out(lane as, Operation&& operation, Until&& until, Unfit&& unfit) {
+  void carry_out(lane as, Operation&& operation, Until&& until, Unfit&& unfit,
+                 const char* call = nullptr) {
     if (as.index == 0 && as.count == 1)
       return team_.serial(as, deadline::never(), operation, unfit);
-    carry_out_together(as, operation, until, unfit);
+    carry_out_together(as, operation, until, unfit, call);
   }
 
   /// Returns the number of lanes of the operation that lane 0 carries out now; 1 outside of one.
@@ -66,7 +68,8 @@ class lane_crew {
   using until_ref = function_ref<deadline()>;
   using unfit_ref = function_ref<void(errc, const std::string&)>;
 
-  void carry_out_together(lane as, operation_ref operation, until_ref until, unfit_ref unfit);
+  void carry_out_together(lane as, operation_ref operation, until_ref until, unfit_ref unfit,
+                          const char* call);
   void share_together(const job& given) noexcept;
   /// Gives `given` to the other lanes; nullptr lets them go.
   void post(const job* given) noexcept;

@@ -31,14 +31,15 @@ class lane_team {
   /// Waits until all lanes have called. Then lane 0 does `step` while the others wait, and all
   /// return, or throw the exception of `step`. `step` sees all earlier writes of all lanes, and all
   /// lanes see the writes of `step` on return. If lanes do not fit together, or if one does not
-  /// call before `until`, the function calls `unfit(code, text)`, which throws. A single lane only
-  /// does `step`.
+  /// call before `until`, the function calls `unfit(code, text)`, which throws. Lanes do not fit
+  /// together either if they give different names of a `call`, a literal, or some none. A single
+  /// lane only does `step`.
   template <class Step, class Unfit>
-  void serial(lane as, deadline until, Step&& step, Unfit&& unfit) {
+  void serial(lane as, deadline until, Step&& step, Unfit&& unfit, const char* call = nullptr) {
     // order: relaxed; `waiting_` only detects a mistake of the caller and publishes no data.
     if (as.index == 0 && as.count == 1 && waiting_.load(std::memory_order_relaxed) == 0)
       return step();
-    take_turn(as, until, step, unfit);
+    take_turn(as, until, step, unfit, call);
   }
 
  private:
@@ -46,13 +47,14 @@ class lane_team {
   using unfit_ref = function_ref<void(errc, const std::string&)>;
 
   /// Does `serial` for several lanes, or reports a lane that does not fit.
-  void take_turn(lane as, deadline until, step_ref step, unfit_ref unfit);
+  void take_turn(lane as, deadline until, step_ref step, unfit_ref unfit, const char* call);
 
   static errc healthy() noexcept { return errc::ok; }
 
   struct member {
-    std::atomic<std::size_t> count{0};      ///< number of lanes that this lane gives
-    std::atomic<std::uint64_t> claimed{0};  ///< the latest turn that a thread claimed
+    std::atomic<std::size_t> count{0};       ///< number of lanes that this lane gives
+    std::atomic<const char*> call{nullptr};  ///< what it gives as the name of the call
+    std::atomic<std::uint64_t> claimed{0};   ///< the latest turn that a thread claimed
     signal_word came;
   };
 
@@ -92,6 +94,10 @@ class lane_team {
 
   /// Checks that lane `other` gives as many lanes as this lane. `other` has called.
   void fit(lane as, std::size_t other, unfit_ref unfit) const;
+
+  /// Checks that lane `other` is in the same call as lane 0, which calls this. `other` has called,
+  /// and waits for lane 0, so that its name is that of this turn.
+  void fit_call(std::size_t other, unfit_ref unfit) const;
 
   /// Waits until lane `other` has called for `turn`.
   static void await(signal_word& came, std::uint64_t turn, deadline until, std::size_t other,

@@ -25,15 +25,22 @@ deadline lane_deadline(team& on, const call_options& options);
 [[noreturn]] void fail_lanes(team& on, std::string_view operation, errc code,
                              const std::string& text);
 
-/// Carries out an operation by all lanes, of which lane 0 calls `body()`.
-/// Throws: as `body`; `error` invalid_argument or timed_out if the lanes do not fit together, and
-/// the communicator is poisoned.
+///@{
+/// Carries out `operation` by all lanes, of which lane 0 calls `body()`. `name` is a literal that
+/// all lanes must give. Throws: as `body`; `error` invalid_argument or timed_out if the lanes do
+/// not fit together, and the communicator is poisoned.
 template <class Body>
-void by_lanes(team& on, std::string_view operation, const call_options& options, Body&& body) {
+void by_lanes(team& on, std::string_view operation, const char* name, const call_options& options,
+              Body&& body) {
   call::crew(on).carry_out(
       options.as, body, [&] { return lane_deadline(on, options); },
-      [&](errc code, const std::string& text) { fail_lanes(on, operation, code, text); });
+      [&](errc code, const std::string& text) { fail_lanes(on, operation, code, text); }, name);
 }
+template <class Body>
+void by_lanes(team& on, const char* operation, const call_options& options, Body&& body) {
+  by_lanes(on, operation, operation, options, body);
+}
+///@}
 
 /// Reduces `bytes` bytes of all `sources`, in their order, to `out`, by all lanes of the call.
 void reduce_by_lanes(const call& in, const operands& given, const reducer& reduce, std::byte* out,

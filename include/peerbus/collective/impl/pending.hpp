@@ -53,7 +53,7 @@ PEERBUS_INLINE void pending::finish(const call_options& options) {
   const call_options given{.until = options.until ? options.until : rounds.until(),
                            .as = options.as};
   // Lane 0 empties the handle only after all lanes have come, so that each has looked into it.
-  detail::by_lanes(rounds.on(), operation.view(), given, [&] {
+  detail::by_lanes(rounds.on(), operation.view(), "finish", given, [&] {
     detail::operation begun = std::move(*begun_);
     begun_.reset();
     begun.finish(given_, reduce_.get(), given.until);

@@ -26,7 +26,7 @@ PEERBUS_INLINE void lane_crew::job::operator()(std::size_t index) const noexcept
 }
 
 PEERBUS_INLINE void lane_crew::carry_out_together(lane as, operation_ref operation, until_ref until,
-                                                  unfit_ref unfit) {
+                                                  unfit_ref unfit, const char* call) {
   const auto note_and_throw = [&](errc code, const std::string& text) {
     // order: relaxed; lane 0 only stops waiting for this lane, and reads nothing that it wrote.
     if (code == errc::timed_out) lost_.fetch_or(bit_of(as.index), std::memory_order_relaxed);
@@ -38,7 +38,7 @@ PEERBUS_INLINE void lane_crew::carry_out_together(lane as, operation_ref operati
         lanes_ = as.count;
         first_post_ = posts_;
       },
-      note_and_throw);
+      note_and_throw, call);
   std::exception_ptr problem;
   if (as.index == 0) {
     try {

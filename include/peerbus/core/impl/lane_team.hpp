@@ -9,6 +9,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -21,7 +22,8 @@
 
 namespace peerbus::detail {
 
-PEERBUS_INLINE void lane_team::take_turn(lane as, deadline until, step_ref step, unfit_ref unfit) {
+PEERBUS_INLINE void lane_team::take_turn(lane as, deadline until, step_ref step, unfit_ref unfit,
+                                         const char* call) {
   if (as.index >= as.count || as.count > max_lanes)
     unfit(errc::invalid_argument,
           concat("lane ", as.index, " of ", as.count,
@@ -35,6 +37,7 @@ PEERBUS_INLINE void lane_team::take_turn(lane as, deadline until, step_ref step,
     unfit(errc::invalid_argument, concat("lane ", as.index, " came twice"));
   // order: relaxed; `came.raise` (release) publishes it, and lanes read it after `await`.
   own.count.store(as.count, std::memory_order_relaxed);
+  own.call.store(call, std::memory_order_relaxed);
   own.came.raise(turn);
   if (as.index == 0) return lead(as, turn, until, step, unfit);
   const counted waiting_lane{waiting_};
@@ -56,6 +59,19 @@ PEERBUS_INLINE void lane_team::fit(lane as, std::size_t other, unfit_ref unfit) 
                                          " lanes, but lane ", other, " says ", other_count));
 }
 
+PEERBUS_INLINE void lane_team::fit_call(std::size_t other, unfit_ref unfit) const {
+  // order: relaxed, as in `fit`; lane 0 wrote its own.
+  const char* const own_call = members_[0].call.load(std::memory_order_relaxed);
+  const char* const call = members_[other].call.load(std::memory_order_relaxed);
+  if (call == own_call) return;  // Hardly ever are equal names two literals.
+  const auto describe = [](const char* name) {
+    return name == nullptr ? std::string{"is inside a call"} : concat("calls ", name);
+  };
+  if (call == nullptr || own_call == nullptr || std::string_view{call} != own_call)
+    unfit(errc::invalid_argument,
+          concat("lane ", other, " ", describe(call), ", but lane 0 ", describe(own_call)));
+}
+
 PEERBUS_INLINE void lane_team::await(signal_word& came, std::uint64_t turn, deadline until,
                                      std::size_t other, unfit_ref unfit) {
   if (const errc code = came.wait_at_least(turn, until, thresholds, healthy); code != errc::ok)
@@ -70,6 +86,7 @@ PEERBUS_INLINE void lane_team::lead(lane as, std::uint64_t turn, deadline until,
     for (std::size_t other = 1; other < as.count; ++other) {
       await(members_[other].came, turn, until, other, unfit);
       fit(as, other, unfit);
+      fit_call(other, unfit);
     }
     step();
   } catch (const error& thrown) {

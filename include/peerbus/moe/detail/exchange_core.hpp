@@ -90,8 +90,7 @@ class exchange_core {
   void advance(const batch* wanted, lane as, deadline until, std::span<std::int64_t> waited = {});
   /// Publishes the outputs and signals the home ranks, or sends the refusal that `objection`
   /// returns.
-  void begin_combine(std::string_view doing, ticket rows, const publish_options& options,
-                     deadline until,
+  void begin_combine(const char* doing, ticket rows, const publish_options& options, deadline until,
                      peerbus::detail::function_ref<refusal(const batch&)> objection);
   void finish_combine(ticket rows, const combine_sum& wanted, lane as, deadline until,
                       std::span<std::int64_t> waited);
@@ -113,10 +112,16 @@ class exchange_core {
   void end_dispatch(batch& of, deadline until, std::span<std::int64_t> waited);
   void announce_outputs(batch& of);
 
+  /// For the first turn of a call, of which lanes must agree on the name.
+  template <class Turn>
+  void serial(const char* call, lane as, deadline until, Turn&& turn) {
+    team_.serial(
+        as, until, turn, [this](errc code, const std::string& text) { group().fail(code, text); },
+        call);
+  }
   template <class Turn>
   void serial(lane as, deadline until, Turn&& turn) {
-    team_.serial(as, until, turn,
-                 [this](errc code, const std::string& text) { group().fail(code, text); });
+    serial(nullptr, as, until, turn);
   }
   /// Returns the batch as the road sees it.
   [[nodiscard]] road_batch on_road(const batch& of) const noexcept {

@@ -89,7 +89,7 @@ struct hand_on {
 
   /// Does `combine_send`, or refuses the combine because of `known`.
   template <class Exchange>
-  static void publish(std::string_view doing, Exchange& level,
+  static void publish(const char* doing, Exchange& level,
                       const typename Exchange::received_type& rows, const refusal& known, lane as,
                       deadline until) {
     level.core_.begin_combine(doing, rows.ticket(), {.as = as}, until,

@@ -131,10 +131,16 @@ class two_levels {
     std::size_t in_column{};  ///< number of the rank in its column
   };
 
+  /// For the first turn of a call, of which lanes must agree on the name.
+  template <class Turn>
+  void serial(const char* call, lane as, deadline until, Turn&& turn) {
+    team_.serial(
+        as, until, turn, [this](errc code, const std::string& text) { comm_->fail(code, text); },
+        call);
+  }
   template <class Turn>
   void serial(lane as, deadline until, Turn&& turn) {
-    team_.serial(as, until, turn,
-                 [this](errc code, const std::string& text) { comm_->fail(code, text); });
+    serial(nullptr, as, until, turn);
   }
   /// Returns `waited` for the lane that measures.
   [[nodiscard]] static std::span<std::int64_t> of_lane_0(std::span<std::int64_t> waited,

@@ -37,7 +37,7 @@ namespace peerbus::moe::detail {
 PEERBUS_INLINE ticket exchange_core::dispatch_send(const batch_input& input, const routing& route,
                                                    const dispatch_options& options,
                                                    deadline until) {
-  serial(options.as, until, [&] {
+  serial("dispatch", options.as, until, [&] {
     if (const refusal found = begin_dispatch(input, route, options, {}, until))
       throw bad_input(peerbus::detail::concat({"dispatch ", parts_.batches.latest()}), found);
   });
@@ -49,7 +49,7 @@ PEERBUS_INLINE ticket exchange_core::dispatch_send(const batch_input& input, con
 PEERBUS_INLINE void exchange_core::dispatch_recv(
     ticket named, const receive_options& options, deadline until,
     peerbus::detail::function_ref<void(const batch&)> arrived) {
-  serial(options.as, until, [&] {
+  serial("dispatch_recv", options.as, until, [&] {
     group().require_healthy("dispatch_recv");
     require_all_ranks(options.waited, group().size());
     wanted_ = &parts_.batches.awaiting_rows(exchange_, named);
@@ -82,7 +82,7 @@ PEERBUS_INLINE void exchange_core::combine_send(ticket rows, const publish_optio
 
 PEERBUS_INLINE void exchange_core::combine_recv(ticket rows, const combine_sum& wanted,
                                                 const sum_options& options, deadline until) {
-  serial(options.as, until, [&] {
+  serial("combine_recv", options.as, until, [&] {
     group().require_healthy("combine_recv");
     require_all_ranks(options.waited, group().size());
     const batch& of = parts_.batches.behind("combine_recv", exchange_, rows, stage::returning);
@@ -201,10 +201,10 @@ PEERBUS_INLINE void exchange_core::end_dispatch(batch& of, deadline until,
 }
 
 PEERBUS_INLINE void exchange_core::begin_combine(
-    std::string_view doing, ticket rows, const publish_options& options, deadline until,
+    const char* doing, ticket rows, const publish_options& options, deadline until,
     peerbus::detail::function_ref<refusal(const batch&)> objection) {
   const lane as = options.as;
-  serial(as, until, [&] {
+  serial(doing, as, until, [&] {
     group().require_healthy(doing);
     require_output_attachment(options.attached, parts_.config);
     batch& of = parts_.batches.behind(doing, exchange_, rows, stage::received);

@@ -44,7 +44,7 @@ moe::ticket two_levels<Transport, Codec, Layout>::dispatch_send(std::span<const 
                                                                 const routing& route,
                                                                 const dispatch_options& options,
                                                                 deadline until) {
-  serial(options.as, until, [&] { begin(tokens, route, options, until); });
+  serial("dispatch", options.as, until, [&] { begin(tokens, route, options, until); });
   const moe::ticket ticket{next_dispatch() - 1, &far_->rows};
   guarded(*far_, [&] { hand_on::advance(far_->rows, options.as, until); });
   return ticket;
@@ -115,7 +115,7 @@ auto two_levels<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
                                                          deadline until) -> received_type {
   const lane as = options.as;
   const std::uint64_t number = ticket.number;
-  serial(as, until, [&] {
+  serial("dispatch_recv", as, until, [&] {
     require("dispatch_recv", options.waited);
     next_to_receive(ticket).rows.reset();
   });

@@ -30,7 +30,7 @@ template <partly_direct_transport Transport, token_codec Codec, row_layout Layou
 void two_levels<Transport, Codec, Layout>::combine(const received_type& rows, std::span<bf16> out,
                                                    const combine_options& options, deadline until) {
   const combine_sum wanted{out, options.terms};
-  serial(options.as, until, [&] {
+  serial("combine", options.as, until, [&] {
     require("combine", options.waited);
     require_output_attachment(options.attached, near_->rows.config());
     batch_state& state = state_of("combine", rows, stage::received);
@@ -48,7 +48,7 @@ template <partly_direct_transport Transport, token_codec Codec, row_layout Layou
 void two_levels<Transport, Codec, Layout>::combine_send(const received_type& rows,
                                                         const publish_options& options,
                                                         deadline until) {
-  serial(options.as, until, [&] {
+  serial("combine_send", options.as, until, [&] {
     require("combine_send", {});
     require_output_attachment(options.attached, near_->rows.config());
     state_of("combine_send", rows, stage::received).why = own(objection_of_caller(options.refuse));
@@ -65,7 +65,7 @@ void two_levels<Transport, Codec, Layout>::combine_recv(const received_type& row
                                                         const sum_options& options,
                                                         deadline until) {
   const combine_sum wanted{out, options.terms};
-  serial(options.as, until, [&] {
+  serial("combine_recv", options.as, until, [&] {
     require("combine_recv", options.waited);
     batch_state& state = state_of("combine_recv", rows, stage::returning);
     if (const refusal found = objection_to_sum(state, wanted))
