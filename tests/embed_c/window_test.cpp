@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <peerbus.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -312,6 +314,74 @@ TEST_CASE("a function ends waits") {
                 "seen 0");
           ok(peerbus_comm_set_interrupt(comm, nullptr, nullptr), "set_interrupt");
           ok(peerbus_comm_barrier(comm, 0), "a barrier after an interrupted wait");
+          peerbus_window_destroy(&window);
+        }) == 0);
+}
+
+TEST_CASE("a function that ends a wait of its own does not end the one around it") {
+  struct meeting {
+    peerbus_window* window;
+    int depth;
+    std::int32_t inner;
+  };
+  CHECK(embed_c::run(1, kind::threads, [](peerbus_comm* comm) {
+          peerbus_window* window = nullptr;
+          ok(peerbus_window_create(comm, 8, 1, 0, &window), "create");
+          meeting met{window, 0, 0};
+          const auto interrupt = [](void* context) -> std::int32_t {
+            auto& m = *static_cast<meeting*>(context);
+            if (m.depth != 0) return 1;
+            ++m.depth;
+            m.inner = peerbus_window_wait(m.window, 0, 1, PEERBUS_ANY_RANK, -1);
+            --m.depth;
+            return 0;
+          };
+          ok(peerbus_comm_set_interrupt(comm, interrupt, &met), "set_interrupt");
+          fails(peerbus_window_wait(window, 0, 1, PEERBUS_ANY_RANK, second / 10), PEERBUS_TIMED_OUT,
+                "seen 0");
+          expect_equal(met.inner, std::int32_t{PEERBUS_INTERRUPTED}, "the wait of the function");
+          peerbus_window_destroy(&window);
+        }) == 0);
+}
+
+TEST_CASE("only waits of Python's thread let Python handle signals") {
+  CHECK(embed_c::run(1, kind::threads, [](peerbus_comm* comm) {
+          static int locks = 0;
+          static int checks = 0;
+          peerbus_window* window = nullptr;
+          ok(peerbus_window_create(comm, 8, 1, 0, &window), "create");
+          std::array<void*, 3> raised{};
+          peerbus_python python{};
+          python.struct_bytes = sizeof python;
+          python.thread = std::bit_cast<std::uint64_t>(::pthread_self());
+          python.ensure_gil = []() -> std::int32_t { return ++locks; };
+          python.release_gil = [](std::int32_t state) { locks -= state; };
+          python.check_signals = []() -> std::int32_t {
+            return locks == 1 && ++checks == 2 ? -1 : 0;
+          };
+          python.fetch = [](void** type, void** value, void** traceback) {
+            *type = &locks;
+            *value = &checks;
+            *traceback = nullptr;
+          };
+          fails(peerbus_comm_set_python(comm, &python), PEERBUS_INVALID_ARGUMENT, "NULL");
+          python.raised = raised.data();
+          ok(peerbus_comm_set_python(comm, &python), "set_python");
+          peerbus_code elsewhere = PEERBUS_OK;
+          std::thread{[&] {
+            elsewhere = peerbus_window_wait(window, 0, 1, PEERBUS_ANY_RANK, second / 5);
+          }}.join();
+          expect_equal(elsewhere, PEERBUS_TIMED_OUT, "a wait of another thread");
+          expect_equal(checks, 0, "checks for signals by another thread");
+          fails(peerbus_window_wait(window, 0, 1, PEERBUS_ANY_RANK, -1), PEERBUS_INTERRUPTED,
+                "seen 0");
+          expect_equal(checks, 2, "checks for signals");
+          expect_equal(locks, 0, "locks that are held");
+          expect(raised[0] == &locks && raised[1] == &checks, "what the handler raised");
+          ok(peerbus_comm_set_interrupt(comm, nullptr, nullptr), "set_interrupt");
+          fails(peerbus_window_wait(window, 0, 1, PEERBUS_ANY_RANK, second / 10), PEERBUS_TIMED_OUT,
+                "seen 0");
+          expect_equal(checks, 2, "checks for signals without a function");
           peerbus_window_destroy(&window);
         }) == 0);
 }

@@ -387,6 +387,125 @@ def interrupted():
     comm.barrier()  # An interrupted wait of a window spoils nothing.
 
 
+class Raised(Exception):
+    """What a handler of these tests raises."""
+
+
+def interrupted_with_others():
+    """A handler that runs in a wait of the main thread does not end the wait of another thread."""
+    comm = peerbus.Communicator()
+    window, own = comm.window(8, signals=1), comm.subgroup([0]).window(8, signals=1)
+    ends = []
+
+    def wait():
+        try:
+            own.wait(0, 1, timeout=60)
+            ends.append(None)
+        except BaseException as problem:
+            ends.append(problem)
+
+    def handler(*_):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.3)  # The other thread waits for that long, and longer.
+        own.signal(0, 0, 1)
+        waiting.join()
+        window.signal(0, 0, 1)
+
+    signal.signal(signal.SIGUSR1, handler)
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+    window.wait(0, 1, timeout=60)
+    assert ends == [None], ends
+
+
+def interrupted_within():
+    """A handler calls the library while a barrier waits, and Ctrl-C ends the handler's call alone."""
+    comm = peerbus.Communicator()
+    window, own = comm.window(8, signals=1), comm.subgroup([comm.rank]).window(8, signals=1)
+    if comm.rank == 1:
+        window.wait(0, 1, timeout=60)
+        comm.barrier()
+        return
+    handled = []
+
+    def handler(*_):
+        raises(peerbus.TimedOut, "", own.wait, 0, 1, timeout=0.2)
+        threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+        raises(KeyboardInterrupt, "", own.wait, 0, 1, timeout=60)
+        raises(peerbus.InvalidArgument, "in another call", comm.barrier)
+        window.signal(1, 0, 1)
+        handled.append(True)
+
+    signal.signal(signal.SIGUSR1, handler)
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+    comm.barrier()
+    assert handled == [True]
+
+
+def interrupted_twice():
+    """Two handlers raise in one wait: the second exception is raised at the next chance, and then
+    waits can be interrupted as before. An exception is let go of when it was handled."""
+    comm = peerbus.Communicator()
+    window = comm.window(8, signals=1)
+    seen, kept = [], []
+
+    def handler(number, _):
+        problem = Raised(number)
+        kept.append(weakref.ref(problem))
+        raise problem
+
+    def kill():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, handler)
+    for _ in range(3):
+        threading.Timer(0.2, kill).start()
+        while len(seen) < 2:
+            try:
+                while True:
+                    window.wait(0, 1, timeout=30)
+            except Raised as problem:
+                seen.append(problem.args[0])
+        assert sorted(seen) == [signal.SIGUSR1, signal.SIGUSR2], seen
+        seen.clear()
+    gc.collect()
+    assert not any(problem() for problem in kept)
+
+
+def ended_while_waiting():
+    """The process ends while daemon threads wait in calls."""
+    comm = peerbus.Communicator()
+    ended = comm.window(8, signals=1)
+    pair, dropped = comm.subgroup([0, 1]), comm.subgroup([0, 1])
+    window = dropped.window(8, signals=1)
+    del dropped
+    buffer, ids = deep_ep.Buffer(comm), numpy.zeros([4, 1], numpy.int64)
+
+    def dispatch():
+        return buffer.low_latency_dispatch(bf16(numpy.ones([4, 64])), ids, 4, 2, use_fp8=False,
+                                           return_recv_hook=True)[-1]
+
+    dispatch()()
+    said = os.path.join(os.environ["TEST_FOLDER"], "said")
+    if comm.rank == 1:
+        raises(peerbus.PeerDead, "rank 0", ended.wait, 0, 1, awaited=0, timeout=60)
+        with open(said) as file:
+            assert file.read() == ""
+        return
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
+    for call in (pair.barrier, lambda: window.wait(0, 1, timeout=float("inf")), dispatch()):
+        threading.Thread(target=call, daemon=True).start()
+    time.sleep(0.1)
+
+    class Slow:  # Keeps the interpreter from ending for some slices of the waits.
+        def __del__(self, sleep=time.sleep):
+            sleep(0.3)
+
+    sys.slow = Slow()
+
+
 def interrupted_making():
     """Ctrl-C while the other rank is late for what all make together."""
     comm = peerbus.Communicator()
@@ -684,7 +803,13 @@ class Tests(unittest.TestCase):
 
     def test_interrupted(self):
         run(1, interrupted)
+        run(1, interrupted_with_others)
+        run(2, interrupted_within)
+        run(1, interrupted_twice)
         run(2, interrupted_making)
+
+    def test_ended_while_waiting(self):
+        run(2, ended_while_waiting)
 
     def test_forked(self):
         run(2, forked)

@@ -104,6 +104,16 @@ peerbus_code make_comm(peerbus_comm** comm, Read&& read, Make&& make) {
   });
 }
 
+/// The interrupt function of Python, with a `peerbus_python` as its context.
+std::int32_t let_python_handle_signals(void* context) {
+  const auto& python = *static_cast<const peerbus_python*>(context);
+  const std::int32_t state = python.ensure_gil();
+  const bool raised = python.check_signals() != 0;
+  if (raised) python.fetch(&python.raised[0], &python.raised[1], &python.raised[2]);
+  python.release_gil(state);
+  return raised ? 1 : 0;
+}
+
 }  // namespace
 
 std::uint64_t fork_count() noexcept {
@@ -213,5 +223,18 @@ peerbus_code peerbus_comm_barrier(peerbus_comm* comm, int64_t timeout_ns) {
 
 peerbus_code peerbus_comm_set_interrupt(peerbus_comm* comm, peerbus_interrupt_function interrupt,
                                         void* context) {
-  return guarded([&] { usable(comm, "communicator").members->stop() = {interrupt, context}; });
+  return guarded(
+      [&] { usable(comm, "communicator").members->stop() = {interrupt, context, {}, {}}; });
+}
+
+peerbus_code peerbus_comm_set_python(peerbus_comm* comm, const peerbus_python* python) {
+  return guarded([&] {
+    auto& stop = usable(comm, "communicator").members->stop();
+    const peerbus_python given = read_struct(python, "python");
+    require(given.ensure_gil != nullptr && given.release_gil != nullptr &&
+                given.check_signals != nullptr && given.fetch != nullptr && given.raised != nullptr,
+            "python has a member that is NULL, expected CPython's functions and room for what a "
+            "handler raises");
+    stop = {let_python_handle_signals, &stop.python, given.thread, given};
+  });
 }

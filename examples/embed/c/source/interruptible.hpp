@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -18,10 +21,24 @@
 
 namespace peerbus::c_library {
 
+/// Returns the number of the calling thread, as Python counts threads.
+inline std::uint64_t this_thread_number() noexcept {
+  const pthread_t self = ::pthread_self();
+  static_assert(sizeof self == sizeof(std::uint64_t));
+  return std::bit_cast<std::uint64_t>(self);
+}
+
 /// The function of the program that may end a wait.
 struct interruption {
   peerbus_interrupt_function function = nullptr;
   void* context = nullptr;
+  std::optional<std::uint64_t> thread;  ///< the thread whose waits call it; empty: every thread
+  peerbus_python python{};              ///< if Python is asked, the context
+
+  /// Returns whether waits of the calling thread call the function.
+  [[nodiscard]] bool concerns_this_thread() const noexcept {
+    return function != nullptr && (!thread || *thread == this_thread_number());
+  }
 };
 
 /// A transport whose waits ask `interruption` about 20 times a second whether to go on. Requirement
@@ -53,14 +70,14 @@ class interruptible : public transport_decorator<Inner> {
   template <class Wait>
   errc in_slices(deadline until, Wait&& wait_until) noexcept {
     static constexpr std::chrono::milliseconds slice{50};
-    if (stop_->function == nullptr) return wait_until(until);
+    if (!stop_->concerns_this_thread()) return wait_until(until);
     while (true) {
       const errc code = wait_until(deadline{std::min(until.when(), deadline::after(slice).when())});
       if (code != errc::timed_out || until.expired()) return code;
-      if (stop_->function(stop_->context) != 0) {
-        interrupted() = true;
-        return errc::timed_out;
-      }
+      const bool before = interrupted();  // Calls that the function makes set it as well.
+      const bool stops = stop_->function(stop_->context) != 0;
+      interrupted() = before || stops;
+      if (stops) return errc::timed_out;
     }
   }
 

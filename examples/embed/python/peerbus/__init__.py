@@ -61,7 +61,7 @@ class Communicator(c.Object, Collectives):
     def _adopt(self, handle):
         self._own_team = None
         super().__init__("comm", handle)
-        c.check(c.lib.peerbus_comm_set_interrupt(self, c.signals.ask, None))
+        c.let_handlers_run(self)
 
     def subgroup(self, ranks, timeout=None):
         """Returns a communicator of `ranks`, which become ranks 0, 1, ... Collective over all ranks

@@ -8,6 +8,7 @@ import ctypes
 import operator
 import os
 import re
+import threading
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 INTERRUPTED = 64
@@ -84,40 +85,13 @@ def check(code):
     if code == 0:
         return
     if code == INTERRUPTED:
-        raised, signals.raised = signals.raised, None
-        raise raised or KeyboardInterrupt()
+        exception, raised[:] = raised[:], [None] * 3
+        _restore(*exception)  # Raises it.
+        raise KeyboardInterrupt  # If a call that another handler made has raised it already.
     text = lib.peerbus_last_error().decode(errors="replace")
     # The handle of an object of Python is null only after its `destroy`.
     raise _classes.get(code, Error)(code, re.sub(r"^peerbus: the ([a-z ]+) is NULL",
                                                  r"peerbus: the \1 was destroyed", text))
-
-
-class _Signals:
-    """Lets handlers of signals, such as that of Ctrl-C, run while a call waits."""
-
-    def __init__(self):
-        self.raised = None
-        watcher = self._watch()
-        next(watcher)
-        # The function that a waiting call asks about 20 times a second whether to stop. A generator,
-        # because it is resumed inside of its `try`: what a handler raises cannot get past it.
-        self.ask = ctypes.CFUNCTYPE(c_int32, c_void_p)(watcher.send)
-
-    def _watch(self):
-        stop = 0
-        while True:
-            try:
-                while True:
-                    yield stop
-                    stop = 0
-            except GeneratorExit:
-                return
-            except BaseException as raised:  # KeyboardInterrupt is none of Exception.
-                self.raised = raised
-                stop = 1
-
-
-signals = _Signals()
 
 
 _ranges = {c_int32: (-1 << 31, (1 << 31) - 1), c_uint32: (0, (1 << 32) - 1),
@@ -147,6 +121,11 @@ class Struct(ctypes.Structure):
 class CommOptions(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("timeout_ns", c_int64),
                 ("meet_timeout_ns", c_int64)]
+
+
+class Python(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("thread", c_uint64)] + [
+        (name, c_void_p) for name in ("ensure_gil", "release_gil", "check_signals", "fetch", "raised")]
 
 
 class Place(Struct):
@@ -355,7 +334,7 @@ def _declare():
         "comm_subgroup": [handle, c_void_p, size, c_void_p, out],
         "comm_destroy": [out],
         "comm_barrier": [handle, time],
-        "comm_set_interrupt": [handle, c_void_p, c_void_p],
+        "comm_set_python": [handle, c_void_p],
         "team_create": [handle, c_void_p, time, out],
         "team_in_window": [handle, handle, out],
         "team_in_halves": [handle, out],
@@ -446,6 +425,22 @@ def _declare():
 
 
 _declare()
+
+# The type, value and traceback of what a handler of a signal has raised in a wait. It is never freed,
+# because objects may wait when this module is gone already.
+raised = (c_void_p * 3)()
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(raised))
+_restore = ctypes.pythonapi.PyErr_Restore
+_restore.argtypes, _restore.restype = [c_void_p] * 3, None
+
+
+def let_handlers_run(comm):
+    """Lets handlers of signals, such as that of Ctrl-C, run while a call of the main thread waits."""
+    api = [ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p).value for name in (
+        "PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")]
+    check(lib.peerbus_comm_set_python(comm, ctypes.byref(Python(
+        thread=threading.main_thread().ident, ensure_gil=api[0], release_gil=api[1],
+        check_signals=api[2], fetch=api[3], raised=ctypes.addressof(raised)))))
 
 
 class Object:

@@ -121,6 +121,29 @@ PEERBUS_API peerbus_code peerbus_comm_set_interrupt(peerbus_comm *comm,
                                                     peerbus_interrupt_function interrupt,
                                                     void *context);
 
+/** The functions of CPython that let its handlers of signals run while a call waits. */
+typedef struct peerbus_python {
+  uint32_t struct_bytes;          /**< sizeof(peerbus_python) */
+  uint32_t reserved;              /**< 0 */
+  uint64_t thread;                /**< threading.main_thread().ident: the handlers run there */
+  int32_t (*ensure_gil)(void);    /**< PyGILState_Ensure */
+  void (*release_gil)(int32_t);   /**< PyGILState_Release */
+  int32_t (*check_signals)(void); /**< PyErr_CheckSignals */
+  void (*fetch)(void **type, void **value, void **traceback); /**< PyErr_Fetch */
+  void **raised; /**< three pointers, which `fetch` sets to what a handler has raised */
+} peerbus_python;
+
+/**
+ * Lets CPython's handlers of signals run about 20 times a second in every wait of this communicator
+ * in the thread `python->thread`. If a handler raises, `raised` is set, and the call that waits ends
+ * as with `peerbus_comm_set_interrupt`, whose function this replaces. A handler may call the library.
+ * Waits of other threads never enter Python: they do not disturb the interpreter when it ends.
+ * `*python` is copied. What it points to must stay until the process ends.
+ * Threads: not while a call waits.
+ * Errors: PEERBUS_INVALID_ARGUMENT if an argument, or a pointer in `*python`, is NULL.
+ */
+PEERBUS_API peerbus_code peerbus_comm_set_python(peerbus_comm *comm, const peerbus_python *python);
+
 #ifdef __cplusplus
 }
 #endif
