@@ -308,7 +308,7 @@ TEST_CASE("a function ends waits") {
           };
           ok(peerbus_comm_set_interrupt(comm, interrupt, &calls), "set_interrupt");
           fails(peerbus_window_wait(window, 0, 1, PEERBUS_ANY_RANK, -1), PEERBUS_INTERRUPTED,
-                "expected at least 1, seen 0");
+                "expected at least 1, seen 0 [interrupted]");
           expect_equal(calls, 2, "calls of the function");
           fails(peerbus_window_wait(window, 0, 1, PEERBUS_ANY_RANK, 1), PEERBUS_TIMED_OUT,
                 "seen 0");
@@ -341,6 +341,41 @@ TEST_CASE("a function that ends a wait of its own does not end the one around it
                 "seen 0");
           expect_equal(met.inner, std::int32_t{PEERBUS_INTERRUPTED}, "the wait of the function");
           peerbus_window_destroy(&window);
+        }) == 0);
+}
+
+TEST_CASE("a function may destroy the objects of the call that it is called in") {
+  struct meeting {
+    peerbus_window* window;
+    peerbus_team* team;
+  };
+  CHECK(embed_c::run(2, kind::threads, [](peerbus_comm* comm) {
+          peerbus_window* window = nullptr;
+          ok(peerbus_window_create(comm, 8, 1, 0, &window), "create");
+          peerbus_team* team = nullptr;
+          ok(peerbus_team_create(comm, nullptr, 0, &team), "team_create");
+          meeting met{window, team};
+          if (peerbus_comm_rank(comm) == 0) {
+            const auto interrupt = [](void* context) -> std::int32_t {
+              auto& m = *static_cast<meeting*>(context);
+              if (m.team == nullptr) return 0;
+              peerbus_team_destroy(&m.team);
+              if (peerbus_window_signal(m.window, 1, 0, 1) != PEERBUS_OK) return 1;
+              peerbus_window_destroy(&m.window);
+              return 0;
+            };
+            ok(peerbus_comm_set_interrupt(comm, interrupt, &met), "set_interrupt");
+          } else {
+            ok(peerbus_window_wait(window, 0, 1, PEERBUS_ANY_RANK, 20 * second), "wait");
+          }
+          std::int32_t value = 1;
+          ok(peerbus_all_reduce(team, &value, &value, 1, PEERBUS_DTYPE_I32, PEERBUS_SUM, 0), "sum");
+          expect_equal(value, std::int32_t{2}, "a sum");
+          ok(peerbus_comm_set_interrupt(comm, nullptr, nullptr), "set_interrupt");
+          expect(peerbus_comm_rank(comm) == 1 || (met.team == nullptr && met.window == nullptr),
+                 "handles that the function destroyed");
+          peerbus_team_destroy(&met.team);
+          peerbus_window_destroy(&met.window);
         }) == 0);
 }
 

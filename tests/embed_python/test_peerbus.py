@@ -474,6 +474,66 @@ def interrupted_twice():
     assert not any(problem() for problem in kept)
 
 
+def destroyed_by_handler():
+    """A handler destroys what the call that waits uses. The call ends as any other."""
+    comm = peerbus.Communicator()
+    window, peer = comm.window(8, signals=1), comm.subgroup([comm.rank]).window(8, signals=1)
+
+    def clean_up(*_):
+        window.destroy()
+        comm.destroy()
+        raise Raised("by the handler")
+
+    signal.signal(signal.SIGUSR1, clean_up)
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+    raises(Raised, "by the handler", window.wait, 0, 1, timeout=60)
+    raises(peerbus.InvalidArgument, "the window was destroyed", window.wait, 0, 1)
+    peer.signal(0, 0, 1)
+    peer.wait(0, 1)
+
+    def close(*_):  # A window may be destroyed by another thread as well.
+        peer.destroy()
+
+    signal.signal(signal.SIGUSR1, close)
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+    waiting = threading.Thread(target=raises, args=(peerbus.TimedOut, "", peer.wait, 0, 2),
+                               kwargs={"timeout": 2})
+    waiting.start()
+    time.sleep(0.5)
+    waiting.join()
+
+
+def forked_by_handler():
+    """A child that a handler forks in a barrier does not take part in it."""
+    comm = peerbus.Communicator()
+    window = comm.window(8, signals=1)
+    if comm.rank == 1:
+        window.wait(0, 1, timeout=60)
+        comm.barrier()
+        comm.barrier()
+        return
+    parent, children = os.getpid(), []
+
+    def handler(*_):
+        child = os.fork()
+        if child:
+            children.append(child)
+            window.signal(1, 0, 1)
+
+    signal.signal(signal.SIGUSR1, handler)
+    threading.Timer(0.2, os.kill, [parent, signal.SIGUSR1]).start()
+    status = 1
+    try:
+        comm.barrier()
+    except peerbus.InvalidArgument as problem:
+        status = 0 if "began before this process became a child by fork" in str(problem) else 2
+    finally:
+        if os.getpid() != parent:
+            os._exit(status)
+    assert os.waitpid(children[0], 0)[1] == 0
+    comm.barrier()
+
+
 def ended_while_waiting():
     """The process ends while daemon threads wait in calls."""
     comm = peerbus.Communicator()
@@ -504,6 +564,64 @@ def ended_while_waiting():
             sleep(0.3)
 
     sys.slow = Slow()
+
+
+def interrupted_calls():
+    """A handler ends every call that waits for a late rank, whatever the call waits for, and soon."""
+    comm = peerbus.Communicator(timeout=60)
+    x, ids = bf16(numpy.ones([4, 128])), numpy.zeros([4, 1], numpy.int64)
+    weights, out = numpy.ones([4, 1], numpy.float32), numpy.empty([4, 1], numpy.float32)
+
+    def in_exchange(group):
+        moe = group.exchange(experts=4, hidden=128, top_k=1, max_tokens=4)
+        return lambda: moe.dispatch(x, ids, weights)
+
+    def in_channels(group):
+        channels = group.channels()
+        return lambda: channels.batch_send_recv([(weights, 1)], [(out, 1)])
+
+    def in_low_latency(group):
+        buffer = deep_ep.Buffer(group)
+
+        def dispatch():
+            buffer.low_latency_dispatch(x, ids, 4, 4, use_fp8=False)[3].current_stream_wait()
+        dispatch()
+        return dispatch
+
+    def in_normal(group):
+        buffer = deep_ep.Buffer(group, num_max_tokens_per_rank=4)
+
+        def dispatch():
+            layout = buffer.get_dispatch_layout(ids, 4)
+            buffer.dispatch(x, topk_idx=ids, topk_weights=weights, num_tokens_per_rank=layout[0],
+                            is_token_in_rank=layout[3], num_tokens_per_expert=layout[2])
+        dispatch()
+        return dispatch
+
+    def in_reduction(group):
+        group.all_reduce(weights)
+        return lambda: group.all_reduce(weights)
+
+    calls = [lambda group: group.barrier, lambda group: lambda: group.window(64),
+             lambda group: group.channels, lambda group: lambda: group.all_reduce(weights),
+             in_reduction, in_channels, in_exchange, in_low_latency, in_normal]
+
+    def handler(*_):
+        raise Raised("by the handler")
+
+    signal.signal(signal.SIGUSR1, handler)
+    ends = comm.window(8, signals=1)
+    for i, prepare in enumerate(calls):
+        call = prepare(comm.subgroup([0, 1]))
+        if comm.rank == 0:
+            threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+            begun = time.monotonic()
+            raises(Raised, "by the handler", call)
+            assert time.monotonic() - begun < 30, i
+            ends.signal(1, 0, i + 1)
+        else:
+            ends.wait(0, i + 1, timeout=60)
+    comm.barrier()
 
 
 def interrupted_making():
@@ -807,12 +925,15 @@ class Tests(unittest.TestCase):
         run(2, interrupted_within)
         run(1, interrupted_twice)
         run(2, interrupted_making)
+        run(2, interrupted_calls)
+        run(1, destroyed_by_handler)
 
     def test_ended_while_waiting(self):
         run(2, ended_while_waiting)
 
     def test_forked(self):
         run(2, forked)
+        run(2, forked_by_handler)
 
     def test_lifetimes(self):
         run(2, kept_in_flight)

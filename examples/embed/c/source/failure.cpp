@@ -20,14 +20,18 @@ claims::list& claims::held() noexcept {
   return of_thread;
 }
 
-bool& interrupted() noexcept {
-  static thread_local bool flag = false;
-  return flag;
+waits& own_waits() noexcept {
+  static thread_local waits of_thread;
+  return of_thread;
 }
 
-peerbus_code fail(peerbus_code code, std::string_view text) noexcept {
-  const std::size_t length = std::min(text.size(), latest_text.size() - 1);
-  std::copy_n(text.begin(), length, latest_text.begin());
+peerbus_code fail(peerbus_code code, std::string_view text, std::string_view text_end) noexcept {
+  std::size_t length = 0;
+  for (const std::string_view part : {text, text_end}) {
+    const std::size_t added = std::min(part.size(), latest_text.size() - 1 - length);
+    std::copy_n(part.begin(), added, latest_text.begin() + length);
+    length += added;
+  }
   latest_text[length] = '\0';
   return code;
 }
@@ -36,7 +40,16 @@ peerbus_code fail_by_exception() noexcept {
   try {
     throw;
   } catch (const error& problem) {
-    return fail(interrupted() ? PEERBUS_INTERRUPTED : code_of(problem.code()), problem.what());
+    if (own_waits().are_of_parent)
+      return fail(PEERBUS_INVALID_ARGUMENT,
+                  "peerbus: the call began before this process became a child by fork; expected "
+                  "the child to make its own objects [invalid argument]");
+    if (!own_waits().are_ended) return fail(code_of(problem.code()), problem.what());
+    // C++ has no text for the code.
+    std::string_view text = problem.what();
+    if (problem.code() == wait_ended) text.remove_suffix(to_string(wait_ended).size() + 2);
+    return fail(PEERBUS_INTERRUPTED, text,
+                problem.code() == wait_ended ? "[interrupted]" : std::string_view{});
   } catch (const std::bad_alloc&) {
     return fail(PEERBUS_OUT_OF_MEMORY, "peerbus: no memory [out of memory]");
   } catch (const std::exception& problem) {

@@ -10,27 +10,47 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 
 /// The way of errors from C++ to C: codes, and a text per thread.
 namespace peerbus::c_library {
 
-/// Keeps `text` as the error of this thread, as much of it as there is room for, and returns
-/// `code`.
-peerbus_code fail(peerbus_code code, std::string_view text) noexcept;
+/// Keeps `text` and `text_end` as the error of this thread, as much of them as there is room for,
+/// and returns `code`.
+peerbus_code fail(peerbus_code code, std::string_view text,
+                  std::string_view text_end = {}) noexcept;
 
 /// Returns the code of C for a code of C++.
 constexpr peerbus_code code_of(errc code) noexcept { return static_cast<peerbus_code>(code); }
 
-/// Whether an interrupt function has ended a wait of this thread since the present call began.
-bool& interrupted() noexcept;
+/// The waits of a thread since its present call began.
+struct waits {
+  bool are_ended = false;                 ///< an interrupt function has ended one, and so the call
+  bool are_of_parent = false;             ///< or has made this process a child by fork
+  std::optional<deadline> next_question;  ///< when to ask the function next; empty before any wait
+};
+/// Returns the waits of this thread.
+waits& own_waits() noexcept;
+
+/// The code of a wait that an interrupt function has ended. It is not `timed_out`, after which
+/// loops of short waits go on.
+inline constexpr errc wait_ended = static_cast<errc>(PEERBUS_INTERRUPTED);
 
 /// Keeps the exception that is being handled as the error of this thread.
 /// Returns: its code.
 peerbus_code fail_by_exception() noexcept;
+
+/// An object that the program may destroy.
+struct destructible {
+  destructible* next = nullptr;                        ///< that waits for its end as well
+  void (*end)(destructible* self) noexcept = nullptr;  ///< frees it
+};
 
 /// The objects that a call of this thread uses. It frees them when the call ends.
 ///
@@ -43,6 +63,11 @@ class claims {
     list& of_thread = held();
     while (of_thread.count > first_)
       of_thread.flags[--of_thread.count]->clear(std::memory_order_release);
+    if (of_thread.functions != 0) return;
+    while (of_thread.destroyed != nullptr) {
+      destructible* const object = std::exchange(of_thread.destroyed, of_thread.destroyed->next);
+      object->end(object);
+    }
   }
   claims(const claims&) = delete;
   claims& operator=(const claims&) = delete;
@@ -59,11 +84,29 @@ class claims {
     return true;
   }
 
+  /// Calls `function()`, an interrupt function of the program, in a call of this thread.
+  template <class Function>
+  static std::int32_t ask(Function&& function) noexcept {
+    ++held().functions;
+    const std::int32_t answer = function();
+    --held().functions;
+    return answer;
+  }
+  /// Frees an object. If an interrupt function of this thread destroys it, the call around that
+  /// function may use it, and frees it when that call ends.
+  static void free(destructible* object) noexcept {
+    list& of_thread = held();
+    if (of_thread.functions == 0) return object->end(object);
+    object->next = std::exchange(of_thread.destroyed, object);
+  }
+
  private:
   /// The objects that the calls of a thread use. A call may be made within another.
   struct list {
     std::array<std::atomic_flag*, 16> flags{};
     std::size_t count = 0;
+    std::size_t functions = 0;          ///< interrupt functions that the thread is within
+    destructible* destroyed = nullptr;  ///< objects that these have destroyed, the latest first
   };
   static list& held() noexcept;
 
@@ -74,7 +117,7 @@ class claims {
 /// Returns: PEERBUS_OK, or the code of what `body` threw.
 template <class Body>
 peerbus_code guarded(Body&& body) noexcept {
-  interrupted() = false;
+  own_waits() = {};
   const claims taken;
   try {
     body();

@@ -28,6 +28,10 @@ inline std::uint64_t this_thread_number() noexcept {
   return std::bit_cast<std::uint64_t>(self);
 }
 
+/// Returns how often this process has become a child by fork since the library was loaded.
+/// Cost: a load.
+std::uint64_t fork_count() noexcept;
+
 /// The function of the program that may end a wait.
 struct interruption {
   peerbus_interrupt_function function = nullptr;
@@ -66,18 +70,28 @@ class interruptible : public transport_decorator<Inner> {
 
  private:
   /// Calls `wait_until(pause)` until it returns anything but a time-out, the program ends the wait,
-  /// or the deadline has come.
+  /// or the deadline has come. Waits that are shorter than a slice count together.
   template <class Wait>
   errc in_slices(deadline until, Wait&& wait_until) noexcept {
     static constexpr std::chrono::milliseconds slice{50};
     if (!stop_->concerns_this_thread()) return wait_until(until);
+    waits& of_call = own_waits();
+    if (!of_call.next_question) of_call.next_question = deadline::after(slice);
     while (true) {
-      const errc code = wait_until(deadline{std::min(until.when(), deadline::after(slice).when())});
-      if (code != errc::timed_out || until.expired()) return code;
-      const bool before = interrupted();  // Calls that the function makes set it as well.
-      const bool stops = stop_->function(stop_->context) != 0;
-      interrupted() = before || stops;
-      if (stops) return errc::timed_out;
+      const errc code = wait_until(deadline{std::min(until.when(), of_call.next_question->when())});
+      if (code != errc::timed_out) return code;
+      if (of_call.are_ended || of_call.are_of_parent) return wait_ended;
+      if (of_call.next_question->expired()) {
+        const std::uint64_t forks = fork_count();
+        const bool ends = claims::ask([&] { return stop_->function(stop_->context); }) != 0;
+        const bool in_child = fork_count() != forks;
+        // Calls that the function has made have changed it.
+        of_call = {.are_ended = ends,
+                   .are_of_parent = in_child && !ends,
+                   .next_question = deadline::after(slice)};
+        if (ends || in_child) return wait_ended;
+      }
+      if (until.expired()) return code;
     }
   }
 

@@ -26,10 +26,6 @@ namespace peerbus::c_library {
 /// The transport of every communicator of this library.
 using bus = any_direct_transport;
 
-/// Returns how often this process has become a child by fork since the library was loaded.
-/// Cost: a load.
-std::uint64_t fork_count() noexcept;
-
 /// The communicator that the objects of a group share, with what it stands on.
 class group {
  public:
@@ -56,7 +52,7 @@ class group {
 };
 
 /// The common part of all objects.
-struct object {
+struct object : destructible {
   explicit object(std::shared_ptr<group> of) noexcept
       : made_in{fork_count()}, members{std::move(of)} {}
   object(const object&) = delete;
@@ -111,7 +107,9 @@ void destroy(Object** handle) noexcept {
   if (handle == nullptr || *handle == nullptr) return;
   Object* const given = std::exchange(*handle, nullptr);
   // In a child, destroying would speak to the other ranks in the parent's name.
-  if (given->is_ours()) delete given;
+  if (!given->is_ours()) return;
+  given->end = [](destructible* self) noexcept { delete static_cast<Object*>(self); };
+  claims::free(given);
 }
 
 /// Sets `*result` to null. Throws: `error` invalid_argument if `result` is null.

@@ -42,7 +42,7 @@ peerbus_code with_window(
     std::initializer_list<std::pair<std::string_view, std::uint64_t>> arguments,
     Body&& body) noexcept {
   if (!problem_of(window).empty()) return guarded([&] { shared(window, "window"); });
-  interrupted() = false;
+  own_waits() = {};
   const bool exists = peer < window->members->comm.size();
   const errc code = exists ? body(window->memory, rank_id{peer}) : errc::out_of_range;
   return finish(code, call, *window, arguments);
@@ -141,8 +141,11 @@ peerbus_code peerbus_window_wait(peerbus_window* window, uint64_t id, uint64_t v
                                  uint64_t awaited, int64_t timeout_ns) {
   const bool any = awaited == PEERBUS_ANY_RANK;
   return guarded([&] {
-    auto& memory = shared(window, "window").memory;
-    const auto& comm = window->members->comm;
+    // Another thread may destroy the window while this one waits.
+    const auto members = shared(window, "window").members;
+    const auto kept = window->kept;
+    auto& memory = *kept;
+    const auto& comm = members->comm;
     peerbus::check(any || awaited < comm.size() ? peerbus::errc::ok : peerbus::errc::out_of_range,
                    "wait: there is no rank `awaited`");
     const auto until = deadline_of(comm, timeout_ns);

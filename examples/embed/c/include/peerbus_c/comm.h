@@ -114,7 +114,10 @@ typedef int32_t (*peerbus_interrupt_function)(void *context);
  * thread that waits. If it returns other than 0, the call that waits fails with PEERBUS_INTERRUPTED.
  * Except for `peerbus_window_wait`, that leaves the ranks out of step: the communicator is then
  * poisoned. NULL removes the function. Making communicators, windows and exchanges does not call it.
- * For languages that handle signals between calls. Threads: not while a call waits.
+ * The function may call the library. Objects of the call that waits may only be destroyed, which
+ * takes effect when that call ends. If the function forks, the call fails in the child with
+ * PEERBUS_INVALID_ARGUMENT. For languages that handle signals between calls.
+ * Threads: not while a call waits.
  * Errors: PEERBUS_INVALID_ARGUMENT if `comm` is NULL.
  */
 PEERBUS_API peerbus_code peerbus_comm_set_interrupt(peerbus_comm *comm,
@@ -136,7 +139,7 @@ typedef struct peerbus_python {
 /**
  * Lets CPython's handlers of signals run about 20 times a second in every wait of this communicator
  * in the thread `python->thread`. If a handler raises, `raised` is set, and the call that waits ends
- * as with `peerbus_comm_set_interrupt`, whose function this replaces. A handler may call the library.
+ * as with `peerbus_comm_set_interrupt`, whose function this replaces. Handlers may do what that may.
  * Waits of other threads never enter Python: they do not disturb the interpreter when it ends.
  * `*python` is copied. What it points to must stay until the process ends.
  * Threads: not while a call waits.
