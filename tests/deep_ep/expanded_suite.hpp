@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -39,6 +42,7 @@ struct form {
   std::size_t biases = 0;
   bool async = false;
   scales scale = scales::by_rows;
+  bool knows_counts = true;
 };
 
 /// A row that must come, and whose slot it is.
@@ -121,9 +125,31 @@ class round {
          .cumulative_local_expert_recv_stats = deep_ep::view(statistics, {local}),
          .num_experts = p_.of.experts,
          .expert_alignment = how_.alignment,
-         .do_zero_padding = how_.zero_padding});
+         .do_zero_padding = how_.zero_padding,
+         .do_cpu_sync = how_.knows_counts});
     check_rows(statistics);
     check_metadata();
+  }
+
+  /// Dispatches the same rows again by the handle, without weights, and checks them.
+  void dispatch_again(deep_ep::elastic_buffer<Transport>& buffer) {
+    const std::size_t local = oracle::deep_ep::local_experts(p_, rank_);
+    std::vector<std::int32_t> statistics(local, 5);
+    const auto* const routing = got_.handle.routing.get();
+    const std::size_t rows = got_.handle.num_expanded_tokens;
+    got_ =
+        buffer.dispatch({.x = deep_ep::view(x_, {tokens_, p_.of.hidden}),
+                         .handle = got_.handle,
+                         .cumulative_local_expert_recv_stats = deep_ep::view(statistics, {local}),
+                         .do_zero_padding = how_.zero_padding});
+    test::expect(got_.handle.routing.get() == routing, "the handle is the same");
+    test::expect_equal(got_.handle.num_expanded_tokens, rows, "rows of a cached dispatch");
+    test::expect(!got_.recv_topk_weights, "no weights came");
+    how_.codes = false;
+    const bool weighted = std::exchange(how_.weighted, false);
+    check_rows(statistics);
+    check_metadata();
+    how_.weighted = weighted;
   }
 
   [[nodiscard]] deep_ep::const_tensor given_scales() const {
@@ -154,7 +180,12 @@ class round {
       for (std::size_t h = 0; h < hidden; ++h) y[at * hidden + h] = output_of(expert, from, h);
     });
     deep_ep::elastic_combine_args args{.x = deep_ep::view(y, {all, hidden}), .handle = got_.handle};
-    if (with_weights) args.topk_weights = got_.recv_topk_weights;
+    // Those that a dispatch with weights brings.
+    std::vector<float> weights(all);
+    for_each([&](std::size_t at, std::size_t, const row& from) {
+      weights[at] = p_.ranks[from.source].weights[from.token * p_.of.top_k + from.slot];
+    });
+    if (with_weights) args.topk_weights = deep_ep::view(weights, {all});
     for (std::size_t b = 0; b < how_.biases; ++b)
       args.bias[b] = deep_ep::view(biases_[b], {tokens_, hidden});
     args.async_with_compute_stream = how_.async;
@@ -215,13 +246,16 @@ class round {
                          as_int(end), "end of local expert ", e);
       test::expect_equal(handle.num_unaligned_recv_tokens_per_expert.template at<std::int32_t>(e),
                          as_int(count), "rows of local expert ", e);
-      test::expect_equal(handle.num_recv_tokens_per_expert_list[e],
-                         as_int((count + how_.alignment - 1) / how_.alignment * how_.alignment),
-                         "aligned rows of local expert ", e);
+      if (how_.knows_counts)
+        test::expect_equal(handle.num_recv_tokens_per_expert_list[e],
+                           as_int((count + how_.alignment - 1) / how_.alignment * how_.alignment),
+                           "aligned rows of local expert ", e);
       test::expect_equal(statistics[e], as_int(count + 5), "statistics of local expert ", e);
     }
+    const std::size_t used = (end + how_.alignment - 1) / how_.alignment * how_.alignment;
+    check_size(used);
     if (!how_.zero_padding) return;
-    for (std::size_t at = 0; at < filled.size(); ++at) {
+    for (std::size_t at = 0; at < used; ++at) {
       if (filled[at]) continue;
       const auto* const bytes = static_cast<const std::uint8_t*>(got_.recv_x.data());
       const std::size_t row_bytes = p_.of.hidden * (how_.codes ? 1 : 2);
@@ -232,14 +266,30 @@ class round {
     }
   }
 
+  /// Without the counts, there is room for the most rows that could come.
+  void check_size(std::size_t used) const {
+    const auto& handle = got_.handle;
+    const std::size_t local = oracle::deep_ep::local_experts(p_, rank_);
+    std::size_t rows = used;
+    if (!how_.knows_counts) {
+      rows = p_.of.ranks * most_tokens * std::min(p_.of.top_k, local);
+      rows += (how_.alignment - 1) * local;
+      rows = (rows + how_.alignment - 1) / how_.alignment * how_.alignment;
+      test::expect(handle.num_recv_tokens_per_expert_list.empty(), "no list of counts");
+    }
+    test::expect_equal(handle.num_expanded_tokens, rows, "rows and gaps");
+    test::expect_equal(got_.recv_x.size(0), rows, "rows of recv_x");
+  }
+
   void check_metadata() const {
     const auto& handle = got_.handle;
     const auto arrived = oracle::deep_ep::arrivals(p_, rank_);
-    test::expect_equal(handle.num_recv_tokens, arrived.size(), "tokens that came");
-    test::expect_equal(handle.recv_src_metadata.size(0), arrived.size(), "rows of metadata");
-    std::vector<std::vector<std::int32_t>> expected(arrived.size());
+    const std::size_t shown = how_.knows_counts ? arrived.size() : p_.of.ranks * most_tokens;
+    test::expect_equal(handle.num_recv_tokens, shown, "tokens that came");
+    test::expect_equal(handle.recv_src_metadata.size(0), shown, "rows of metadata");
+    std::vector<std::vector<std::int32_t>> expected(shown);
+    for (auto& entry : expected) entry.assign(p_.of.top_k + 2, -1);
     for (std::size_t i = 0; i < arrived.size(); ++i) {
-      expected[i].assign(p_.of.top_k + 2, -1);
       expected[i][0] = static_cast<std::int32_t>(arrived[i].rank * most_tokens + arrived[i].token);
     }
     for_each([&](std::size_t at, std::size_t, const row& from) {
@@ -250,7 +300,7 @@ class round {
         if (expected[i][1] == -1 || lane < expected[i][1]) expected[i][1] = lane;
       }
     });
-    for (std::size_t i = 0; i < arrived.size(); ++i)
+    for (std::size_t i = 0; i < shown; ++i)
       for (std::size_t c = 0; c < p_.of.top_k + 2; ++c)
         test::expect_equal(handle.recv_src_metadata.template at<std::int32_t>(i, c), expected[i][c],
                            "metadata of token ", i, ", column ", c);
@@ -301,7 +351,7 @@ class round {
   std::vector<float> scales_;
   std::vector<std::int8_t> narrow_scales_;
   std::array<std::vector<bf16>, 2> biases_;
-  deep_ep::elastic_dispatch_result got_;
+  deep_ep::elastic_dispatch_result got_{};
 };
 
 inline const std::vector<form>& forms() {
@@ -312,7 +362,9 @@ inline const std::vector<form>& forms() {
                                      {.codes = true, .alignment = 4, .zero_padding = true},
                                      {.codes = true, .scale = scales::by_columns},
                                      {.codes = true, .scale = scales::of_a_byte},
-                                     {.codes = true, .weighted = false}};
+                                     {.codes = true, .weighted = false},
+                                     {.alignment = 8, .zero_padding = true, .knows_counts = false},
+                                     {.codes = true, .alignment = 5, .knows_counts = false}};
   return all;
 }
 
@@ -377,6 +429,41 @@ void check_weights_of_some(std::size_t ranks) {
   CHECK(status == 0);
 }
 
+/// A training step of more layers than dispatches that may be in flight: forward, then backward in
+/// the other order, by the handles of the forward pass. Then plans that are combined again without
+/// a dispatch between, and with another hidden size.
+template <class Group>
+void run_layers(std::size_t ranks, const oracle::shape& of, pattern routes, batch sizes) {
+  using transport = typename Group::transport;
+  CAPTURE(ranks);
+  const int status = Group::run(ranks, [&](auto& comm) {
+    deep_ep::elastic_buffer<transport> buffer{
+        comm, {.num_max_tokens_per_rank = round<transport>::most_tokens}};
+    for (const form& how : std::array<form, 3>{{{.alignment = 4},
+                                                {.weighted = false, .zero_padding = true},
+                                                {.alignment = 3, .knows_counts = false}}}) {
+      std::vector<problem> problems;
+      for (std::uint64_t layer = 0; layer < 5; ++layer)
+        problems.push_back(oracle::deep_ep::make_problem(of, routes, sizes,
+                                                         round<transport>::most_tokens, layer + 1));
+      std::vector<round<transport>> layers;
+      for (const problem& p : problems) {
+        layers.emplace_back(p, how, comm.rank().index());
+        layers.back().dispatch(buffer);
+        layers.back().combine(buffer);
+      }
+      for (std::size_t layer = layers.size(); layer-- != 0;) {
+        layers[layer].dispatch_again(buffer);  // of the gradients of what combine returned
+        layers[layer].combine(buffer);         // of the gradients of what dispatch returned
+        layers[layer].combine(buffer);
+      }
+      for (round<transport>& layer : layers) layer.combine(buffer);
+      for (round<transport>& layer : layers) layer.combine(buffer);
+    }
+  });
+  CHECK(status == 0);
+}
+
 template <class Group>
 void run_all() {
   run_forms<Group>(1, {1, 4, 128, 2}, pattern::uniform, batch::full);
@@ -387,6 +474,9 @@ void run_all() {
   run_forms<Group>(2, {2, 4, 128, 2}, pattern::nowhere, batch::full);
   run_forms<Group>(3, {3, 4, 128, 2}, pattern::uniform, batch::none);
   check_weights_of_some<Group>(3);
+  run_layers<Group>(1, {1, 4, 128, 2}, pattern::uniform, batch::full);
+  run_layers<Group>(2, {2, 8, 128, 3}, pattern::holes, batch::one_rank);
+  run_layers<Group>(4, {4, 6, 256, 4}, pattern::zipf, batch::uneven);
 }
 
 }  // namespace expanded

@@ -57,7 +57,6 @@ TEST_CASE("what the expanded form refuses") {
     };
     refused(errc::unsupported, {"do_expand", "buffer::dispatch"},
             [](auto& args) { args.do_expand = false; });
-    refused(errc::unsupported, {"do_cpu_sync"}, [](auto& args) { args.do_cpu_sync = false; });
     refused(errc::unsupported, {"use_tma_aligned_col_major_sf"},
             [](auto& args) { args.use_tma_aligned_col_major_sf = true; });
     refused(errc::unsupported, {"num_sms", "expected 0"}, [](auto& args) { args.num_sms = 24; });
@@ -82,6 +81,28 @@ TEST_CASE("what the expanded form refuses") {
                                              .handle = got.handle};
     test::expect_error(errc::invalid_argument, {"handle is of another buffer"},
                        [&] { static_cast<void>(other.combine(back)); });
+    test::expect_error(errc::invalid_argument, {"handle is none"},
+                       [&] { static_cast<void>(one.combine({.x = back.x})); });
+    deep_ep::elastic_dispatch_args cached{.x = good.x, .handle = got.handle};
+    const auto refused_beside_handle = [&](std::string_view text, auto&& change) {
+      auto args = cached;
+      change(args);
+      test::expect_error(errc::invalid_argument, {text},
+                         [&] { static_cast<void>(one.dispatch(args)); });
+    };
+    refused_beside_handle("topk_idx was given beside a handle",
+                          [&](auto& args) { args.topk_idx = good.topk_idx; });
+    refused_beside_handle("do_cpu_sync is true beside a handle",
+                          [](auto& args) { args.do_cpu_sync = true; });
+    refused_beside_handle("num_experts is 8 beside a handle, expected none or its 4",
+                          [](auto& args) { args.num_experts = 8; });
+    refused_beside_handle("expert_alignment is 2 beside a handle, expected none or its 1",
+                          [](auto& args) { args.expert_alignment = 2; });
+    refused_beside_handle("handle is of 4 tokens, expected x's 3", [&](auto& args) {
+      args.x = {given.x.data(), deep_ep::dtype::bfloat16, {3, 128}};
+    });
+    test::expect_error(errc::invalid_argument, {"handle is of another buffer"},
+                       [&] { static_cast<void>(other.dispatch(cached)); });
     auto short_x = back;
     short_x.x = deep_ep::const_tensor{y.data(), deep_ep::dtype::bfloat16, {rows - 1, 128}};
     test::expect_error(errc::invalid_argument, {"combine: x is bfloat16"},
@@ -146,7 +167,25 @@ TEST_CASE("what ranks of the expanded form give differently, or one of them wron
     bad("x is int64 [4, 2]", [&](auto& args) { args.x = deep_ep::view(given.idx, {4, 2}); });
     bad("num_max_tokens_per_rank is 5", [](auto& args) { args.num_max_tokens_per_rank = 5; });
 
+    const auto earlier = buffer.dispatch(good);
     const auto got = buffer.dispatch(good);
+    // Handles of different dispatches, or a handle on one rank alone.
+    test::expect_error(
+        errc::mismatch, {"handle is of call ", "on rank 0 but of call ", "on rank 1"}, [&] {
+          static_cast<void>(
+              buffer.dispatch({.x = good.x, .handle = differs ? earlier.handle : got.handle}));
+        });
+    deep_ep::elastic_dispatch_args one_by_handle = good;
+    one_by_handle.topk_weights = {};
+    if (differs) one_by_handle.topk_idx = {};
+    if (differs) one_by_handle.handle = got.handle;
+    test::expect_error(errc::mismatch, {"handle is none on rank 0 but of call "},
+                       [&] { static_cast<void>(buffer.dispatch(one_by_handle)); });
+    // A handle for another number of tokens, on one rank.
+    deep_ep::elastic_dispatch_args short_of_one{.x = good.x, .handle = got.handle};
+    if (differs) short_of_one.x = {good.x.data(), deep_ep::dtype::bfloat16, {0, 128}};
+    test::expect_error(differs ? errc::invalid_argument : errc::refused, {"handle is of 4 tokens"},
+                       [&] { static_cast<void>(buffer.dispatch(short_of_one)); });
     const std::size_t rows = got.handle.num_expanded_tokens;
     const std::vector<bf16> y(rows * 128, bf16{1.0F});
     deep_ep::elastic_combine_args back{.x = deep_ep::view(y, {rows, 128}), .handle = got.handle};

@@ -218,11 +218,12 @@ def layer_inputs(rank, experts, layer):
 def plans():
     """A handle is a plan: it is combined and dispatched with again, forward and backward through
     layers, with a rank that has no tokens."""
-    buffer = deep_ep.ElasticBuffer(None, num_max_tokens_per_rank=MOST, hidden=HIDDEN, num_topk=TOP_K)
-    assert buffer.num_bytes > 0 and buffer.num_scaleup_ranks == buffer.num_ranks
-    rank, size = buffer.rank_idx, buffer.num_ranks
-    experts, local = 4 * size, 4
-    for do_expand in (False, True):
+    for do_expand, is_folded in ((False, True), (True, True), (True, False)):
+        buffer = deep_ep.ElasticBuffer(None, num_max_tokens_per_rank=MOST, hidden=HIDDEN,
+                                       num_topk=TOP_K, allow_multiple_reduction=is_folded)
+        assert buffer.num_bytes > 0 and buffer.num_scaleup_ranks == buffer.num_ranks
+        rank, size = buffer.rank_idx, buffer.num_ranks
+        experts, local = 4 * size, 4
         handles = []
         for layer in range(5):
             x, ids, weights = layer_inputs(rank, experts, layer)
@@ -236,30 +237,34 @@ def plans():
             kept[:] = 0  # The handle has a copy.
             combined, combined_weights, _ = buffer.combine(
                 recv, handle, recv_weights, previous_event_before_epilogue=buffer.capture())
-            check_copies(combined, x, ids, local, do_expand)
+            check_copies(combined, x, ids, local, do_expand, is_folded)
             assert (combined_weights == numpy.where(ids >= 0, weights, 0)).all()
-            handles.append((handle, x, ids))
-        for handle, x, ids in reversed(handles):
+            handles.append((handle, x, ids, weights, recv, recv_weights))
+        for handle, x, ids, _, recv, _ in handles:  # Though others were dispatched in between.
+            check_copies(buffer.combine(recv, handle)[0], x, ids, local, do_expand, is_folded)
+        for handle, x, ids, weights, _, recv_weights in reversed(handles):
             gradient, cached_idx, _, same, _ = buffer.dispatch(x, handle=handle)
             assert same is handle and (handle.topk_idx == ids).all()
             assert (cached_idx is None) == do_expand
             for _ in range(3):  # Again and again, with the same bits.
-                combined, _, _ = buffer.combine(gradient, handle)
-                check_copies(combined, x, ids, local, do_expand)
+                combined, combined_weights, _ = buffer.combine(gradient, handle, recv_weights)
+                check_copies(combined, x, ids, local, do_expand, is_folded)
+                assert (combined_weights == numpy.where(ids >= 0, weights, 0)).all()
     everything = gathered(buffer.comm, numpy.array([len(layer_inputs(r, experts, 0)[0])
                                                     for r in range(size)]))
     assert (everything[:, 1:2] == 0).all()
 
 
-def check_copies(combined, x, ids, local, do_expand):
-    """Checks sums of a token's own row, one from each expert or rank that it was sent to."""
+def check_copies(combined, x, ids, local, do_expand, is_folded):
+    """Checks sums of a token's own row, one from each expert or rank that it was sent to. If they are
+    folded, a rank adds up its rows and rounds them first."""
     assert combined.shape == x.shape
     for t, row in enumerate(ids):
         owners = [e // local for e in row if e >= 0]
         total = numpy.zeros(HIDDEN, numpy.float32)
         for owner in set(owners):
             rows = owners.count(owner) if do_expand else 1
-            total += widened(rounded(rows * widened(x[t])))
+            total += widened(rounded(rows * widened(x[t]))) if is_folded else rows * widened(x[t])
         assert (widened(combined[t]) == widened(rounded(total))).all()
 
 

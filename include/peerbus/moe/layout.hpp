@@ -62,9 +62,10 @@ struct compact {
                                                   std::size_t ranks) const noexcept {
     const expert_placement experts{config.experts, ranks};
     const std::size_t rows = ranks * config.max_tokens * std::min(config.top_k, experts.most());
+    const std::size_t unit = std::max<std::size_t>(alignment, 1);  // 0 is refused later.
     return {.blocks = experts,
             .copies_per_token = config.top_k,
-            .row_capacity = rows + experts.most() * (alignment - 1),
+            .row_capacity = align_up(rows + experts.most() * (unit - 1), unit),
             .alignment = alignment,
             .zero_gaps = zero_gaps};
   }

@@ -4,10 +4,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
-#include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
 #include <peerbus/compat/deep_ep/event.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -16,7 +16,9 @@
 /// The arguments and results of the expanded form of DeepEP V2's calls (`do_expand`), with its
 /// names: one row per (token, local expert), grouped by expert. In shapes: T tokens of this rank, B
 /// most tokens of a rank, H hidden, K slots, E experts of all ranks, L experts of this rank, R
-/// ranks, N received tokens (each counted once), M rows including the gaps between experts.
+/// ranks, N received tokens (each counted once), M rows including the gaps between experts. Without
+/// do_cpu_sync, N and M are the most that a dispatch can bring. Rows behind those that came are not
+/// set.
 namespace peerbus::deep_ep {
 
 /// Options of an `elastic_buffer`; equal on all ranks, except for `stream_from`.
@@ -29,30 +31,14 @@ struct elastic_options {
   bool allow_multiple_reduction = false;
 };
 
-/// The arguments of `elastic_buffer::dispatch`, which reads the tensors before it returns.
-struct elastic_dispatch_args {
-  const_tensor x{};                             ///< bfloat16, float8_e4m3fn or int8 [T, H]
-  const_tensor x_scales{};                      ///< as in `dispatch_args`
-  const_tensor topk_idx{};                      ///< int64 or int32 [T, K], negative: no expert
-  const_tensor topk_weights{};                  ///< float32 [T, K], or none
-  tensor cumulative_local_expert_recv_stats{};  ///< int32 [L], or none; adds received rows
-  std::size_t num_experts = 0;                  ///< E
-  std::optional<std::size_t> num_max_tokens_per_rank{};  ///< B, or none
-  std::size_t expert_alignment = 1;  ///< the rows of each expert begin at a multiple
-  bool do_expand = true;             ///< false is refused: use `buffer::dispatch` for that form
-  bool do_zero_padding = false;      ///< writes zeros to the gaps
-  bool do_cpu_sync = true;           ///< false is refused
-  bool use_tma_aligned_col_major_sf = false;      ///< refused
-  std::size_t num_sms = 0;                        ///< other than 0 is refused
-  std::size_t num_qps = 0;                        ///< other than 0 is refused
-  std::optional<event_overlap> previous_event{};  ///< the call waits for it first
-  bool async_with_compute_stream = false;         ///< results are valid on return in any case
-  bool allocate_on_comm_stream = false;           ///< refused
-  std::optional<deadline> until{};                ///< none: the communicator's default
-};
+namespace detail {
+struct expanded_routing;
+}  // namespace detail
 
-/// The handle of an expanded dispatch, for its combine. The tensors are views of the buffer's
-/// memory, valid as long as the other results of the dispatch.
+/// The plan of an expanded dispatch, for any number of combines and of further dispatches to the
+/// same experts. A copy of a handle is the same plan. `topk_idx` is valid as long as the handle;
+/// the other tensors are views of the buffer's memory, valid as long as the other results of the
+/// dispatch.
 struct elastic_handle {
   std::size_t num_experts = 0;                     ///< E
   std::size_t expert_alignment = 1;                ///< as given to the dispatch
@@ -63,13 +49,46 @@ struct elastic_handle {
   /// int32 [L]: the end of the rows of expert e. They begin at the aligned end of the rows of
   /// expert e - 1.
   tensor psum_num_recv_tokens_per_expert{};
-  tensor num_unaligned_recv_tokens_per_expert{};                  ///< int32 [L]
-  std::span<const std::int32_t> num_recv_tokens_per_expert_list;  ///< [L], aligned
-  /// int32 [N, K + 2], by source rank, then by token. Column 0: source rank * B + token. Column 1:
-  /// source rank * K + the first slot that names an expert of this rank. Columns 2 to K + 1: the
-  /// row of each slot, or -1.
+  tensor num_unaligned_recv_tokens_per_expert{};  ///< int32 [L]
+  /// [L], aligned; empty without do_cpu_sync
+  std::span<const std::int32_t> num_recv_tokens_per_expert_list{};
+  /// int32 [N, K + 2], by source rank, then by token; -1 behind the tokens that came. Column 0:
+  /// source rank * B + token. Column 1: source rank * K + the first slot that names an expert of
+  /// this rank. Columns 2 to K + 1: the row of each slot, or -1.
   tensor recv_src_metadata{};
-  detail::pending_operation batch{};  ///< identifies the dispatch
+  const_tensor topk_idx{};  ///< int64 [T, K]: a copy, negative ids as -1
+  std::shared_ptr<detail::expanded_routing> routing{};  ///< kept alive by the handle
+
+  /// Returns whether this is the handle of a dispatch.
+  [[nodiscard]] explicit operator bool() const noexcept { return routing != nullptr; }
+};
+
+/// The arguments of `elastic_buffer::dispatch`, which reads the tensors before it returns.
+struct elastic_dispatch_args {
+  const_tensor x{};         ///< bfloat16, float8_e4m3fn or int8 [T, H]
+  const_tensor x_scales{};  ///< as in `dispatch_args`
+  /// A handle of this buffer whose routing is used again. `topk_idx` must then be none, and
+  /// `num_experts`, `num_max_tokens_per_rank` and `expert_alignment` left out or the handle's. The
+  /// results have the rows of the handle's dispatch, and its handle.
+  elastic_handle handle{};
+  const_tensor topk_idx{};                      ///< int64 or int32 [T, K], negative: no expert
+  const_tensor topk_weights{};                  ///< float32 [T, K], or none
+  tensor cumulative_local_expert_recv_stats{};  ///< int32 [L], or none; adds received rows
+  std::size_t num_experts = 0;                  ///< E
+  std::optional<std::size_t> num_max_tokens_per_rank{};  ///< B, or none
+  std::optional<std::size_t> expert_alignment{};  ///< the rows of each expert begin at a multiple
+  bool do_expand = true;         ///< false is refused: use `buffer::dispatch` for that form
+  bool do_zero_padding = false;  ///< writes zeros to the gaps
+  /// If false, tensors have the greatest possible N and M instead of those of the rows that came.
+  /// Must not be true beside a handle.
+  std::optional<bool> do_cpu_sync{};
+  bool use_tma_aligned_col_major_sf = false;      ///< refused
+  std::size_t num_sms = 0;                        ///< other than 0 is refused
+  std::size_t num_qps = 0;                        ///< other than 0 is refused
+  std::optional<event_overlap> previous_event{};  ///< the call waits for it first
+  bool async_with_compute_stream = false;         ///< results are valid on return in any case
+  bool allocate_on_comm_stream = false;           ///< refused
+  std::optional<deadline> until{};                ///< none: the communicator's default
 };
 
 /// The received rows of an expanded dispatch. The tensors are views of the buffer's memory, valid
@@ -78,7 +97,7 @@ struct elastic_dispatch_result {
   tensor recv_x{};             ///< [M, H]; rows of an expert lie by source rank, then by token
   tensor recv_x_scales{};      ///< as x_scales, row by row; none without x_scales
   tensor recv_topk_weights{};  ///< float32 [M]; none without topk_weights
-  elastic_handle handle{};     ///< for `combine`
+  elastic_handle handle{};     ///< for `combine`, or for another dispatch
   event_overlap event{};       ///< nothing to wait for
 };
 
@@ -100,7 +119,8 @@ struct elastic_combine_args {
 /// The sums of an expanded combine: combined_x[t] = bf16(bias[0][t] + bias[1][t] + the rows of its
 /// slots), added in f32 in the order of the slots. Weights are not applied.
 /// combined_topk_weights[t, k] is the weight of the row of that slot, and 0 for a slot of -1. The
-/// tensors are views of the buffer's memory, valid as long as the results of the combined dispatch.
+/// tensors are views of the buffer's memory, valid until the handle is combined or dispatched
+/// again, and no longer than until the `in_flight`th next dispatch.
 struct elastic_combine_result {
   tensor combined_x{};             ///< bfloat16 [T, H]
   tensor combined_topk_weights{};  ///< float32 [T, K]; none without topk_weights

@@ -59,6 +59,8 @@ class call_agreement final : public moe::wait_watch {
 
   /// Counts the next collective call.
   void begin() noexcept { ++calls_; }
+  /// Returns the number of the current call. The same on all ranks.
+  [[nodiscard]] std::uint64_t number() const noexcept { return calls_; }
 
   /// Returns if all ranks give `key` to the current call. `has_channel`: the memory for such calls
   /// is there. Communicates only if it is not, or if the key is not that of the previous call.

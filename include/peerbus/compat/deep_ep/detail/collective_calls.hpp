@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -40,6 +41,8 @@ class collective_calls {
   decltype(auto) or_refuse(const std::optional<deadline>& until, Check&& check) {
     return agreement_->or_refuse(until, std::forward<Check>(check));
   }
+  /// Returns the number of the call. The same on all ranks.
+  [[nodiscard]] std::uint64_t number() const noexcept { return agreement_->number(); }
   /// Makes all ranks refuse the call because of `why`.
   void refuse(const error& why, const std::optional<deadline>& until) {
     agreement_->refuse(why, until);

@@ -5,19 +5,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <peerbus/compat/deep_ep/detail/call_key.hpp>
+#include <peerbus/compat/deep_ep/detail/expanded_routing.hpp>
 #include <peerbus/compat/deep_ep/detail/keyed_channel.hpp>
+#include <peerbus/compat/deep_ep/detail/payload.hpp>
 #include <peerbus/compat/deep_ep/detail/source_metadata.hpp>
 #include <peerbus/compat/deep_ep/expanded.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/deadline.hpp>
 
 namespace peerbus::deep_ep::detail {
 
 /// Identifies a channel: expanded calls with equal shapes share one exchange.
 struct expanded_shape {
-  bool bytes = false;  ///< if true, rows are bytes, otherwise bf16
+  payload rows = payload::bf16;
   std::size_t hidden = 0;
   std::size_t experts = 0;
   std::size_t top_k = 0;
@@ -32,15 +36,16 @@ struct expanded_shape {
 inline constexpr std::array expanded_parts{key_part{"hidden"},
                                            key_part{"num_experts"},
                                            key_part{"num_topk"},
-                                           key_part{"the type of x", {"bfloat16", "of one byte"}},
+                                           key_part{"the type of x", payload_words},
                                            key_part{"bytes of x_scales of a token"},
                                            key_part{"topk_weights", {"none", "given"}},
                                            key_part{"expert_alignment"},
                                            key_part{"do_zero_padding", true_or_false}};
 
 inline call_key numbers_of(const expanded_shape& shape) noexcept {
-  return {shape.hidden,      shape.experts,  shape.top_k,     shape.bytes,
-          shape.scale_bytes, shape.weighted, shape.alignment, shape.zero_padding};
+  return {
+      shape.hidden,      shape.experts,  shape.top_k,     static_cast<std::uint64_t>(shape.rows),
+      shape.scale_bytes, shape.weighted, shape.alignment, shape.zero_padding};
 }
 
 /// The interface of a channel of expanded calls, independent of transport and codec.
@@ -48,7 +53,14 @@ class expanded_channel : public keyed_channel<expanded_shape> {
  public:
   using keyed_channel::keyed_channel;
 
-  virtual elastic_dispatch_result dispatch(const elastic_dispatch_args& args) = 0;
+  /// Carries out a dispatch. `fresh`: the dispatch has no handle, so that it makes `routing`.
+  virtual elastic_dispatch_result dispatch(const elastic_dispatch_args& args,
+                                           const std::shared_ptr<expanded_routing>& routing,
+                                           bool fresh) = 0;
+  /// Dispatches without rows, so that `routing` can be combined again.
+  virtual void prepare(const std::shared_ptr<expanded_routing>& routing,
+                       const std::optional<deadline>& until) = 0;
+  /// Combines the latest dispatch of the handle's routing, for which `is_received` must be true.
   virtual elastic_combine_result combine(const elastic_combine_args& args) = 0;
 };
 
@@ -56,17 +68,16 @@ class expanded_channel : public keyed_channel<expanded_shape> {
 struct expanded_arrays {
   expanded_arrays(const expanded_shape& shape, std::size_t rank_count, std::size_t max_tokens,
                   std::size_t local_experts, std::size_t most_rows)
-      : ids(max_tokens * shape.top_k),
-        sources{rank_count, max_tokens, shape.top_k},
+      : sources{rank_count, max_tokens, shape.top_k},
         ends(local_experts),
         counts(local_experts),
         aligned(local_experts),
         scales{std::make_unique_for_overwrite<std::byte[]>(max_tokens * shape.scale_bytes)},
         weights{std::make_unique_for_overwrite<float[]>(shape.weighted ? most_rows : 0)},
         combined{std::make_unique_for_overwrite<bf16[]>(max_tokens * shape.hidden)},
-        combined_weights{std::make_unique_for_overwrite<float[]>(ids.size())} {}
+        combined_weights{std::make_unique_for_overwrite<float[]>(max_tokens * shape.top_k)} {}
 
-  std::vector<std::int64_t> ids;
+  std::shared_ptr<const expanded_routing> routing;
   source_metadata sources;
   std::vector<std::int32_t> ends;
   std::vector<std::int32_t> counts;

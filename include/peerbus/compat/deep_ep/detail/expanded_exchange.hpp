@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,12 +18,16 @@
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/compat/deep_ep/detail/channel.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_channel.hpp>
-#include <peerbus/compat/deep_ep/detail/ids.hpp>
+#include <peerbus/compat/deep_ep/detail/expanded_routing.hpp>
 #include <peerbus/compat/deep_ep/detail/token_scales.hpp>
 #include <peerbus/compat/deep_ep/expanded.hpp>
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/batch_columns.hpp>
+#include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -43,7 +50,6 @@ struct expanded_mode {
 template <transport Transport, token_codec Codec>
 class expanded_exchange final : public channel<expanded_mode, Transport, Codec> {
   using base = channel<expanded_mode, Transport, Codec>;
-  using base::agreement_;
   using base::comm_;
   using base::moe_;
   using typename base::batch;
@@ -65,7 +71,8 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
               .in_flight = options.in_flight,
               .outputs = moe::outputs_at::home,
               .attachments = {key.scale_bytes, key.weighted ? key.top_k * sizeof(float) : 0},
-              .output_attachment = key.weighted ? sizeof(float) : 0,
+              .output_attachment = sizeof(float),
+              .note_bytes = sizeof(std::uint64_t),
               .stream_from = options.stream_from},
              {.alignment = key.alignment, .zero_gaps = key.zero_padding},
              until,
@@ -76,32 +83,34 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
         local_experts_{moe_.placement().count(comm.rank())},
         ones_(options.num_max_tokens_per_rank * key.top_k, 1.0F) {}
 
-  elastic_dispatch_result dispatch(const elastic_dispatch_args& args) override {
+  elastic_dispatch_result dispatch(const elastic_dispatch_args& args,
+                                   const std::shared_ptr<expanded_routing>& routing,
+                                   bool fresh) override {
     batch& this_batch = this->next_batch_or_refuse(args.until);
-    const std::size_t tokens = args.x.size(0);
-    // If there are more tokens than the arrays have room for, the exchange refuses them on all
-    // ranks.
-    std::vector<std::int64_t>& ids = this_batch.arrays.ids;
-    const std::size_t slots = std::min(tokens * shape().top_k, ids.size());
-    for_each_id(args.topk_idx, slots,
-                [&](std::size_t i, std::int64_t id) { ids[i] = id_or_none(id); });
-    // Both halves of the dispatch share one deadline.
-    auto options = this->begin(this_batch, tokens, args.until.value_or(comm_.default_deadline()));
+    auto options = this->begin(this_batch, args.x.size(0), until_or_default(args.until));
     if (shape().scale_bytes != 0)
       options.attachments[0] =
           side_by_side(args.x_scales, this_batch.arrays.scales.get(), moe_.config().max_tokens);
     if (shape().weighted) options.attachments[1] = std::as_bytes(args.topk_weights.values<float>());
-    // Combine adds rows up unweighted, so that each row has the weight 1.
-    this->send_rows(this_batch, {static_cast<const token*>(args.x.data()), args.x.elements()},
-                    {std::span<const std::int64_t>{ids}.first(slots),
-                     std::span<const float>{ones_}.first(slots)},
-                    options);
-    this->receive_rows(this_batch);
-    return result(this_batch, args);
+    const std::span tokens{static_cast<const token*>(args.x.data()), args.x.elements()};
+    exchange_rows(this_batch, tokens, routing, fresh ? 0 : routing->number, options);
+    if (fresh) routing->rows = routing->knows_counts ? rows_and_gaps(this_batch) : most_rows();
+    return result(this_batch, args, routing);
+  }
+
+  void prepare(const std::shared_ptr<expanded_routing>& routing,
+               const std::optional<deadline>& until) override {
+    batch& this_batch = this->next_batch_or_refuse(until);
+    const auto options = this->begin(this_batch, routing->tokens, until_or_default(until));
+    // The values of these tokens are not read. The span only states how many tokens there are.
+    const std::span<const token> tokens{
+        reinterpret_cast<const token*>(this_batch.arrays.combined.get()),
+        std::min(routing->tokens, moe_.config().max_tokens) * shape().hidden};
+    exchange_rows(this_batch, tokens, routing, routing->number, options);
   }
 
   elastic_combine_result combine(const elastic_combine_args& args) override {
-    batch& this_batch = agreement_.or_refuse(args.until, [&]() -> batch& { return checked(args); });
+    batch& this_batch = this->slots_.at(args.handle.routing->latest.number());
     this_batch.until = args.until;
     this_batch.bias = args.bias;
     this_batch.attached = static_cast<bool>(args.topk_weights);
@@ -120,24 +129,56 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
   }
 
  private:
-  /// Checks the arguments of a combine. Returns its batch.
-  [[nodiscard]] batch& checked(const elastic_combine_args& args) {
-    constexpr std::string_view call = "combine";
-    batch& this_batch = this->slots_.received({call, "handle"}, args.handle.batch.number());
-    const std::size_t rows = rows_and_gaps(this_batch);
-    require_form({call, "x"}, args.x, {{dtype::bfloat16}, {rows, shape().hidden}, false});
-    require_form_if_given({call, "topk_weights"}, args.topk_weights, {{dtype::float32}, {rows}});
-    const argument weights{call, "topk_weights"};
-    weights.require(!args.topk_weights || shape().weighted,
-                    "was given, expected none, as dispatch had none");
-    for (const const_tensor& bias : args.bias)
-      require_form_if_given({call, "bias"}, bias,
-                            {{dtype::bfloat16}, {this_batch.tokens, shape().hidden}});
-    return this_batch;
+  /// Returns the deadline that both halves of a dispatch share.
+  [[nodiscard]] deadline until_or_default(const std::optional<deadline>& until) const noexcept {
+    return until.value_or(comm_.default_deadline());
   }
+
+  /// Sends and receives the rows of a dispatch. `plan` is the number of the routing that a handle
+  /// gave, or 0.
+  void exchange_rows(batch& this_batch, std::span<const token> tokens,
+                     const std::shared_ptr<expanded_routing>& routing, std::uint64_t plan,
+                     moe::dispatch_options options) {
+    this_batch.arrays.routing = routing;
+    options.note = std::as_bytes(std::span{&plan, 1});
+    // Combine adds rows up unweighted, so that each row has the weight 1. If there are more tokens
+    // than there is room for, the exchange refuses them on all ranks.
+    const std::size_t slots = std::min(routing->ids.size(), ones_.size());
+    this->send_rows(this_batch, tokens,
+                    {std::span<const std::int64_t>{routing->ids}.first(slots),
+                     std::span<const float>{ones_}.first(slots)},
+                    options);
+    this->receive_rows(this_batch);
+    require_one_plan(this_batch);
+    routing->latest = {this, this_batch.number};
+  }
+  /// Requires that all ranks gave handles of the same dispatch, or none. All ranks know the numbers
+  /// of all ranks, so that all of them throw.
+  void require_one_plan(const batch& this_batch) {
+    const auto plan_of = [&](rank_id source) {
+      return moe_.template note<std::uint64_t>(this_batch.ticket, source).front();
+    };
+    const auto text_of = [](std::uint64_t plan) {
+      return plan == 0 ? std::string{"none"} : concat("of call ", plan, " of the buffer");
+    };
+    const std::uint64_t first = plan_of(rank_id{0});
+    for (const rank_id source : comm_.ranks())
+      if (const std::uint64_t plan = plan_of(source); plan != first)
+        argument{"dispatch", "handle"}.refuse(errc::mismatch, "is ", text_of(first), " on ",
+                                              rank_id{0}, " but ", text_of(plan), " on ", source,
+                                              ", expected the same on all ranks");
+  }
+
   /// Returns the number of received rows and of gaps between experts.
   [[nodiscard]] std::size_t rows_and_gaps(const batch& this_batch) const noexcept {
-    return this_batch.rows->all_rows().size_bytes() / Codec::row_bytes(shape().hidden);
+    const auto& experts = this_batch.rows->experts();
+    return experts.empty() ? 0 : experts.back().first_row() + experts.back().padded_count();
+  }
+  /// Returns the most rows and gaps that a dispatch may bring, DeepEP's figure.
+  [[nodiscard]] std::size_t most_rows() const noexcept {
+    const std::size_t rows =
+        comm_.size() * moe_.config().max_tokens * std::min(shape().top_k, local_experts_);
+    return align_up(rows + (shape().alignment - 1) * local_experts_, shape().alignment);
   }
   /// Calls `visit(row, rows, i)` for each received row: `row` is its index among all rows and gaps,
   /// `rows` the block of its expert, `i` its index in that block.
@@ -147,47 +188,56 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
       for (std::size_t i = 0; i < rows.count(); ++i) visit(rows.first_row() + i, rows, i);
   }
 
-  [[nodiscard]] elastic_dispatch_result result(batch& this_batch,
-                                               const elastic_dispatch_args& args) {
-    const std::size_t all = rows_and_gaps(this_batch);
+  [[nodiscard]] elastic_dispatch_result result(batch& this_batch, const elastic_dispatch_args& args,
+                                               const std::shared_ptr<expanded_routing>& routing) {
     expanded_arrays& arrays = this_batch.arrays;
-    const moe::batch_columns<Codec> columns = this_batch.rows->columns();
-    for (std::size_t e = 0; e < local_experts_; ++e) {
-      const auto& rows = this_batch.rows->experts()[e];
-      arrays.counts[e] = static_cast<std::int32_t>(rows.count());
-      arrays.ends[e] = static_cast<std::int32_t>(rows.first_row() + rows.count());
-      arrays.aligned[e] = static_cast<std::int32_t>(rows.padded_count());
-      if (args.cumulative_local_expert_recv_stats)
-        args.cumulative_local_expert_recv_stats.as<std::int32_t>()[e] += arrays.counts[e];
-    }
+    count_rows(this_batch, args.cumulative_local_expert_recv_stats);
     arrays.sources.fill([&](auto&& visit) {
       for_each_row(this_batch, [&](std::size_t row, const auto& rows, std::size_t i) {
         visit(row, rows.origin(i));
       });
     });
+    if (!routing->knows_counts) arrays.sources.clear_rest();
+    const std::size_t rows = routing->rows;
+    const std::size_t received =
+        routing->knows_counts ? arrays.sources.count() : arrays.sources.capacity();
+    const moe::batch_columns<Codec> columns = this_batch.rows->columns();
     elastic_dispatch_result made;
-    made.recv_x = {columns.rows().data(), args.x.type(), {all, shape().hidden}};
+    made.recv_x = {columns.rows().data(), args.x.type(), {rows, shape().hidden}};
     if (args.x_scales)
-      made.recv_x_scales = scales_of(columns.attachment(0).data(), args.x_scales, all);
-    if (shape().weighted) made.recv_topk_weights = weights_of_rows(this_batch, all);
+      made.recv_x_scales = scales_of(columns.attachment(0).data(), args.x_scales, rows);
+    if (shape().weighted) made.recv_topk_weights = weights_of_rows(this_batch, rows);
     made.handle = {.num_experts = shape().experts,
                    .expert_alignment = shape().alignment,
                    .num_max_tokens_per_rank = moe_.config().max_tokens,
-                   .num_recv_tokens = arrays.sources.count(),
-                   .num_expanded_tokens = all,
+                   .num_recv_tokens = received,
+                   .num_expanded_tokens = rows,
                    .psum_num_recv_tokens_per_scaleup_rank = {arrays.sources.ends(), {comm_.size()}},
                    .psum_num_recv_tokens_per_expert = view(arrays.ends, {local_experts_}),
                    .num_unaligned_recv_tokens_per_expert = view(arrays.counts, {local_experts_}),
-                   .num_recv_tokens_per_expert_list = arrays.aligned,
                    .recv_src_metadata = {arrays.sources.table(),
                                          dtype::int32,
-                                         {arrays.sources.count(), arrays.sources.width()}},
-                   .batch = {this, this_batch.number}};
+                                         {received, arrays.sources.width()}},
+                   .topk_idx = view(std::as_const(routing->ids), {routing->tokens, routing->top_k}),
+                   .routing = routing};
+    if (routing->knows_counts) made.handle.num_recv_tokens_per_expert_list = arrays.aligned;
     return made;
+  }
+  /// Fills the counts of the rows of each expert, and adds them to `statistics`, if there are any.
+  void count_rows(batch& this_batch, const tensor& statistics) {
+    expanded_arrays& arrays = this_batch.arrays;
+    for (std::size_t e = 0; e < local_experts_; ++e) {
+      const auto& rows = this_batch.rows->experts()[e];
+      arrays.counts[e] = static_cast<std::int32_t>(rows.count());
+      arrays.ends[e] = static_cast<std::int32_t>(rows.first_row() + rows.count());
+      arrays.aligned[e] = static_cast<std::int32_t>(rows.padded_count());
+      if (statistics) statistics.as<std::int32_t>()[e] += arrays.counts[e];
+    }
   }
 
   [[nodiscard]] tensor weights_of_rows(batch& this_batch, std::size_t all) {
-    if (shape().zero_padding) std::fill_n(this_batch.arrays.weights.get(), all, 0.0F);
+    if (shape().zero_padding)
+      std::fill_n(this_batch.arrays.weights.get(), rows_and_gaps(this_batch), 0.0F);
     for_each_row(this_batch, [&](std::size_t row, const auto& rows, std::size_t i) {
       const auto slots = rows.template attachment<float>(1);
       this_batch.arrays.weights[row] = slots[i * shape().top_k + rows.origin(i).slot];
@@ -212,7 +262,7 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     expanded_arrays& arrays = this_batch.arrays;
     for (std::size_t slot = 0; slot < this_batch.tokens * top_k; ++slot) {
       arrays.combined_weights[slot] = 0;
-      if (arrays.ids[slot] >= 0)
+      if (arrays.routing->ids[slot] >= 0)
         arrays.combined_weights[slot] =
             moe_.template returned_attachment<float>(this_batch.ticket, slot / top_k, slot % top_k)
                 .front();

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <peerbus/compat/deep_ep/tensor.hpp>
 
@@ -18,6 +19,13 @@ void for_each_id(const const_tensor& ids, std::size_t count, Visit&& visit) {
     for (std::size_t i = 0; i < count; ++i) visit(i, ids.as<std::int64_t>()[i]);
   else
     for (std::size_t i = 0; i < count; ++i) visit(i, std::int64_t{ids.as<std::int32_t>()[i]});
+}
+
+/// Copies the first ids of a [T, K] tensor to `target`, as many as it has room for. All negative
+/// ids become -1.
+inline void copy_ids(const const_tensor& source, std::span<std::int64_t> target) {
+  for_each_id(source, target.size(),
+              [&](std::size_t i, std::int64_t id) { target[i] = id_or_none(id); });
 }
 
 }  // namespace peerbus::deep_ep::detail

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
 #include <peerbus/compat/deep_ep/normal.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>

@@ -18,11 +18,13 @@
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/compat/deep_ep/detail/check_target.hpp>
 #include <peerbus/compat/deep_ep/detail/collective_calls.hpp>
+#include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/layout.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_counts.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_exchange.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
+#include <peerbus/compat/deep_ep/detail/routing_pool.hpp>
 #include <peerbus/compat/deep_ep/detail/token_scales.hpp>
 #include <peerbus/compat/deep_ep/normal.hpp>
 #include <peerbus/compat/deep_ep/options.hpp>
@@ -270,7 +272,7 @@ class normal_calls {
 
   communicator<Transport>& comm_;
   buffer_options options_;
-  routing_pool pool_;
+  routing_pool<normal_routing> pool_;
   collective_calls<Transport, normal_channel> calls_;
   /// Identifies this buffer to handles, which may outlive it.
   std::shared_ptr<const char> self_ = std::make_shared<const char>('\0');

@@ -11,13 +11,11 @@
 #include <peerbus/compat/deep_ep/detail/call_key.hpp>
 #include <peerbus/compat/deep_ep/detail/keyed_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
+#include <peerbus/compat/deep_ep/detail/payload.hpp>
 #include <peerbus/compat/deep_ep/normal.hpp>
 #include <peerbus/core/bf16.hpp>
 
 namespace peerbus::deep_ep::detail {
-
-/// The contents of a row of a normal dispatch. `nothing` if the dispatch only prepares a combine.
-enum class payload : std::uint8_t { bf16, bytes, nothing };
 
 /// Identifies a channel: normal calls with equal shapes share one exchange.
 struct normal_shape {
@@ -31,14 +29,13 @@ struct normal_shape {
 };
 
 /// The numbers of a `call_key` of normal calls.
-inline constexpr std::array normal_parts{
-    key_part{"hidden"},
-    key_part{"num_experts"},
-    key_part{"num_topk"},
-    key_part{"the type of x", {"bfloat16", "of one byte", "none, as a handle is combined again"}},
-    key_part{"bytes of x_scales of a token"},
-    key_part{"topk_idx", {"given", "none"}},
-    key_part{"the size of num_tokens_per_expert"}};
+inline constexpr std::array normal_parts{key_part{"hidden"},
+                                         key_part{"num_experts"},
+                                         key_part{"num_topk"},
+                                         key_part{"the type of x", payload_words},
+                                         key_part{"bytes of x_scales of a token"},
+                                         key_part{"topk_idx", {"given", "none"}},
+                                         key_part{"the size of num_tokens_per_expert"}};
 
 inline call_key numbers_of(const normal_shape& shape) noexcept {
   return {shape.hidden,        shape.experts,

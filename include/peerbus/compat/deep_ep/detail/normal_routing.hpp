@@ -5,12 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
-#include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
-#include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/moe/config.hpp>
 
 namespace peerbus::deep_ep::detail {
@@ -77,32 +74,6 @@ struct normal_routing {
     const bool* const row = in_rank.get() + t * ranks;
     return static_cast<std::size_t>(std::count(row, row + ranks, true));
   }
-};
-
-/// Copies the first ids of a [T, K] tensor to `target`, as many as it has room for. All negative
-/// ids become -1.
-inline void copy_ids(const const_tensor& source, std::span<std::int64_t> target) {
-  for_each_id(source, target.size(),
-              [&](std::size_t i, std::int64_t id) { target[i] = id_or_none(id); });
-}
-
-/// A pool of routings: it reuses a routing that no handle or layout holds any more, so that calls
-/// need not allocate.
-class routing_pool {
- public:
-  /// Returns an unused routing. Allocates one if all are in use.
-  [[nodiscard]] std::shared_ptr<normal_routing> take() {
-    for (const auto& routing : all_)
-      if (routing.use_count() == 1) {
-        routing->latest = {};
-        return routing;
-      }
-    all_.push_back(std::make_shared<normal_routing>());
-    return all_.back();
-  }
-
- private:
-  std::vector<std::shared_ptr<normal_routing>> all_;
 };
 
 }  // namespace peerbus::deep_ep::detail

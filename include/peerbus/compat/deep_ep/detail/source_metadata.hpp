@@ -49,6 +49,12 @@ class source_metadata {
     });
   }
 
+  /// Sets the entries of the table behind those of the received tokens to -1.
+  void clear_rest() noexcept {
+    std::fill(rows_.get() + count_ * width(), rows_.get() + numbers_.size() * width(), -1);
+  }
+  /// Returns the number of tokens that there is room for.
+  [[nodiscard]] std::size_t capacity() const noexcept { return numbers_.size(); }
   /// Returns the number of received tokens.
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   /// Returns [count, width] entries, by source rank, then by token.
