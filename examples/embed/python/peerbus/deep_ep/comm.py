@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """DeepEP's module `deep_ep.comm`: functions of groups and of any buffer. There are no communicators of
-NCCL here, so that those of its functions that return one do not exist."""
+NCCL here."""
 
+from .. import _library as c
 from .event import comm_stream
 
 __all__ = ["barrier", "destroy_all_managed_nccl_comm", "get_comm_stream", "get_logical_domain_size",
-           "get_physical_domain_size"]
+           "get_nccl_comm_handle", "get_physical_domain_size"]
 
 
 def barrier(buffer, wait_comm_stream=True, with_cpu_sync=False, sequential=True, context_idx=None):
@@ -31,6 +32,12 @@ def get_physical_domain_size(group_or_buffer):
 def get_logical_domain_size(group_or_buffer, allow_hybrid_mode=None):
     """Returns (1, ranks), as `get_physical_domain_size` does."""
     return get_physical_domain_size(group_or_buffer)
+
+
+def get_nccl_comm_handle(group, force_new_comm=False):
+    """Raises `Error` 9, unsupported: there is no communicator of NCCL to return."""
+    raise c.Error(9, "get_nccl_comm_handle: there are no communicators of NCCL here, expected no call: "
+                     "buffers take the group itself, and their nccl_comm_handle is None")
 
 
 def destroy_all_managed_nccl_comm():
