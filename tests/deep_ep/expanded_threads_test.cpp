@@ -4,6 +4,7 @@
 
 #include <peerbus/transport/any_direct_transport.hpp>
 
+#include "deep_ep/elastic_suite.hpp"
 #include "deep_ep/expanded_suite.hpp"
 #include "support/groups.hpp"
 #include "support/ranks.hpp"
@@ -37,6 +38,7 @@ struct four_tokens {
 }  // namespace
 
 TEST_CASE("the expanded form, threads") { expanded::run_all<group>(); }
+TEST_CASE("engram, pp and agrs, threads") { elastic::run_all<group>(); }
 
 TEST_CASE("what the expanded form refuses") {
   const int status = group::run(2, [](auto& comm) {

@@ -41,6 +41,9 @@ class exchange_window {
   /// Returns the start of the part of `rank`, or nullptr if loads and stores do not reach it.
   [[nodiscard]] std::byte* part(rank_id rank) const noexcept { return parts_[rank.index()]; }
 
+  /// Reads from the part of a peer. Done after `settle`.
+  [[nodiscard]] virtual errc get(rank_id peer, std::size_t offset,
+                                 std::span<std::byte> target) noexcept = 0;
   ///@{ Moves bytes to a peer, or raises signals there.
   [[nodiscard]] virtual errc put(rank_id peer, std::size_t offset,
                                  std::span<const std::byte> source) noexcept = 0;
@@ -54,7 +57,7 @@ class exchange_window {
                                      deadline until, rank_id raiser) noexcept = 0;
   /// Returns a signal in the part of `owner`, as for `wait_at`.
   [[nodiscard]] virtual std::uint64_t value_at(rank_id owner, signal_id id) const noexcept = 0;
-  /// Waits until all puts of this rank are complete at their peers.
+  /// Waits until all puts of this rank are complete at their peers, and all its reads here.
   [[nodiscard]] virtual errc settle() noexcept = 0;
 
  protected:
@@ -84,6 +87,10 @@ class exchange_window_over final : public exchange_window {
   /// Returns the window with its type.
   [[nodiscard]] window<Transport>& memory() noexcept { return memory_; }
 
+  [[nodiscard]] errc get(rank_id peer, std::size_t offset,
+                         std::span<std::byte> target) noexcept override {
+    return memory_.get(peer, offset, target);
+  }
   [[nodiscard]] errc put(rank_id peer, std::size_t offset,
                          std::span<const std::byte> source) noexcept override {
     return memory_.put(peer, offset, source);

@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
 #include <optional>
+#include <span>
+#include <string_view>
 
 #include <peerbus/communicator.hpp>
+#include <peerbus/compat/deep_ep/agrs_sessions.hpp>
+#include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_calls.hpp>
+#include <peerbus/compat/deep_ep/engram_buffer.hpp>
 #include <peerbus/compat/deep_ep/expanded.hpp>
+#include <peerbus/compat/deep_ep/pp_buffer.hpp>
+#include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -14,14 +24,17 @@ namespace peerbus::deep_ep {
 
 /// DeepEP V2's ElasticBuffer with `do_expand`, with its names and meanings. Rows arrive grouped by
 /// expert, ready for a grouped GEMM, together with their origins. The form without `do_expand` is
-/// `buffer::dispatch`. Memory, errors and threads as for `buffer`.
+/// `buffer::dispatch`. Beside these calls it has entries that all ranks store and each reads by
+/// number (`engram_...`), tensors for neighbours in a ring (`pp_...`), and all-gathers in sessions
+/// (`agrs_...`), each of which takes memory of its own when it is first used or configured.
+/// Memory, errors and threads as for `buffer`.
 template <transport Transport>
 class elastic_buffer {
  public:
   /// Makes a buffer without communicating and without memory for rows. `comm` must outlive it.
   /// Throws: `error` invalid_argument or unsupported for an option that cannot be honoured.
   explicit elastic_buffer(communicator<Transport>& comm, const elastic_options& options = {})
-      : calls_{comm, options} {}
+      : comm_{comm}, calls_{comm, options}, engram_{comm} {}
   elastic_buffer(const elastic_buffer&) = delete;
   elastic_buffer& operator=(const elastic_buffer&) = delete;
   ~elastic_buffer() = default;
@@ -52,8 +65,87 @@ class elastic_buffer {
     calls_.refuse(why, until);
   }
 
+  // --- entries -----------------------------------------------------------------------------------
+
+  /// Collective. Stores this rank's entries, [entries, hidden], and the scales of the entries of
+  /// all ranks, if there are any. Contract as `engram_buffer::write` with one table.
+  void engram_write(const const_tensor& storage, const const_tensor& sf = {},
+                    std::optional<deadline> until = std::nullopt) {
+    engram_.write({&storage, 1}, {&sf, sf ? std::size_t{1} : 0}, until);
+  }
+  /// Reads entries that `engram_write` has stored, from the memory of their ranks. Contract as
+  /// `engram_buffer::fetch`.
+  [[nodiscard]] engram_rows engram_fetch(const const_tensor& indices,
+                                         bool use_tma_aligned_col_major_sf = false) {
+    return engram_.fetch(indices, 0, use_tma_aligned_col_major_sf);
+  }
+
+  // --- neighbours --------------------------------------------------------------------------------
+
+  /// Collective. Takes memory for tensors between neighbours, as the constructor of `pp_buffer`.
+  /// What was sent before and not received is lost.
+  void pp_set_config(const pp_config& sizes, std::optional<deadline> until = std::nullopt) {
+    pp_ = std::make_unique<pp_buffer>(comm_, sizes, until);
+  }
+  /// Sends a tensor to the previous or the next rank. Contract as `pp_buffer::send`.
+  void pp_send(const const_tensor& t, std::size_t dst_rank_idx,
+               std::optional<deadline> until = std::nullopt) {
+    configured("pp_send", "pp_set_config", pp_).send(t, dst_rank_idx, until);
+  }
+  /// Fills a tensor with the next one of the previous or the next rank. Contract as
+  /// `pp_buffer::recv`.
+  void pp_recv(const tensor& t, std::size_t src_rank_idx,
+               std::optional<deadline> until = std::nullopt) {
+    configured("pp_recv", "pp_set_config", pp_).recv(t, src_rank_idx, until);
+  }
+
+  // --- gathers -----------------------------------------------------------------------------------
+
+  /// Collective. Takes memory for the gathered tensors of a session, as the constructor of
+  /// `agrs_sessions`.
+  void agrs_set_config(const agrs_config& sizes, std::optional<deadline> until = std::nullopt) {
+    agrs_ = std::make_unique<agrs_sessions>(comm_, sizes, until);
+  }
+  /// Begins a session. Contract as `agrs_sessions::begin`.
+  void create_agrs_session() { sessions("create_agrs_session").begin(); }
+  /// Ends the session, collectively. Contract as `agrs_sessions::end`.
+  void destroy_agrs_session(std::optional<deadline> until = std::nullopt) {
+    sessions("destroy_agrs_session").end(until);
+  }
+  /// Returns this rank's part of what the next `all_gather` fills. Contract as
+  /// `agrs_sessions::place`.
+  [[nodiscard]] tensor agrs_get_inplace_tensor(std::initializer_list<std::size_t> shape, dtype type,
+                                               std::span<const const_tensor> earlier = {}) {
+    return sessions("agrs_get_inplace_tensor").place(shape, type, earlier);
+  }
+  ///@{
+  /// Collective. Gathers a tensor, or each of several, from all ranks. Contract as
+  /// `agrs_sessions::gather`.
+  [[nodiscard]] all_gather_result all_gather(const const_tensor& t) {
+    return all_gather(std::span{&t, 1});
+  }
+  [[nodiscard]] all_gather_result all_gather(std::span<const const_tensor> tensors) {
+    return sessions("all_gather").gather(tensors);
+  }
+  ///@}
+
  private:
+  template <class Part>
+  [[nodiscard]] static Part& configured(std::string_view call, std::string_view set_config,
+                                        const std::unique_ptr<Part>& part) {
+    const detail::argument configuration{call, set_config};
+    configuration.require(part != nullptr, "was not called, expected it before");
+    return *part;
+  }
+  [[nodiscard]] agrs_sessions& sessions(std::string_view call) const {
+    return configured(call, "agrs_set_config", agrs_);
+  }
+
+  communicator<Transport>& comm_;
   detail::expanded_calls<Transport> calls_;
+  engram_buffer engram_;
+  std::unique_ptr<pp_buffer> pp_;
+  std::unique_ptr<agrs_sessions> agrs_;
 };
 
 }  // namespace peerbus::deep_ep

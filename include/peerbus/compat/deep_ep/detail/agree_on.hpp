@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/rank_group.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// Collective: returns once all ranks have called it and `check()` has returned the same text on
+/// all of them. For calls that set something up; `call` is their name, and `what` that of the text.
+/// Cost: one agreement between the ranks.
+/// Throws: the `error` of `check()` on this rank, and refused on the other ranks; on all ranks
+/// mismatch if texts differ; or as `rank_group::agree`.
+template <class Check>
+void agree_on(rank_group& group, std::string_view call, std::string_view what, deadline until,
+              Check&& check) {
+  std::string text;
+  std::optional<error> own;
+  try {
+    text = std::forward<Check>(check)();
+  } catch (const error& why) {
+    own.emplace(why);
+  }
+  std::optional<error> told;
+  if (own) told.emplace(errc::refused, own->text());
+  try {
+    group.agree(call, std::array{declared{what, std::string_view{text}}}, until, told);
+  } catch (const agreed_error&) {
+    if (own) throw error{*own};
+    throw;
+  }
+}
+
+}  // namespace peerbus::deep_ep::detail

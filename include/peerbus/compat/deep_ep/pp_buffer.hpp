@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include <peerbus/communicator.hpp>
+#include <peerbus/compat/deep_ep/argument.hpp>
+#include <peerbus/compat/deep_ep/detail/agree_on.hpp>
+#include <peerbus/compat/deep_ep/detail/one_sided_window.hpp>
+#include <peerbus/compat/deep_ep/tensor.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus::deep_ep {
+
+/// The sizes of a `pp_buffer`, equal on all ranks.
+struct pp_config {
+  std::size_t num_max_tensor_bytes = 0;  ///< the largest tensor
+  /// The tensors that may be on their way from one rank to a neighbour.
+  std::size_t num_max_inflight_tensors = 0;
+};
+
+/// Tensors sent to the next or the previous rank of a ring, as DeepEP's PPBuffer has them. Tensors
+/// between two ranks arrive in the order in which they were sent. Of two ranks each is both
+/// neighbours of the other; a rank alone sends to itself.
+///
+/// A rank has places for as many tensors of either neighbour as may be on their way. Signals 0 and
+/// 1 count what has arrived from the previous and from the next rank, 2 and 3 what these two have
+/// taken of what this rank sent.
+///
+/// Threads: one at a time.
+class pp_buffer {
+ public:
+  /// Collective. Takes the memory. `comm` must outlive the buffer.
+  /// Throws, on all ranks: `error` invalid_argument on the ranks whose sizes are bad and refused on
+  /// the others; mismatch if sizes differ between ranks; or as `communicator::make_window`.
+  template <transport Transport>
+  pp_buffer(communicator<Transport>& comm, const pp_config& sizes,
+            std::optional<deadline> until = std::nullopt)
+      : sizes_{sizes},
+        window_{made(detail::window_maker{comm}, sizes, until.value_or(comm.default_deadline()))} {
+    const std::size_t rank = group().rank().index();
+    neighbours_ = {rank_id{(rank + group().size() - 1) % group().size()},
+                   rank_id{(rank + 1) % group().size()}};
+  }
+
+  /// Sends a tensor without gaps, of any type, to a neighbour. `t` may change on return. Waits only
+  /// while the neighbour has not received the tensor sent num_max_inflight_tensors before.
+  /// Cost: copies the tensor once, and raises a signal. Bytes for a rank that stores do not reach
+  /// are put from the copy.
+  /// Throws: `error` invalid_argument if `t` is bad, and the `recv` of the neighbour then throws
+  /// refused; or, on this rank alone, if `dst_rank_idx` is no neighbour. timed_out, after which the
+  /// call may be repeated; peer_dead; unreachable, which poisons the communicator.
+  void send(const const_tensor& t, std::size_t dst_rank_idx,
+            std::optional<deadline> until = std::nullopt) {
+    constexpr std::string_view call = "pp_send";
+    const deadline end = until.value_or(group().default_deadline());
+    const side neighbour = side_of({call, "dst_rank_idx"}, dst_rank_idx);
+    // A rank that is both neighbours is the next one here.
+    const side to = neighbours_[next] == rank_id{dst_rank_idx} ? next : neighbour;
+    try {
+      check(call, t);
+    } catch (const error& why) {
+      const std::size_t length = std::min(why.text().size(), sizes_.num_max_tensor_bytes);
+      push(call, to, {.bytes = length, .is_refusal = 1},
+           std::as_bytes(std::span{why.text()}.first(length)), end);
+      throw;
+    }
+    push(call, to, {.bytes = bytes_of_all(t), .is_refusal = 0},
+         {static_cast<const std::byte*>(t.data()), bytes_of_all(t)}, end);
+  }
+
+  /// Fills a tensor without gaps with the next one that a neighbour sends.
+  /// Cost: copies the tensor once, and raises a signal.
+  /// Throws: `error` mismatch if the neighbour's tensor has another size; the next `recv` may then
+  /// take it. refused if the neighbour's `send` was refused, whose turn that was. invalid_argument
+  /// for bad arguments, on this rank alone. timed_out, after which the call may be repeated;
+  /// peer_dead; unreachable.
+  void recv(const tensor& t, std::size_t src_rank_idx,
+            std::optional<deadline> until = std::nullopt) {
+    constexpr std::string_view call = "pp_recv";
+    const deadline end = until.value_or(group().default_deadline());
+    const side from = side_of({call, "src_rank_idx"}, src_rank_idx);
+    check(call, t);
+    const rank_id peer = neighbours_[from];
+    const std::uint64_t number = received_[from] + 1;
+    window_.wait(call, peer, from, number, end);
+    const std::byte* const place = window_.local() + place_of(from, number);
+    head came;
+    std::memcpy(&came, place, sizeof came);
+    const auto taken = [&] {
+      received_[from] = number;
+      window_.signal(call, peer, 3 - from, number);
+    };
+    if (came.is_refusal != 0) {
+      const std::string_view why{reinterpret_cast<const char*>(place + head_bytes), came.bytes};
+      const error refused{errc::refused, detail::concat(call, ": ", peer, " sent nothing: ", why)};
+      taken();
+      throw error{refused};
+    }
+    if (came.bytes != bytes_of_all(t))
+      throw error{errc::mismatch, detail::concat(call, ": ", peer, " sent ", came.bytes,
+                                                 " bytes, the tensor has ", bytes_of_all(t))};
+    if (came.bytes != 0) std::memcpy(t.data(), place + head_bytes, came.bytes);
+    taken();
+  }
+
+ private:
+  /// The neighbours as indices of arrays and numbers of signals.
+  enum side : std::size_t { previous, next };
+  /// Lies in front of each tensor, in a cache line of its own.
+  struct head {
+    std::uint64_t bytes = 0;
+    std::uint64_t is_refusal = 0;  ///< if not 0, the bytes are the text of an error
+  };
+  static constexpr std::size_t head_bytes = cache_line_bytes;
+
+  [[nodiscard]] rank_group& group() const noexcept { return window_.group(); }
+  [[nodiscard]] static std::size_t bytes_of_all(const const_tensor& t) noexcept {
+    return t.elements() * bytes_of(t.type());
+  }
+  [[nodiscard]] static std::size_t place_bytes(const pp_config& sizes) noexcept {
+    return head_bytes + align_up(sizes.num_max_tensor_bytes, cache_line_bytes);
+  }
+  [[nodiscard]] static detail::one_sided_window made(const detail::window_maker& make_window,
+                                                     const pp_config& sizes, deadline until) {
+    constexpr std::string_view call = "pp_set_config";
+    constexpr std::size_t most_bytes = std::size_t{1} << 40U;
+    constexpr std::size_t most_tensors = std::size_t{1} << 16U;
+    detail::agree_on(make_window.group(), call, "the configuration", until, [&] {
+      const detail::argument bytes{call, "num_max_tensor_bytes"};
+      bytes.require(sizes.num_max_tensor_bytes >= 1 && sizes.num_max_tensor_bytes <= most_bytes,
+                    "is ", sizes.num_max_tensor_bytes, ", expected 1 to ", most_bytes);
+      const detail::argument tensors{call, "num_max_inflight_tensors"};
+      tensors.require(
+          sizes.num_max_inflight_tensors >= 1 && sizes.num_max_inflight_tensors <= most_tensors,
+          "is ", sizes.num_max_inflight_tensors, ", expected 1 to ", most_tensors);
+      return detail::concat(sizes.num_max_inflight_tensors, " tensors of ",
+                            sizes.num_max_tensor_bytes, " bytes");
+    });
+    // Bytes for ranks that stores do not reach leave from as many places behind those of arrivals.
+    const std::size_t places = (make_window.is_direct() ? 2 : 4) * sizes.num_max_inflight_tensors;
+    return make_window(places * place_bytes(sizes), 4, until);
+  }
+
+  [[nodiscard]] side side_of(const detail::argument& what, std::size_t peer) const {
+    what.require(peer == neighbours_[previous].index() || peer == neighbours_[next].index(), "is ",
+                 peer, ", expected the previous or the next rank of the ring, ",
+                 neighbours_[previous].index(), " or ", neighbours_[next].index());
+    return peer == neighbours_[previous].index() ? previous : next;
+  }
+  void check(std::string_view call, const const_tensor& t) const {
+    const detail::argument what{call, "t"};
+    what.require(t && t.contiguous() && (t.elements() == 0 || t.data() != nullptr), "is ", t,
+                 ", expected a tensor without gaps");
+    what.require(bytes_of_all(t) <= sizes_.num_max_tensor_bytes, "has ", bytes_of_all(t),
+                 " bytes, expected at most the ", sizes_.num_max_tensor_bytes, " of pp_set_config");
+  }
+  /// Returns the byte of the place for tensor `number` from a neighbour.
+  [[nodiscard]] std::size_t place_of(side from, std::uint64_t number) const noexcept {
+    const std::size_t most = sizes_.num_max_inflight_tensors;
+    return (from * most + (number - 1) % most) * place_bytes(sizes_);
+  }
+
+  void push(std::string_view call, side to, const head& first, std::span<const std::byte> bytes,
+            deadline until) {
+    const rank_id peer = neighbours_[to];
+    const std::size_t most = sizes_.num_max_inflight_tensors;
+    const std::uint64_t number = sent_[to] + 1;
+    // The neighbour has then also received what left from the place that this tensor leaves from.
+    if (number > most) window_.wait(call, peer, 2 + to, number - most, until);
+    group().require_healthy(call);
+    const side arrives_from = to == next ? previous : next;
+    const std::size_t place = place_of(arrives_from, number);
+    const std::size_t leaving = 2 * most * place_bytes(sizes_) + place_of(to, number);
+    window_.store(call, peer, place, std::as_bytes(std::span{&first, 1}), leaving);
+    window_.store(call, peer, place + head_bytes, bytes, leaving + head_bytes);
+    window_.signal(call, peer, arrives_from, number);
+    sent_[to] = number;
+  }
+
+  pp_config sizes_;
+  detail::one_sided_window window_;
+  std::array<rank_id, 2> neighbours_{rank_id{0}, rank_id{0}};
+  std::array<std::uint64_t, 2> sent_{};
+  std::array<std::uint64_t, 2> received_{};
+};
+
+}  // namespace peerbus::deep_ep
