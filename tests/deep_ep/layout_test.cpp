@@ -15,6 +15,7 @@
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/moe/config.hpp>
 
 #include "deep_ep/deep_ep_oracle.hpp"
 #include "deep_ep/normal_form.hpp"
@@ -149,6 +150,73 @@ TEST_CASE("negative ids are passed over in every mode, by combine too") {
     test::expect(all(plain) == all(others), "any negative id to be as -1");
   });
   CHECK(worst_status == 0);
+}
+
+TEST_CASE("ids of num_experts and more are skipped in normal mode if the buffer is told to") {
+  for (const std::size_t ranks : {1U, 2U, 4U}) {
+    const int worst_status = group::run(ranks, [](auto& comm) {
+      namespace deep_ep = peerbus::deep_ep;
+      deep_ep::buffer buffer{
+          comm, {.num_max_tokens_per_rank = 4, .other_ids = peerbus::moe::ids_outside::skipped}};
+      // Rank 0 has no tokens if there are others.
+      const std::size_t count = comm.size() > 1 && comm.rank().index() == 0 ? 0 : 4;
+      const std::vector<peerbus::bf16> x(count * 128, peerbus::bf16{3.0F});
+      std::vector<float> weights{1, 2, 3, 4, 5, 6, 7, 8};
+      constexpr auto highest = std::numeric_limits<std::int64_t>::max();
+      const std::vector<std::int64_t> plain{0, -1, -1, 3, -1, -1, 2, 1};
+      const std::vector<std::int64_t> others{0, 4, highest, 3, std::int64_t{1} << 32U, -5, 2, 1};
+      const std::vector<std::int32_t> narrow{0, 4, 77, 3, 1000, -5, 2, 1};
+      const auto factors = const_tensor{weights.data(), dtype::float32, {count, 2}};
+      const auto bytes = [](const const_tensor& from) {
+        const auto* const first = static_cast<const std::byte*>(from.data());
+        return std::vector<std::byte>{first, first + from.elements() * bytes_of(from.type())};
+      };
+      const auto all = [&](const const_tensor& ids) {
+        std::vector<std::vector<std::byte>> made;
+        const auto layout = buffer.get_dispatch_layout(ids, 4);
+        const auto rows = buffer.dispatch({.x = deep_ep::view(x, {count, 128}),
+                                           .num_tokens_per_rank = layout.num_tokens_per_rank,
+                                           .is_token_in_rank = layout.is_token_in_rank,
+                                           .num_tokens_per_expert = layout.num_tokens_per_expert,
+                                           .topk_idx = ids,
+                                           .topk_weights = factors});
+        const auto home = buffer.combine(
+            {.x = rows.recv_x, .handle = rows.handle, .topk_weights = rows.recv_topk_weights});
+        for (const const_tensor& result : std::initializer_list<const_tensor>{
+                 layout.num_tokens_per_rank, layout.num_tokens_per_expert, layout.is_token_in_rank,
+                 rows.recv_x, rows.recv_topk_idx, rows.recv_topk_weights, home.combined_x,
+                 home.combined_topk_weights})
+          made.push_back(bytes(result));
+        return made;
+      };
+      const auto expected = all({plain.data(), dtype::int64, {count, 2}});
+      test::expect(all({others.data(), dtype::int64, {count, 2}}) == expected, "ids as -1");
+      test::expect(all({narrow.data(), dtype::int32, {count, 2}}) == expected, "int32 ids as -1");
+
+      // Low latency has no such choice.
+      test::expect_error(
+          count == 4 && comm.rank().index() == comm.size() - 1 ? errc::invalid_argument
+                                                               : errc::refused,
+          {"expert id 4 at token 0, slot 1"}, [&] {
+            const bool is_bad = comm.rank().index() == comm.size() - 1;
+            const auto& given = is_bad ? others : plain;
+            static_cast<void>(
+                buffer.low_latency_dispatch({.x = deep_ep::view(x, {count, 128}),
+                                             .topk_idx = {given.data(), dtype::int64, {count, 2}},
+                                             .num_max_dispatch_tokens_per_rank = 4,
+                                             .num_experts = 4}));
+          });
+      // A platform that does not skip such ids.
+      deep_ep::buffer ascend{comm,
+                             {.num_max_tokens_per_rank = 4,
+                              .other_ids = peerbus::moe::ids_outside::skipped,
+                              .target = deep_ep::profile::ascend_a3}};
+      test::expect_error(errc::invalid_argument, {"topk_idx has 4 for token 0, slot 1"}, [&] {
+        static_cast<void>(ascend.get_dispatch_layout({others.data(), dtype::int64, {4, 2}}, 4));
+      });
+    });
+    CHECK(worst_status == 0);
+  }
 }
 
 TEST_CASE("get_dispatch_layout refuses") {

@@ -295,6 +295,46 @@ TEST_CASE("low-latency calls through C give the bytes of C++") {
             [&](auto& boot, auto& result) { low_latency_by_cpp(boot, fp8, result); });
 }
 
+TEST_CASE("ids of num_experts and more through C: refused, or skipped if asked for") {
+  const int status = embed_c::run(1, kind::threads, [](peerbus_comm* comm) {
+    const std::int64_t given[]{0, experts, -7, 3};
+    const tensor ids{given, PEERBUS_INT, 64, {2, 2}};
+    for (const std::uint32_t skips : {0U, 1U}) {
+      peerbus_buffer_options options{};
+      options.struct_bytes = sizeof options;
+      options.skip_other_ids = skips;
+      peerbus_buffer* buffer = nullptr;
+      ok(peerbus_buffer_create(comm, &options, &buffer), "buffer");
+      peerbus_dispatch_layout layout{};
+      layout.struct_bytes = sizeof layout;
+      const peerbus_code code = peerbus_get_dispatch_layout(buffer, &ids, experts, &layout);
+      if (skips == 0) {
+        fails(code, PEERBUS_INVALID_ARGUMENT, "topk_idx has 5 for token 0, slot 1");
+      } else {
+        ok(code, "layout");
+        const auto* const counts =
+            static_cast<const std::int32_t*>(layout.num_tokens_per_expert.data);
+        const std::vector<std::int32_t> expected{1, 0, 0, 1, 0};
+        expect(std::vector<std::int32_t>(counts, counts + experts) == expected, "counts");
+      }
+      peerbus_result_destroy(&layout.result);
+      peerbus_buffer_destroy(&buffer);
+    }
+    // A program of a version without the choice.
+    peerbus_buffer_options old{};
+    old.struct_bytes = offsetof(peerbus_buffer_options, skip_other_ids);
+    old.skip_other_ids = 1;
+    peerbus_buffer* buffer = nullptr;
+    ok(peerbus_buffer_create(comm, &old, &buffer), "buffer of old options");
+    peerbus_dispatch_layout layout{};
+    layout.struct_bytes = sizeof layout;
+    fails(peerbus_get_dispatch_layout(buffer, &ids, experts, &layout), PEERBUS_INVALID_ARGUMENT,
+          "topk_idx has 5");
+    peerbus_buffer_destroy(&buffer);
+  });
+  CHECK(status == 0);
+}
+
 TEST_CASE("normal calls through C give the bytes of C++") {
   for (const std::size_t n : {1U, 3U}) compare(n, normal_by_c, normal_by_cpp);
 }

@@ -16,6 +16,7 @@ import numpy
 
 import peerbus
 import peerbus.deep_ep as deep_ep
+from peerbus.deep_ep.calls import has_dropped
 from ranks import bf16, main, needs_torch, raises, run, widened
 
 HIDDEN, TOP_K = 256, 4
@@ -519,6 +520,39 @@ def refusals():
         buffer.destroy()
 
 
+def outside():
+    """Ids outside 0 to experts - 1 are skipped in normal mode, by all calls; `EPBuffer` and
+    low-latency calls refuse those above, on all ranks."""
+    buffer = deep_ep.Buffer()
+    rank, last = buffer.rank, buffer.rank == buffer.group_size - 1
+    count = 0 if rank == 0 and not last else 3
+    x = bf16(numpy.full((count, 128), rank + 1))
+    weights = numpy.arange(6, dtype=numpy.float32).reshape(3, 2)[:count]
+
+    def round_trip(ids):
+        ids = numpy.array(ids)[:count]
+        layout = buffer.get_dispatch_layout(ids, 4)
+        rows, idx, recv_weights, counts, handle, _ = buffer.dispatch(
+            x, num_tokens_per_rank=layout[0], is_token_in_rank=layout[3],
+            num_tokens_per_expert=layout[2], topk_idx=ids, topk_weights=weights)
+        combined, combined_weights, _ = buffer.combine(rows, handle, recv_weights)
+        return (layout[0], *layout[2:4], rows, idx, recv_weights, counts, combined, combined_weights)
+
+    good, bad = [[0, -1], [-1, 3], [-1, -1]], [[0, 4], [2**40, 3], [-9, 5]]
+    for one, other in zip(round_trip(good), round_trip(bad)):
+        assert numpy.array_equal(one, other), (one, other)
+
+    ids = numpy.array(bad if last else good)[:count]
+    raises(peerbus.InvalidArgument if last else peerbus.Refused, "expert id 4 at token 0",
+           buffer.low_latency_dispatch, x, ids, 4, 4)
+    raises(peerbus.InvalidArgument if last else peerbus.Refused, "expert id 4 at token 0",
+           deep_ep.EPBuffer(buffer.comm, num_max_tokens_per_rank=4).dispatch, x, ids, weights,
+           num_experts=4)
+    ascend = deep_ep.Buffer(buffer.comm, target="ascend_a3")
+    raises(peerbus.InvalidArgument, "topk_idx has 4 for token 0", ascend.get_dispatch_layout,
+           numpy.array(bad), 4)
+
+
 def strict():
     """All ranks refuse what would overwrite a result of one."""
     buffer = deep_ep.Buffer(strict=True)
@@ -630,6 +664,18 @@ class Tests(unittest.TestCase):
 
     def test_refusals(self):
         run(3, refusals)
+
+    def test_outside(self):
+        for ranks in (1, 2, 4):
+            run(ranks, outside)
+
+    def test_dropped(self):
+        """Any negative id counts as one without an expert, as -1 does."""
+        for ids, experts, expected in (([[0, 1]], None, False), ([[0, -1]], None, True),
+                                       ([[-7, 0]], None, True), ([[0, 4]], None, False),
+                                       ([[0, 4]], 4, True), ([[0, 3]], 4, False)):
+            self.assertEqual(has_dropped(numpy.array(ids), experts), expected)
+        self.assertFalse(has_dropped(None))
 
     def test_strict(self):
         for ranks in (1, 3):

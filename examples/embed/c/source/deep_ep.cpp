@@ -9,6 +9,7 @@
 #include <peerbus/compat/deep_ep/options.hpp>
 #include <peerbus/compat/deep_ep/profile.hpp>
 #include <peerbus/compat/deep_ep/size_hint.hpp>
+#include <peerbus/moe/config.hpp>
 
 #include "instances.hpp"
 #include "objects.hpp"
@@ -26,6 +27,9 @@ struct peerbus_buffer final : peerbus::c_library::buffer_object {
 
 namespace peerbus::c_library {
 
+template <>
+inline constexpr std::size_t least_bytes<peerbus_buffer_options> =
+    offsetof(peerbus_buffer_options, skip_other_ids);
 template <>
 inline constexpr std::size_t least_bytes<peerbus_low_latency_dispatch_args> =
     offsetof(peerbus_low_latency_dispatch_args, topk_weights);
@@ -49,6 +53,7 @@ deep_ep::buffer_options options_of(const peerbus_buffer_options& given) {
   if (given.in_flight != 0) options.in_flight = given.in_flight;
   options.zero_copy = given.zero_copy != 0;
   options.enable_shrink = given.enable_shrink != 0;
+  if (given.skip_other_ids != 0) options.other_ids = peerbus::moe::ids_outside::skipped;
   options.target = static_cast<deep_ep::profile>(given.target);
   options.target_ranks_per_node = given.target_ranks_per_node;
   options.target_is.hccl_buffsize_mb = given.hccl_buffsize_mb;
@@ -76,7 +81,8 @@ peerbus_code peerbus_buffer_create(peerbus_comm* comm, const peerbus_buffer_opti
   return guarded([&] {
     require_result(buffer, "buffer");
     const auto& members = usable(comm, "communicator").members;
-    const auto given = options_of(read_options(options, "options"));
+    const auto given =
+        options_of(read_options(options, "options", least_bytes<peerbus_buffer_options>));
     *buffer = std::make_unique<peerbus_buffer>(members, given).release();
   });
 }

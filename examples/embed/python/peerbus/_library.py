@@ -209,7 +209,8 @@ class BufferOptions(Struct):
                 ("zero_copy", c_uint32), ("enable_shrink", c_uint32),
                 ("target_ranks_per_node", c_uint64), ("hccl_buffsize_mb", c_uint64),
                 ("nvshmem_qp_depth", c_uint64), ("normal_long_seq_rounds", c_uint64),
-                ("moe_enable_topk_neg_one", c_uint32), ("reserved", c_uint32)]
+                ("moe_enable_topk_neg_one", c_uint32), ("reserved", c_uint32),
+                ("skip_other_ids", c_uint32), ("padding", c_uint32)]
 
 
 class LowLatencyDispatchArgs(Struct):

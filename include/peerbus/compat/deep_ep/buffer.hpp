@@ -65,7 +65,8 @@ class buffer {
   /// Counts the tokens for each rank and each expert, without communication. `topk_idx` is int64 or
   /// int32 [T, K]; a negative id is an unused slot. The views of the result stay valid as long as
   /// its `memory` is held. Cost: copies the ids, and writes one bool for each token and rank.
-  /// Throws: `error` invalid_argument if an id is not below `num_experts`.
+  /// Throws: `error` invalid_argument if an id is not below `num_experts`, unless
+  /// `buffer_options::other_ids` is `skipped`.
   [[nodiscard]] dispatch_layout get_dispatch_layout(const const_tensor& topk_idx,
                                                     std::size_t num_experts) {
     return normal_.layout(topk_idx, num_experts);

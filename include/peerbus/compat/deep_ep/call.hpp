@@ -124,7 +124,7 @@ struct call {
   std::size_t top_k = 0;    ///< columns of topk_idx; 0 in normal mode: no topk_idx is given
   std::size_t experts = 0;  ///< of all ranks
   element_type dtype = element_type::bf16;  ///< of `x`
-  bool dropped = false;                     ///< topk_idx contains -1
+  bool dropped = false;                     ///< topk_idx has slots without an expert, such as -1
   bool narrow_topk_idx = false;             ///< topk_idx is given and is not int64
   bool gaps_in_x = false;                   ///< `x` is not contiguous
 

@@ -60,7 +60,8 @@ struct dispatch_args {
   const_tensor num_tokens_per_rdma_rank{};  ///< must be none
   const_tensor is_token_in_rank{};          ///< bool [T, R]; checked if topk_idx is given
   const_tensor num_tokens_per_expert{};     ///< as from `get_dispatch_layout`
-  /// int64 or int32 [T, K], negative: no expert; or none: by is_token_in_rank
+  /// int64 or int32 [T, K], negative: no expert; or none: by is_token_in_rank. Ids of E and more
+  /// as `buffer_options::other_ids` states.
   const_tensor topk_idx{};
   const_tensor topk_weights{};  ///< float32 [T, K]; given exactly if topk_idx is
   /// The counts in `num_recv_tokens_per_expert_list` are rounded up to multiples of it. 1 with a

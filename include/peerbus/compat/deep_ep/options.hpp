@@ -6,6 +6,7 @@
 
 #include <peerbus/compat/deep_ep/call.hpp>
 #include <peerbus/compat/deep_ep/profile.hpp>
+#include <peerbus/moe/config.hpp>
 
 namespace peerbus::deep_ep {
 
@@ -28,6 +29,9 @@ struct buffer_options {
   std::optional<std::size_t> stream_from{};
   /// If true, the low-latency calls accept masks of ranks.
   bool enable_shrink = false;
+  /// The treatment of expert ids of `num_experts` and more by `get_dispatch_layout` and the normal
+  /// dispatch. DeepEP skips them. Targets other than DeepEP's `Buffer` refuse them in any case.
+  moe::ids_outside other_ids = moe::ids_outside::refused;
   /// The platform that the program is meant to run on later. A call that this platform would
   /// refuse, or whose arguments it would ignore, is refused here too (`profile.hpp`).
   profile target = profile::unrestricted;

@@ -45,6 +45,8 @@ typedef struct peerbus_buffer_options {
   uint64_t normal_long_seq_rounds;  /**< the target's DEEPEP_NORMAL_LONG_SEQ_ROUND; 0: not set */
   uint32_t moe_enable_topk_neg_one; /**< the target's MOE_ENABLE_TOPK_NEG_ONE */
   uint32_t reserved;                /**< 0 */
+  uint32_t skip_other_ids; /**< 1: normal calls skip ids of E and more, as DeepEP does; 0: refuse */
+  uint32_t padding;        /**< 0 */
 } peerbus_buffer_options;
 
 /** Makes a buffer without communication and sets `*buffer`. The first call of a shape allocates. The
@@ -79,7 +81,7 @@ typedef struct peerbus_low_latency_dispatch_args {
   const peerbus_tensor *x; /**< bfloat16 [T, H] */
   const peerbus_tensor *cumulative_local_expert_recv_stats; /**< int32 [L] or NULL: added to */
   const peerbus_tensor *dispatch_wait_recv_cost_stats; /**< int64 [R] ns or NULL: added to */
-  const peerbus_tensor *topk_idx; /**< int64 or int32 [T, K]; -1: none */
+  const peerbus_tensor *topk_idx; /**< int64 or int32 [T, K]; negative: none */
   uint64_t num_max_dispatch_tokens_per_rank; /**< B */
   uint64_t num_experts;    /**< E */
   int64_t timeout_ns;      /**< 0: the default of the communicator */
@@ -161,7 +163,8 @@ typedef struct peerbus_dispatch_layout {
   peerbus_result *result;              /**< keeps the arrays valid */
 } peerbus_dispatch_layout;
 
-/** Counts the tokens of `topk_idx` for each rank and expert, without communication. */
+/** Counts the tokens of `topk_idx` for each rank and expert, without communication. Negative ids are
+ * skipped. Errors: PEERBUS_INVALID_ARGUMENT for an id of E and more, unless `skip_other_ids`. */
 PEERBUS_API peerbus_code peerbus_get_dispatch_layout(peerbus_buffer *buffer,
                                                      const peerbus_tensor *topk_idx,
                                                      uint64_t num_experts,
@@ -177,7 +180,7 @@ typedef struct peerbus_normal_dispatch_args {
   const peerbus_tensor *num_tokens_per_rank;   /**< of the layout; NULL with a handle */
   const peerbus_tensor *is_token_in_rank;      /**< likewise */
   const peerbus_tensor *num_tokens_per_expert; /**< likewise */
-  const peerbus_tensor *topk_idx;  /**< int64 or int32 [T, K], or NULL */
+  const peerbus_tensor *topk_idx;  /**< int64 or int32 [T, K], negative: none; or NULL */
   const peerbus_tensor *topk_weights; /**< float32 [T, K]; given exactly if topk_idx is */
   uint64_t expert_alignment;       /**< 0: 1 */
   uint64_t num_worst_tokens;       /**< 0, or rows of the results */

@@ -40,7 +40,7 @@ typedef struct peerbus_ep_dispatch_args {
   uint32_t do_zero_padding;           /**< 1: gaps are zeros */
   const peerbus_tensor *x;            /**< bfloat16, float8_e4m3fn or int8 [T, H] */
   const peerbus_tensor *x_scales;     /**< float32, int32 or of one byte [T, S], or NULL */
-  const peerbus_tensor *topk_idx;     /**< int64 or int32 [T, K]; -1: none */
+  const peerbus_tensor *topk_idx;     /**< int64 or int32 [T, K]; negative: none */
   const peerbus_tensor *topk_weights; /**< float32 [T, K], or NULL */
   const peerbus_tensor *cumulative_local_expert_recv_stats; /**< int32 [L] or NULL: added to */
   uint64_t num_experts;               /**< E */

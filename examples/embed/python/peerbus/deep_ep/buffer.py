@@ -56,7 +56,8 @@ class Buffer:
         self.runtime = Runtime(self.rank, self.group_size)
         self._nodes = self.runtime.get_num_rdma_ranks()
         options = c.BufferOptions(zero_copy=int(zero_copy), enable_shrink=int(enable_shrink),
-                                  num_max_tokens_per_rank=num_max_tokens_per_rank)
+                                  num_max_tokens_per_rank=num_max_tokens_per_rank,
+                                  skip_other_ids=int(self._target.is_v1))
         self._most_rows = self.group_size * num_max_tokens_per_rank
         # Results hold it too, so that their memory stays valid after `destroy`.
         self._owner = c.Object("buffer", c.make("buffer", c.lib.peerbus_buffer_create, self.comm,
@@ -253,7 +254,8 @@ class Buffer:
     def get_dispatch_layout(self, topk_idx, num_experts, previous_event=None, async_finish=False,
                             allocate_on_comm_stream=False):
         """Returns (num_tokens_per_rank, num_tokens_per_rdma_rank, num_tokens_per_expert,
-        is_token_in_rank, event). The second is None if `runtime` counts one node."""
+        is_token_in_rank, event). The second is None if `runtime` counts one node. Ids outside
+        0 to `num_experts` - 1 are skipped; a `target` other than DeepEP's refuses those above."""
         check_stream_arguments("get_dispatch_layout", previous_event, async_finish,
                                allocate_on_comm_stream)
         wait_for(previous_event)
@@ -287,7 +289,8 @@ class Buffer:
         routed = result_of(handle).call if handle is not None else {
             "tokens": tokens.shape[0], "top_k": 0 if topk_idx is None else topk_idx.shape[1],
             "experts": 0 if num_tokens_per_expert is None else len(num_tokens_per_expert),
-            "dropped": self._target.wanted and has_dropped(topk_idx),
+            "dropped": self._target.wanted and has_dropped(
+                topk_idx, None if num_tokens_per_expert is None else len(num_tokens_per_expert)),
             "narrow_topk_idx": is_narrow(topk_idx)}
         # Without the tensors of a layout or a handle the library refuses the call, whose sizes these
         # are not.

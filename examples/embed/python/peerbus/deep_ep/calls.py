@@ -55,9 +55,10 @@ def is_narrow(topk_idx):
     return topk_idx is not None and str(topk_idx.dtype).rpartition(".")[2] != "int64"
 
 
-def has_dropped(topk_idx):
-    """Returns whether the ids contain -1."""
-    return topk_idx is not None and bool((topk_idx == -1).any())
+def has_dropped(topk_idx, num_experts=None):
+    """Returns whether the ids contain negative ones, or any of `num_experts` and more."""
+    return topk_idx is not None and bool(
+        (topk_idx < 0).any() or num_experts is not None and (topk_idx >= num_experts).any())
 
 
 def structure_of(call, variables=()):
@@ -108,6 +109,7 @@ class Target:
         self._variables = [(name, int(os.environ[name])) for name in _variables
                            if os.environ.get(name, "").isdigit()]
         self.wanted = self._number != 0 or watcher is not None
+        self.is_v1 = name in ("unrestricted", "deepep_v1")  # Behaves as DeepEP's Buffer.
 
     def see(self, **call):
         """Tells the watcher of a call, and raises what the target refuses of it. Call it only if

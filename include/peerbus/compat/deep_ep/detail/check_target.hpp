@@ -27,11 +27,11 @@ inline element_type element_of(const const_tensor& x) noexcept {
   }
 }
 
-/// Returns whether `topk_idx` contains -1.
+/// Returns whether `topk_idx` contains negative ids.
 inline bool has_dropped(const const_tensor& topk_idx) {
   bool found = false;
   for_each_id(topk_idx, topk_idx.elements(),
-              [&](std::size_t, std::int64_t id) { found = found || id == -1; });
+              [&](std::size_t, std::int64_t id) { found = found || id < 0; });
   return found;
 }
 

@@ -156,7 +156,7 @@ class expanded_calls {
     routing->alignment = args.expert_alignment.value_or(1);
     routing->knows_counts = args.do_cpu_sync.value_or(true);
     routing->ids.resize(args.topk_idx.elements());
-    copy_ids(args.topk_idx, routing->ids);
+    copy_ids(args.topk_idx, routing->ids, routing->experts, moe::ids_outside::refused);
     return routing;
   }
 

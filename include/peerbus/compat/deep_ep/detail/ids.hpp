@@ -5,12 +5,22 @@
 #include <cstdint>
 #include <span>
 
+#include <peerbus/compat/deep_ep/options.hpp>
+#include <peerbus/compat/deep_ep/profile.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
+#include <peerbus/moe/config.hpp>
 
 namespace peerbus::deep_ep::detail {
 
 /// Returns `id`, or -1 for any negative id: DeepEP passes over all of them alike.
 constexpr std::int64_t id_or_none(std::int64_t id) noexcept { return id < 0 ? -1 : id; }
+
+/// Returns the treatment of ids of `num_experts` and more by the normal calls of a buffer.
+constexpr moe::ids_outside other_ids_of(const buffer_options& options) noexcept {
+  const bool can_skip =
+      options.target == profile::unrestricted || options.target == profile::deepep_v1;
+  return can_skip ? options.other_ids : moe::ids_outside::refused;
+}
 
 /// Calls `visit(i, id)` for the first `count` ids of a contiguous tensor of int32 or int64.
 template <class Visit>
@@ -21,11 +31,14 @@ void for_each_id(const const_tensor& ids, std::size_t count, Visit&& visit) {
     for (std::size_t i = 0; i < count; ++i) visit(i, std::int64_t{ids.as<std::int32_t>()[i]});
 }
 
-/// Copies the first ids of a [T, K] tensor to `target`, as many as it has room for. All negative
-/// ids become -1.
-inline void copy_ids(const const_tensor& source, std::span<std::int64_t> target) {
-  for_each_id(source, target.size(),
-              [&](std::size_t i, std::int64_t id) { target[i] = id_or_none(id); });
+/// Copies the first ids of a [T, K] tensor to `target`, as many as it has room for. Negative ids
+/// become -1, and so do ids of `experts` and more if `others` is `skipped`.
+inline void copy_ids(const const_tensor& source, std::span<std::int64_t> target,
+                     std::size_t experts, moe::ids_outside others) {
+  const bool skips = others == moe::ids_outside::skipped;
+  for_each_id(source, target.size(), [&](std::size_t i, std::int64_t id) {
+    target[i] = skips && id >= static_cast<std::int64_t>(experts) ? -1 : id_or_none(id);
+  });
 }
 
 }  // namespace peerbus::deep_ep::detail

@@ -16,10 +16,11 @@
 namespace peerbus::deep_ep::detail {
 
 /// Counts the tokens for each rank and expert into `counted`, which the result keeps alive. No
-/// communication. Throws: `error` invalid_argument for ids of `num_experts` and more, which DeepEP
-/// ignores.
+/// communication. Throws: `error` invalid_argument for ids of `num_experts` and more, unless
+/// `others` is `skipped`.
 inline dispatch_layout layout_of(const const_tensor& topk_idx, std::size_t num_experts,
-                                 std::size_t ranks, std::shared_ptr<normal_routing> counted) {
+                                 moe::ids_outside others, std::size_t ranks,
+                                 std::shared_ptr<normal_routing> counted) {
   constexpr std::string_view call = "get_dispatch_layout";
   require_form({call, "topk_idx"}, topk_idx, {{dtype::int64, dtype::int32}, {any, any}});
   const argument experts{call, "num_experts"};
@@ -29,7 +30,7 @@ inline dispatch_layout layout_of(const const_tensor& topk_idx, std::size_t num_e
   counted->top_k = topk_idx.size(1);
   counted->experts = num_experts;
   counted->resize(ranks);
-  copy_ids(topk_idx, counted->ids);
+  copy_ids(topk_idx, counted->ids, num_experts, others);
   if (!counted->count_ranks(ranks)) {
     const argument ids{call, "topk_idx"};
     for (std::size_t i = 0; i < counted->ids.size(); ++i) {

@@ -42,7 +42,7 @@ class normal_calls {
       : comm_{comm}, options_{options}, calls_{comm, "dispatch", normal_parts} {}
 
   [[nodiscard]] dispatch_layout layout(const const_tensor& topk_idx, std::size_t num_experts) {
-    return layout_of(topk_idx, num_experts, comm_.size(), pool_.take());
+    return layout_of(topk_idx, num_experts, other_ids_of(options_), comm_.size(), pool_.take());
   }
 
   [[nodiscard]] dispatch_result dispatch(const dispatch_args& args) {
@@ -208,7 +208,7 @@ class normal_calls {
     require_form({call, "topk_weights"}, args.topk_weights,
                  {{dtype::float32}, {routing.tokens, routing.top_k}});
     routing.resize(comm_.size());
-    copy_ids(args.topk_idx, routing.ids);
+    copy_ids(args.topk_idx, routing.ids, routing.experts, other_ids_of(options_));
     std::copy_n(args.topk_weights.as<float>(), routing.weights.size(), routing.weights.begin());
     if (!routing.count_ranks(comm_.size())) return;  // The exchange refuses it, with all ranks.
     const argument in_rank{call, "is_token_in_rank"};
