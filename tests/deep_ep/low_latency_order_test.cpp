@@ -126,6 +126,34 @@ TEST_CASE("a hook that was never called: its memory is not used again") {
   });
 }
 
+TEST_CASE("a hook that one rank alone has never called: refused on all ranks at once") {
+  const batch from = small_batch(3);
+  with_buffers<group>(3, {.in_flight = 2}, [&](buffer_type& buffer, auto& comm) {
+    const std::size_t rank = comm.rank().index();
+    for (const bool in_combine : {false, true}) {
+      flight_type one{buffer, from, rank, hooks};
+      flight_type two{buffer, from, rank, hooks};
+      flight_type three{buffer, from, rank, hooks};
+      const bool forgets = rank == 1;
+      one.dispatch();
+      two.dispatch();
+      two.receive();
+      if (in_combine || !forgets) one.receive();
+      if (in_combine) {
+        one.run_experts();
+        one.combine();
+        if (!forgets) one.finish();
+      }
+      test::expect_error(forgets ? invalid : peerbus::errc::refused, {"never called"}, [&] {
+        three.dispatch();
+        three.receive();
+      });
+      go_home(two);
+      flight_type{buffer, from, rank, hooks}.fly();
+    }
+  });
+}
+
 TEST_CASE("hooks in another order than their calls, alike on all ranks") {
   const batch from = small_batch(3);
   with_buffers<group>(3, {.in_flight = 3}, [&](buffer_type& buffer, auto& comm) {

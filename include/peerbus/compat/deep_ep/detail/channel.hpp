@@ -73,6 +73,7 @@ class channel : public Mode::calls {
                  concat(Mode::prefix, is_dispatch ? "dispatch " : "combine ", begun.number,
                         " was begun on other ranks, but is not the "
                         "next call here"));
+    if (is_dispatch) complete_pending(slots_.at(begun.number));
     try {
       if (is_dispatch) {
         auto options = assign(next_batch(), 0, until, {});
@@ -255,6 +256,18 @@ class channel : public Mode::calls {
     this_batch.until = until;
     this_batch.waited = waited;
     return options_of<moe::dispatch_options>(this_batch);
+  }
+  /// Receives what a hook or event of `this_batch` has not, so that the exchange can use the memory
+  /// of the batch again. The other ranks have sent it.
+  void complete_pending(batch& this_batch) {
+    for (const std::uint64_t operation : {2 * this_batch.number, 2 * this_batch.number + 1}) {
+      if (!slots_.is_pending(operation)) continue;
+      try {
+        receive(operation);
+      } catch (const error& refused) {
+        if (refused.code() != errc::refused) throw;
+      }
+    }
   }
   /// Throws the error by which the ranks have refused the call of `this_batch`, if they have, or
   /// else the error that is being handled.
