@@ -294,8 +294,16 @@ void check_session(deep_ep::elastic_buffer<Transport>& buffer, std::size_t rank,
   const auto place = buffer.agrs_get_inplace_tensor({12}, dtype::int32);
   std::copy(own.begin(), own.end(), place.template as<std::int32_t>());
   const auto third = buffer.all_gather(place);
+  const auto place_of_5 = buffer.agrs_get_inplace_tensor({5}, dtype::int32);
+  const std::array<deep_ep::const_tensor, 1> before{place_of_5};
+  const auto place_of_7 = buffer.agrs_get_inplace_tensor({7}, dtype::int32, before);
+  std::copy_n(own.begin(), 5, place_of_5.template as<std::int32_t>());
+  std::copy_n(own.begin() + 5, 7, place_of_7.template as<std::int32_t>());
+  const std::array<deep_ep::const_tensor, 2> both{place_of_5, place_of_7};
+  const auto fifth = buffer.all_gather(both);
   std::fill(own.begin(), own.end(), -1);
   const auto fourth = buffer.all_gather(view(std::span{own}.first(0), {0}));
+  fifth.handle.current_stream_wait();
   third.handle.current_stream_wait();
   fourth.handle.current_stream_wait();
   second.handle.current_stream_wait();
@@ -308,10 +316,13 @@ void check_session(deep_ep::elastic_buffer<Transport>& buffer, std::size_t rank,
       test::expect_equal(i < 5 ? second.gathered[0].template at<std::int32_t>(from, i)
                                : second.gathered[1].template at<std::int32_t>(from, i - 5),
                          value(from, i), "second gather");
+      test::expect_equal(i < 5 ? fifth.gathered[0].template at<std::int32_t>(from, i)
+                               : fifth.gathered[1].template at<std::int32_t>(from, i - 5),
+                         value(from, i), "fifth gather");
       test::expect_equal(third.gathered[0].template at<std::int32_t>(from, i), value(from, i),
                          "third gather");
     }
-  test::expect_error(errc::invalid_argument, {"session has had 4 gathers"},
+  test::expect_error(errc::invalid_argument, {"session has had 5 gathers"},
                      [&] { static_cast<void>(buffer.all_gather(view(own, {12}))); });
   buffer.destroy_agrs_session();
   test::expect_error(errc::invalid_argument, {"which is over"},
@@ -335,8 +346,8 @@ void check_gathers(std::size_t ranks) {
     const auto bytes_of = [&](std::size_t values) {
       return deep_ep::agrs_sessions::gathered_bytes(size, values * 4);
     };
-    buffer.agrs_set_config({.num_max_session_bytes = 2 * bytes_of(12) + bytes_of(5) + bytes_of(7),
-                            .num_max_all_gathers_per_session = 4});
+    buffer.agrs_set_config({.num_max_session_bytes = 2 * (bytes_of(12) + bytes_of(5) + bytes_of(7)),
+                            .num_max_all_gathers_per_session = 5});
     std::vector<std::int32_t> own(12, 1);
     test::expect_error(errc::invalid_argument, {"session is not open"},
                        [&] { static_cast<void>(buffer.all_gather(view(own, {12}))); });
@@ -358,6 +369,17 @@ void check_gathers(std::size_t ranks) {
                        [&] { static_cast<void>(buffer.all_gather(view(own, {12}))); });
     buffer.destroy_agrs_session();
     check_session(buffer, rank, size, 7);
+    // A tensor in the session's memory, but elsewhere.
+    buffer.create_agrs_session();
+    const auto place = buffer.agrs_get_inplace_tensor({12}, dtype::int32);
+    const deep_ep::const_tensor moved{place.template as<std::int32_t>() + 1, dtype::int32, {11}};
+    if (rank == 0)
+      test::expect_error(errc::invalid_argument, {"t lies in the session's memory"},
+                         [&] { static_cast<void>(buffer.all_gather(moved)); });
+    else
+      test::expect_error(errc::refused, {"all_gather: rank 0 refused its tensors"},
+                         [&] { buffer.all_gather(place).handle.current_stream_wait(); });
+    buffer.destroy_agrs_session();
     if (size > 1) {
       buffer.create_agrs_session();
       const auto got = buffer.all_gather(view(std::span{own}.first(rank == 1 ? 3 : 4),

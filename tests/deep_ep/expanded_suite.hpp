@@ -431,7 +431,7 @@ void check_weights_of_some(std::size_t ranks) {
 
 /// A training step of more layers than dispatches that may be in flight: forward, then backward in
 /// the other order, by the handles of the forward pass. Then plans that are combined again without
-/// a dispatch between, and with another hidden size.
+/// a dispatch between.
 template <class Group>
 void run_layers(std::size_t ranks, const oracle::shape& of, pattern routes, batch sizes) {
   using transport = typename Group::transport;

@@ -120,6 +120,12 @@ TEST_CASE("what the expanded form refuses") {
                      "combine ", i, ", token ", t);
       }
     }
+    // Rows of another size than the dispatch's.
+    const std::vector<bf16> wide(rows * 256, bf16{1.0F});
+    const auto sums =
+        one.combine({.x = deep_ep::view(wide, {rows, 256}), .handle = got.handle}).combined_x;
+    test::expect_equal(sums.size(1), 256U, "hidden");
+    test::expect(sums.template at<bf16>(0, 255) == bf16{2.0F}, "two rows of the first token");
     // An expert that does not exist, on one rank: refused on both, and the buffer goes on.
     auto wrong = good;
     std::vector<std::int64_t> bad = given.idx;
