@@ -141,7 +141,8 @@ void check_areas(const Layout& layout, const exchange_config& config, std::size_
   if (by_rank) rows = ranks * tokens;
   if (std::is_same_v<Layout, padded> || std::is_same_v<Layout, expert_slots>)
     rows = ranks * tokens * most;
-  if constexpr (std::is_same_v<Layout, compact>) rows += most * (layout.alignment - 1);
+  if constexpr (std::is_same_v<Layout, compact>)
+    rows = align_up(rows + most * (layout.alignment - 1), layout.alignment);
   CHECK(map.row_capacity == rows);
   const bool staged = way.stages;
   const bool home = config.outputs == outputs_at::home && !staged;
