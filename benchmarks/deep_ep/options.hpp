@@ -15,6 +15,7 @@ struct options {
   std::string mode = "low_latency";  ///< or "normal"
   bool zero_copy = false;
   bool alone = false;  ///< without peerbus's own calls, whose memory takes part of the caches
+  bool twice = false;  ///< combines again by the same handle
   std::size_t in_flight = 2;  ///< DeepEP's low-latency mode has two
   std::string json;           ///< empty: none
 };

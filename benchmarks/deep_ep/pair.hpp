@@ -63,6 +63,8 @@ struct outcome {
   std::string wrong;  ///< what the check found; empty if all was right
   std::array<std::vector<double>, 2> dispatch;
   std::array<std::vector<double>, 2> combine;
+  std::vector<double>
+      second_combine;  ///< of DeepEP's names, by the same handle; empty if not asked
 };
 
 /// Times both sides in turns, each iteration the native calls first or second by turns, so that
@@ -73,16 +75,19 @@ template <class Subject>
 outcome measure(peerbus::communicator<transport>& comm, const options& chosen, Subject& subject,
                 const rank_input& input) {
   const std::size_t iterations = chosen.payload.iterations;
-  bench::sample_store<transport> samples{comm, 4, iterations};
+  bench::sample_store<transport> samples{comm, 5, iterations};
   bench::shared_findings<transport> findings{comm};
   const auto iterate = [&](side which, std::size_t i, bool keep) {
     input.tokens.recall();
     const double there = bench::timed(comm, [&] { subject.dispatch(which); });
     subject.run_experts(which);
     const double back = bench::timed(comm, [&] { subject.combine(which); });
+    const bool again = chosen.twice && which == side::adapter;
+    const double second = again ? bench::timed(comm, [&] { subject.combine(which); }) : 0;
     if (!keep) return;
     samples.set(2 * static_cast<std::size_t>(which), i, there);
     samples.set(2 * static_cast<std::size_t>(which) + 1, i, back);
+    if (again) samples.set(4, i, second);
   };
   const auto check = [&] {
     std::string found;
@@ -109,6 +114,7 @@ outcome measure(peerbus::communicator<transport>& comm, const options& chosen, S
     result.dispatch[s] = slowest[2 * s];
     result.combine[s] = slowest[2 * s + 1];
   }
+  if (chosen.twice) result.second_combine = slowest[4];
   return result;
 }
 
