@@ -200,9 +200,9 @@ template <class Group, class Codes>
 void check_logfmt(std::size_t ranks, outputs_at where, Codes codes) {
   CAPTURE(ranks);
   const int worst_status = Group::run(ranks, [&](auto& comm) {
-    exchange_config config = coded_config;
-    config.outputs = where;
-    peerbus::moe::exchange moe{comm, config, peerbus::codec::bf16{}};
+    exchange_config chosen = coded_config;
+    chosen.outputs = where;
+    peerbus::moe::exchange moe{comm, chosen, peerbus::codec::bf16{}};
     const std::size_t own = comm.rank().index();
     const std::size_t tokens = own % 4;
     const std::vector<bf16> sent(tokens * coded_hidden);
