@@ -576,35 +576,47 @@ def interrupted_calls():
         moe = group.exchange(experts=4, hidden=128, top_k=1, max_tokens=4)
         return lambda: moe.dispatch(x, ids, weights)
 
+    def bad_in_exchange(group):
+        moe = group.exchange(experts=4, hidden=128, top_k=1, max_tokens=4)
+        return lambda: moe.dispatch(x[:, :64], ids, weights)
+
+    def bad_reduction(group):
+        return lambda: group.all_reduce(weights, timeout="soon")
+
     def in_channels(group):
         channels = group.channels()
         return lambda: channels.batch_send_recv([(weights, 1)], [(out, 1)])
 
-    def in_low_latency(group):
+    def low_latency(group):
         buffer = deep_ep.Buffer(group)
 
         def dispatch():
             buffer.low_latency_dispatch(x, ids, 4, 4, use_fp8=False)[3].current_stream_wait()
-        dispatch()
         return dispatch
 
-    def in_normal(group):
+    def normal(group):
         buffer = deep_ep.Buffer(group, num_max_tokens_per_rank=4)
 
         def dispatch():
             layout = buffer.get_dispatch_layout(ids, 4)
             buffer.dispatch(x, topk_idx=ids, topk_weights=weights, num_tokens_per_rank=layout[0],
                             is_token_in_rank=layout[3], num_tokens_per_expert=layout[2])
-        dispatch()
         return dispatch
 
-    def in_reduction(group):
-        group.all_reduce(weights)
+    def again(prepare):
+        def prepared(group):
+            call = prepare(group)
+            call()
+            return call
+        return prepared
+
+    def reduction(group):
         return lambda: group.all_reduce(weights)
 
     calls = [lambda group: group.barrier, lambda group: lambda: group.window(64),
-             lambda group: group.channels, lambda group: lambda: group.all_reduce(weights),
-             in_reduction, in_channels, in_exchange, in_low_latency, in_normal]
+             lambda group: group.channels, in_channels, in_exchange, bad_in_exchange, bad_reduction]
+    for prepare in (reduction, low_latency, normal):
+        calls += [prepare, again(prepare)]
 
     def handler(*_):
         raise Raised("by the handler")

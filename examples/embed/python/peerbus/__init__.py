@@ -279,7 +279,7 @@ class Exchange(c.Object):
             args, views = self._input(tokens, experts, weights, attachments, limit)
         except Exception:
             refusal = c.DispatchArgs(refuse=1, timeout_ns=limit)
-            c.lib.peerbus_dispatch(self, ctypes.byref(refusal), ctypes.byref(raw))
+            c.check_refusal(c.lib.peerbus_dispatch(self, ctypes.byref(refusal), ctypes.byref(raw)))
             raise
         c.check(c.lib.peerbus_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
         del views
@@ -308,7 +308,7 @@ class Exchange(c.Object):
             args.out = view.address
         except Exception:
             args.refuse = 1
-            c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args))
+            c.check_refusal(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args)))
             raise
         c.check(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args)))
         return out

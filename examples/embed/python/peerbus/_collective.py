@@ -80,7 +80,7 @@ class Collectives:
             limit = c.nanoseconds(timeout)
         except Exception:
             # The element type 0 makes all ranks fail, so that none waits for this one.
-            function(team, *[0] * (len(function.argtypes) - 1))
+            c.check_refusal(function(team, *[0] * (len(function.argtypes) - 1)))
             raise
         c.check(function(team, *given, limit))
         return self._done(views, result)

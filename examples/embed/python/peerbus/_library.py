@@ -94,6 +94,13 @@ def check(code):
                                                  r"peerbus: the \1 was destroyed", text))
 
 
+def check_refusal(code):
+    """Raises what a handler of a signal raised while a call told other ranks of an error. Any other
+    failure of that call is less than the error, which the caller is about to raise."""
+    if code == INTERRUPTED:
+        check(code)
+
+
 _ranges = {c_int32: (-1 << 31, (1 << 31) - 1), c_uint32: (0, (1 << 32) - 1),
            c_int64: (-1 << 63, (1 << 63) - 1), c_uint64: (0, (1 << 64) - 1)}
 

@@ -26,9 +26,7 @@ def refused_everywhere(low_latency):
 
 def tell(function, *arguments, why):
     """Collective: refuses the call that the other ranks make, by a function of the library."""
-    code = function(*arguments, why.encode(errors="replace"), 0)
-    if code == c.INTERRUPTED:
-        c.check(code)  # Any other failure is less than the error that this rank is about to raise.
+    c.check_refusal(function(*arguments, why.encode(errors="replace"), 0))
 
 
 def told_to_all(method):

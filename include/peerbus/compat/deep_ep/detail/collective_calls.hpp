@@ -30,9 +30,12 @@ class collective_calls {
 
   /// Begins a collective call. All that may refuse it comes later, in `or_refuse`.
   void begin(const std::optional<deadline>& until) {
-    if (agreement_ == nullptr)
-      agreement_ = std::make_unique<call_agreement>(comm_, title_, parts_, channels_,
-                                                    until.value_or(comm_.default_deadline()));
+    if (agreement_ == nullptr) {
+      const deadline limit = until.value_or(comm_.default_deadline());
+      // Early ranks wait here, where a transport can end the wait. A bootstrap cannot.
+      comm_.barrier(limit);
+      agreement_ = std::make_unique<call_agreement>(comm_, title_, parts_, channels_, limit);
+    }
     agreement_->begin();
   }
   /// Returns what `check()` returns. If it throws, all ranks refuse the call, and this rank throws
