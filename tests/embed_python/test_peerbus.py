@@ -534,6 +534,19 @@ def forked_by_handler():
     comm.barrier()
 
 
+def ended_with_objects():
+    """The process ends while a module keeps objects alive, and says nothing."""
+    program = ("import numpy, peerbus, peerbus.deep_ep as deep_ep\n"
+               "comm = peerbus.Communicator(rank=0, size=1, job='JOB')\n"
+               "comm.all_reduce(numpy.ones(4, numpy.float32))\n"
+               "window, buffer = comm.window(8), deep_ep.Buffer(comm)\n"
+               "numpy.kept = comm, window, window.part(0), comm.channels(), buffer")
+    job = f"{os.environ['PEERBUS_JOB']}-end"
+    ended = subprocess.run([sys.executable, "-c", program.replace("JOB", job)], timeout=60,
+                           stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+
+
 def ended_while_waiting():
     """The process ends while daemon threads wait in calls."""
     comm = peerbus.Communicator()
@@ -942,6 +955,7 @@ class Tests(unittest.TestCase):
 
     def test_ended_while_waiting(self):
         run(2, ended_while_waiting)
+        run(1, ended_with_objects)
 
     def test_forked(self):
         run(2, forked)

@@ -454,13 +454,15 @@ def let_handlers_run(comm):
 class Object:
     """An object of the library, destroyed with this one."""
 
+    _reference = staticmethod(ctypes.byref)  # This module's names go before the last objects do.
+
     def __init__(self, kind, handle):
         self._as_parameter_ = handle
         self._destroy = getattr(lib, f"peerbus_{kind}_destroy")
 
     def destroy(self):
         """Releases what the library holds. Does nothing if that has happened before."""
-        self._destroy(ctypes.byref(self._as_parameter_))
+        self._destroy(self._reference(self._as_parameter_))
 
     def alive(self):
         """Returns this object. Raises if it was destroyed: functions of the library that return no
