@@ -438,7 +438,7 @@ TEST_CASE("log_codes and log_values: every set as the plain definition") {
   std::uniform_real_distribution<float> uniform;
   for (std::size_t round = 0; round < 200; ++round) {
     const float lowest = -199 * uniform(random);
-    const float step = -lowest / 510 * uniform(random);
+    const float step = -lowest / 510 * std::max(uniform(random), 0.01F);  // Places fit 16 bits.
     std::array<float, group_columns> logs;
     std::array<std::uint16_t, group_columns> given;
     for (std::size_t i = 0; i < group_columns; ++i) {
