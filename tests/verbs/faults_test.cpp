@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 // ctest: timeout=300
 #include <infiniband/verbs.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -231,6 +234,38 @@ TEST_CASE("a peer that does not look at its signals for long") {
     }
     // Rank 1 looks at nothing until rank 0 is through: in a collective it would.
     while (gave_up.count() == 0) std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("a child that a rank forks leaves the connections of the rank alone") {
+  const int worst_status = peerbus::run_local(2, [](bootstrap& boot) {
+    communicator comm{verbs{boot}, patient};
+    window win = comm.make_window(64, 1);
+    comm.barrier();
+    if (comm.rank() == rank_id{1}) {
+      const pid_t child = ::fork();
+      if (child == 0) return;  // All objects are destroyed.
+      int status = -1;
+      test::expect(::waitpid(child, &status, 0) == child && status == 0, "a child that ends well");
+    }
+    test::do_a_round(comm);
+    peerbus::check(win.signal(rank_id{1 - comm.rank().index()}, signal_id{0}, 1), "signal");
+    peerbus::check(win.wait(signal_id{0}, 1, deadline::after(hang)), "wait");
+    comm.barrier();
+  });
+  CHECK(worst_status == 0);
+}
+
+TEST_CASE("libibverbs gets no number of a standard stream in ranks without them") {
+  const int worst_status = peerbus::run_local(2, [](bootstrap& boot) {
+    for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(standard);
+    communicator comm{verbs{boot}, patient};
+    test::do_a_round(comm);
+    for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+      test::expect(::write(standard, "a line\n", 7) < 0 && errno == EBADF, "a line for descriptor ",
+                   standard, " goes nowhere");
+    comm.barrier();
   });
   CHECK(worst_status == 0);
 }
