@@ -491,16 +491,41 @@ def destroyed_by_handler():
     peer.signal(0, 0, 1)
     peer.wait(0, 1)
 
-    def close(*_):  # A window may be destroyed by another thread as well.
-        peer.destroy()
 
-    signal.signal(signal.SIGUSR1, close)
-    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGUSR1]).start()
-    waiting = threading.Thread(target=raises, args=(peerbus.TimedOut, "", peer.wait, 0, 2),
-                               kwargs={"timeout": 2})
-    waiting.start()
-    time.sleep(0.5)
-    waiting.join()
+def destroyed_by_others():
+    """The main thread destroys what a call of another thread uses, as `with` does. That call ends as
+    any other, and the rank leaves the group then."""
+    comm = peerbus.Communicator()
+    x, ids = bf16(numpy.ones([4, 128])), numpy.zeros([4, 1], numpy.int64)
+    weights = numpy.ones([4, 1], numpy.float32)
+    ends = comm.window(8, signals=1)
+
+    def calls(group):
+        team, channels, window = group.team(), group.channels(), group.window(8, signals=1)
+        moe = group.exchange(experts=4, hidden=128, top_k=1, max_tokens=4)
+        buffer = deep_ep.Buffer(group)
+        yield group, group.barrier
+        yield team, lambda: team.all_reduce(weights)
+        yield channels, lambda: channels.recv(weights, 1)
+        yield window, lambda: window.wait(0, 1)
+        yield moe, lambda: moe.dispatch(x, ids, weights)
+        yield buffer, lambda: buffer.low_latency_dispatch(x, ids, 4, 4, use_fp8=False)
+
+    for i in range(6):
+        group = comm.subgroup([0, 1], timeout=1)
+        used, call = list(calls(group))[i]
+        if comm.rank == 0:
+            waiting = threading.Thread(target=raises, args=((peerbus.TimedOut, peerbus.PeerDead), "", call))
+            failures, threading.excepthook = [], lambda args: failures.append(args.exc_value)
+            waiting.start()
+            time.sleep(0.2)
+            used.destroy()
+            group.destroy()
+            waiting.join()
+            assert not failures, failures
+            ends.signal(1, 0, i + 1)
+        else:
+            ends.wait(0, i + 1, timeout=60)
 
 
 def forked_by_handler():
@@ -952,6 +977,7 @@ class Tests(unittest.TestCase):
         run(2, interrupted_making)
         run(2, interrupted_calls)
         run(1, destroyed_by_handler)
+        run(2, destroyed_by_others)
 
     def test_ended_while_waiting(self):
         run(2, ended_while_waiting)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <peerbus/version.hpp>
 
@@ -18,6 +19,22 @@ thread_local std::array<char, 2048> latest_text;
 claims::list& claims::held() noexcept {
   static thread_local list of_thread;
   return of_thread;
+}
+
+constinit std::atomic<destructible*> claims::destroyed{nullptr};
+
+void claims::keep(destructible* object) noexcept {
+  // order: release; pairs with the acquire in `free_destroyed`.
+  object->next = destroyed.load(std::memory_order_relaxed);
+  while (!destroyed.compare_exchange_weak(object->next, object, std::memory_order_release,
+                                          std::memory_order_relaxed)) {
+  }
+}
+
+void claims::free_destroyed() noexcept {
+  // order: acquire; pairs with the release in `keep`.
+  destructible* object = destroyed.exchange(nullptr, std::memory_order_acquire);
+  while (object != nullptr) free(std::exchange(object, object->next));
 }
 
 waits& own_waits() noexcept {

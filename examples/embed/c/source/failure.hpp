@@ -46,10 +46,10 @@ inline constexpr errc wait_ended = static_cast<errc>(PEERBUS_INTERRUPTED);
 /// Returns: its code.
 peerbus_code fail_by_exception() noexcept;
 
-/// An object that the program may destroy.
+/// An object that the program has destroyed.
 struct destructible {
-  destructible* next = nullptr;                        ///< that waits for its end as well
-  void (*end)(destructible* self) noexcept = nullptr;  ///< frees it
+  destructible* next = nullptr;                        ///< that has been destroyed as well
+  bool (*end)(destructible* self) noexcept = nullptr;  ///< frees it, unless a call uses it
 };
 
 /// The objects that a call of this thread uses. It frees them when the call ends.
@@ -63,11 +63,8 @@ class claims {
     list& of_thread = held();
     while (of_thread.count > first_)
       of_thread.flags[--of_thread.count]->clear(std::memory_order_release);
-    if (of_thread.functions != 0) return;
-    while (of_thread.destroyed != nullptr) {
-      destructible* const object = std::exchange(of_thread.destroyed, of_thread.destroyed->next);
-      object->end(object);
-    }
+    // order: relaxed; what it misses, the end of the next call finds.
+    if (destroyed.load(std::memory_order_relaxed) != nullptr) free_destroyed();
   }
   claims(const claims&) = delete;
   claims& operator=(const claims&) = delete;
@@ -84,20 +81,10 @@ class claims {
     return true;
   }
 
-  /// Calls `function()`, an interrupt function of the program, in a call of this thread.
-  template <class Function>
-  static std::int32_t ask(Function&& function) noexcept {
-    ++held().functions;
-    const std::int32_t answer = function();
-    --held().functions;
-    return answer;
-  }
-  /// Frees an object. If an interrupt function of this thread destroys it, the call around that
-  /// function may use it, and frees it when that call ends.
+  /// Frees an object that the program destroys: now, or if a call uses it, of another thread or
+  /// around an interrupt function, at the end of that call or of the next one.
   static void free(destructible* object) noexcept {
-    list& of_thread = held();
-    if (of_thread.functions == 0) return object->end(object);
-    object->next = std::exchange(of_thread.destroyed, object);
+    if (!object->end(object)) keep(object);
   }
 
  private:
@@ -105,10 +92,13 @@ class claims {
   struct list {
     std::array<std::atomic_flag*, 16> flags{};
     std::size_t count = 0;
-    std::size_t functions = 0;          ///< interrupt functions that the thread is within
-    destructible* destroyed = nullptr;  ///< objects that these have destroyed, the latest first
   };
   static list& held() noexcept;
+  static void keep(destructible* object) noexcept;
+  static void free_destroyed() noexcept;
+
+  /// Objects that calls used when the program destroyed them, the latest first.
+  static std::atomic<destructible*> destroyed;
 
   std::size_t first_;  ///< objects of the calls around this one
 };

@@ -83,7 +83,7 @@ class interruptible : public transport_decorator<Inner> {
       if (of_call.are_ended || of_call.are_of_parent) return wait_ended;
       if (of_call.next_question->expired()) {
         const std::uint64_t forks = fork_count();
-        const bool ends = claims::ask([&] { return stop_->function(stop_->context); }) != 0;
+        const bool ends = stop_->function(stop_->context) != 0;
         const bool in_child = fork_count() != forks;
         // Calls that the function has made have changed it.
         of_call = {.are_ended = ends,

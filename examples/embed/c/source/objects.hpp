@@ -101,14 +101,21 @@ Object& usable(Object* handle, std::string_view name) {
   return found;
 }
 
-/// Destroys `*handle`, unless a parent has made it, and sets it to null.
+/// Destroys `*handle`, unless a parent has made it, and sets it to null. If a call uses the object,
+/// it is freed when that call has ended.
 template <class Object>
 void destroy(Object** handle) noexcept {
   if (handle == nullptr || *handle == nullptr) return;
   Object* const given = std::exchange(*handle, nullptr);
-  // In a child, destroying would speak to the other ranks in the parent's name.
-  if (!given->is_ours()) return;
-  given->end = [](destructible* self) noexcept { delete static_cast<Object*>(self); };
+  given->end = [](destructible* self) noexcept {
+    auto* const object = static_cast<Object*>(self);
+    // In a child, destroying would speak to the other ranks in the parent's name.
+    if (!object->is_ours()) return true;
+    // order: acquire; pairs with the release at the end of the call that used the object.
+    if (object->in_call->test(std::memory_order_acquire)) return false;
+    delete object;
+    return true;
+  };
   claims::free(given);
 }
 

@@ -141,7 +141,7 @@ peerbus_code peerbus_window_wait(peerbus_window* window, uint64_t id, uint64_t v
                                  uint64_t awaited, int64_t timeout_ns) {
   const bool any = awaited == PEERBUS_ANY_RANK;
   return guarded([&] {
-    // Another thread may destroy the window while this one waits.
+    // An interrupt function or another thread may destroy the window meanwhile.
     const auto members = shared(window, "window").members;
     const auto kept = window->kept;
     auto& memory = *kept;

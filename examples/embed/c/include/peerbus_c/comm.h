@@ -114,8 +114,8 @@ typedef int32_t (*peerbus_interrupt_function)(void *context);
  * thread that waits. If it returns other than 0, the call that waits fails with PEERBUS_INTERRUPTED.
  * Except for `peerbus_window_wait`, that leaves the ranks out of step: the communicator is then
  * poisoned. NULL removes the function. Making communicators, windows and exchanges does not call it.
- * The function may call the library. Objects of the call that waits may only be destroyed, which
- * takes effect when that call ends. If the function forks, the call fails in the child with
+ * The function may call the library. With the objects of the call that waits, it may only destroy
+ * them. If the function forks, the call fails in the child with
  * PEERBUS_INVALID_ARGUMENT. For languages that handle signals between calls.
  * Threads: not while a call waits.
  * Errors: PEERBUS_INVALID_ARGUMENT if `comm` is NULL.
