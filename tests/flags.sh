@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 
 warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast
 -Wcast-align -Wunused -Woverloaded-virtual -Wnull-dereference -Wdouble-promotion -Wformat=2 -Wimplicit-fallthrough -Werror"
-of_gnu="-Wmisleading-indentation -Wduplicated-cond -Wduplicated-branches -Wlogical-op -Wuseless-cast"
+of_gnu="-Wmisleading-indentation -Wduplicated-cond -Wduplicated-branches -Wlogical-op -Wuseless-cast -Wcast-align=strict"
 # The headers of other libraries are found as those of a system are.
 others=$(pkg-config --cflags-only-I libfabric hwloc pmix openssl libibverbs 2>/dev/null | sed 's/-I */-isystem /g')
 others+=" $(mpicxx --showme:compile 2>/dev/null | grep -o -e '-I[^ ]*' | sed 's/-I/-isystem /' | tr '\n' ' ')"
@@ -35,6 +35,8 @@ int main() {}
 END
 } >"$work/all.cpp"
 printf '#include <peerbus/peerbus.hpp>\nint main() {}\n' >"$work/usual.cpp"
+# With the members of templates, too.
+cat "$work/list" tests/support/analysed_instances.txt >"$work/instances.cpp"
 
 # one <name> <text of the error, or -> <command>...
 one() {
@@ -63,6 +65,7 @@ all() { add "$1" - "${@:2}" $others -I include "$work/all.cpp"; }
 refused() { add "$1" "$2" "${@:3}" -I include "$work/usual.cpp"; }
 {
   all "g++, C++20, warnings, names of a program" g++ -std=c++20 $warnings $of_gnu -include tests/package/consumer/names.hpp
+  add "g++, C++20, warnings in templates" - g++ -std=c++20 $warnings $of_gnu $others -I include "$work/instances.cpp"
   all "g++, C++20, warnings of optimised code" g++ -std=c++20 -O2 $warnings $of_gnu
   all "g++, C++23, no run-time types, debug containers" g++ -std=c++23 -fno-rtti -D_GLIBCXX_DEBUG -D_GLIBCXX_DEBUG_PEDANTIC
   all "g++, C++20, unsigned char, debug containers" g++ -std=c++20 -funsigned-char -D_GLIBCXX_DEBUG

@@ -10,6 +10,7 @@
 
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -57,14 +58,14 @@ class window {
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<T> local() const noexcept {
     const auto bytes = bus_->local(memory_);
-    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+    return {peerbus::detail::placed<T>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
   /// Returns the part of `peer`, a rank that exists, as whole `T`s: memory that loads and stores.
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T> && direct_transport<Transport>
   [[nodiscard]] std::span<T> peer(rank_id peer) const noexcept {
-    return {reinterpret_cast<T*>(bus_->peer_memory(memory_, peer)), shape_.bytes / sizeof(T)};
+    return {peerbus::detail::placed<T>(bus_->peer_memory(memory_, peer)), shape_.bytes / sizeof(T)};
   }
 
   /// Returns the part of `peer`, a rank that exists, as whole `T`s: memory that loads and stores.
@@ -73,7 +74,7 @@ class window {
     requires std::is_trivially_copyable_v<T> && partly_direct_transport<Transport>
   [[nodiscard]] std::span<T> find_peer(rank_id peer) const noexcept {
     std::byte* const part = bus_->find_peer_memory(memory_, peer);
-    return {reinterpret_cast<T*>(part), part == nullptr ? 0 : shape_.bytes / sizeof(T)};
+    return {peerbus::detail::placed<T>(part), part == nullptr ? 0 : shape_.bytes / sizeof(T)};
   }
 
   /// Writes `source` (anything that a span is made of) at byte `offset` of the peer's part. Visible

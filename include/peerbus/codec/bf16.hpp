@@ -8,6 +8,7 @@
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 
 /// The codecs of the library. The concept `token_codec` states what they have in common.
@@ -44,7 +45,7 @@ class bf16 {
 
   void decode(std::span<const std::byte> row, std::span<const std::byte>,
               std::span<float> out) const noexcept {
-    kernels_->widen(reinterpret_cast<const element*>(row.data()), out.size(), out.data());
+    kernels_->widen(peerbus::detail::placed<element>(row.data()), out.size(), out.data());
   }
   ///@}
 

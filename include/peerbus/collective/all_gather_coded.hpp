@@ -20,6 +20,7 @@
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 #include <peerbus/window.hpp>
 
@@ -96,7 +97,7 @@ template <token_codec Codec, class Element>
 void gather_coded(call& gather, const operands& given, const reducer& kept) {
   using token = token_of<Codec>;
   const auto& with = *static_cast<const kept_codec<Codec>*>(kept.callable());
-  const std::span input{reinterpret_cast<const token*>(given.input.data()),
+  const std::span input{peerbus::detail::placed<token>(given.input.data()),
                         given.input.size() / sizeof(token)};
   const coded_shape shape = coded_shape_of<Codec>(input.size(), with.hidden);
   const auto encode = [&](std::size_t index, const coded_place<std::byte>& place) noexcept {
@@ -107,7 +108,7 @@ void gather_coded(call& gather, const operands& given, const reducer& kept) {
     const coded_rows output{given.output, with.scales};
     gather_coded_slices(gather, shape, encode, copier_to(shape, output));
   } else {
-    const auto out = reinterpret_cast<Element*>(given.output.data());
+    const auto out = peerbus::detail::placed<Element>(given.output.data());
     gather_coded_slices(gather, shape, encode, decoder_to(with.codec, shape, out));
   }
 }

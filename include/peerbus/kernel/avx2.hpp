@@ -25,7 +25,12 @@ namespace peerbus::kernel::avx2 {
 namespace detail {
 
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i load(const void* address) noexcept {
-  return _mm256_loadu_si256(static_cast<const __m256i*>(address));
+  return _mm256_loadu_si256(static_cast<const __m256i_u*>(address));
+}
+
+/// Returns `address`, which is a multiple of the size.
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i* aligned(void* address) noexcept {
+  return static_cast<__m256i*>(__builtin_assume_aligned(address, sizeof(__m256i)));
 }
 
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256 even(__m256i pairs) noexcept {
@@ -104,7 +109,7 @@ template <std::size_t Lanes>
   for (std::size_t lane = 0; lane < Lanes; ++lane) {
     const __m256i low = _mm256_srli_epi32(rounded(even_sums[lane], nan), 16);
     const __m256i high = rounded(odd_sums[lane], nan);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + column + lane * 16),
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(out + column + lane * 16),
                         _mm256_blend_epi16(low, high, 0b10101010));
   }
 }
@@ -136,7 +141,8 @@ template <std::size_t Lanes>
     largest[1] = _mm256_max_epi16(largest[1], _mm256_and_si256(detail::load(row + i + 16), mask));
   }
   alignas(32) std::uint16_t lanes[16];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), _mm256_max_epi16(largest[0], largest[1]));
+  _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(lanes),
+                      _mm256_max_epi16(largest[0], largest[1]));
   std::uint16_t result = scalar::max_magnitude_bits(row + i, hidden - i);
   for (const std::uint16_t lane : lanes) result = lane > result ? lane : result;
   return result;
@@ -149,7 +155,7 @@ template <std::size_t Lanes>
   std::size_t i = 0;
 #pragma GCC unroll 4
   for (; i + 32 <= hidden; i += 32)
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(out + i),
                         detail::quantised_block(row + i, inverse));
   scalar::quantise_int8_columns(row, inverse_scale, i, hidden, out);
 }
@@ -159,7 +165,7 @@ template <std::size_t Lanes>
   const __m256 factor = _mm256_set1_ps(scale);
   std::size_t i = 0;
   for (; i + 8 <= hidden; i += 8) {
-    const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(row + i));
+    const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(row + i));
     const __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes));
     _mm256_storeu_ps(out + i, _mm256_mul_ps(values, factor));
   }
@@ -170,9 +176,9 @@ template <std::size_t Lanes>
                                               float* out) noexcept {
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i));
+    const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(source + i));
     const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), bits);
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(out + i), bits);
   }
   scalar::widen(source + i, count - i, out + i);
 }
@@ -184,7 +190,7 @@ template <std::size_t Lanes>
     const __m256i low = _mm256_srli_epi32(detail::rounded(_mm256_loadu_ps(source + i)), 16);
     const __m256i high = _mm256_srli_epi32(detail::rounded(_mm256_loadu_ps(source + i + 8)), 16);
     const __m256i packed = _mm256_packus_epi32(low, high);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(out + i),
                         _mm256_permute4x64_epi64(packed, 0b11011000));
   }
   scalar::narrow(source + i, count - i, out + i);
@@ -195,8 +201,8 @@ template <std::size_t Lanes>
   for (std::size_t i = 0; i < lines * cache_line_bytes; i += cache_line_bytes) {
     const __m256i first = detail::load(source + i);
     const __m256i second = detail::load(source + i + 32);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(out + i), first);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(out + i + 32), second);
+    _mm256_stream_si256(detail::aligned(out + i), first);
+    _mm256_stream_si256(detail::aligned(out + i + 32), second);
   }
 }
 

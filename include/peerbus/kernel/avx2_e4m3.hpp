@@ -96,7 +96,7 @@ namespace detail {
 #pragma GCC unroll 4
     for (std::size_t lane = 0; lane < group_columns / 32; ++lane) {
       const std::size_t column = (first + group) * group_columns + lane * 32;
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + column),
+      _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(out + column),
                           detail::e4m3_codes(row + column, scales[group]));
     }
 }
@@ -105,7 +105,7 @@ namespace detail {
                                                         std::size_t groups, float* out) noexcept {
   const __m256i nan = detail::all_lanes(scalar::canonical_nan.bits << 16);
   for (std::size_t i = 0; i < groups * group_columns; i += 8) {
-    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(row + i));
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(row + i));
     const __m256i codes = _mm256_cvtepu8_epi32(bytes);
     const __m256i magnitude = _mm256_and_si256(codes, detail::all_lanes(0x7f));
     const __m256i normal =
@@ -120,7 +120,7 @@ namespace detail {
     const __m256i unordered =
         _mm256_or_si256(_mm256_castps_si256(_mm256_cmp_ps(product, product, _CMP_UNORD_Q)),
                         _mm256_cmpeq_epi32(magnitude, detail::all_lanes(0x7f)));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(out + i),
                         _mm256_blendv_epi8(_mm256_castps_si256(product), nan, unordered));
   }
 }

@@ -228,7 +228,7 @@ template <std::size_t Lanes>
   const __m512 factor = _mm512_set1_ps(scale);
   std::size_t i = 0;
   for (; i + 16 <= hidden; i += 16) {
-    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + i));
+    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(row + i));
     const __m512 values =
         _mm512_maskz_cvtepi32_ps(detail::all16, _mm512_maskz_cvtepi8_epi32(detail::all16, codes));
     _mm512_storeu_ps(out + i, _mm512_mul_ps(values, factor));
@@ -247,7 +247,7 @@ template <std::size_t Lanes>
                                                                float* out) noexcept {
   std::size_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + i));
+    const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(source + i));
     _mm512_storeu_si512(
         out + i, _mm512_maskz_slli_epi32(detail::all16,
                                          _mm512_maskz_cvtepu16_epi32(detail::all16, narrow), 16));
@@ -269,7 +269,7 @@ template <std::size_t Lanes>
   for (; i + 16 <= count; i += 16) {
     const __m512i upper =
         _mm512_maskz_srli_epi32(detail::all16, detail::rounded(_mm512_loadu_ps(source + i)), 16);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(out + i),
                         _mm512_maskz_cvtepi32_epi16(detail::all16, upper));
   }
   if (i < count) {
@@ -284,7 +284,8 @@ template <std::size_t Lanes>
                                                                       std::size_t lines,
                                                                       std::byte* out) noexcept {
   for (std::size_t i = 0; i < lines * cache_line_bytes; i += cache_line_bytes)
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i), _mm512_loadu_si512(source + i));
+    _mm512_stream_si512(static_cast<__m512i*>(__builtin_assume_aligned(out + i, sizeof(__m512i))),
+                        _mm512_loadu_si512(source + i));
 }
 
 }  // namespace peerbus::kernel::avx512

@@ -123,7 +123,7 @@ namespace detail {
   using detail::all16;
   const __m512i nan = detail::all_lanes(scalar::canonical_nan.bits << 16);
   for (std::size_t i = 0; i < groups * group_columns; i += 16) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + i));
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(row + i));
     const __m512i codes = _mm512_maskz_cvtepu8_epi32(all16, bytes);
     const __m512i magnitude = _mm512_and_si512(codes, detail::all_lanes(0x7f));
     const __m512i normal = _mm512_add_epi32(_mm512_maskz_slli_epi32(all16, magnitude, 20),

@@ -8,6 +8,7 @@
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/set_view.hpp>
 
@@ -59,15 +60,17 @@ class batch_columns {
   }
   /// Returns the outputs: [row_capacity, hidden]. Empty if outputs lie at their home ranks.
   [[nodiscard]] std::span<bf16> outputs() const noexcept {
-    return column<bf16>(set_.output(0), map().outputs_home ? 0 : map().output_bytes());
+    return {set_.output(0),
+            map().outputs_home ? 0 : map().row_capacity * map().output_bytes() / sizeof(bf16)};
   }
 
  private:
   [[nodiscard]] const memory_map& map() const noexcept { return set_.map(); }
 
-  template <class T, class Place>
-  [[nodiscard]] std::span<T> column(Place* first_row, std::size_t bytes_per_row) const noexcept {
-    return {reinterpret_cast<T*>(first_row), map().row_capacity * bytes_per_row / sizeof(T)};
+  template <class T>
+  [[nodiscard]] std::span<T> column(std::byte* first_row,
+                                    std::size_t bytes_per_row) const noexcept {
+    return {peerbus::detail::placed<T>(first_row), map().row_capacity * bytes_per_row / sizeof(T)};
   }
 
   set_view set_;

@@ -12,6 +12,7 @@
 #include <peerbus/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/call_options.hpp>
@@ -171,7 +172,7 @@ class exchange {
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<const T> note(moe::ticket ticket, rank_id source) {
     const auto bytes = core_.note(ticket, source);
-    return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+    return {peerbus::detail::placed<T>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
   /// Returns the rows that this rank sent to other ranks by the dispatch of `ticket`, by looking at
@@ -226,7 +227,7 @@ class exchange {
   [[nodiscard]] std::span<const T> returned_attachment(moe::ticket ticket, std::size_t t,
                                                        std::size_t copy) {
     const auto& batch = core_.batch_of("returned_attachment", ticket, detail::stage::returned);
-    return {reinterpret_cast<const T*>(core_.local_set(batch).returned_attachment(t, copy)),
+    return {peerbus::detail::placed<T>(core_.local_set(batch).returned_attachment(t, copy)),
             map_.output_attachment_bytes / sizeof(T)};
   }
 

@@ -10,6 +10,7 @@
 #include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/set_view.hpp>
@@ -65,7 +66,7 @@ class row_run {
   /// Returns all rows as elements of the codec: [count, row_bytes(hidden) / sizeof(element)],
   /// without gaps.
   [[nodiscard]] std::span<const element> rows() const noexcept {
-    return {reinterpret_cast<const element*>(memory_.set.row(first_row())),
+    return {peerbus::detail::placed<element>(memory_.set.row(first_row())),
             count() * row_bytes() / sizeof(element)};
   }
   /// Returns row `i`, which is below `count()`: [row_bytes(hidden) / sizeof(element)].
@@ -78,7 +79,7 @@ class row_run {
   /// without scales.
   template <class Scale = float>
   [[nodiscard]] std::span<const Scale> scales() const noexcept {
-    return {reinterpret_cast<const Scale*>(memory_.set.scales(first_row())),
+    return {peerbus::detail::placed<Scale>(memory_.set.scales(first_row())),
             count() * scale_bytes() / sizeof(Scale)};
   }
 
@@ -87,7 +88,7 @@ class row_run {
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<const T> attachment(std::size_t a) const noexcept {
-    return {reinterpret_cast<const T*>(memory_.set.attachment(a, first_row())),
+    return {peerbus::detail::placed<T>(memory_.set.attachment(a, first_row())),
             count() * map().attachment_bytes[a] / sizeof(T)};
   }
 
@@ -134,7 +135,7 @@ class row_run {
     const set_view& home = memory_.ranks[source.rank];
     std::byte* const bytes = home ? home.returned_attachment(source.token, source.slot)
                                   : memory_.set.output_attachment(number);
-    return {reinterpret_cast<T*>(bytes), map().output_attachment_bytes / sizeof(T)};
+    return {peerbus::detail::placed<T>(bytes), map().output_attachment_bytes / sizeof(T)};
   }
 
   /// Returns the origin of row `i`, which is below `count()`.

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/memory_map.hpp>
 
@@ -36,7 +37,7 @@ class set_view {
   }
   /// Returns the place of the origin of row `i`.
   [[nodiscard]] wire_origin* origin(std::size_t i) const noexcept {
-    return reinterpret_cast<wire_origin*>(at(map_->origins, i, sizeof(wire_origin)));
+    return peerbus::detail::placed<wire_origin>(at(map_->origins, i, sizeof(wire_origin)));
   }
   /// Returns the local expert ids of the slots of row `i`. Layouts by rank only.
   [[nodiscard]] std::byte* experts(std::size_t i) const noexcept {
@@ -89,7 +90,7 @@ class set_view {
 
  private:
   [[nodiscard]] bf16* values(std::size_t offset, std::size_t i) const noexcept {
-    return reinterpret_cast<bf16*>(at(offset, i, map_->output_bytes()));
+    return peerbus::detail::placed<bf16>(at(offset, i, map_->output_bytes()));
   }
 
   const memory_map* map_ = nullptr;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/set_view.hpp>
@@ -70,7 +71,7 @@ class token_index {
  private:
   template <class T>
   [[nodiscard]] std::span<const T> slots(const std::byte* first_slot) const noexcept {
-    return {reinterpret_cast<const T*>(first_slot), set_.map().slot_bytes / sizeof(T)};
+    return {peerbus::detail::placed<T>(first_slot), set_.map().slot_bytes / sizeof(T)};
   }
 
   moe::ticket ticket_;

@@ -14,6 +14,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/call_options.hpp>
@@ -125,7 +126,7 @@ class two_level_exchange {
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<const T> note(moe::ticket ticket, rank_id source) {
     const auto bytes = flat_ ? flat_->note(ticket, source) : levels_->note(ticket, source);
-    return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+    return {peerbus::detail::placed<T>(bytes.data()), bytes.size() / sizeof(T)};
   }
   ///@}
 

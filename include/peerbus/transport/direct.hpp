@@ -16,6 +16,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
@@ -148,7 +149,7 @@ class direct_path {
                                std::uint64_t addend, std::uint64_t& before) noexcept {
     if (!holds(at, peer, offset, sizeof addend)) return errc::out_of_range;
     if (offset % sizeof addend != 0) return errc::invalid_argument;
-    auto& word = *reinterpret_cast<std::uint64_t*>(at.data(peer) + offset);
+    auto& word = *peerbus::detail::placed<std::uint64_t>(at.data(peer) + offset);
     // order: seq_cst, so that a counter may serve as a lock or a ticket on its own.
     before = std::atomic_ref{word}.fetch_add(addend, std::memory_order_seq_cst);
     return errc::ok;

@@ -10,6 +10,7 @@
 #include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/kernel/group.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 
@@ -178,7 +179,7 @@ PEERBUS_INLINE void next_groups(std::span<reader> rows,
     const std::size_t chunk = chunk_groups(row.heads_.size() * kernel::group_columns);
     if (row.group_ % chunk == 0) row.coded_ = is_coded(row.heads_.subspan(row.group_, chunk));
     ++row.group_;
-    values[i] = reinterpret_cast<const ::peerbus::bf16*>(row.next_);
+    values[i] = peerbus::detail::placed<::peerbus::bf16>(row.next_);
     if (row.coded_) {
       const detail::log_scale scale = ends.scale(i);
       std::uint16_t codes[kernel::group_columns];

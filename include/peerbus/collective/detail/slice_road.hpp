@@ -20,6 +20,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/function_ref.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/rank_group.hpp>
@@ -101,11 +102,11 @@ class slice_road {
   }
   /// Returns the notice of a page, of which the own road alone writes and reads `round`.
   [[nodiscard]] round_notice& notice_of_own(std::uint64_t round) const noexcept {
-    return *reinterpret_cast<round_notice*>(page(round) + team_map::notice_at);
+    return *peerbus::detail::placed<round_notice>(page(round) + team_map::notice_at);
   }
   /// Returns the notice of the page of `peer`, another rank.
   [[nodiscard]] const round_notice& notice(std::uint64_t round, rank_id peer) const noexcept {
-    return *reinterpret_cast<const round_notice*>(header(round, peer) + team_map::notice_at);
+    return *peerbus::detail::placed<round_notice>(header(round, peer) + team_map::notice_at);
   }
   /// Returns the range of the payload of `peer`, another rank, which begins there at `offset` and
   /// was published for this rank.

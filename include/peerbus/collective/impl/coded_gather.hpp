@@ -16,6 +16,7 @@
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 
@@ -101,7 +102,7 @@ PEERBUS_INLINE void gather_coded_slices(call& gather, const coded_shape& shape, 
     const std::size_t each = shape.hidden * sizeof(float);
     const std::size_t rows = bytes / record;
     const auto take_share = [&](std::size_t lane, std::size_t begin, std::size_t end) {
-      const std::span scratch{reinterpret_cast<float*>(page + lane * each), shape.hidden};
+      const std::span scratch{peerbus::detail::placed<float>(page + lane * each), shape.hidden};
       for (std::size_t i = begin; i < end; ++i) {
         const rank_id rank{i / rows};
         const std::byte* const row = gather.payload(rank, 0) + i % rows * record;

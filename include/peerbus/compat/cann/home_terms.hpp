@@ -12,6 +12,7 @@
 #include <peerbus/compat/cann/deployment.hpp>
 #include <peerbus/compat/cann/slots.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 #include <peerbus/moe/combine_terms.hpp>
 
@@ -45,7 +46,7 @@ class home_terms {
     if (local_.empty()) return terms;
     terms.local = std::span{local_}.first(slots.tokens() * experts.slots());
     std::fill(local_.begin(), local_.end(), nullptr);
-    auto* constant = reinterpret_cast<bf16*>(constants_.get());
+    auto* constant = peerbus::detail::placed<bf16>(constants_.get());
     for (std::size_t t = 0; t < slots.tokens(); ++t)
       for (std::size_t k = 0; k < experts.top_k(); ++k) {
         const std::int32_t id = slots.expert(t, k);

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/arrivals.hpp>
 #include <peerbus/moe/count_table.hpp>
@@ -48,7 +49,7 @@ void arrivals::place_as(const count_table& counts) noexcept {
     const std::byte* source_count = first_count + b * sizeof(Count);
     for (std::size_t source = 0; source < ranks; ++source, source_count += counts.stride) {
       *next++ = row;
-      row += *reinterpret_cast<const Count*>(source_count);
+      row += *peerbus::detail::placed<Count>(source_count);
     }
     *next++ = row;
     arrived += row - begin;
@@ -73,7 +74,7 @@ void arrivals::count_slots(const std::byte* first_count, std::size_t stride) noe
   const std::size_t local = blocks();
   std::size_t arrived = 0;
   for (std::size_t source = 0; source < ranks && local != 0; ++source) {
-    const auto* const source_counts = reinterpret_cast<const Count*>(first_count + source * stride);
+    const auto* const source_counts = peerbus::detail::placed<Count>(first_count + source * stride);
     std::uint32_t* const counts = counts_.data() + source;
     std::uint32_t* const bounds = starts_.data() + 2 * source;
     for (std::size_t b = 0; b < local; ++b) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/count_table.hpp>
@@ -87,7 +88,7 @@ PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
 
 template <class Count>
 const Count* departures::counts_of(const count_table& counts, rank_id source) noexcept {
-  return reinterpret_cast<const Count*>(counts.first + source.index() * counts.stride);
+  return peerbus::detail::placed<Count>(counts.first + source.index() * counts.stride);
 }
 
 template <class Count>

@@ -16,6 +16,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/count_table.hpp>
@@ -184,7 +185,7 @@ PEERBUS_INLINE std::size_t post_office::write_counts(std::span<const std::uint32
                                                      std::byte* message) const noexcept {
   std::byte* const first = message + map_.counts_at;
   with_count_type(map_.count_bytes, [&]<class Count>(std::type_identity<Count>) noexcept {
-    std::transform(counts.begin(), counts.end(), reinterpret_cast<Count*>(first),
+    std::transform(counts.begin(), counts.end(), peerbus::detail::placed<Count>(first),
                    [](std::uint32_t wide_count) { return static_cast<Count>(wide_count); });
   });
   return map_.counts_at + counts.size() * map_.count_bytes;

@@ -18,6 +18,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/call_options.hpp>
@@ -171,7 +172,7 @@ void two_levels<Transport, Codec, Layout>::pass_on(batch_state& state,
   const routing route{std::span<const std::int32_t>{columns.experts().first(count * top_k_)},
                       std::span<const float>{columns.weights().first(count * top_k_)}};
   // The tokens are only counted.
-  const std::span<const token> counted{reinterpret_cast<const token*>(set.row(0)), count * hidden_};
+  const std::span<const token> counted{peerbus::detail::placed<token>(set.row(0)), count * hidden_};
   const refusal found = guarded(*near_, [&] {
     return hand_on::begin(near_->rows,
                           {counted, options.attachments, {set, far_->boot.ranks_of_whole()}}, route,

@@ -9,6 +9,7 @@
 #include <span>
 
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/arrivals.hpp>
 #include <peerbus/moe/config.hpp>
@@ -32,7 +33,7 @@ template <class Visit>
 void use_index::for_each_use(const arrivals& arriving, const set_view& set,
                              Visit&& visit) noexcept {
   constexpr std::uint32_t rows_at_once = 16;
-  const auto* const experts = reinterpret_cast<const std::int32_t*>(set.experts(0));
+  const auto* const experts = peerbus::detail::placed<std::int32_t>(set.experts(0));
   const std::size_t width = set.map().slot_bytes / sizeof(std::int32_t);
   std::array<row_use, rows_at_once * max_top_k> used;
   for (const rank_id source : all_ranks{arriving.ranks()}) {

@@ -16,6 +16,7 @@
 
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/transport/fabric/fabric_error.hpp>
@@ -186,7 +187,7 @@ class resources {
   }
 
   [[nodiscard]] notice_buffer* notices() const noexcept {
-    return reinterpret_cast<notice_buffer*>(memory_.data());
+    return peerbus::detail::placed<notice_buffer>(memory_.data());
   }
 
   // In the order in which they are made. Each needs those before it, except the memory and the

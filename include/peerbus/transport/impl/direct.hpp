@@ -9,6 +9,7 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/mapping.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
@@ -33,7 +34,7 @@ PEERBUS_INLINE window_memory direct_window::part_at(std::byte* start,
                                                     std::shared_ptr<const mapping> owner,
                                                     window_shape shape) noexcept {
   // Fresh mapped memory is all zero, which is the value representation of a fresh signal_word.
-  auto* const words = reinterpret_cast<signal_word*>(start + signals_at(shape));
+  auto* const words = peerbus::detail::placed<signal_word>(start + signals_at(shape));
   return {{start, shape.bytes}, {words, shape.signals}, std::move(owner)};
 }
 

@@ -11,6 +11,7 @@
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/unique_fd.hpp>
@@ -71,7 +72,7 @@ class bells {
 
  private:
   static std::atomic_ref<std::uint64_t> word(std::byte* line) noexcept {
-    return std::atomic_ref{*reinterpret_cast<std::uint64_t*>(line)};
+    return std::atomic_ref{*peerbus::detail::placed<std::uint64_t>(line)};
   }
   void ring_now(rank_id peer) noexcept;
 

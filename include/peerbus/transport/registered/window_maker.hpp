@@ -18,6 +18,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/mapping.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -117,7 +118,7 @@ class window_maker {
                  mapping::anonymous(shape.signals * sizeof(signal_word) + 1)});
     if (on_memory) on_memory({made->data.data(), made->data.size()});
     // Fresh mapped memory is all zero, which is the value representation of a fresh signal_word.
-    auto* const words = reinterpret_cast<signal_word*>(made->signals.data());
+    auto* const words = peerbus::detail::placed<signal_word>(made->signals.data());
     return {{made->data.data(), shape.bytes}, {words, shape.signals}, made, shape.traffic};
   }
 

@@ -9,6 +9,7 @@
 #include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/departures.hpp>
@@ -166,7 +167,7 @@ PEERBUS_INLINE errc staged_copies::return_to(rank_id home, const road_batch& bat
 PEERBUS_INLINE std::size_t staged_copies::coded_output_bytes(const set_view& set,
                                                              std::size_t row) const noexcept {
   namespace logfmt10 = codec::logfmt10;
-  return logfmt10::row_bytes({reinterpret_cast<const logfmt10::head*>(set.output_attachment(row)),
+  return logfmt10::row_bytes({peerbus::detail::placed<logfmt10::head>(set.output_attachment(row)),
                               logfmt10::groups(map_->hidden)});
 }
 

@@ -7,6 +7,7 @@
 #include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/kernel/group.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
@@ -86,7 +87,7 @@ PEERBUS_INLINE void sum_copies(const road_batch& batch, std::span<const set_view
                                    std::size_t copy) noexcept {
     namespace logfmt10 = codec::logfmt10;
     const auto* const heads =
-        reinterpret_cast<const logfmt10::head*>(home.returned_attachment(t, copy));
+        peerbus::detail::placed<logfmt10::head>(home.returned_attachment(t, copy));
     return logfmt10::reader{{heads, logfmt10::groups(hidden)},
                             reinterpret_cast<const std::byte*>(output_of(place, t, copy))};
   };
@@ -114,7 +115,7 @@ PEERBUS_INLINE void sum_copies(const road_batch& batch, std::span<const set_view
       }
     }
     bf16* const out = sum.out.data() + t * hidden;
-    bf16* const target = stream ? reinterpret_cast<bf16*>(buffer) : out;
+    bf16* const target = stream ? peerbus::detail::placed<bf16>(buffer) : out;
     terms.sum(hidden, target);
     if (stream) stream.copy(reinterpret_cast<std::byte*>(out), buffer, row_bytes);
   }
