@@ -78,7 +78,7 @@ refused() { add "$1" "$2" "${@:3}" -I include "$work/usual.cpp"; }
   refused "libc++ before 20" "peerbus needs libc++ 20 or newer" g++ -std=c++20 -D_LIBCPP_VERSION=190000
   refused "no exceptions" "expected to be compiled without -fno-exceptions" g++ -std=c++20 -fno-exceptions
   refused "32 bits" "peerbus needs a 64-bit machine" g++ -std=c++20 -U__SIZEOF_POINTER__ -D__SIZEOF_POINTER__=4
-  refused "Qt's keywords" "include peerbus before Qt, or compile with QT_NO_KEYWORDS" g++ -std=c++20 -Dsignals=public -Dslots=
+  refused "Qt's keywords" "compile with QT_NO_KEYWORDS" g++ -std=c++20 -Dsignals=public -Dslots=
   refused "a macro version" "'version' is a macro" g++ -std=c++20 -Dversion=1
   # No build by clang++ 14 has the benchmarks. The sources of a folder as one, and their library's bodies not again.
   for folder in $(find benchmarks -name '*.cpp' -printf '%h\n' | sort -u); do

@@ -57,8 +57,10 @@ TEST_CASE("what cannot be mapped leaves nothing mapped") {
                      [&] { static_cast<void>(mapping::shared_files(fds, small)); });
   const std::array many{file.get(), file.get(), file.get(), file.get()};
   constexpr std::size_t beyond = std::numeric_limits<std::size_t>::max() / 4 + 1;
-  test::expect_error(peerbus::errc::out_of_memory, {"cannot map"},
+  test::expect_error(peerbus::errc::out_of_memory, {"cannot map", "max_map_count"},
                      [&] { static_cast<void>(mapping::shared_files(many, beyond)); });
+  test::expect_error(peerbus::errc::out_of_memory, {"cannot map", "`ulimit -v`"},
+                     [] { static_cast<void>(mapping::anonymous(std::size_t{1} << 60)); });
 }
 
 TEST_CASE("a mapping that was moved from is empty") {

@@ -21,7 +21,7 @@
 
 #if defined(signals) || defined(slots)
 #error \
-    "'signals' or 'slots' is a macro, which Qt defines, but a name in peerbus: include peerbus before Qt, or compile with QT_NO_KEYWORDS"
+    "'signals' or 'slots' is a macro, which Qt defines, but a name in peerbus: compile with QT_NO_KEYWORDS and write Q_SIGNALS, Q_SLOTS and Q_EMIT; or include peerbus before Qt in a file that uses neither name of peerbus"
 #endif
 
 #ifdef version

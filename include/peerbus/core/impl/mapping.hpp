@@ -28,7 +28,8 @@ PEERBUS_INLINE std::size_t page_bytes() noexcept {
 
 PEERBUS_ERROR_PATH error cannot_map(std::size_t bytes, int reason) {
   return error{errc::out_of_memory,
-               concat("cannot map ", bytes, " bytes: ", describe_errno(reason))};
+               concat("cannot map ", bytes, " bytes: ", describe_errno(reason),
+                      reason == ENOMEM ? "; see `ulimit -v` and /proc/sys/vm/max_map_count" : "")};
 }
 
 }  // namespace detail
