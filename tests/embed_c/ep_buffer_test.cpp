@@ -239,6 +239,42 @@ TEST_CASE("platforms through C") {
   CHECK(examined(PEERBUS_ASCEND_950, call).starts_with("0|allow_multiple_reduction|false|true|"));
 }
 
+TEST_CASE("tensors for neighbours, through C") {
+  const auto body = [](peerbus_comm* comm) {
+    const std::uint64_t rank = peerbus_comm_rank(comm);
+    const std::uint64_t size = peerbus_comm_size(comm);
+    const std::uint64_t next = (rank + 1) % size;
+    const std::uint64_t before = (rank + size - 1) % size;
+    peerbus_pp* pp = nullptr;
+    const bool is_culprit = rank == size - 1;
+    fails(peerbus_pp_create(comm, 100, is_culprit ? 0 : 2, 0, &pp),
+          is_culprit ? PEERBUS_INVALID_ARGUMENT : PEERBUS_REFUSED, "num_max_inflight_tensors is 0");
+    expect(pp == nullptr, "no buffer");
+    ok(peerbus_pp_create(comm, 100, 2, 0, &pp), "create");
+    for (std::uint64_t turn = 0; turn < 5; ++turn) {
+      const std::uint64_t letter = 100 * rank + turn;
+      ok(peerbus_pp_send(pp, &letter, sizeof letter, next, 0), "send");
+      std::uint64_t came = 0;
+      ok(peerbus_pp_recv(pp, &came, sizeof came, before, 0), "recv");
+      expect_equal(came, 100 * before + turn, "the letter");
+    }
+    std::uint64_t bytes = 0;
+    expect(peerbus_pp_storage(pp, &bytes) != nullptr, "places");
+    expect_equal(bytes, 2U * 2U * (64U + 128U), "bytes of the places");
+    fails(peerbus_pp_send(pp, nullptr, 8, next, 0), PEERBUS_INVALID_ARGUMENT, "at null");
+    std::uint64_t came = 0;
+    fails(peerbus_pp_recv(pp, &came, sizeof came, before, 0), PEERBUS_REFUSED, "sent nothing");
+    fails(peerbus_pp_send(pp, &came, 8, size, 0), PEERBUS_INVALID_ARGUMENT, "dst_rank_idx is");
+    fails(peerbus_pp_recv(pp, &came, 8, before, 1), PEERBUS_TIMED_OUT, "pp_recv");
+    ok(peerbus_comm_barrier(comm, 0), "barrier");
+    peerbus_pp_destroy(&pp);
+    fails(peerbus_pp_send(pp, &came, 8, next, 0), PEERBUS_INVALID_ARGUMENT, "the pp is NULL");
+  };
+  for (const std::uint64_t ranks : {1U, 2U, 4U})
+    CHECK(embed_c::run(ranks, kind::threads, body) == 0);
+  CHECK(embed_c::run(3, kind::processes, body) == 0);
+}
+
 TEST_CASE("sizes that DeepEP asks for, through C") {
   peerbus_deep_ep_config config{sizeof config, 0, 20, 6, 256, 6, 256};
   std::uint64_t bytes = 0;

@@ -128,17 +128,22 @@ def neighbours():
             came = numpy.zeros(i, numpy.int64)
             buffer.pp_recv(came, 0)
             assert (came == i).all()
-    raises(bad, "expected at most 1000", buffer.pp_send, numpy.zeros(1001, "u1"), (rank + 1) % size)
-    raises(bad, "expected at most 1000", buffer.pp_recv, numpy.zeros(1001, "u1"), (rank + 1) % size)
+    most_of = "expected at most the 1000 of pp_set_config"
+    raises(bad, most_of, buffer.pp_recv, numpy.zeros(1001, "u1"), (rank + 1) % size)
     raises(bad, "has gaps", buffer.pp_recv, numpy.zeros([4, 4])[:, :2], (rank + 1) % size)
+    # What may not be sent is refused on both ranks.
+    raises(bad, most_of, buffer.pp_send, numpy.zeros(1001, "u1"), (rank + 1) % size)
+    raises(bad, "has gaps", buffer.pp_send, numpy.zeros([4, 4])[:, :2], (rank + 1) % size)
+    for text in (most_of, "at null"):
+        raises(peerbus.Refused, text, buffer.pp_recv, numpy.zeros(4), (rank - 1) % size)
     raises(bad, "the previous or the next", buffer.pp_send, numpy.zeros(1), size)
     if size > 3:
         raises(bad, "the previous or the next", buffer.pp_send, numpy.zeros(1), (rank + 2) % size)
     raises(bad if rank == 0 else peerbus.Refused if size > 1 else bad,
-           "expected at most the buffer's" if rank == 0 else "rank 0 refused",
+           "expected at most the buffer's" if rank == 0 else "rank 0 could not",
            buffer.pp_set_config, 1 << 30 if rank == 0 else most, places)
     if size > 1:
-        raises(peerbus.Error, "rank 1 differ", buffer.pp_set_config, most + (rank == 1), places)
+        raises(peerbus.Error, "3 tensors of 1001 bytes", buffer.pp_set_config, most + (rank == 1), places)
     buffer.pp_set_config(most, places)  # Nothing of before is left.
     buffer.pp_send(numpy.full(3, rank), (rank + 1) % size)
     came = numpy.zeros(3, int)

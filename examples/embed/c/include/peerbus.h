@@ -38,6 +38,7 @@
 #include <peerbus_c/deep_ep.h>
 #include <peerbus_c/ep_buffer.h>
 #include <peerbus_c/exchange.h>
+#include <peerbus_c/pp.h>
 #include <peerbus_c/profile.h>
 #include <peerbus_c/received.h>
 #include <peerbus_c/team.h>

@@ -400,6 +400,9 @@ def _declare():
         "ep_buffer_create": [handle, c_void_p, out],
         "ep_dispatch": [handle, c_void_p, c_void_p],
         "ep_combine": [handle, c_void_p, c_void_p],
+        "pp_create": [handle, size, size, time, out],
+        "pp_send": [handle, c_void_p, size, size, time],
+        "pp_recv": [handle, c_void_p, size, size, time],
         "fold_rows": [c_void_p, c_void_p, c_void_p],
         "examine": [c_int32, c_void_p, finding_function, c_void_p],
         "require": [c_int32, c_void_p],
@@ -423,6 +426,8 @@ def _declare():
         "buffer_destroy": ([out], None),
         "result_destroy": ([out], None),
         "ep_buffer_destroy": ([out], None),
+        "pp_destroy": ([out], None),
+        "pp_storage": ([handle, POINTER(c_uint64)], c_void_p),
         "target_name": ([c_int32], c_char_p),
         "ep_buffer_size_hint": ([size, size, size, size, c_uint32, c_uint32], size),
         "low_latency_rdma_size_hint": ([size, size, size, size], size),
@@ -507,7 +512,7 @@ def number(value, name):
 
 
 _collective = [getattr(lib, f"peerbus_{kind}_create")
-               for kind in ("window", "exchange", "team", "channels")]
+               for kind in ("window", "exchange", "team", "channels", "pp")]
 
 
 def make(kind, create, *arguments):

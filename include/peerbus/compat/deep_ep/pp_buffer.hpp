@@ -115,6 +115,11 @@ class pp_buffer {
     taken();
   }
 
+  /// Returns the places of this rank for tensors of its neighbours.
+  [[nodiscard]] std::span<std::byte> storage() const noexcept {
+    return {window_.local(), 2 * sizes_.num_max_inflight_tensors * place_bytes(sizes_)};
+  }
+
  private:
   /// The neighbours as indices of arrays and numbers of signals.
   enum side : std::size_t { previous, next };
@@ -161,8 +166,8 @@ class pp_buffer {
   }
   void check(std::string_view call, const const_tensor& t) const {
     const detail::argument what{call, "t"};
-    what.require(t && t.contiguous() && (t.elements() == 0 || t.data() != nullptr), "is ", t,
-                 ", expected a tensor without gaps");
+    what.require(t && t.contiguous(), "is ", t, ", expected a tensor without gaps");
+    what.require(t.elements() == 0 || t.data() != nullptr, "is ", t, " at null");
     what.require(bytes_of_all(t) <= sizes_.num_max_tensor_bytes, "has ", bytes_of_all(t),
                  " bytes, expected at most the ", sizes_.num_max_tensor_bytes, " of pp_set_config");
   }

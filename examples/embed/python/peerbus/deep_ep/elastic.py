@@ -120,12 +120,13 @@ class ElasticBuffer(EPBuffer):
 
     def pp_send(self, t, dst_rank_idx, num_sms=0):
         """Sends a tensor of any type to the previous or the next rank in the ring; `t` may change on
-        return. Waits only while as many are on their way as `pp_set_config` said."""
-        self._neighbours("pp_send").send("pp_send", t, dst_rank_idx)
+        return. Waits only while as many are on their way as `pp_set_config` said. A bad tensor raises
+        here and in the neighbour's `pp_recv`."""
+        self._neighbours("pp_send").send(t, dst_rank_idx)
 
     def pp_recv(self, t, src_rank_idx, num_sms=0):
         """Fills `t` with the next tensor that the previous or the next rank sends here."""
-        self._neighbours("pp_recv").recv("pp_recv", t, src_rank_idx)
+        self._neighbours("pp_recv").recv(t, src_rank_idx)
 
     def _neighbours(self, call):
         self._alive()

@@ -1,91 +1,59 @@
 # SPDX-License-Identifier: MIT
 """Tensors sent to the next or the previous rank of a ring: DeepEP's PP."""
 
-import numpy
+import ctypes
 
 from .. import _library as c
+from .._tensors import view_of
 from .buffer_base import BufferBase
 from .raw import Bytes
-from .words import Words
-
-_HEAD = 64  # Bytes in front of each tensor: its size, in a cache line of its own.
 
 
 class Pipeline:
-    """The messages between neighbours of a ring, through a window: each rank has as many places for
-    those of either neighbour as may be on their way.
-
-    Signals of a rank: 0 and 1 count what has arrived from the previous and from the next rank, 2 and 3
-    what those two have taken of what this rank sent them.
-    """
+    """The messages between neighbours of a ring."""
 
     def __init__(self, comm, call, max_bytes, max_tensors, most_bytes=None):
         """Collective, with equal arguments on all ranks. `most_bytes` is the size of the buffer."""
-        def arguments():
-            if max_bytes <= 0 or max_tensors <= 0:
-                raise c.InvalidArgument(1, f"{call}: {max_tensors} tensors of {max_bytes} bytes, "
-                                           "expected at least one of each")
-            if most_bytes is not None and 4 * max_bytes * max_tensors > most_bytes:
+        problem, sizes = None, (0, 0)  # No rank accepts these sizes, so that all of them refuse.
+        try:
+            sizes = c.number(max_bytes, f"{call}: num_max_tensor_bytes"), \
+                c.number(max_tensors, f"{call}: num_max_inflight_tensors")
+            needed = 4 * max_bytes * max_tensors
+            if most_bytes is not None and needed > most_bytes:
                 raise c.InvalidArgument(1, f"{call}: {max_tensors} tensors of {max_bytes} bytes need "
-                                           f"{4 * max_bytes * max_tensors}, expected at most the "
-                                           f"buffer's {most_bytes}: see get_pp_buffer_size_hint")
-            return str((max_bytes, max_tensors)), None
-
-        Words(comm).agree(call, "the size or the number of tensors", arguments)
-        self._comm, self._max_bytes, self._max_tensors = comm, max_bytes, max_tensors
-        self._neighbours = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
-        self._place_bytes = _HEAD + -(-max_bytes // _HEAD) * _HEAD
-        self._window = comm.window(2 * max_tensors * self._place_bytes, signals=4)
-        self._sent, self._received = [0, 0], [0, 0]
+                                           f"{needed}, expected at most the buffer's {most_bytes}: see "
+                                           "get_pp_buffer_size_hint")
+        except (TypeError, ValueError) as found:  # InvalidArgument is a ValueError.
+            problem, sizes = found, (0, 0)
+        try:
+            self._calls = c.Object("pp", c.make("pp", c.lib.peerbus_pp_create, comm, *sizes, 0))
+        except c.InvalidArgument as refused:
+            raise problem or refused
 
     @property
     def storage(self):
         """The memory of this rank's places, uint8."""
-        return self._window.part(self._comm.rank)
+        size = ctypes.c_uint64()
+        address = c.lib.peerbus_pp_storage(self._calls, ctypes.byref(size))
+        return view_of(address, "uint8", [size.value], self._calls)
 
-    def send(self, call, tensor, peer):
-        """Sends to a neighbour. Waits only while all its places hold tensors that it has not taken."""
-        memory = Bytes(tensor, "the tensor")
-        # Of two ranks each is both neighbours of the other: then all goes forward.
-        way = 1 if peer == self._neighbours[1] else self._way(call, peer)
-        self._require_size(call, memory.nbytes)
-        number = self._sent[way] + 1
-        if number > self._max_tensors:
-            self._window.wait(2 + way, number - self._max_tensors, awaited=peer)
-        offset = self._offset(1 - way, number)
-        self._window.put(peer, offset, numpy.array([memory.nbytes], numpy.uint64))
-        self._window.put(peer, offset + _HEAD, memory.flat, signal=1 - way, value=number)
-        self._sent[way] = number
+    def send(self, tensor, peer):
+        """Sends to a neighbour. Waits only while all its places hold tensors that it has not taken. A
+        bad tensor raises here, and in the neighbour's `recv`."""
+        peer = c.number(peer, "pp_send: dst_rank_idx")
+        try:
+            memory = Bytes(tensor, "the tensor")
+        except (TypeError, ValueError):
+            c.lib.peerbus_pp_send(self._calls, None, 1, peer, 0)  # The library refuses that everywhere.
+            raise
+        c.check(c.lib.peerbus_pp_send(self._calls, memory.address, memory.nbytes, peer, 0))
 
-    def recv(self, call, tensor, peer):
+    def recv(self, tensor, peer):
         """Fills a tensor with the next one of a neighbour. If that has another size, raises on this
         rank, and the next call may take it."""
         memory = Bytes(tensor, "the tensor", is_written=True)
-        way = self._way(call, peer)
-        self._require_size(call, memory.nbytes)
-        number = self._received[way] + 1
-        self._window.wait(way, number, awaited=peer)
-        part, offset = self.storage, self._offset(way, number)
-        sent = int(part[offset:offset + 8].view(numpy.uint64)[0])
-        if sent != memory.nbytes:
-            raise c.Error(3, f"{call}: rank {peer} sent {sent} bytes, the tensor has {memory.nbytes}")
-        memory.flat[:] = part[offset + _HEAD:offset + _HEAD + sent]
-        self._received[way] = number
-        self._window.signal(peer, 3 - way, number)
-
-    def _offset(self, way, number):
-        return (way * self._max_tensors + (number - 1) % self._max_tensors) * self._place_bytes
-
-    def _way(self, call, peer):
-        if peer not in self._neighbours:
-            raise c.InvalidArgument(1, f"{call}: rank {peer}, expected the previous or the next one in "
-                                       f"the ring, {' or '.join(map(str, self._neighbours))}")
-        return self._neighbours.index(peer)
-
-    def _require_size(self, call, nbytes):
-        if nbytes > self._max_bytes:
-            raise c.InvalidArgument(1, f"{call}: the tensor has {nbytes} bytes, expected at most "
-                                       f"{self._max_bytes}")
+        c.check(c.lib.peerbus_pp_recv(self._calls, memory.address, memory.nbytes,
+                                      c.number(peer, "pp_recv: src_rank_idx"), 0))
 
 
 class PPBuffer(BufferBase):
@@ -106,15 +74,15 @@ class PPBuffer(BufferBase):
         self.num_bytes = self.storage.nbytes
 
     def send(self, x, dst_rank_idx, num_sms=None):
-        """Sends a tensor of any type to the previous or the next rank; `x` may change on return. Bad
-        arguments raise on this rank alone."""
+        """Sends a tensor of any type to the previous or the next rank; `x` may change on return. A bad
+        one raises here and in the neighbour's `recv`."""
         self._alive()
-        self._pipeline.send("PPBuffer.send", x, dst_rank_idx)
+        self._pipeline.send(x, dst_rank_idx)
 
     def recv(self, x, src_rank_idx, num_sms=None):
         """Fills `x` with the next tensor that the previous or the next rank sends here."""
         self._alive()
-        self._pipeline.recv("PPBuffer.recv", x, src_rank_idx)
+        self._pipeline.recv(x, src_rank_idx)
 
     def destroy(self):
         """Ends the use of the buffer."""
