@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -43,6 +44,8 @@ struct form {
   bool async = false;
   scales scale = scales::by_rows;
   bool knows_counts = true;
+  std::size_t most = 24;  ///< B, the most tokens of a rank that there must be memory for
+  bool bounded = false;   ///< whether the dispatch states it
 };
 
 /// A row that must come, and whose slot it is.
@@ -124,6 +127,7 @@ class round {
                                        : deep_ep::const_tensor{},
          .cumulative_local_expert_recv_stats = deep_ep::view(statistics, {local}),
          .num_experts = p_.of.experts,
+         .num_max_tokens_per_rank = how_.bounded ? std::optional{how_.most} : std::nullopt,
          .expert_alignment = how_.alignment,
          .do_zero_padding = how_.zero_padding,
          .do_cpu_sync = how_.knows_counts});
@@ -272,7 +276,7 @@ class round {
     const std::size_t local = oracle::deep_ep::local_experts(p_, rank_);
     std::size_t rows = used;
     if (!how_.knows_counts) {
-      rows = p_.of.ranks * most_tokens * std::min(p_.of.top_k, local);
+      rows = p_.of.ranks * how_.most * std::min(p_.of.top_k, local);
       rows += (how_.alignment - 1) * local;
       rows = (rows + how_.alignment - 1) / how_.alignment * how_.alignment;
       test::expect(handle.num_recv_tokens_per_expert_list.empty(), "no list of counts");
@@ -284,13 +288,14 @@ class round {
   void check_metadata() const {
     const auto& handle = got_.handle;
     const auto arrived = oracle::deep_ep::arrivals(p_, rank_);
-    const std::size_t shown = how_.knows_counts ? arrived.size() : p_.of.ranks * most_tokens;
+    test::expect_equal(handle.num_max_tokens_per_rank, how_.most, "the most tokens of a rank");
+    const std::size_t shown = how_.knows_counts ? arrived.size() : p_.of.ranks * how_.most;
     test::expect_equal(handle.num_recv_tokens, shown, "tokens that came");
     test::expect_equal(handle.recv_src_metadata.size(0), shown, "rows of metadata");
     std::vector<std::vector<std::int32_t>> expected(shown);
     for (auto& entry : expected) entry.assign(p_.of.top_k + 2, -1);
     for (std::size_t i = 0; i < arrived.size(); ++i) {
-      expected[i][0] = static_cast<std::int32_t>(arrived[i].rank * most_tokens + arrived[i].token);
+      expected[i][0] = static_cast<std::int32_t>(arrived[i].rank * how_.most + arrived[i].token);
     }
     for_each([&](std::size_t at, std::size_t, const row& from) {
       for (std::size_t i = 0; i < arrived.size(); ++i) {
@@ -336,7 +341,7 @@ class round {
   }
 
  public:
-  static constexpr std::size_t most_tokens = 24;
+  static constexpr std::size_t most_tokens = form{}.most;
 
  private:
   static constexpr std::size_t padding = 3;  ///< bytes behind the narrow scales of a token
@@ -464,6 +469,65 @@ void run_layers(std::size_t ranks, const oracle::shape& of, pattern routes, batc
   CHECK(status == 0);
 }
 
+/// Plans that were made in memory that calls with more tokens of one rank alone have replaced. They
+/// keep their B, and later ones have that of the new memory. Rank 0 has no tokens before.
+template <class Group>
+void run_growth(std::size_t ranks) {
+  using transport = typename Group::transport;
+  CAPTURE(ranks);
+  const int status = Group::run(ranks, [&](auto& comm) {
+    const std::size_t rank = comm.rank().index();
+    std::uint64_t seed = 0;
+    const auto problem_of = [&](std::size_t culprit, std::size_t most) {
+      const oracle::shape of{ranks, ranks + 2, 128, 2};
+      const pattern routes = ++seed % 2 == 0 ? pattern::holes : pattern::zipf;
+      problem p = oracle::deep_ep::make_problem(of, routes, batch::full, most, seed);
+      const problem few = oracle::deep_ep::make_problem(of, routes, batch::full, 4, seed);
+      const problem none = oracle::deep_ep::make_problem(of, routes, batch::none, 4, seed);
+      for (std::size_t r = 0; r < ranks; ++r)
+        if (r != culprit) p.ranks[r] = (r == 0 ? none : few).ranks[r];
+      return p;
+    };
+    for (const std::size_t culprit : {std::size_t{0}, ranks - 1})
+      for (const std::size_t in_flight : {1U, 2U})
+        for (const form& how : std::array<form, 4>{
+                 {{.alignment = 4, .biases = 1, .most = 4},
+                  {.zero_padding = true, .async = true, .knows_counts = false, .most = 4},
+                  {.codes = true, .alignment = 3, .knows_counts = false, .most = 4},
+                  {.weighted = false, .knows_counts = false, .most = 5, .bounded = true}}}) {
+          deep_ep::elastic_buffer<transport> buffer{
+              comm, {.num_max_tokens_per_rank = 4, .in_flight = in_flight}};
+          const problem small = problem_of(ranks, 4);
+          const problem other = problem_of(ranks, 4);
+          const problem big = problem_of(culprit, 21);
+          form larger = how;
+          larger.most = how.bounded ? 21 : 32;
+          round<transport> first{small, how, rank};
+          round<transport> second{other, how, rank};
+          round<transport> most{big, larger, rank};
+          round<transport> after{other, larger, rank};
+          first.dispatch(buffer);
+          second.dispatch(buffer);
+          most.dispatch(buffer);
+          second.combine(buffer);
+          first.combine(buffer);
+          most.combine(buffer);
+          first.dispatch_again(buffer);
+          first.combine(buffer);
+          most.dispatch_again(buffer);  // More than there is memory for in this form.
+          second.dispatch_again(buffer);
+          for (int times = 0; times < 2; ++times)
+            for (auto* one : {&most, &second, &first}) one->combine(buffer);
+          after.dispatch(buffer);
+          for (auto* one : {&first, &after, &most}) {
+            one->dispatch_again(buffer);
+            one->combine(buffer);
+          }
+        }
+  });
+  CHECK(status == 0);
+}
+
 template <class Group>
 void run_all() {
   run_forms<Group>(1, {1, 4, 128, 2}, pattern::uniform, batch::full);
@@ -477,6 +541,7 @@ void run_all() {
   run_layers<Group>(1, {1, 4, 128, 2}, pattern::uniform, batch::full);
   run_layers<Group>(2, {2, 8, 128, 3}, pattern::holes, batch::one_rank);
   run_layers<Group>(4, {4, 6, 256, 4}, pattern::zipf, batch::uneven);
+  for (const std::size_t ranks : {1U, 2U, 4U}) run_growth<Group>(ranks);
 }
 
 }  // namespace expanded

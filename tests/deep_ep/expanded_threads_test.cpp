@@ -65,8 +65,10 @@ TEST_CASE("what the expanded form refuses") {
     refused(errc::unsupported, {"num_qps", "expected 0"}, [](auto& args) { args.num_qps = 9; });
     refused(errc::unsupported, {"allocate_on_comm_stream"},
             [](auto& args) { args.allocate_on_comm_stream = true; });
-    refused(errc::invalid_argument, {"num_max_tokens_per_rank is 5", "buffer's 4"},
-            [](auto& args) { args.num_max_tokens_per_rank = 5; });
+    refused(errc::invalid_argument, {"num_max_tokens_per_rank is 0, expected 1 to 4294967295"},
+            [](auto& args) { args.num_max_tokens_per_rank = 0; });
+    refused(errc::invalid_argument, {"x has 4 tokens, expected at most num_max_tokens_per_rank, 3"},
+            [](auto& args) { args.num_max_tokens_per_rank = 3; });
     refused(errc::invalid_argument, {"x is int64 [4, 2]", "expected bfloat16"},
             [&](auto& args) { args.x = deep_ep::view(given.idx, {4, 2}); });
     refused(errc::invalid_argument, {"topk_idx is int64 [8, 1]", "[4, any]"},
@@ -100,6 +102,8 @@ TEST_CASE("what the expanded form refuses") {
                           [](auto& args) { args.num_experts = 8; });
     refused_beside_handle("expert_alignment is 2 beside a handle, expected none or its 1",
                           [](auto& args) { args.expert_alignment = 2; });
+    refused_beside_handle("num_max_tokens_per_rank is 5 beside a handle, expected none or its 4",
+                          [](auto& args) { args.num_max_tokens_per_rank = 5; });
     refused_beside_handle("handle is of 4 tokens, expected x's 3", [&](auto& args) {
       args.x = {given.x.data(), deep_ep::dtype::bfloat16, {3, 128}};
     });
@@ -173,7 +177,10 @@ TEST_CASE("what ranks of the expanded form give differently, or one of them wron
     mismatch("do_zero_padding is false on rank 0 but true on rank 1",
              [](auto& args) { args.do_zero_padding = true; });
     bad("x is int64 [4, 2]", [&](auto& args) { args.x = deep_ep::view(given.idx, {4, 2}); });
-    bad("num_max_tokens_per_rank is 5", [](auto& args) { args.num_max_tokens_per_rank = 5; });
+    bad("expected at most num_max_tokens_per_rank, 3",
+        [](auto& args) { args.num_max_tokens_per_rank = 3; });
+    mismatch("num_max_tokens_per_rank is 0 on rank 0 but 5 on rank 1",
+             [](auto& args) { args.num_max_tokens_per_rank = 5; });
 
     const auto earlier = buffer.dispatch(good);
     const auto got = buffer.dispatch(good);
@@ -205,6 +212,50 @@ TEST_CASE("what ranks of the expanded form give differently, or one of them wron
     static_cast<void>(buffer.combine(right));
   });
   CHECK(status == 0);
+}
+
+TEST_CASE("more tokens of one rank than the expanded form has memory for") {
+  for (const std::size_t ranks : {1U, 2U, 4U}) {
+    const int status = group::run(ranks, [](auto& comm) {
+      elastic_buffer<peerbus::any_direct_transport> buffer{comm, {.num_max_tokens_per_rank = 4}};
+      const std::size_t rank = comm.rank().index();
+      const std::size_t experts = comm.size() + 1;
+      const auto round = [&](std::size_t count, std::optional<std::size_t> bound) {
+        std::vector<bf16> x(count * 128);
+        std::vector<std::int64_t> ids(count);
+        for (std::size_t t = 0; t < count; ++t) {
+          ids[t] = static_cast<std::int64_t>((t + rank) % experts);
+          std::fill_n(x.begin() + static_cast<std::ptrdiff_t>(t * 128), 128,
+                      bf16{static_cast<float>(t + 32 * rank)});
+        }
+        const auto got = buffer.dispatch({.x = deep_ep::view(x, {count, 128}),
+                                          .topk_idx = deep_ep::view(ids, {count, 1}),
+                                          .num_experts = experts,
+                                          .num_max_tokens_per_rank = bound});
+        const std::size_t most = got.handle.num_max_tokens_per_rank;
+        const auto& sources = got.handle.recv_src_metadata;
+        for (std::size_t i = 0; i < sources.size(0); ++i) {
+          const auto number = static_cast<std::size_t>(sources.template at<std::int32_t>(i, 0));
+          const auto row = static_cast<std::size_t>(sources.template at<std::int32_t>(i, 2));
+          test::expect(got.recv_x.template as<bf16>()[row * 128] ==
+                           bf16{static_cast<float>(number % most + 32 * (number / most))},
+                       "row of token ", number);
+        }
+        const auto home = buffer.combine({.x = got.recv_x, .handle = got.handle});
+        test::expect(std::equal(x.begin(), x.end(), home.combined_x.template as<bf16>()), "sums");
+        return most;
+      };
+      const bool is_last = rank == comm.size() - 1;
+      const std::size_t few = rank == 0 && !is_last ? 0 : 3;
+      test::expect_equal(round(few, {}), std::size_t{4}, "the first room");
+      test::expect_equal(round(is_last ? 5 : few, {}), std::size_t{8}, "more for one rank");
+      test::expect_equal(round(few, {}), std::size_t{8}, "no less afterwards");
+      test::expect_equal(round(is_last ? 12 : few, 20), std::size_t{20}, "a bound");
+      test::expect_equal(round(few, 3), std::size_t{3}, "a smaller one");
+      test::expect_equal(round(is_last ? 31 : few, {}), std::size_t{32}, "the room of the bound");
+    });
+    CHECK(status == 0);
+  }
 }
 
 }  // namespace expanded_threads_test

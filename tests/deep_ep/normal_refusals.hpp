@@ -209,9 +209,15 @@ inline const std::vector<bad<dispatch_args>>& bad_dispatches() {
       {"alignment beyond 2^24",
        [](auto& a) { a.expert_alignment = (std::size_t{1} << 24U) + 1; },
        {"dispatch: expert_alignment is 16777217, expected 1 to 16777216"}},
-      {"more rows than can come",
-       [](auto& a) { a.num_worst_tokens = 13; },
-       {"dispatch: num_worst_tokens is 13, expected at most ranks x num_max_tokens_per_rank, 12"}},
+      {"more rows than any rank has room for",
+       [](auto& a) { a.num_worst_tokens = std::size_t{1} << 32U; },
+       {"dispatch: num_worst_tokens is 4294967296, expected at most 4294967295"}},
+      {"more tokens than the call states",
+       [](auto& a) { a.num_max_tokens_per_rank = 3; },
+       {"dispatch: x has 4 tokens, expected at most num_max_tokens_per_rank, 3"}},
+      {"num_max_tokens_per_rank beyond all rows",
+       [](auto& a) { a.num_max_tokens_per_rank = std::size_t{1} << 32U; },
+       {"dispatch: num_max_tokens_per_rank is 4294967296, expected at most 4294967295"}},
       {"num_worst_tokens without topk_idx",
        [](auto& a) {
          a.num_worst_tokens = 12;

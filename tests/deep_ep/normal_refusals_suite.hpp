@@ -128,6 +128,12 @@ void check_differing_ranks(std::size_t ranks) {
         test::expect_error(errc::mismatch, {says, "on rank 0 but ", "expected the same"},
                            [&] { static_cast<void>(buffer.dispatch(mine.fresh(layout))); });
 
+        auto limited = given{
+            p, rank, {}}.fresh(buffer.get_dispatch_layout(given{p, rank, {}}.ids(), p.of.experts));
+        limited.num_max_tokens_per_rank = rank == culprit ? 5 : 4;
+        test::expect_error(errc::mismatch, {"dispatch: num_max_tokens_per_rank is "},
+                           [&] { static_cast<void>(buffer.dispatch(limited)); });
+
         // A combine of the handle before by another hidden size, then as it should be.
         const outputs out{before.recv_x, p, rank, {}};
         auto args = out.args(before.handle);
@@ -165,9 +171,11 @@ void check_refused_everywhere(std::size_t ranks) {
           if (r != culprit) many.ranks[r] = p.ranks[r];
         const given mine{many, rank, {.with_topk = with_topk}};
         const auto layout = buffer.get_dispatch_layout(mine.ids(), 6);
+        auto args = mine.fresh(layout);
+        args.num_max_tokens_per_rank = 4;
         test::expect_error(rank == culprit ? errc::invalid_argument : errc::refused,
-                           {"5 tokens, expected at most max_tokens, 4"},
-                           [&] { static_cast<void>(buffer.dispatch(mine.fresh(layout))); });
+                           {"5 tokens, expected at most num_max_tokens_per_rank, 4"},
+                           [&] { static_cast<void>(buffer.dispatch(args)); });
       }
       for (const spoilt& one : {
                spoilt{2, 6, 0, "expert id 6 at token 2, slot 0, expected -1 or 0 to 5"},

@@ -234,6 +234,65 @@ void check_events(std::size_t ranks) {
   CHECK(worst_status == 0);
 }
 
+/// Calls in which one rank alone has more tokens than there is memory for: all ranks take more in
+/// that call. What was dispatched before stays, and so does a combine that is on its way.
+template <class Group>
+void check_growth(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    peerbus::deep_ep::buffer buffer{comm, {.num_max_tokens_per_rank = 4, .in_flight = 1}};
+    const std::size_t rank = comm.rank().index();
+    std::uint64_t seed = 0;
+    // The culprit has `most` tokens, the other ranks as many as there is memory for or none.
+    const auto problem_of = [&](std::size_t culprit, std::size_t most, std::size_t hidden) {
+      const pattern routes = ++seed % 2 == 0 ? pattern::holes : pattern::zipf;
+      problem p = problem_for({6, hidden, 2, most, routes}, comm.size(), seed);
+      const problem few = problem_for({6, hidden, 2, 4, routes}, comm.size(), seed);
+      const problem none = problem_for({6, hidden, 2, 4, routes, batch::none}, comm.size(), seed);
+      for (std::size_t r = 0; r < comm.size(); ++r)
+        if (r != culprit) p.ranks[r] = (r % 2 == 0 ? few : none).ranks[r];
+      return p;
+    };
+    std::size_t hidden = 32;
+    for (const std::size_t culprit : {std::size_t{0}, comm.size() - 1})
+      for (const form& how : std::vector<form>{
+               {},
+               {.biases = 1, .async = true},
+               {.type = dtype::int8, .scales = scale_form::columns, .narrow_ids = true},
+               {.with_topk = false, .weights = false}}) {
+        hidden += 16;  // Memory of its own.
+        const problem small = problem_of(culprit, 4, hidden);
+        auto before = dispatched(buffer, small, rank, how);
+        kept remembered{small, how, before.handle, {}};
+        remembered.remember(before.recv_x);
+        // On its way if `how` is asynchronous. Its batch is the only one of that memory.
+        const outputs sent{before.recv_x, small, rank, how};
+        const auto home = buffer.combine(sent.args(before.handle));
+        if (rank != culprit) home.event.current_stream_wait();
+        for (const std::size_t most : {5U, 21U, 4U, 22U}) {
+          const problem p = problem_of(culprit, most, hidden);
+          const auto got = dispatched(buffer, p, rank, how);
+          test::expect_equal(got.handle.num_max_tokens_per_rank, std::size_t{most == 5U ? 8U : 32U},
+                             "room");
+          kept later{p, how, got.handle, {}};
+          later.remember(got.recv_x);
+          static_cast<void>(dispatched_along(buffer, p, rank, how, got.handle));
+          static_cast<void>(combined(buffer, p, rank, how, later.handle, later.recv_x()));
+          // The memory for handles whose batch is replaced grows as well.
+          static_cast<void>(dispatched(buffer, small, rank, how));
+          static_cast<void>(combined(buffer, p, rank, how, later.handle, later.recv_x()));
+        }
+        static_cast<void>(
+            combined(buffer, small, rank, how, remembered.handle, remembered.recv_x()));
+      }
+    // More rows of results than there is memory for.
+    const problem p = problem_of(0, 4, 32);
+    for (const std::size_t worst : {comm.size() * 4, comm.size() * 50 + 1})
+      static_cast<void>(round_trip(buffer, p, rank, {.worst = worst}));
+  });
+  CHECK(worst_status == 0);
+}
+
 /// Buffers that share a communicator, with results of both alive.
 template <class Group>
 void check_two_buffers(std::size_t ranks) {

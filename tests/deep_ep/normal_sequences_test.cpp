@@ -31,6 +31,10 @@ TEST_CASE("deep_ep normal: events") {
   for (const std::size_t n : {1U, 2U, 4U}) normal::check_events<group>(n);
 }
 
+TEST_CASE("deep_ep normal: more tokens of a rank than before") {
+  for (const std::size_t n : {1U, 2U, 3U, 4U}) normal::check_growth<group>(n);
+}
+
 TEST_CASE("deep_ep normal: two buffers on one communicator") {
   for (const std::size_t n : test::sizes_for<group>({2, 6})) normal::check_two_buffers<group>(n);
 }

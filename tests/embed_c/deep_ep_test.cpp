@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -330,6 +331,61 @@ TEST_CASE("ids of num_experts and more through C: refused, or skipped if asked f
     layout.struct_bytes = sizeof layout;
     fails(peerbus_get_dispatch_layout(buffer, &ids, experts, &layout), PEERBUS_INVALID_ARGUMENT,
           "topk_idx has 5");
+    peerbus_buffer_destroy(&buffer);
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE("more tokens of one rank than the buffer has memory for, through C") {
+  const int status = embed_c::run(2, kind::threads, [](peerbus_comm* comm) {
+    const bool has_many = peerbus_comm_rank(comm) == 1;
+    peerbus_buffer_options options{};
+    options.struct_bytes = sizeof options;
+    options.num_max_tokens_per_rank = 4;
+    peerbus_buffer* buffer = nullptr;
+    ok(peerbus_buffer_create(comm, &options, &buffer), "buffer");
+    const auto dispatch = [&](std::size_t count, std::uint64_t bound, std::size_t args_bytes) {
+      const std::vector<bf16> rows(count * hidden, bf16{2.0F});
+      std::vector<std::uint8_t> in_rank(count * 2, 1);
+      const auto tokens = static_cast<std::int32_t>(count);
+      const std::int32_t per_rank[]{tokens, tokens};
+      const std::int32_t per_expert[]{tokens};
+      const tensor x{rows.data(), PEERBUS_BFLOAT, 16, {count, hidden}};
+      const tensor to_ranks{per_rank, PEERBUS_INT, 32, {2}};
+      const tensor to_experts{per_expert, PEERBUS_INT, 32, {1}};
+      const tensor goes{in_rank.data(), PEERBUS_BOOL, 8, {count, 2}};
+      peerbus_normal_dispatch_args args{};
+      args.struct_bytes = static_cast<std::uint32_t>(args_bytes);
+      args.x = &x;
+      args.num_tokens_per_rank = &to_ranks;
+      args.num_tokens_per_expert = &to_experts;
+      args.is_token_in_rank = &goes;
+      args.num_max_tokens_per_rank = bound;
+      peerbus_normal_received received{};
+      received.struct_bytes = sizeof received;
+      const peerbus_code code = peerbus_normal_dispatch(buffer, &args, &received);
+      const std::uint64_t most = received.num_max_tokens_per_rank;
+      if (code == PEERBUS_OK) expect(received.recv_x.shape[0] >= 2, "rows of both ranks");
+      peerbus_result_destroy(&received.result);
+      return std::pair{code, most};
+    };
+    constexpr std::size_t now = sizeof(peerbus_normal_dispatch_args);
+    constexpr std::size_t before = offsetof(peerbus_normal_dispatch_args, num_max_tokens_per_rank);
+    const auto expect_room = [](std::pair<peerbus_code, std::uint64_t> made, std::uint64_t room) {
+      ok(made.first, "dispatch");
+      expect_equal(made.second, room, "num_max_tokens_per_rank");
+    };
+    expect_room(dispatch(2, 0, now), 4);
+    expect_room(dispatch(has_many ? 9 : 2, 0, now), 16);
+    expect_room(dispatch(2, 0, now), 16);
+    expect_room(dispatch(2, 3, now), 3);
+    expect_room(dispatch(2, 3, before), 16);  // A program of a version without the member.
+    fails(dispatch(has_many ? 4 : 2, 3, now).first,
+          has_many ? PEERBUS_INVALID_ARGUMENT : PEERBUS_REFUSED,
+          "x has 4 tokens, expected at most num_max_tokens_per_rank, 3");
+    fails(dispatch(2, has_many ? 3 : 2, now).first, PEERBUS_MISMATCH,
+          "num_max_tokens_per_rank is 2 on rank 0 but 3 on rank 1");
+    expect_room(dispatch(2, 0, now), 16);
     peerbus_buffer_destroy(&buffer);
   });
   CHECK(status == 0);

@@ -553,6 +553,53 @@ def outside():
            numpy.array(bad), 4)
 
 
+def grown():
+    """A normal dispatch in which one rank alone has more tokens than there is memory for takes more, on
+    all ranks, in that call; earlier handles and events stay good."""
+    buffer = deep_ep.Buffer()
+    rank, size = buffer.rank, buffer.group_size
+    last, experts = size - 1, 2 * size
+
+    def inputs(count):
+        ids = numpy.arange(2 * count).reshape(count, 2) % experts
+        x = bf16(numpy.repeat(numpy.arange(count) % 64 + rank, 128).reshape(count, 128))
+        return x, ids, numpy.ones((count, 2), numpy.float32)
+
+    def dispatched(count, by_ids=True, **more):
+        x, ids, weights = inputs(count)
+        layout = buffer.get_dispatch_layout(ids, experts)
+        routes = dict(topk_idx=ids, topk_weights=weights) if by_ids else {}
+        rows, _, _, _, handle, _ = buffer.dispatch(
+            x, num_tokens_per_rank=layout[0], is_token_in_rank=layout[3],
+            num_tokens_per_expert=layout[2], **routes, **more)
+        return rows, handle, layout[3].sum(axis=1)
+
+    def home(rows, handle, copies, count, **more):
+        combined, _, event = buffer.combine(rows, handle, **more)
+        return event, combined, widened(inputs(count)[0]) * copies[:, None]
+
+    def check(event, combined, expected):
+        event.current_stream_wait()
+        assert numpy.array_equal(widened(combined), expected)
+
+    few = 2 if rank else 0
+    small = dispatched(few)
+    pending = home(*small, few, async_finish=True)
+    for wanted in (5000, 9000, 3):
+        count = wanted if rank == last else few
+        for by_ids in (True, False):
+            big = dispatched(count, by_ids)
+            check(*home(*big, count))
+            cached, *_ = buffer.dispatch(inputs(count)[0], handle=big[1])
+            assert numpy.array_equal(cached, big[0])
+    check(*pending)
+    check(*home(*small, few))  # Its memory is another batch's now.
+    worst = size * 20000
+    many = dispatched(few, num_worst_tokens=worst)
+    assert len(many[0]) == worst
+    check(*home(*many, few))
+
+
 def strict():
     """All ranks refuse what would overwrite a result of one."""
     buffer = deep_ep.Buffer(strict=True)
@@ -664,6 +711,10 @@ class Tests(unittest.TestCase):
 
     def test_refusals(self):
         run(3, refusals)
+
+    def test_grown(self):
+        for ranks in (1, 2, 4):
+            run(ranks, grown)
 
     def test_outside(self):
         for ranks in (1, 2, 4):

@@ -340,6 +340,61 @@ def one_rank_wrong():
             assert combined.shape == x.shape
 
 
+def capacity():
+    """A call with more tokens of one rank than there is memory for takes more, on all ranks; with a
+    num_max_tokens_per_rank it is refused, as one that differs between ranks is. Earlier handles stay
+    good."""
+    for multiple, do_expand in ((True, False), (True, True), (False, True)):
+        buffer = deep_ep.EPBuffer(allow_multiple_reduction=multiple)
+        rank, size = buffer.rank_idx, buffer.num_ranks
+        last = rank == size - 1
+
+        def dispatch(count, most=None):
+            ids = numpy.repeat(numpy.arange(count) % size, 1).reshape(count, 1)
+            x = bf16(numpy.repeat(numpy.arange(count) % 64 + rank, 128).reshape(count, 128))
+            recv, _, _, handle, _ = buffer.dispatch(x, ids, num_experts=size, do_expand=do_expand,
+                                                    num_max_tokens_per_rank=most)
+            again(x, recv, handle)
+            made.append((x, recv, handle))
+            return handle
+
+        def again(x, recv, handle):
+            combined, _, _ = buffer.combine(recv, handle)
+            assert numpy.array_equal(combined, x)
+            cached, _, _, same, _ = buffer.dispatch(x, handle=handle)
+            assert same is handle and numpy.array_equal(cached, recv)
+
+        made = []
+        few = 3 if rank else 0
+        limits = []
+        for count, most in ((few, None), (5000, None), (few, None), (few, 8), (5000, 10000), (few, 8)):
+            handle = dispatch(count if last or count == few else few, most)
+            limits.append(handle.num_max_tokens_per_rank)
+            numbers = handle.recv_src_metadata[:, 0]
+            assert (numbers % limits[-1] % size == rank).all() and \
+                (numbers // limits[-1] < size).all() and (numpy.diff(numbers) > 0).all()
+        assert limits == [4096, 8192, 8192, 8, 10000, 8], limits
+        for _ in range(2):
+            for one in made:
+                again(*one)
+        assert [handle.num_max_tokens_per_rank for _, _, handle in made] == limits
+
+        for most in (8, 20000):
+            raises(peerbus.InvalidArgument if last else peerbus.Refused,
+                   f"x has {most + 1} tokens, expected at most num_max_tokens_per_rank, {most}",
+                   dispatch, most + 1 if last else few, most)
+            if size > 1:
+                raises(peerbus.Error, f"num_max_tokens_per_rank is {most} on rank 0 but {most + 1} on "
+                                      f"rank {size - 1}", dispatch, few, most + 1 if last else most)
+        raises(peerbus.InvalidArgument if last else peerbus.Refused, "-1", dispatch, few,
+               -1 if last else None)
+        assert dispatch(few).num_max_tokens_per_rank in (8192, 16384)
+        limited = deep_ep.EPBuffer(buffer.comm, num_max_tokens_per_rank=2)
+        raises(peerbus.InvalidArgument if last else peerbus.Refused, "x has 3 tokens", limited.dispatch,
+               numpy.zeros([3 if last else 0, 128], numpy.uint16),
+               numpy.zeros([3 if last else 0, 1], int), num_experts=size)
+
+
 def few_experts():
     """A rank without experts takes part, and all ranks refuse the bad id of one."""
     buffer = deep_ep.EPBuffer(num_max_tokens_per_rank=MOST)
@@ -525,6 +580,10 @@ class Tests(unittest.TestCase):
 
     def test_one_rank_wrong(self):
         run(3, one_rank_wrong)
+
+    def test_capacity(self):
+        for ranks in (1, 2, 4):
+            run(ranks, capacity)
 
     def test_few_experts(self):
         run(3, few_experts)

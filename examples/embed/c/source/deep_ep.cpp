@@ -40,6 +40,13 @@ template <>
 inline constexpr std::size_t least_bytes<peerbus_low_latency_received> =
     offsetof(peerbus_low_latency_received, recv_topk_weights);
 
+template <>
+inline constexpr std::size_t least_bytes<peerbus_normal_dispatch_args> =
+    offsetof(peerbus_normal_dispatch_args, num_max_tokens_per_rank);
+template <>
+inline constexpr std::size_t least_bytes<peerbus_normal_received> =
+    offsetof(peerbus_normal_received, num_max_tokens_per_rank);
+
 namespace {
 
 deep_ep::buffer_options options_of(const peerbus_buffer_options& given) {
@@ -226,6 +233,7 @@ peerbus_code peerbus_normal_dispatch(peerbus_buffer* buffer,
             .topk_weights = read_tensor(given.topk_weights, "topk_weights"),
             .expert_alignment = given.expert_alignment == 0 ? 1 : given.expert_alignment,
             .num_worst_tokens = given.num_worst_tokens,
+            .num_max_tokens_per_rank = given.num_max_tokens_per_rank,
             .until = deadline_of(given.timeout_ns)};
       },
       [](auto& calls, const auto& asked) { return calls.dispatch(asked); }, refuse_normal_call,
@@ -240,6 +248,7 @@ peerbus_code peerbus_normal_dispatch(peerbus_buffer* buffer,
         filled.rank_prefix = array_of(result.handle.rank_prefix);
         filled.recv_src_idx = array_of(result.handle.recv_src_idx);
         filled.is_token_in_rank = array_of(result.handle.is_token_in_rank);
+        filled.num_max_tokens_per_rank = result.handle.num_max_tokens_per_rank;
       });
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <peerbus/compat/deep_ep/elastic_buffer.hpp>
@@ -20,6 +22,13 @@ struct peerbus_ep_buffer final : peerbus::c_library::buffer_object {
 };
 
 namespace peerbus::c_library {
+
+template <>
+inline constexpr std::size_t least_bytes<peerbus_ep_dispatch_args> =
+    offsetof(peerbus_ep_dispatch_args, num_max_tokens_per_rank);
+template <>
+inline constexpr std::size_t least_bytes<peerbus_ep_received> =
+    offsetof(peerbus_ep_received, num_max_tokens_per_rank);
 
 namespace {
 
@@ -70,6 +79,9 @@ peerbus_code peerbus_ep_dispatch(peerbus_ep_buffer* buffer, const peerbus_ep_dis
             .cumulative_local_expert_recv_stats = read_tensor(
                 given.cumulative_local_expert_recv_stats, "cumulative_local_expert_recv_stats"),
             .num_experts = given.num_experts,
+            .num_max_tokens_per_rank = given.num_max_tokens_per_rank == 0
+                                           ? std::nullopt
+                                           : std::optional{given.num_max_tokens_per_rank},
             .expert_alignment = given.expert_alignment == 0 ? 1 : given.expert_alignment,
             .do_zero_padding = given.do_zero_padding != 0,
             .until = deadline_of(given.timeout_ns)};
@@ -89,6 +101,7 @@ peerbus_code peerbus_ep_dispatch(peerbus_ep_buffer* buffer, const peerbus_ep_dis
             array_of_counts(handle.num_recv_tokens_per_expert_list);
         filled.recv_src_metadata = array_of(handle.recv_src_metadata);
         filled.num_recv_tokens = handle.num_recv_tokens;
+        filled.num_max_tokens_per_rank = handle.num_max_tokens_per_rank;
         filled.num_expanded_tokens = handle.num_expanded_tokens;
       });
 }

@@ -260,14 +260,16 @@ class NormalDispatchArgs(Struct):
                 ("x_scales", _tensor), ("handle", c_void_p), ("num_tokens_per_rank", _tensor),
                 ("is_token_in_rank", _tensor), ("num_tokens_per_expert", _tensor),
                 ("topk_idx", _tensor), ("topk_weights", _tensor), ("expert_alignment", c_uint64),
-                ("num_worst_tokens", c_uint64), ("timeout_ns", c_int64)]
+                ("num_worst_tokens", c_uint64), ("timeout_ns", c_int64),
+                ("num_max_tokens_per_rank", c_uint64)]
 
 
 class NormalReceived(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("recv_x", Array),
                 ("recv_x_scales", Array), ("recv_topk_idx", Array), ("recv_topk_weights", Array),
                 ("num_recv_tokens_per_expert_list", Array), ("rank_prefix", Array),
-                ("recv_src_idx", Array), ("is_token_in_rank", Array), ("result", c_void_p)]
+                ("recv_src_idx", Array), ("is_token_in_rank", Array), ("result", c_void_p),
+                ("num_max_tokens_per_rank", c_uint64)]
 
 
 class NormalCombineArgs(Struct):
@@ -285,7 +287,8 @@ class EpDispatchArgs(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("do_zero_padding", c_uint32), ("x", _tensor),
                 ("x_scales", _tensor), ("topk_idx", _tensor), ("topk_weights", _tensor),
                 ("cumulative_local_expert_recv_stats", _tensor), ("num_experts", c_uint64),
-                ("expert_alignment", c_uint64), ("timeout_ns", c_int64)]
+                ("expert_alignment", c_uint64), ("timeout_ns", c_int64),
+                ("num_max_tokens_per_rank", c_uint64)]
 
 
 class EpReceived(Struct):
@@ -296,7 +299,7 @@ class EpReceived(Struct):
                 ("num_unaligned_recv_tokens_per_expert", Array),
                 ("num_recv_tokens_per_expert_list", Array), ("recv_src_metadata", Array),
                 ("num_recv_tokens", c_uint64), ("num_expanded_tokens", c_uint64),
-                ("result", c_void_p)]
+                ("result", c_void_p), ("num_max_tokens_per_rank", c_uint64)]
 
 
 class EpCombineArgs(Struct):

@@ -33,10 +33,11 @@ namespace peerbus::deep_ep {
 /// Memory: the first call of a shape (format, hidden, experts, top_k) allocates, on all ranks
 /// together, and so does a low-latency call of that shape with a larger
 /// `num_max_dispatch_tokens_per_rank` than any before, for twice as many tokens as the largest
-/// before. Calls with a smaller one use the same memory. Later calls of that shape allocate
-/// nothing, except that `get_dispatch_layout` and a normal `dispatch` without a handle take a new
-/// routing if the caller still holds all earlier ones, and a larger one if the call has more
-/// tokens, slots or experts.
+/// before. Calls with a smaller one use the same memory. A normal dispatch for which that is too
+/// small allocates likewise, for a power of two of tokens (beyond 65 536 for a multiple of that),
+/// even if only one rank has so many. Later calls of that shape allocate nothing, except that
+/// `get_dispatch_layout` and a normal `dispatch` without a handle take a new routing if the caller
+/// still holds all earlier ones, and a larger one if the call has more tokens, slots or experts.
 ///
 /// Errors: `error` invalid_argument or unsupported names the argument, what was expected and what
 /// was given. A collective call then has no effect on any rank: the other ranks throw `error`

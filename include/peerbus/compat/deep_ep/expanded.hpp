@@ -23,9 +23,11 @@ namespace peerbus::deep_ep {
 
 /// Options of an `elastic_buffer`; equal on all ranks, except for `stream_from`.
 struct elastic_options {
-  std::size_t num_max_tokens_per_rank = 4096;  ///< B
-  std::size_t in_flight = 2;                   ///< as in `buffer_options`
-  std::optional<std::size_t> stream_from{};    ///< as in `buffer_options`
+  /// The tokens of a rank for which the first dispatch of a shape takes memory, unless it states
+  /// its own number. A dispatch in which some rank has more takes more, on all ranks.
+  std::size_t num_max_tokens_per_rank = 4096;
+  std::size_t in_flight = 2;                 ///< as in `buffer_options`
+  std::optional<std::size_t> stream_from{};  ///< as in `buffer_options`
   /// Refused if true. The rows of a token on one rank would be added up and rounded there. Here all
   /// rows of a token are added up once, at its home rank.
   bool allow_multiple_reduction = false;
@@ -40,9 +42,10 @@ struct expanded_routing;
 /// the other tensors are views of the buffer's memory, valid as long as the other results of the
 /// dispatch.
 struct elastic_handle {
-  std::size_t num_experts = 0;                     ///< E
-  std::size_t expert_alignment = 1;                ///< as given to the dispatch
-  std::size_t num_max_tokens_per_rank = 0;         ///< B
+  std::size_t num_experts = 0;       ///< E
+  std::size_t expert_alignment = 1;  ///< as given to the dispatch
+  /// B: what the dispatch was given, or the tokens of a rank for which there was memory.
+  std::size_t num_max_tokens_per_rank = 0;
   std::size_t num_recv_tokens = 0;                 ///< N
   std::size_t num_expanded_tokens = 0;             ///< M
   tensor psum_num_recv_tokens_per_scaleup_rank{};  ///< int32 [R]: tokens from ranks 0 to r
@@ -75,7 +78,8 @@ struct elastic_dispatch_args {
   const_tensor topk_weights{};                  ///< float32 [T, K], or none
   tensor cumulative_local_expert_recv_stats{};  ///< int32 [L], or none; adds received rows
   std::size_t num_experts = 0;                  ///< E
-  std::optional<std::size_t> num_max_tokens_per_rank{};  ///< B, or none
+  /// B, the most tokens that a rank gives to this call, equal on all ranks; or none: any number.
+  std::optional<std::size_t> num_max_tokens_per_rank{};
   std::optional<std::size_t> expert_alignment{};  ///< the rows of each expert begin at a multiple
   bool do_expand = true;         ///< false is refused: use `buffer::dispatch` for that form
   bool do_zero_padding = false;  ///< writes zeros to the gaps

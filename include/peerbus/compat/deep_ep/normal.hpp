@@ -42,6 +42,8 @@ struct dispatch_handle {
   tensor rank_prefix{};       ///< int32 [R]: rows from ranks 0 to r; a column of rank_prefix_matrix
   tensor recv_src_idx{};      ///< int32 [N]: the token's index at its sender
   tensor is_token_in_rank{};  ///< bool [T, R]
+  /// The B that the dispatch was given, or the tokens of a rank for which there was memory.
+  std::size_t num_max_tokens_per_rank = 0;
   std::shared_ptr<detail::normal_routing> routing{};  ///< kept alive by the handle
 
   /// Returns whether this is the handle of a dispatch.
@@ -68,9 +70,12 @@ struct dispatch_args {
   /// handle.
   std::size_t expert_alignment = 1;
   /// The rows of the results, of dispatches with their handle too, and of what `combine` is given:
-  /// at least as many as any rank receives, else all ranks throw `error` invalid_argument; at most
-  /// R * num_max_tokens_per_rank; equal on all ranks. 0: as many as arrive.
+  /// at least as many as any rank receives, else all ranks throw `error` invalid_argument; equal on
+  /// all ranks. 0: as many as arrive.
   std::size_t num_worst_tokens = 0;
+  /// B, the most tokens that a rank gives to this call, equal on all ranks; 0: any number. Must be
+  /// 0 beside a handle.
+  std::size_t num_max_tokens_per_rank = 0;
   std::optional<deep_ep::config> config{};        ///< refused
   std::optional<event_overlap> previous_event{};  ///< the call waits for it first
   bool async_finish = false;                      ///< results are valid on return in any case

@@ -14,7 +14,8 @@ namespace peerbus::deep_ep {
 /// sizes in bytes instead. Here the shape of each call states how much memory it needs, and all
 /// ranks allocate together when a shape is first used.
 struct buffer_options {
-  /// The most tokens that a rank gives to one normal `dispatch`.
+  /// The tokens of a rank for which the first normal `dispatch` of a shape takes memory. A dispatch
+  /// in which some rank has more takes more, on all ranks.
   std::size_t num_max_tokens_per_rank = 4096;
   /// The number of dispatches of one shape that may wait for their combine at the same time.
   /// Results stay valid for as many dispatches. DeepEP's low-latency mode has two.

@@ -35,7 +35,8 @@ typedef struct peerbus_result peerbus_result;
 typedef struct peerbus_buffer_options {
   uint32_t struct_bytes;            /**< sizeof(peerbus_buffer_options) */
   int32_t target;                   /**< PEERBUS_UNRESTRICTED and so on */
-  uint64_t num_max_tokens_per_rank; /**< of a normal dispatch; 0: 4096 */
+  uint64_t num_max_tokens_per_rank; /**< tokens of a rank that a normal dispatch first takes memory
+                                     * for, and more when a rank has more; 0: 4096 */
   uint64_t in_flight;               /**< dispatches of one shape whose results are valid; 0: 2 */
   uint32_t zero_copy;               /**< 1: allow zero_copy combines; takes more memory */
   uint32_t enable_shrink;           /**< 1: allow masks */
@@ -185,6 +186,7 @@ typedef struct peerbus_normal_dispatch_args {
   uint64_t expert_alignment;       /**< 0: 1 */
   uint64_t num_worst_tokens;       /**< 0, or rows of the results */
   int64_t timeout_ns;              /**< 0: the default of the communicator */
+  uint64_t num_max_tokens_per_rank; /**< B, equal on all ranks; 0: any number, or with a handle */
 } peerbus_normal_dispatch_args;
 
 /** The rows of a normal dispatch, valid until the `in_flight`th next one of the same shape. */
@@ -200,6 +202,7 @@ typedef struct peerbus_normal_received {
   peerbus_array recv_src_idx;      /**< int32 [N]: index at the sender */
   peerbus_array is_token_in_rank;  /**< bool [T, R]; valid as long as `result` */
   peerbus_result *result;          /**< DeepEP's handle; the caller destroys it */
+  uint64_t num_max_tokens_per_rank; /**< B as given, or tokens of a rank that there is memory for */
 } peerbus_normal_received;
 
 /** Collective: sends each token once to every rank that holds an expert of it. */

@@ -22,7 +22,8 @@ typedef struct peerbus_ep_buffer peerbus_ep_buffer;
 typedef struct peerbus_ep_buffer_options {
   uint32_t struct_bytes;            /**< sizeof(peerbus_ep_buffer_options) */
   uint32_t reserved;                /**< 0 */
-  uint64_t num_max_tokens_per_rank; /**< B; 0: 4096 */
+  uint64_t num_max_tokens_per_rank; /**< tokens of a rank that a dispatch without B first takes memory
+                                     * for, and more when a rank has more; 0: 4096 */
   uint64_t in_flight;               /**< dispatches of one shape whose results are valid; 0: 2 */
 } peerbus_ep_buffer_options;
 
@@ -46,6 +47,7 @@ typedef struct peerbus_ep_dispatch_args {
   uint64_t num_experts;               /**< E */
   uint64_t expert_alignment;          /**< rows of an expert begin at a multiple; 0: 1 */
   int64_t timeout_ns;                 /**< 0: the default of the communicator */
+  uint64_t num_max_tokens_per_rank;   /**< B, equal on all ranks; 0: any number */
 } peerbus_ep_dispatch_args;
 
 /** The rows of a dispatch, valid until the `in_flight`th next one of the same shape. */
@@ -63,6 +65,7 @@ typedef struct peerbus_ep_received {
   uint64_t num_recv_tokens;        /**< N */
   uint64_t num_expanded_tokens;    /**< M */
   peerbus_result *result;          /**< for combine; the caller destroys it */
+  uint64_t num_max_tokens_per_rank; /**< B as given, or tokens of a rank that there is memory for */
 } peerbus_ep_received;
 
 /** Collective: sends each token to every expert that it names. */

@@ -14,7 +14,7 @@ from .config import Config
 from .event import EventHandle, EventOverlap, comm_stream, forget, wait_for
 from .everywhere import refused_everywhere, tell
 from .results import (Handle, Result, biases_of, check_stream_arguments, combined_of, copy, join,
-                      lengthened, refuse, result_of, scales_of)
+                      refuse, result_of, scales_of)
 from .runtime import Runtime
 from .strict import Guard
 
@@ -29,7 +29,8 @@ class Buffer:
     sizes with the calls. Two low-latency results of a shape are valid at a time; those of
     normal mode are copies.
 
-    `num_max_tokens_per_rank` is the most tokens of a normal dispatch. `zero_copy=False` saves memory
+    `num_max_tokens_per_rank` is how many tokens of a rank a normal dispatch first takes memory for; if
+    a rank has more, all ranks take more in that call. `zero_copy=False` saves memory
     if no combine uses it. `target` (or the variable PEERBUS_TARGET) names a platform whose refusals
     are raised here. `strict` (or PEERBUS_STRICT=1) makes all ranks refuse a low-latency dispatch
     that would overwrite a result which some rank still refers to; making the buffer is then
@@ -58,7 +59,6 @@ class Buffer:
         options = c.BufferOptions(zero_copy=int(zero_copy), enable_shrink=int(enable_shrink),
                                   num_max_tokens_per_rank=num_max_tokens_per_rank,
                                   skip_other_ids=int(self._target.is_v1))
-        self._most_rows = self.group_size * num_max_tokens_per_rank
         # Results hold it too, so that their memory stays valid after `destroy`.
         self._owner = c.Object("buffer", c.make("buffer", c.lib.peerbus_buffer_create, self.comm,
                                                 ctypes.byref(options)))
@@ -283,7 +283,6 @@ class Buffer:
         if handle is not None:  # It has the routing, and no list comes back.
             num_tokens_per_rank = num_tokens_per_rdma_rank = is_token_in_rank = None
             num_tokens_per_expert, expert_alignment, num_worst_tokens = None, 1, 0
-        worst = result_of(handle).worst if handle is not None else num_worst_tokens
         self._check_per_node(num_tokens_per_rdma_rank, is_token_in_rank)
         # A cached call has the routing of its handle.
         routed = result_of(handle).call if handle is not None else {
@@ -310,32 +309,27 @@ class Buffer:
         views = {name: given(value, name) for name, value in values.items()}
         args = c.NormalDispatchArgs(
             handle=None if handle is None else result_of(handle)._as_parameter_,
-            expert_alignment=expert_alignment,
-            num_worst_tokens=min(num_worst_tokens, self._most_rows),
+            expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens,
             **{name: pointer(view) for name, view in views.items()})
         raw = c.NormalReceived()
         self._begun = True
         c.check(c.lib.peerbus_normal_dispatch(self, ctypes.byref(args), ctypes.byref(raw)))
         left = Result(self._owner, raw)
-        left.call, left.worst = routed, worst
+        left.call = routed
 
         def taken(name, dtype=None):
             return copy(result(getattr(raw, name), left, is_torch(tokens)), dtype)
 
-        def shown(name, fill=None, dtype=None):
-            array = taken(name, dtype)
-            return lengthened(array, worst, fill) if worst > self._most_rows else array
-
-        recv_x = shown("recv_x")
+        recv_x = taken("recv_x")
         if scales is not None:
-            recv_x = (recv_x, scales_of(shown("recv_x_scales"), scales))
+            recv_x = (recv_x, scales_of(taken("recv_x_scales"), scales))
         if handle is not None:
             return recv_x, None, None, None, None, EventOverlap()
         counts = taken("num_recv_tokens_per_expert_list")
-        members = self._members(taken("rank_prefix"), shown("recv_src_idx", -1),
+        members = self._members(taken("rank_prefix"), taken("recv_src_idx"),
                                 taken("is_token_in_rank"))
-        return (recv_x, shown("recv_topk_idx", -1, "int32" if is_narrow(topk_idx) else None),
-                shown("recv_topk_weights", 0), [] if counts is None else counts.tolist(),
+        return (recv_x, taken("recv_topk_idx", "int32" if is_narrow(topk_idx) else None),
+                taken("recv_topk_weights"), [] if counts is None else counts.tolist(),
                 Handle(members, left), EventOverlap())
 
     @refused_everywhere(low_latency=False)
@@ -356,9 +350,6 @@ class Buffer:
                 **{name: value for name, value in dispatched.call.items()
                    if name not in ("dropped", "narrow_topk_idx")}, **self._made_with)
         self._wait_for(previous_event)
-        if dispatched.worst > self._most_rows:  # The library has no such rows.
-            x = x[:self._most_rows]
-            topk_weights = None if topk_weights is None else topk_weights[:self._most_rows]
         return combined_of(
             self._begin(c.lib.peerbus_normal_combine), self._owner, c.NormalCombineArgs(
                 async_finish=async_finish, handle=dispatched._as_parameter_),

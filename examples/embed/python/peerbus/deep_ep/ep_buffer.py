@@ -29,8 +29,9 @@ class EPBuffer(BufferBase):
     which adds up its rows of the token and rounds the sum to bfloat16, as DeepEP does; without it the
     rows travel singly and are added up once, at home. Results own their memory. The tensors of a
     `BufferAllocator` in `lb_allocation_plan_or_num_bytes` lie in memory of the buffer.
-    The buffer takes memory for each form of dispatch and each value of `num_max_tokens_per_rank` that
-    its calls use. `target` as in `Buffer`; it sees dispatches and combines.
+    The buffer takes memory for each form of dispatch, and more when a call has a greater
+    `num_max_tokens_per_rank`, or states none and some rank has more tokens than before. `target` as in
+    `Buffer`; it sees dispatches and combines.
     """
 
     def __init__(self, group=None, num_bytes=None, num_max_tokens_per_rank=0, hidden=0, num_topk=0,
@@ -59,7 +60,7 @@ class EPBuffer(BufferBase):
         self._asked = dict(no_multiple_reduction=not allow_multiple_reduction,
                            sl_idx=sl_idx is not None)
         self._num_qps = num_allocated_qps
-        self._buffers = {}  # (kind, most tokens of a rank): buffer of the library
+        self._buffers = {}  # kind: buffer of the library
         self._mover = None
         if is_plan:
             plan.materialize_in(self.comm)
@@ -197,25 +198,26 @@ class EPBuffer(BufferBase):
                   do_cpu_sync, do_expand, do_zero_padding, by_column, previous_event, later_event, *,
                   is_copied, num_sms, num_qps, **options):
         """Returns (recv_x or (recv_x, scales), recv_topk_idx, recv_topk_weights, handle)."""
-        self._note_buffer(handle, do_expand, most)
+        self._note_buffer(handle, do_expand)
         tokens, scales = x if isinstance(x, tuple) else (x, None)
         if handle is not None:
             _require_cached(call, handle, topk_idx, do_cpu_sync, do_expand, num_experts=num_experts,
                             expert_alignment=alignment, num_max_tokens_per_rank=most)
             handle._check(call)
             topk_idx, num_experts = handle._topk_idx, handle.num_experts
-            alignment, most = handle.expert_alignment, handle.num_max_tokens_per_rank
+            alignment, most = handle.expert_alignment, handle._most
             do_expand = handle.do_expand
         elif topk_idx is None or num_experts is None:
             raise c.InvalidArgument(1, f"{call}: topk_idx and num_experts, or a handle, are needed")
         elif is_copied:
             topk_idx = copy(topk_idx)
-        most = most or self.num_max_tokens_per_rank or 4096
+        if handle is None:
+            most = most or self.num_max_tokens_per_rank  # 0: any number.
         alignment = alignment or 1
         if self._target.wanted:
             self._target.see(
                 operation="EPBuffer.dispatch", ranks=self.num_ranks, tokens=tokens.shape[0],
-                max_tokens=most, hidden=tokens.shape[1], top_k=topk_idx.shape[1],
+                max_tokens=most or tokens.shape[0], hidden=tokens.shape[1], top_k=topk_idx.shape[1],
                 experts=num_experts, element=element_of(tokens), dropped=has_dropped(topk_idx),
                 num_sms=num_sms, num_qps=num_qps or self._num_qps, expert_alignment=alignment,
                 handle=handle is not None, do_expand=do_expand, narrow_topk_idx=is_narrow(topk_idx),
@@ -232,7 +234,7 @@ class EPBuffer(BufferBase):
         else:
             handle = EPHandle(topk_idx, is_copied, self.num_ranks, do_expand=do_expand,
                               num_experts=num_experts, expert_alignment=alignment,
-                              num_max_tokens_per_rank=most, num_sms=num_sms, **members)
+                              num_sms=num_sms, _most=most, **members)
             if do_cpu_sync is not None and not do_cpu_sync:
                 self._forget_counts(handle)
         recv_scales = scales_of(recv_scales, scales)
@@ -251,7 +253,7 @@ class EPBuffer(BufferBase):
         """Returns (combined_x, combined_topk_weights, event)."""
         if not isinstance(handle, EPHandle):
             raise TypeError(f"handle is {type(handle).__name__}, expected one that a dispatch returned")
-        self._note_buffer(handle, False, None)
+        self._note_buffer(handle, False)
         handle._check(call)
         bias = self._unpack_bias(bias)
         if self._target.wanted:
@@ -277,13 +279,12 @@ class EPBuffer(BufferBase):
         return combined_of(self._begin(function), handle._left.owner, args, x, weights, bias,
                            is_async)
 
-    def _note_buffer(self, handle, do_expand, most):
+    def _note_buffer(self, handle, do_expand):
         """Notes which of the library's buffers the other ranks call, until this rank calls it."""
         if isinstance(handle, EPHandle):
-            do_expand, most = handle.do_expand, handle.num_max_tokens_per_rank
+            do_expand = handle.do_expand
         is_single = do_expand and not self.allow_multiple_reduction
-        self._refusing = ("ep_buffer" if is_single else "buffer",
-                          most or self.num_max_tokens_per_rank or 4096)
+        self._refusing = "ep_buffer" if is_single else "buffer"
 
     def _begin(self, function):
         """Returns `function` as one whose refusals the library tells the other ranks itself."""
@@ -305,24 +306,22 @@ class EPBuffer(BufferBase):
 
     # --- the forms of a dispatch: ((rows, scales, idx, weights), members of the handle) ---
 
-    def _buffer(self, kind, most):
-        known = self._buffers.get((kind, most))
+    def _buffer(self, kind):
+        known = self._buffers.get(kind)
         if known is None:
-            structure = c.EpBufferOptions if kind == "ep_buffer" else c.BufferOptions
-            options = structure(num_max_tokens_per_rank=most)
-            known = self._buffers[kind, most] = c.Object(kind, c.make(
-                kind, getattr(c.lib, f"peerbus_{kind}_create"), self.comm, ctypes.byref(options)))
+            known = self._buffers[kind] = c.Object(kind, c.make(
+                kind, getattr(c.lib, f"peerbus_{kind}_create"), self.comm, None))
         return known
 
     def _dispatch_expanded(self, tokens, scales, topk_idx, topk_weights, stats, num_experts, most,
                            alignment, do_zero_padding):
-        owner = self._buffer("ep_buffer", most)
+        owner = self._buffer("ep_buffer")
         views = {name: given(value, name) for name, value in dict(
             x=tokens, x_scales=scales, topk_idx=topk_idx, topk_weights=topk_weights).items()}
         counter = "cumulative_local_expert_recv_stats"
         views[counter] = given_to_write(stats, counter)
         args = c.EpDispatchArgs(do_zero_padding=do_zero_padding, num_experts=num_experts,
-                                expert_alignment=alignment,
+                                expert_alignment=alignment, num_max_tokens_per_rank=most,
                                 **{name: pointer(view) for name, view in views.items()})
         raw = c.EpReceived()
         c.check(self._begin(c.lib.peerbus_ep_dispatch)(owner, ctypes.byref(args), ctypes.byref(raw)))
@@ -334,6 +333,7 @@ class EPBuffer(BufferBase):
         members = {name: arrays[name] for name in list(arrays)[4:]}
         members.update(
             num_recv_tokens=raw.num_recv_tokens, num_expanded_tokens=raw.num_expanded_tokens,
+            num_max_tokens_per_rank=raw.num_max_tokens_per_rank,
             num_recv_tokens_per_expert_list=arrays["num_recv_tokens_per_expert_list"].tolist(),
             _left=left, _rows=raw.num_expanded_tokens, _slots_of_rows=None)
         return (arrays["recv_x"], arrays["recv_x_scales"], None,
@@ -367,7 +367,7 @@ class EPBuffer(BufferBase):
     def _exchange(self, tokens, scales, topk_idx, topk_weights, stats, num_experts, most, alignment):
         """Sends a row per (token, rank). Returns (rows, scales, weights) and the local ids, which are
         views, and between them the members of the handle."""
-        owner = self._buffer("buffer", most)
+        owner = self._buffer("buffer")
         local = num_experts // self.num_ranks + (self.rank_idx < num_experts % self.num_ranks)
         _require_counters(stats, local)
         ids = given(topk_idx, "topk_idx")
@@ -378,7 +378,8 @@ class EPBuffer(BufferBase):
         args = c.NormalDispatchArgs(
             x=pointer(views[0]), x_scales=pointer(views[1]), num_tokens_per_rank=counts[0].pointer,
             is_token_in_rank=counts[1].pointer, num_tokens_per_expert=counts[2].pointer,
-            topk_idx=pointer(ids), topk_weights=pointer(views[2]), expert_alignment=alignment)
+            topk_idx=pointer(ids), topk_weights=pointer(views[2]), expert_alignment=alignment,
+            num_max_tokens_per_rank=most)
         raw = c.NormalReceived()
         c.check(self._begin(c.lib.peerbus_normal_dispatch)(owner, ctypes.byref(args),
                                                            ctypes.byref(raw)))
@@ -397,7 +398,7 @@ class EPBuffer(BufferBase):
         ends = as_numpy(prefix)
         ranks = numpy.repeat(numpy.arange(self.num_ranks), numpy.diff(ends, prepend=0))
         metadata = numpy.full([len(ranks), topk_idx.shape[1] + 2], -1, numpy.int32)
-        metadata[:, 0] = ranks * most + as_numpy(sources)
+        metadata[:, 0] = ranks * raw.num_max_tokens_per_rank + as_numpy(sources)
         if len(ranks):
             metadata[:, 1] = ranks * topk_idx.shape[1] + (here >= 0).argmax(axis=1)
         members = dict(
@@ -405,6 +406,7 @@ class EPBuffer(BufferBase):
             psum_num_recv_tokens_per_expert=like(prefix, aligned.cumsum(dtype=numpy.int32)),
             num_unaligned_recv_tokens_per_expert=like(prefix, unaligned),
             recv_src_metadata=like(prefix, metadata), num_recv_tokens=len(ranks),
+            num_max_tokens_per_rank=raw.num_max_tokens_per_rank,
             num_expanded_tokens=int(aligned.sum()), num_recv_tokens_per_expert_list=aligned.tolist(),
             _left=left, _rows=len(ranks), _slots_of_rows=None)
         return (recv_x, recv_scales, recv_weights), members, recv_idx

@@ -31,8 +31,8 @@ def tell(function, *arguments, why):
 
 def told_to_all(method):
     """Decorates a collective method of `EPBuffer`, whose first argument is the name of the call. If it
-    raises while `self._refusing` is (kind, most tokens of a rank) of the library's buffer whose call
-    the other ranks make, they raise `Refused` for that reason."""
+    raises while `self._refusing` is the kind of the library's buffer whose call the other ranks make,
+    they raise `Refused` for that reason."""
     @functools.wraps(method)
     def call(self, name, *args, **kwargs):
         self._alive()
@@ -40,12 +40,11 @@ def told_to_all(method):
         try:
             return method(self, name, *args, **kwargs)
         except Exception as why:
-            kind, most = self._refusing or (None, None)
-            self._refusing = None
-            if isinstance(most, int):
-                refuse = (c.lib.peerbus_ep_buffer_refuse, self._buffer(kind, most)) \
+            kind, self._refusing = self._refusing, None
+            if kind is not None:
+                refuse = (c.lib.peerbus_ep_buffer_refuse, self._buffer(kind)) \
                     if kind == "ep_buffer" else \
-                    (c.lib.peerbus_buffer_refuse, self._buffer(kind, most), 0)
+                    (c.lib.peerbus_buffer_refuse, self._buffer(kind), 0)
                 tell(*refuse, why=f"{name}: {why}")
             raise
     return call

@@ -19,7 +19,6 @@ class Result(c.Object):
     is_left = True  # An event of this is something to complete.
     call = {}  # The sizes of a normal dispatch, for the limits of platforms.
     is_combined = False  # Set once the result is that of a dispatch whose rows went home.
-    worst = 0  # num_worst_tokens of a normal dispatch.
     _destroy = c.lib.peerbus_result_destroy  # Of the class: every call makes one of these.
 
     def __init__(self, owner, raw, arguments=None):

@@ -41,6 +41,10 @@ namespace peerbus::deep_ep::detail {
 /// ranks that have not begun it refuse the operations that the others have begun, so that the
 /// exchanges stay in step.
 ///
+/// The channel of a call may be too small for the tokens of one rank. That rank states the room
+/// that it needs. The operations that others have begun in that channel are then refused, and all
+/// ranks make the call again in a larger one (`take_growth`).
+///
 /// A statement is overwritten by the second next one of its rank. All ranks have read it by then,
 /// because each rank makes its next statement after it has read all, and waits for all.
 class call_agreement final : public moe::wait_watch {
@@ -63,16 +67,27 @@ class call_agreement final : public moe::wait_watch {
   [[nodiscard]] std::uint64_t number() const noexcept { return calls_; }
 
   /// Returns if all ranks give `key` to the current call. `has_channel`: the memory for such calls
-  /// is there. Communicates only if it is not, or if the key is not that of the previous call.
+  /// is there, with room for `room` tokens of this rank. Communicates only if it is not, or if the
+  /// key is not that of the previous call. Returns the largest `room` of the ranks that have not
+  /// begun the call.
   /// Throws, on all ranks: `error` mismatch if keys differ, refused if a rank refuses its own
   /// arguments.
-  void agree(const call_key& key, bool has_channel, const std::optional<deadline>& until) {
-    if (has_channel && latest_ == key) return;
+  std::uint64_t agree(const call_key& key, bool has_channel, const std::optional<deadline>& until,
+                      std::uint64_t room = 0) {
+    if (has_channel && latest_ == key) return room;
     call_statement own = statement(calls_);
     own.key = key;
-    if (const auto refused = settle(own, until.value_or(group_.default_deadline())))
-      throw error{*refused};
+    own.room = room;
+    const outcome settled = settle(own, until.value_or(group_.default_deadline()));
+    if (settled.refused) throw error{*settled.refused};
     latest_ = key;
+    return settled.room;
+  }
+  /// Returns the room that a channel needs for the current call, if the ranks have refused what
+  /// this rank had begun only because its channel is too small for another rank.
+  [[nodiscard]] std::optional<std::uint64_t> take_growth() noexcept {
+    const auto [call, room] = std::exchange(growth_, {});
+    return call == calls_ && room != 0 ? std::optional{room} : std::nullopt;
   }
   /// Returns what `check()` returns. If it throws an `error`, all ranks refuse the current call,
   /// which this rank has not begun, and this rank throws that error.
@@ -116,15 +131,22 @@ class call_agreement final : public moe::wait_watch {
         call = std::min(call.value_or(stated), stated);
       }
     if (!call || *call > calls_) return;
-    const auto [first, refused] = exchange(statement(*call), until);
-    if (refused) keep(first, *refused);
+    const outcome settled = exchange(statement(*call), until);
+    if (settled.refused)
+      keep(settled.call, *settled.refused);
+    else
+      growth_ = {settled.call, settled.room};
   }
 
  private:
   static constexpr std::size_t entry_bytes = align_up(sizeof(call_statement), cache_line_bytes);
 
-  /// The first call that the statements of a round are about, and its error if it is refused.
-  using outcome = std::pair<std::uint64_t, std::optional<error>>;
+  /// What the statements of a round say.
+  struct outcome {
+    std::uint64_t call = 0;        ///< the first call that they are about
+    std::optional<error> refused;  ///< its error, if it is refused
+    std::uint64_t room = 0;        ///< the largest room that is needed for it
+  };
 
   [[nodiscard]] static signal_id signal_of(rank_id rank) noexcept {
     return static_cast<signal_id>(rank.index());
@@ -144,16 +166,16 @@ class call_agreement final : public moe::wait_watch {
     return made;
   }
 
-  /// Settles a call that this rank has not begun. Returns the error if it is refused.
-  [[nodiscard]] std::optional<error> settle(const call_statement& own, deadline until) {
+  /// Settles a call that this rank has not begun. If other ranks have begun it, what they have
+  /// begun is refused: the call is refused, or its channel is too small for this rank.
+  [[nodiscard]] outcome settle(const call_statement& own, deadline until) {
     for (;;) {
-      auto [first, refused] = exchange(own, until);
-      if (first != own.call) {  // An earlier call, which this rank has begun.
-        if (refused) keep(first, *refused);
+      outcome settled = exchange(own, until);
+      if (settled.call != own.call) {  // An earlier call, which this rank has begun.
+        if (settled.refused) keep(settled.call, *settled.refused);
         continue;
       }
-      if (!refused) return std::nullopt;
-      latest_.reset();
+      if (settled.refused) latest_.reset();
       std::vector<started_operation> refused_operations;
       for (const rank_id rank : group_.ranks()) {
         const auto begun = read(rank, round_).started_for(own.call);
@@ -164,7 +186,7 @@ class call_agreement final : public moe::wait_watch {
         refused_operations.push_back(begun);
       }
       for (const started_operation& begun : refused_operations) channels_.refuse(begun, until);
-      return refused;
+      return settled;
     }
   }
 
@@ -194,7 +216,11 @@ class call_agreement final : public moe::wait_watch {
                     peerbus::detail::concat(title_, ": ranks differ in a call after which ", rank,
                                             " has made ", entry.call - first,
                                             " more, expected hooks to be called before that"));
-    return {first, error_of(first)};
+    std::uint64_t room = 0;
+    for (const rank_id rank : group_.ranks())
+      if (const auto entry = read(rank, round_); entry.call == first)
+        room = std::max(room, entry.room);
+    return {first, error_of(first), room};
   }
   void require(errc code) {
     if (code == errc::ok) return;
@@ -246,6 +272,7 @@ class call_agreement final : public moe::wait_watch {
   std::uint64_t calls_ = 0;         ///< collective calls so far
   std::uint64_t round_ = 0;         ///< rounds of statements so far
   std::optional<call_key> latest_;  ///< on which all ranks agreed for the previous dispatch
+  std::pair<std::uint64_t, std::uint64_t> growth_;  ///< a call, and the room that it needs
   std::array<started_operation, call_statement::remembered_calls> started_{};
   std::vector<std::pair<std::uint64_t, error>> refusals_;  ///< of calls that this rank has begun
 };

@@ -35,6 +35,7 @@ struct call_statement {
   errc objection = errc::ok;     ///< the code of this rank's refusal; ok: it does not refuse
   std::uint32_t text_bytes = 0;  ///< of the refusal
   call_key key{};                ///< if the rank has not begun the call
+  std::uint64_t room = 0;        ///< likewise: the tokens of a rank that memory is needed for
   std::array<started_operation, remembered_calls> started{};  ///< the latest calls, by number
   std::array<char, 360> text{};
 

@@ -27,6 +27,15 @@ class channel_set final : public agreeing_channels {
       if (known->has_room_for(shape)) return known.get();
     return nullptr;
   }
+  /// Returns the latest channel for calls of `shape`, whatever its room, or null if there is none.
+  template <class Shape>
+  [[nodiscard]] Channel* latest(Shape shape) const noexcept {
+    for (auto known = channels_.rbegin(); known != channels_.rend(); ++known) {
+      shape.max_tokens = (*known)->shape().max_tokens;
+      if (shape == (*known)->shape()) return known->get();
+    }
+    return nullptr;
+  }
   /// Calls `visit(channel)` for all channels.
   template <class Visit>
   void for_each(Visit&& visit) const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,7 +15,9 @@
 #include <peerbus/compat/deep_ep/detail/call_key.hpp>
 #include <peerbus/compat/deep_ep/detail/channel_set.hpp>
 #include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
+#include <peerbus/core/align.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::deep_ep::detail {
@@ -64,10 +68,44 @@ class collective_calls {
     if (known != nullptr) return *known;
     return channels_.add(std::forward<Make>(make)(*agreement_));
   }
+  /// Returns what `carry_out(channel)` returns for the channel of calls of `shape`, which has room
+  /// for `room` tokens of this rank. `shape.max_tokens` is the bound that the call states, or 0. If
+  /// the shape is new or the room too small for some rank, all ranks make a new channel by
+  /// `make(agreement, shape)`; a call that this rank has begun in a smaller one is made again.
+  template <class Shape, class Make, class CarryOut>
+  decltype(auto) call_with_room(const Shape& shape, std::size_t room,
+                                const std::optional<deadline>& until, Make&& make,
+                                CarryOut&& carry_out) {
+    Channel* const known = channels_.latest(shape);
+    const std::size_t has = known == nullptr ? 0 : known->shape().max_tokens;
+    const std::size_t needed =
+        agreement_->agree(numbers_of(shape), known != nullptr && room <= has, until, room);
+    const auto larger = [&](Shape wanted, std::size_t tokens) -> Channel& {
+      wanted.max_tokens = channels_.latest(shape) == nullptr ? tokens : grown(tokens);
+      return channels_.add(make(*agreement_, wanted));
+    };
+    Channel* channel = known != nullptr && needed <= has ? known : &larger(shape, needed);
+    for (;;) {
+      try {
+        return carry_out(*channel);
+      } catch (const error& refused) {
+        const auto wanted = agreement_->take_growth();
+        if (refused.code() != errc::refused || !wanted) throw;
+        channel = &larger(shape, *wanted);
+      }
+    }
+  }
   [[nodiscard]] channel_set<Channel>& channels() noexcept { return channels_; }
   [[nodiscard]] const channel_set<Channel>& channels() const noexcept { return channels_; }
 
  private:
+  /// Returns the room of a channel that replaces a smaller one, so that numbers of tokens that grow
+  /// one by one need few channels.
+  static constexpr std::size_t grown(std::size_t tokens) noexcept {
+    constexpr std::size_t most_doubled = std::size_t{1} << 16U;
+    return tokens <= most_doubled ? std::bit_ceil(tokens) : align_up(tokens, most_doubled);
+  }
+
   communicator<Transport>& comm_;
   std::string_view title_;
   key_parts parts_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -49,12 +50,18 @@ class expanded_calls {
     calls_.begin(args.until);
     std::shared_ptr<expanded_routing> routing;
     calls_.or_refuse(args.until, [&] { routing = checked_routing(args); });
-    const payload rows = args.x.type() == dtype::bfloat16 ? payload::bf16 : payload::bytes;
-    return channel_for(
-               {rows, args.x.size(1), routing->experts, routing->top_k, scale_bytes(args.x_scales),
-                static_cast<bool>(args.topk_weights), routing->alignment, args.do_zero_padding},
-               args.until)
-        .dispatch(args, routing, !args.handle);
+    const expanded_shape shape{args.x.type() == dtype::bfloat16 ? payload::bf16 : payload::bytes,
+                               routing->bound,
+                               args.x.size(1),
+                               routing->experts,
+                               routing->top_k,
+                               scale_bytes(args.x_scales),
+                               static_cast<bool>(args.topk_weights),
+                               routing->alignment,
+                               args.do_zero_padding};
+    return calls_.call_with_room(
+        shape, routing->most_tokens, args.until, channel_maker(args.until),
+        [&](expanded_channel& channel) { return channel.dispatch(args, routing, !args.handle); });
   }
 
   [[nodiscard]] elastic_combine_result combine(const elastic_combine_args& args) {
@@ -66,10 +73,16 @@ class expanded_calls {
     auto* channel = static_cast<expanded_channel*>(routing->latest.owner());
     if (channel == nullptr || !channel->is_received(routing->latest.number()) ||
         channel->shape().hidden != args.x.size(1)) {
-      channel = &channel_for({payload::nothing, args.x.size(1), routing->experts, routing->top_k, 0,
-                              false, routing->alignment, false},
-                             args.until);
-      channel->prepare(routing, args.until);
+      const expanded_shape shape{.rows = payload::nothing,
+                                 .hidden = args.x.size(1),
+                                 .experts = routing->experts,
+                                 .top_k = routing->top_k,
+                                 .alignment = routing->alignment};
+      channel = calls_.call_with_room(shape, routing->most_tokens, args.until,
+                                      channel_maker(args.until), [&](expanded_channel& prepared) {
+                                        prepared.prepare(routing, args.until);
+                                        return &prepared;
+                                      });
       calls_.begin(args.until);
     }
     return channel->combine(args);
@@ -106,11 +119,6 @@ class expanded_calls {
                  {{dtype::bfloat16, dtype::float8_e4m3fn, dtype::int8}, {any, any}});
     const std::size_t tokens = args.x.size(0);
     check_scales({call, "x_scales"}, args.x_scales, tokens);
-    const argument most{call, "num_max_tokens_per_rank"};
-    most.require(args.num_max_tokens_per_rank.value_or(options_.num_max_tokens_per_rank) ==
-                     options_.num_max_tokens_per_rank,
-                 "is ", args.num_max_tokens_per_rank.value_or(0),
-                 ", expected none or the buffer's ", options_.num_max_tokens_per_rank);
     if (!args.handle)
       require_form({call, "topk_idx"}, args.topk_idx,
                    {{dtype::int64, dtype::int32}, {tokens, any}});
@@ -142,15 +150,25 @@ class expanded_calls {
     alignment.require(args.expert_alignment.value_or(routing->alignment) == routing->alignment,
                       "is ", args.expert_alignment.value_or(0),
                       " beside a handle, expected none or its ", routing->alignment);
+    const argument most{call, "num_max_tokens_per_rank"};
+    most.require(
+        args.num_max_tokens_per_rank.value_or(routing->most_tokens) == routing->most_tokens, "is ",
+        args.num_max_tokens_per_rank.value_or(0), " beside a handle, expected none or its ",
+        routing->most_tokens);
     handle.require(routing->tokens == args.x.size(0), "is of ", routing->tokens,
                    " tokens, expected x's ", args.x.size(0));
     return routing;
   }
   [[nodiscard]] std::shared_ptr<expanded_routing> new_routing(const elastic_dispatch_args& args) {
+    const std::size_t tokens = args.x.size(0);
+    const std::size_t bound = args.num_max_tokens_per_rank.value_or(0);
+    if (args.num_max_tokens_per_rank) check_bound(bound, tokens);
     auto routing = pool_.take();
     routing->buffer = self_;
     routing->number = calls_.number();
-    routing->tokens = args.x.size(0);
+    routing->tokens = tokens;
+    routing->bound = bound;
+    routing->most_tokens = bound != 0 ? bound : std::max(options_.num_max_tokens_per_rank, tokens);
     routing->experts = args.num_experts;
     routing->top_k = args.topk_idx.size(1);
     routing->alignment = args.expert_alignment.value_or(1);
@@ -158,6 +176,16 @@ class expanded_calls {
     routing->ids.resize(args.topk_idx.elements());
     copy_ids(args.topk_idx, routing->ids, routing->experts, moe::ids_outside::refused);
     return routing;
+  }
+
+  static void check_bound(std::size_t bound, std::size_t tokens) {
+    constexpr std::string_view call = "dispatch";
+    const argument most{call, "num_max_tokens_per_rank"};
+    most.require(bound >= 1 && bound <= moe::max_rows, "is ", bound, ", expected 1 to ",
+                 moe::max_rows);
+    const argument x{call, "x"};
+    x.require(tokens <= bound, "has ", tokens,
+              " tokens, expected at most num_max_tokens_per_rank, ", bound);
   }
 
   void check_combine(const elastic_combine_args& args) const {
@@ -179,20 +207,18 @@ class expanded_calls {
                    "is of another buffer, expected one of this buffer");
   }
 
-  /// Returns the channel for `shape`. Collective if the shape is new.
-  [[nodiscard]] expanded_channel& channel_for(const expanded_shape& shape,
-                                              const std::optional<deadline>& until) {
-    return calls_.channel_for(
-        shape, until, [&](call_agreement& agreement) -> std::unique_ptr<expanded_channel> {
-          const deadline end = until.value_or(comm_.default_deadline());
-          switch (shape.rows) {
-            case payload::bf16: return make_channel<codec::bf16>(agreement, shape, end);
-            case payload::bytes:
-              return make_channel<codec::fp8_e4m3_as_given>(agreement, shape, end);
-            case payload::nothing: break;
-          }
-          return make_channel<codec::nothing>(agreement, shape, end);
-        });
+  /// Returns a function that makes a channel. It is collective.
+  [[nodiscard]] auto channel_maker(const std::optional<deadline>& until) {
+    return [this, end = until.value_or(comm_.default_deadline())](
+               call_agreement& agreement,
+               const expanded_shape& shape) -> std::unique_ptr<expanded_channel> {
+      switch (shape.rows) {
+        case payload::bf16: return make_channel<codec::bf16>(agreement, shape, end);
+        case payload::bytes: return make_channel<codec::fp8_e4m3_as_given>(agreement, shape, end);
+        case payload::nothing: break;
+      }
+      return make_channel<codec::nothing>(agreement, shape, end);
+    };
   }
   template <class Codec>
   [[nodiscard]] auto make_channel(call_agreement& agreement, const expanded_shape& shape,

@@ -19,9 +19,11 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Identifies a channel: expanded calls with equal shapes share one exchange.
+/// Identifies a channel: expanded calls whose shapes are equal but for `max_tokens` share the
+/// latest exchange for them.
 struct expanded_shape {
   payload rows = payload::bf16;
+  std::size_t max_tokens = 0;  ///< of a call its bound, or 0 for none; of a channel its room
   std::size_t hidden = 0;
   std::size_t experts = 0;
   std::size_t top_k = 0;
@@ -33,7 +35,8 @@ struct expanded_shape {
 };
 
 /// The numbers of a `call_key` of expanded calls.
-inline constexpr std::array expanded_parts{key_part{"hidden"},
+inline constexpr std::array expanded_parts{key_part{"num_max_tokens_per_rank"},
+                                           key_part{"hidden"},
                                            key_part{"num_experts"},
                                            key_part{"num_topk"},
                                            key_part{"the type of x", payload_words},
@@ -43,9 +46,15 @@ inline constexpr std::array expanded_parts{key_part{"hidden"},
                                            key_part{"do_zero_padding", true_or_false}};
 
 inline call_key numbers_of(const expanded_shape& shape) noexcept {
-  return {
-      shape.hidden,      shape.experts,  shape.top_k,     static_cast<std::uint64_t>(shape.rows),
-      shape.scale_bytes, shape.weighted, shape.alignment, shape.zero_padding};
+  return {shape.max_tokens,
+          shape.hidden,
+          shape.experts,
+          shape.top_k,
+          static_cast<std::uint64_t>(shape.rows),
+          shape.scale_bytes,
+          shape.weighted,
+          shape.alignment,
+          shape.zero_padding};
 }
 
 /// The interface of a channel of expanded calls, independent of transport and codec.
@@ -66,16 +75,16 @@ class expanded_channel : public keyed_channel<expanded_shape> {
 
 /// The memory of an expanded batch besides the exchange's, allocated once and reused.
 struct expanded_arrays {
-  expanded_arrays(const expanded_shape& shape, std::size_t rank_count, std::size_t max_tokens,
-                  std::size_t local_experts, std::size_t most_rows)
-      : sources{rank_count, max_tokens, shape.top_k},
+  expanded_arrays(const expanded_shape& shape, std::size_t rank_count, std::size_t local_experts,
+                  std::size_t most_rows)
+      : sources{rank_count, shape.max_tokens, shape.top_k},
         ends(local_experts),
         counts(local_experts),
         aligned(local_experts),
-        scales{std::make_unique_for_overwrite<std::byte[]>(max_tokens * shape.scale_bytes)},
+        scales{std::make_unique_for_overwrite<std::byte[]>(shape.max_tokens * shape.scale_bytes)},
         weights{std::make_unique_for_overwrite<float[]>(shape.weighted ? most_rows : 0)},
-        combined{std::make_unique_for_overwrite<bf16[]>(max_tokens * shape.hidden)},
-        combined_weights{std::make_unique_for_overwrite<float[]>(max_tokens * shape.top_k)} {}
+        combined{std::make_unique_for_overwrite<bf16[]>(shape.max_tokens * shape.hidden)},
+        combined_weights{std::make_unique_for_overwrite<float[]>(shape.max_tokens * shape.top_k)} {}
 
   std::shared_ptr<const expanded_routing> routing;
   source_metadata sources;

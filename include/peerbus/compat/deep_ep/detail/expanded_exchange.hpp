@@ -67,7 +67,7 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
              {.experts = key.experts,
               .hidden = key.hidden,
               .top_k = key.top_k,
-              .max_tokens = options.num_max_tokens_per_rank,
+              .max_tokens = key.max_tokens,
               .in_flight = options.in_flight,
               .outputs = moe::outputs_at::home,
               .attachments = {key.scale_bytes, key.weighted ? key.top_k * sizeof(float) : 0},
@@ -77,24 +77,28 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
              {.alignment = key.alignment, .zero_gaps = key.zero_padding},
              until,
              [&](const auto& moe) {
-               return expanded_arrays{key, comm.size(), options.num_max_tokens_per_rank,
-                                      moe.placement().count(comm.rank()), moe.map().row_capacity};
+               return expanded_arrays{key, comm.size(), moe.placement().count(comm.rank()),
+                                      moe.map().row_capacity};
              }},
         local_experts_{moe_.placement().count(comm.rank())},
-        ones_(options.num_max_tokens_per_rank * key.top_k, 1.0F) {}
+        ones_(key.max_tokens * key.top_k, 1.0F) {}
 
   elastic_dispatch_result dispatch(const elastic_dispatch_args& args,
                                    const std::shared_ptr<expanded_routing>& routing,
                                    bool fresh) override {
     batch& this_batch = this->next_batch_or_refuse(args.until);
-    auto options = this->begin(this_batch, args.x.size(0), until_or_default(args.until));
+    auto options =
+        this->begin(this_batch, args.x.size(0), until_or_default(args.until), {}, routing->bound);
     if (shape().scale_bytes != 0)
-      options.attachments[0] =
-          side_by_side(args.x_scales, this_batch.arrays.scales.get(), moe_.config().max_tokens);
+      options.attachments[0] = side_by_side(args.x_scales, this_batch.arrays.scales.get());
     if (shape().weighted) options.attachments[1] = std::as_bytes(args.topk_weights.values<float>());
     const std::span tokens{static_cast<const token*>(args.x.data()), args.x.elements()};
     exchange_rows(this_batch, tokens, routing, fresh ? 0 : routing->number, options);
-    if (fresh) routing->rows = routing->knows_counts ? rows_and_gaps(this_batch) : most_rows();
+    if (fresh) {
+      routing->most_tokens = routing->bound == 0 ? shape().max_tokens : routing->bound;
+      routing->rows =
+          routing->knows_counts ? rows_and_gaps(this_batch) : most_rows(routing->most_tokens);
+    }
     return result(this_batch, args, routing);
   }
 
@@ -105,7 +109,7 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     // The values of these tokens are not read. The span only states how many tokens there are.
     const std::span<const token> tokens{
         reinterpret_cast<const token*>(this_batch.arrays.combined.get()),
-        std::min(routing->tokens, moe_.config().max_tokens) * shape().hidden};
+        routing->tokens * shape().hidden};
     exchange_rows(this_batch, tokens, routing, routing->number, options);
   }
 
@@ -141,12 +145,10 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
                      moe::dispatch_options options) {
     this_batch.arrays.routing = routing;
     options.note = std::as_bytes(std::span{&plan, 1});
-    // Combine adds rows up unweighted, so that each row has the weight 1. If there are more tokens
-    // than there is room for, the exchange refuses them on all ranks.
-    const std::size_t slots = std::min(routing->ids.size(), ones_.size());
+    // Combine adds rows up unweighted, so that each row has the weight 1.
     this->send_rows(this_batch, tokens,
-                    {std::span<const std::int64_t>{routing->ids}.first(slots),
-                     std::span<const float>{ones_}.first(slots)},
+                    {std::span<const std::int64_t>{routing->ids},
+                     std::span<const float>{ones_}.first(routing->ids.size())},
                     options);
     this->receive_rows(this_batch);
     require_one_plan(this_batch);
@@ -174,10 +176,10 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     const auto& experts = this_batch.rows->experts();
     return experts.empty() ? 0 : experts.back().first_row() + experts.back().padded_count();
   }
-  /// Returns the most rows and gaps that a dispatch may bring, DeepEP's figure.
-  [[nodiscard]] std::size_t most_rows() const noexcept {
-    const std::size_t rows =
-        comm_.size() * moe_.config().max_tokens * std::min(shape().top_k, local_experts_);
+  /// Returns the most rows and gaps that a dispatch of at most `most_tokens` tokens of a rank may
+  /// bring, DeepEP's figure.
+  [[nodiscard]] std::size_t most_rows(std::size_t most_tokens) const noexcept {
+    const std::size_t rows = comm_.size() * most_tokens * std::min(shape().top_k, local_experts_);
     return align_up(rows + (shape().alignment - 1) * local_experts_, shape().alignment);
   }
   /// Calls `visit(row, rows, i)` for each received row: `row` is its index among all rows and gaps,
@@ -192,7 +194,7 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
                                                const std::shared_ptr<expanded_routing>& routing) {
     expanded_arrays& arrays = this_batch.arrays;
     count_rows(this_batch, args.cumulative_local_expert_recv_stats);
-    arrays.sources.fill([&](auto&& visit) {
+    arrays.sources.fill(routing->most_tokens, [&](auto&& visit) {
       for_each_row(this_batch, [&](std::size_t row, const auto& rows, std::size_t i) {
         visit(row, rows.origin(i));
       });
@@ -209,7 +211,7 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
     if (shape().weighted) made.recv_topk_weights = weights_of_rows(this_batch, rows);
     made.handle = {.num_experts = shape().experts,
                    .expert_alignment = shape().alignment,
-                   .num_max_tokens_per_rank = moe_.config().max_tokens,
+                   .num_max_tokens_per_rank = routing->most_tokens,
                    .num_recv_tokens = received,
                    .num_expanded_tokens = rows,
                    .psum_num_recv_tokens_per_scaleup_rank = {arrays.sources.ends(), {comm_.size()}},

@@ -53,7 +53,9 @@ class normal_calls {
       routing = checked_routing(args);
       return shape_of(args, *routing);
     });
-    return channel_for(shape, args.until).dispatch(args, routing, !args.handle);
+    return calls_.call_with_room(
+        shape, room_for(*routing), args.until, channel_maker(args.until),
+        [&](normal_channel& channel) { return channel.dispatch(args, routing, !args.handle); });
   }
 
   [[nodiscard]] combine_result combine(const combine_args& args) {
@@ -65,9 +67,12 @@ class normal_calls {
     auto* channel = static_cast<normal_channel*>(routing.latest.owner());
     if (channel == nullptr || !channel->is_received(routing.latest.number()) ||
         channel->shape().hidden != args.x.size(1)) {
-      channel = &channel_for(
-          {payload::nothing, args.x.size(1), routing.experts, routing.top_k, 0, 0}, args.until);
-      channel->prepare(routing, args.until);
+      channel = calls_.call_with_room(
+          normal_shape{payload::nothing, 0, args.x.size(1), routing.experts, routing.top_k, 0, 0},
+          room_for(routing), args.until, channel_maker(args.until), [&](normal_channel& prepared) {
+            prepared.prepare(routing, args.until);
+            return &prepared;
+          });
       calls_.begin(args.until);
     }
     return channel->combine(args, routing);
@@ -104,6 +109,7 @@ class normal_calls {
   [[nodiscard]] static normal_shape shape_of(const dispatch_args& args,
                                              const normal_routing& routing) {
     return {args.x.type() == dtype::bfloat16 ? payload::bf16 : payload::bytes,
+            routing.bound,
             args.x.size(1),
             routing.experts,
             routing.top_k,
@@ -151,6 +157,9 @@ class normal_calls {
     const argument worst{call, "num_worst_tokens"};
     worst.require(args.num_worst_tokens == 0, "is ", args.num_worst_tokens,
                   " beside a handle, expected 0");
+    const argument bound{call, "num_max_tokens_per_rank"};
+    bound.require(args.num_max_tokens_per_rank == 0, "is ", args.num_max_tokens_per_rank,
+                  " beside a handle, expected 0");
     const argument alignment{call, "expert_alignment"};
     alignment.require(args.expert_alignment == 1, "is ", args.expert_alignment,
                       " beside a handle, expected 1: no list comes back");
@@ -181,18 +190,24 @@ class normal_calls {
     alignment.require(args.expert_alignment >= 1 && args.expert_alignment <= most_alignment, "is ",
                       args.expert_alignment, ", expected 1 to ", most_alignment);
     const argument worst{call, "num_worst_tokens"};
-    const std::size_t most = ranks * options_.num_max_tokens_per_rank;
-    worst.require(args.num_worst_tokens <= most, "is ", args.num_worst_tokens,
-                  ", expected at most ranks x num_max_tokens_per_rank, ", most);
+    worst.require(args.num_worst_tokens <= moe::max_rows, "is ", args.num_worst_tokens,
+                  ", expected at most ", moe::max_rows);
     worst.require(args.num_worst_tokens == 0 || args.topk_idx, "is ", args.num_worst_tokens,
                   " without topk_idx, expected both, as rows that did not come are told by -1");
     const argument weights{call, "topk_weights"};
     weights.require(static_cast<bool>(args.topk_weights) == static_cast<bool>(args.topk_idx), "is ",
                     args.topk_weights, " but topk_idx is ", args.topk_idx,
                     ", expected both or neither");
+    const std::size_t most = args.num_max_tokens_per_rank;
+    const argument bound{call, "num_max_tokens_per_rank"};
+    bound.require(most <= moe::max_rows, "is ", most, ", expected at most ", moe::max_rows);
+    const argument x{call, "x"};
+    x.require(most == 0 || tokens <= most, "has ", tokens,
+              " tokens, expected at most num_max_tokens_per_rank, ", most);
     auto routing = pool_.take();
     routing->buffer = self_;
     routing->tokens = tokens;
+    routing->bound = most;
     routing->worst = args.num_worst_tokens;
     routing->listed_experts = args.num_tokens_per_expert.size(0);
     routing->by_experts = static_cast<bool>(args.topk_idx);
@@ -248,20 +263,24 @@ class normal_calls {
     }
   }
 
-  /// Returns the channel for `shape`. Collective if the shape is new.
-  [[nodiscard]] normal_channel& channel_for(const normal_shape& shape,
-                                            const std::optional<deadline>& until) {
-    return calls_.channel_for(
-        shape, until, [&](call_agreement& agreement) -> std::unique_ptr<normal_channel> {
-          const deadline end = until.value_or(comm_.default_deadline());
-          switch (shape.rows) {
-            case payload::bf16: return make_channel<codec::bf16>(agreement, shape, end);
-            case payload::bytes:
-              return make_channel<codec::fp8_e4m3_as_given>(agreement, shape, end);
-            case payload::nothing: break;
-          }
-          return make_channel<codec::nothing>(agreement, shape, end);
-        });
+  /// Returns the tokens of a rank that a channel needs room for, as far as this rank knows.
+  [[nodiscard]] std::size_t room_for(const normal_routing& routing) const noexcept {
+    const std::size_t least = routing.bound == 0 ? options_.num_max_tokens_per_rank : routing.bound;
+    const std::size_t worst_of_a_rank = (routing.worst + comm_.size() - 1) / comm_.size();
+    return std::max({least, routing.tokens, worst_of_a_rank});
+  }
+  /// Returns a function that makes a channel. It is collective.
+  [[nodiscard]] auto channel_maker(const std::optional<deadline>& until) {
+    return [this, end = until.value_or(comm_.default_deadline())](
+               call_agreement& agreement,
+               const normal_shape& shape) -> std::unique_ptr<normal_channel> {
+      switch (shape.rows) {
+        case payload::bf16: return make_channel<codec::bf16>(agreement, shape, end);
+        case payload::bytes: return make_channel<codec::fp8_e4m3_as_given>(agreement, shape, end);
+        case payload::nothing: break;
+      }
+      return make_channel<codec::nothing>(agreement, shape, end);
+    };
   }
   template <class Codec>
   [[nodiscard]] auto make_channel(call_agreement& agreement, const normal_shape& shape,

@@ -17,9 +17,11 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Identifies a channel: normal calls with equal shapes share one exchange.
+/// Identifies a channel: normal calls whose shapes are equal but for `max_tokens` share the latest
+/// exchange for them.
 struct normal_shape {
   payload rows = payload::bf16;
+  std::size_t max_tokens = 0;  ///< of a call its bound, or 0 for none; of a channel its room
   std::size_t hidden = 0;
   std::size_t experts = 0;  ///< of the exchange: those of the model, or one per rank
   std::size_t top_k = 0;
@@ -29,7 +31,8 @@ struct normal_shape {
 };
 
 /// The numbers of a `call_key` of normal calls.
-inline constexpr std::array normal_parts{key_part{"hidden"},
+inline constexpr std::array normal_parts{key_part{"num_max_tokens_per_rank"},
+                                         key_part{"hidden"},
                                          key_part{"num_experts"},
                                          key_part{"num_topk"},
                                          key_part{"the type of x", payload_words},
@@ -38,9 +41,13 @@ inline constexpr std::array normal_parts{key_part{"hidden"},
                                          key_part{"the size of num_tokens_per_expert"}};
 
 inline call_key numbers_of(const normal_shape& shape) noexcept {
-  return {shape.hidden,        shape.experts,
-          shape.top_k,         static_cast<std::uint64_t>(shape.rows),
-          shape.scale_bytes,   shape.listed_experts != 0,
+  return {shape.max_tokens,
+          shape.hidden,
+          shape.experts,
+          shape.top_k,
+          static_cast<std::uint64_t>(shape.rows),
+          shape.scale_bytes,
+          shape.listed_experts != 0,
           shape.listed_experts};
 }
 
@@ -60,16 +67,15 @@ class normal_channel : public keyed_channel<normal_shape> {
 
 /// The memory of a normal batch besides the exchange's, allocated once and reused.
 struct normal_arrays {
-  normal_arrays(const normal_shape& shape, std::size_t rank_count, std::size_t max_tokens,
-                std::size_t local_experts)
+  normal_arrays(const normal_shape& shape, std::size_t rank_count, std::size_t local_experts)
       : rank_prefix(rank_count),
         per_expert(local_experts),
-        copies(max_tokens),
-        recv_topk_idx{uninitialised<std::int64_t>(rank_count * max_tokens * shape.top_k)},
-        recv_src_idx{uninitialised<std::int32_t>(rank_count * max_tokens)},
-        scales{uninitialised<std::byte>(max_tokens * shape.scale_bytes)},
-        combined{uninitialised<bf16>(max_tokens * shape.hidden)},
-        combined_weights{uninitialised<float>(max_tokens * shape.top_k)} {}
+        copies(shape.max_tokens),
+        recv_topk_idx{uninitialised<std::int64_t>(rank_count * shape.max_tokens * shape.top_k)},
+        recv_src_idx{uninitialised<std::int32_t>(rank_count * shape.max_tokens)},
+        scales{uninitialised<std::byte>(shape.max_tokens * shape.scale_bytes)},
+        combined{uninitialised<bf16>(shape.max_tokens * shape.hidden)},
+        combined_weights{uninitialised<float>(shape.max_tokens * shape.top_k)} {}
 
   std::vector<std::int32_t> rank_prefix;
   std::vector<std::int32_t> per_expert;

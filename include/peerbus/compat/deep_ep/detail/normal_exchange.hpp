@@ -65,7 +65,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
              {.experts = key.experts,
               .hidden = key.hidden,
               .top_k = key.top_k,
-              .max_tokens = options.num_max_tokens_per_rank,
+              .max_tokens = key.max_tokens,
               .in_flight = options.in_flight,
               .outputs = moe::outputs_at::home,
               .attachments = {key.scale_bytes},
@@ -75,17 +75,17 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
              {},
              until,
              [&](const auto&) {
-               return normal_arrays{key, comm.size(), options.num_max_tokens_per_rank,
+               return normal_arrays{key, comm.size(),
                                     placement_of(key, comm.size()).count(comm.rank())};
              }} {}
 
   dispatch_result dispatch(const dispatch_args& args,
                            const std::shared_ptr<normal_routing>& routing, bool fresh) override {
     batch& this_batch = this->next_batch_or_refuse(args.until);
-    auto options = this->begin(this_batch, args.x.size(0), until_or_default(args.until));
+    auto options =
+        this->begin(this_batch, args.x.size(0), until_or_default(args.until), {}, routing->bound);
     if (shape().scale_bytes != 0)
-      options.attachments[0] =
-          side_by_side(args.x_scales, this_batch.arrays.scales.get(), moe_.config().max_tokens);
+      options.attachments[0] = side_by_side(args.x_scales, this_batch.arrays.scales.get());
     if (shape().listed_experts != 0 && fresh)
       options.note = std::as_bytes(args.num_tokens_per_expert.values<std::int32_t>());
     const std::span tokens{static_cast<const token*>(args.x.data()), args.x.elements()};
@@ -100,7 +100,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     // The values of these tokens are not read. The span only states how many tokens there are.
     const std::span<const token> tokens{
         reinterpret_cast<const token*>(this_batch.arrays.combined.get()),
-        std::min(routing.tokens, moe_.config().max_tokens) * shape().hidden};
+        routing.tokens * shape().hidden};
     exchange_rows(this_batch, tokens, routing, options);
   }
 
@@ -235,6 +235,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     return {view(arrays.rank_prefix, {comm_.size()}),
             {arrays.recv_src_idx.get(), dtype::int32, {shown}},
             {routing->in_rank.get(), dtype::boolean, {routing->tokens, comm_.size()}},
+            routing->bound == 0 ? shape().max_tokens : routing->bound,
             routing};
   }
 

@@ -28,6 +28,7 @@ struct normal_routing {
   std::unique_ptr<bool[]> in_rank;  ///< [tokens, ranks]
   std::size_t in_rank_size = 0;
 
+  std::size_t bound = 0;  ///< num_max_tokens_per_rank of the dispatch that made it
   std::size_t rows = 0;   ///< rows that this rank receives
   std::size_t worst = 0;  ///< num_worst_tokens of the dispatch that made it
   /// The latest dispatch with this routing.

@@ -17,8 +17,7 @@ namespace peerbus::deep_ep::detail {
 class source_metadata {
  public:
   source_metadata(std::size_t rank_count, std::size_t max_tokens, std::size_t top_k)
-      : max_tokens_{max_tokens},
-        top_k_{top_k},
+      : top_k_{top_k},
         numbers_(rank_count * max_tokens),
         ends_(rank_count),
         rows_{std::make_unique_for_overwrite<std::int32_t[]>(numbers_.size() * width())} {}
@@ -27,17 +26,19 @@ class source_metadata {
   /// slot, then the row of each slot.
   [[nodiscard]] std::size_t width() const noexcept { return top_k_ + 2; }
 
-  /// Fills the table. `for_each_row(visit)` must call `visit(row, origin)` for every received row.
-  /// It is called twice.
+  /// Fills the table for a dispatch with at most `most_tokens` tokens of a rank, which the
+  /// constructor has room for. `for_each_row(visit)` must call `visit(row, origin)` for every
+  /// received row. It is called twice.
   template <class ForEachRow>
-  void fill(ForEachRow&& for_each_row) noexcept {
-    std::fill(numbers_.begin(), numbers_.end(), -1);
+  void fill(std::size_t most_tokens, ForEachRow&& for_each_row) noexcept {
+    most_tokens_ = most_tokens;
+    std::fill_n(numbers_.begin(), ends_.size() * most_tokens, -1);
     for_each_row(
         [&](std::size_t, const moe::row_origin& origin) { numbers_[token_of(origin)] = 0; });
     count_ = 0;
     for (std::size_t rank = 0; rank < ends_.size(); ++rank) {
-      for (std::size_t t = 0; t < max_tokens_; ++t)
-        if (std::int32_t& number = numbers_[rank * max_tokens_ + t]; number == 0)
+      for (std::size_t t = 0; t < most_tokens; ++t)
+        if (std::int32_t& number = numbers_[rank * most_tokens + t]; number == 0)
           begin(number, rank, t);
       ends_[rank] = static_cast<std::int32_t>(count_);
     }
@@ -49,12 +50,12 @@ class source_metadata {
     });
   }
 
-  /// Sets the entries of the table behind those of the received tokens to -1.
+  /// Sets the entries of the table behind those of the received tokens to -1, up to `capacity`.
   void clear_rest() noexcept {
-    std::fill(rows_.get() + count_ * width(), rows_.get() + numbers_.size() * width(), -1);
+    std::fill(rows_.get() + count_ * width(), rows_.get() + capacity() * width(), -1);
   }
-  /// Returns the number of tokens that there is room for.
-  [[nodiscard]] std::size_t capacity() const noexcept { return numbers_.size(); }
+  /// Returns the most tokens that the latest dispatch could bring.
+  [[nodiscard]] std::size_t capacity() const noexcept { return ends_.size() * most_tokens_; }
   /// Returns the number of received tokens.
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   /// Returns [count, width] entries, by source rank, then by token.
@@ -64,7 +65,7 @@ class source_metadata {
 
  private:
   [[nodiscard]] std::size_t token_of(const moe::row_origin& origin) const noexcept {
-    return origin.rank.index() * max_tokens_ + origin.token;
+    return origin.rank.index() * most_tokens_ + origin.token;
   }
   [[nodiscard]] std::int32_t* entry_of(std::int32_t number) const noexcept {
     return rows_.get() + static_cast<std::size_t>(number) * width();
@@ -73,10 +74,10 @@ class source_metadata {
     number = static_cast<std::int32_t>(count_++);
     std::int32_t* const entry = entry_of(number);
     std::fill_n(entry, width(), -1);
-    entry[0] = static_cast<std::int32_t>(rank * max_tokens_ + t);
+    entry[0] = static_cast<std::int32_t>(rank * most_tokens_ + t);
   }
 
-  std::size_t max_tokens_;
+  std::size_t most_tokens_ = 0;  ///< B, of the latest dispatch
   std::size_t top_k_;
   std::vector<std::int32_t> numbers_;  ///< [R][B]: index among received tokens, or -1
   std::vector<std::int32_t> ends_;

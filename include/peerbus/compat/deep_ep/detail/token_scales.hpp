@@ -32,17 +32,14 @@ inline std::size_t scale_bytes(const const_tensor& scales) noexcept {
 }
 
 /// Returns the scales as they travel, [tokens, scale_bytes]. Copies them to `room` if they have
-/// gaps or do not fill words. If there are more than `most_tokens`, for which `room` is, they stay
-/// where they are: the exchange refuses so many tokens without reading them.
-inline std::span<const std::byte> side_by_side(const const_tensor& scales, std::byte* room,
-                                               std::size_t most_tokens) {
+/// gaps or do not fill words.
+inline std::span<const std::byte> side_by_side(const const_tensor& scales, std::byte* room) {
   const auto* const source = static_cast<const std::byte*>(scales.data());
   const std::size_t tokens = scales.size(0);
   const std::size_t row = scale_bytes(scales);
   const std::size_t element = bytes_of(scales.type());
   const std::size_t count = scales.dims() == 2 ? scales.size(1) : 1;
-  if ((scales.contiguous() && row == count * element) || tokens > most_tokens)
-    return {source, tokens * row};
+  if (scales.contiguous() && row == count * element) return {source, tokens * row};
   const std::size_t stride = scales.dims() == 2 ? scales.stride(1) : 1;
   for (std::size_t t = 0; t < tokens; ++t) {
     std::byte* target = room + t * row;
