@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -12,6 +13,7 @@
 #include <peerbus/compat/deep_ep/ascend_buffer.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/bf16.hpp>
+#include <peerbus/core/error.hpp>
 
 #include "deep_ep/deep_ep_oracle.hpp"
 #include "support/ranks.hpp"
@@ -132,19 +134,105 @@ void run_one(const oracle::shape& of, pattern routes, batch sizes) {
                                          .use_fp8 = use_fp8});
         std::vector<bf16> y;
         check_dispatch<transport>(p, rank, use_fp8, got, y);
-        const auto back = buffer.low_latency_combine(
-            {.x = deep_ep::view(y, {got.recv_x.size(0), of.hidden}),
-             .topk_idx = ids,
-             .topk_weights = deep_ep::view(mine.weights, {mine.tokens, of.top_k}),
-             .handle = got.handle});
-        check_combined(p, rank, back.combined_x);
+        for (int again = 0; again < 3; ++again) {
+          const auto back = buffer.low_latency_combine(
+              {.x = deep_ep::view(y, {got.recv_x.size(0), of.hidden}),
+               .topk_idx = ids,
+               .topk_weights = deep_ep::view(mine.weights, {mine.tokens, of.top_k}),
+               .handle = got.handle});
+          check_combined(p, rank, back.combined_x);
+        }
       }
+  });
+  CHECK(status == 0);
+}
+
+/// Arguments that differ between ranks, or that one rank alone gives wrongly, before the first call
+/// of a shape and after it: refused on all ranks at once. The next call works.
+template <class Group>
+void check_differing(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int status = Group::run(ranks, [](auto& comm) {
+    using peerbus::errc;
+    deep_ep::ascend_buffer<typename Group::transport> buffer{comm};
+    const std::size_t rank = comm.rank().index();
+    const std::size_t experts = 4 * comm.size();
+    const std::size_t tokens = rank == 0 ? 0 : 2;  // Rank 0 has none.
+    const std::vector<bf16> x(2 * 2048, bf16{1.0F});
+    const std::vector<std::int64_t> ids{0, 1, 2, 3};
+    const std::vector<float> weights(4, 0.5F);
+    const auto x_of = [&](std::size_t hidden) {
+      return deep_ep::const_tensor{x.data(), deep_ep::dtype::bfloat16, {tokens, hidden}};
+    };
+    const auto ids_of = [&](std::size_t top_k) {
+      return deep_ep::const_tensor{ids.data(), deep_ep::dtype::int64, {tokens, top_k}};
+    };
+    const deep_ep::ascend_dispatch_args good{.x = x_of(1024),
+                                             .topk_idx = ids_of(2),
+                                             .num_max_dispatch_tokens_per_rank = 4,
+                                             .num_experts = experts};
+    const auto home = [&](const deep_ep::ascend_dispatch_result& got, const bf16* rows) {
+      return deep_ep::ascend_combine_args{
+          .x = {rows, deep_ep::dtype::bfloat16, {got.recv_x.size(0), 1024}},
+          .topk_idx = ids_of(2),
+          .topk_weights = {weights.data(), deep_ep::dtype::float32, {tokens, 2}},
+          .handle = got.handle};
+    };
+    for (const std::size_t culprit : {comm.size() - 1, std::size_t{0}}) {
+      const auto differing = [&](std::string_view says, auto&& change) {
+        auto args = good;
+        if (rank == culprit) change(args);
+        test::expect_error(errc::mismatch, {says, "on rank 0 but ", "expected the same"},
+                           [&] { static_cast<void>(buffer.low_latency_dispatch(args)); });
+      };
+      const auto wrong = [&](std::string_view says, auto&& change) {
+        auto args = good;
+        if (rank == culprit) change(args);
+        test::expect_error(rank == culprit ? errc::invalid_argument : errc::refused, {says},
+                           [&] { static_cast<void>(buffer.low_latency_dispatch(args)); });
+      };
+      for (int round = 0; round < 2; ++round) {
+        differing("num_max_dispatch_tokens_per_rank is ",
+                  [](auto& args) { args.num_max_dispatch_tokens_per_rank = 8; });
+        differing("hidden is ", [&](auto& args) { args.x = x_of(2048); });
+        differing("num_experts is ", [&](auto& args) { args.num_experts = 2 * experts; });
+        differing("num_topk is ", [&](auto& args) { args.topk_idx = ids_of(1); });
+        differing("use_fp8 is ", [](auto& args) { args.use_fp8 = false; });
+        wrong("x is none", [](auto& args) { args.x = {}; });
+        wrong("num_experts is ", [&](auto& args) { args.num_experts = experts + 1; });
+
+        const auto got = buffer.low_latency_dispatch(good);
+        const std::vector<bf16> rows(got.recv_x.size(0) * 1024, bf16{1.0F});
+        const auto back = home(got, rows.data());
+        for (int again = 0; again < 2; ++again) {
+          auto bad = back;
+          if (rank == culprit) bad.x = {rows.data(), deep_ep::dtype::int8, {rows.size(), 1}};
+          test::expect_error(rank == culprit ? errc::invalid_argument : errc::refused,
+                             {"x is int8"},
+                             [&] { static_cast<void>(buffer.low_latency_combine(bad)); });
+          const auto combined = buffer.low_latency_combine(back).combined_x;
+          for (std::size_t i = 0; i < tokens * 1024; ++i)
+            test::expect(combined.template as<bf16>()[i] == bf16{1.0F}, "sum ", i);
+        }
+        if (rank == culprit) {
+          test::expect_error(errc::mismatch, {"expected the same"},
+                             [&] { static_cast<void>(buffer.low_latency_combine(back)); });
+        } else {
+          auto other = good;  // The others state it, because it is new.
+          other.num_max_dispatch_tokens_per_rank = 5;
+          test::expect_error(errc::mismatch, {"expected the same"},
+                             [&] { static_cast<void>(buffer.low_latency_dispatch(other)); });
+        }
+        static_cast<void>(buffer.low_latency_combine(back));
+      }
+    }
   });
   CHECK(status == 0);
 }
 
 template <class Group>
 void run_all() {
+  for (const std::size_t ranks : {2U, 3U, 4U}) check_differing<Group>(ranks);
   run_one<Group>({2, 8, 1024, 3}, pattern::uniform, batch::full);
   run_one<Group>({3, 6, 1024, 4}, pattern::holes, batch::uneven);
   run_one<Group>({4, 16, 2048, 8}, pattern::zipf, batch::full);

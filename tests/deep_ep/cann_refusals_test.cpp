@@ -276,6 +276,15 @@ TEST_CASE("results that are not to be combined") {
         me.finish(third, batch);
         me.finish(second, batch);
         expect_refusal(second, {"dispatch 2", "combined already"});
+        for (int again = 0; again < 2; ++again) {
+          operators.reopen(second);
+          me.finish(second, batch);
+        }
+        operators.reopen(second);
+        operators.reopen(second);  // It is open.
+        me.finish(second, batch);
+        test::expect_error(errc::invalid_argument, {"dispatch 1", "dispatch 3", "replaced"},
+                           [&] { operators.reopen(first); });
       },
       small(), 2);
 

@@ -37,9 +37,10 @@ namespace peerbus::cann {
 /// The operators MoeDistributeDispatch and MoeDistributeCombine, V2 and V3.
 ///
 /// All ranks make the same calls in the same order, also with zero tokens. Each dispatch may be
-/// combined once. Up to `in_flight` dispatches may wait for their combine at once, and they may be
-/// combined in any order that all ranks share. The memory of a result belongs to this object, which
-/// reuses it at its `in_flight`th next dispatch; from then on combine refuses that result.
+/// combined once, and again after `reopen`. Up to `in_flight` dispatches may wait for their combine
+/// at once, and they may be combined in any order that all ranks share. The memory of a result
+/// belongs to this object, which reuses it at its `in_flight`th next dispatch; from then on combine
+/// refuses that result.
 ///
 /// Threads: one call at a time.
 template <transport Transport, operator_codec Codec>
@@ -85,7 +86,10 @@ class moe_distribute {
                                        attributes_.top_k};
       found.add(own_.next.take(given.expert_ids, active, experts_.ids()));
     }
-    if (!found.none_yet()) refuse_dispatch(*found.first(), given.until);
+    if (!found.none_yet()) {
+      refuse_dispatch(given.until);
+      throw error{*found.first()};
+    }
 
     const auto numbers = own_.next.numbers(experts_, rank_, own_.numbers);
     const auto weights = std::span<const float>{own_.ones}.first(numbers.size());
@@ -123,7 +127,10 @@ class moe_distribute {
         this_batch.combined)
       return moe_.combine(rows, given.out, {.until = given.until});
     const auto found = detail::objections_to(given, attributes_, this_batch.slots);
-    if (!found.none_yet()) refuse_combine(*found.first(), rows, given.until);
+    if (!found.none_yet()) {
+      refuse_combine(given.dispatched, given.until);
+      throw error{*found.first()};
+    }
 
     const std::span<bf16> outputs = given.dispatched.expert_out;
     if (!given.expand_x.empty() && given.expand_x.data() != outputs.data())
@@ -135,6 +142,33 @@ class moe_distribute {
                     .waited = waited});
     });
     this_batch.combined = true;
+  }
+
+  /// Collective: takes back a combined dispatch, so that its `expert_out` may be written anew and
+  /// it may be combined once more. Returns when all ranks have called it. Does nothing if the
+  /// dispatch is not combined. Cost: one signal to each peer. Throws: on this rank alone, `error`
+  /// invalid_argument if `dispatched` is of another object or too old; timed_out, peer_dead,
+  /// poisoned.
+  void reopen(const result& dispatched, std::optional<deadline> until = std::nullopt) {
+    const moe::ticket& ticket = dispatched.rows.ticket();
+    batch& this_batch = own_.batches.of(ticket.number);
+    if (ticket.exchange == &moe_ && this_batch.number == ticket.number && !this_batch.combined)
+      return;
+    moe_.reopen(dispatched.rows, {.until = until});
+    this_batch.combined = false;
+  }
+
+  /// Collective: refuses the dispatch that the other ranks make, for callers that find an error in
+  /// their own input before they can make the call. The others throw `error` refused.
+  /// Throws: timed_out, peer_dead, poisoned.
+  void refuse_dispatch(std::optional<deadline> until = std::nullopt) {
+    tell_others([&] {
+      static_cast<void>(moe_.dispatch_send({}, no_routing(), {.until = until, .refuse = true}));
+    });
+  }
+  /// Collective: does as `refuse_dispatch`, for the combine of `dispatched` that the others make.
+  void refuse_combine(const result& dispatched, std::optional<deadline> until = std::nullopt) {
+    tell_others([&] { moe_.combine(dispatched.rows, {}, {.until = until, .refuse = true}); });
   }
 
  private:
@@ -235,25 +269,14 @@ class moe_distribute {
     return call(waited);
   }
 
-  /// Refuses the dispatch on all ranks; the exchange tells the others.
-  /// Throws: `why`, or another error that occurred meanwhile.
-  [[noreturn]] void refuse_dispatch(const error& why, std::optional<deadline> until) {
-    tell_others(why, [&] {
-      static_cast<void>(moe_.dispatch_send({}, no_routing(), {.until = until, .refuse = true}));
-    });
-  }
-  [[noreturn]] void refuse_combine(const error& why, const moe::received<Codec>& rows,
-                                   std::optional<deadline> until) {
-    tell_others(why, [&] { moe_.combine(rows, {}, {.until = until, .refuse = true}); });
-  }
+  /// Calls `refused()`, which refuses an operation on all ranks; the exchange tells the others.
   template <class Refused>
-  [[noreturn]] static void tell_others(const error& why, Refused&& refused) {
+  static void tell_others(Refused&& refused) {
     try {
       refused();
     } catch (const error& refusal) {
       if (refusal.code() != errc::invalid_argument) throw;
     }
-    throw why;
   }
   static moe::routing no_routing() noexcept {
     return {std::span<const std::int32_t>{}, std::span<const float>{}};

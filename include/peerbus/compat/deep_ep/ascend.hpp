@@ -65,7 +65,7 @@ struct ascend_combine_args {
 };
 
 /// The sums of a combine, weighted at the home rank as by `buffer::low_latency_combine`. Valid
-/// until the `in_flight`th next dispatch of the same shape is combined.
+/// until the `in_flight`th next dispatch of the same shape is combined, or the handle once more.
 struct ascend_combine_result {
   tensor combined_x{};  ///< bfloat16 [T, H], in the buffer's memory
 };

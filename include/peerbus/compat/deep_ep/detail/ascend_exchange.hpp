@@ -17,10 +17,13 @@
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/ascend.hpp>
 #include <peerbus/compat/deep_ep/detail/ascend_channel.hpp>
+#include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
+#include <peerbus/compat/deep_ep/detail/call_statement.hpp>
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/per_batch.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -32,9 +35,11 @@ template <transport Transport, cann::operator_codec Codec>
 class ascend_exchange final : public ascend_channel {
  public:
   /// Makes the operators and the arrays. Collective, as the operators' constructor.
-  ascend_exchange(communicator<Transport>& comm, const low_latency_key& shape,
-                  std::size_t in_flight, deadline until)
+  ascend_exchange(communicator<Transport>& comm, call_agreement& agreement,
+                  const low_latency_key& shape, std::size_t in_flight, deadline until)
       : ascend_channel{shape},
+        comm_{comm},
+        agreement_{agreement},
         operators_{comm,
                    {.hidden = shape.hidden,
                     .top_k = shape.top_k,
@@ -43,22 +48,27 @@ class ascend_exchange final : public ascend_channel {
                     .moe_expert_num = static_cast<std::int64_t>(shape.experts)},
                    {},
                    until},
-        ranks_{comm.size()},
         ids_(shape.max_tokens * shape.top_k),
         active_{std::make_unique<bool[]>(ids_.size())},
         combined_{
             std::make_unique_for_overwrite<bf16[]>(in_flight * shape.max_tokens * shape.hidden)},
-        batches_{std::vector<batch>(in_flight)} {}
+        batches_{std::vector<batch>(in_flight)} {
+    operators_.exchange().watch_waits(&agreement_);
+  }
 
   ascend_dispatch_result dispatch(const ascend_dispatch_args& args) override {
     const std::size_t tokens = args.x.size(0);
     // The operators refuse bad tokens and ids, on all ranks.
     const std::size_t slots = read_ids(args.topk_idx, tokens);
-    const auto dispatched = operators_.dispatch({.x = args.x.values<bf16>(),
-                                                 .expert_ids = std::span{ids_}.first(slots),
-                                                 .x_active_mask = {active_.get(), slots},
-                                                 .until = args.until});
-    const std::uint64_t number = dispatched.rows.ticket().number;
+    const std::uint64_t number = operators_.exchange().next_dispatch();
+    const std::uint64_t call =
+        agreement_.started(id(), number, started_operation::kind::dispatch, shape().max_tokens);
+    const auto dispatched = with_reason(call, [&] {
+      return operators_.dispatch({.x = args.x.values<bf16>(),
+                                  .expert_ids = std::span{ids_}.first(slots),
+                                  .x_active_mask = {active_.get(), slots},
+                                  .until = args.until});
+    });
     batch& this_batch = batches_.of(number);
     this_batch.number = number;
     this_batch.tokens = tokens;
@@ -67,33 +77,42 @@ class ascend_exchange final : public ascend_channel {
   }
 
   ascend_combine_result combine(const ascend_combine_args& args) override {
-    constexpr std::string_view call = "low_latency_combine";
-    const std::uint64_t number = args.handle.batch.number();
-    batch& this_batch = batches_.of(number);
-    const argument handle{call, "handle"};
-    handle.require(this_batch.number == number && this_batch.result.has_value(), "is of dispatch ",
-                   number, ", which is combined already or replaced; expected one that is neither");
+    batch& this_batch = agreement_.or_refuse(args.until, [&]() -> batch& { return checked(args); });
+    const std::uint64_t number = this_batch.number;
     const std::size_t hidden = shape().hidden;
-    const std::size_t rows = this_batch.result->rows.rows();
-    require_form({call, "x"}, args.x, {{dtype::bfloat16}, {any, hidden}});
-    const argument x{call, "x"};
-    x.require(args.x.size(0) >= rows, "has ", args.x.size(0), " rows, expected at least the ", rows,
-              " that came");
-    require_form({call, "topk_idx"}, args.topk_idx,
-                 {{dtype::int64, dtype::int32}, {this_batch.tokens, shape().top_k}});
-    require_form({call, "topk_weights"}, args.topk_weights,
-                 {{dtype::float32}, {this_batch.tokens, shape().top_k}});
     const std::size_t slots = read_ids(args.topk_idx, this_batch.tokens);
     bf16* const out = combined_.get() + batches_.index_of(number) * shape().max_tokens * hidden;
-    operators_.combine({.dispatched = *this_batch.result,
-                        .expand_x = args.x.values<bf16>().first(rows * hidden),
-                        .expert_ids = std::span{ids_}.first(slots),
-                        .expert_scales = args.topk_weights.values<float>(),
-                        .x_active_mask = {active_.get(), slots},
-                        .out = {out, this_batch.tokens * hidden},
-                        .until = args.until});
-    this_batch.result.reset();
+    const std::uint64_t call =
+        agreement_.started(id(), number, started_operation::kind::combine, shape().max_tokens);
+    with_reason(call, [&] {
+      operators_.reopen(*this_batch.result, args.until);
+      operators_.combine(
+          {.dispatched = *this_batch.result,
+           .expand_x = args.x.values<bf16>().first(this_batch.result->rows.rows() * hidden),
+           .expert_ids = std::span{ids_}.first(slots),
+           .expert_scales = args.topk_weights.values<float>(),
+           .x_active_mask = {active_.get(), slots},
+           .out = {out, this_batch.tokens * hidden},
+           .until = args.until});
+    });
     return {{out, dtype::bfloat16, {this_batch.tokens, hidden}}};
+  }
+
+  [[nodiscard]] bool is_received(std::uint64_t number) const noexcept override {
+    const batch& found = batches_.of(number);
+    return number != 0 && found.number == number && found.result.has_value();
+  }
+  void refuse(const started_operation& begun, deadline until) override {
+    const bool is_dispatch = begun.what == started_operation::kind::dispatch;
+    if (is_dispatch ? operators_.exchange().next_dispatch() != begun.number
+                    : !is_received(begun.number))
+      comm_.fail(errc::mismatch,
+                 concat(is_dispatch ? "low_latency_dispatch " : "low_latency_combine ",
+                        begun.number, " was begun on other ranks, but is not the next call here"));
+    if (is_dispatch) return operators_.refuse_dispatch(until);
+    const result_type& dispatched = *batches_.of(begun.number).result;
+    operators_.reopen(dispatched, until);
+    operators_.refuse_combine(dispatched, until);
   }
 
  private:
@@ -103,6 +122,38 @@ class ascend_exchange final : public ascend_channel {
     std::size_t tokens = 0;
     std::optional<result_type> result;
   };
+
+  /// Checks the arguments of a combine. Returns its batch.
+  [[nodiscard]] batch& checked(const ascend_combine_args& args) {
+    constexpr std::string_view call = "low_latency_combine";
+    const std::uint64_t number = args.handle.batch.number();
+    batch& this_batch = batches_.of(number);
+    const argument handle{call, "handle"};
+    handle.require(is_received(number), "is of dispatch ", number, ", which ", this_batch.number,
+                   " has replaced; expected one that is not replaced");
+    const std::size_t rows = this_batch.result->rows.rows();
+    require_form({call, "x"}, args.x, {{dtype::bfloat16}, {any, shape().hidden}});
+    const argument x{call, "x"};
+    x.require(args.x.size(0) >= rows, "has ", args.x.size(0), " rows, expected at least the ", rows,
+              " that came");
+    require_form({call, "topk_idx"}, args.topk_idx,
+                 {{dtype::int64, dtype::int32}, {this_batch.tokens, shape().top_k}});
+    require_form({call, "topk_weights"}, args.topk_weights,
+                 {{dtype::float32}, {this_batch.tokens, shape().top_k}});
+    return this_batch;
+  }
+  /// Returns what `carry_out()` returns. If the ranks have refused the call that this rank had
+  /// begun, throws the error that says why.
+  template <class CarryOut>
+  decltype(auto) with_reason(std::uint64_t call, CarryOut&& carry_out) {
+    try {
+      return carry_out();
+    } catch (const error& problem) {
+      if (problem.code() == errc::refused)
+        if (const auto refused = agreement_.take_refusal(call)) throw error{*refused};
+      throw;
+    }
+  }
 
   /// Reads the ids into `ids_` and `active_`: the operators know no id of -1, but take a mask of
   /// active slots. Returns the number of slots.
@@ -120,7 +171,7 @@ class ascend_exchange final : public ascend_channel {
                                                std::uint64_t number) {
     using element = typename Codec::element;
     const std::size_t local = dispatched.expert_token_nums.size();
-    const std::size_t most = ranks_ * shape().max_tokens * std::min(shape().top_k, local);
+    const std::size_t most = comm_.size() * shape().max_tokens * std::min(shape().top_k, local);
     const moe::batch_columns<Codec> columns = dispatched.rows.columns();
     // The operators own these arrays and return read-only views. Callers of DeepEP may write
     // results.
@@ -139,8 +190,9 @@ class ascend_exchange final : public ascend_channel {
     return made;
   }
 
+  communicator<Transport>& comm_;
+  call_agreement& agreement_;
   cann::moe_distribute<Transport, Codec> operators_;
-  std::size_t ranks_;
   std::vector<std::int32_t> ids_;
   std::unique_ptr<bool[]> active_;
   std::unique_ptr<bf16[]> combined_;
