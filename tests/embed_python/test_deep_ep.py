@@ -5,6 +5,7 @@ numpy arrays, and on torch tensors where torch is installed: TENSORS=torch."""
 
 import ast
 import functools
+import importlib.util
 import inspect
 import itertools
 import os
@@ -512,7 +513,7 @@ def refusals():
                                    num_tokens_per_expert=layout[2], topk_idx=ids,
                                    topk_weights=weights, **more)
 
-        refused("x has float64", normal, (x,), (x.astype(float),))
+        refused("", normal, (x,), (x.astype(object),))
         rows, _, _, _, handle, _ = normal(x)
         refused("x has int16", buffer.combine, (rows, handle),
                 (rows.astype(numpy.int16), handle))
@@ -551,6 +552,44 @@ def outside():
     ascend = deep_ep.Buffer(buffer.comm, target="ascend_a3")
     raises(peerbus.InvalidArgument, "topk_idx has 4 for token 0", ascend.get_dispatch_layout,
            numpy.array(bad), 4)
+
+
+def types():
+    """Rows of any type go through a dispatch, also with a handle; a rank may have none. Sums are of
+    bfloat16 only."""
+    buffer = deep_ep.Buffer()
+    rank, size = buffer.rank, buffer.group_size
+    count = 0 if rank == 1 else 2
+    in_rank = numpy.ones((count, size), bool)
+    layout = dict(num_tokens_per_rank=numpy.full(size, count, "i4"), is_token_in_rank=in_rank,
+                  num_tokens_per_expert=numpy.full(size, count, "i4"))
+
+    def rows_of(source, kind):
+        return (numpy.arange(64 * (source != 1)).reshape(-1, 32) + source).astype(kind)
+
+    def check(kind, given, same):
+        x = given(rows_of(rank, kind))
+        expected = given(numpy.concatenate([rows_of(r, kind) for r in range(size)]))
+        rows, _, _, _, handle, _ = buffer.dispatch(x, **layout)
+        cached, *_ = buffer.dispatch(x, handle=handle)
+        assert rows.dtype == cached.dtype == x.dtype and same(rows, expected) and \
+            same(cached, expected)
+        return rows, handle
+
+    for name in ("f2", "f4", "f8", "i8", "i2", "u4", "?", "i1", "u1", "u2"):
+        rows, handle = check(numpy.dtype(name), lambda array: array, numpy.array_equal)
+    halves = rows.view(numpy.float16)
+    wrong = rank == size - 1
+    raises(TypeError if wrong else peerbus.Refused, "x has float16", buffer.combine,
+           halves if wrong else rows, handle)
+    raises(TypeError if wrong else peerbus.Refused, "x has float16", buffer.low_latency_dispatch,
+           halves[:2] if wrong else rows[:2], numpy.zeros((2, 1), int), 4, size, use_fp8=False)
+    if importlib.util.find_spec("torch") is None:
+        return
+    import torch
+    for kind in (torch.float16, torch.float32, torch.int64, torch.uint8, torch.bfloat16):
+        check("i4", lambda array: torch.from_numpy(array).to(kind), torch.equal)
+    raises(TypeError, "x has float16", buffer.combine, torch.zeros(2 * size, 32).half(), handle)
 
 
 def grown():
@@ -711,6 +750,10 @@ class Tests(unittest.TestCase):
 
     def test_refusals(self):
         run(3, refusals)
+
+    def test_types(self):
+        for ranks in (1, 3):
+            run(ranks, types)
 
     def test_grown(self):
         for ranks in (1, 2, 4):

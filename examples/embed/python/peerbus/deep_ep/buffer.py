@@ -13,6 +13,7 @@ from .calls import Target, element_of, has_dropped, has_gaps, is_narrow
 from .config import Config
 from .event import EventHandle, EventOverlap, comm_stream, forget, wait_for
 from .everywhere import refused_everywhere, tell
+from .raw import as_moved
 from .results import (Handle, Result, biases_of, check_stream_arguments, combined_of, copy, join,
                       refuse, result_of, scales_of)
 from .runtime import Runtime
@@ -273,7 +274,8 @@ class Buffer:
                  topk_weights=None, expert_alignment=1, num_worst_tokens=0, config=None,
                  previous_event=None, async_finish=False, allocate_on_comm_stream=False):
         """Collective: returns (recv_x or (recv_x, scales), recv_topk_idx, recv_topk_weights,
-        num_recv_tokens_per_expert_list, handle, event). The arrays are copies. With `handle`, the
+        num_recv_tokens_per_expert_list, handle, event). The arrays are copies. Rows are of any type;
+        combine takes bfloat16. With `handle`, the
         routing is that of its dispatch: all results but recv_x and the event are None, and the
         counts, `expert_alignment` and `num_worst_tokens` have no effect. All results have the
         `num_worst_tokens` rows of the handle's dispatch, if it had that."""
@@ -302,6 +304,7 @@ class Buffer:
                 async_finish=async_finish, allocate_on_comm_stream=allocate_on_comm_stream, **routed,
                 **self._made_with)
         self._wait_for(previous_event)
+        tokens, restored = as_moved(tokens)
         values = dict(x=tokens, x_scales=scales, num_tokens_per_rank=num_tokens_per_rank,
                       is_token_in_rank=is_token_in_rank,
                       num_tokens_per_expert=num_tokens_per_expert, topk_idx=topk_idx,
@@ -320,7 +323,7 @@ class Buffer:
         def taken(name, dtype=None):
             return copy(result(getattr(raw, name), left, is_torch(tokens)), dtype)
 
-        recv_x = taken("recv_x")
+        recv_x = restored(taken("recv_x"))
         if scales is not None:
             recv_x = (recv_x, scales_of(taken("recv_x_scales"), scales))
         if handle is not None:
