@@ -107,7 +107,9 @@ class buffer {
   }
   /// Collective. Sends each token to every expert that it names. Returns when all rows for this
   /// rank have arrived. With `return_recv_hook` or `async_finish` it returns without waiting for
-  /// rows, and the hook or event completes the dispatch.
+  /// rows, and the hook or event completes the dispatch. The results are overwritten by the
+  /// `in_flight`th next dispatch that differs from this one at most in its tokens and in
+  /// `num_max_dispatch_tokens_per_rank`.
   /// Cost: that of a padded `moe::exchange::dispatch`. Rows are not copied again. Their scales are,
   /// column by column.
   [[nodiscard]] low_latency_dispatch_result low_latency_dispatch(
@@ -118,7 +120,8 @@ class buffer {
   /// the sums are complete. With `return_recv_hook` or `async_finish` it returns without waiting
   /// for rows, and the hook or event completes the sums. A dispatch can be combined any number of
   /// times, until `in_flight` later ones; each but the first first waits until all ranks have come
-  /// to it. Cost: copies each row once, unless `zero_copy` is set.
+  /// to it. Without `out`, each overwrites the sums of the one before.
+  /// Cost: copies each row once, unless `zero_copy` is set.
   [[nodiscard]] low_latency_combine_result low_latency_combine(
       const low_latency_combine_args& args) {
     return low_latency_.combine(args);

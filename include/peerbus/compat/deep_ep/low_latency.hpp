@@ -50,7 +50,8 @@ struct low_latency_handle {
 
 /// The received rows of a low-latency dispatch. The rows of an expert lie by source rank, then by
 /// token; rows from its count on are unwritten. The tensors are views of the buffer's memory, valid
-/// until the `in_flight`th next low-latency dispatch of the same hidden, experts, K and format.
+/// until the `in_flight`th next low-latency dispatch of the same hidden, experts, K and format,
+/// whatever its B.
 struct low_latency_dispatch_result {
   tensor recv_x{};  ///< [L, R*B, H], float8_e4m3fn or bfloat16
   /// With fp8: float32 [L, R*B, H/128], or int32 [L, R*B, H/512 rounded up] with four UE8M0 scales
@@ -91,7 +92,9 @@ struct low_latency_combine_args {
 /// the returned row of that slot), added in f32 by fused multiply-add in the order of the slots.
 /// Slots of -1 add nothing.
 struct low_latency_combine_result {
-  tensor combined_x{};    ///< bfloat16 [T, H]
+  /// bfloat16 [T, H]: `out`, or a view of the buffer's memory. The view is valid as long as the
+  /// results of the dispatch, and until its handle is combined again.
+  tensor combined_x{};
   event_overlap event{};  ///< completes the sums, if `async_finish` was set
   recv_hook hook{};       ///< completes the sums, if `return_recv_hook` was set
 };

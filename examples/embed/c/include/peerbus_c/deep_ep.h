@@ -104,7 +104,9 @@ typedef struct peerbus_low_latency_received {
   peerbus_array recv_rank_info;    /**< int32 [L, R*B]: source ranks, or none likewise */
 } peerbus_low_latency_received;
 
-/** Collective: sends each token to every expert that it names, and fills `*received`. */
+/** Collective: sends each token to every expert that it names, and fills `*received`. Overwrites the
+ * rows of the `in_flight`th dispatch before it that differs from it at most in its tokens and in
+ * num_max_dispatch_tokens_per_rank. */
 PEERBUS_API peerbus_code peerbus_low_latency_dispatch(peerbus_buffer *buffer,
                                                       const peerbus_low_latency_dispatch_args *args,
                                                       peerbus_low_latency_received *received);
@@ -118,7 +120,8 @@ typedef struct peerbus_low_latency_combine_args {
   const peerbus_tensor *x;        /**< bfloat16 [L, R*B, H]; read before the call returns */
   const peerbus_tensor *topk_idx; /**< that of the dispatch */
   const peerbus_tensor *topk_weights; /**< float32 [T, K]; valid until complete */
-  const peerbus_tensor *out;      /**< bfloat16 [T, H], or NULL: in the buffer */
+  const peerbus_tensor *out;      /**< bfloat16 [T, H], or NULL: in the buffer, until the handle is
+                                   * combined again */
   const peerbus_tensor *combine_wait_recv_cost_stats; /**< int64 [R] ns or NULL: added to */
   const peerbus_result *handle;   /**< of the dispatch */
   int64_t timeout_ns;             /**< 0: the default of the communicator */
@@ -126,7 +129,8 @@ typedef struct peerbus_low_latency_combine_args {
   uint32_t reserved;              /**< 0 */
 } peerbus_low_latency_combine_args;
 
-/** The sums of a combine, valid as long as the rows of its dispatch. */
+/** The sums of a combine, valid as long as the rows of its dispatch, and until the handle is combined
+ * again. Sums in `out` are the caller's. */
 typedef struct peerbus_combined {
   uint32_t struct_bytes;               /**< sizeof(peerbus_combined) */
   uint32_t reserved;                   /**< 0 */
@@ -135,7 +139,8 @@ typedef struct peerbus_combined {
   peerbus_result *result;              /**< for waiting; the caller destroys it */
 } peerbus_combined;
 
-/** Collective: returns rows to their home ranks and adds them up there, weighted. */
+/** Collective: returns rows to their home ranks and adds them up there, weighted. A handle may be
+ * combined again; without `out`, that overwrites its earlier sums. */
 PEERBUS_API peerbus_code peerbus_low_latency_combine(peerbus_buffer *buffer,
                                                      const peerbus_low_latency_combine_args *args,
                                                      peerbus_combined *combined);
