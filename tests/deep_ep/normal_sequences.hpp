@@ -285,9 +285,21 @@ void check_growth(std::size_t ranks) {
         static_cast<void>(
             combined(buffer, small, rank, how, remembered.handle, remembered.recv_x()));
       }
+    // Another rank names an expert that does not exist, which the exchange finds: refused on all.
+    for (std::size_t most = 60; most < 300; most *= 2) {
+      const std::size_t culprit = comm.size() - 1;
+      problem p = problem_of(culprit, most, 32);
+      const auto layout = buffer.get_dispatch_layout(given{p, rank, {}}.ids(), p.of.experts);
+      if (rank == 0) p.ranks[0].ids[0] = 6;
+      const given mine{p, rank, {}};
+      test::expect_error(rank == 0 ? peerbus::errc::invalid_argument : peerbus::errc::refused,
+                         {"expert id 6 at token 0, slot 0"},
+                         [&] { static_cast<void>(buffer.dispatch(mine.fresh(layout))); });
+      static_cast<void>(round_trip(buffer, problem_of(culprit, most, 32), rank, {}));
+    }
     // More rows of results than there is memory for.
     const problem p = problem_of(0, 4, 32);
-    for (const std::size_t worst : {comm.size() * 4, comm.size() * 50 + 1})
+    for (const std::size_t worst : {comm.size() * 256, comm.size() * 600 + 1})
       static_cast<void>(round_trip(buffer, p, rank, {.worst = worst}));
   });
   CHECK(worst_status == 0);

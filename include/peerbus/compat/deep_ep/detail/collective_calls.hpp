@@ -89,8 +89,11 @@ class collective_calls {
       try {
         return carry_out(*channel);
       } catch (const error& refused) {
+        // A rank whose own input the exchange refused makes the call again too, as the others do.
         const auto wanted = agreement_->take_growth();
-        if (refused.code() != errc::refused || !wanted) throw;
+        const bool is_refusal =
+            refused.code() == errc::refused || refused.code() == errc::invalid_argument;
+        if (!is_refusal || !wanted) throw;
         channel = &larger(shape, *wanted);
       }
     }
