@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <type_traits>
 
 #include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
 

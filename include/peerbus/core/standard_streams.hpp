@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <initializer_list>
+
 #include <peerbus/core/requirements.hpp>  // IWYU pragma: keep
 
 namespace peerbus::detail {

@@ -7,7 +7,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
