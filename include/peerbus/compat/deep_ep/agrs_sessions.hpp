@@ -38,7 +38,8 @@ struct agrs_config {
 struct all_gather_result {
   std::vector<tensor> gathered{};  ///< [ranks, ...] of each given tensor
   /// Its wait returns when the parts of all ranks have arrived. Throws, on all ranks: `error`
-  /// refused if a rank has refused its tensors, mismatch if sizes differ between ranks.
+  /// refused if a rank has refused its tensors, mismatch if sizes differ between ranks. The tensors
+  /// are then undefined.
   event_overlap handle{};
 };
 
