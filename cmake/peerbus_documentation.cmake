@@ -18,8 +18,8 @@ endif()
 set(DOXYGEN_JAVADOC_AUTOBRIEF YES)
 set(DOXYGEN_DISTRIBUTE_GROUP_DOC YES)
 
-# What lies in detail or impl is nobody else's business.
-set(DOXYGEN_EXCLUDE_PATTERNS */detail/* */impl/*)
+# What lies in detail is nobody else's business.
+set(DOXYGEN_EXCLUDE_PATTERNS */detail/*)
 set(DOXYGEN_EXCLUDE_SYMBOLS detail *::detail detail::* *::detail::*)
 
 # The macros at declarations say where bodies lie, which a reader does not need.

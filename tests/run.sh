@@ -57,7 +57,7 @@ run_ctest() {
 }
 
 # Our sources, whether git knows them yet or not; not what a build made.
-sources() { find include tests examples benchmarks -name '*.hpp' -o -name '*.cpp'; }
+sources() { find include tests examples benchmarks -name '*.[hi]pp' -o -name '*.cpp'; }
 
 stage_packages() {
   peerbus_need_packages g++ cmake ninja-build doctest-dev libbenchmark-dev libcli11-dev \

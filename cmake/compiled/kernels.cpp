@@ -1,2 +1,2 @@
 // SPDX-License-Identifier: MIT
-#include <peerbus/kernel/impl/kernel_set.hpp>
+#include <peerbus/kernel/kernel_set.ipp>

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <peerbus/impl/instantiations.hpp>
+#include <peerbus/moe/compiled_instances.hpp>
 
 PEERBUS_INSTANCES(, peerbus::unified_bus);

@@ -8,21 +8,21 @@
 /// any_transport.hpp), the names of other libraries (<peerbus/compat/...>), and headers that need a
 /// library (<peerbus/bootstrap/tcp.hpp>, verbs, fabric, topology).
 
-#include <peerbus/bootstrap/local.hpp>         // IWYU pragma: export
-#include <peerbus/bootstrap/threads.hpp>       // IWYU pragma: export
-#include <peerbus/codec/as_given.hpp>          // IWYU pragma: export
-#include <peerbus/codec/bf16.hpp>              // IWYU pragma: export
-#include <peerbus/codec/fp8_e4m3_per_128.hpp>  // IWYU pragma: export
-#include <peerbus/codec/int8_per_token.hpp>    // IWYU pragma: export
-#include <peerbus/codec/nothing.hpp>           // IWYU pragma: export
-#include <peerbus/communicator.hpp>            // IWYU pragma: export
-#include <peerbus/core.hpp>                    // IWYU pragma: export
-#include <peerbus/moe/exchange.hpp>            // IWYU pragma: export
-#include <peerbus/run.hpp>                     // IWYU pragma: export
-#include <peerbus/transport/loopback.hpp>      // IWYU pragma: export
-#include <peerbus/transport/unified_bus.hpp>   // IWYU pragma: export
-#include <peerbus/version.hpp>                 // IWYU pragma: export
+#include <peerbus/bootstrap/local.hpp>            // IWYU pragma: export
+#include <peerbus/bootstrap/threads.hpp>          // IWYU pragma: export
+#include <peerbus/codec/as_given.hpp>             // IWYU pragma: export
+#include <peerbus/codec/bf16.hpp>                 // IWYU pragma: export
+#include <peerbus/codec/fp8_e4m3_per_128.hpp>     // IWYU pragma: export
+#include <peerbus/codec/int8_per_token.hpp>       // IWYU pragma: export
+#include <peerbus/codec/nothing.hpp>              // IWYU pragma: export
+#include <peerbus/communicator/communicator.hpp>  // IWYU pragma: export
+#include <peerbus/communicator/run.hpp>           // IWYU pragma: export
+#include <peerbus/core.hpp>                       // IWYU pragma: export
+#include <peerbus/moe/exchange.hpp>               // IWYU pragma: export
+#include <peerbus/transport/loopback.hpp>         // IWYU pragma: export
+#include <peerbus/transport/unified_bus.hpp>      // IWYU pragma: export
+#include <peerbus/version.hpp>                    // IWYU pragma: export
 
 #ifdef PEERBUS_COMPILED
-#include <peerbus/impl/instantiations.hpp>  // IWYU pragma: export
+#include <peerbus/moe/compiled_instances.hpp>  // IWYU pragma: export
 #endif

@@ -33,7 +33,7 @@ endfunction()
 
 # require_headers(<page> <text>): fails unless each header exists that the text names with its folder.
 function(require_headers page text)
-  string(REGEX MATCHALL "`[a-z0-9_]+/[a-z0-9_/]+[.]hpp`" named "${text}")
+  string(REGEX MATCHALL "`[a-z0-9_]+/[a-z0-9_/]+[.][hi]pp`" named "${text}")
   string(REPLACE "`" "" named "${named}")
   list(REMOVE_DUPLICATES named)
   foreach(header IN LISTS named)

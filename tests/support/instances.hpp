@@ -9,7 +9,7 @@
 #include <peerbus/codec/nothing.hpp>
 #include <peerbus/compat/cann.hpp>
 #include <peerbus/compat/deep_ep.hpp>
-#include <peerbus/impl/instantiations.hpp>
+#include <peerbus/moe/compiled_instances.hpp>
 #include <peerbus/peerbus.hpp>
 #include <peerbus/transport/any_direct_transport.hpp>
 #include <peerbus/transport/any_transport.hpp>

@@ -86,6 +86,6 @@ template <class Make, class AgreeWith>
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/bootstrap/impl/agreement.hpp>  // IWYU pragma: keep
-#include <peerbus/bootstrap/impl/bootstrap.hpp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/agreement.ipp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/bootstrap.ipp>  // IWYU pragma: keep
 #endif

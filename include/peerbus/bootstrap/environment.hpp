@@ -76,5 +76,5 @@ class environment_bootstrap final : public detail::joined_star {
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/bootstrap/impl/environment.hpp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/environment.ipp>  // IWYU pragma: keep
 #endif

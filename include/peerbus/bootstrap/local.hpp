@@ -52,5 +52,5 @@ template <rank_function F>
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/bootstrap/impl/local.hpp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/local.ipp>  // IWYU pragma: keep
 #endif

@@ -170,5 +170,5 @@ class membership {
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/bootstrap/impl/membership.hpp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/membership.ipp>  // IWYU pragma: keep
 #endif

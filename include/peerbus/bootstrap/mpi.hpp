@@ -35,4 +35,4 @@ namespace peerbus {
 
 }  // namespace peerbus
 
-#include <peerbus/bootstrap/impl/mpi.hpp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/mpi.ipp>  // IWYU pragma: keep

@@ -39,4 +39,4 @@ namespace peerbus {
 
 }  // namespace peerbus
 
-#include <peerbus/bootstrap/impl/pmix.hpp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/pmix.ipp>  // IWYU pragma: keep

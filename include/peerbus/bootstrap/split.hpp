@@ -26,5 +26,5 @@ namespace peerbus {
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/bootstrap/impl/split.hpp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/split.ipp>  // IWYU pragma: keep
 #endif

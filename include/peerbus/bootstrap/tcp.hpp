@@ -97,4 +97,4 @@ class tcp_bootstrap final : public bootstrap {
 
 }  // namespace peerbus
 
-#include <peerbus/bootstrap/impl/tcp.hpp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/tcp.ipp>  // IWYU pragma: keep

@@ -30,5 +30,5 @@ template <rank_function F>
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/bootstrap/impl/threads.hpp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/threads.ipp>  // IWYU pragma: keep
 #endif

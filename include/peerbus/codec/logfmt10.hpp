@@ -112,5 +112,5 @@ void next_groups(std::span<reader> rows, ::peerbus::bf16 (*scratch)[kernel::grou
 }  // namespace peerbus::codec::logfmt10
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/codec/impl/logfmt10.hpp>  // IWYU pragma: keep
+#include <peerbus/codec/logfmt10.ipp>  // IWYU pragma: keep
 #endif

@@ -19,10 +19,10 @@
 #include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/placed.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::collective {
 

@@ -8,7 +8,7 @@
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
-#include <peerbus/window.hpp>
+#include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
 
@@ -54,5 +54,5 @@ pending start_all_gather_v(team& on, Input&& input, Output&& output, const part_
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/all_gather_v.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/all_gather_v.ipp>  // IWYU pragma: keep
 #endif

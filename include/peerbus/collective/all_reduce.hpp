@@ -9,7 +9,7 @@
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/team.hpp>
-#include <peerbus/window.hpp>
+#include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
 
@@ -91,5 +91,5 @@ pending start_all_reduce(team& on, Data&& data, const Op& op, const call_options
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/all_reduce.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/all_reduce.ipp>  // IWYU pragma: keep
 #endif

@@ -12,9 +12,9 @@
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::collective {
 
@@ -101,5 +101,5 @@ pending start_all_reduce_add(team& on, Input&& input, Residual&& residual, Outpu
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/all_reduce_add.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/all_reduce_add.ipp>  // IWYU pragma: keep
 #endif

@@ -7,7 +7,7 @@
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
-#include <peerbus/window.hpp>
+#include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
 
@@ -50,5 +50,5 @@ pending start_all_to_all(team& on, Input&& input, Output&& output,
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/all_to_all.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/all_to_all.ipp>  // IWYU pragma: keep
 #endif

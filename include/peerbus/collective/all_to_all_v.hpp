@@ -8,7 +8,7 @@
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
-#include <peerbus/window.hpp>
+#include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
 
@@ -55,5 +55,5 @@ pending start_all_to_all_v(team& on, Input&& input, const part_layout& sent, Out
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/all_to_all_v.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/all_to_all_v.ipp>  // IWYU pragma: keep
 #endif

@@ -7,8 +7,8 @@
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::collective {
 
@@ -53,5 +53,5 @@ pending start_broadcast(team& on, Data&& data, rank_id root, const call_options&
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/broadcast.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/broadcast.ipp>  // IWYU pragma: keep
 #endif

@@ -8,11 +8,11 @@
 
 #include <peerbus/collective/channel_map.hpp>
 #include <peerbus/collective/detail/channel_road.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
+#include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/rank_group.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::collective {
@@ -102,5 +102,5 @@ static_assert(channel_map{64, channel_options{}.scratch_bytes, true}.total_bytes
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/channels.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/channels.ipp>  // IWYU pragma: keep
 #endif

@@ -7,8 +7,8 @@
 #include <peerbus/collective/detail/operation.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::collective {
 
@@ -53,5 +53,5 @@ pending start_gather(team& on, Input&& input, Output&& output, rank_id root,
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/gather.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/gather.ipp>  // IWYU pragma: keep
 #endif

@@ -8,8 +8,8 @@
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::collective {
 
@@ -56,5 +56,5 @@ pending start_gather_v(team& on, Input&& input, Output&& output, const part_layo
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/gather_v.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/gather_v.ipp>  // IWYU pragma: keep
 #endif

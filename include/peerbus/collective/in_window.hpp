@@ -6,9 +6,9 @@
 #include <functional>
 #include <span>
 
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/concept.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::collective {
 

@@ -6,7 +6,7 @@
 
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/team.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -79,5 +79,5 @@ template <transport Transport>
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/measure_costs.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/measure_costs.ipp>  // IWYU pragma: keep
 #endif

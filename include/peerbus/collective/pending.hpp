@@ -109,5 +109,5 @@ concept kept_reduction =
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/pending.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/pending.ipp>  // IWYU pragma: keep
 #endif

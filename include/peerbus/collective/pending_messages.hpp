@@ -81,5 +81,5 @@ class [[nodiscard]] pending_messages {
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/pending_messages.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/pending_messages.ipp>  // IWYU pragma: keep
 #endif

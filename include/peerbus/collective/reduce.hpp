@@ -9,8 +9,8 @@
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::collective {
 
@@ -62,5 +62,5 @@ pending start_reduce(team& on, Input&& input, Output&& output, const Op& op, ran
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/reduce.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/reduce.ipp>  // IWYU pragma: keep
 #endif

@@ -9,7 +9,7 @@
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/team.hpp>
-#include <peerbus/window.hpp>
+#include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
 
@@ -71,5 +71,5 @@ pending start_reduce_scatter(team& on, Input&& input, Output&& output, const Op&
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/reduce_scatter.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/reduce_scatter.ipp>  // IWYU pragma: keep
 #endif

@@ -10,7 +10,7 @@
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/reduction.hpp>
 #include <peerbus/collective/team.hpp>
-#include <peerbus/window.hpp>
+#include <peerbus/communicator/window.hpp>
 
 namespace peerbus::collective {
 
@@ -65,5 +65,5 @@ pending start_reduce_scatter_v(team& on, Input&& input, const part_layout& parts
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/reduce_scatter_v.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/reduce_scatter_v.ipp>  // IWYU pragma: keep
 #endif

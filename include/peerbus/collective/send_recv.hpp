@@ -11,8 +11,8 @@
 #include <peerbus/collective/pending.hpp>
 #include <peerbus/collective/pending_messages.hpp>
 #include <peerbus/collective/transfer.hpp>  // IWYU pragma: export
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::collective {
 
@@ -82,5 +82,5 @@ pending_messages start_recv(channels& on, Output&& output, rank_id peer,
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/send_recv.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/send_recv.ipp>  // IWYU pragma: keep
 #endif

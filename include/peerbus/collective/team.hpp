@@ -13,13 +13,13 @@
 #include <peerbus/collective/detail/make_slice_road.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team_map.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
+#include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/lane_crew.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/rank_group.hpp>
 #include <peerbus/transport/concept.hpp>
 
 /// Collective operations over contiguous ranges: broadcast, reductions, gathers. One header for
@@ -206,5 +206,5 @@ static_assert(team_map{64, team_options::default_scratch_bytes, true}.total_byte
 }  // namespace peerbus::collective
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/team.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/team.ipp>  // IWYU pragma: keep
 #endif

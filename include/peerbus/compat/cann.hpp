@@ -11,7 +11,8 @@
 #include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
+#include <peerbus/communicator/make_together.hpp>
 #include <peerbus/compat/cann/arguments.hpp>
 #include <peerbus/compat/cann/check_attributes.hpp>
 #include <peerbus/compat/cann/check_calls.hpp>
@@ -23,7 +24,6 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/make_together.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/per_batch.hpp>

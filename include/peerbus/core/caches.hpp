@@ -27,5 +27,5 @@ shared_cache largest_cache(const std::string& directory);
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/caches.hpp>  // IWYU pragma: keep
+#include <peerbus/core/caches.ipp>  // IWYU pragma: keep
 #endif

@@ -29,5 +29,5 @@ std::uint64_t cgroup_memory_limit(const std::string& root);
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/cgroup.hpp>  // IWYU pragma: keep
+#include <peerbus/core/cgroup.ipp>  // IWYU pragma: keep
 #endif

@@ -24,5 +24,5 @@ std::size_t usable_cores();
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/cores.hpp>  // IWYU pragma: keep
+#include <peerbus/core/cores.ipp>  // IWYU pragma: keep
 #endif

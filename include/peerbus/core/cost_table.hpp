@@ -59,5 +59,5 @@ class cost_table {
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/cost_table.hpp>  // IWYU pragma: keep
+#include <peerbus/core/cost_table.ipp>  // IWYU pragma: keep
 #endif

@@ -75,5 +75,5 @@ inline void(check)(errc code, std::string_view doing) {
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/error.hpp>  // IWYU pragma: keep
+#include <peerbus/core/error.ipp>  // IWYU pragma: keep
 #endif

@@ -24,5 +24,5 @@ void futex_wake_all(std::atomic<std::uint32_t>& word) noexcept;
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/futex.hpp>  // IWYU pragma: keep
+#include <peerbus/core/futex.ipp>  // IWYU pragma: keep
 #endif

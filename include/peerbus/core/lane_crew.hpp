@@ -99,5 +99,5 @@ class lane_crew {
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/lane_crew.hpp>  // IWYU pragma: keep
+#include <peerbus/core/lane_crew.ipp>  // IWYU pragma: keep
 #endif

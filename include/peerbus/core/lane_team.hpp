@@ -115,5 +115,5 @@ class lane_team {
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/lane_team.hpp>  // IWYU pragma: keep
+#include <peerbus/core/lane_team.ipp>  // IWYU pragma: keep
 #endif

@@ -64,5 +64,5 @@ class mapping {
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/mapping.hpp>  // IWYU pragma: keep
+#include <peerbus/core/mapping.ipp>  // IWYU pragma: keep
 #endif

@@ -18,5 +18,5 @@ unique_fd make_memory_file(const char* name, std::size_t bytes);
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/memory_file.hpp>  // IWYU pragma: keep
+#include <peerbus/core/memory_file.ipp>  // IWYU pragma: keep
 #endif

@@ -151,5 +151,5 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/signal.hpp>  // IWYU pragma: keep
+#include <peerbus/core/signal.ipp>  // IWYU pragma: keep
 #endif

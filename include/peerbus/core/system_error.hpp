@@ -19,5 +19,5 @@ error system_failure(std::string_view doing, int number);
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/system_error.hpp>  // IWYU pragma: keep
+#include <peerbus/core/system_error.ipp>  // IWYU pragma: keep
 #endif

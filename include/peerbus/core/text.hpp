@@ -58,5 +58,5 @@ std::string concat(const Parts&... parts) {
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/text.hpp>  // IWYU pragma: keep
+#include <peerbus/core/text.ipp>  // IWYU pragma: keep
 #endif

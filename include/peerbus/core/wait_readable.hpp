@@ -16,5 +16,5 @@ void wait_readable(int first, int second, deadline until) noexcept;
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/impl/wait_readable.hpp>  // IWYU pragma: keep
+#include <peerbus/core/wait_readable.ipp>  // IWYU pragma: keep
 #endif

@@ -101,5 +101,5 @@ struct kernel_set {
 }  // namespace peerbus::kernel
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/kernel/impl/kernel_set.hpp>  // IWYU pragma: keep
+#include <peerbus/kernel/kernel_set.ipp>  // IWYU pragma: keep
 #endif

@@ -79,5 +79,5 @@ class arrivals {
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/arrivals.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/arrivals.ipp>  // IWYU pragma: keep
 #endif

@@ -161,5 +161,5 @@ class departures {
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/departures.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/departures.ipp>  // IWYU pragma: keep
 #endif

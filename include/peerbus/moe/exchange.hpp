@@ -9,7 +9,8 @@
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/placed.hpp>
@@ -32,7 +33,6 @@
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/wait_watch.hpp>
 #include <peerbus/transport/concept.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::moe {
 
@@ -266,4 +266,4 @@ class exchange {
 
 }  // namespace peerbus::moe
 
-#include <peerbus/moe/impl/exchange.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/exchange.ipp>  // IWYU pragma: keep

@@ -64,5 +64,5 @@ class expert_map {
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/expert_map.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/expert_map.ipp>  // IWYU pragma: keep
 #endif

@@ -79,5 +79,5 @@ protocol_estimate estimate_protocols(const cost_table& costs, const dispatch_siz
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/protocol.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/protocol.ipp>  // IWYU pragma: keep
 #endif

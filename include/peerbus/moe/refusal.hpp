@@ -91,5 +91,5 @@ error refused(const std::string& operation, rank_id refuser, const refusal& why)
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/refusal.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/refusal.ipp>  // IWYU pragma: keep
 #endif

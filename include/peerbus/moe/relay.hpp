@@ -159,5 +159,5 @@ std::string describe(const relay_choice& choice);
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/relay.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/relay.ipp>  // IWYU pragma: keep
 #endif

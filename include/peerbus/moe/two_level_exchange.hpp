@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include <peerbus/codec/concept.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -177,4 +177,4 @@ class two_level_exchange {
 
 }  // namespace peerbus::moe
 
-#include <peerbus/moe/impl/two_level_exchange.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/two_level_exchange.ipp>  // IWYU pragma: keep

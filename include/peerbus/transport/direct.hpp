@@ -204,5 +204,5 @@ class direct_path {
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/transport/impl/direct.hpp>  // IWYU pragma: keep
+#include <peerbus/transport/direct.ipp>  // IWYU pragma: keep
 #endif

@@ -70,5 +70,5 @@ static_assert(direct_transport<loopback> && adopting_transport<loopback> &&
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/transport/impl/loopback.hpp>  // IWYU pragma: keep
+#include <peerbus/transport/loopback.ipp>  // IWYU pragma: keep
 #endif

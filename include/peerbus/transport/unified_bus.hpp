@@ -57,5 +57,5 @@ static_assert(direct_transport<unified_bus> && runnable_transport<unified_bus>);
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/transport/impl/unified_bus.hpp>  // IWYU pragma: keep
+#include <peerbus/transport/unified_bus.ipp>  // IWYU pragma: keep
 #endif

@@ -31,5 +31,5 @@ std::optional<launch_ancestor> find_launch_ancestor(std::span<const char* const>
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/bootstrap/impl/launch_ancestor.hpp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/detail/launch_ancestor.ipp>  // IWYU pragma: keep
 #endif

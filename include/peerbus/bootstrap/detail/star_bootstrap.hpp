@@ -65,5 +65,5 @@ class joined_star : public star_bootstrap {
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/bootstrap/impl/star_bootstrap.hpp>  // IWYU pragma: keep
+#include <peerbus/bootstrap/detail/star_bootstrap.ipp>  // IWYU pragma: keep
 #endif

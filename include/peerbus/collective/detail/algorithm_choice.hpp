@@ -85,5 +85,5 @@ class algorithm_choice {
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/algorithm_choice.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/algorithm_choice.ipp>  // IWYU pragma: keep
 #endif

@@ -104,6 +104,6 @@ class batch {
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/batch.hpp>         // IWYU pragma: keep
-#include <peerbus/collective/impl/batch_checks.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/batch.ipp>         // IWYU pragma: keep
+#include <peerbus/collective/detail/batch_checks.ipp>  // IWYU pragma: keep
 #endif

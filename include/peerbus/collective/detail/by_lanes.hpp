@@ -49,5 +49,5 @@ void reduce_by_lanes(const call& in, const operands& given, const reducer& reduc
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/by_lanes.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/by_lanes.ipp>  // IWYU pragma: keep
 #endif

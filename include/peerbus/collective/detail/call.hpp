@@ -12,11 +12,11 @@
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/near_groups.hpp>
 #include <peerbus/collective/detail/operands.hpp>
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/communicator/near_groups.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -295,6 +295,6 @@ class call {
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/call.hpp>        // IWYU pragma: keep
-#include <peerbus/collective/impl/call_steps.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/call.ipp>        // IWYU pragma: keep
+#include <peerbus/collective/detail/call_steps.ipp>  // IWYU pragma: keep
 #endif

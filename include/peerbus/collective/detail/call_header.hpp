@@ -174,5 +174,5 @@ std::string describe(const call_header& call);
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/call_header.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/call_header.ipp>  // IWYU pragma: keep
 #endif

@@ -14,15 +14,15 @@
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/near_part.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
+#include <peerbus/communicator/make_together.hpp>
+#include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/make_together.hpp>
-#include <peerbus/rank_group.hpp>
 #include <peerbus/transport/concept.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::collective::detail {
 

@@ -78,5 +78,5 @@ void gather_coded_slices(call& gather, const coded_shape& shape, encode_token en
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/coded_gather.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/coded_gather.ipp>  // IWYU pragma: keep
 #endif

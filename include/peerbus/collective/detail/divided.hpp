@@ -41,5 +41,5 @@ void reduce_scatter_by_two_levels(call& all, const operands& given, const reduce
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/divided.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/divided.ipp>  // IWYU pragma: keep
 #endif

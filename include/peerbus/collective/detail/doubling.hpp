@@ -30,5 +30,5 @@ void all_gather_by_doubling(call& all, const operands& given, const reducer& red
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/doubling.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/doubling.ipp>  // IWYU pragma: keep
 #endif

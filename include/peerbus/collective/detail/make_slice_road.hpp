@@ -6,9 +6,9 @@
 
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team_map.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
+#include <peerbus/communicator/make_together.hpp>
 #include <peerbus/core/deadline.hpp>
-#include <peerbus/make_together.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::collective::detail {

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/concept.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::collective::detail {
 

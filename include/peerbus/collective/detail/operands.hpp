@@ -13,9 +13,9 @@
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/team.hpp>
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::collective::detail {
 
@@ -110,5 +110,5 @@ std::string too_large(const element_type& element, std::size_t slice);
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/operands.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/operands.ipp>  // IWYU pragma: keep
 #endif

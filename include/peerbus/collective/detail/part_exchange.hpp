@@ -104,5 +104,5 @@ void copy_own_parts(call& moves, const operands& given, const reducer& reduce);
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/part_exchange.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/part_exchange.ipp>  // IWYU pragma: keep
 #endif

@@ -40,5 +40,5 @@ std::string wrong_part(std::string_view operand, std::size_t given, rank_id rank
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/part_tables.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/part_tables.ipp>  // IWYU pragma: keep
 #endif

@@ -13,20 +13,20 @@
 
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/near_groups.hpp>
 #include <peerbus/collective/detail/near_part.hpp>
 #include <peerbus/collective/team_map.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
+#include <peerbus/communicator/near_groups.hpp>
+#include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/communicator/window.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/rank_group.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/refinements.hpp>
-#include <peerbus/window.hpp>
 
 namespace peerbus::collective::detail {
 

@@ -19,5 +19,5 @@ void broadcast_by_two_levels(call& all, const operands& given, const reducer& re
 }  // namespace peerbus::collective::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/collective/impl/two_level_gather.hpp>  // IWYU pragma: keep
+#include <peerbus/collective/detail/two_level_gather.ipp>  // IWYU pragma: keep
 #endif

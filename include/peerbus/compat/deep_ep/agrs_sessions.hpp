@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/agree_on.hpp>
 #include <peerbus/compat/deep_ep/detail/one_sided_window.hpp>

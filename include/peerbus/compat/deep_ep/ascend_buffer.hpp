@@ -8,7 +8,7 @@
 
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/ascend.hpp>
 #include <peerbus/compat/deep_ep/detail/ascend_channel.hpp>

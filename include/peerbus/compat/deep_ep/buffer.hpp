@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/detail/check_options.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_calls.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_calls.hpp>

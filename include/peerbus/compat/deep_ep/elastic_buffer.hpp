@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/agrs_sessions.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_calls.hpp>

@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/agree_on.hpp>
 #include <peerbus/compat/deep_ep/detail/one_sided_window.hpp>

@@ -36,5 +36,5 @@ class arrival_clock {
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/arrival_clock.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/arrival_clock.ipp>  // IWYU pragma: keep
 #endif

@@ -78,5 +78,5 @@ class batch_ring {
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/batch_ring.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/batch_ring.ipp>  // IWYU pragma: keep
 #endif

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -30,7 +31,6 @@
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/set_view.hpp>
-#include <peerbus/rank_group.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -152,5 +152,5 @@ class exchange_core {
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/exchange_core.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/exchange_core.ipp>  // IWYU pragma: keep
 #endif

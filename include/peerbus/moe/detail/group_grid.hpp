@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -16,7 +17,6 @@
 #include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/memory_map.hpp>
-#include <peerbus/rank_group.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -82,5 +82,5 @@ std::string obstacle_to_relay(const exchange_config& config, const group_grid& g
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/group_grid.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/group_grid.ipp>  // IWYU pragma: keep
 #endif

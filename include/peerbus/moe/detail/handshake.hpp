@@ -72,5 +72,5 @@ struct handshake {
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/handshake.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/handshake.ipp>  // IWYU pragma: keep
 #endif

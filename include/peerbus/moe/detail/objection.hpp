@@ -75,5 +75,5 @@ std::optional<error> objection_to(const exchange_config& config, std::size_t ran
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/objection.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/objection.ipp>  // IWYU pragma: keep
 #endif

@@ -173,5 +173,5 @@ class post_office {
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/post_office.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/post_office.ipp>  // IWYU pragma: keep
 #endif

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/caches.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -12,7 +13,6 @@
 #include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/protocol.hpp>
-#include <peerbus/rank_group.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -67,5 +67,5 @@ exchange_config agreed_config(rank_group& group, const exchange_config& config,
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/set_up.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/set_up.ipp>  // IWYU pragma: keep
 #endif

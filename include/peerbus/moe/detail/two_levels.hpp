@@ -14,7 +14,8 @@
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
+#include <peerbus/communicator/rank_subset.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -37,7 +38,6 @@
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/transport/concept.hpp>
-#include <peerbus/transport/detail/rank_subset.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -208,7 +208,7 @@ class two_levels {
 
 }  // namespace peerbus::moe::detail
 
-#include <peerbus/moe/impl/two_levels.hpp>          // IWYU pragma: keep
-#include <peerbus/moe/impl/two_levels_combine.hpp>  // IWYU pragma: keep
-#include <peerbus/moe/impl/two_levels_queries.hpp>  // IWYU pragma: keep
-#include <peerbus/moe/impl/two_levels_set_up.hpp>   // IWYU pragma: keep
+#include <peerbus/moe/detail/two_levels.ipp>          // IWYU pragma: keep
+#include <peerbus/moe/detail/two_levels_combine.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/two_levels_queries.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/two_levels_set_up.ipp>   // IWYU pragma: keep

@@ -39,5 +39,5 @@ class use_index {
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/impl/use_index.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/use_index.ipp>  // IWYU pragma: keep
 #endif

@@ -47,5 +47,5 @@ class copy_order {
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/road/impl/copy_order.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/road/copy_order.ipp>  // IWYU pragma: keep
 #endif

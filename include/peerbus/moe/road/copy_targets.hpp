@@ -39,5 +39,5 @@ class copy_targets {
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/road/impl/copy_targets.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/road/copy_targets.ipp>  // IWYU pragma: keep
 #endif

@@ -51,5 +51,5 @@ class home_order {
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/road/impl/home_order.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/road/home_order.ipp>  // IWYU pragma: keep
 #endif

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator/rank_subset.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/road/direct_road.hpp>
 #include <peerbus/moe/road/road_over.hpp>
 #include <peerbus/transport/concept.hpp>
-#include <peerbus/transport/detail/rank_subset.hpp>
 
 namespace peerbus::moe {
 

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
+#include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/departures.hpp>
-#include <peerbus/rank_group.hpp>
 
 namespace peerbus::moe {
 

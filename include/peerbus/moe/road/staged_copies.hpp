@@ -107,5 +107,5 @@ class staged_copies {
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/road/impl/staged_copies.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/road/staged_copies.ipp>  // IWYU pragma: keep
 #endif

@@ -39,5 +39,5 @@ void sum_copies(const road_batch& batch, std::span<const set_view> sets, rank_id
 }  // namespace peerbus::moe
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/road/impl/sum_copies.hpp>  // IWYU pragma: keep
+#include <peerbus/moe/road/sum_copies.ipp>  // IWYU pragma: keep
 #endif

@@ -29,5 +29,5 @@ std::optional<error> objection_to(const window_memory& memory);
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/transport/impl/memory_limit.hpp>  // IWYU pragma: keep
+#include <peerbus/transport/detail/memory_limit.ipp>  // IWYU pragma: keep
 #endif

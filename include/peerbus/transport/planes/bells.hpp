@@ -86,5 +86,5 @@ class bells {
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/transport/planes/impl/bells.hpp>  // IWYU pragma: keep
+#include <peerbus/transport/planes/bells.ipp>  // IWYU pragma: keep
 #endif

@@ -52,5 +52,5 @@ class far_bootstrap final : public bootstrap {
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/transport/planes/impl/far_bootstrap.hpp>  // IWYU pragma: keep
+#include <peerbus/transport/planes/far_bootstrap.ipp>  // IWYU pragma: keep
 #endif

@@ -66,5 +66,5 @@ class plane_group {
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/transport/planes/impl/group.hpp>  // IWYU pragma: keep
+#include <peerbus/transport/planes/group.ipp>  // IWYU pragma: keep
 #endif

@@ -31,5 +31,5 @@ struct plane_calls {
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/transport/planes/impl/wait.hpp>  // IWYU pragma: keep
+#include <peerbus/transport/planes/wait.ipp>  // IWYU pragma: keep
 #endif

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/rank_group.hpp>
 
 namespace peerbus::deep_ep::detail {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/cann.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/ascend.hpp>

@@ -13,7 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
+#include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/compat/deep_ep/detail/agreeing_channels.hpp>
 #include <peerbus/compat/deep_ep/detail/call_key.hpp>
 #include <peerbus/compat/deep_ep/detail/call_statement.hpp>
@@ -25,7 +26,6 @@
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/moe/wait_watch.hpp>
-#include <peerbus/rank_group.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::deep_ep::detail {

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
+#include <peerbus/communicator/make_together.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/batch_slots.hpp>
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
@@ -22,7 +23,6 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
-#include <peerbus/make_together.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/compat/deep_ep/detail/call_key.hpp>

@@ -10,7 +10,7 @@
 #include <peerbus/codec/as_given.hpp>
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/nothing.hpp>
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/compat/deep_ep/detail/check_options.hpp>

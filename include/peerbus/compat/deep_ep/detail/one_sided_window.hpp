@@ -11,14 +11,14 @@
 #include <string_view>
 #include <utility>
 
-#include <peerbus/communicator.hpp>
+#include <peerbus/communicator/communicator.hpp>
+#include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/moe/exchange_window.hpp>
-#include <peerbus/rank_group.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::deep_ep::detail {

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <peerbus/bootstrap/detail/awaited_members.hpp>
+#include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/failure.hpp>
+#include <peerbus/bootstrap/detail/hub.hpp>
+#include <peerbus/bootstrap/detail/launch_variables.hpp>
+#include <peerbus/bootstrap/detail/local_meeting.hpp>
+#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/detail/meeting_host.hpp>
+#include <peerbus/bootstrap/detail/meeting_joiner.hpp>
+#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/detail/star.hpp>
+#include <peerbus/bootstrap/detail/state_page.hpp>
+#include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus {
+
+namespace detail {
+
+/// The connections and the page of states of a rank that has met the other ranks.
+struct met_ranks {
+  state_page states;
+  std::unique_ptr<star> connections;
+
+  /// Collective: meets the other ranks. Throws: `error` as the constructor of
+  /// `environment_bootstrap`.
+  static met_ranks at(const launch_settings& settings, deadline until,
+                      const awaited_members& members = {}) {
+    if (settings.size == 0 || settings.size > most_ranks)
+      throw error{errc::invalid_argument, concat("a world of ", settings.size, " ranks was given, ",
+                                                 "expected 1 to ", most_ranks)};
+    if (settings.rank >= settings.size)
+      throw error{errc::invalid_argument, concat("rank ", settings.rank, " of ", settings.size,
+                                                 " was given, expected a rank below the size")};
+    if (settings.size == 1)
+      return {state_page::make_named(1), std::make_unique<hub>(std::vector<connection>(1))};
+    local_meeting_place place{settings};
+    const meeting ours{settings.rank, settings.size, until, until.remaining(), members};
+    if (settings.rank != 0) {
+      joined met = meeting_joiner{place, ours}.join(1);
+      return {state_page::open(settings.size, met.files[0]),
+              std::make_unique<spoke>(std::move(met.connections[0]))};
+    }
+    unique_fd file;
+    std::optional<state_page> states;
+    std::optional<failure> problem;
+    try {
+      file = state_page::make_file(settings.size);
+      states = state_page::open(settings.size, file);
+    } catch (const error& caught) {  // The other ranks are told, so that they do not wait in vain.
+      problem = failure{caught.code(), concat("rank 0: ", caught.text())};
+    }
+    const int files[] = {file.get()};
+    std::vector<connection> spokes;
+    for (auto& of_rank : meeting_host{place, ours}.gather(files, problem))
+      spokes.push_back(std::move(of_rank[0]));
+    return {std::move(*states), std::make_unique<hub>(std::move(spokes))};
+  }
+};
+
+PEERBUS_INLINE std::unique_ptr<bootstrap> join_on_this_host(const launch_settings& settings,
+                                                            deadline until,
+                                                            const awaited_members& members) {
+  met_ranks met = met_ranks::at(settings, until, members);
+  return std::make_unique<joined_star>(rank_id{settings.rank}, settings.size, met.states,
+                                       std::move(met.connections), until);
+}
+
+}  // namespace detail
+
+PEERBUS_INLINE environment_bootstrap::environment_bootstrap(const launch_settings& settings,
+                                                            deadline until)
+    : environment_bootstrap{settings, until, detail::met_ranks::at(settings, until)} {}
+
+PEERBUS_INLINE environment_bootstrap environment_bootstrap::from_environment(deadline until) {
+  return environment_bootstrap{detail::read_launch_settings(), until};
+}
+
+PEERBUS_INLINE bool environment_bootstrap::launched() noexcept {
+  if (detail::variable(detail::rank_choice)) return true;
+  const auto* const launcher = detail::find_launcher();
+  return launcher != nullptr && !detail::find_owner_of(*launcher);
+}
+
+PEERBUS_INLINE environment_bootstrap::environment_bootstrap(const launch_settings& settings,
+                                                            deadline until, detail::met_ranks met)
+    : joined_star{rank_id{settings.rank}, settings.size, met.states, std::move(met.connections),
+                  until},
+      local_rank_{settings.local_rank} {}
+
+}  // namespace peerbus

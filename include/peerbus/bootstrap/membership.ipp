@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <array>
+#include <cerrno>
+#include <exception>
+#include <utility>
+
+#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/system_error.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus {
+
+PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word* states,
+                                      std::shared_ptr<void> owner, std::vector<unique_fd> processes)
+    : rank_{rank},
+      size_{size},
+      states_{states},
+      owner_{std::move(owner)},
+      processes_{std::move(processes)},
+      ended_{std::make_unique<std::atomic<bool>[]>(size)} {
+  processes_.resize(size_);
+  for (const rank_id peer : all_ranks{size_}) watch(peer);
+}
+
+PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word* states,
+                                      const std::shared_ptr<membership_news>& news)
+    : membership{rank, size, states, news, {}} {
+  news_ = news.get();
+}
+
+PEERBUS_INLINE void membership::announce(rank_state state) noexcept {
+  if (!is_here()) return;
+  if (announce(states_[rank_.index()], state) && news_ != nullptr) news_->tell(state);
+}
+
+PEERBUS_INLINE bool membership::announce(state_word& word, rank_state state) noexcept {
+  auto expected = static_cast<std::uint32_t>(rank_state::running);
+  // order: release; pairs with the acquires in `said_by` and `children::judge`, so that a rank that
+  // sees `left` sees all signals before it. Relaxed on failure, because the present value is not
+  // used.
+  return word.compare_exchange_strong(expected, static_cast<std::uint32_t>(state),
+                                      std::memory_order_release, std::memory_order_relaxed);
+}
+
+PEERBUS_INLINE rank_state membership::state(rank_id peer) const noexcept {
+  notice_ended();
+  return noticed(peer);
+}
+
+PEERBUS_INLINE std::optional<rank_id> membership::first_failed() const noexcept {
+  notice_ended();
+  for (const rank_id peer : all_ranks{size_})
+    if (peer != rank_ && noticed(peer) == rank_state::failed) return peer;
+  return std::nullopt;
+}
+
+PEERBUS_INLINE errc membership::health(std::optional<rank_id> awaited) const noexcept {
+  notice_ended();
+  bool anybody_runs = size_ == 1;
+  for (const rank_id peer : all_ranks{size_}) {
+    if (peer == rank_) continue;
+    const auto current = noticed(peer);
+    if (current == rank_state::failed || (current == rank_state::left && peer == awaited)) {
+      note_peer_dead();
+      return errc::peer_dead;
+    }
+    anybody_runs = anybody_runs || current == rank_state::running;
+  }
+  if (anybody_runs || awaited == rank_) return errc::ok;
+  note_peer_dead();
+  return errc::peer_dead;
+}
+
+PEERBUS_INLINE void membership::note_peer_dead() const noexcept {
+  // order: relaxed; guards no other data. `end_by_exception` of this rank reads it.
+  told_of_death_.store(true, std::memory_order_relaxed);
+}
+
+PEERBUS_INLINE rank_state membership::end_by_exception() const noexcept {
+  // order: relaxed; guards no other data. `note_peer_dead` writes it.
+  return told_of_death_.load(std::memory_order_relaxed) ? rank_state::followed : rank_state::failed;
+}
+
+PEERBUS_INLINE void membership::announce_end(int exceptions_before) noexcept {
+  const bool is_unwinding = std::uncaught_exceptions() > exceptions_before;
+  announce(is_unwinding ? end_by_exception() : rank_state::left);
+}
+
+PEERBUS_ERROR_PATH std::string membership::fate(rank_id peer) const {
+  const auto current = state(peer);
+  const char* ending = current == rank_state::running        ? " runs"
+                       : current == rank_state::left         ? " left"
+                       : said_by(peer) == rank_state::failed ? " failed"
+                       : said_by(peer) == rank_state::lost   ? " is out of reach"
+                       : followed(peer)                      ? " ended with another"
+                                                             : " died";
+  return detail::concat(peer, ending);
+}
+
+PEERBUS_ERROR_PATH std::string membership::describe_missing() const {
+  std::string causes = describe(false);
+  return causes.empty() ? describe(true) : causes;
+}
+
+PEERBUS_INLINE bool membership::ends_within(rank_id peer,
+                                            std::chrono::milliseconds patience) const noexcept {
+  if (!is_here()) return false;
+  if (news_ != nullptr) return news_->ends_within(peer, patience);
+  const unique_fd& process = processes_[peer.index()];
+  if (!process) return false;
+  const auto until = deadline::after(patience);
+  pollfd entry{process.get(), POLLIN, 0};  // A pidfd is readable once its process has ended.
+  do {  // A signal, such as that of a profiler's timer, ends a poll early.
+    detail::poll_for({&entry, 1}, until, std::chrono::milliseconds{60'000});
+  } while (entry.revents == 0 && !until.expired());
+  if (entry.revents == 0) return false;
+  // The epoll set may report the end a moment later. order: release; pairs with `noticed`.
+  ended_[peer.index()].store(true, std::memory_order_release);
+  return true;
+}
+
+PEERBUS_ERROR_PATH std::string membership::describe(bool followers_too) const {
+  constexpr std::size_t most = 8;
+  std::string text;
+  std::size_t missing = 0;
+  for (const rank_id peer : all_ranks{size_}) {
+    if (peer == rank_ || state(peer) == rank_state::running || (!followers_too && followed(peer)))
+      continue;
+    if (++missing > most) continue;
+    if (missing > 1) text += ", ";
+    text += fate(peer);
+  }
+  if (missing > most) text += detail::concat(" and ", missing - most, " more");
+  return text;
+}
+
+PEERBUS_INLINE bool membership::followed(rank_id peer) const noexcept {
+  return said_by(peer) == rank_state::followed;
+}
+
+PEERBUS_INLINE void membership::watch(rank_id peer) {
+  const unique_fd& process = processes_[peer.index()];
+  if (!process) return;
+  if (!watched_) watched_ = unique_fd::above_standard(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = peer.index();
+  if (!watched_ || ::epoll_ctl(watched_.get(), EPOLL_CTL_ADD, process.get(), &event) != 0)
+    throw detail::system_failure(detail::concat("watching the process of ", peer), errno);
+}
+
+PEERBUS_INLINE void membership::notice_ended() const noexcept {
+  // A child by fork has the epoll set and the connections in common with its parent.
+  if ((news_ == nullptr && !watched_) || !is_here()) return;
+  if (news_ != nullptr) news_->look();
+  if (!watched_) return;
+  std::array<epoll_event, 16> events;
+  for (int count = static_cast<int>(events.size()); count == static_cast<int>(events.size());) {
+    count = ::epoll_wait(watched_.get(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) {
+      const std::size_t peer = events[static_cast<std::size_t>(i)].data.u64;
+      // order: release; pairs with the acquire in `noticed`, so that a thread that reads `true`
+      // also reads the last state word of the process.
+      ended_[peer].store(true, std::memory_order_release);
+      ::epoll_ctl(watched_.get(), EPOLL_CTL_DEL, processes_[peer].get(), nullptr);
+    }
+  }
+}
+
+PEERBUS_INLINE rank_state membership::noticed(rank_id peer) const noexcept {
+  // order: acquire; pairs with the releases in `notice_ended` and `ends_within`.
+  const bool ended = ended_[peer.index()].load(std::memory_order_acquire);
+  const auto announced = said_by(peer);
+  const bool died = announced == rank_state::died || (announced == rank_state::running && ended);
+  const bool bad = died || announced == rank_state::followed || announced == rank_state::lost;
+  return bad ? rank_state::failed : announced;
+}
+
+PEERBUS_INLINE rank_state membership::said_by(rank_id peer) const noexcept {
+  // order: acquire; pairs with the release in `announce`.
+  return static_cast<rank_state>(states_[peer.index()].load(std::memory_order_acquire));
+}
+
+}  // namespace peerbus

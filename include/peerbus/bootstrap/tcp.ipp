@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/detail/awaited_members.hpp>
+#include <peerbus/bootstrap/detail/connection.hpp>
+#include <peerbus/bootstrap/detail/failure.hpp>
+#include <peerbus/bootstrap/detail/host_identity.hpp>
+#include <peerbus/bootstrap/detail/hub.hpp>
+#include <peerbus/bootstrap/detail/launch_variables.hpp>
+#include <peerbus/bootstrap/detail/meet_as_subgroup.hpp>
+#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/detail/meeting_host.hpp>
+#include <peerbus/bootstrap/detail/meeting_joiner.hpp>
+#include <peerbus/bootstrap/detail/offered_place.hpp>
+#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/detail/star.hpp>
+#include <peerbus/bootstrap/detail/state_page.hpp>
+#include <peerbus/bootstrap/detail/tcp_environment.hpp>
+#include <peerbus/bootstrap/detail/tcp_meeting.hpp>
+#include <peerbus/bootstrap/detail/tcp_news.hpp>
+#include <peerbus/bootstrap/detail/tcp_place.hpp>
+#include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/launch_settings.hpp>
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/bootstrap/tcp.hpp>
+#include <peerbus/core/cores.hpp>
+#include <peerbus/core/error.hpp>
+
+namespace peerbus {
+
+namespace detail {
+
+/// The connections and the news of a rank that has met the other ranks over TCP.
+struct met_over_tcp {
+  std::shared_ptr<tcp_news> news;
+  std::unique_ptr<star> connections;
+  std::string address;  ///< an address by which other ranks reach this host
+  std::string own_end;  ///< the address of this end of a connection to another host, or empty
+
+  /// Collective: meets the other ranks. Throws: `error` as the constructor of `tcp_bootstrap`.
+  static met_over_tcp at(const tcp_settings& settings, deadline until,
+                         const awaited_members& members = {}) {
+    check_settings(settings);
+    std::vector<connection> frames(settings.size);
+    std::vector<connection> watches(settings.size);
+    const auto keep = [&](std::size_t rank, std::vector<connection>& met) {
+      frames[rank] = std::move(met[collectives]);
+      watches[rank] = std::move(met[watch]);
+    };
+    if (settings.size > 1) {
+      tcp_meeting_place place{settings, until};
+      const meeting ours{settings.rank, settings.size, until, until.remaining(), members};
+      if (settings.rank == 0) {
+        auto met = meeting_host{place, ours}.gather({});
+        for (const rank_id peer : all_ranks{settings.size}) keep(peer.index(), met[peer.index()]);
+      } else {
+        auto met = meeting_joiner{place, ours}.join(0);
+        keep(0, met.connections);
+      }
+    }
+    std::string own_end;
+    for (const connection& to : frames)
+      if (to && own_end.empty()) own_end = address_of_own_end(to.get());
+    auto news = std::make_shared<tcp_news>(rank_id{settings.rank}, std::move(watches));
+    if (settings.rank == 0)
+      return {std::move(news), std::make_unique<hub>(std::move(frames), carries::bytes),
+              settings.address, std::move(own_end)};
+    std::string address = address_for_others(settings, frames[0].get());
+    return {std::move(news), std::make_unique<spoke>(std::move(frames[0]), carries::bytes),
+            std::move(address), std::move(own_end)};
+  }
+};
+
+}  // namespace detail
+
+inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until)
+    : tcp_bootstrap{settings, until, detail::met_over_tcp::at(settings, until)} {}
+
+inline tcp_bootstrap tcp_bootstrap::from_environment(deadline until) {
+  return tcp_bootstrap{detail::read_tcp_settings(), until};
+}
+
+inline tcp_bootstrap::~tcp_bootstrap() { members()->announce_end(exceptions_before_); }
+
+inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(contribution mine,
+                                                                     deadline until,
+                                                                     std::string_view doing) {
+  detail::refuse_child(*members(), doing);
+  return star_->allgather(std::move(mine), until, doing, *members(), *idle());
+}
+
+inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,
+                                    detail::met_over_tcp met)
+    : star_{std::move(met.connections)},
+      settings_{settings},
+      mark_{detail::state_page::make_named(1).memory()} {
+  settings_.address = std::move(met.address);
+  set_meeting_address(std::move(met.own_end));
+  auto* const states = met.news->states();
+  set_members(std::make_shared<membership>(rank_id{settings.rank}, settings.size, states,
+                                           std::move(met.news)));
+  try {
+    count_neighbours(until);
+  } catch (...) {
+    members()->announce(members()->end_by_exception());
+    throw;
+  }
+}
+
+inline void tcp_bootstrap::count_neighbours(deadline until) {
+  const detail::host_identity here{settings_.host};
+  const auto identity = std::as_bytes(std::span{&here, 1});
+  std::array<std::byte, 64> own_end{};  // "ffff:...:ffff%interface" is shorter.
+  const auto text = std::as_bytes(std::span{meeting_address()});
+  std::copy_n(text.begin(), std::min(text.size(), own_end.size()), own_end.begin());
+  std::vector<std::byte> own_part{identity.begin(), identity.end()};
+  own_part.insert(own_part.end(), own_end.begin(), own_end.end());
+  const auto my_cores = usable_core_numbers();
+  const auto numbers = std::as_bytes(std::span{my_cores});
+  own_part.insert(own_part.end(), numbers.begin(), numbers.end());
+  const auto given = allgather({std::move(own_part), {}}, until, "meeting of the ranks");
+  std::vector<std::uint32_t> cores;
+  std::vector<rank_id> near_ranks;
+  std::size_t before_me = 0;
+  std::size_t ranks_here = 0;
+  for (const rank_id peer : all_ranks{size()}) {
+    const std::span<const std::byte> bytes{given[peer.index()].bytes};
+    if (bytes.size() < sizeof here + own_end.size()) continue;
+    detail::host_identity of_peer{here};
+    std::memcpy(&of_peer, bytes.data(), sizeof of_peer);
+    if (of_peer.kernel != here.kernel) continue;
+    if (of_peer == here) near_ranks.push_back(peer);
+    // Ranks of rank 0's host may have met it over the loopback interface.
+    if (of_peer == here && meeting_address().empty()) {
+      const auto* const end_of_peer = reinterpret_cast<const char*>(&bytes[sizeof here]);
+      set_meeting_address({end_of_peer, ::strnlen(end_of_peer, own_end.size())});
+    }
+    ++ranks_here;
+    if (peer < rank()) ++before_me;
+    const auto cores_of_peer = bytes.subspan(sizeof here + own_end.size());
+    const std::size_t count = cores_of_peer.size() / sizeof(std::uint32_t);
+    const std::size_t known = cores.size();
+    cores.resize(known + count);
+    if (count != 0) std::memcpy(&cores[known], cores_of_peer.data(), count * sizeof(std::uint32_t));
+  }
+  std::sort(cores.begin(), cores.end());
+  cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
+  set_neighbours(std::move(near_ranks), ranks_here, cores.size());
+  local_rank_ = settings_.local_rank.value_or(before_me);
+}
+
+/// Lets the members meet at a place that the first member offers. If all members are near each
+/// other, they meet on this host, else over TCP with the group's secret.
+inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(const std::vector<rank_id>& ranks,
+                                                               rank_id member, deadline until) {
+  const bool all_near =
+      std::all_of(ranks.begin(), ranks.end(), [this](rank_id peer) { return is_near(peer); });
+  detail::offered_place offer;  // It keeps the port, so it must live until all have met.
+  std::optional<error> objection;
+  try {
+    if (member.index() == 0)
+      offer = all_near ? detail::offered_place::on_this_host()
+                       : detail::offered_place::of_network(settings_.address);
+  } catch (const error& problem) {
+    objection = problem;
+  }
+  const auto given = gather_or_refuse(*this, "subgroup", {offer.encode(), {}}, objection, until);
+  const auto place = detail::offered_place::decode(given[ranks.front().index()].bytes);
+  const detail::awaited_members awaited{members(), ranks};
+  return detail::meet_as_subgroup(ranks, [&]() -> std::unique_ptr<bootstrap> {
+    if (all_near) {
+      launch_settings settings;
+      settings.rank = settings.local_rank = member.index();
+      settings.size = ranks.size();
+      settings.address = place.address;
+      settings.port = place.port;
+      return detail::join_on_this_host(settings, until, awaited);
+    }
+    tcp_settings settings = settings_;
+    settings.rank = member.index();
+    settings.local_rank.reset();
+    settings.size = ranks.size();
+    settings.address = place.address;
+    settings.port = place.port;
+    auto met = detail::met_over_tcp::at(settings, until, awaited);
+    return std::unique_ptr<bootstrap>{new tcp_bootstrap{settings, until, std::move(met)}};
+  });
+}
+
+}  // namespace peerbus

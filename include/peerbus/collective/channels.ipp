@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/collective/channels.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus::collective {
+
+PEERBUS_INLINE void channels::agree_on(rank_group& group, const channel_options& options,
+                                       const channel_map& map, deadline until) {
+  std::optional<error> objection;
+  if (map.slot_bytes < least_slot_bytes)
+    objection = error{
+        errc::invalid_argument,
+        peerbus::detail::concat("channel_options::scratch_bytes is ", options.scratch_bytes,
+                                ", which gives each of ", map.ranks, " ranks slices of ",
+                                map.slot_bytes, " bytes, expected at least ", least_slot_bytes)};
+  const std::array values{declared{"scratch_bytes", options.scratch_bytes},
+                          declared{"slot_bytes", map.slot_bytes}};
+  group.agree("collective::channels", values, until, objection);
+}
+
+}  // namespace peerbus::collective

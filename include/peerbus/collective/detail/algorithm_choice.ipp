@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include <peerbus/collective/detail/algorithm_choice.hpp>
+#include <peerbus/collective/detail/cost_names.hpp>
+
+namespace peerbus::collective::detail {
+
+PEERBUS_INLINE bool has_costs_of(const cost_table& table, page_road road) noexcept {
+  for (const named_cost& cost : named_costs)
+    if (table.find(cost_name{road, cost}.view())) return true;
+  return false;
+}
+
+PEERBUS_INLINE road_costs costs_from(const cost_table& table, page_road road) noexcept {
+  road_costs costs = road_costs::assumed(road);
+  for (const named_cost& cost : named_costs)
+    costs.*cost.member = table.find(cost_name{road, cost}.view()).value_or(costs.*cost.member);
+  return costs;
+}
+
+PEERBUS_INLINE algorithm_choice::algorithm_choice(const team_shape& of, const road_costs& costs,
+                                                  const limits& given) noexcept
+    : may_reorder_{given.may_reorder || !keeps_rank_order(given.forced)},
+      rank_order_{choose(choice_of::all_reduce, of, costs, given, false)},
+      any_order_{choose(choice_of::all_reduce, of, costs, given, true)},
+      gathering_{choose(choice_of::all_gather, of, costs, given, true)},
+      scattering_{choose(choice_of::reduce_scatter, of, costs, given, true)},
+      broadcasting_{choose(choice_of::broadcast, of, costs, given, true)} {}
+
+PEERBUS_INLINE algorithm_choice::by_size algorithm_choice::choose(choice_of operation,
+                                                                  const team_shape& of,
+                                                                  const road_costs& costs,
+                                                                  const limits& given,
+                                                                  bool may_reorder) noexcept {
+  const bool is_forced = given.forced != algorithm::automatic &&
+                         is_possible(given.forced, operation, of) &&
+                         (may_reorder || keeps_rank_order(given.forced));
+  const bool is_divided = !is_forced && operation == choice_of::all_reduce && given.one_shot_bytes;
+  by_size made{
+      is_divided ? *given.one_shot_bytes : std::numeric_limits<std::size_t>::max(), {}, {}};
+  for (std::size_t log2 = 0; log2 < made.small.size(); ++log2) {
+    const std::size_t bytes = std::size_t{1} << log2;
+    const auto best_of = [&](std::span<const algorithm> candidates) noexcept {
+      return cheapest(candidates, operation, bytes, of, costs, may_reorder);
+    };
+    const algorithm gathers = best_of(gathering_algorithms);
+    const algorithm divides = best_of(dividing_algorithms);
+    const bool can_divide = divides != algorithm::automatic;
+    const bool divides_cheaper = can_divide && cost_us(divides, operation, bytes, of, costs) <
+                                                   cost_us(gathers, operation, bytes, of, costs);
+    made.small[log2] = is_forced                        ? given.forced
+                       : !is_divided && divides_cheaper ? divides
+                                                        : gathers;
+    made.large[log2] = can_divide ? divides : gathers;
+  }
+  return made;
+}
+
+}  // namespace peerbus::collective::detail

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include <peerbus/collective/channel_map.hpp>
+#include <peerbus/collective/detail/batch.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/copy.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus::collective::detail {
+
+PEERBUS_INLINE void batch::begin() {
+  static_cast<void>(to_self(true));
+  left_ = static_cast<std::size_t>(std::ranges::count_if(
+      messages_, [&](const transfer& message) { return message.peer() != on_.rank(); }));
+  for (const rank_id peer : road_.group().peers()) {
+    find_next(road_.out(peer), peer, true, 0);
+    find_next(road_.in(peer), peer, false, 0);
+  }
+}
+
+PEERBUS_INLINE bool batch::advance() {
+  bool moved = false;
+  for (const rank_id peer : road_.group().peers()) {
+    if (push(peer)) moved = true;
+    if (pull(peer)) moved = true;
+  }
+  return moved;
+}
+
+PEERBUS_INLINE void batch::complete() {
+  while (left_ != 0) {
+    if (advance())
+      idle_ = 0;
+    else
+      wait();
+  }
+  if (difference_) throw_mismatch();
+}
+
+PEERBUS_INLINE void batch::start() {
+  begin();
+  // No longer, because peers that keep up would keep this rank from returning.
+  for (std::size_t pass = 0; pass < channel_map::generations && left_ != 0; ++pass) advance();
+  on_.is_pending_ = true;
+}
+
+PEERBUS_INLINE void batch::finish(const std::optional<deadline>& until) {
+  on_.is_pending_ = false;
+  road_.group().require_healthy("batch_send_recv");
+  if (until) until_ = until;
+  complete();
+}
+
+PEERBUS_ERROR_PATH void batch::abandon() noexcept {
+  on_.is_pending_ = false;
+  try {
+    road_.group().poison(title() + " was started and never finished");
+  } catch (...) {
+    road_.group().poison("not finished");  // So short that it takes no memory.
+  }
+}
+
+PEERBUS_INLINE void batch::find_next(channel_end& end, rank_id peer, bool sends,
+                                     std::size_t first) noexcept {
+  end.transfer = first;
+  end.done = 0;
+  end.has_begun = false;
+  end.is_matched.reset();
+  while (has_message(end) &&
+         (messages_[end.transfer].peer() != peer || messages_[end.transfer].sends() != sends))
+    ++end.transfer;
+}
+
+PEERBUS_INLINE void batch::finish(channel_end& end, rank_id peer, bool sends) noexcept {
+  --left_;
+  ++end.messages;
+  find_next(end, peer, sends, end.transfer + 1);
+}
+
+PEERBUS_INLINE message_header batch::header_of(const channel_end& end) const noexcept {
+  const transfer& message = messages_[end.transfer];
+  return {message.element(), message.bytes().size() / message.element().bytes};
+}
+
+PEERBUS_INLINE void batch::match(channel_end& end, const difference& both) {
+  end.is_matched = both.sent == both.expected;
+  if (!*end.is_matched && !difference_) difference_ = both;
+}
+
+PEERBUS_INLINE bool batch::push(rank_id peer) {
+  channel_end& end = road_.out(peer);
+  if (!has_message(end)) return false;
+  bool moved = false;
+  if (!end.is_matched && road_.value(peer, channel_signal::expected) > end.messages) {
+    message_header expected;
+    std::memcpy(&expected, road_.own() + road_.map().line_at(peer, end.messages), sizeof expected);
+    match(end, {on_.rank(), peer, end.messages, header_of(end), expected});
+    moved = true;
+  }
+  // The receiver discards the first slice of a message that it does not expect. So further ones
+  // leave only when both ends agree.
+  const std::size_t bytes = messages_[end.transfer].bytes().size();
+  const bool has_slice = !end.has_begun || (end.is_matched.value_or(false) && end.done < bytes);
+  const std::uint64_t taken = road_.value(peer, channel_signal::taken);
+  if (has_slice && end.slices - taken < channel_map::generations) {
+    push_slice(peer, end);
+    moved = true;
+  }
+  if (!end.has_begun || !end.is_matched || (*end.is_matched && end.done < bytes)) return moved;
+  finish(end, peer, true);
+  return true;
+}
+
+PEERBUS_INLINE void batch::push_slice(rank_id peer, channel_end& end) {
+  const channel_map& map = road_.map();
+  const std::span<const std::byte> left = messages_[end.transfer].input().subspan(end.done);
+  const std::span<const std::byte> slice = left.first(std::min(left.size(), map.slot_bytes));
+  const message_header header = header_of(end);
+  require(road_.write(peer, map.slot_at(on_.rank(), end.slices),
+                      map.staging_at() + map.slot_at(peer, end.slices),
+                      end.has_begun ? nullptr : &header, slice));
+  require(road_.raise(peer, channel_signal::sent, ++end.slices));
+  end.done += slice.size();
+  end.has_begun = true;
+}
+
+PEERBUS_INLINE bool batch::pull(rank_id peer) {
+  channel_end& end = road_.in(peer);
+  if (!has_message(end)) return false;
+  bool moved = false;
+  if (!end.has_begun && !end.is_matched) {
+    const channel_map& map = road_.map();
+    const message_header header = header_of(end);
+    require(road_.write(peer, map.line_at(on_.rank(), end.messages),
+                        map.staging_at() + map.line_at(peer, end.messages), &header, {}));
+    require(road_.raise(peer, channel_signal::expected, end.messages + 1));
+    end.is_matched = true;  // Until the first slice says otherwise.
+    moved = true;
+  }
+  if (road_.value(peer, channel_signal::sent) > end.slices) {
+    pull_slice(peer, end);
+    moved = true;
+  }
+  if (is_complete(end)) finish(end, peer, false);
+  return moved;
+}
+
+PEERBUS_INLINE bool batch::is_complete(const channel_end& end) const noexcept {
+  return end.has_begun && (!*end.is_matched || end.done == messages_[end.transfer].bytes().size());
+}
+
+PEERBUS_INLINE void batch::pull_slice(rank_id peer, channel_end& end) {
+  const channel_map& map = road_.map();
+  const std::byte* const slot = road_.own() + map.slot_at(peer, end.slices);
+  if (!end.has_begun) {
+    message_header sent;
+    std::memcpy(&sent, slot, sizeof sent);
+    match(end, {peer, on_.rank(), end.messages, sent, header_of(end)});
+    end.has_begun = true;
+  }
+  if (*end.is_matched) {
+    const std::span<std::byte> left = messages_[end.transfer].output().subspan(end.done);
+    const std::size_t bytes = std::min(left.size(), map.slot_bytes);
+    copy_bytes(left.data(), slot + channel_map::header_bytes, bytes);
+    end.done += bytes;
+  }
+  const errc code = road_.raise(peer, channel_signal::taken, ++end.slices);
+  // A sender whose last slice has arrived waits for nothing, and may be gone.
+  if (!is_complete(end)) require(code);
+}
+
+template <class Visit>
+void batch::for_each_awaited(Visit&& visit) const {
+  for (const rank_id peer : road_.group().peers()) {
+    if (const channel_end& end = road_.out(peer); has_message(end)) {
+      if (end.has_begun && !end.is_matched)
+        visit(awaited_signal{peer, channel_signal::expected, end.messages + 1});
+      else
+        visit(
+            awaited_signal{peer, channel_signal::taken, end.slices + 1 - channel_map::generations});
+    }
+    if (const channel_end& end = road_.in(peer); has_message(end))
+      visit(awaited_signal{peer, channel_signal::sent, end.slices + 1});
+  }
+}
+
+PEERBUS_INLINE void batch::wait() {
+  using std::chrono::microseconds;
+  std::size_t count = 0;
+  for_each_awaited([&](const awaited_signal&) { ++count; });
+  if (count == 0) return;
+  if (!until_) until_ = road_.group().default_deadline();
+  // A transport waits for one signal. Of several, each gets a turn, and longer ones while nothing
+  // comes.
+  const std::size_t turn = idle_++ % count;
+  const auto longest =
+      microseconds{20} * (std::size_t{1} << std::min<std::size_t>(idle_ / count, 6));
+  const deadline shortly =
+      count == 1 ? *until_ : deadline{std::min(until_->when(), deadline::after(longest).when())};
+  std::size_t place = 0;
+  errc code = errc::ok;
+  for_each_awaited([&](const awaited_signal& signal) {
+    if (place++ == turn) code = road_.await(signal.peer, signal.kind, signal.value, shortly);
+  });
+  if (code == errc::timed_out && !until_->expired()) return;
+  require(code);
+}
+
+PEERBUS_ERROR_PATH std::string batch::title() const {
+  return peerbus::detail::concat("batch_send_recv (call ", on_.calls_, " of the channels)");
+}
+
+PEERBUS_ERROR_PATH void batch::fail(errc code) {
+  std::string text = title() + " failed in the middle";
+  std::size_t named = 0;
+  for_each_awaited([&](const awaited_signal& signal) {
+    const bool sends = signal.kind != channel_signal::sent;
+    const channel_end& end = sends ? road_.out(signal.peer) : road_.in(signal.peer);
+    text += peerbus::detail::concat(named++ == 0 ? ": " : ", ", "message ", end.messages,
+                                    sends ? " to " : " from ", signal.peer, " waited for ",
+                                    sends ? "it to be received" : "it to be sent", " (", end.done,
+                                    " of ", messages_[end.transfer].bytes().size(), " bytes)");
+  });
+  if (const auto gone = road_.group().missing(); !gone.empty()) text += "; " + gone;
+  road_.group().fail(code, text);
+}
+
+PEERBUS_ERROR_PATH void batch::throw_mismatch() {
+  const auto describe = [](const message_header& header) {
+    return detail::describe(header.element, header.count);
+  };
+  throw error{errc::mismatch,
+              peerbus::detail::concat(title(), " did not move message ", difference_->message,
+                                      " from ", difference_->sender, " to ", difference_->receiver,
+                                      ": ", difference_->sender, " sends ",
+                                      describe(difference_->sent), ", ", difference_->receiver,
+                                      " receives ", describe(difference_->expected))};
+}
+
+}  // namespace peerbus::collective::detail

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/collective/detail/algorithm_choice.hpp>
+#include <peerbus/collective/detail/call.hpp>
+#include <peerbus/collective/reduction.hpp>
+#include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus::collective::detail {
+
+/// Returns how much a reduction of operands says about the order of ranks.
+inline algorithm_choice::order_need order_need_of(const operands& given,
+                                                  const short_text<8>& reduction) noexcept {
+  using need = algorithm_choice::order_need;
+  // A residual is added behind the operands of all ranks.
+  if (given.residual) return need::sources;
+  // Integers wrap around, so that these reductions of them do not depend on the order.
+  const bool is_integer =
+      given.element.name.characters[0] == 'i' || given.element.name.characters[0] == 'u';
+  const bool is_known =
+      reduction == short_text<8>{sum::name} || reduction == short_text<8>{product::name} ||
+      reduction == short_text<8>{minimum::name} || reduction == short_text<8>{maximum::name};
+  return is_integer && is_known ? need::none : need::result;
+}
+
+PEERBUS_INLINE algorithm call::algorithm_of_all_reduce(const team& on, const operands& given,
+                                                       const short_text<8>& reduction) noexcept {
+  // Over loads, all algorithms keep the order.
+  return on.choice_.of_all_reduce(given.input.size(), on.shape_.road == page_road::loads
+                                                          ? algorithm_choice::order_need::sources
+                                                          : order_need_of(given, reduction));
+}
+
+PEERBUS_INLINE algorithm call::algorithm_of_reduce_scatter(
+    const team& on, const operands& given, const short_text<8>& reduction) noexcept {
+  if (on.shape_.road == page_road::loads) return algorithm::one_shot;  // The only possible one.
+  return on.choice_.of_reduce_scatter(given.output.size(), order_need_of(given, reduction));
+}
+
+PEERBUS_INLINE void call::begin_steps() {
+  is_in_steps_ = true;
+  if (++on_.round_ == first_round_) write_header();
+}
+
+PEERBUS_INLINE void call::send_step(std::uint64_t step, rank_id peer, std::size_t slot,
+                                    byte_range range) {
+  const bool is_first = on_.round_ == first_round_;
+  if (const errc code = road_.send_step(on_.round_, step, peer, slot, is_first, range);
+      code != errc::ok)
+    fail_waiting(code);
+}
+
+PEERBUS_INLINE void call::await_step(std::uint64_t step, rank_id peer,
+                                     peerbus::detail::function_ref<bool(rank_id)> is_told) {
+  if (!until_) until_ = road_.group().default_deadline();
+  if (const errc code = road_.await_step(on_.round_, step, peer, *until_); code != errc::ok) {
+    std::string text = peerbus::detail::concat(title(), " failed in the middle: waited for ", peer,
+                                               " (step ", step, " of round ", on_.round_, ")");
+    if (const auto gone = road_.group().missing(); !gone.empty()) text += "; " + gone;
+    road_.group().fail(code, text);
+  }
+  if (on_.round_ != first_round_) return;
+  // A peer that has found a difference, or makes a call without steps, publishes the round to all.
+  if (road_.has_published(on_.round_, peer) || road_.notice(on_.round_, peer).digest != digest_)
+    leave_steps(is_told);
+}
+
+PEERBUS_ERROR_PATH void call::leave_steps(peerbus::detail::function_ref<bool(rank_id)> is_told) {
+  // The others have the header already, and may be reading it.
+  for (const rank_id peer : peers())
+    if (!is_told(peer))
+      if (const errc code = road_.send_header(on_.round_, peer); code != errc::ok)
+        fail_waiting(code);
+  signal();
+  await_peers();
+  find_difference();
+  // A rank leaves the steps only because calls differ, so that this is not reached.
+  road_.group().fail(errc::mismatch,
+                     title() + " was left by a rank, although all ranks make the same call");
+}
+
+}  // namespace peerbus::collective::detail

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/communicator/window.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/transport/concept.hpp>
+
+/// One-sided communication between the ranks of a group: bootstraps, by which ranks meet;
+/// transports, which give them windows; and communicators.
+namespace peerbus {
+
+/// A group of ranks that share windows. Its constructor, `make_window`, `agree` and `barrier` are
+/// collective: all ranks call them in the same order. Ranks that call different ones get an error
+/// that says so, or time out if one of them is `barrier`.
+///
+/// A failure that leaves the ranks out of step (a time-out or a dead peer in the middle of a
+/// collective) poisons the communicator: every later collective on it throws `poisoned`. Build a
+/// new one on a new bootstrap. If the failure was in `barrier` or an exchange and all ranks are
+/// alive, the same bootstrap can be used again.
+///
+/// Threads: collectives of the communicator from one thread at a time; windows as `transport` says;
+/// each exchange may have a thread of its own. A communicator is neither copied nor moved, because
+/// windows refer to it.
+template <transport Transport>
+class communicator : public rank_group {
+ public:
+  /// Cost: one window of ceil(log2 size) signals, and one agreement if `needs_fetch_add` is set.
+  /// Throws, on all ranks: `error` unsupported if the transport lacks what `options` need, or as
+  /// `make_window`.
+  explicit communicator(Transport bus, communicator_options options = {});
+  communicator(const communicator&) = delete;
+  communicator& operator=(const communicator&) = delete;
+  ~communicator() override;
+
+  /// Returns the transport, for queries and for calls on its own windows.
+  [[nodiscard]] Transport& bus() noexcept { return bus_; }
+  [[nodiscard]] std::string missing() const override;
+
+  ///@{
+  /// Makes a window with `bytes` of zeroed memory and `signals` zero signals on every rank, for
+  /// latency traffic unless `shape.traffic` says bulk. Collective. Windows are independent of each
+  /// other.
+  /// Cost: one agreement, and `make_window` of the transport.
+  /// Throws, on all ranks: `error` mismatch if they ask for different shapes, out_of_memory if one
+  /// cannot have it, timed_out or peer_dead if one does not come.
+  [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals);
+  [[nodiscard]] window<Transport> make_window(std::size_t bytes, std::size_t signals,
+                                              deadline until);
+  [[nodiscard]] window<Transport> make_window(window_shape shape);
+  [[nodiscard]] window<Transport> make_window(window_shape shape, deadline until);
+  ///@}
+
+  ///@{
+  /// Returns after all ranks have called it. Collective. Everything that a rank wrote before is
+  /// visible to all ranks after. Cost: ceil(log2 size) signals, one after the other. Where ranks
+  /// share cores and the transport has peer memory: one signal, and a wait for each peer's.
+  /// `until` bounds the wait for signals. Before them comes `quiet`, which waits for this rank's
+  /// bulk puts, too, as long as they move.
+  /// Throws: `error` timed_out or peer_dead, and the communicator is poisoned.
+  void barrier();
+  void barrier(deadline until);
+  ///@}
+
+ private:
+  static constexpr std::size_t barrier_rounds(std::size_t ranks) noexcept {
+    return static_cast<unsigned>(std::bit_width(ranks - 1));
+  }
+
+  window<Transport> make_control_window(bool needs_fetch_add);
+  void require(errc code);
+
+  window<Transport> make_agreed_window(window_shape shape, deadline until);
+
+  Transport bus_;
+  bool shares_cores_;          // All ranks find the same if the transport is direct.
+  std::uint32_t windows_ = 0;  // How many were made. Before `control_`, which is the first of them.
+  window<Transport> control_;
+  std::uint64_t barrier_epoch_ = 0;
+};
+
+}  // namespace peerbus
+
+#include <peerbus/communicator/communicator.ipp>  // IWYU pragma: keep

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+
+#include <peerbus/communicator/communicator.hpp>
+#include <peerbus/transport/optional_calls.hpp>
+#include <peerbus/transport/traffic_class.hpp>
+
+namespace peerbus {
+
+template <transport Transport>
+communicator<Transport>::communicator(Transport bus, communicator_options options)
+    : rank_group{bus.boot(), options},
+      bus_{std::move(bus)},
+      shares_cores_{bus_.boot().shares_cores()},
+      control_{make_control_window(options.needs_fetch_add)} {}
+
+template <transport Transport>
+communicator<Transport>::~communicator() = default;
+
+template <transport Transport>
+window<Transport> communicator<Transport>::make_window(std::size_t bytes, std::size_t signals) {
+  return make_window(bytes, signals, default_deadline());
+}
+
+template <transport Transport>
+window<Transport> communicator<Transport>::make_window(std::size_t bytes, std::size_t signals,
+                                                       deadline until) {
+  return make_window({.bytes = bytes, .signals = signals}, until);
+}
+
+template <transport Transport>
+window<Transport> communicator<Transport>::make_window(window_shape shape) {
+  return make_window(shape, default_deadline());
+}
+
+template <transport Transport>
+window<Transport> communicator<Transport>::make_window(window_shape shape, deadline until) {
+  const std::array values{declared{"bytes", shape.bytes}, declared{"signals", shape.signals},
+                          declared{"traffic", name_of(shape.traffic)}};
+  agree("make_window", values, until);
+  return make_agreed_window(shape, until);
+}
+
+template <transport Transport>
+void communicator<Transport>::barrier() {
+  barrier(default_deadline());
+}
+
+template <transport Transport>
+void communicator<Transport>::barrier(deadline until) {
+  require_healthy("barrier");
+  ++barrier_epoch_;
+  require(bus_.quiet());
+  const auto complain = [&](errc code, std::size_t round, rank_id absent, std::uint64_t seen) {
+    std::string text =
+        detail::concat("barrier ", barrier_epoch_, ", round ", round, ": ", absent,
+                       " is missing: expected epoch ", barrier_epoch_, ", seen ", seen);
+    if (const auto gone = missing(); !gone.empty()) text += "; " + gone;
+    fail(code, text);
+  };
+  if constexpr (direct_transport<Transport>)
+    if (shares_cores_ && size() > 1) {
+      // Ranks share cores, so that each wait may take a turn of all of them. One round, in which
+      // each rank looks at the words of all others, takes fewer turns than several rounds.
+      constexpr auto word = static_cast<signal_id>(0);
+      require(control_.signal(rank(), word, barrier_epoch_));
+      for (const rank_id peer : peers())
+        if (const errc code = control_.wait_at(peer, word, barrier_epoch_, until, peer);
+            code != errc::ok)
+          complain(code, 0, peer, control_.value_at(peer, word));
+      return;
+    }
+  // Dissemination barrier: in round k each rank signals the rank that is 2^k places after it. After
+  // the last round every rank has heard from every other rank, directly or through others.
+  std::size_t distance = 1;
+  for (std::size_t round = 0; distance < size(); ++round, distance *= 2) {
+    const auto id = static_cast<signal_id>(round);
+    const rank_id next{(rank().index() + distance) % size()};
+    const rank_id previous{(rank().index() + size() - distance) % size()};
+    require(control_.signal(next, id, barrier_epoch_));
+    if (const errc code = control_.wait(id, barrier_epoch_, until, previous); code != errc::ok)
+      complain(code, round, previous, control_.value(id));
+  }
+}
+
+template <transport Transport>
+window<Transport> communicator<Transport>::make_agreed_window(window_shape shape, deadline until) {
+  auto memory =
+      guarded([&] { return bus_.make_window(shape, until); });  // On all ranks or on none.
+  return {bus_, shape, std::move(memory), windows_++};
+}
+
+template <transport Transport>
+window<Transport> communicator<Transport>::make_control_window(bool needs_fetch_add) {
+  if (needs_fetch_add) {
+    std::optional<error> objection;
+    if (!bus_.capabilities().fetch_add)
+      objection = error{errc::unsupported,
+                        "communicator: fetch_add is needed, but this transport has none"};
+    agree("communicator", {}, objection);
+  }
+  return make_agreed_window({.bytes = 0, .signals = barrier_rounds(size())}, default_deadline());
+}
+
+template <transport Transport>
+void communicator<Transport>::require(errc code) {
+  if (code == errc::ok) return;
+  std::string text = detail::concat("barrier ", barrier_epoch_);
+  if (const auto gone = missing(); !gone.empty()) text += ": " + gone;
+  fail(code, text);
+}
+
+template <transport Transport>
+std::string communicator<Transport>::missing() const {
+  return describe_absence(bus_);
+}
+
+}  // namespace peerbus

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus {
+
+/// Options of a communicator.
+struct communicator_options {
+  /// The time limit of blocking calls that are given none.
+  std::chrono::milliseconds timeout{30'000};
+  /// Says that the caller will use `fetch_add`. A communicator over a transport without it, such as
+  /// an RDMA device without atomics, is then refused with `unsupported` when it is made. The same
+  /// on all ranks.
+  bool needs_fetch_add = false;
+};
+
+/// The part of a communicator that is the same for all transports: its ranks, their agreements, and
+/// whether they are still in step.
+class rank_group {
+ public:
+  rank_group(const rank_group&) = delete;
+  rank_group& operator=(const rank_group&) = delete;
+  virtual ~rank_group() = default;
+
+  /// Returns the rank of the caller.
+  [[nodiscard]] rank_id rank() const noexcept { return boot_->rank(); }
+  /// Returns the number of ranks.
+  [[nodiscard]] std::size_t size() const noexcept { return boot_->size(); }
+  /// Returns all ranks in ascending order, the caller included.
+  [[nodiscard]] all_ranks ranks() const noexcept { return all_ranks{size()}; }
+  /// Returns the other ranks in the order in which operations visit them. Unless `order_peers` has
+  /// set another order, each rank begins with the next one, so that not all visit the same at once.
+  [[nodiscard]] std::span<const rank_id> peers() const noexcept { return peers_; }
+  /// Sets the order of `peers` on this rank alone, such as nearest first. Not while an operation
+  /// runs. Cost: no communication.
+  /// Throws: `error` invalid_argument unless `order` names every other rank once.
+  void order_peers(std::vector<rank_id> order);
+  /// Returns the deadline of a blocking call that begins now and is given none.
+  [[nodiscard]] deadline default_deadline() const noexcept {
+    return deadline::after(options_.timeout);
+  }
+
+  ///@{
+  /// Returns if all ranks pass the same values and no rank passes an objection. Collective. For
+  /// set-up that must be the same everywhere, such as the sizes of a model.
+  /// Cost: one `bootstrap::allgather`.
+  /// Throws, on all ranks: `error` that names the value, the ranks and what they have.
+  void agree(std::string_view doing, std::span<const declared> values,
+             const std::optional<error>& objection = std::nullopt);
+  void agree(std::string_view doing, std::span<const declared> values, deadline until,
+             const std::optional<error>& objection = std::nullopt);
+  ///@}
+
+  /// Marks the communicator unusable, because its ranks are out of step, and throws. The first
+  /// reason is kept. For operations built on windows. Threads: any.
+  [[noreturn]] void fail(errc code, std::string_view reason);
+  /// Marks the communicator unusable, as `fail` does, without throwing. Threads: any.
+  void poison(std::string_view reason);
+  /// Throws `error` poisoned, with the first reason, if the communicator is unusable. Cost: one
+  /// load. Threads: any.
+  void require_healthy(std::string_view doing) const;
+  /// Returns "rank 3 died" or the like, for messages. Empty if all ranks are there and can be
+  /// reached.
+  [[nodiscard]] virtual std::string missing() const = 0;
+
+ protected:
+  /// Makes the group of the ranks of `boot`, which outlives it. Does not communicate.
+  rank_group(bootstrap& boot, communicator_options options);
+
+  /// Calls `collective`, and poisons the group if it throws and leaves the ranks out of step. An
+  /// `agreed_error`, which all ranks throw together, leaves them in step.
+  template <class Collective>
+  auto guarded(Collective&& collective) {
+    try {
+      return collective();
+    } catch (const agreed_error&) {
+      throw;
+    } catch (const std::exception& problem) {
+      poison(problem.what());
+      throw;
+    }
+  }
+
+ private:
+  bootstrap* boot_;
+  communicator_options options_;
+  std::mutex poisoning_;
+  std::atomic<bool> poisoned_{false};
+  std::string poison_;
+  std::vector<rank_id> peers_;
+};
+
+}  // namespace peerbus
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/communicator/rank_group.ipp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <utility>
+
+#include <peerbus/bootstrap/membership.hpp>
+#include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/core/text.hpp>
+
+namespace peerbus {
+
+PEERBUS_INLINE rank_group::rank_group(bootstrap& boot, communicator_options options)
+    : boot_{&boot}, options_{options} {
+  for (std::size_t step = 1; step < size(); ++step)
+    peers_.emplace_back((rank().index() + step) % size());
+}
+
+PEERBUS_INLINE void rank_group::order_peers(std::vector<rank_id> order) {
+  std::vector<bool> named(size());
+  for (const rank_id peer : order) {
+    if (peer.index() >= size() || peer == rank() || named[peer.index()])
+      throw error{errc::invalid_argument,
+                  detail::concat("order_peers: ", peer, " given, expected each of the ", size(),
+                                 " ranks but ", rank(), " once")};
+    named[peer.index()] = true;
+  }
+  if (order.size() + 1 != size())
+    throw error{errc::invalid_argument, detail::concat("order_peers: ", order.size(),
+                                                       " ranks given, expected ", size() - 1)};
+  peers_ = std::move(order);
+}
+
+PEERBUS_INLINE void rank_group::agree(std::string_view doing, std::span<const declared> values,
+                                      const std::optional<error>& objection) {
+  agree(doing, values, default_deadline(), objection);
+}
+
+PEERBUS_INLINE void rank_group::agree(std::string_view doing, std::span<const declared> values,
+                                      deadline until, const std::optional<error>& objection) {
+  require_healthy(doing);
+  guarded([&] { peerbus::agree(*boot_, doing, values, until, objection); });
+}
+
+PEERBUS_ERROR_PATH void rank_group::fail(errc code, std::string_view reason) {
+  poison(reason);
+  throw error{code, reason};
+}
+
+PEERBUS_INLINE void rank_group::require_healthy(std::string_view doing) const {
+  // order: acquire; pairs with the release in `poison`, so that `poison_` is complete.
+  if (poisoned_.load(std::memory_order_acquire))
+    throw error{errc::poisoned, detail::concat(doing, ": unusable since: ", poison_)};
+}
+
+PEERBUS_INLINE void rank_group::poison(std::string_view reason) {
+  const std::lock_guard lock{poisoning_};
+  // order: relaxed; the flag is only written under this lock.
+  if (poisoned_.load(std::memory_order_relaxed)) return;
+  poison_ = reason;
+  poisoned_.store(true,
+                  std::memory_order_release);  // order: release; pairs with `require_healthy`.
+}
+
+}  // namespace peerbus

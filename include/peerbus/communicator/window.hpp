@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/placed.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/transport/concept.hpp>
+#include <peerbus/transport/optional_calls.hpp>
+#include <peerbus/transport/refinements.hpp>
+
+namespace peerbus {
+
+/// A contiguous range of objects that may be copied as bytes.
+template <class R>
+concept spannable = requires(R&& range) {
+  std::span{range};
+  requires std::is_trivially_copyable_v<typename decltype(std::span{range})::element_type>;
+};
+
+/// Memory of a communicator's ranks that all of them may write: one part of the same size on each.
+/// `communicator::make_window` makes it. The destructor releases it and is not collective. Moving a
+/// window into another releases the memory of the other. A window must not outlive its
+/// communicator. Offsets are bytes from the start of a rank's part.
+///
+/// The functions that return `errc` are the data path: noexcept, no allocation, no lock; see the
+/// numbered semantics at `transport`.
+template <transport Transport>
+class window {
+ public:
+  /// Takes the transport's window `memory`, which has that shape. `communicator::make_window` calls
+  /// it; `bus` outlives the window. `number` is what `number()` returns.
+  window(Transport& bus, window_shape shape, typename Transport::window memory,
+         std::uint32_t number = 0)
+      : bus_{&bus}, shape_{shape}, number_{number}, memory_{std::move(memory)} {}
+
+  /// Returns the shape of the part that each rank contributes.
+  [[nodiscard]] window_shape shape() const noexcept { return shape_; }
+  /// Returns the number of the window among those of its communicator, in the order in which they
+  /// were made. The same on all ranks. Some windows are made by the communicator itself, and by
+  /// teams and exchanges.
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+  /// Returns the transport of the communicator that made the window.
+  [[nodiscard]] const Transport& bus() const noexcept { return *bus_; }
+  /// Returns the transport's own window, for code that drives the transport itself.
+  [[nodiscard]] const typename Transport::window& memory() const noexcept { return memory_; }
+
+  /// Returns this rank's part, as whole `T`s.
+  template <class T = std::byte>
+    requires std::is_trivially_copyable_v<T>
+  [[nodiscard]] std::span<T> local() const noexcept {
+    const auto bytes = bus_->local(memory_);
+    return {peerbus::detail::placed<T>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+
+  /// Returns the part of `peer`, a rank that exists, as whole `T`s: memory that loads and stores.
+  template <class T = std::byte>
+    requires std::is_trivially_copyable_v<T> && direct_transport<Transport>
+  [[nodiscard]] std::span<T> peer(rank_id peer) const noexcept {
+    return {peerbus::detail::placed<T>(bus_->peer_memory(memory_, peer)), shape_.bytes / sizeof(T)};
+  }
+
+  /// Returns the part of `peer`, a rank that exists, as whole `T`s: memory that loads and stores.
+  /// Empty if `peer` is far.
+  template <class T = std::byte>
+    requires std::is_trivially_copyable_v<T> && partly_direct_transport<Transport>
+  [[nodiscard]] std::span<T> find_peer(rank_id peer) const noexcept {
+    std::byte* const part = bus_->find_peer_memory(memory_, peer);
+    return {peerbus::detail::placed<T>(part), part == nullptr ? 0 : shape_.bytes / sizeof(T)};
+  }
+
+  /// Writes `source` (anything that a span is made of) at byte `offset` of the peer's part. Visible
+  /// there after a later `signal` to it; the source is reusable after `flush`.
+  /// Cost: a direct transport copies `source` once. Others send it from where it lies.
+  /// Returns: out_of_range, nothing written, if it does not lie within the part.
+  template <spannable Source>
+  [[nodiscard]] errc put(rank_id peer, std::size_t offset, const Source& source) noexcept {
+    return bus_->put(peer, memory_, offset, std::as_bytes(std::span{source}));
+  }
+  /// Does a `put` for each of `pieces`, in their order, as one operation where the transport has
+  /// one. Cost: that of the puts, with one turn at the peer's queue where there are queues.
+  /// Returns: out_of_range, nothing written, if one of them does not lie within the part.
+  [[nodiscard]] errc put_run(rank_id peer, std::span<const put_piece> pieces) noexcept {
+    return detail::put_run(*bus_, peer, memory_, pieces);
+  }
+  /// Does a `put`, then a `signal`, as one operation where the hardware has one.
+  /// Cost: that of both.
+  template <spannable Source>
+  [[nodiscard]] errc put_signal(rank_id peer, std::size_t offset, const Source& source,
+                                signal_id id, std::uint64_t value) noexcept {
+    return bus_->put_signal(peer, memory_, offset, std::as_bytes(std::span{source}), id, value);
+  }
+  /// Reads from byte `offset` of the peer's part into `target`; done after `flush`.
+  /// Cost: a direct transport copies the bytes once. Others ask the peer's device for them.
+  template <spannable Target>
+  [[nodiscard]] errc get(rank_id peer, std::size_t offset, Target&& target) noexcept {
+    return bus_->get(peer, memory_, offset, std::as_writable_bytes(std::span{target}));
+  }
+  /// Raises signal `id` of the peer to `value`, not below what it is, after all earlier puts of
+  /// this rank to that peer are visible there, or, over a direct transport, all earlier puts and
+  /// stores to any rank. One rank at a time raises one signal.
+  /// Cost: over a direct transport a store and a fence, and a system call if the peer sleeps. Over
+  /// others a message, or a part of the last put's.
+  [[nodiscard]] errc signal(rank_id peer, signal_id id, std::uint64_t value) noexcept {
+    return bus_->signal(peer, memory_, id, value);
+  }
+  /// Raises signal `id` of each of `peers`, as one operation where the transport has one.
+  /// Cost: that of a signal to each, with one fence over a direct transport.
+  [[nodiscard]] errc signal_each(std::span<const rank_id> peers, signal_id id,
+                                 std::uint64_t value) noexcept {
+    return detail::signal_each(*bus_, peers, memory_, id, value);
+  }
+  /// Adds to the 64-bit word at byte `offset`, a multiple of 8; `before` is what it was.
+  /// Cost: over a direct transport one atomic instruction. Over others a round trip.
+  [[nodiscard]] errc fetch_add(rank_id peer, std::size_t offset, std::uint64_t addend,
+                               std::uint64_t& before) noexcept {
+    return bus_->fetch_add(peer, memory_, offset, addend, before);
+  }
+  /// Waits until sources and targets of earlier calls to `peer` are reusable.
+  /// Cost: none over a direct transport, whose calls are done when they return.
+  /// Returns: ok, out_of_range if there is no such rank, unreachable.
+  [[nodiscard]] errc flush(rank_id peer) noexcept { return bus_->flush(peer); }
+
+  /// Waits until this rank's own signal `id` is at least `value`. The wait ends early if any rank
+  /// dies, if all others leave, or if `awaited` leaves, the rank that is to raise the signal. A
+  /// wait that returns `timed_out` has looked for these ends too, which takes a system call;
+  /// `value` looks at the signal alone.
+  /// Cost: a load if the signal is raised already. Otherwise the thread spins, yields, then sleeps.
+  /// Returns: ok, timed_out, peer_dead, unreachable, out_of_range if there is no such signal or
+  /// rank.
+  [[nodiscard]] errc wait(signal_id id, std::uint64_t value, deadline until,
+                          std::optional<rank_id> awaited = std::nullopt) noexcept {
+    return bus_->wait(memory_, id, value, until, awaited);
+  }
+  /// Waits as `wait` does, for a signal in the part of `owner`. Any number of ranks may wait for
+  /// it, so that one signal tells all of them.
+  /// Returns: as `wait`; out_of_range also if there is no rank `owner`.
+  template <transport Direct = Transport>
+    requires direct_transport<Direct>
+  [[nodiscard]] errc wait_at(rank_id owner, signal_id id, std::uint64_t value, deadline until,
+                             std::optional<rank_id> awaited = std::nullopt) noexcept {
+    return bus_->wait_at(owner, memory_, id, value, until, awaited);
+  }
+  /// Returns the present value of this rank's own signal, or 0 if there is no such signal. What was
+  /// put before it was raised is visible. Cost: a load, and a look at what has arrived where
+  /// signals arrive by a device.
+  [[nodiscard]] std::uint64_t value(signal_id id) const noexcept {
+    return bus_->value(memory_, id);
+  }
+  /// Returns the present value of a signal in the part of `owner`, as `value` does. Cost: a load.
+  template <transport Direct = Transport>
+    requires direct_transport<Direct>
+  [[nodiscard]] std::uint64_t value_at(rank_id owner, signal_id id) const noexcept {
+    return bus_->value_at(owner, memory_, id);
+  }
+
+  /// Waits as `wait` does, and throws where that returns a failure. Cost: as `wait`.
+  /// Throws: `error` with the expected and the present value and who is missing.
+  void await(signal_id id, std::uint64_t value, deadline until,
+             std::optional<rank_id> awaited = std::nullopt) {
+    const errc code = wait(id, value, until, awaited);
+    if (code == errc::ok) return;
+    std::string text = detail::concat("wait for signal ", index(id), " of ", shape_.signals);
+    if (awaited) text += detail::concat(" from ", *awaited);
+    text += detail::concat(": expected at least ", value, ", seen ", this->value(id));
+    if (const auto missing = describe_absence(*bus_); !missing.empty()) text += "; " + missing;
+    throw error{code, text};
+  }
+
+ private:
+  Transport* bus_;
+  window_shape shape_;
+  std::uint32_t number_;
+  typename Transport::window memory_;
+};
+
+}  // namespace peerbus

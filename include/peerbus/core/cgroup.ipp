@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fcntl.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+
+#include <peerbus/core/cgroup.hpp>
+#include <peerbus/core/unique_fd.hpp>
+
+namespace peerbus::detail {
+
+/// Returns the content of a file of the kernel. Empty if it cannot be read.
+inline std::string read_kernel_file(const std::string& path) {
+  const auto file = unique_fd::above_standard(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  std::array<char, 4096> part;
+  while (file) {
+    const ssize_t got = ::read(file.get(), part.data(), part.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    text.append(part.data(), static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
+PEERBUS_INLINE std::vector<std::string> cgroup_directories(const std::string& root,
+                                                           std::string_view controller) {
+  // Each line is number:controllers:path. Version 2 has one line without controllers.
+  std::vector<std::string> found;
+  const std::string text = read_kernel_file(root + "/proc/self/cgroup");
+  for (std::size_t start = 0, end = 0; start < text.size(); start = end + 1) {
+    end = std::min(text.find('\n', start), text.size());
+    const std::string line = text.substr(start, end - start);
+    const auto names = line.find(':');
+    const auto path_start = names == std::string::npos ? names : line.find(':', names + 1);
+    if (path_start == std::string::npos) continue;
+    const std::string list = "," + line.substr(names + 1, path_start - names - 1) + ",";
+    const bool is_version_2 = list == ",,";
+    if (!is_version_2 && list.find("," + std::string{controller} + ",") == std::string::npos)
+      continue;
+    std::string mount = root + "/sys/fs/cgroup";
+    if (!is_version_2) mount += "/" + std::string{controller};
+    // In a container the path may be the host's, which is not mounted. The mount is its own then.
+    std::string path = line.substr(path_start + 1);
+    while (!path.empty() && path != "/") {
+      found.push_back(mount + path);
+      path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+    }
+    found.push_back(mount);
+  }
+  return found;
+}
+
+PEERBUS_INLINE std::uint64_t read_cgroup_number(const std::string& path) {
+  const std::string text = read_kernel_file(path);
+  char* end = nullptr;
+  const std::uint64_t number = std::strtoull(text.c_str(), &end, 10);
+  return end == text.c_str() ? no_cgroup_limit : number;
+}
+
+PEERBUS_INLINE std::uint64_t cgroup_memory_limit(const std::string& root) {
+  std::uint64_t least = no_cgroup_limit;
+  for (const std::string& directory : cgroup_directories(root, "memory"))
+    for (const char* const file : {"/memory.max", "/memory.limit_in_bytes"})
+      least = std::min(least, read_cgroup_number(directory + file));
+  // Version 1 writes the largest number of whole pages for no limit.
+  return least > no_cgroup_limit / 4 ? no_cgroup_limit : least;
+}
+
+}  // namespace peerbus::detail

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+
+#include <peerbus/communicator/groups_by_leader.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/moe/detail/group_grid.hpp>
+
+namespace peerbus::moe::detail {
+
+PEERBUS_INLINE std::size_t group_grid::ranks_per_group() const noexcept {
+  const std::size_t size = near().size();
+  const bool equal =
+      std::ranges::all_of(groups, [size](const auto& ranks) { return ranks.size() == size; });
+  return equal ? size : 0;
+}
+
+PEERBUS_INLINE std::size_t group_grid::columns() const noexcept {
+  std::size_t fewest = near().size();
+  for (const auto& ranks : groups) fewest = std::min(fewest, ranks.size());
+  return fewest;
+}
+
+PEERBUS_INLINE std::vector<rank_id> group_grid::column(std::size_t number) const {
+  const std::size_t all = columns();
+  std::vector<rank_id> ranks;
+  for (const auto& group : groups)
+    for (std::size_t place = number; place < group.size(); place += all)
+      ranks.push_back(group[place]);
+  return ranks;
+}
+
+PEERBUS_INLINE std::size_t group_grid::largest_column() const noexcept {
+  // In each group the first column has as many ranks as any other.
+  const std::size_t all = columns();
+  std::size_t ranks = 0;
+  for (const auto& group : groups) ranks += (group.size() + all - 1) / all;
+  return ranks;
+}
+
+PEERBUS_INLINE std::vector<std::uint32_t> group_grid::group_of_each() const {
+  std::size_t ranks = 0;
+  for (const auto& group : groups) ranks += group.size();
+  std::vector<std::uint32_t> found(ranks);
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const rank_id rank : groups[g]) found[rank.index()] = static_cast<std::uint32_t>(g);
+  return found;
+}
+
+PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
+                                               const group_grid& grid, std::size_t column,
+                                               std::size_t largest_group,
+                                               std::size_t own_group) noexcept {
+  // On the first level the rank that represents a group holds the experts of all its ranks. Every
+  // rank of the column has places for as many experts as the largest group holds, because experts
+  // are dealt out equally; places beyond the experts of its group have none.
+  level_configs made{config, config};
+  made.far.experts = column * largest_group;
+  made.far.physical_to_logical = {};
+  made.far.outputs = outputs_at::expert;
+  made.far.protocol = dispatch_protocol::automatic;
+  // On the second level experts are numbered within the group, as the first level numbers them
+  // beside each row. A rank may get all tokens of its column, and hands on their notes.
+  made.near.experts = own_group;
+  made.near.physical_to_logical = {};
+  made.near.max_tokens = grid.largest_column() * config.max_tokens;
+  made.near.outputs = outputs_at::expert;
+  made.near.note_bytes = grid.largest_column() * handed_note_bytes(config);
+  return made;
+}
+
+PEERBUS_INLINE group_grid find_groups(rank_group& group, bootstrap& boot, rank_id leader,
+                                      deadline until) {
+  group_grid found;
+  found.groups = peerbus::detail::groups_by_leader(group, boot, "two_level_exchange: near ranks",
+                                                   leader, until);
+  // Every rank is in one group, whatever the ranks say of each other.
+  const auto place = [&] { return std::ranges::find(found.near(), boot.rank()); };
+  while (place() == found.near().end()) ++found.own_group;
+  found.own_place = static_cast<std::size_t>(place() - found.near().begin());
+  return found;
+}
+
+PEERBUS_INLINE std::vector<std::uint32_t> experts_of(const expert_map& experts,
+                                                     std::span<const rank_id> group) {
+  std::vector<std::uint32_t> held;
+  for (const rank_id rank : group) {
+    const auto own = experts.held_by(rank);
+    held.insert(held.end(), own.begin(), own.end());
+  }
+  return held;
+}
+
+PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config, const group_grid& grid,
+                                             const codec_facts& codec, const layout_facts& layout,
+                                             const layout_facts& far_layout) {
+  using peerbus::detail::concat;
+  if (config.output_attachment != 0)
+    return concat("output_attachment is ", config.output_attachment,
+                  ", expected 0, as partial sums have none");
+  std::size_t ranks = 0;
+  for (const auto& group : grid.groups) ranks += group.size();
+  const expert_placement dealt{config.experts, ranks};
+  std::vector<std::size_t> held;
+  held.reserve(grid.groups.size());
+  for (const auto& group : grid.groups) {
+    held.push_back(0);
+    for (const rank_id rank : group) held.back() += dealt.count(rank);
+    if (held.back() < config.top_k)
+      return concat("the group of ", group.front(), " holds ", held.back(),
+                    " experts, expected at least top_k, ", config.top_k);
+  }
+  // The limits of every level, because a level learns of an objection only among its own ranks.
+  const std::size_t most = *std::ranges::max_element(held);
+  const std::size_t column = grid.largest_column();
+  for (std::size_t g = 0; g < held.size(); ++g) {
+    const level_configs levels = configs_of_levels(config, grid, column, most, held[g]);
+    if (const auto why = objection_to(levels.far, column, codec, far_layout))
+      return concat("the level between groups cannot be made: ", why->text());
+    if (const auto why = objection_to(levels.near, grid.groups[g].size(), codec, layout))
+      return concat("the level within groups cannot be made: ", why->text());
+  }
+  return {};
+}
+
+}  // namespace peerbus::moe::detail

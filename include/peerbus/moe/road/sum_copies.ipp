@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+
+#include <peerbus/codec/logfmt10.hpp>
+#include <peerbus/core/placed.hpp>
+#include <peerbus/kernel/group.hpp>
+#include <peerbus/kernel/kernel_set.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/departures.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/road/sum_copies.hpp>
+#include <peerbus/moe/row_stream.hpp>
+
+namespace peerbus::moe {
+
+namespace detail {
+
+/// The terms of one output of combine, in the order in which they are added.
+class sum_terms {
+ public:
+  /// Begins another sum.
+  void clear() noexcept { count_ = coded_count_ = 0; }
+  /// Adds a row of bf16.
+  void add(const bf16* row, float factor) noexcept {
+    rows_[count_] = row;
+    factors_[count_++] = factor;
+  }
+  /// Adds a LogFMT-10 row with its heads.
+  void add_coded(const codec::logfmt10::reader& row, float factor) noexcept {
+    coded_at_[coded_count_] = count_;
+    coded_[coded_count_++] = row;
+    add(nullptr, factor);
+  }
+
+  /// Writes the sum of the rows, of `hidden` values each, to `out`.
+  void sum(std::size_t hidden, bf16* out) noexcept {
+    const kernel::kernel_set& kernels = kernel::best();
+    if (coded_count_ == 0) return kernels.weighted_sum(rows_, factors_, count_, hidden, out);
+    constexpr std::size_t columns = kernel::group_columns;
+    bf16 scratch[most][columns];
+    const bf16* decoded[most];
+    for (std::size_t begin = 0; begin < hidden; begin += columns) {
+      codec::logfmt10::next_groups(std::span{coded_}.first(coded_count_), scratch, decoded);
+      // Where a row is not coded, its pointer moves on; where it is, the group is decoded.
+      for (std::size_t i = 0; i < coded_count_; ++i) rows_[coded_at_[i]] = decoded[i];
+      kernels.weighted_sum(rows_, factors_, count_, columns, out + begin);
+      for (std::size_t i = 0; i < count_; ++i) rows_[i] += columns;
+    }
+  }
+
+ private:
+  static constexpr std::size_t most = max_top_k + 2;
+  static_assert(most <= codec::logfmt10::most_rows);
+
+  const bf16* rows_[most];
+  float factors_[most];
+  std::size_t count_ = 0;
+  codec::logfmt10::reader coded_[most];
+  std::size_t coded_at_[most];
+  std::size_t coded_count_ = 0;
+};
+
+}  // namespace detail
+
+PEERBUS_INLINE void sum_copies(const road_batch& batch, std::span<const set_view> sets,
+                               rank_id own_rank, const combine_sum& sum, lane as) noexcept {
+  const departures& leaving = batch.leaving;
+  const set_view home = sets[own_rank.index()];
+  const std::size_t hidden = home.map().hidden;
+  const bool outputs_home = home.map().outputs_home;
+  const auto output_of = [&](const row_place& place, std::size_t t,
+                             std::size_t copy) noexcept -> const bf16* {
+    if (outputs_home) return home.home_slot(t, copy);
+    const set_view& expert_set = sets[place.rank];
+    return expert_set ? expert_set.output(place.row) : home.returned(t, copy);
+  };
+  const auto coded_output_of = [&](const row_place& place, std::size_t t,
+                                   std::size_t copy) noexcept {
+    namespace logfmt10 = codec::logfmt10;
+    const auto* const heads =
+        peerbus::detail::placed<logfmt10::head>(home.returned_attachment(t, copy));
+    return logfmt10::reader{{heads, logfmt10::groups(hidden)},
+                            reinterpret_cast<const std::byte*>(output_of(place, t, copy))};
+  };
+  const lane::range share = as.share(leaving.tokens());
+  const std::size_t row_bytes = hidden * sizeof(bf16);
+  std::byte* const buffer = batch.buffers.of(as);
+  const row_stream stream{{.rows = leaving.tokens(), .row_bytes = row_bytes}, batch.stream_from};
+  detail::sum_terms terms;
+  for (std::size_t t = share.begin; t < share.end; ++t) {
+    terms.clear();
+    for (const auto& bias : sum.terms.bias)
+      if (!bias.empty()) terms.add(bias.data() + t * hidden, 1.0F);
+    const auto places = leaving.places(t);
+    const float* const factor = sum.terms.weights.empty()
+                                    ? leaving.factors(t).data()
+                                    : sum.terms.weights.data() + t * places.size();
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      if (!places[i].sent()) {
+        if (!sum.terms.local.empty() && sum.terms.local[t * places.size() + i] != nullptr)
+          terms.add(sum.terms.local[t * places.size() + i], factor[i]);
+      } else if (sum.is_coded && (*sum.is_coded)(rank_id{places[i].rank})) {
+        terms.add_coded(coded_output_of(places[i], t, i), factor[i]);
+      } else {
+        terms.add(output_of(places[i], t, i), factor[i]);
+      }
+    }
+    bf16* const out = sum.out.data() + t * hidden;
+    bf16* const target = stream ? peerbus::detail::placed<bf16>(buffer) : out;
+    terms.sum(hidden, target);
+    if (stream) stream.copy(reinterpret_cast<std::byte*>(out), buffer, row_bytes);
+  }
+}
+
+}  // namespace peerbus::moe

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <peerbus/core/text.hpp>
+#include <peerbus/transport/planes/far_bootstrap.hpp>
+
+namespace peerbus::detail {
+
+PEERBUS_INLINE far_bootstrap::far_bootstrap(bootstrap& whole) : whole_{&whole} {
+  set_members(whole.members());
+  set_neighbours(whole.near_ranks(), whole.ranks_here(), whole.cores_here());
+  set_meeting_address(whole.meeting_address());
+  set_idle(whole.idle());
+}
+
+PEERBUS_INLINE std::vector<bootstrap::contribution> far_bootstrap::allgather(
+    contribution mine, deadline until, std::string_view doing) {
+  if (is_finished_) return whole_->allgather(std::move(mine), until, doing);
+  if (end_) throw agreed_error{*end_};
+  return gather(std::move(mine), std::nullopt, until, doing);
+}
+
+PEERBUS_INLINE void far_bootstrap::finish(const std::optional<error>& objection, deadline until) {
+  if (end_) throw agreed_error{*end_};
+  try {
+    static_cast<void>(gather({}, objection, until, "the end"));
+  } catch (const error&) {
+    if (!objection) throw;
+  }
+  if (objection) throw agreed_error{*objection};
+  is_finished_ = true;
+}
+
+PEERBUS_INLINE std::vector<bootstrap::contribution> far_bootstrap::gather(
+    contribution mine, const std::optional<error>& objection, deadline until,
+    std::string_view doing) {
+  // Wire form: the caller's bytes, then what they are for, then the length of that, 4 bytes.
+  const auto length = static_cast<std::uint32_t>(doing.size());
+  append_bytes(mine.bytes, doing.data(), doing.size());
+  append_bytes(mine.bytes, &length, sizeof length);
+  std::vector<contribution> all;
+  try {
+    all = gather_or_refuse(*whole_, "planes: far", std::move(mine), objection, until);
+  } catch (const agreed_error& refusal) {
+    end_ = refusal;
+    throw;
+  }
+  std::vector<std::string> purposes;
+  for (contribution& given : all) {
+    auto& bytes = given.bytes;
+    std::uint32_t count = 0;
+    std::memcpy(&count, bytes.data() + bytes.size() - sizeof count, sizeof count);
+    const std::size_t rest = bytes.size() - sizeof count - count;
+    purposes.emplace_back(reinterpret_cast<const char*>(bytes.data() + rest), count);
+    bytes.resize(rest);
+  }
+  for (const rank_id rank : all_ranks{all.size()}) {
+    if (purposes[rank.index()] == purposes[0]) continue;
+    end_ =
+        agreed_error{errc::mismatch, concat("planes: far: ", rank_id{0}, " is in '", purposes[0],
+                                            "' but ", rank, " in '", purposes[rank.index()], "'")};
+    throw agreed_error{*end_};
+  }
+  return all;
+}
+
+PEERBUS_INLINE std::unique_ptr<bootstrap> far_bootstrap::make_subgroup(
+    const std::vector<rank_id>& ranks, rank_id /*member*/, deadline until) {
+  return whole_->subgroup(ranks, until);
+}
+
+}  // namespace peerbus::detail
