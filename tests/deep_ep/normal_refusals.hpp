@@ -217,7 +217,7 @@ inline const std::vector<bad<dispatch_args>>& bad_dispatches() {
        {"dispatch: x has 4 tokens, expected at most num_max_tokens_per_rank, 3"}},
       {"num_max_tokens_per_rank beyond all rows",
        [](auto& a) { a.num_max_tokens_per_rank = std::size_t{1} << 32U; },
-       {"dispatch: num_max_tokens_per_rank is 4294967296, expected at most 4294967295"}},
+       {"dispatch: num_max_tokens_per_rank is 4294967296, expected 1 to 4294967295"}},
       {"num_worst_tokens without topk_idx",
        [](auto& a) {
          a.num_worst_tokens = 12;

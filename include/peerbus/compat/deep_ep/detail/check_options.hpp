@@ -9,8 +9,8 @@
 #include <peerbus/compat/deep_ep/profile.hpp>
 #include <peerbus/moe/config.hpp>
 
-/// The checks of options of buffers. Each throws `error` invalid_argument for an option out of
-/// range.
+/// The checks of options of buffers, and of the same options of their calls. Each throws `error`
+/// invalid_argument for an option out of range.
 namespace peerbus::deep_ep::detail {
 
 inline void require_in_flight(std::string_view buffer, std::size_t given) {
@@ -21,6 +21,16 @@ inline void require_in_flight(std::string_view buffer, std::size_t given) {
 inline void require_tokens(std::string_view buffer, std::size_t given) {
   const argument tokens{buffer, "num_max_tokens_per_rank"};
   tokens.require(given != 0, "is 0, expected at least 1");
+}
+
+/// Requires that `bound`, the most tokens of a rank that `call` states, is not less than `tokens`.
+inline void require_bound(std::string_view call, std::size_t bound, std::size_t tokens) {
+  const argument most{call, "num_max_tokens_per_rank"};
+  most.require(bound >= 1 && bound <= moe::max_rows, "is ", bound, ", expected 1 to ",
+               moe::max_rows);
+  const argument x{call, "x"};
+  x.require(tokens <= bound, "has ", tokens, " tokens, expected at most num_max_tokens_per_rank, ",
+            bound);
 }
 
 /// Returns the options after checking them.

@@ -98,6 +98,27 @@ class collective_calls {
       }
     }
   }
+  /// Returns the channel that has `latest`, the latest dispatch of a plan, for a combine of hidden
+  /// `shape.hidden`. If the memory of that dispatch is used again, or its hidden is another,
+  /// another dispatch comes first: `prepare(channel)`, in a channel of `shape`. The rest as
+  /// `call_with_room`.
+  template <class Shape, class Make, class Prepare>
+  [[nodiscard]] Channel& channel_to_combine(const pending_operation& latest, const Shape& shape,
+                                            std::size_t room, const std::optional<deadline>& until,
+                                            Make&& make, Prepare&& prepare) {
+    // The owner of a plan's dispatch is always a channel of this buffer.
+    auto* const known = static_cast<Channel*>(latest.owner());
+    if (known != nullptr && known->is_received(latest.number()) &&
+        known->shape().hidden == shape.hidden)
+      return *known;
+    Channel& prepared = call_with_room(shape, room, until, std::forward<Make>(make),
+                                       [&](Channel& channel) -> Channel& {
+                                         prepare(channel);
+                                         return channel;
+                                       });
+    begin(until);
+    return prepared;
+  }
   [[nodiscard]] channel_set<Channel>& channels() noexcept { return channels_; }
   [[nodiscard]] const channel_set<Channel>& channels() const noexcept { return channels_; }
 

@@ -7,9 +7,6 @@
 #include <optional>
 #include <string_view>
 
-#include <peerbus/codec/as_given.hpp>
-#include <peerbus/codec/bf16.hpp>
-#include <peerbus/codec/nothing.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
@@ -20,6 +17,7 @@
 #include <peerbus/compat/deep_ep/detail/expanded_routing.hpp>
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/payload.hpp>
+#include <peerbus/compat/deep_ep/detail/payload_codec.hpp>
 #include <peerbus/compat/deep_ep/detail/routing_pool.hpp>
 #include <peerbus/compat/deep_ep/detail/token_scales.hpp>
 #include <peerbus/compat/deep_ep/expanded.hpp>
@@ -69,23 +67,16 @@ class expanded_calls {
     calls_.begin(args.until);
     calls_.or_refuse(args.until, [&] { check_combine(args); });
     const std::shared_ptr<expanded_routing>& routing = args.handle.routing;
-    // The owner of a routing's dispatch is always a channel of this buffer.
-    auto* channel = static_cast<expanded_channel*>(routing->latest.owner());
-    if (channel == nullptr || !channel->is_received(routing->latest.number()) ||
-        channel->shape().hidden != args.x.size(1)) {
-      const expanded_shape shape{.rows = payload::nothing,
-                                 .hidden = args.x.size(1),
-                                 .experts = routing->experts,
-                                 .top_k = routing->top_k,
-                                 .alignment = routing->alignment};
-      channel = calls_.call_with_room(shape, routing->most_tokens, args.until,
-                                      channel_maker(args.until), [&](expanded_channel& prepared) {
-                                        prepared.prepare(routing, args.until);
-                                        return &prepared;
-                                      });
-      calls_.begin(args.until);
-    }
-    return channel->combine(args);
+    const expanded_shape shape{.rows = payload::nothing,
+                               .hidden = args.x.size(1),
+                               .experts = routing->experts,
+                               .top_k = routing->top_k,
+                               .alignment = routing->alignment};
+    return calls_
+        .channel_to_combine(
+            routing->latest, shape, routing->most_tokens, args.until, channel_maker(args.until),
+            [&](expanded_channel& channel) { channel.prepare(routing, args.until); })
+        .combine(args);
   }
 
   void refuse(const error& why, const std::optional<deadline>& until) {
@@ -162,7 +153,7 @@ class expanded_calls {
   [[nodiscard]] std::shared_ptr<expanded_routing> new_routing(const elastic_dispatch_args& args) {
     const std::size_t tokens = args.x.size(0);
     const std::size_t bound = args.num_max_tokens_per_rank.value_or(0);
-    if (args.num_max_tokens_per_rank) check_bound(bound, tokens);
+    if (args.num_max_tokens_per_rank) require_bound("dispatch", bound, tokens);
     auto routing = pool_.take();
     routing->buffer = self_;
     routing->number = calls_.number();
@@ -176,16 +167,6 @@ class expanded_calls {
     routing->ids.resize(args.topk_idx.elements());
     copy_ids(args.topk_idx, routing->ids, routing->experts, moe::ids_outside::refused);
     return routing;
-  }
-
-  static void check_bound(std::size_t bound, std::size_t tokens) {
-    constexpr std::string_view call = "dispatch";
-    const argument most{call, "num_max_tokens_per_rank"};
-    most.require(bound >= 1 && bound <= moe::max_rows, "is ", bound, ", expected 1 to ",
-                 moe::max_rows);
-    const argument x{call, "x"};
-    x.require(tokens <= bound, "has ", tokens,
-              " tokens, expected at most num_max_tokens_per_rank, ", bound);
   }
 
   void check_combine(const elastic_combine_args& args) const {
@@ -209,22 +190,13 @@ class expanded_calls {
 
   /// Returns a function that makes a channel. It is collective.
   [[nodiscard]] auto channel_maker(const std::optional<deadline>& until) {
-    return [this, end = until.value_or(comm_.default_deadline())](
-               call_agreement& agreement,
-               const expanded_shape& shape) -> std::unique_ptr<expanded_channel> {
-      switch (shape.rows) {
-        case payload::bf16: return make_channel<codec::bf16>(agreement, shape, end);
-        case payload::bytes: return make_channel<codec::fp8_e4m3_as_given>(agreement, shape, end);
-        case payload::nothing: break;
-      }
-      return make_channel<codec::nothing>(agreement, shape, end);
+    return [this, end = until.value_or(comm_.default_deadline())](call_agreement& agreement,
+                                                                  const expanded_shape& shape) {
+      return with_codec_of(shape.rows, [&](auto codec) -> std::unique_ptr<expanded_channel> {
+        return std::make_unique<expanded_exchange<Transport, typename decltype(codec)::type>>(
+            comm_, agreement, shape, options_, end);
+      });
     };
-  }
-  template <class Codec>
-  [[nodiscard]] auto make_channel(call_agreement& agreement, const expanded_shape& shape,
-                                  deadline until) {
-    return std::make_unique<expanded_exchange<Transport, Codec>>(comm_, agreement, shape, options_,
-                                                                 until);
   }
 
   communicator<Transport>& comm_;

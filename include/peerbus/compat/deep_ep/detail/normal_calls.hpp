@@ -10,12 +10,10 @@
 #include <string_view>
 #include <utility>
 
-#include <peerbus/codec/as_given.hpp>
-#include <peerbus/codec/bf16.hpp>
-#include <peerbus/codec/nothing.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
+#include <peerbus/compat/deep_ep/detail/check_options.hpp>
 #include <peerbus/compat/deep_ep/detail/check_target.hpp>
 #include <peerbus/compat/deep_ep/detail/collective_calls.hpp>
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
@@ -24,6 +22,8 @@
 #include <peerbus/compat/deep_ep/detail/normal_counts.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_exchange.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_routing.hpp>
+#include <peerbus/compat/deep_ep/detail/payload.hpp>
+#include <peerbus/compat/deep_ep/detail/payload_codec.hpp>
 #include <peerbus/compat/deep_ep/detail/routing_pool.hpp>
 #include <peerbus/compat/deep_ep/detail/token_scales.hpp>
 #include <peerbus/compat/deep_ep/normal.hpp>
@@ -63,19 +63,15 @@ class normal_calls {
     calls_.begin(args.until);
     calls_.or_refuse(args.until, [&] { check_combine(args); });
     normal_routing& routing = *args.handle.routing;
-    // The owner of a routing's dispatch is always a channel of this buffer.
-    auto* channel = static_cast<normal_channel*>(routing.latest.owner());
-    if (channel == nullptr || !channel->is_received(routing.latest.number()) ||
-        channel->shape().hidden != args.x.size(1)) {
-      channel = calls_.call_with_room(
-          normal_shape{payload::nothing, 0, args.x.size(1), routing.experts, routing.top_k, 0, 0},
-          room_for(routing), args.until, channel_maker(args.until), [&](normal_channel& prepared) {
-            prepared.prepare(routing, args.until);
-            return &prepared;
-          });
-      calls_.begin(args.until);
-    }
-    return channel->combine(args, routing);
+    const normal_shape shape{.rows = payload::nothing,
+                             .hidden = args.x.size(1),
+                             .experts = routing.experts,
+                             .top_k = routing.top_k};
+    return calls_
+        .channel_to_combine(routing.latest, shape, room_for(routing), args.until,
+                            channel_maker(args.until),
+                            [&](normal_channel& channel) { channel.prepare(routing, args.until); })
+        .combine(args, routing);
   }
 
   void refuse(const error& why, const std::optional<deadline>& until) {
@@ -198,16 +194,12 @@ class normal_calls {
     weights.require(static_cast<bool>(args.topk_weights) == static_cast<bool>(args.topk_idx), "is ",
                     args.topk_weights, " but topk_idx is ", args.topk_idx,
                     ", expected both or neither");
-    const std::size_t most = args.num_max_tokens_per_rank;
-    const argument bound{call, "num_max_tokens_per_rank"};
-    bound.require(most <= moe::max_rows, "is ", most, ", expected at most ", moe::max_rows);
-    const argument x{call, "x"};
-    x.require(most == 0 || tokens <= most, "has ", tokens,
-              " tokens, expected at most num_max_tokens_per_rank, ", most);
+    if (args.num_max_tokens_per_rank != 0)
+      require_bound(call, args.num_max_tokens_per_rank, tokens);
     auto routing = pool_.take();
     routing->buffer = self_;
     routing->tokens = tokens;
-    routing->bound = most;
+    routing->bound = args.num_max_tokens_per_rank;
     routing->worst = args.num_worst_tokens;
     routing->listed_experts = args.num_tokens_per_expert.size(0);
     routing->by_experts = static_cast<bool>(args.topk_idx);
@@ -271,22 +263,13 @@ class normal_calls {
   }
   /// Returns a function that makes a channel. It is collective.
   [[nodiscard]] auto channel_maker(const std::optional<deadline>& until) {
-    return [this, end = until.value_or(comm_.default_deadline())](
-               call_agreement& agreement,
-               const normal_shape& shape) -> std::unique_ptr<normal_channel> {
-      switch (shape.rows) {
-        case payload::bf16: return make_channel<codec::bf16>(agreement, shape, end);
-        case payload::bytes: return make_channel<codec::fp8_e4m3_as_given>(agreement, shape, end);
-        case payload::nothing: break;
-      }
-      return make_channel<codec::nothing>(agreement, shape, end);
+    return [this, end = until.value_or(comm_.default_deadline())](call_agreement& agreement,
+                                                                  const normal_shape& shape) {
+      return with_codec_of(shape.rows, [&](auto codec) -> std::unique_ptr<normal_channel> {
+        return std::make_unique<normal_exchange<Transport, typename decltype(codec)::type>>(
+            comm_, agreement, shape, options_, end);
+      });
     };
-  }
-  template <class Codec>
-  [[nodiscard]] auto make_channel(call_agreement& agreement, const normal_shape& shape,
-                                  deadline until) {
-    return std::make_unique<normal_exchange<Transport, Codec>>(comm_, agreement, shape, options_,
-                                                               until);
   }
 
   communicator<Transport>& comm_;
