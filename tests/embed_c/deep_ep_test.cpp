@@ -364,10 +364,10 @@ TEST_CASE("more tokens of one rank than the buffer has memory for, through C") {
       peerbus_normal_received received{};
       received.struct_bytes = sizeof received;
       const peerbus_code code = peerbus_normal_dispatch(buffer, &args, &received);
-      const std::uint64_t most = received.num_max_tokens_per_rank;
+      const std::uint64_t room = received.num_max_tokens_per_rank;
       if (code == PEERBUS_OK) expect(received.recv_x.shape[0] >= 2, "rows of both ranks");
       peerbus_result_destroy(&received.result);
-      return std::pair{code, most};
+      return std::pair{code, room};
     };
     constexpr std::size_t now = sizeof(peerbus_normal_dispatch_args);
     constexpr std::size_t before = offsetof(peerbus_normal_dispatch_args, num_max_tokens_per_rank);
