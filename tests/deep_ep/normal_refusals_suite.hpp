@@ -128,8 +128,8 @@ void check_differing_ranks(std::size_t ranks) {
         test::expect_error(errc::mismatch, {says, "on rank 0 but ", "expected the same"},
                            [&] { static_cast<void>(buffer.dispatch(mine.fresh(layout))); });
 
-        auto limited = given{
-            p, rank, {}}.fresh(buffer.get_dispatch_layout(given{p, rank, {}}.ids(), p.of.experts));
+        const given whole{p, rank, {}};
+        auto limited = whole.fresh(buffer.get_dispatch_layout(whole.ids(), p.of.experts));
         limited.num_max_tokens_per_rank = rank == culprit ? 5 : 4;
         test::expect_error(errc::mismatch, {"dispatch: num_max_tokens_per_rank is "},
                            [&] { static_cast<void>(buffer.dispatch(limited)); });
@@ -309,7 +309,8 @@ void check_deadlines() {
       test::expect_error(errc::timed_out, {"rank 1"}, [&] {
         const outputs mine{got.recv_x, p, rank, {}};
         auto combine = mine.args(got.handle);
-        auto dispatch = given{p, rank, {}}.along(got.handle);
+        const given whole{p, rank, {}};
+        auto dispatch = whole.along(got.handle);
         combine.until = dispatch.until = until;
         if (in_combine)
           static_cast<void>(buffer.combine(combine));
