@@ -127,7 +127,7 @@ class agrs_sessions final : private detail::pending_operations {
     try {
       if (broken_) throw error{*broken_};
       for (const const_tensor& t : tensors) {
-        check(call, t);
+        check_tensor(call, t);
         sizes = (sizes ^ bytes_of_all(t)) * hash_factor;
         require_in_place(call, t, end);
         end += gathered_bytes(group().size(), bytes_of_all(t));
@@ -195,7 +195,7 @@ class agrs_sessions final : private detail::pending_operations {
     session.require(end <= words_at(sizes_), "needs ", end, " bytes, expected at most the ",
                     sizes_.num_max_session_bytes, " of agrs_set_config");
   }
-  static void check(std::string_view call, const const_tensor& t) {
+  static void check_tensor(std::string_view call, const const_tensor& t) {
     const detail::argument given{call, "t"};
     given.require((t.dims() == 1 || t.dims() == 2) && t.contiguous() &&
                       (t.elements() == 0 || t.data() != nullptr),

@@ -69,7 +69,7 @@ class pp_buffer {
     // A rank that is both neighbours is the next one here.
     const side to = neighbours_[next] == rank_id{dst_rank_idx} ? next : neighbour;
     try {
-      check(call, t);
+      check_tensor(call, t);
     } catch (const error& why) {
       const std::size_t length = std::min(why.text().size(), sizes_.num_max_tensor_bytes);
       push(call, to, {.bytes = length, .is_refusal = 1},
@@ -91,7 +91,7 @@ class pp_buffer {
     constexpr std::string_view call = "pp_recv";
     const deadline end = until.value_or(group().default_deadline());
     const side from = side_of({call, "src_rank_idx"}, src_rank_idx);
-    check(call, t);
+    check_tensor(call, t);
     const rank_id peer = neighbours_[from];
     const std::uint64_t number = received_[from] + 1;
     window_.wait(call, peer, from, number, end);
@@ -164,7 +164,7 @@ class pp_buffer {
                  neighbours_[previous].index(), " or ", neighbours_[next].index());
     return peer == neighbours_[previous].index() ? previous : next;
   }
-  void check(std::string_view call, const const_tensor& t) const {
+  void check_tensor(std::string_view call, const const_tensor& t) const {
     const detail::argument what{call, "t"};
     what.require(t && t.contiguous(), "is ", t, ", expected a tensor without gaps");
     what.require(t.elements() == 0 || t.data() != nullptr, "is ", t, " at null");
