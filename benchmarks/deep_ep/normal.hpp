@@ -58,14 +58,15 @@ class normal_subject {
       rows_.emplace(moe_.dispatch(input_.tokens.all(), {input_.experts, input_.weights}));
       return;
     }
-    got_ = buffer_.dispatch(
-        {.x = deep_ep::const_tensor{std::span<const bf16>{input_.tokens.all()},
-                                    {input_.count, input_.hidden}},
-         .num_tokens_per_rank = layout_.num_tokens_per_rank,
-         .is_token_in_rank = layout_.is_token_in_rank,
-         .num_tokens_per_expert = layout_.num_tokens_per_expert,
-         .topk_idx = deep_ep::view(input_.experts, {input_.count, input_.top_k}),
-         .topk_weights = deep_ep::view(input_.weights, {input_.count, input_.top_k})});
+    // Member by member: of the list of all, g++ 12 believes that some are not set.
+    deep_ep::dispatch_args args;
+    args.x = {std::span<const bf16>{input_.tokens.all()}, {input_.count, input_.hidden}};
+    args.num_tokens_per_rank = layout_.num_tokens_per_rank;
+    args.is_token_in_rank = layout_.is_token_in_rank;
+    args.num_tokens_per_expert = layout_.num_tokens_per_expert;
+    args.topk_idx = deep_ep::view(input_.experts, {input_.count, input_.top_k});
+    args.topk_weights = deep_ep::view(input_.weights, {input_.count, input_.top_k});
+    got_ = buffer_.dispatch(args);
   }
 
   void run_experts(side which) {
