@@ -18,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <iterator>
 #include <random>
 #include <string>
@@ -31,10 +30,11 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/signal.hpp>
 #include <peerbus/transport/any_transport.hpp>
 #include <peerbus/transport/fabric.hpp>
 
+#include "support/process.hpp"
+#include "support/put_to_all.hpp"
 #include "support/ranks.hpp"
 #include "support/search.hpp"
 #include "support/tally.hpp"
@@ -167,43 +167,9 @@ using peerbus::any_transport;
 using peerbus::deadline;
 using peerbus::errc;
 using peerbus::rank_id;
-using peerbus::signal_id;
 using std::chrono::seconds;
 
 constexpr std::size_t ranks = 3;
-
-std::byte content(std::size_t place, rank_id from, rank_id to, std::uint64_t round) {
-  return static_cast<std::byte>(place * 7 + from.index() * 31 + to.index() * 3 + round);
-}
-
-/// Each rank puts to each, small and large, and checks what it gets.
-void exchange(peerbus::communicator<any_transport>& comm) {
-  for (const std::size_t bytes : {std::size_t{100}, std::size_t{100'000}}) {
-    auto win = comm.make_window(2 * ranks * bytes, ranks);
-    const auto id = signal_id{static_cast<std::uint32_t>(comm.rank().index())};
-    for (std::uint64_t round = 1; round < 4; ++round) {
-      for (const rank_id to : peerbus::all_ranks{ranks}) {
-        const auto source = win.local().subspan((ranks + to.index()) * bytes, bytes);
-        for (std::size_t i = 0; i < bytes; ++i) source[i] = content(i, comm.rank(), to, round);
-        peerbus::check(win.put_signal(to, comm.rank().index() * bytes, source, id, round), "put");
-      }
-      for (const rank_id from : peerbus::all_ranks{ranks}) {
-        peerbus::check(win.wait(signal_id{static_cast<std::uint32_t>(from.index())}, round,
-                                deadline::after(seconds{3}), from),
-                       "wait");
-        const auto came = win.local().subspan(from.index() * bytes, bytes);
-        for (std::size_t i = 0; i < bytes; ++i)
-          test::expect(came[i] == content(i, from, comm.rank(), round), "byte ", i, " of ", bytes,
-                       " from ", from.index(), " in round ", round);
-      }
-      comm.barrier();
-    }
-  }
-}
-
-std::ptrdiff_t open_files() {
-  return std::distance(std::filesystem::directory_iterator{"/proc/self/fd"}, {});
-}
 
 }  // namespace
 
@@ -226,22 +192,22 @@ TEST_CASE("any call of one rank about sockets fails") {
     CAPTURE(victim.index());
     const int worst_status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
       ::alarm(60);  // Ends a rank that hangs.
-      const auto files = open_files();
+      const std::size_t files = test::open_files();
       if (boot.rank() == victim) next = {true, static_cast<call>(which), reason, before};
       try {
         peerbus::communicator comm{
             any_transport{
                 peerbus::fabric{boot, {.stall_timeout = seconds{3}, .setup_timeout = seconds{3}}}},
             {.timeout = seconds{3}}};
-        exchange(comm);
+        for (const std::size_t bytes : {100U, 100'000U}) test::put_to_all(comm, bytes);
       } catch (const peerbus::error&) {
         errors.add();
       }
       next.is_armed = false;
       // libfabric 1.17 keeps a connection that it has accepted and whose first message it cannot
       // read, by `recvmsg`.
-      const std::ptrdiff_t kept = static_cast<call>(which) == call::recvmsg ? 1 : 0;
-      test::expect(open_files() <= files + kept, "no more descriptors than before");
+      const std::size_t kept = static_cast<call>(which) == call::recvmsg ? 1 : 0;
+      test::expect(test::open_files() <= files + kept, "no more descriptors than before");
     });
     CHECK(worst_status == 0);
   }

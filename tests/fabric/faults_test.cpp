@@ -3,11 +3,9 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -41,6 +39,7 @@
 #include "fabric/support.hpp"
 #include "support/die_after.hpp"
 #include "support/held_bootstrap.hpp"
+#include "support/process.hpp"
 #include "support/ranks.hpp"
 #include "support/round.hpp"
 #include "support/sanitized.hpp"
@@ -208,12 +207,10 @@ TEST_CASE("set-up that cannot work is refused by name on all ranks") {
 
 TEST_CASE("libfabric gets no number of a standard stream in ranks without them") {
   const int worst_status = peerbus::run_local(2, [](bootstrap& boot) {
-    for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(standard);
+    test::close_standard_streams();
     communicator comm = over_fabric(boot);
     test::do_a_round(comm);
-    for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-      test::expect(::write(standard, "a line\n", 7) < 0 && errno == EBADF, "a line for descriptor ",
-                   standard, " goes nowhere");
+    test::expect_no_standard_streams();
   });
   CHECK(worst_status == 0);
 }
@@ -337,12 +334,8 @@ TEST_CASE("a child that a rank forks leaves the connections of the rank alone") 
     communicator comm = over_fabric(boot);
     auto win = comm.make_window(64, 1);
     comm.barrier();
-    if (comm.rank() == rank_id{1}) {
-      const pid_t child = ::fork();
-      if (child == 0) return;  // All objects are destroyed.
-      int status = -1;
-      test::expect(::waitpid(child, &status, 0) == child && status == 0, "a child that ends well");
-    }
+    // All objects of the child are destroyed.
+    if (comm.rank() == rank_id{1} && test::is_forked_child()) return;
     test::do_a_round(comm);
   });
   CHECK(worst_status == 0);

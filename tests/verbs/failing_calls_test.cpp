@@ -16,11 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
-#include <iterator>
 #include <random>
 #include <string>
-#include <utility>
 
 #include <doctest/doctest.h>
 
@@ -30,9 +27,10 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/signal.hpp>
 #include <peerbus/transport/verbs.hpp>
 
+#include "support/process.hpp"
+#include "support/put_to_all.hpp"
 #include "support/ranks.hpp"
 #include "support/search.hpp"
 #include "support/tally.hpp"
@@ -197,7 +195,6 @@ namespace {
 
 using peerbus::deadline;
 using peerbus::rank_id;
-using peerbus::signal_id;
 using peerbus::traffic_class;
 using peerbus::verbs;
 using std::chrono::seconds;
@@ -206,57 +203,28 @@ constexpr std::size_t ranks = 3;
 
 using communicator = peerbus::communicator<verbs>;
 
-std::byte content(std::size_t place, rank_id from, rank_id to, std::uint64_t round) {
-  return static_cast<std::byte>(place * 7 + from.index() * 31 + to.index() * 3 + round);
-}
-
-/// Each rank puts to each, by both classes of traffic, and checks what it gets.
-void exchange(communicator& comm) {
-  for (const auto& [traffic, bytes] : {std::pair{traffic_class::latency, std::size_t{100}},
-                                       std::pair{traffic_class::bulk, std::size_t{9000}}}) {
-    auto win = comm.make_window({.bytes = 2 * ranks * bytes, .signals = ranks, .traffic = traffic});
-    const auto id = signal_id{static_cast<std::uint32_t>(comm.rank().index())};
-    for (std::uint64_t round = 1; round < 4; ++round) {
-      for (const rank_id to : peerbus::all_ranks{ranks}) {
-        const auto source = win.local().subspan((ranks + to.index()) * bytes, bytes);
-        for (std::size_t i = 0; i < bytes; ++i) source[i] = content(i, comm.rank(), to, round);
-        peerbus::check(win.put_signal(to, comm.rank().index() * bytes, source, id, round), "put");
-      }
-      for (const rank_id from : peerbus::all_ranks{ranks}) {
-        peerbus::check(win.wait(signal_id{static_cast<std::uint32_t>(from.index())}, round,
-                                deadline::after(seconds{3}), from),
-                       "wait");
-        const auto came = win.local().subspan(from.index() * bytes, bytes);
-        for (std::size_t i = 0; i < bytes; ++i)
-          test::expect(came[i] == content(i, from, comm.rank(), round), "byte ", i, " of ", bytes,
-                       " from ", from.index(), " in round ", round);
-      }
-      comm.barrier();
-    }
-  }
-}
-
-std::ptrdiff_t open_files() {
-  return std::distance(std::filesystem::directory_iterator{"/proc/self/fd"}, {});
+void put_by_both_classes(communicator& comm) {
+  test::put_to_all(comm, 100, traffic_class::latency);
+  test::put_to_all(comm, 9000, traffic_class::bulk);
 }
 
 /// The plan's call fails in `victim`.
 void check_failing(const plan& given, rank_id victim, const test::tally& errors) {
   const int worst_status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
     ::alarm(120);  // Ends a rank that hangs.
-    const auto files = open_files();
+    const std::size_t files = test::open_files();
     if (boot.rank() == victim) next = given;
     try {
       communicator comm{verbs{boot, {.stall_timeout = seconds{3}, .setup_timeout = seconds{10}}},
                         {.timeout = seconds{3}}};
-      exchange(comm);
+      put_by_both_classes(comm);
     } catch (const peerbus::error&) {
       errors.add();
     }
     next.is_armed = false;
-    test::expect(open_files() <= files, "no more descriptors than before");
+    test::expect(test::open_files() <= files, "no more descriptors than before");
     communicator again{verbs{boot}, {.timeout = seconds{30}}};
-    exchange(again);
+    put_by_both_classes(again);
   });
   CHECK(worst_status == 0);
 }

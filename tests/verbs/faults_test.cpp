@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ctest: timeout=300
 #include <infiniband/verbs.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -29,6 +26,7 @@
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/verbs.hpp>
 
+#include "support/process.hpp"
 #include "support/ranks.hpp"
 #include "support/round.hpp"
 #include "support/tally.hpp"
@@ -243,12 +241,8 @@ TEST_CASE("a child that a rank forks leaves the connections of the rank alone") 
     communicator comm{verbs{boot}, patient};
     window win = comm.make_window(64, 1);
     comm.barrier();
-    if (comm.rank() == rank_id{1}) {
-      const pid_t child = ::fork();
-      if (child == 0) return;  // All objects are destroyed.
-      int status = -1;
-      test::expect(::waitpid(child, &status, 0) == child && status == 0, "a child that ends well");
-    }
+    // All objects of the child are destroyed.
+    if (comm.rank() == rank_id{1} && test::is_forked_child()) return;
     test::do_a_round(comm);
     peerbus::check(win.signal(rank_id{1 - comm.rank().index()}, signal_id{0}, 1), "signal");
     peerbus::check(win.wait(signal_id{0}, 1, deadline::after(hang)), "wait");
@@ -259,12 +253,10 @@ TEST_CASE("a child that a rank forks leaves the connections of the rank alone") 
 
 TEST_CASE("libibverbs gets no number of a standard stream in ranks without them") {
   const int worst_status = peerbus::run_local(2, [](bootstrap& boot) {
-    for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(standard);
+    test::close_standard_streams();
     communicator comm{verbs{boot}, patient};
     test::do_a_round(comm);
-    for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-      test::expect(::write(standard, "a line\n", 7) < 0 && errno == EBADF, "a line for descriptor ",
-                   standard, " goes nowhere");
+    test::expect_no_standard_streams();
     comm.barrier();
   });
   CHECK(worst_status == 0);

@@ -9,8 +9,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
-#include <filesystem>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +24,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/verbs.hpp>
 
+#include "support/process.hpp"
 #include "support/ranks.hpp"
 #include "verbs/support.hpp"
 
@@ -77,11 +76,6 @@ void obey_lock_limit() {
 void set_lock_limit(std::size_t bytes) {
   const rlimit limit{bytes, bytes};
   test::expect_equal(::setrlimit(RLIMIT_MEMLOCK, &limit), 0, "setrlimit");
-}
-
-std::size_t descriptors() {
-  return static_cast<std::size_t>(
-      std::distance(std::filesystem::directory_iterator{"/proc/self/fd"}, {}));
 }
 
 }  // namespace
@@ -182,9 +176,9 @@ TEST_CASE("what a process takes, it gives back") {
       comm.barrier();
     };
     once();
-    const std::size_t before = descriptors();
+    const std::size_t before = test::open_files();
     for (int i = 0; i < 10; ++i) once();
-    test::expect_equal(descriptors(), before, "open descriptors");
+    test::expect_equal(test::open_files(), before, "open descriptors");
   });
   CHECK(worst_status == 0);
 }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
+
+#include "support/ranks.hpp"
+
+/// What ranks that are processes do to themselves, or look up.
+namespace test {
+
+/// Returns the number of descriptors that this process has open.
+inline std::size_t open_files() {
+  return static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator{"/proc/self/fd"}, {}));
+}
+
+inline void close_standard_streams() {
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(standard);
+}
+/// Expects that what is written to the standard streams goes nowhere.
+inline void expect_no_standard_streams() {
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    expect(::write(standard, "a line\n", 7) < 0 && errno == EBADF, "a line for descriptor ",
+           standard, " goes nowhere");
+}
+
+/// Forks. Returns true in the child, and false in the parent, once the child has ended well.
+inline bool is_forked_child() {
+  const pid_t child = ::fork();
+  if (child == 0) return true;
+  int status = -1;
+  expect(::waitpid(child, &status, 0) == child && status == 0, "a child that ends well");
+  return false;
+}
+
+}  // namespace test
