@@ -34,7 +34,7 @@ struct agrs_config {
   std::size_t num_max_all_gathers_per_session = 0;  ///< each may be of several tensors
 };
 
-/// What an `all_gather` will fill. The tensors are views of the sessions' memory.
+/// The tensors that an `all_gather` will fill: views of the sessions' memory.
 struct all_gather_result {
   std::vector<tensor> gathered{};  ///< [ranks, ...] of each given tensor
   /// Its wait returns when the parts of all ranks have arrived. Throws, on all ranks: `error`
@@ -103,10 +103,10 @@ class agrs_sessions final : private detail::pending_operations {
     require_open(call);
     std::size_t offset = used_;
     for (const const_tensor& before : earlier)
-      offset += gathered_bytes(group().size(), bytes_of_all(before));
+      offset += gathered_bytes(group().size(), before.bytes());
     const tensor made{nullptr, type, shape};
-    require_room(call, offset + gathered_bytes(group().size(), bytes_of_all(made)));
-    return {window_.local() + offset + group().rank().index() * bytes_of_all(made), type, shape};
+    require_room(call, offset + gathered_bytes(group().size(), made.bytes()));
+    return {window_.local() + offset + group().rank().index() * made.bytes(), type, shape};
   }
 
   /// Collective: puts this rank's tensors, of one or two dimensions, without gaps and of equal
@@ -128,9 +128,9 @@ class agrs_sessions final : private detail::pending_operations {
       if (broken_) throw error{*broken_};
       for (const const_tensor& t : tensors) {
         check_tensor(call, t);
-        sizes = (sizes ^ bytes_of_all(t)) * hash_factor;
+        sizes = (sizes ^ t.bytes()) * hash_factor;
         require_in_place(call, t, end);
-        end += gathered_bytes(group().size(), bytes_of_all(t));
+        end += gathered_bytes(group().size(), t.bytes());
       }
       const detail::argument given{call, "t"};
       given.require(!tensors.empty(), "is none, expected at least one tensor");
@@ -144,7 +144,7 @@ class agrs_sessions final : private detail::pending_operations {
     for (const const_tensor& t : tensors) {
       made.gathered.push_back(gathered_view(t, used_));
       send_part(call, t, used_);
-      used_ += gathered_bytes(group().size(), bytes_of_all(t));
+      used_ += gathered_bytes(group().size(), t.bytes());
     }
     tell(call, slot, sizes | 1U);
     made.handle = event_overlap{{this, session_ * sizes_.num_max_all_gathers_per_session + slot}};
@@ -157,9 +157,6 @@ class agrs_sessions final : private detail::pending_operations {
   static constexpr std::uint64_t hash_factor = 0x100000001b3U;
 
   [[nodiscard]] rank_group& group() const noexcept { return window_.group(); }
-  [[nodiscard]] static std::size_t bytes_of_all(const const_tensor& t) noexcept {
-    return t.elements() * bytes_of(t.type());
-  }
   [[nodiscard]] static detail::one_sided_window made(const detail::window_maker& make_window,
                                                      const agrs_config& sizes, deadline until) {
     constexpr std::string_view call = "agrs_set_config";
@@ -210,7 +207,7 @@ class agrs_sessions final : private detail::pending_operations {
                   "lies in the session's memory, expected it where agrs_get_inplace_tensor says");
   }
   [[nodiscard]] std::byte* own_part(const const_tensor& t, std::size_t offset) const noexcept {
-    return window_.local() + offset + group().rank().index() * bytes_of_all(t);
+    return window_.local() + offset + group().rank().index() * t.bytes();
   }
   [[nodiscard]] tensor gathered_view(const const_tensor& t, std::size_t offset) const {
     std::byte* const first = window_.local() + offset;
@@ -219,7 +216,7 @@ class agrs_sessions final : private detail::pending_operations {
   }
 
   void send_part(std::string_view call, const const_tensor& t, std::size_t offset) {
-    const std::size_t bytes = bytes_of_all(t);
+    const std::size_t bytes = t.bytes();
     if (bytes == 0) return;
     std::byte* const own = own_part(t, offset);
     if (own != t.data()) std::memcpy(own, t.data(), bytes);

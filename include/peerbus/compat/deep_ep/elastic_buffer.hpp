@@ -83,7 +83,7 @@ class elastic_buffer {
   // --- neighbours --------------------------------------------------------------------------------
 
   /// Collective. Takes memory for tensors between neighbours, as the constructor of `pp_buffer`.
-  /// What was sent before and not received is lost.
+  /// Tensors that were sent before and not received are lost.
   void pp_set_config(const pp_config& sizes, std::optional<deadline> until = std::nullopt) {
     pp_ = std::make_unique<pp_buffer>(comm_, sizes, until);
   }

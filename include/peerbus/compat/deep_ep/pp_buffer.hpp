@@ -76,8 +76,8 @@ class pp_buffer {
            std::as_bytes(std::span{why.text()}.first(length)), end);
       throw;
     }
-    push(call, to, {.bytes = bytes_of_all(t), .is_refusal = 0},
-         {static_cast<const std::byte*>(t.data()), bytes_of_all(t)}, end);
+    push(call, to, {.bytes = t.bytes(), .is_refusal = 0},
+         {static_cast<const std::byte*>(t.data()), t.bytes()}, end);
   }
 
   /// Fills a tensor without gaps with the next one that a neighbour sends.
@@ -108,9 +108,9 @@ class pp_buffer {
       taken();
       throw error{refused};
     }
-    if (came.bytes != bytes_of_all(t))
+    if (came.bytes != t.bytes())
       throw error{errc::mismatch, detail::concat(call, ": ", peer, " sent ", came.bytes,
-                                                 " bytes, the tensor has ", bytes_of_all(t))};
+                                                 " bytes, the tensor has ", t.bytes())};
     if (came.bytes != 0) std::memcpy(t.data(), place + head_bytes, came.bytes);
     taken();
   }
@@ -131,9 +131,6 @@ class pp_buffer {
   static constexpr std::size_t head_bytes = cache_line_bytes;
 
   [[nodiscard]] rank_group& group() const noexcept { return window_.group(); }
-  [[nodiscard]] static std::size_t bytes_of_all(const const_tensor& t) noexcept {
-    return t.elements() * bytes_of(t.type());
-  }
   [[nodiscard]] static std::size_t place_bytes(const pp_config& sizes) noexcept {
     return head_bytes + align_up(sizes.num_max_tensor_bytes, cache_line_bytes);
   }
@@ -168,7 +165,7 @@ class pp_buffer {
     const detail::argument what{call, "t"};
     what.require(t && t.contiguous(), "is ", t, ", expected a tensor without gaps");
     what.require(t.elements() == 0 || t.data() != nullptr, "is ", t, " at null");
-    what.require(bytes_of_all(t) <= sizes_.num_max_tensor_bytes, "has ", bytes_of_all(t),
+    what.require(t.bytes() <= sizes_.num_max_tensor_bytes, "has ", t.bytes(),
                  " bytes, expected at most the ", sizes_.num_max_tensor_bytes, " of pp_set_config");
   }
   /// Returns the byte of the place for tensor `number` from a neighbour.

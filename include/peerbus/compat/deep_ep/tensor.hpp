@@ -141,6 +141,8 @@ class const_tensor {
     for (std::size_t d = 0; d < dims_; ++d) all *= sizes_[d];
     return all;
   }
+  /// Returns the bytes of all elements, without gaps.
+  [[nodiscard]] std::size_t bytes() const noexcept { return elements() * bytes_of(type_); }
   /// Returns the address of the first element, whatever its type.
   [[nodiscard]] const void* data() const noexcept { return data_; }
   /// Returns whether the elements lie row by row, without gaps.

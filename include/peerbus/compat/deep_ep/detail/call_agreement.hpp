@@ -141,7 +141,7 @@ class call_agreement final : public moe::wait_watch {
  private:
   static constexpr std::size_t entry_bytes = align_up(sizeof(call_statement), cache_line_bytes);
 
-  /// What the statements of a round say.
+  /// The result of a round of statements.
   struct outcome {
     std::uint64_t call = 0;        ///< the first call that they are about
     std::optional<error> refused;  ///< its error, if it is refused

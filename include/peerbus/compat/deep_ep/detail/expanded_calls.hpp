@@ -134,18 +134,17 @@ class expanded_calls {
     const argument sync{call, "do_cpu_sync"};
     sync.require(!args.do_cpu_sync.value_or(false),
                  "is true beside a handle, which knows the counts; expected false or none");
-    const argument experts{call, "num_experts"};
-    experts.require(args.num_experts == 0 || args.num_experts == routing->experts, "is ",
-                    args.num_experts, " beside a handle, expected none or its ", routing->experts);
-    const argument alignment{call, "expert_alignment"};
-    alignment.require(args.expert_alignment.value_or(routing->alignment) == routing->alignment,
-                      "is ", args.expert_alignment.value_or(0),
-                      " beside a handle, expected none or its ", routing->alignment);
-    const argument most{call, "num_max_tokens_per_rank"};
-    most.require(
-        args.num_max_tokens_per_rank.value_or(routing->most_tokens) == routing->most_tokens, "is ",
-        args.num_max_tokens_per_rank.value_or(0), " beside a handle, expected none or its ",
-        routing->most_tokens);
+    const auto require_same = [](const argument& what, std::optional<std::size_t> given,
+                                 std::size_t of_handle) {
+      what.require(given.value_or(of_handle) == of_handle, "is ", given.value_or(0),
+                   " beside a handle, expected none or its ", of_handle);
+    };
+    require_same({call, "num_experts"},
+                 args.num_experts != 0 ? std::optional{args.num_experts} : std::nullopt,
+                 routing->experts);
+    require_same({call, "expert_alignment"}, args.expert_alignment, routing->alignment);
+    require_same({call, "num_max_tokens_per_rank"}, args.num_max_tokens_per_rank,
+                 routing->most_tokens);
     handle.require(routing->tokens == args.x.size(0), "is of ", routing->tokens,
                    " tokens, expected x's ", args.x.size(0));
     return routing;
