@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -26,6 +27,7 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/received.hpp>
+#include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/road/any_road.hpp>
 #include <peerbus/moe/road/concept.hpp>
 #include <peerbus/moe/road/road_over.hpp>
@@ -250,8 +252,15 @@ class exchange {
   [[nodiscard]] deadline deadline_of(const Options& options) const noexcept {
     return options.until.value_or(comm_.default_deadline());
   }
-  [[nodiscard]] received_type receive(moe::ticket ticket, const receive_options& options,
-                                      deadline until);
+  /// Sets `arrived_`, in all lanes, unless the dispatch is refused.
+  [[nodiscard]] std::optional<detail::refusal_of> receive(moe::ticket ticket,
+                                                          const receive_options& options,
+                                                          deadline until);
+  /// Throws the refusal of an operation, if there is one.
+  void require_accepted(std::string_view operation, std::uint64_t number,
+                        const std::optional<detail::refusal_of>& found) const {
+    if (found) detail::throw_refusal(operation, number, comm_.rank(), *found);
+  }
 
   communicator<Transport>& comm_;
   exchange_config config_;

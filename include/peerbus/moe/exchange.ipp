@@ -72,30 +72,38 @@ auto exchange<Transport, Codec, Layout>::dispatch(std::span<const token> tokens,
                                                   const routing& route,
                                                   const dispatch_options& options)
     -> received_type {
-  const deadline until = deadline_of(options);
-  const moe::ticket ticket =
-      core_.dispatch_send({tokens, options.attachments}, route, options, until);
-  return receive(ticket, {.as = options.as, .waited = options.waited}, until);
+  dispatch_options with_deadline = options;
+  with_deadline.until = deadline_of(options);
+  const moe::ticket ticket = dispatch_send(tokens, route, with_deadline);
+  return dispatch_recv(ticket,
+                       {.until = with_deadline.until, .as = options.as, .waited = options.waited});
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::combine(const received_type& rows, std::span<bf16> out,
                                                  const combine_options& options) {
-  core_.combine(rows.ticket(), {out, options.terms}, options, deadline_of(options));
+  require_accepted(
+      "combine", rows.ticket().number,
+      core_.combine(rows.ticket(), {out, options.terms}, options, deadline_of(options)));
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 moe::ticket exchange<Transport, Codec, Layout>::dispatch_send(std::span<const token> tokens,
                                                               const routing& route,
                                                               const dispatch_options& options) {
-  return core_.dispatch_send({tokens, options.attachments}, route, options, deadline_of(options));
+  const auto found =
+      core_.dispatch_send({tokens, options.attachments}, route, options, deadline_of(options));
+  const std::uint64_t number = plans_.batches.latest();
+  require_accepted("dispatch", number, found);
+  return {number, this};
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 auto exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
                                                        const receive_options& options)
     -> received_type {
-  return receive(ticket, options, deadline_of(options));
+  require_accepted("dispatch", ticket.number, receive(ticket, options, deadline_of(options)));
+  return *arrived_;
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -108,18 +116,19 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::combine_recv(const received_type& rows,
                                                       std::span<bf16> out,
                                                       const sum_options& options) {
-  core_.combine_recv(rows.ticket(), {out, options.terms}, options, deadline_of(options));
+  require_accepted(
+      "combine", rows.ticket().number,
+      core_.combine_recv(rows.ticket(), {out, options.terms}, options, deadline_of(options)));
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-auto exchange<Transport, Codec, Layout>::receive(moe::ticket ticket, const receive_options& options,
-                                                 deadline until) -> received_type {
-  core_.dispatch_recv(ticket, options, until, [&](const detail::batch& batch) {
+std::optional<detail::refusal_of> exchange<Transport, Codec, Layout>::receive(
+    moe::ticket ticket, const receive_options& options, deadline until) {
+  return core_.dispatch_recv(ticket, options, until, [&](const detail::batch& batch) {
     const std::size_t set = plans_.batches.set_of(batch);
     arrived_.emplace(plans_.rows[set].of(batch, this, codec_,
                                          {core_.local_set(batch), road_.sets(set)}, comm_.rank()));
   });
-  return *arrived_;
 }
 
 }  // namespace peerbus::moe

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include <peerbus/core/compiled.hpp>
-#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::moe {
@@ -81,10 +81,16 @@ std::string describe(const refusal& why);
 
 namespace detail {
 
-/// Returns the error of `operation` on the rank whose own input is bad.
-error bad_input(const std::string& operation, const refusal& why);
-/// Returns the error of `operation` on a rank that learns of the refusal of `refuser`.
-error refused(const std::string& operation, rank_id refuser, const refusal& why);
+/// A refusal, and the rank that told it.
+struct refusal_of {
+  rank_id rank;
+  refusal why;
+};
+
+/// Throws the error of operation `number` that `found` refuses: invalid_argument on the rank whose
+/// own input is bad, `refused` on the others.
+[[noreturn]] void throw_refusal(std::string_view operation, std::uint64_t number, rank_id own_rank,
+                                const refusal_of& found);
 
 }  // namespace detail
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/refusal.hpp>
 
@@ -78,14 +79,14 @@ PEERBUS_ERROR_PATH std::string describe(const refusal& why) {
 
 namespace detail {
 
-PEERBUS_ERROR_PATH error bad_input(const std::string& operation, const refusal& why) {
-  return error{errc::invalid_argument, operation + " was given " + describe(why)};
-}
-
-PEERBUS_ERROR_PATH error refused(const std::string& operation, rank_id refuser,
-                                 const refusal& why) {
-  return error{errc::refused, peerbus::detail::concat({operation, " did not happen: ", refuser,
-                                                       " was given ", describe(why)})};
+[[noreturn]] PEERBUS_ERROR_PATH void throw_refusal(std::string_view operation, std::uint64_t number,
+                                                   rank_id own_rank, const refusal_of& found) {
+  using peerbus::detail::concat;
+  const std::string title = concat({operation, " ", number});
+  if (found.rank == own_rank)
+    throw error{errc::invalid_argument, concat({title, " was given ", describe(found.why)})};
+  throw error{errc::refused,
+              concat({title, " did not happen: ", found.rank, " was given ", describe(found.why)})};
 }
 
 }  // namespace detail

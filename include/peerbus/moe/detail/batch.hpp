@@ -48,12 +48,6 @@ inline std::string_view describe(stage reached) noexcept {
   return "unknown";
 }
 
-/// A refusal, and the rank that told it.
-struct refusal_of {
-  rank_id rank;
-  refusal why;
-};
-
 /// The part of a batch set in ordinary memory: the state of the dispatch that uses the set. Only
 /// the constructor allocates.
 class batch {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -37,6 +38,9 @@ namespace peerbus::moe::detail {
 /// What an exchange does, for all transports, codecs and layouts: the order of its messages, rows
 /// and outputs. `exchange` adds the types of tokens and of the rows that arrive, and states the
 /// contract of the functions that have the same names there. Deadlines are given here.
+///
+/// A refused operation is a result here: functions return the refusal and the rank that told it,
+/// the same in all lanes, and `exchange` throws it. Misuse and failures are thrown.
 class exchange_core {
  public:
   using step = post_office::step;
@@ -54,16 +58,20 @@ class exchange_core {
   exchange_core(const void* exchange, const parts& of)
       : exchange_{exchange}, parts_{of}, post_{of.window, of.map} {}
 
-  [[nodiscard]] ticket dispatch_send(const batch_input& input, const routing& route,
-                                     const dispatch_options& options, deadline until);
-  /// Calls `arrived(batch)` in lane 0 once the rows have arrived.
-  void dispatch_recv(ticket named, const receive_options& options, deadline until,
-                     peerbus::detail::function_ref<void(const batch&)> arrived);
-  void combine(ticket rows, const combine_sum& wanted, const combine_options& options,
-               deadline until);
+  /// Begins dispatch `latest()` of the batch ring. Returns the refusal of this rank, if any.
+  [[nodiscard]] std::optional<refusal_of> dispatch_send(const batch_input& input,
+                                                        const routing& route,
+                                                        const dispatch_options& options,
+                                                        deadline until);
+  /// Calls `arrived(batch)` in lane 0 once the rows have arrived, unless the dispatch is refused.
+  [[nodiscard]] std::optional<refusal_of> dispatch_recv(
+      ticket named, const receive_options& options, deadline until,
+      peerbus::detail::function_ref<void(const batch&)> arrived);
+  [[nodiscard]] std::optional<refusal_of> combine(ticket rows, const combine_sum& wanted,
+                                                  const combine_options& options, deadline until);
   void combine_send(ticket rows, const publish_options& options, deadline until);
-  void combine_recv(ticket rows, const combine_sum& wanted, const sum_options& options,
-                    deadline until);
+  [[nodiscard]] std::optional<refusal_of> combine_recv(ticket rows, const combine_sum& wanted,
+                                                       const sum_options& options, deadline until);
 
   void reopen(ticket rows, const receive_options& options, deadline until);
 
@@ -92,8 +100,9 @@ class exchange_core {
   /// returns.
   void begin_combine(const char* doing, ticket rows, const publish_options& options, deadline until,
                      peerbus::detail::function_ref<refusal(const batch&)> objection);
-  void finish_combine(ticket rows, const combine_sum& wanted, lane as, deadline until,
-                      std::span<std::int64_t> waited);
+  [[nodiscard]] std::optional<refusal_of> finish_combine(ticket rows, const combine_sum& wanted,
+                                                         lane as, deadline until,
+                                                         std::span<std::int64_t> waited);
   [[nodiscard]] step step_of(const batch& of, phase which) const noexcept {
     const bool is_combine = which == phase::outputs;
     return {is_combine ? "combine" : "dispatch", of.number, parts_.batches.set_of(of), which,
@@ -109,8 +118,14 @@ class exchange_core {
   /// Returns the next batch whose rows can be sent, or null. Waits as `advance`.
   [[nodiscard]] batch* next_ready(const batch* wanted, deadline until,
                                   std::span<std::int64_t> waited);
-  void end_dispatch(batch& of, deadline until, std::span<std::int64_t> waited);
+  /// Returns the refusal of a peer, if any.
+  [[nodiscard]] std::optional<refusal_of> end_dispatch(batch& of, deadline until,
+                                                       std::span<std::int64_t> waited);
   void announce_outputs(batch& of);
+  /// Returns `found` as a refusal of this rank, if it is one.
+  [[nodiscard]] std::optional<refusal_of> own(const refusal& found) const {
+    return found ? std::optional{refusal_of{group().rank(), found}} : std::nullopt;
+  }
 
   /// For the first turn of a call, of which lanes must agree on the name.
   template <class Turn>
@@ -146,6 +161,7 @@ class exchange_core {
   peerbus::detail::lane_team team_;
   batch* wanted_ = nullptr;
   batch* ready_ = nullptr;
+  std::optional<refusal_of> refused_;  ///< what the call under way returns
   std::atomic<errc> failure_{errc::ok};
 };
 

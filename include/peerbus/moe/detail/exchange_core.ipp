@@ -2,10 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <optional>
-#include <string>
 
-#include <peerbus/core/text.hpp>
 #include <peerbus/moe/detail/check_input.hpp>
 #include <peerbus/moe/detail/check_options.hpp>
 #include <peerbus/moe/detail/check_sum.hpp>
@@ -15,19 +12,17 @@
 
 namespace peerbus::moe::detail {
 
-PEERBUS_INLINE ticket exchange_core::dispatch_send(const batch_input& input, const routing& route,
-                                                   const dispatch_options& options,
-                                                   deadline until) {
-  serial("dispatch", options.as, until, [&] {
-    if (const refusal found = begin_dispatch(input, route, options, {}, until))
-      throw bad_input(peerbus::detail::concat({"dispatch ", parts_.batches.latest()}), found);
-  });
-  const ticket named{parts_.batches.latest(), exchange_};
+PEERBUS_INLINE std::optional<refusal_of> exchange_core::dispatch_send(
+    const batch_input& input, const routing& route, const dispatch_options& options,
+    deadline until) {
+  serial("dispatch", options.as, until,
+         [&] { refused_ = own(begin_dispatch(input, route, options, {}, until)); });
+  if (refused_) return refused_;
   advance(nullptr, options.as, until);
-  return named;
+  return std::nullopt;
 }
 
-PEERBUS_INLINE void exchange_core::dispatch_recv(
+PEERBUS_INLINE std::optional<refusal_of> exchange_core::dispatch_recv(
     ticket named, const receive_options& options, deadline until,
     peerbus::detail::function_ref<void(const batch&)> arrived) {
   serial("dispatch_recv", options.as, until, [&] {
@@ -38,20 +33,23 @@ PEERBUS_INLINE void exchange_core::dispatch_recv(
   batch* const received = wanted_;
   advance(received, options.as, until, options.waited);
   serial(options.as, until, [&] {
-    end_dispatch(*received, until, options.waited);
-    arrived(*received);
+    refused_ = end_dispatch(*received, until, options.waited);
+    if (!refused_) arrived(*received);
   });
+  return refused_;
 }
 
-PEERBUS_INLINE void exchange_core::combine(ticket rows, const combine_sum& wanted,
-                                           const combine_options& options, deadline until) {
+PEERBUS_INLINE std::optional<refusal_of> exchange_core::combine(ticket rows,
+                                                                const combine_sum& wanted,
+                                                                const combine_options& options,
+                                                                deadline until) {
   begin_combine("combine", rows, {.as = options.as, .attached = options.attached}, until,
                 [&](const batch& of) {
                   require_all_ranks(options.waited, group().size());
                   if (const refusal found = objection_of_caller(options.refuse)) return found;
                   return check_sum(of.leaving, parts_.config.hidden, wanted);
                 });
-  finish_combine(rows, wanted, options.as, until, options.waited);
+  return finish_combine(rows, wanted, options.as, until, options.waited);
 }
 
 PEERBUS_INLINE void exchange_core::combine_send(ticket rows, const publish_options& options,
@@ -61,16 +59,18 @@ PEERBUS_INLINE void exchange_core::combine_send(ticket rows, const publish_optio
   advance(nullptr, options.as, until);
 }
 
-PEERBUS_INLINE void exchange_core::combine_recv(ticket rows, const combine_sum& wanted,
-                                                const sum_options& options, deadline until) {
+PEERBUS_INLINE std::optional<refusal_of> exchange_core::combine_recv(ticket rows,
+                                                                     const combine_sum& wanted,
+                                                                     const sum_options& options,
+                                                                     deadline until) {
   serial("combine_recv", options.as, until, [&] {
     group().require_healthy("combine_recv");
     require_all_ranks(options.waited, group().size());
     const batch& of = parts_.batches.behind("combine_recv", exchange_, rows, stage::returning);
-    if (const refusal found = check_sum(of.leaving, parts_.config.hidden, wanted))
-      throw bad_input(post_office::title(step_of(of, phase::outputs)), found);
+    refused_ = own(check_sum(of.leaving, parts_.config.hidden, wanted));
   });
-  finish_combine(rows, wanted, options.as, until, options.waited);
+  if (refused_) return refused_;
+  return finish_combine(rows, wanted, options.as, until, options.waited);
 }
 
 PEERBUS_INLINE void exchange_core::reopen(ticket rows, const receive_options& options,
@@ -170,15 +170,16 @@ PEERBUS_INLINE batch* exchange_core::next_ready(const batch* wanted, deadline un
   return nullptr;
 }
 
-PEERBUS_INLINE void exchange_core::end_dispatch(batch& of, deadline until,
-                                                std::span<std::int64_t> waited) {
+PEERBUS_INLINE std::optional<refusal_of> exchange_core::end_dispatch(
+    batch& of, deadline until, std::span<std::int64_t> waited) {
   const step this_step = step_of(of, phase::rows);
   if (!of.refused) handshake::receive(post_, of, this_step, until, waited);
   if (of.refused) {
     post_.require(this_step, handshake::abandon(of, parts_.road));
-    throw refused(post_office::title(this_step), of.refused_by, of.refused);
+    return refusal_of{of.refused_by, of.refused};
   }
   of.reached = stage::received;
+  return std::nullopt;
 }
 
 PEERBUS_INLINE void exchange_core::begin_combine(
@@ -209,21 +210,21 @@ PEERBUS_INLINE void exchange_core::announce_outputs(batch& of) {
   of.refused_by = group().rank();
 }
 
-PEERBUS_INLINE void exchange_core::finish_combine(ticket rows, const combine_sum& wanted, lane as,
-                                                  deadline until, std::span<std::int64_t> waited) {
+PEERBUS_INLINE std::optional<refusal_of> exchange_core::finish_combine(
+    ticket rows, const combine_sum& wanted, lane as, deadline until,
+    std::span<std::int64_t> waited) {
   advance(nullptr, as, until);
   batch& of = parts_.batches.at(rows.number);
   serial(as, until, [&] {
     const step this_step = step_of(of, phase::outputs);
     post_.await_all(this_step, until, {}, waited);
-    const bool refused_here{of.refused};
-    const auto peer_refusal = post_.refused(this_step);
-    if (!refused_here && !peer_refusal) return;
+    refused_ = own(of.refused);
+    if (!refused_) refused_ = post_.refused(this_step);
+    if (!refused_) return;
     post_.require(this_step, parts_.road.settle());
     of.reached = stage::received;
-    if (refused_here) throw bad_input(post_office::title(this_step), of.refused);
-    throw refused(post_office::title(this_step), peer_refusal->rank, peer_refusal->why);
   });
+  if (refused_) return refused_;
   const auto is_coded = [&](rank_id rank) noexcept {
     return post_.brought(step_of(of, phase::outputs), rank) != 0;
   };
@@ -234,6 +235,7 @@ PEERBUS_INLINE void exchange_core::finish_combine(ticket rows, const combine_sum
     require_success(step_of(of, phase::outputs));
     of.reached = stage::returned;
   });
+  return std::nullopt;
 }
 
 }  // namespace peerbus::moe::detail

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include <peerbus/core/deadline.hpp>
-#include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/detail/batch.hpp>
@@ -31,12 +30,6 @@ namespace peerbus::moe::detail {
 /// whose input is bad in `relayed_for`, or leaves it to `refuser`. Other failures are thrown as by
 /// the exchange.
 struct hand_on {
-  /// A refusal, and the rank of the exchange that told it.
-  struct answer {
-    refusal why{};
-    rank_id refuser{0};
-  };
-
   /// Begins a dispatch, or refuses it because of `known`, and then waits for all ranks. Returns the
   /// refusal of this rank. One lane calls it, and the others only `advance`.
   template <class Exchange>
@@ -73,18 +66,11 @@ struct hand_on {
 
   /// Does `dispatch_recv`. Returns the rows, or nothing and the refusal in `refused`.
   template <class Exchange>
-  static std::optional<typename Exchange::received_type> receive(Exchange& level,
-                                                                 std::uint64_t number,
-                                                                 const receive_options& options,
-                                                                 answer& refused) {
-    try {
-      return level.dispatch_recv({number, &level}, options);
-    } catch (const error& problem) {
-      if (problem.code() != errc::refused) throw;
-      const batch& given_up = batches(level).at(number);
-      refused = {given_up.refused, given_up.refused_by};
-      return std::nullopt;
-    }
+  static std::optional<typename Exchange::received_type> receive(
+      Exchange& level, std::uint64_t number, const receive_options& options, deadline until,
+      std::optional<refusal_of>& refused) {
+    refused = level.receive({number, &level}, options, until);
+    return refused ? std::nullopt : level.arrived_;
   }
 
   /// Does `combine_send`, or refuses the combine because of `known`.
@@ -100,21 +86,11 @@ struct hand_on {
   /// Does `combine_recv` after all checks. Returns the refusal, if any. All ranks may then combine
   /// the batch again.
   template <class Exchange>
-  static answer sum(Exchange& level, const typename Exchange::received_type& rows,
-                    const combine_sum& wanted, lane as, deadline until,
-                    std::span<std::int64_t> waited) {
-    try {
-      level.core_.finish_combine(rows.ticket(), wanted, as, until, waited);
-      return {};
-    } catch (const error& problem) {
-      if (problem.code() != errc::refused && problem.code() != errc::invalid_argument) throw;
-      const batch& combined = batches(level).at(rows.ticket().number);
-      if (combined.refused) return {combined.refused, level.comm_.rank()};
-      const auto found =
-          level.core_.post().refused(level.core_.step_of(combined, post_office::phase::outputs));
-      if (!found) throw;
-      return {found->why, found->rank};
-    }
+  static std::optional<refusal_of> sum(Exchange& level,
+                                       const typename Exchange::received_type& rows,
+                                       const combine_sum& wanted, lane as, deadline until,
+                                       std::span<std::int64_t> waited) {
+    return level.core_.finish_combine(rows.ticket(), wanted, as, until, waited);
   }
 
   /// Makes a combined batch one that all ranks may combine again.

@@ -164,7 +164,7 @@ class two_levels {
   /// Returns the state of the batch of `ticket`, whose dispatch on the second level is the next.
   batch_state& next_to_receive(moe::ticket ticket);
   /// Begins to hand on the rows in `state`, or the refusal `refused` of its first level.
-  void pass_on(batch_state& state, const hand_on::answer& refused, deadline until);
+  void pass_on(batch_state& state, const std::optional<refusal_of>& refused, deadline until);
   /// Returns the notes that came with the rows in `state`, as they are handed on; empty if none.
   [[nodiscard]] std::span<const std::byte> notes_of(const batch_state& state);
   /// Returns the state of the received batch of `ticket`.
@@ -176,13 +176,14 @@ class two_levels {
   void finish(const received_type& rows, const combine_sum& wanted, lane as, deadline until,
               std::span<std::int64_t> waited);
 
-  /// Returns `why` with the number of the rank whose input is bad.
+  /// Returns the reason in `refused` with the number of the rank whose input is bad, or none.
   template <class Level>
-  [[nodiscard]] static refusal named(const Level& level, const hand_on::answer& refused) {
-    refusal why = refused.why;
-    if (why && why.relayed_for == 0)
+  [[nodiscard]] static refusal named(const Level& level, const std::optional<refusal_of>& refused) {
+    if (!refused) return {};
+    refusal why = refused->why;
+    if (why.relayed_for == 0)
       why.relayed_for = static_cast<std::uint32_t>(
-          1 + level.boot.ranks_of_whole()[refused.refuser.index()].index());
+          1 + level.boot.ranks_of_whole()[refused->rank.index()].index());
     return why;
   }
   [[nodiscard]] refusal own(refusal why) const noexcept {

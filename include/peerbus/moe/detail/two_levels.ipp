@@ -98,36 +98,34 @@ auto two_levels<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
   batch_state& state = states_.of(number);
   const auto all_waited = of_lane_0(options.waited, as);
   // Every lane receives on the first level, and finds the same rows or the same refusal.
-  hand_on::answer refused;
+  std::optional<refusal_of> refused;
   auto arrived = guarded(*far_, [&] {
     return measured(*far_, all_waited, [&](std::span<std::int64_t> waited) {
-      return hand_on::receive(far_->rows, number, {.until = until, .as = as, .waited = waited},
-                              refused);
+      return hand_on::receive(far_->rows, number, {.as = as, .waited = waited}, until, refused);
     });
   });
   serial(as, until, [&] {
     if (arrived) state.rows.emplace(*arrived);
     pass_on(state, refused, until);
   });
-  refused = {state.why};
   std::optional<received_type> rows;
   if (!state.why) {
     guarded(*near_, [&] { hand_on::advance(near_->rows, as, until); });
     rows = guarded(*near_, [&] {
       return measured(*near_, all_waited, [&](std::span<std::int64_t> waited) {
-        return hand_on::receive(near_->rows, number, {.until = until, .as = as, .waited = waited},
-                                refused);
+        return hand_on::receive(near_->rows, number, {.as = as, .waited = waited}, until, refused);
       });
     });
   }
   serial(as, until, [&] { state.reached = rows ? progress::received : progress::none; });
-  if (!rows) refuse("dispatch", number, named(*near_, refused));
+  if (!rows) refuse("dispatch", number, state.why ? state.why : named(*near_, refused));
   return *rows;
 }
 
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
 void two_levels<Transport, Codec, Layout>::pass_on(batch_state& state,
-                                                   const hand_on::answer& refused, deadline until) {
+                                                   const std::optional<refusal_of>& refused,
+                                                   deadline until) {
   state.reached = progress::none;
   if (!state.rows) {
     state.why = named(*far_, refused);
@@ -169,10 +167,7 @@ void two_levels<Transport, Codec, Layout>::require(std::string_view doing,
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
 void two_levels<Transport, Codec, Layout>::refuse(std::string_view operation, std::uint64_t number,
                                                   const refusal& why) const {
-  const std::string title = peerbus::detail::concat(operation, " ", number);
-  const rank_id rank{std::size_t{why.relayed_for} - 1};
-  if (rank == comm_->rank()) throw bad_input(title, why);
-  throw refused(title, rank, why);
+  throw_refusal(operation, number, comm_->rank(), {rank_id{std::size_t{why.relayed_for} - 1}, why});
 }
 
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>

@@ -51,8 +51,8 @@ void two_levels<Transport, Codec, Layout>::combine_recv(const received_type& row
   serial("combine_recv", options.as, until, [&] {
     require("combine_recv", options.waited);
     batch_state& state = state_of("combine_recv", rows, stage::returning);
-    if (const refusal found = objection_to_sum(state, wanted))
-      throw bad_input(peerbus::detail::concat("combine ", state.number), found);
+    if (const refusal found = own(objection_to_sum(state, wanted)))
+      refuse("combine", state.number, found);
   });
   finish(rows, wanted, options.as, until, options.waited);
 }
