@@ -40,6 +40,10 @@ TEST_CASE_TEMPLATE("get", Group, PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : test::sizes_for<Group>()) conformance::check_get<Group>(n);
 }
 
+TEST_CASE_TEMPLATE("a window without the type of its transport", Group, PEERBUS_TEST_GROUPS) {
+  for (const std::size_t n : test::sizes_for<Group>()) conformance::check_any_window<Group>(n);
+}
+
 TEST_CASE_TEMPLATE("what does not exist is refused before a byte is written", Group,
                    PEERBUS_TEST_GROUPS) {
   for (const std::size_t n : test::sizes_for<Group>()) conformance::check_ranges<Group>(n);

@@ -7,7 +7,9 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
+#include <memory>
 #include <span>
 #include <thread>
 #include <type_traits>
@@ -16,9 +18,11 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/communicator.hpp>
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/any_transport.hpp>
@@ -146,6 +150,71 @@ void check_get(std::size_t ranks) {
       }
       comm.barrier();
     }
+  });
+  CHECK(worst_status == 0);
+}
+
+/// The erased window does what the window of the transport does: the same puts and signals, and
+/// addresses of exactly those parts that the transport gives.
+template <class Group>
+void check_any_window(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    using transport = std::remove_reference_t<decltype(comm.bus())>;
+    constexpr std::size_t word = sizeof(std::uint64_t);
+    const std::size_t size = comm.size();
+    // By rank three words of each peer, then words to put from, then those to read into.
+    const std::unique_ptr<peerbus::any_window> win =
+        peerbus::make_any_window(comm, {.bytes = 5 * size * word, .signals = size + 1}, soon());
+    const rank_id me = comm.rank();
+    const auto mine = static_cast<signal_id>(me.index());
+    const auto of_first = static_cast<signal_id>(size);
+    const std::span words{peerbus::detail::placed<std::uint64_t>(win->local()), 5 * size};
+    expect_equal(&win->group(), &comm, "the group");
+    expect_equal(win->is_direct(), peerbus::direct_transport<transport>, "is direct");
+    for (const rank_id peer : comm.ranks()) {
+      constexpr bool can_be_near =
+          peerbus::direct_transport<transport> || peerbus::partly_direct_transport<transport>;
+      if (peer == me || win->is_direct()) expect(win->part(peer) != nullptr, "the part of a peer");
+      if (peer != me && !can_be_near) expect(win->part(peer) == nullptr, "no part of a far peer");
+      std::uint64_t& source = words[3 * size + peer.index()];
+      source = pattern(me, peer, 0);
+      const auto bytes = std::as_bytes(std::span{&source, 1});
+      const std::size_t offset = 3 * me.index() * word;
+      if (std::byte* const part = win->part(peer))
+        std::memcpy(part + offset, bytes.data(), word);
+      else
+        expect_ok(win->put(peer, offset, bytes), "put");
+      const std::array pieces{put_piece{offset + word + 4, bytes.subspan(4)},
+                              put_piece{offset + word, bytes.first(4)}};
+      expect_ok(win->put_run(peer, pieces), "put_run");
+      expect_ok(win->signal(peer, mine, 1), "signal");
+      expect_ok(win->put_signal(peer, offset + 2 * word, bytes, mine, 2), "put_signal");
+    }
+    for (const rank_id peer : comm.ranks()) {
+      const auto id = static_cast<signal_id>(peer.index());
+      expect_ok(win->wait_at(me, id, 2, soon(), peer), "wait_at");
+      expect_equal(win->value_at(me, id), 2U, "signal of a peer");
+      for (std::size_t w = 0; w < 3; ++w)
+        expect_equal(words[3 * peer.index() + w], pattern(peer, me, 0), "word ", w);
+      const std::span target{&words[4 * size + peer.index()], 1};
+      expect_ok(win->get(peer, (3 * size + me.index()) * word, std::as_writable_bytes(target)),
+                "get");
+    }
+    expect_ok(win->settle(), "settle");
+    for (const rank_id peer : comm.ranks())
+      expect_equal(words[4 * size + peer.index()], pattern(peer, me, 0), "a word that was read");
+    if (me == rank_id{0}) expect_ok(win->signal_each(comm.peers(), of_first, 7), "signal_each");
+    if (me != rank_id{0}) expect_ok(win->wait_at(me, of_first, 7, soon(), rank_id{0}), "wait");
+    const rank_id next{(me.index() + 1) % size};
+    if (win->is_direct() && next != rank_id{0}) {
+      expect_ok(win->wait_at(next, of_first, 7, soon(), rank_id{0}), "wait at a peer");
+      expect_equal(win->value_at(next, of_first), 7U, "signal at a peer");
+    }
+    expect_code(win->put(rank_id{size}, 0, {}), errc::out_of_range, "put to nobody");
+    expect_code(win->put_signal(me, 5 * size * word + 1, {}, mine, 3), errc::out_of_range,
+                "put_signal out of range");
+    comm.barrier();
   });
   CHECK(worst_status == 0);
 }

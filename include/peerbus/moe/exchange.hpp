@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/bf16.hpp>
@@ -22,7 +23,6 @@
 #include <peerbus/moe/detail/batch_ring.hpp>
 #include <peerbus/moe/detail/exchange_core.hpp>
 #include <peerbus/moe/detail/received_views.hpp>
-#include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
@@ -266,7 +266,7 @@ class exchange {
   exchange_config config_;
   [[no_unique_address]] Codec codec_;
   memory_map map_;
-  exchange_window_over<Transport> window_;
+  any_window_over<Transport> window_;
   plans plans_;
   held_road<road> road_;
   detail::exchange_core core_;

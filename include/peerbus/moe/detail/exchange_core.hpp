@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -21,7 +22,6 @@
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/batch_ring.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
-#include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/received.hpp>
@@ -50,7 +50,7 @@ class exchange_core {
   struct parts {
     const exchange_config& config;
     const memory_map& map;
-    exchange_window& window;
+    any_window& window;
     batch_ring& batches;
     any_road& road;
   };

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <span>
 
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/moe/exchange_window.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -29,7 +29,7 @@ class notice_board {
   /// writes, which takes longer than writing a few copies (1.3 us of a dispatch of 2 ranks).
   static constexpr std::size_t few_ranks = 4;
 
-  explicit notice_board(exchange_window& window) noexcept
+  explicit notice_board(any_window& window) noexcept
       : window_{&window},
         owner_{is_shared(window) ? rank_id{0} : window.group().rank()},
         bytes_{window.part(owner_)},
@@ -69,11 +69,11 @@ class notice_board {
   }
 
  private:
-  [[nodiscard]] static bool is_shared(const exchange_window& window) noexcept {
+  [[nodiscard]] static bool is_shared(const any_window& window) noexcept {
     return window.is_direct() && window.group().size() > few_ranks;
   }
 
-  exchange_window* window_;
+  any_window* window_;
   rank_id owner_;  ///< of the board that this rank reads
   std::byte* bytes_;
   bool is_shared_;

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -17,7 +18,6 @@
 #include <peerbus/moe/detail/arrival_clock.hpp>
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/notice_board.hpp>
-#include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/refusal.hpp>
 #include <peerbus/moe/wait_watch.hpp>
@@ -46,7 +46,7 @@ class post_office {
     return 3 * map.in_flight * ranks;
   }
 
-  post_office(exchange_window& window, const memory_map& map)
+  post_office(any_window& window, const memory_map& map)
       : window_{&window}, board_{window}, map_{map}, arrivals_{window.group().size()} {}
 
   /// Makes waits of `await_all` ask `watch` from time to time, or nobody if it is null.
@@ -163,7 +163,7 @@ class post_office {
   [[noreturn]] void fail(const step& this_step, errc code);
   [[noreturn]] void fail_waiting(const step& this_step, errc code, std::string_view text_end);
 
-  exchange_window* window_;
+  any_window* window_;
   notice_board board_;
   memory_map map_;
   arrival_clock arrivals_;

@@ -7,10 +7,10 @@
 #include <span>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/road/batch_input.hpp>
@@ -38,7 +38,7 @@ class direct_road {
 
   /// Makes a road that serves the ranks whose part of `window` is memory for this rank, and leaves
   /// out copies for other ranks. Keeps a reference to `map`.
-  direct_road(const exchange_window& window, const memory_map& map, Codec codec)
+  direct_road(const any_window& window, const memory_map& map, Codec codec)
       : map_{&map},
         codec_{codec},
         own_rank_{window.group().rank()},

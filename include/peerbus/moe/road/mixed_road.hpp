@@ -5,9 +5,9 @@
 #include <span>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/road/concept.hpp>
@@ -30,7 +30,7 @@ class mixed_road {
   static constexpr road_memory needs = staged_road<Codec>::needs;
 
   /// Makes a road that serves all ranks. Keeps references to `window` and `map`.
-  mixed_road(exchange_window& window, const memory_map& map, Codec codec)
+  mixed_road(any_window& window, const memory_map& map, Codec codec)
       : own_rank_{window.group().rank()},
         near_{window, map, codec},
         far_{window, map, codec, [&](rank_id peer) { return window.part(peer) == nullptr; }} {}

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <span>
 
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/transport/refinements.hpp>
 
 namespace peerbus::moe {
@@ -18,7 +18,7 @@ namespace peerbus::moe {
 class put_list {
  public:
   /// Makes an empty list of puts into the peer's part of `memory`. Their offsets count from `base`.
-  put_list(exchange_window& memory, rank_id peer, std::size_t base) noexcept
+  put_list(any_window& memory, rank_id peer, std::size_t base) noexcept
       : memory_{&memory}, peer_{peer}, base_{base} {}
 
   /// Adds a put of `bytes` bytes from `source` to byte `base` + `offset`. If the list is full,
@@ -38,7 +38,7 @@ class put_list {
   }
 
  private:
-  exchange_window* memory_;
+  any_window* memory_;
   rank_id peer_;
   std::size_t base_;
   std::size_t count_ = 0;

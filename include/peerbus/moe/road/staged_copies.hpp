@@ -6,10 +6,10 @@
 #include <span>
 #include <utility>
 
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/road/copy_order.hpp>
@@ -31,7 +31,7 @@ class staged_copies {
  public:
   /// Serves the ranks for which `served(rank)` is true. Keeps references to `window` and `map`.
   template <class Served>
-  staged_copies(exchange_window& window, const memory_map& map, Served&& served)
+  staged_copies(any_window& window, const memory_map& map, Served&& served)
       : window_{&window},
         map_{&map},
         own_rank_{window.group().rank()},
@@ -96,7 +96,7 @@ class staged_copies {
   /// Returns the bytes of the output of `row`, which is a LogFMT-10 row.
   [[nodiscard]] std::size_t coded_output_bytes(const set_view& set, std::size_t row) const noexcept;
 
-  exchange_window* window_;
+  any_window* window_;
   const memory_map* map_;
   rank_id own_rank_;
   rank_sets sets_;

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/road/concept.hpp>
@@ -31,13 +31,13 @@ class staged_road {
   static constexpr road_memory needs{.stages = true, .outputs_may_be_home = false};
 
   /// Makes a road that serves all ranks. Keeps references to `window` and `map`.
-  staged_road(exchange_window& window, const memory_map& map, Codec codec)
+  staged_road(any_window& window, const memory_map& map, Codec codec)
       : staged_road{window, map, codec, [](rank_id) { return true; }} {}
 
   /// Makes a road that serves only the ranks for which `served(rank)` is true, and leaves out
   /// copies and outputs for others. Its `sum` must not be called, unless it serves all ranks.
   template <class Served>
-  staged_road(exchange_window& window, const memory_map& map, Codec codec, Served&& served)
+  staged_road(any_window& window, const memory_map& map, Codec codec, Served&& served)
       : map_{&map},
         own_rank_{window.group().rank()},
         codec_{codec},

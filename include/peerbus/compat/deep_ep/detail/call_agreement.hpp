@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/compat/deep_ep/detail/agreeing_channels.hpp>
@@ -24,7 +25,6 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/text.hpp>
-#include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/moe/wait_watch.hpp>
 #include <peerbus/transport/concept.hpp>
 
@@ -58,8 +58,8 @@ class call_agreement final : public moe::wait_watch {
         parts_{parts},
         channels_{channels},
         group_{comm},
-        window_{std::make_unique<moe::exchange_window_over<Transport>>(
-            comm, comm.make_window(2 * comm.size() * entry_bytes, comm.size(), until))} {}
+        window_{make_any_window(
+            comm, {.bytes = 2 * comm.size() * entry_bytes, .signals = comm.size()}, until)} {}
 
   /// Counts the next collective call.
   void begin() noexcept { ++calls_; }
@@ -268,7 +268,7 @@ class call_agreement final : public moe::wait_watch {
   key_parts parts_;
   agreeing_channels& channels_;
   rank_group& group_;
-  std::unique_ptr<moe::exchange_window> window_;
+  std::unique_ptr<any_window> window_;
   std::uint64_t calls_ = 0;         ///< collective calls so far
   std::uint64_t round_ = 0;         ///< rounds of statements so far
   std::optional<call_key> latest_;  ///< on which all ranks agreed for the previous dispatch

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
@@ -18,7 +19,6 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/moe/exchange_window.hpp>
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::deep_ep::detail {
@@ -27,8 +27,7 @@ namespace peerbus::deep_ep::detail {
 /// does not know the type of the transport. Except for `wait`, a failure poisons the communicator.
 class one_sided_window {
  public:
-  explicit one_sided_window(std::unique_ptr<moe::exchange_window> memory)
-      : memory_{std::move(memory)} {}
+  explicit one_sided_window(std::unique_ptr<any_window> memory) : memory_{std::move(memory)} {}
 
   [[nodiscard]] rank_group& group() const noexcept { return memory_->group(); }
   /// Returns the start of this rank's part.
@@ -90,7 +89,7 @@ class one_sided_window {
     if (code != errc::ok) group().fail(code, text_of(call, peer, code));
   }
 
-  std::unique_ptr<moe::exchange_window> memory_;
+  std::unique_ptr<any_window> memory_;
 };
 
 /// Makes windows of a communicator for code that does not know the type of its transport.
@@ -102,8 +101,7 @@ class window_maker {
       : group_{&comm},
         is_direct_{direct_transport<Transport>},
         make_{[&comm](std::size_t bytes, std::size_t signals, deadline until) {
-          return std::make_unique<moe::exchange_window_over<Transport>>(
-              comm, comm.make_window(bytes, signals, until));
+          return make_any_window(comm, {.bytes = bytes, .signals = signals}, until);
         }} {}
 
   [[nodiscard]] rank_group& group() const noexcept { return *group_; }
@@ -118,7 +116,7 @@ class window_maker {
  private:
   rank_group* group_;
   bool is_direct_;
-  std::function<std::unique_ptr<moe::exchange_window>(std::size_t, std::size_t, deadline)> make_;
+  std::function<std::unique_ptr<any_window>(std::size_t, std::size_t, deadline)> make_;
 };
 
 }  // namespace peerbus::deep_ep::detail
