@@ -4,7 +4,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 
@@ -134,6 +137,77 @@ TEST_CASE("agree: equal values, different values, objections") {
           test::expect_error(errc::unsupported, {"no such thing here"},
                              [&] { comm.agree("objected", same, objection); });
           comm.barrier();
+        }) == 0);
+}
+
+namespace {
+
+/// What a step may throw, and what all ranks make of it.
+struct failing_step {
+  errc code;
+  std::string text;
+  void (*fail)();
+};
+const failing_step failing_steps[] = {
+    {errc::unsupported, "no queue left",
+     [] { throw peerbus::error{errc::unsupported, "no queue left"}; }},
+    {errc::out_of_memory, "no memory for a table", [] { throw std::bad_alloc{}; }},
+    {errc::system, "table is locked", [] { throw std::runtime_error{"table is locked"}; }}};
+
+}  // namespace
+
+TEST_CASE("on_all_ranks: all ranks have a result, or none keeps one") {
+  CHECK(loopback::run(3, [](auto& comm) {
+          const auto until = peerbus::deadline::after(std::chrono::seconds{60});
+          const auto made = comm.on_all_ranks(
+              "a table", until, [&] { return std::make_unique<std::size_t>(comm.rank().index()); });
+          test::expect_equal(*made, comm.rank().index(), "this rank's result");
+          for (const failing_step& step : failing_steps) {
+            auto kept = std::make_shared<int>();
+            const auto make = [&] {
+              if (comm.rank() == rank_id{1}) step.fail();
+              return kept;
+            };
+            test::expect_error(step.code, {step.text},
+                               [&] { (void)comm.on_all_ranks("a table", until, make); });
+            test::expect_equal(kept.use_count(), 1L, "owners of the result");
+          }
+          comm.barrier();
+        }) == 0);
+}
+
+TEST_CASE("collective_on_all_ranks: agreed errors and local ones reach all, others pass at once") {
+  CHECK(loopback::run(3, [](auto& comm) {
+          const auto until = peerbus::deadline::after(std::chrono::seconds{60});
+          const auto make_by = [&](auto&& step) {
+            return comm.collective_on_all_ranks("a table", until, [&] {
+              auto memory = comm.make_window(64, 1, until);
+              step();
+              return memory;
+            });
+          };
+          (void)make_by([] {});
+          for (const failing_step& step : failing_steps) {
+            if (step.code == errc::unsupported) continue;
+            test::expect_error(step.code, {step.text}, [&] {
+              (void)make_by([&] {
+                if (comm.rank() == rank_id{1}) step.fail();
+              });
+            });
+          }
+          // A part of the ranks has agreed on an error that the others do not know of.
+          test::expect_error(errc::mismatch, {"two parts"}, [&] {
+            (void)make_by([&] {
+              if (comm.rank() != rank_id{1})
+                throw peerbus::agreed_error{errc::mismatch, "two parts"};
+            });
+          });
+          comm.barrier();
+          // Nobody waits for ranks that are out of step.
+          test::expect_error(errc::peer_dead, {"rank 7 died"}, [&] {
+            (void)make_by([] { throw peerbus::error{errc::peer_dead, "rank 7 died"}; });
+          });
+          test::expect_error(errc::poisoned, {"rank 7 died"}, [&] { comm.barrier(); });
         }) == 0);
 }
 

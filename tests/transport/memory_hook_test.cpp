@@ -6,9 +6,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <new>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -97,14 +99,19 @@ void check_hook(peerbus::bootstrap& boot, const counters& finished) {
 
 template <class Transport>
 void check_refusal(peerbus::bootstrap& boot) {
-  bool refuse = false;
+  std::function<void()> on_rank_1 = [] {};
   peerbus::communicator comm{Transport{boot, {}, [&](std::span<std::byte>) {
-                                         if (refuse && boot.rank().index() == 1)
-                                           throw peerbus::error{peerbus::errc::system, "no lock"};
+                                         if (boot.rank().index() == 1) on_rank_1();
                                        }}};
-  refuse = true;
-  test::expect_error(peerbus::errc::system, {"no lock"}, [&] { (void)comm.make_window(64, 1); });
-  refuse = false;
+  on_rank_1 = [] { throw peerbus::error{peerbus::errc::unsupported, "no lock"}; };
+  test::expect_error(peerbus::errc::unsupported, {"no lock"},
+                     [&] { (void)comm.make_window(64, 1); });
+  on_rank_1 = [] { throw std::bad_alloc{}; };
+  test::expect_error(peerbus::errc::out_of_memory, {"no memory for a window's "},
+                     [&] { (void)comm.make_window(64, 1); });
+  on_rank_1 = [] { throw std::runtime_error{"no node"}; };
+  test::expect_error(peerbus::errc::system, {"no node"}, [&] { (void)comm.make_window(64, 1); });
+  on_rank_1 = [] {};
   (void)comm.make_window(64, 1);
   comm.barrier();
 }
@@ -125,7 +132,8 @@ TEST_CASE("the memory hook sees each part of loopback whole, before peers can to
         }) == 0);
 }
 
-TEST_CASE("an error of the memory hook refuses the window on all ranks, and the next one works") {
+TEST_CASE(
+    "an exception of the memory hook refuses the window on all ranks, and the next one works") {
   CHECK(peerbus::run_local(ranks, check_refusal<peerbus::unified_bus>) == 0);
   CHECK(peerbus::run_threads(ranks, check_refusal<peerbus::loopback>) == 0);
 }

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <new>
+#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -61,27 +61,76 @@ void agree(bootstrap& boot, std::string_view doing, std::span<const declared> va
 
 namespace detail {
 
+/// Returns the exception in flight as the error by which a rank refuses a collective. `what` names
+/// what the step that threw was to make.
+error objection_in_flight(std::string_view what);
+
 /// Appends `count` bytes from `source`, which may be null if there are none. Takes any memory, so
 /// that callers need no span of their type, which every user's compiler would have to instantiate.
 void append_bytes(std::vector<std::byte>& out, const void* source, std::size_t count);
 
-/// Returns the result of `make()` once `agree_with(objection)` has returned, which is to throw on
-/// all ranks if any rank has an objection. This rank has one if `make()` threw `std::bad_alloc`.
-/// `what` names the result in its text.
-template <class Make, class AgreeWith>
-[[nodiscard]] auto make_and_agree(std::string_view what, Make&& make, AgreeWith&& agree_with) {
-  std::optional<std::invoke_result_t<Make>> made;
-  std::optional<error> objection;
+}  // namespace detail
+
+/// Calls `step()`. Returns the error by which this rank refuses the next collective because the
+/// step threw: an `error` as it is, `std::bad_alloc` as out_of_memory with "no memory for " and
+/// `what`, any other `std::exception` as system with its text. Empty if the step returned.
+///
+/// The step is local. It may be a collective of other ranks than those of the next collective,
+/// whose errors only they have agreed on.
+template <class Step>
+[[nodiscard]] std::optional<error> objection_of(std::string_view what, Step&& step) {
   try {
-    made.emplace(std::forward<Make>(make)());
-  } catch (const std::bad_alloc&) {
-    objection = error{errc::out_of_memory, std::string{"no memory for "} + std::string{what}};
+    std::forward<Step>(step)();
+    return std::nullopt;
+  } catch (const std::exception&) {
+    return detail::objection_in_flight(what);
   }
-  std::forward<AgreeWith>(agree_with)(objection);
+}
+
+/// Calls `step()`, a collective of the ranks of the next collective. Returns an error as
+/// `objection_of` does, unless the ranks are out of step.
+/// Throws: any `error` of `step()` that is no `agreed_error`, as a rank is then late or gone, and
+/// no further collective can agree on it.
+template <class Step>
+[[nodiscard]] std::optional<error> objection_of_collective(std::string_view what, Step&& step) {
+  try {
+    std::forward<Step>(step)();
+    return std::nullopt;
+  } catch (const agreed_error& refusal) {
+    return refusal;
+  } catch (const error&) {
+    throw;
+  } catch (const std::exception&) {
+    return detail::objection_in_flight(what);
+  }
+}
+
+/// Collective: calls `make()`, which is local as the step of `objection_of` is, on every rank.
+/// Returns this rank's result once all ranks have one. If a rank has none, no rank keeps its own.
+/// `what` names the result in errors.
+/// Cost: one allgather.
+/// Throws, on all ranks: `agreed_error` with the objection of the lowest rank that has one; or as
+/// `bootstrap::allgather`.
+template <class Make>
+[[nodiscard]] auto on_all_ranks(bootstrap& boot, std::string_view what, deadline until,
+                                Make&& make) {
+  std::optional<std::invoke_result_t<Make>> made;
+  const auto step = [&] { made.emplace(std::forward<Make>(make)()); };
+  agree(boot, what, {}, until, objection_of(what, step));
   return std::move(*made);
 }
 
-}  // namespace detail
+/// Does as `on_all_ranks`, but for a `make()` that is itself a collective of the ranks of `boot`.
+/// What only one rank meets after it, such as a lack of memory, all ranks then learn.
+/// Throws, on all ranks: as `on_all_ranks`. Throws, on this rank: as `objection_of_collective`.
+template <class Make>
+[[nodiscard]] auto collective_on_all_ranks(bootstrap& boot, std::string_view what, deadline until,
+                                           Make&& make) {
+  std::optional<std::invoke_result_t<Make>> made;
+  const auto step = [&] { made.emplace(std::forward<Make>(make)()); };
+  agree(boot, what, {}, until, objection_of_collective(what, step));
+  return std::move(*made);
+}
 
 }  // namespace peerbus
 

@@ -3,11 +3,24 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus {
+
+PEERBUS_ERROR_PATH error detail::objection_in_flight(std::string_view what) {
+  try {
+    throw;
+  } catch (const error& problem) {
+    return problem;
+  } catch (const std::bad_alloc&) {
+    return {errc::out_of_memory, concat("no memory for ", what)};
+  } catch (const std::exception& problem) {
+    return {errc::system, problem.what()};
+  }
+}
 
 PEERBUS_INLINE void detail::append_bytes(std::vector<std::byte>& out, const void* source,
                                          std::size_t count) {

@@ -166,14 +166,11 @@ inline std::unique_ptr<bootstrap> tcp_bootstrap::make_subgroup(const std::vector
   const bool all_near =
       std::all_of(ranks.begin(), ranks.end(), [this](rank_id peer) { return is_near(peer); });
   detail::offered_place offer;  // It keeps the port, so it must live until all have met.
-  std::optional<error> objection;
-  try {
+  const auto objection = objection_of("a subgroup's meeting place", [&] {
     if (member.index() == 0)
       offer = all_near ? detail::offered_place::on_this_host()
                        : detail::offered_place::of_network(settings_.address);
-  } catch (const error& problem) {
-    objection = problem;
-  }
+  });
   const auto given = gather_or_refuse(*this, "subgroup", {offer.encode(), {}}, objection, until);
   const auto place = detail::offered_place::decode(given[ranks.front().index()].bytes);
   const detail::awaited_members awaited{members(), ranks};

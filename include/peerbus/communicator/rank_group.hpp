@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <peerbus/bootstrap/agreement.hpp>
@@ -67,6 +68,28 @@ class rank_group {
   void agree(std::string_view doing, std::span<const declared> values, deadline until,
              const std::optional<error>& objection = std::nullopt);
   ///@}
+
+  /// Calls `make()`, which is local, on every rank. Returns this rank's result once all ranks have
+  /// one. If a rank has none, no rank keeps its own. Collective. `what` names the result in errors.
+  /// Cost: one `bootstrap::allgather`.
+  /// Throws, on all ranks: the `error` of `objection_of` that a rank has; or as `agree`.
+  template <class Make>
+  [[nodiscard]] auto on_all_ranks(std::string_view what, deadline until, Make&& make) {
+    require_healthy(what);
+    return guarded(
+        [&] { return peerbus::on_all_ranks(*boot_, what, until, std::forward<Make>(make)); });
+  }
+  /// Does as `on_all_ranks`, but for a `make()` that is itself a collective: of all ranks, or of
+  /// parts of them, each of which agrees on its errors alone.
+  /// Throws, on all ranks: as `on_all_ranks`. Throws, on this rank: any `error` of `make()` that is
+  /// no `agreed_error`, as a rank is then late or gone; the communicator is poisoned.
+  template <class Make>
+  [[nodiscard]] auto collective_on_all_ranks(std::string_view what, deadline until, Make&& make) {
+    require_healthy(what);
+    return guarded([&] {
+      return peerbus::collective_on_all_ranks(*boot_, what, until, std::forward<Make>(make));
+    });
+  }
 
   /// Marks the communicator unusable, because its ranks are out of step, and throws. The first
   /// reason is kept. For operations built on windows. Threads: any.

@@ -12,7 +12,6 @@
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/communicator/communicator.hpp>
-#include <peerbus/communicator/make_together.hpp>
 #include <peerbus/compat/cann/arguments.hpp>
 #include <peerbus/compat/cann/check_attributes.hpp>
 #include <peerbus/compat/cann/check_calls.hpp>
@@ -209,7 +208,7 @@ class moe_distribute {
 
   /// Allocates the memory. Throws, on all ranks: `error` out_of_memory, or as `agree`.
   own_memory make_memory(communicator<Transport>& comm, deadline until) {
-    return make_together(comm, "what moe_distribute keeps of calls", until, [&] {
+    return comm.on_all_ranks("what moe_distribute keeps of calls", until, [&] {
       const std::size_t slots = max_tokens_ * experts_.slots();
       std::vector<batch> batches;
       batches.reserve(attributes_.in_flight);

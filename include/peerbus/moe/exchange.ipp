@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include <peerbus/communicator/make_together.hpp>
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
@@ -30,11 +29,11 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
               comm.make_window(map_.total, detail::post_office::signals(map_, comm.size()), until)},
       // After the window, because making that refuses sizes beyond the machine at once, while plans
       // would first touch their pages.
-      plans_{make_together(comm, "the plans of an exchange's batches", until,
-                           [&] {
-                             return make_plans(config_, layout.geometry(config_, comm.size()),
-                                               comm.rank(), comm.size());
-                           })},
+      plans_{comm.on_all_ranks("the plans of an exchange's batches", until,
+                               [&] {
+                                 return make_plans(config_, layout.geometry(config_, comm.size()),
+                                                   comm.rank(), comm.size());
+                               })},
       road_{window_, map_, codec},
       core_{this, {config_, map_, window_, plans_.batches, road_}} {
   config_.physical_to_logical = {};

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -55,7 +56,7 @@ class any_direct_transport : public any_transport {
         parts.push_back(held_peer_memory(made, rank));
       return {std::move(made), std::move(parts)};
     };
-    return on_all_ranks(make, until);
+    return collective_on_all_ranks(boot(), a_window, until, make);
   }
   /// Returns the start of the part of `peer`, a rank of the group.
   [[nodiscard]] std::byte* peer_memory(const window& at, rank_id peer) const noexcept {

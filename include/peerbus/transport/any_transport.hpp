@@ -9,7 +9,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include <peerbus/bootstrap/agreement.hpp>
@@ -79,7 +78,8 @@ class any_transport {
     return held_->capabilities();
   }
   [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    return on_all_ranks([&] { return make_here(shape, until); }, until);
+    return collective_on_all_ranks(*boot_, a_window, until,
+                                   [&] { return make_here(shape, until); });
   }
   [[nodiscard]] std::span<std::byte> local(const window& at) const noexcept { return at.local_; }
   [[nodiscard]] errc put(rank_id peer, const window& at, std::size_t offset,
@@ -125,21 +125,14 @@ class any_transport {
   ///@}
 
  protected:
+  static constexpr std::string_view a_window = "a window of any_transport";
+
   /// Makes a window of the held transport. If that succeeds, a `std::bad_alloc` may still end the
-  /// call on this rank alone: call it by `on_all_ranks`.
+  /// call on this rank alone: call it by `collective_on_all_ranks`.
   [[nodiscard]] window make_here(window_shape shape, deadline until) {
     auto made = held_->make_window(shape, until);
     const auto local = held_->local(*made);
     return window{std::move(made), local};
-  }
-  /// Collective: returns `make()` on all ranks. Throws, on all ranks: `agreed_error` out_of_memory
-  /// if `make()` threw `std::bad_alloc` on any of them.
-  template <class Make>
-  [[nodiscard]] std::invoke_result_t<Make> on_all_ranks(Make&& make, deadline until) {
-    static constexpr std::string_view what = "a window of any_transport";
-    return detail::make_and_agree(
-        what, std::forward<Make>(make),
-        [&](const std::optional<error>& objection) { agree(*boot_, what, {}, until, objection); });
   }
 
   ///@{

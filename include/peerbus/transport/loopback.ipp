@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <new>
 #include <optional>
 #include <vector>
 
@@ -28,17 +27,14 @@ PEERBUS_INLINE direct_window make_private_window(bootstrap& boot, window_shape s
                                                  const memory_hook& on_memory, deadline until) {
   bootstrap::contribution mine;
   auto objection = objection_to(shape);
-  if (!objection) {
-    try {
+  if (!objection)
+    objection = objection_of("a window's memory", [&] {
       // One byte at least: an empty mapping does not exist.
       const auto own = std::make_shared<const mapping>(
           mapping::anonymous(direct_window::mapped_bytes(shape) + 1));
       if (on_memory) on_memory({own->data(), own->size()});
       mine.object = own;
-    } catch (const error& problem) {
-      objection = problem;
-    }
-  }
+    });
   const auto all = gather_or_refuse(boot, "window", std::move(mine), objection, until);
   std::vector<window_memory> parts;
   parts.reserve(all.size());
@@ -54,12 +50,11 @@ PEERBUS_INLINE direct_window make_adopted_window(bootstrap& boot, window_memory 
                                                  deadline until) {
   const window_shape shape{memory.data.size(), memory.signals.size()};
   bootstrap::contribution mine;
-  std::optional<error> objection = objection_to(memory);
-  try {
-    mine.object = std::make_shared<const window_memory>(std::move(memory));
-  } catch (const std::bad_alloc&) {
-    objection = error{errc::out_of_memory, "no memory for a window's list of parts"};
-  }
+  auto objection = objection_to(memory);
+  if (!objection)
+    objection = objection_of("a window's list of parts", [&] {
+      mine.object = std::make_shared<const window_memory>(std::move(memory));
+    });
   const auto all = gather_or_refuse(boot, "window", std::move(mine), objection, until);
   std::vector<window_memory> parts;
   parts.reserve(all.size());

@@ -45,21 +45,17 @@ PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape sh
   const std::size_t bytes = file_bytes(shape);
   bootstrap::contribution mine;
   auto objection = objection_to(shape);
-  if (!objection) {
-    try {
-      mine.fd = make_memory_file("peerbus", bytes);
-    } catch (const error& problem) {
-      objection = problem;
-    }
-  }
+  if (!objection)
+    objection = objection_of("a window's memory file",
+                             [&] { mine.fd = make_memory_file("peerbus", bytes); });
   auto all = gather_or_refuse(boot, "window", std::move(mine), objection, until);
 
-  std::vector<int> files;
-  files.reserve(all.size());
-  for (const auto& of_rank : all) files.push_back(of_rank.fd.get());
   std::vector<window_memory> parts;
-  parts.reserve(all.size());
-  try {
+  objection = objection_of("a window's parts", [&] {
+    std::vector<int> files;
+    files.reserve(all.size());
+    for (const auto& of_rank : all) files.push_back(of_rank.fd.get());
+    parts.reserve(all.size());
     const auto memory = map_files(files, bytes);
     const std::size_t part_bytes = memory->size() / all.size();
     for (const rank_id rank : all_ranks{all.size()}) {
@@ -68,9 +64,7 @@ PEERBUS_INLINE direct_window make_shared_window(bootstrap& boot, window_shape sh
       // Peers reach for it only after the agreement below.
       if (on_memory && rank == boot.rank()) on_memory({part, part_bytes});
     }
-  } catch (const error& problem) {
-    objection = problem;
-  }
+  });
   all.clear();  // Closes the files.
   // Throws on all ranks or on none: one may have run out of address space or descriptors.
   agree(boot, "window mapped", {}, until, objection);

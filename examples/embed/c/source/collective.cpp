@@ -59,15 +59,10 @@ peerbus_code peerbus_team_create(peerbus_comm* comm, const peerbus_team_options*
     if (given.one_shot_bytes != 0) wanted.one_shot_bytes = given.one_shot_bytes;
     if (given.window_bytes != 0) wanted.window_bytes = given.window_bytes;
     const peerbus::deadline until = deadline_of(members->comm, timeout_ns);
-    std::optional<peerbus::error> objection;
-    try {
+    const auto objection = peerbus::objection_of("a table of costs", [&] {
       wanted.algorithm = algorithm_of(given.algorithm);
       if (given.costs_file != nullptr) wanted.costs = peerbus::cost_table::load(given.costs_file);
-    } catch (const peerbus::error& problem) {
-      objection = problem;
-    } catch (const std::bad_alloc&) {
-      objection = peerbus::error{peerbus::errc::out_of_memory, "no memory for a table of costs"};
-    }
+    });
     wanted.may_reorder = given.may_reorder != 0;
     // Tells the other ranks, and throws. It has the name of the agreement by which a team is made.
     if (objection) members->comm.agree("collective::team", {}, until, objection);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include <peerbus/bootstrap/agreement.hpp>
@@ -74,8 +73,7 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
   const bool is_first = member.index() == 0;
   contribution own_part;
   unique_fd spoke_end;
-  std::optional<error> objection;
-  try {
+  const auto objection = objection_of("a subgroup's connections", [&] {
     if (is_first) {
       own_part.fd = state_page::make_file(ranks.size());
     } else {
@@ -83,9 +81,7 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
       own_part.fd = std::move(hub_end);
       spoke_end = std::move(own_end);
     }
-  } catch (const error& problem) {
-    objection = problem;
-  }
+  });
   auto given = gather_or_refuse(*this, "subgroup", std::move(own_part), objection, until);
   const unique_fd states = std::move(given[ranks.front().index()].fd);
   std::vector<connection> hub_ends(ranks.size());

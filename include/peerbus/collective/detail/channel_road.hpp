@@ -15,7 +15,6 @@
 #include <peerbus/collective/detail/copy.hpp>
 #include <peerbus/collective/detail/near_part.hpp>
 #include <peerbus/communicator/communicator.hpp>
-#include <peerbus/communicator/make_together.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -155,10 +154,9 @@ template <transport Transport>
 std::unique_ptr<channel_road> make_channel_road(communicator<Transport>& comm,
                                                 const channel_map& map, deadline until) {
   auto memory = comm.make_window(map.window_bytes(), map.signals(), until);
-  return make_together(
-      comm, "the tables of channels", until, [&]() -> std::unique_ptr<channel_road> {
-        return std::make_unique<channel_road_over<Transport>>(comm, map, std::move(memory));
-      });
+  return comm.on_all_ranks("the tables of channels", until, [&]() -> std::unique_ptr<channel_road> {
+    return std::make_unique<channel_road_over<Transport>>(comm, map, std::move(memory));
+  });
 }
 
 }  // namespace peerbus::collective::detail

@@ -13,7 +13,6 @@
 #include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/communicator/communicator.hpp>
-#include <peerbus/communicator/make_together.hpp>
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -169,7 +168,7 @@ std::unique_ptr<slice_road> make_slice_road(communicator<Transport>& comm, const
                                             deadline until) {
   auto memory = comm.make_window(map.window_bytes(), map.signals(), until);
   auto road =
-      make_together(comm, "the tables of a team", until, [&]() -> std::unique_ptr<slice_road> {
+      comm.on_all_ranks("the tables of a team", until, [&]() -> std::unique_ptr<slice_road> {
         return std::make_unique<slice_road_over<Transport>>(comm, map, std::move(memory));
       });
   if constexpr (partly_direct_transport<Transport>) road->find_groups(comm.bus().boot(), until);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <new>
 
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/communicator/rank_group.hpp>
@@ -10,25 +9,6 @@
 #include <peerbus/moe/detail/two_levels.hpp>
 
 namespace peerbus::moe::detail {
-
-/// Returns `make()` on all ranks, or throws on all of them. The levels are made by groups of ranks
-/// that learn of failures only among themselves.
-template <class Make>
-auto make_level(rank_group& all, std::string_view name, deadline until, Make&& make) {
-  decltype(make()) made;
-  std::optional<error> objection;
-  try {
-    made = make();
-  } catch (const agreed_error& problem) {
-    objection = problem;
-  } catch (const error& problem) {  // A rank is gone or late: no rank can agree any more.
-    all.fail(problem.code(), problem.text());
-  } catch (const std::bad_alloc&) {
-    objection = error{errc::out_of_memory, peerbus::detail::concat("no memory for ", name)};
-  }
-  all.agree(name, {}, until, objection);
-  return made;
-}
 
 template <partly_direct_transport Transport, token_codec Codec, row_layout Layout>
 two_levels<Transport, Codec, Layout>::two_levels(communicator<Transport>& comm,
@@ -74,12 +54,12 @@ two_levels<Transport, Codec, Layout>::two_levels(communicator<Transport>& comm,
   const auto& own_experts = held[grid.own_group];
   level_configs levels = configs_of_levels(config, grid, column.size(), most, own_experts.size());
   levels.far.physical_to_logical = places;
-  far_ = make_level(comm, "two_level_exchange: the level between groups", until, [&] {
+  far_ = comm.collective_on_all_ranks("two_level_exchange: the level between groups", until, [&] {
     return std::make_unique<far_level>("the ranks of a column of all groups", comm, column,
                                        levels.far, codec, rank_major{}, until);
   });
   hand_on::experts(far_->rows).limit(config.experts);
-  near_ = make_level(comm, "two_level_exchange: the level within groups", until, [&] {
+  near_ = comm.collective_on_all_ranks("two_level_exchange: the level within groups", until, [&] {
     return std::make_unique<near_level>("the ranks of a group", comm, grid.near(), levels.near,
                                         codec, layout, until);
   });

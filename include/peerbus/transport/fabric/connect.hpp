@@ -8,8 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -106,20 +104,6 @@ inline void greet(network& net, const std::vector<bootstrap::contribution>& addr
   }
 }
 
-/// Calls `step()`. Returns the error that it threw, with which this rank refuses the next
-/// collective; empty if it threw none.
-template <class Step>
-std::optional<error> objection_of(Step&& step) {
-  try {
-    step();
-    return std::nullopt;
-  } catch (const error& problem) {
-    return problem;
-  } catch (const std::bad_alloc&) {
-    return error{errc::out_of_memory, "fabric: no memory for its queues and addresses"};
-  }
-}
-
 /// Connects every rank with every other, for latency traffic, or for bulk traffic if `latency` is
 /// the network for the former. Collective.
 /// Throws, on all ranks: `error` unsupported, invalid_argument, mismatch, out_of_memory, system,
@@ -128,8 +112,9 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& o
                                         wait_thresholds waiting, network* latency = nullptr) {
   const auto traffic = latency == nullptr ? traffic_class::latency : traffic_class::bulk;
   const auto until = deadline::after(options.setup_timeout);
+  constexpr std::string_view what = "fabric's queues and addresses";
   std::unique_ptr<network> net;
-  const auto opened = objection_of([&] {
+  const auto opened = objection_of(what, [&] {
     check_options(options);
     occupy_standard_streams();
     const bool on_one_host = boot.near_ranks().size() == boot.size();
@@ -151,9 +136,9 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& o
   agree(boot, "fabric", values, until, opened);
 
   bootstrap::contribution own;
-  const auto named = objection_of([&] { own.bytes = net->own().address(); });
+  const auto named = objection_of(what, [&] { own.bytes = net->own().address(); });
   const auto addresses = gather_or_refuse(boot, "fabric", std::move(own), named, until);
-  const auto greeted = objection_of([&] {
+  const auto greeted = objection_of(what, [&] {
     insert_addresses(*net, addresses);
     net->note_addresses();
     greet(*net, addresses, until);

@@ -24,14 +24,12 @@ PEERBUS_INLINE bells::bells(bootstrap& group, std::vector<std::byte*> lines, dea
   std::optional<error> objection;
   if (!own.fd || !all_) objection = system_failure("planes: making a bell", errno);
   auto given = gather_or_refuse(group, "planes: bells", std::move(own), objection, until);
-  bells_.reserve(given.size());
-  for (auto& from : given) bells_.push_back(std::move(from.fd));
-  try {
+  const auto hang = [&] {
+    bells_.reserve(given.size());
+    for (auto& from : given) bells_.push_back(std::move(from.fd));
     watch(bells_[own_.index()].get());
-  } catch (const error& problem) {
-    objection = problem;
-  }
-  agree(group, "planes: bells hung", {}, until, objection);
+  };
+  agree(group, "planes: bells hung", {}, until, objection_of("the bells of a plane", hang));
 }
 
 PEERBUS_INLINE void bells::watch(int other) {

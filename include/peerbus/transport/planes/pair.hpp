@@ -4,9 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -53,7 +51,7 @@ class plane_pair {
         traffic_{std::make_unique<pair_traffic>()},
         adopted_{std::make_shared<std::atomic<std::size_t>>(0)} {
     const auto until = deadline::after(options.setup_timeout);
-    const auto objection = objection_of([&] {
+    const auto objection = objection_of(a_plane, [&] {
       near_.emplace(make_near(group_->boot()));
       if constexpr (has_bells) hang_bells(until);
     });
@@ -65,7 +63,7 @@ class plane_pair {
     group_->agree_on_near(objection, until);
     if (group_->is_everyone()) return;
     far_boot_ = std::make_unique<far_bootstrap>(boot);
-    const auto far_objection = objection_of([&] {
+    const auto far_objection = objection_of(a_plane, [&] {
       far_.emplace(make_far(*far_boot_));
       if constexpr (far_tells) watch(far_->arrival_fd());
     });
@@ -87,12 +85,11 @@ class plane_pair {
   /// Makes a window: `make_near()` makes that of the near plane. Collective.
   template <class MakeNear>
   [[nodiscard]] window make(MakeNear&& make_near, traffic_class traffic, deadline until) {
-    std::optional<window> made;
-    on_all_ranks("window of planes", until,
-                 [&] { made.emplace(make_near(), *near_, windows_ + 1); });
-    if (far_) made->adopt(*far_, *near_, adopted_, traffic, until);
+    window made = on_all_ranks(*boot_, "window of planes", until,
+                               [&] { return window{make_near(), *near_, windows_ + 1}; });
+    if (far_) made.adopt(*far_, *near_, adopted_, traffic, until);
     ++windows_;
-    return std::move(*made);
+    return made;
   }
 
   /// Returns the near plane's memory of the near rank `number`, or nullptr if that plane reaches it
@@ -190,6 +187,7 @@ class plane_pair {
   ///@}
 
  private:
+  static constexpr std::string_view a_plane = "a plane";
   /// Whether the near plane needs looks, and cannot say when.
   static constexpr bool near_is_mute = !near_tells && !direct_transport<Near>;
 
@@ -216,27 +214,6 @@ class plane_pair {
     return awaited && awaited->index() < group_->all() && group_->is_near(*awaited)
                ? group_->number_of(*awaited)
                : own_number();
-  }
-
-  /// Calls `step()`. Returns the error that it threw; empty if it threw none.
-  template <class Step>
-  static std::optional<error> objection_of(Step&& step) {
-    try {
-      step();
-      return std::nullopt;
-    } catch (const error& problem) {
-      return problem;
-    } catch (const std::bad_alloc&) {
-      return error{errc::out_of_memory, "no memory for a plane"};
-    } catch (const std::exception& problem) {  // from a user's `make_near` or `make_far`
-      return error{errc::system, problem.what()};
-    }
-  }
-
-  /// Calls `step()` on all ranks. Throws, on all ranks, what `step` threw on one of them.
-  template <class Step>
-  void on_all_ranks(std::string_view doing, deadline until, Step&& step) {
-    agree(*boot_, doing, {}, until, objection_of(step));
   }
 
   void hang_bells(deadline until) {

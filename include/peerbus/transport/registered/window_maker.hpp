@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -73,14 +72,11 @@ class window_maker {
     // the answers of all ranks are.
     window_part* part = nullptr;
     bootstrap::contribution own;
-    try {
-      if (!objection) part = &net_->windows().insert(make_part());
-      if (part != nullptr) own.bytes = describe(*part, until);
-    } catch (const error& problem) {
-      objection = problem;
-    } catch (const std::bad_alloc&) {
-      objection = error{errc::out_of_memory, "window: no memory for the list of its parts"};
-    }
+    if (!objection)
+      objection = objection_of("a window's list of parts", [&] {
+        part = &net_->windows().insert(make_part());
+        own.bytes = describe(*part, until);
+      });
     std::vector<bootstrap::contribution> all;
     try {
       all = gather_or_refuse(boot, "window", std::move(own), objection, until);

@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -80,18 +78,14 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const verbs_options& op
                                         wait_thresholds waiting, network* latency = nullptr) {
   const auto traffic = latency == nullptr ? traffic_class::latency : traffic_class::bulk;
   const auto until = deadline::after(options.setup_timeout);
+  constexpr std::string_view what = "the queues of verbs";
   std::unique_ptr<network> net;
-  std::optional<error> objection;
-  try {
+  const auto opened = objection_of(what, [&] {
     check_options(options);
     net = std::make_unique<network>(
         boot, latency == nullptr ? open_devices(options) : latency->own().devices(), options,
         waiting, latency);
-  } catch (const error& problem) {
-    objection = problem;
-  } catch (const std::bad_alloc&) {
-    objection = error{errc::out_of_memory, "verbs: no memory for its queues"};
-  }
+  });
   const std::vector<declared> values{
       {"protocol version", handshake::protocol_version},
       {"byte order", std::endian::native == std::endian::little ? "little-endian" : "big-endian"},
@@ -101,18 +95,16 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const verbs_options& op
       {"atomics", net && net->own().has_atomics() ? "yes" : "no"},
       {"link layer",
        net && net->own().rails().front()->port().is_ethernet() ? "Ethernet" : "InfiniBand"}};
-  agree(boot, "verbs", values, until, objection);
+  agree(boot, "verbs", values, until, opened);
 
   const handshake shake{*net};
   const auto greetings = gather_or_refuse(boot, "verbs", shake.greet(), std::nullopt, until);
-  try {
+  const auto joined = objection_of(what, [&] {
     for (const rank_id peer : all_ranks{boot.size()})
       shake.join(peer, greetings[peer.index()].bytes);
-  } catch (const error& problem) {
-    objection = problem;
-  }
+  });
   // Nobody sends before all can receive. A rank that cannot is named to all.
-  agree(boot, "verbs connected", {}, until, objection);
+  agree(boot, "verbs connected", {}, until, joined);
   return net;
 }
 

@@ -23,12 +23,7 @@ template <class Check>
 void agree_on(rank_group& group, std::string_view call, std::string_view what, deadline until,
               Check&& check) {
   std::string text;
-  std::optional<error> own;
-  try {
-    text = std::forward<Check>(check)();
-  } catch (const error& why) {
-    own.emplace(why);
-  }
+  const auto own = objection_of(call, [&] { text = std::forward<Check>(check)(); });
   std::optional<error> told;
   if (own) told.emplace(errc::refused, own->text());
   try {

@@ -11,7 +11,6 @@
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/communicator/communicator.hpp>
-#include <peerbus/communicator/make_together.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/batch_slots.hpp>
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
@@ -116,7 +115,7 @@ class channel : public Mode::calls {
         comm_{comm},
         agreement_{agreement},
         moe_{comm, config, {}, layout, until},
-        slots_{make_together(comm, Mode::kept, until, [&] {
+        slots_{comm.on_all_ranks(Mode::kept, until, [&] {
           std::vector<batch> made;
           made.reserve(config.in_flight);
           for (std::size_t i = 0; i < config.in_flight; ++i)
