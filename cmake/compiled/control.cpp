@@ -58,7 +58,6 @@
 #include <peerbus/core/system_error.ipp>
 #include <peerbus/core/text.ipp>
 #include <peerbus/core/wait_readable.ipp>
-#include <peerbus/communicator/groups_by_leader.ipp>
 #include <peerbus/communicator/rank_group.ipp>
 #include <peerbus/moe/detail/arrival_clock.ipp>
 #include <peerbus/moe/arrivals.ipp>

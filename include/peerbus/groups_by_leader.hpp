@@ -2,4 +2,4 @@
 #pragma once
 
 // Moved; this name goes with the next minor version.
-#include <peerbus/communicator/groups_by_leader.hpp>  // IWYU pragma: export
+#include <peerbus/communicator/near_groups.hpp>  // IWYU pragma: export

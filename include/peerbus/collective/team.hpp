@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -164,7 +165,8 @@ class team {
       : options_{agreed_options(comm, options, map, until)},
         windows_from_{&comm.bus()},
         road_{detail::make_slice_road(comm, map, until)},
-        shape_{map, road_over<Transport>(), road_->groups().ranks},
+        shape_{map, road_over<Transport>(),
+               std::max<std::size_t>(road_->groups().ranks_per_group(), 1)},
         choice_{
             shape_, costs(), {options_.algorithm, options_.one_shot_bytes, options_.may_reorder}} {}
 

@@ -90,6 +90,12 @@ class rank_group {
       return peerbus::collective_on_all_ranks(*boot_, what, until, std::forward<Make>(make));
     });
   }
+  /// Returns what each rank gives as `own`, by rank. Collective.
+  /// Cost: one `bootstrap::allgather`.
+  /// Throws: as `bootstrap::allgather`; the communicator is then poisoned, unless all ranks throw.
+  [[nodiscard]] std::vector<bootstrap::contribution> gather(std::string_view doing,
+                                                            bootstrap::contribution own,
+                                                            deadline until);
 
   /// Marks the communicator unusable, because its ranks are out of step, and throws. The first
   /// reason is kept. For operations built on windows. Threads: any.

@@ -41,6 +41,14 @@ PEERBUS_INLINE void rank_group::agree(std::string_view doing, std::span<const de
   guarded([&] { peerbus::agree(*boot_, doing, values, until, objection); });
 }
 
+PEERBUS_INLINE std::vector<bootstrap::contribution> rank_group::gather(std::string_view doing,
+                                                                       bootstrap::contribution own,
+                                                                       deadline until) {
+  require_healthy(doing);
+  return guarded(
+      [&] { return gather_or_refuse(*boot_, doing, std::move(own), std::nullopt, until); });
+}
+
 PEERBUS_ERROR_PATH void rank_group::fail(errc code, std::string_view reason) {
   poison(reason);
   throw error{code, reason};

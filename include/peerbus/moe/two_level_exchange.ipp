@@ -24,10 +24,9 @@ struct two_level_exchange<Transport, Codec, Layout>::plan {
     static_cast<void>(
         detail::agreed_config<Codec>(comm, config, layout, road_name<Transport>, until));
     const auto near = comm.make_window(1, 0, until);
-    rank_id leader = comm.rank();
-    for (const rank_id peer : comm.peers())
-      if (peer < leader && !near.find_peer(peer).empty()) leader = peer;
-    grid = detail::find_groups(comm, comm.bus().boot(), leader, until);
+    grid = peerbus::detail::find_near_groups(
+        comm, "two_level_exchange: near ranks", until,
+        [&](rank_id peer) { return !near.find_peer(peer).empty(); });
 
     const std::size_t attached =
         std::accumulate(config.attachments.begin(), config.attachments.end(), std::size_t{0});

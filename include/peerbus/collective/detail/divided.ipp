@@ -109,7 +109,7 @@ PEERBUS_INLINE void all_reduce_by_two_levels(call& all, const operands& given,
                                              const reducer& reduce) {
   const near_groups& groups = all.groups();
   const std::span<const rank_id> near = groups.near();
-  const rank_id place{groups.place()};
+  const rank_id place{groups.own_place};
   const auto part_of = [&](std::size_t bytes, std::size_t index) noexcept {
     return part_of_rank(given, bytes, rank_id{index}, near.size());
   };
@@ -174,10 +174,8 @@ PEERBUS_INLINE void reduce_scatter_by_two_levels(call& all, const operands& give
   const auto reduce_slice = [&](std::size_t done, std::size_t bytes) {
     const std::size_t stride = all.part_stride();
     const std::span<const std::byte*> sources = all.sources();
-    std::size_t own_group = 0;
     for (std::size_t group = 0; group < groups.count(); ++group) {
       const rank_id target = groups.counterpart(group);
-      if (target == all.self()) own_group = group;
       for (std::size_t i = 0; i < near.size(); ++i)
         sources[i] = near[i] == all.self() ? given.input.data() + target.index() * block + done
                                            : all.payload(near[i], target.index() * stride);
@@ -190,7 +188,7 @@ PEERBUS_INLINE void reduce_scatter_by_two_levels(call& all, const operands& give
       return byte_range{};
     });
     for (std::size_t group = 0; group < groups.count(); ++group)
-      sources[group] = all.payload(groups.counterpart(group), own_group * stride);
+      sources[group] = all.payload(groups.counterpart(group), groups.own_group * stride);
     reduce_by_lanes(all, given, reduce, given.output.data() + done, sources.first(groups.count()),
                     bytes);
   };

@@ -171,7 +171,7 @@ std::unique_ptr<slice_road> make_slice_road(communicator<Transport>& comm, const
       comm.on_all_ranks("the tables of a team", until, [&]() -> std::unique_ptr<slice_road> {
         return std::make_unique<slice_road_over<Transport>>(comm, map, std::move(memory));
       });
-  if constexpr (partly_direct_transport<Transport>) road->find_groups(comm.bus().boot(), until);
+  if constexpr (partly_direct_transport<Transport>) road->find_groups(until);
   return road;
 }
 

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/team_map.hpp>
 #include <peerbus/communicator/near_groups.hpp>
@@ -19,6 +17,8 @@
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective::detail {
+
+using peerbus::detail::near_groups;
 
 /// A range of bytes. If a peer reads it from a page, `offset` counts from the start of the payload,
 /// and `bytes` is no more than `team_map::slice_bytes`.
@@ -105,11 +105,9 @@ class slice_road {
     return header(round, peer) + team_map::header_bytes + (is_near ? offset : 0);
   }
   /// Finds the groups of near ranks. Collective.
-  void find_groups(bootstrap& boot, deadline until) {
-    rank_id leader = group_->rank();
-    for (const rank_id peer : group_->peers())
-      if (is_near(peer)) leader = std::min(leader, peer);
-    groups_ = find_near_groups(*group_, boot, leader, until);
+  void find_groups(deadline until) {
+    groups_ = peerbus::detail::find_near_groups(*group_, "collective::team: near ranks", until,
+                                                [this](rank_id peer) { return is_near(peer); });
   }
   /// Returns the groups of near ranks.
   [[nodiscard]] const near_groups& groups() const noexcept { return groups_; }

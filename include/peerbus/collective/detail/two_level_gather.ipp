@@ -25,9 +25,9 @@ PEERBUS_INLINE void all_gather_by_two_levels(call& all, const operands& given, c
     for (std::size_t group = 0; group < groups.count(); ++group)
       all.copy(all.page() + group * bytes, all.payload(groups.counterpart(group), 0), bytes);
     all.meet([](rank_id) noexcept { return byte_range{}; });
-    for (std::size_t place = 0; place < groups.ranks; ++place)
+    for (std::size_t place = 0; place < groups.near().size(); ++place)
       for (std::size_t group = 0; group < groups.count(); ++group)
-        all.copy(given.output.data() + groups.member(group, place).index() * block + done,
+        all.copy(given.output.data() + groups.groups[group][place].index() * block + done,
                  all.payload(groups.near()[place], group * bytes), bytes);
   };
   all.in_slices(block, slice_of(algorithm::two_levels, choice_of::all_gather, all.shape()),

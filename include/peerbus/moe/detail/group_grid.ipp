@@ -3,50 +3,10 @@
 
 #include <algorithm>
 
-#include <peerbus/communicator/groups_by_leader.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/detail/group_grid.hpp>
 
 namespace peerbus::moe::detail {
-
-PEERBUS_INLINE std::size_t group_grid::ranks_per_group() const noexcept {
-  const std::size_t size = near().size();
-  const bool equal =
-      std::ranges::all_of(groups, [size](const auto& ranks) { return ranks.size() == size; });
-  return equal ? size : 0;
-}
-
-PEERBUS_INLINE std::size_t group_grid::columns() const noexcept {
-  std::size_t fewest = near().size();
-  for (const auto& ranks : groups) fewest = std::min(fewest, ranks.size());
-  return fewest;
-}
-
-PEERBUS_INLINE std::vector<rank_id> group_grid::column(std::size_t number) const {
-  const std::size_t all = columns();
-  std::vector<rank_id> ranks;
-  for (const auto& group : groups)
-    for (std::size_t place = number; place < group.size(); place += all)
-      ranks.push_back(group[place]);
-  return ranks;
-}
-
-PEERBUS_INLINE std::size_t group_grid::largest_column() const noexcept {
-  // In each group the first column has as many ranks as any other.
-  const std::size_t all = columns();
-  std::size_t ranks = 0;
-  for (const auto& group : groups) ranks += (group.size() + all - 1) / all;
-  return ranks;
-}
-
-PEERBUS_INLINE std::vector<std::uint32_t> group_grid::group_of_each() const {
-  std::size_t ranks = 0;
-  for (const auto& group : groups) ranks += group.size();
-  std::vector<std::uint32_t> found(ranks);
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    for (const rank_id rank : groups[g]) found[rank.index()] = static_cast<std::uint32_t>(g);
-  return found;
-}
 
 PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
                                                const group_grid& grid, std::size_t column,
@@ -68,18 +28,6 @@ PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
   made.near.outputs = outputs_at::expert;
   made.near.note_bytes = grid.largest_column() * handed_note_bytes(config);
   return made;
-}
-
-PEERBUS_INLINE group_grid find_groups(rank_group& group, bootstrap& boot, rank_id leader,
-                                      deadline until) {
-  group_grid found;
-  found.groups = peerbus::detail::groups_by_leader(group, boot, "two_level_exchange: near ranks",
-                                                   leader, until);
-  // Every rank is in one group, whatever the ranks say of each other.
-  const auto place = [&] { return std::ranges::find(found.near(), boot.rank()); };
-  while (place() == found.near().end()) ++found.own_group;
-  found.own_place = static_cast<std::size_t>(place() - found.near().begin());
-  return found;
 }
 
 PEERBUS_INLINE std::vector<std::uint32_t> experts_of(const expert_map& experts,
