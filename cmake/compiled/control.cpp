@@ -59,6 +59,7 @@
 #include <peerbus/core/text.ipp>
 #include <peerbus/core/wait_readable.ipp>
 #include <peerbus/communicator/rank_group.ipp>
+#include <peerbus/communicator/subset.ipp>
 #include <peerbus/moe/detail/arrival_clock.ipp>
 #include <peerbus/moe/arrivals.ipp>
 #include <peerbus/moe/detail/batch_ring.ipp>
@@ -69,6 +70,9 @@
 #include <peerbus/moe/detail/handshake.ipp>
 #include <peerbus/moe/detail/objection.ipp>
 #include <peerbus/moe/detail/post_office.ipp>
+#include <peerbus/moe/detail/relay_combine.ipp>
+#include <peerbus/moe/detail/relay_engine.ipp>
+#include <peerbus/moe/detail/relay_plan.ipp>
 #include <peerbus/moe/protocol.ipp>
 #include <peerbus/moe/refusal.ipp>
 #include <peerbus/moe/relay.ipp>

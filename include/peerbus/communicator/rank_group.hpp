@@ -110,6 +110,8 @@ class rank_group {
   [[nodiscard]] virtual std::string missing() const = 0;
 
  protected:
+  /// Marks the group unusable for `reason`, as `fail` does. Returns the text of the error.
+  virtual std::string fail_text(std::string_view reason);
   /// Makes the group of the ranks of `boot`, which outlives it. Does not communicate.
   rank_group(bootstrap& boot, communicator_options options);
 

@@ -50,8 +50,12 @@ PEERBUS_INLINE std::vector<bootstrap::contribution> rank_group::gather(std::stri
 }
 
 PEERBUS_ERROR_PATH void rank_group::fail(errc code, std::string_view reason) {
+  throw error{code, fail_text(reason)};
+}
+
+PEERBUS_ERROR_PATH std::string rank_group::fail_text(std::string_view reason) {
   poison(reason);
-  throw error{code, reason};
+  return std::string{reason};
 }
 
 PEERBUS_INLINE void rank_group::require_healthy(std::string_view doing) const {

@@ -66,6 +66,24 @@ constexpr std::string_view describe(dispatch_protocol protocol) noexcept {
   return "unknown";
 }
 
+/// The number of levels in which an exchange sends rows over a transport with near and far ranks,
+/// such as `planes` (moe/relay.hpp).
+enum class relay : std::uint32_t {
+  never,     ///< one level: each row goes straight to its expert
+  always,    ///< two: each token crosses the far plane once for each group, and is handed on there
+  automatic  ///< `always` if `estimate_relay` finds it cheaper and nothing forbids it, else `never`
+};
+
+/// Returns the name of a choice, such as "always".
+constexpr std::string_view describe(relay choice) noexcept {
+  switch (choice) {
+    case relay::never: return "never";
+    case relay::always: return "always";
+    case relay::automatic: return "automatic";
+  }
+  return "unknown";
+}
+
 /// The treatment of expert ids that are neither -1 nor 0 to experts - 1.
 enum class ids_outside : std::uint8_t {
   refused,  ///< all ranks refuse the dispatch
@@ -119,6 +137,9 @@ struct exchange_config {
   /// Null: the costs that the library assumes. The memory is the caller's, and only the constructor
   /// of the exchange and its `map_for` read it. Ranks compare the hash.
   const cost_table* costs = nullptr;
+  /// Whether a token crosses once for each group of near ranks and is handed on there. What changes
+  /// with it: moe/relay.hpp. `always` is refused over transports without near and far ranks.
+  moe::relay relay = moe::relay::never;
 };
 
 /// The value of `exchange_config::stream_from` for which all stores are plain.

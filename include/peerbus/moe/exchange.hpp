@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -20,15 +21,17 @@
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/detail/batch_ring.hpp>
-#include <peerbus/moe/detail/exchange_core.hpp>
+#include <peerbus/moe/detail/exchange_parts.hpp>
+#include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/detail/received_views.hpp>
+#include <peerbus/moe/detail/relay_engine.hpp>
+#include <peerbus/moe/detail/relay_plan.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/refusal.hpp>
-#include <peerbus/moe/road/any_road.hpp>
+#include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/road/concept.hpp>
 #include <peerbus/moe/road/road_over.hpp>
 #include <peerbus/moe/routing.hpp>
@@ -37,10 +40,6 @@
 #include <peerbus/transport/concept.hpp>
 
 namespace peerbus::moe {
-
-namespace detail {
-struct hand_on;
-}  // namespace detail
 
 /// Sends tokens to their experts and brings the results home, over one window of fixed size.
 ///
@@ -92,29 +91,35 @@ class exchange {
   exchange(const exchange&) = delete;
   exchange& operator=(const exchange&) = delete;
   ~exchange();
-
   /// Returns the memory that an exchange with a valid `config` would have, without making it. An
   /// automatic layout chooses its protocol as the constructor does, also from `config.costs`.
   [[nodiscard]] static constexpr memory_map map_for(const exchange_config& config,
                                                     std::size_t ranks, Layout layout = {}) noexcept;
-
   /// Returns the configuration, with `stream_from` and `protocol` set, without spans and costs.
   [[nodiscard]] const exchange_config& config() const noexcept { return config_; }
-  /// Returns the places and sizes of all data in the window.
-  [[nodiscard]] const memory_map& map() const noexcept { return map_; }
+  /// Returns the choice between one level and two, with the reason. Equal on all ranks.
+  [[nodiscard]] const relay_choice& relay() const noexcept { return chosen_; }
+  /// Returns the places and sizes of all data in the window; with relay, in that of the near level.
+  [[nodiscard]] const memory_map& map() const noexcept { return parts_->map; }
+  /// Returns the bytes that this rank needs in windows, without signals, on both levels. Windows
+  /// have the size that the largest group needs.
+  [[nodiscard]] std::size_t window_bytes() const noexcept {
+    return parts_->map.total + (far_ ? far_->map.total : 0);
+  }
   /// Returns the experts that each rank holds.
-  [[nodiscard]] const expert_map& placement() const noexcept { return plans_.batches.experts(); }
-  /// Returns the window that contains all data, for tools.
-  [[nodiscard]] window<Transport>& memory() noexcept { return window_.memory(); }
-
+  [[nodiscard]] const expert_map& placement() const noexcept {
+    return ranks_ ? ranks_->experts : parts_->batches.experts();
+  }
+  /// Returns the window that contains the data of `map()`, for tools.
+  [[nodiscard]] window<Transport>& memory() noexcept { return window_->memory(); }
   /// Makes calls that wait for other ranks ask `watch` from time to time, or nobody if it is null.
   /// `watch` outlives the exchange. Each rank chooses for itself.
   /// Cost: of a call that waits, a clock read, and a short wake-up for each look.
-  void watch_waits(wait_watch* watch) noexcept { core_.post().watch(watch); }
+  void watch_waits(wait_watch* watch) noexcept { engine().watch(watch); }
 
   /// Returns the number of the next dispatch, for callers that prepare their own data for it
   /// (`per_batch`). A refused dispatch uses up its number.
-  [[nodiscard]] std::uint64_t next_dispatch() const noexcept { return plans_.batches.latest() + 1; }
+  [[nodiscard]] std::uint64_t next_dispatch() const noexcept { return engine().next_dispatch(); }
 
   /// Sends each token to its experts and returns the rows for the experts of this rank. Collective.
   /// `tokens` is [count, hidden] and `route` [count, top_k]. `count` is no more than max_tokens and
@@ -163,7 +168,7 @@ class exchange {
   /// Returns `received_type::columns` for the batch `ticket`, also before its rows have arrived.
   /// Throws: `error` invalid_argument unless `ticket` is one of the latest `in_flight` dispatches.
   [[nodiscard]] batch_columns<Codec> columns(moe::ticket ticket) {
-    return batch_columns<Codec>{core_.local_set(core_.batch_of("columns", ticket))};
+    return batch_columns<Codec>{engine().columns(ticket)};
   }
 
   /// Returns the note that `source` gave to the batch `ticket`: [note_bytes / sizeof(T)], aligned
@@ -173,20 +178,20 @@ class exchange {
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<const T> note(moe::ticket ticket, rank_id source) {
-    const auto bytes = core_.note(ticket, source);
+    const auto bytes = engine().note(ticket, source);
     return {peerbus::detail::placed<T>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
   /// Returns the rows that this rank sent to other ranks by the dispatch of `ticket`, by looking at
   /// each copy. Throws: as `note`.
-  [[nodiscard]] row_traffic traffic(moe::ticket ticket) { return core_.traffic(ticket); }
+  [[nodiscard]] row_traffic traffic(moe::ticket ticket) { return engine().traffic(ticket); }
 
   /// Returns the number of rows of all ranks for each block of the layout by the dispatch of
   /// `ticket`: for each expert, in their physical order, or in layouts by rank for each rank. Empty
   /// in layouts with slots, whose counts go to the ranks that need them only. Valid as `note`.
   /// Throws: as `note`.
   [[nodiscard]] std::span<const std::uint32_t> rows_of_blocks(moe::ticket ticket) {
-    return core_.batch_of("rows_of_blocks", ticket, detail::stage::received).leaving.totals();
+    return engine().rows_of_blocks(ticket);
   }
 
   /// Makes the filled outputs available to their home ranks, the first half of `combine`. Outputs
@@ -211,13 +216,13 @@ class exchange {
   /// Throws: `error` invalid_argument on this rank only, unless `rows` are combined and of the
   /// latest `in_flight` dispatches; timed_out, peer_dead, unreachable, poisoned.
   void reopen(const received_type& rows, const receive_options& options = {}) {
-    core_.reopen(rows.ticket(), options, deadline_of(options));
+    engine().reopen(rows.ticket(), options, deadline_of(options));
   }
 
   /// Returns whether `rank` sent output attachments home (`attached`) in the combine of `ticket`.
   /// Throws: `error` invalid_argument unless it is combined here and of the latest `in_flight`.
   [[nodiscard]] bool attached_by(moe::ticket ticket, rank_id rank) {
-    return core_.attached_by(ticket, rank);
+    return engine().attached_by(ticket, rank);
   }
   /// Returns the attachment that came home beside the output of copy `copy` of this rank's token
   /// `t`: [output_attachment / sizeof(T)]. Copies are numbered as in `combine`: by slot, or, if
@@ -228,34 +233,48 @@ class exchange {
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<const T> returned_attachment(moe::ticket ticket, std::size_t t,
                                                        std::size_t copy) {
-    const auto& batch = core_.batch_of("returned_attachment", ticket, detail::stage::returned);
-    return {peerbus::detail::placed<T>(core_.local_set(batch).returned_attachment(t, copy)),
-            map_.output_attachment_bytes / sizeof(T)};
+    return {peerbus::detail::placed<T>(engine().returned_attachment(ticket, t, copy)),
+            config_.output_attachment / sizeof(T)};
   }
 
- private:
-  friend struct detail::hand_on;
-  struct agreed {};
-
-  /// The parts that take memory besides the window.
-  struct plans {
-    detail::batch_ring batches;
-    std::vector<views> rows;  ///< for each batch set
-  };
-  static plans make_plans(const exchange_config& config, const block_geometry& geometry,
-                          rank_id rank, std::size_t ranks);
-
+ protected:
+  /// Does as the public constructor. If `finds_groups`, `relay()` tells groups also with `never`.
   exchange(communicator<Transport>& comm, const exchange_config& config, Codec codec, Layout layout,
-           deadline until, agreed);
+           deadline until, bool finds_groups);
 
+ private:
+  /// Agrees on the configuration and chooses the levels. Returns the groups, if they are found.
+  detail::group_grid agree(const exchange_config& given, const Layout& layout, deadline until,
+                           bool finds_groups);
+  /// Returns the map of an exchange among `ranks` ranks whose road has such `needs`.
+  static constexpr memory_map map_of(const exchange_config& config, const block_geometry& geometry,
+                                     std::size_t ranks, road_memory needs) noexcept {
+    return {config, geometry, ranks, detail::codec_facts::of<Codec>(config.hidden).format, needs};
+  }
+  std::unique_ptr<any_window_over<Transport>> make_window(std::size_t bytes, std::size_t signals,
+                                                          deadline until);
+  /// Makes all parts except the window, and calls `also(parts)`. Collective, as `make_window`.
+  template <class Road, class Also>
+  std::unique_ptr<detail::exchange_parts> make_parts(const exchange_config& config,
+                                                     const block_geometry& geometry,
+                                                     const memory_map& map,
+                                                     std::unique_ptr<any_window> window,
+                                                     deadline until, Also&& also);
+  void make_views(const exchange_config& config, const block_geometry& geometry,
+                  const detail::exchange_parts& parts);
+  /// Makes the two levels of an exchange that relays. Collective.
+  void make_levels(const exchange_config& given, const Layout& layout,
+                   const detail::group_grid& grid, deadline until)
+    requires partly_direct_transport<Transport>;
+
+  [[nodiscard]] detail::exchange_engine& engine() const noexcept {
+    if (relay_) return *relay_;
+    return parts_->core;
+  }
   template <class Options>
   [[nodiscard]] deadline deadline_of(const Options& options) const noexcept {
     return options.until.value_or(comm_.default_deadline());
   }
-  /// Sets `arrived_`, in all lanes, unless the dispatch is refused.
-  [[nodiscard]] std::optional<detail::refusal_of> receive(moe::ticket ticket,
-                                                          const receive_options& options,
-                                                          deadline until);
   /// Throws the refusal of an operation, if there is one.
   void require_accepted(std::string_view operation, std::uint64_t number,
                         const std::optional<detail::refusal_of>& found) const {
@@ -265,14 +284,17 @@ class exchange {
   communicator<Transport>& comm_;
   exchange_config config_;
   [[no_unique_address]] Codec codec_;
-  memory_map map_;
-  any_window_over<Transport> window_;
-  plans plans_;
-  held_road<road> road_;
-  detail::exchange_core core_;
-  std::optional<received_type> arrived_;  ///< written by lane 0, then read by all
+  relay_choice chosen_;
+  std::unique_ptr<detail::relay_ranks> ranks_;     ///< null without relay
+  any_window_over<Transport>* window_ = nullptr;   ///< that of `parts_`, of all ranks
+  std::unique_ptr<detail::exchange_parts> parts_;  ///< with relay of the near level
+  std::unique_ptr<detail::exchange_parts> far_;    ///< null without relay
+  std::unique_ptr<detail::relay_engine> relay_;    ///< null without relay
+  std::vector<views> rows_;                        ///< for each batch set
+  std::optional<received_type> arrived_;           ///< written by lane 0, then read by all
 };
 
 }  // namespace peerbus::moe
 
-#include <peerbus/moe/exchange.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/exchange.ipp>         // IWYU pragma: keep
+#include <peerbus/moe/exchange_levels.ipp>  // IWYU pragma: keep

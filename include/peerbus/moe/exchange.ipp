@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <utility>
 
 #include <peerbus/moe/detail/batch.hpp>
@@ -15,28 +16,98 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
                                              const exchange_config& config, Codec codec,
                                              Layout layout, std::optional<deadline> until)
-    : exchange{comm, config, codec, layout, until.value_or(comm.default_deadline()), agreed{}} {}
+    : exchange{comm,
+               config,
+               codec,
+               layout,
+               until.value_or(comm.default_deadline()),
+               config.relay != moe::relay::never} {}
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
                                              const exchange_config& config, Codec codec,
-                                             Layout layout, deadline until, agreed)
-    : comm_{comm},
-      config_{detail::agreed_config<Codec>(comm, config, layout, road_name<Transport>, until)},
-      codec_{codec},
-      map_{map_for(config_, comm.size(), layout)},
-      window_{comm,
-              comm.make_window(map_.total, detail::post_office::signals(map_, comm.size()), until)},
-      // After the window, because making that refuses sizes beyond the machine at once, while plans
-      // would first touch their pages.
-      plans_{comm.on_all_ranks("the plans of an exchange's batches", until,
-                               [&] {
-                                 return make_plans(config_, layout.geometry(config_, comm.size()),
-                                                   comm.rank(), comm.size());
-                               })},
-      road_{window_, map_, codec},
-      core_{this, {config_, map_, window_, plans_.batches, road_}} {
+                                             Layout layout, deadline until, bool finds_groups)
+    : comm_{comm}, codec_{codec} {
+  const detail::group_grid grid = agree(config, layout, until, finds_groups);
+  if (chosen_.relays) {
+    if constexpr (partly_direct_transport<Transport>) make_levels(config, layout, grid, until);
+  } else {
+    const block_geometry geometry = layout.geometry(config_, comm.size());
+    const memory_map map = map_of(config_, geometry, comm.size(), road::needs);
+    auto window = make_window(map.total, detail::post_office::signals(map, comm.size()), until);
+    window_ = window.get();
+    parts_ = make_parts<road>(
+        config_, geometry, map, std::move(window), until,
+        [&](const detail::exchange_parts& parts) { make_views(config_, geometry, parts); });
+  }
   config_.physical_to_logical = {};
+  parts_->config.physical_to_logical = {};
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+detail::group_grid exchange<Transport, Codec, Layout>::agree(const exchange_config& given,
+                                                             const Layout& layout, deadline until,
+                                                             bool finds_groups) {
+  config_ = detail::agreed_config<Codec>(comm_, given, layout, road_name<Transport>, until);
+  std::optional<detail::relay_plan> made;
+  if constexpr (partly_direct_transport<Transport>) {
+    if (finds_groups) {
+      const auto near = comm_.make_window(1, 0, until);
+      detail::group_grid grid = peerbus::detail::find_near_groups(
+          comm_, "exchange: near ranks", until,
+          [&](rank_id peer) { return !near.find_peer(peer).empty(); });
+      const dispatch_protocol slots = given.protocol == dispatch_protocol::automatic
+                                          ? dispatch_protocol::one_phase
+                                          : given.protocol;
+      made = detail::plan_relay(comm_, std::move(grid), given,
+                                detail::codec_facts::of<Codec>(given.hidden),
+                                detail::layout_facts::of(layout, slots), until);
+    }
+  }
+  if (!made) made = detail::plan_without_groups(comm_, given, until);
+  chosen_ = std::move(made->chosen);
+  return std::move(made->grid);
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+auto exchange<Transport, Codec, Layout>::make_window(std::size_t bytes, std::size_t signals,
+                                                     deadline until)
+    -> std::unique_ptr<any_window_over<Transport>> {
+  return std::make_unique<any_window_over<Transport>>(comm_,
+                                                      comm_.make_window(bytes, signals, until));
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+template <class Road, class Also>
+std::unique_ptr<detail::exchange_parts> exchange<Transport, Codec, Layout>::make_parts(
+    const exchange_config& config, const block_geometry& geometry, const memory_map& map,
+    std::unique_ptr<any_window> window, deadline until, Also&& also) {
+  // After the window, because making that refuses sizes beyond the machine at once, while plans
+  // would first touch their pages.
+  return comm_.on_all_ranks("the plans of an exchange's batches", until, [&] {
+    const rank_group& group = window->group();
+    const auto make_road = [&](any_window& over,
+                               const memory_map& places) -> std::unique_ptr<any_road> {
+      return std::make_unique<held_road<Road>>(over, places, codec_);
+    };
+    auto made = std::make_unique<detail::exchange_parts>(
+        this, config, map, std::move(window),
+        detail::batch_ring{config, geometry, group.rank(), group.size(), Road::needs,
+                           map.format.row_bytes},
+        make_road);
+    also(*made);
+    return made;
+  });
+}
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::make_views(const exchange_config& config,
+                                                    const block_geometry& geometry,
+                                                    const detail::exchange_parts& parts) {
+  rows_.reserve(config.in_flight);
+  const std::size_t experts = parts.batches.experts().count(parts.window->group().rank());
+  for (std::size_t set = 0; set < config.in_flight; ++set)
+    rows_.emplace_back(config, geometry, experts);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -51,19 +122,7 @@ constexpr memory_map exchange<Transport, Codec, Layout>::map_for(const exchange_
   if constexpr (automatic_layout<Layout>)
     planned.protocol = detail::chosen_protocol(config, codec, road_name<Transport>, ranks,
                                                layout.geometry(config, ranks).copies_per_token);
-  return {planned, layout.geometry(planned, ranks), ranks, codec.format, road::needs};
-}
-
-template <transport Transport, token_codec Codec, row_layout Layout>
-auto exchange<Transport, Codec, Layout>::make_plans(const exchange_config& config,
-                                                    const block_geometry& geometry, rank_id rank,
-                                                    std::size_t ranks) -> plans {
-  const auto format = detail::codec_facts::of<Codec>(config.hidden).format;
-  plans made{{config, geometry, rank, ranks, road::needs, format.row_bytes}, {}};
-  made.rows.reserve(config.in_flight);
-  for (std::size_t set = 0; set < config.in_flight; ++set)
-    made.rows.emplace_back(config, geometry, made.batches.experts().count(rank));
-  return made;
+  return map_of(planned, layout.geometry(planned, ranks), ranks, road::needs);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -83,7 +142,7 @@ void exchange<Transport, Codec, Layout>::combine(const received_type& rows, std:
                                                  const combine_options& options) {
   require_accepted(
       "combine", rows.ticket().number,
-      core_.combine(rows.ticket(), {out, options.terms}, options, deadline_of(options)));
+      engine().combine(rows.ticket(), {out, options.terms}, options, deadline_of(options)));
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -91,8 +150,8 @@ moe::ticket exchange<Transport, Codec, Layout>::dispatch_send(std::span<const to
                                                               const routing& route,
                                                               const dispatch_options& options) {
   const auto found =
-      core_.dispatch_send({tokens, options.attachments}, route, options, deadline_of(options));
-  const std::uint64_t number = plans_.batches.latest();
+      engine().dispatch_send({tokens, options.attachments}, route, options, deadline_of(options));
+  const std::uint64_t number = engine().next_dispatch() - 1;
   require_accepted("dispatch", number, found);
   return {number, this};
 }
@@ -101,14 +160,21 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 auto exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
                                                        const receive_options& options)
     -> received_type {
-  require_accepted("dispatch", ticket.number, receive(ticket, options, deadline_of(options)));
+  const auto keep = [&](const detail::batch& batch) {
+    const std::size_t set = parts_->batches.set_of(batch);
+    arrived_.emplace(rows_[set].of(batch, this, codec_,
+                                   {parts_->core.local_set(batch), parts_->road->sets(set)},
+                                   parts_->window->group().rank()));
+  };
+  require_accepted("dispatch", ticket.number,
+                   engine().dispatch_recv(ticket, options, deadline_of(options), keep));
   return *arrived_;
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::combine_send(const received_type& rows,
                                                       const publish_options& options) {
-  core_.combine_send(rows.ticket(), options, deadline_of(options));
+  engine().combine_send(rows.ticket(), options, deadline_of(options));
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -117,17 +183,7 @@ void exchange<Transport, Codec, Layout>::combine_recv(const received_type& rows,
                                                       const sum_options& options) {
   require_accepted(
       "combine", rows.ticket().number,
-      core_.combine_recv(rows.ticket(), {out, options.terms}, options, deadline_of(options)));
-}
-
-template <transport Transport, token_codec Codec, row_layout Layout>
-std::optional<detail::refusal_of> exchange<Transport, Codec, Layout>::receive(
-    moe::ticket ticket, const receive_options& options, deadline until) {
-  return core_.dispatch_recv(ticket, options, until, [&](const detail::batch& batch) {
-    const std::size_t set = plans_.batches.set_of(batch);
-    arrived_.emplace(plans_.rows[set].of(batch, this, codec_,
-                                         {core_.local_set(batch), road_.sets(set)}, comm_.rank()));
-  });
+      engine().combine_recv(rows.ticket(), {out, options.terms}, options, deadline_of(options)));
 }
 
 }  // namespace peerbus::moe

@@ -5,34 +5,59 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <peerbus/core/compiled.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/memory_map.hpp>
 
 namespace peerbus {
 class cost_table;
 }  // namespace peerbus
 
+/// @file
+/// Relay: an exchange over near and far ranks in which a token crosses the far plane once for each
+/// group of near ranks, instead of once for each expert or rank (`exchange_config::relay`).
+///
+/// With `relay::always` a dispatch has two levels. Say that a token's home rank has place p in its
+/// group: p is its index among the ranks of the group, in ascending order. The token goes once to
+/// the rank of place p in each group that holds one of its experts. That rank hands the row on to
+/// the ranks of the experts, as it is encoded: no byte changes. Combine takes the same way back.
+/// The rank that handed a row on computes the group's sum for it, and the home rank adds the sums
+/// of the groups. docs/planes.md draws this. If groups differ in size, and the smallest has m
+/// ranks, only the first m ranks of each group hand on, and the token goes to place p modulo m.
+///
+/// What differs from an exchange in one level:
+///
+/// - The rows of a block are ordered by the place of the rank that handed on, then by the group of
+///   the home rank, then by home rank, then by token. `origin` says the home rank and token.
+///   Numbers of source ranks (`row_block::count_from`, `rows_from`) are places of ranks that handed
+///   on.
+/// - out[t] = the sum over groups in ascending order of the group's sum, which is the sum over the
+///   copies of the token in the group as `exchange` defines it. Each of these sums is computed in
+///   f32 by fused multiply-add and rounded to bf16 once, also those of the groups.
+/// - `dispatch_recv` also waits for the other ranks of the group to call it, and `combine_recv` for
+///   those of equal place, modulo m. `dispatch_send` with bad input waits for the ranks of equal
+///   place only; that of the batch `in_flight` later then waits for the group.
+/// - Batches are received in the order in which they were sent, else `dispatch_recv` throws `error`
+///   invalid_argument on that rank. It hands on the rows of its batch; no other call does.
+///   `combine_send` does not advance the far level.
+/// - A refused dispatch gives up the rows of the dispatch `in_flight` before it.
+/// - There is no output attachment. Calls with `combine_terms` other than biases are refused on all
+///   ranks, as bad input. Outputs lie at the expert. `rows_of_blocks` throws `error` unsupported.
+///
+/// Groups are the near ranks of the transport, in the order of their lowest ranks. `always` needs a
+/// transport with near and far ranks, such as `planes`, and groups that hold top_k experts or more;
+/// otherwise it is refused on all ranks with `unsupported`. `automatic` is `always` where
+/// `estimate_relay` finds it cheaper and `always` would not be refused, else `never`.
+/// `exchange::relay` tells which, and why.
+///
+/// Cost of `always`, over that of one level: to make it, a window that is given back, and two
+/// agreements; two windows for data instead of one, which hold also rows and outputs for groups x
+/// max_tokens tokens (if groups differ in size, for the tokens of all ranks that equal places
+/// modulo m have); to (groups - 1) + (ranks of a group - 1) peers the signals and counts that one
+/// level sends to all; the bytes that docs/planes.md lists; notes travel once more.
 namespace peerbus::moe {
-
-/// The use of two levels by a `two_level_exchange`.
-enum class relay : std::uint32_t {
-  never,     ///< each row goes straight to its expert, as in `exchange`
-  always,    ///< each token crosses the far plane once for each group, and is handed on there
-  automatic  ///< `always` if `estimate_relay` finds it cheaper and nothing forbids it, else `never`
-};
-
-/// Returns the name of a choice, such as "always".
-constexpr std::string_view describe(relay choice) noexcept {
-  switch (choice) {
-    case relay::never: return "never";
-    case relay::always: return "always";
-    case relay::automatic: return "automatic";
-  }
-  return "unknown";
-}
 
 /// The expected numbers of copies of one token, if its experts are drawn uniformly without
 /// replacement, and experts and ranks are divided equally.
@@ -142,7 +167,8 @@ constexpr relay_estimate estimate_relay(const relay_size& size,
   return found;
 }
 
-/// The choice of a `two_level_exchange`. It is equal on all ranks.
+/// The choice of an exchange between one level and two (`exchange::relay`). It is equal on all
+/// ranks.
 struct relay_choice {
   relay asked = relay::never;             ///< as the constructor was told
   bool relays = false;                    ///< true if rows cross once for each group

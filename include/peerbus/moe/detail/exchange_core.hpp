@@ -21,6 +21,7 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/batch_ring.hpp>
+#include <peerbus/moe/detail/exchange_engine.hpp>
 #include <peerbus/moe/detail/post_office.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/memory_map.hpp>
@@ -32,16 +33,13 @@
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/set_view.hpp>
+#include <peerbus/moe/wait_watch.hpp>
 
 namespace peerbus::moe::detail {
 
-/// What an exchange does, for all transports, codecs and layouts: the order of its messages, rows
-/// and outputs. `exchange` adds the types of tokens and of the rows that arrive, and states the
-/// contract of the functions that have the same names there. Deadlines are given here.
-///
-/// A refused operation is a result here: functions return the refusal and the rank that told it,
-/// the same in all lanes, and `exchange` throws it. Misuse and failures are thrown.
-class exchange_core {
+/// The exchange in one level. It is also what each level of `relay_engine` does, which uses its
+/// operations in parts.
+class exchange_core final : public exchange_engine {
  public:
   using step = post_office::step;
   using phase = post_office::phase;
@@ -58,31 +56,46 @@ class exchange_core {
   exchange_core(const void* exchange, const parts& of)
       : exchange_{exchange}, parts_{of}, post_{of.window, of.map} {}
 
-  /// Begins dispatch `latest()` of the batch ring. Returns the refusal of this rank, if any.
+  [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {
+    return parts_.batches.latest() + 1;
+  }
+  void watch(wait_watch* watch) noexcept override { post_.watch(watch); }
   [[nodiscard]] std::optional<refusal_of> dispatch_send(const batch_input& input,
                                                         const routing& route,
                                                         const dispatch_options& options,
-                                                        deadline until);
-  /// Calls `arrived(batch)` in lane 0 once the rows have arrived, unless the dispatch is refused.
+                                                        deadline until) override;
   [[nodiscard]] std::optional<refusal_of> dispatch_recv(
       ticket named, const receive_options& options, deadline until,
-      peerbus::detail::function_ref<void(const batch&)> arrived);
+      peerbus::detail::function_ref<void(const batch&)> arrived) override;
   [[nodiscard]] std::optional<refusal_of> combine(ticket rows, const combine_sum& wanted,
-                                                  const combine_options& options, deadline until);
-  void combine_send(ticket rows, const publish_options& options, deadline until);
+                                                  const combine_options& options,
+                                                  deadline until) override;
+  void combine_send(ticket rows, const publish_options& options, deadline until) override;
   [[nodiscard]] std::optional<refusal_of> combine_recv(ticket rows, const combine_sum& wanted,
-                                                       const sum_options& options, deadline until);
+                                                       const sum_options& options,
+                                                       deadline until) override;
+  void reopen(ticket rows, const receive_options& options, deadline until) override;
 
-  void reopen(ticket rows, const receive_options& options, deadline until);
+  [[nodiscard]] set_view columns(ticket named) override {
+    return local_set(batch_of("columns", named));
+  }
+  [[nodiscard]] std::span<const std::byte> note(ticket named, rank_id source) override;
+  [[nodiscard]] row_traffic traffic(ticket named) override;
+  [[nodiscard]] std::span<const std::uint32_t> rows_of_blocks(ticket named) override {
+    return batch_of("rows_of_blocks", named, stage::received).leaving.totals();
+  }
+  [[nodiscard]] bool attached_by(ticket named, rank_id rank) override;
+  [[nodiscard]] std::byte* returned_attachment(ticket named, std::size_t t,
+                                               std::size_t copy) override {
+    return local_set(batch_of("returned_attachment", named, stage::returned))
+        .returned_attachment(t, copy);
+  }
 
   /// Returns the batch of `named`, which must have reached at least `least`.
   [[nodiscard]] const batch& batch_of(std::string_view doing, ticket named,
                                       stage least = stage::counted) {
     return parts_.batches.of(doing, exchange_, named, least);
   }
-  [[nodiscard]] std::span<const std::byte> note(ticket named, rank_id source);
-  [[nodiscard]] row_traffic traffic(ticket named);
-  [[nodiscard]] bool attached_by(ticket named, rank_id rank);
   /// Returns the set of `of` at this rank.
   [[nodiscard]] set_view local_set(const batch& of) const noexcept {
     return {parts_.map, parts_.window.local(), parts_.batches.set_of(of)};
@@ -103,17 +116,26 @@ class exchange_core {
   [[nodiscard]] std::optional<refusal_of> finish_combine(ticket rows, const combine_sum& wanted,
                                                          lane as, deadline until,
                                                          std::span<std::int64_t> waited);
+  /// Tells all ranks that this rank refuses dispatch `number`, the next one or a later. Does not
+  /// wait. `batch_ring::skip` then uses up the number when it is the next one.
+  void refuse_ahead(std::uint64_t number, const refusal& why);
+  /// Waits until all ranks have learnt of the refusal of dispatch `number`, as they have called
+  /// that dispatch too.
+  void await_called(std::uint64_t number, deadline until);
+  /// Makes a combined batch one that all ranks may combine again.
+  void take_back(std::uint64_t number) noexcept {
+    parts_.batches.at(number).reached = stage::received;
+  }
+
+ private:
+  [[nodiscard]] rank_group& group() const noexcept { return parts_.window.group(); }
   [[nodiscard]] step step_of(const batch& of, phase which) const noexcept {
     const bool is_combine = which == phase::outputs;
     return {is_combine ? "combine" : "dispatch", of.number, parts_.batches.set_of(of), which,
             is_combine ? of.combines : of.number};
   }
-  [[nodiscard]] batch_ring& batches() noexcept { return parts_.batches; }
-  [[nodiscard]] post_office& post() noexcept { return post_; }
-  [[nodiscard]] const void* exchange() const noexcept { return exchange_; }
-
- private:
-  [[nodiscard]] rank_group& group() const noexcept { return parts_.window.group(); }
+  /// Returns the step in which counts and refusals of dispatch `number` travel.
+  [[nodiscard]] step dispatch_step(std::uint64_t number) noexcept;
 
   /// Returns the next batch whose rows can be sent, or null. Waits as `advance`.
   [[nodiscard]] batch* next_ready(const batch* wanted, deadline until,

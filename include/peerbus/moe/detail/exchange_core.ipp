@@ -112,8 +112,7 @@ PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, c
   require_all_ranks(options.waited, group().size());
   batch& of = parts_.batches.next();
   const std::uint64_t number = parts_.batches.latest();
-  const step this_step{"dispatch", number, parts_.batches.set_of(of), handshake::decides(of),
-                       number};
+  const step this_step = dispatch_step(number);
   handshake::take_memory(post_, of, this_step, until);
   const std::size_t most = parts_.config.max_tokens;
   const std::size_t bound = options.bound == 0 ? most : options.bound;
@@ -136,6 +135,22 @@ PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, c
   }
   of.begin(number, input);
   return {};
+}
+
+PEERBUS_INLINE exchange_core::step exchange_core::dispatch_step(std::uint64_t number) noexcept {
+  const batch& of = parts_.batches.at(number);
+  return {"dispatch", number, parts_.batches.set_of(of), handshake::decides(of), number};
+}
+
+PEERBUS_INLINE void exchange_core::refuse_ahead(std::uint64_t number, const refusal& why) {
+  batch& of = parts_.batches.at(number);
+  const step this_step = dispatch_step(number);
+  handshake::give_up(post_, of, this_step);
+  handshake::post(post_, of, this_step, {}, why);
+}
+
+PEERBUS_INLINE void exchange_core::await_called(std::uint64_t number, deadline until) {
+  post_.await_all(dispatch_step(number), until);
 }
 
 PEERBUS_INLINE void exchange_core::advance(const batch* wanted, lane as, deadline until,

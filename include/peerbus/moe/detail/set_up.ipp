@@ -44,6 +44,7 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
   values.push_back({"protocol", describe(config.protocol)});
   values.push_back({"hash of costs", config.costs == nullptr ? 0 : config.costs->hash()});
   values.push_back({"chosen protocol", describe(chosen)});
+  values.push_back({"relay", describe(config.relay)});
   group.agree("exchange", values, until, objection);
 }
 

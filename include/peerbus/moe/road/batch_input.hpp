@@ -38,7 +38,7 @@ struct handed_rows {
 struct batch_input {
   detail::token_values tokens{};  ///< [count, hidden]; not read if rows are handed on
   attachments attached{};         ///< each [count, configured bytes]
-  /// Rows to send in place of `tokens`. Only `near_road` takes them.
+  /// Rows to send in place of `tokens`. Only `direct_road` takes them.
   handed_rows handed_on{};
 
   /// Returns token `t`, which has `hidden` values of type `Token`, the type of the codec's tokens.

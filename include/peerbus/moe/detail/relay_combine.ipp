@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/core/text.hpp>
+#include <peerbus/moe/detail/check_options.hpp>
+#include <peerbus/moe/detail/check_sum.hpp>
+#include <peerbus/moe/detail/relay_engine.hpp>
+
+namespace peerbus::moe::detail {
+
+PEERBUS_INLINE std::optional<refusal_of> relay_engine::combine(ticket rows,
+                                                               const combine_sum& wanted,
+                                                               const combine_options& options,
+                                                               deadline until) {
+  serial("combine", options.as, until, [&] {
+    require("combine", options.waited);
+    require_output_attachment(options.attached, config_);
+    batch_state& state = state_of("combine", rows, stage::received);
+    refusal found = objection_of_caller(options.refuse);
+    if (!found) found = objection_to_sum(state, wanted);
+    state.why = own(found);
+  });
+  publish("combine", states_.of(rows.number), {.as = options.as, .attached = options.attached},
+          until);
+  return finish(rows, wanted, options.as, until, options.waited);
+}
+
+PEERBUS_INLINE void relay_engine::combine_send(ticket rows, const publish_options& options,
+                                               deadline until) {
+  serial("combine_send", options.as, until, [&] {
+    require("combine_send", {});
+    require_output_attachment(options.attached, config_);
+    state_of("combine_send", rows, stage::received).why = own(objection_of_caller(options.refuse));
+  });
+  publish("combine_send", states_.of(rows.number), options, until);
+}
+
+PEERBUS_INLINE void relay_engine::publish(const char* doing, const batch_state& state,
+                                          const publish_options& options, deadline until) {
+  near_.core().begin_combine(doing, named(state), options, until,
+                             [&](const batch&) { return state.why; });
+  near_.core().advance(nullptr, options.as, until);
+}
+
+PEERBUS_INLINE std::optional<refusal_of> relay_engine::combine_recv(ticket rows,
+                                                                    const combine_sum& wanted,
+                                                                    const sum_options& options,
+                                                                    deadline until) {
+  serial("combine_recv", options.as, until, [&] {
+    require("combine_recv", options.waited);
+    batch_state& state = state_of("combine_recv", rows, stage::returning);
+    refused_ = own(objection_to_sum(state, wanted));
+  });
+  if (refused_) return answer(refused_);
+  return finish(rows, wanted, options.as, until, options.waited);
+}
+
+PEERBUS_INLINE std::optional<refusal_of> relay_engine::finish(ticket rows,
+                                                              const combine_sum& wanted, lane as,
+                                                              deadline until,
+                                                              std::span<std::int64_t> all_waited) {
+  // The lanes only read the state, and find the same refusals.
+  const batch_state& state = states_.of(rows.number);
+  const refusal own_refusal = state.why;
+  const std::size_t values = far_.parts->batches.at(rows.number).arriving.rows() * config_.hidden;
+  const combine_sum sums{{set_of(far_, rows.number).output(0), values}, {}};
+  const auto waited_here = of_lane_0(all_waited, as);
+  const auto finish_level = [&](level& of, const combine_sum& sum, std::span<std::int64_t> waited) {
+    const level_waits waits{of, waited};
+    return relayed(of, of.core().finish_combine(rows, sum, as, until, waits.own()));
+  };
+  const auto publish_on = [&](level& of, const refusal& why) {
+    of.core().begin_combine("combine", rows, {.as = as}, until, [&](const batch&) { return why; });
+    of.core().advance(nullptr, as, until);
+  };
+  refusal why = finish_level(near_, sums, waited_here);
+  const bool was_summed = !why;
+  publish_on(far_, why);
+  const refusal met = finish_level(far_, wanted, waited_here);
+  if (!why) why = met;
+  if (!why) return std::nullopt;
+  if (was_summed) {
+    // All groups refuse. The ranks of this one have read the outputs of each other already. None of
+    // them may change these before all have: the refusal on this level makes sure of that.
+    serial(as, until, [&] { near_.core().take_back(state.number); });
+    publish_on(near_, why);
+    static_cast<void>(finish_level(near_, sums, {}));
+  }
+  return answer(own_refusal ? own_refusal : why);
+}
+
+PEERBUS_INLINE void relay_engine::reopen(ticket rows, const receive_options& options,
+                                         deadline until) {
+  const lane as = options.as;
+  serial("reopen", as, until, [&] {
+    require("reopen", options.waited);
+    static_cast<void>(state_of("reopen", rows, stage::returned));
+  });
+  // The far level first: no rank then reads the sums of its group any more when the near level,
+  // which all ranks of the group await, lets them be written anew.
+  for (level* const of : {&far_, &near_}) {
+    const level_waits waits{*of, of_lane_0(options.waited, as)};
+    of->core().reopen(rows, {.as = as, .waited = waits.own()}, until);
+  }
+}
+
+PEERBUS_INLINE relay_engine::batch_state& relay_engine::state_of(std::string_view doing,
+                                                                 ticket rows, stage expected) {
+  static_cast<void>(near_.parts->batches.behind(doing, exchange_, rows, expected));
+  batch_state& state = states_.of(rows.number);
+  if (state.number != rows.number || state.reached != progress::received)
+    throw error{errc::invalid_argument,
+                peerbus::detail::concat(doing, " was given the rows of dispatch ", rows.number,
+                                        ", which dispatch ", state.number, " has replaced")};
+  return state;
+}
+
+PEERBUS_INLINE refusal relay_engine::objection_to_sum(const batch_state& state,
+                                                      const combine_sum& wanted) {
+  return check_sum(far_.parts->batches.at(state.number).leaving, config_.hidden, wanted);
+}
+
+PEERBUS_INLINE bool relay_engine::attached_by(ticket /*named*/, rank_id /*rank*/) {
+  throw error{errc::unsupported,
+              "attached_by: relay is used, expected an exchange in one level, as partial sums have "
+              "no output attachments"};
+}
+
+PEERBUS_INLINE std::byte* relay_engine::returned_attachment(ticket /*named*/, std::size_t /*t*/,
+                                                            std::size_t /*copy*/) {
+  throw error{errc::unsupported,
+              "returned_attachment: relay is used, expected an exchange in one level, as partial "
+              "sums have no output attachments"};
+}
+
+}  // namespace peerbus::moe::detail

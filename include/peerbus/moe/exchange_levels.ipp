@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+
+#include <peerbus/communicator/subset_window.hpp>
+#include <peerbus/moe/detail/post_office.hpp>
+#include <peerbus/moe/detail/set_up.hpp>
+#include <peerbus/moe/exchange.hpp>
+#include <peerbus/moe/road/direct_road.hpp>
+#include <peerbus/moe/road/mixed_road.hpp>
+
+namespace peerbus::moe {
+
+template <transport Transport, token_codec Codec, row_layout Layout>
+void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& given,
+                                                     const Layout& layout,
+                                                     const detail::group_grid& grid, deadline until)
+  requires partly_direct_transport<Transport>
+{
+  using far_road = mixed_road<Codec>;
+  using near_road = direct_road<Codec>;
+  ranks_ = comm_.on_all_ranks("the levels of an exchange", until, [&] {
+    return std::make_unique<detail::relay_ranks>(comm_, comm_.bus().boot(), config_, grid);
+  });
+  const auto far_of = [&](std::size_t ranks) {
+    exchange_config far = ranks_->configs(config_, grid, ranks, grid.own_group).far;
+    far.stream_from = detail::stream_from(given, ranks);
+    return far;
+  };
+  const auto near_of = [&](std::size_t number) {
+    exchange_config near = ranks_->configs(config_, grid, 1, number).near;
+    const std::size_t ranks = grid.groups[number].size();
+    near.stream_from = detail::stream_from(given, ranks);
+    if constexpr (automatic_layout<Layout>) {
+      near.protocol = given.protocol;
+      near.costs = given.costs;
+      near.protocol =
+          detail::chosen_protocol(near, detail::codec_facts::of<Codec>(near.hidden), "direct",
+                                  ranks, layout.geometry(near, ranks).copies_per_token);
+      near.costs = nullptr;
+    }
+    return near;
+  };
+  // All windows have the size of the largest, as ranks make them together.
+  const auto make = [&](std::size_t count, auto&& map_of_part) {
+    std::size_t bytes = 0;
+    std::size_t signals = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto [map, ranks] = map_of_part(i);
+      bytes = std::max(bytes, map.total);
+      signals = std::max(signals, detail::post_office::signals(map, ranks));
+    }
+    return make_window(bytes, signals, until);
+  };
+  struct sized {
+    memory_map map;
+    std::size_t ranks;
+  };
+  const auto far_map = [&](std::size_t ranks) {
+    const exchange_config far = far_of(ranks);
+    return map_of(far, rank_major{}.geometry(far, ranks), ranks, far_road::needs);
+  };
+  const auto near_map = [&](std::size_t number) {
+    const exchange_config near = near_of(number);
+    const std::size_t ranks = grid.groups[number].size();
+    return map_of(near, layout.geometry(near, ranks), ranks, near_road::needs);
+  };
+
+  auto far_window = make(grid.columns(), [&](std::size_t number) {
+    const std::size_t ranks = grid.column(number).size();
+    return sized{far_map(ranks), ranks};
+  });
+  auto near_window = make(grid.groups.size(), [&](std::size_t number) {
+    return sized{near_map(number), grid.groups[number].size()};
+  });
+  window_ = near_window.get();
+  exchange_config far = far_of(ranks_->far.size());
+  far.physical_to_logical = ranks_->places;
+  far_ = make_parts<far_road>(
+      far, rank_major{}.geometry(far, ranks_->far.size()), far_map(ranks_->far.size()),
+      std::make_unique<peerbus::detail::subset_window>(ranks_->far, std::move(far_window)), until,
+      [&](detail::exchange_parts& parts) {
+        parts.batches.shared_experts().limit(config_.experts);
+        parts.config.physical_to_logical = {};
+      });
+  const exchange_config near = near_of(grid.own_group);
+  const block_geometry near_geometry = layout.geometry(near, ranks_->near.size());
+  parts_ = make_parts<near_road>(
+      near, near_geometry, near_map(grid.own_group),
+      std::make_unique<peerbus::detail::subset_window>(ranks_->near, std::move(near_window)), until,
+      [&](detail::exchange_parts& parts) {
+        make_views(near, near_geometry, parts);
+        parts.batches.shared_experts().rename(ranks_->held[grid.own_group]);
+        relay_ = std::make_unique<detail::relay_engine>(
+            this, comm_, config_, grid, detail::relay_engine::level{ranks_->far, *far_},
+            detail::relay_engine::level{ranks_->near, parts});
+      });
+  config_.protocol = near.protocol;
+}
+
+}  // namespace peerbus::moe
