@@ -68,8 +68,10 @@
 #include <peerbus/moe/expert_map.ipp>
 #include <peerbus/moe/detail/group_grid.ipp>
 #include <peerbus/moe/detail/handshake.ipp>
+#include <peerbus/moe/detail/late_weights.ipp>
 #include <peerbus/moe/detail/objection.ipp>
 #include <peerbus/moe/detail/post_office.ipp>
+#include <peerbus/moe/detail/relay_attachments.ipp>
 #include <peerbus/moe/detail/relay_combine.ipp>
 #include <peerbus/moe/detail/relay_engine.ipp>
 #include <peerbus/moe/detail/relay_plan.ipp>

@@ -140,6 +140,11 @@ struct exchange_config {
   /// Whether a token crosses once for each group of near ranks and is handed on there. What changes
   /// with it: moe/relay.hpp. `always` is refused over transports without near and far ranks.
   moe::relay relay = moe::relay::never;
+  /// Whether combines may give weights (`combine_terms::weights`, `local`) where tokens are
+  /// relayed, so that the weights go ahead to the ranks that sum. Without relay it changes nothing.
+  /// Cost with relay: 4 x top_k bytes for each group that a token reached and a signal to each rank
+  /// of equal place, in every combine.
+  bool weights_at_combine = false;
 };
 
 /// The value of `exchange_config::stream_from` for which all stores are plain.

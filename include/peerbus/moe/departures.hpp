@@ -107,6 +107,21 @@ class departures {
     });
   }
 
+  /// Returns the number of slots of a token.
+  [[nodiscard]] std::size_t top_k() const noexcept { return config_.top_k; }
+  /// Returns whether slot `k` of a token of the last `place` names an expert.
+  [[nodiscard]] bool names_expert(std::size_t token, std::size_t k) const noexcept {
+    return slots_[token * config_.top_k + k].expert != -1;
+  }
+  /// Returns the logical expert of slot `k` of a token, which names one.
+  [[nodiscard]] std::uint32_t expert_of(std::size_t token, std::size_t k) const noexcept {
+    return experts_->logical(static_cast<std::size_t>(slots_[token * config_.top_k + k].expert));
+  }
+  /// Returns the weight of slot `k` of a token of the last `place`.
+  [[nodiscard]] float weight_of(std::size_t token, std::size_t k) const noexcept {
+    return slots_[token * config_.top_k + k].weight;
+  }
+
   /// Returns the place of copy `copy`, which is numbered token x copies per token + slot.
   [[nodiscard]] const row_place& place_of(std::size_t copy) const noexcept { return places_[copy]; }
   /// Returns the block of copy `copy`, which must be sent.

@@ -20,8 +20,10 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
 {
   using far_road = mixed_road<Codec>;
   using near_road = direct_road<Codec>;
+  constexpr road_memory near_needs{.outputs_may_be_home = false, .hands_on = true};
   ranks_ = comm_.on_all_ranks("the levels of an exchange", until, [&] {
-    return std::make_unique<detail::relay_ranks>(comm_, comm_.bus().boot(), config_, grid);
+    return std::make_unique<detail::relay_ranks>(comm_, comm_.bus().boot(), config_, grid,
+                                                 layout_by_rank<Layout>);
   });
   const auto far_of = [&](std::size_t ranks) {
     exchange_config far = ranks_->configs(config_, grid, ranks, grid.own_group).far;
@@ -64,7 +66,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
   const auto near_map = [&](std::size_t number) {
     const exchange_config near = near_of(number);
     const std::size_t ranks = grid.groups[number].size();
-    return map_of(near, layout.geometry(near, ranks), ranks, near_road::needs);
+    return map_of(near, layout.geometry(near, ranks), ranks, near_needs);
   };
 
   auto far_window = make(grid.columns(), [&](std::size_t number) {
@@ -93,7 +95,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
         make_views(near, near_geometry, parts);
         parts.batches.shared_experts().rename(ranks_->held[grid.own_group]);
         relay_ = std::make_unique<detail::relay_engine>(
-            this, comm_, config_, grid, detail::relay_engine::level{ranks_->far, *far_},
+            this, comm_, config_, grid, *ranks_, detail::relay_engine::level{ranks_->far, *far_},
             detail::relay_engine::level{ranks_->near, parts});
       });
   config_.protocol = near.protocol;

@@ -33,6 +33,10 @@ class expert_map {
   [[nodiscard]] std::uint32_t physical(std::size_t expert) const noexcept {
     return physical_[expert];
   }
+  /// Returns the logical expert of physical expert `physical_expert`.
+  [[nodiscard]] std::uint32_t logical(std::size_t physical_expert) const noexcept {
+    return logical_[physical_expert];
+  }
   /// Returns the index of the rank that holds physical expert `physical_expert`.
   [[nodiscard]] std::uint32_t holder(std::size_t physical_expert) const noexcept {
     return holders_[physical_expert];

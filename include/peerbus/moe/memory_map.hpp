@@ -26,6 +26,9 @@ struct row_format {
 struct road_memory {
   bool stages = false;              ///< true if rows pass through registered memory of their sender
   bool outputs_may_be_home = true;  ///< true if experts can store outputs at their home ranks
+  /// True if rows are handed on for another exchange, whose home ranks they name. Outputs and their
+  /// attachments then lie at the expert.
+  bool hands_on = false;
 };
 
 /// The origin of a row, which travels beside it: the home rank of the token, its index there, and
@@ -82,6 +85,10 @@ struct memory_map {
   /// Bytes of the local expert ids of a row, and of the weights of a row. 0 unless the layout is by
   /// rank.
   std::size_t slot_bytes;
+  /// Bytes of the weights of a row that a combine brings. 0 unless combines give weights on a level
+  /// of a relay that hands rows on.
+  std::size_t late_weight_bytes;
+  bool hands_on;  ///< as `road_memory::hands_on`
 
   std::size_t counts;  ///< [2 x in_flight][ranks] count messages
   /// [2 x in_flight][ranks] count messages that leave, in layouts with slots. There each rank is
@@ -100,11 +107,13 @@ struct memory_map {
   /// Attachments that came home beside outputs: [max_tokens][copies][output attachment bytes].
   std::size_t returned_attachments;
   /// Attachments that go home beside outputs, for home ranks that cannot be stored to:
-  /// [row_capacity][output attachment bytes] on roads that stage, else empty.
+  /// [row_capacity][output attachment bytes] on roads that stage or hand on, else empty.
   std::size_t output_attachments;
-  staging_map staged;     ///< empty unless the road stages
-  std::size_t set_bytes;  ///< bytes from the memory of a batch to that of the next
-  std::size_t total;      ///< bytes of a rank's part of the window
+  std::size_t late_weights;     ///< weights that a combine brought: [row_capacity][their bytes]
+  std::size_t leaving_weights;  ///< weights that leave: [max_tokens x copies][their bytes]
+  staging_map staged;           ///< empty unless the road stages
+  std::size_t set_bytes;        ///< bytes from the memory of a batch to that of the next
+  std::size_t total;            ///< bytes of a rank's part of the window
 
   /// Computes the map. `config` is valid, and `geometry` and `row` belong to its layout and codec.
   constexpr memory_map(const exchange_config& config, const block_geometry& geometry,
@@ -128,6 +137,8 @@ struct memory_map {
         output_attachment_bytes{config.output_attachment},
         logfmt_outputs{config.logfmt_outputs},
         slot_bytes{geometry.by_rank ? config.top_k * sizeof(std::int32_t) : 0},
+        late_weight_bytes{config.weights_at_combine ? slot_bytes : 0},
+        hands_on{road.hands_on},
         attachments{} {
     std::size_t end = 0;
     const auto place = [&end](std::size_t bytes) {
@@ -147,8 +158,12 @@ struct memory_map {
     for (std::size_t a = 0; a < max_attachments; ++a)
       attachments[a] = place(row_capacity * attachment_bytes[a]);
     outputs = place(output_rows * output_bytes());
-    returned_attachments = place(config.max_tokens * copies * output_attachment_bytes);
-    output_attachments = place(road.stages ? row_capacity * output_attachment_bytes : 0);
+    returned_attachments =
+        place(hands_on ? 0 : config.max_tokens * copies * output_attachment_bytes);
+    output_attachments =
+        place(road.stages || hands_on ? row_capacity * output_attachment_bytes : 0);
+    late_weights = place(row_capacity * late_weight_bytes);
+    leaving_weights = place(config.max_tokens * copies * late_weight_bytes);
     staged.begin = end;
     staging_map::for_each_area(staged, road.stages ? config.max_tokens : 0, copies,
                                format.row_bytes, extras(), output_bytes(),
@@ -225,9 +240,13 @@ struct memory_map {
       for (std::size_t a = 0; a < max_attachments; ++a)
         touch(base + attachments[a], most_rows * attachment_bytes[a]);
       touch(base + outputs, (outputs_home ? most_tokens * copies : most_rows) * output_bytes());
-      touch(base + returned_attachments, most_tokens * copies * output_attachment_bytes);
-      if (staged.begin == sets + set_bytes) continue;
-      touch(base + output_attachments, most_rows * output_attachment_bytes);
+      if (!hands_on)
+        touch(base + returned_attachments, most_tokens * copies * output_attachment_bytes);
+      const bool stages = staged.begin != sets + set_bytes;
+      if (stages || hands_on) touch(base + output_attachments, most_rows * output_attachment_bytes);
+      touch(base + late_weights, most_rows * late_weight_bytes);
+      touch(base + leaving_weights, most_tokens * copies * late_weight_bytes);
+      if (!stages) continue;
       staging_map::for_each_area(
           staged, most_tokens, copies, format.row_bytes, extras(), output_bytes(),
           [&](std::size_t area, std::size_t bytes) { touch(base + area, bytes); });

@@ -43,12 +43,18 @@ class cost_table;
 ///   invalid_argument on that rank. It hands on the rows of its batch; no other call does.
 ///   `combine_send` does not advance the far level.
 /// - A refused dispatch gives up the rows of the dispatch `in_flight` before it.
-/// - There is no output attachment. Calls with `combine_terms` other than biases are refused on all
-///   ranks, as bad input. Outputs lie at the expert. `rows_of_blocks` throws `error` unsupported.
+/// - `combine_terms::weights` and `local` are refused as bad input unless
+///   `exchange_config::weights_at_combine` is true. Local rows are added behind the biases, in the
+///   order of slots, before the sums of the groups. `combine_recv` then also waits for the weights
+///   of the ranks of equal place before it sums.
+/// - Outputs lie at the expert. `rows_of_blocks` throws `error` unsupported.
+/// - `returned_attachment` throws `error` invalid_argument for a copy that was not sent, and looks
+///   at all slots of its token.
 ///
 /// Groups are the near ranks of the transport, in the order of their lowest ranks. `always` needs a
-/// transport with near and far ranks, such as `planes`, and groups that hold top_k experts or more;
-/// otherwise it is refused on all ranks with `unsupported`. `automatic` is `always` where
+/// transport with near and far ranks, such as `planes`, groups that hold top_k experts or more,
+/// and, with output attachments, of 64 ranks or fewer; otherwise it is refused on all ranks with
+/// `unsupported`. `automatic` is `always` where
 /// `estimate_relay` finds it cheaper and `always` would not be refused, else `never`.
 /// `exchange::relay` tells which, and why.
 ///
@@ -56,7 +62,9 @@ class cost_table;
 /// agreements; two windows for data instead of one, which hold also rows and outputs for groups x
 /// max_tokens tokens (if groups differ in size, for the tokens of all ranks that equal places
 /// modulo m have); to (groups - 1) + (ranks of a group - 1) peers the signals and counts that one
-/// level sends to all; the bytes that docs/planes.md lists; notes travel once more.
+/// level sends to all; the bytes that docs/planes.md lists; notes travel once more. With the sum of
+/// a group go the attachments of as many outputs as a token can have in a group: top_k, or, in
+/// layouts by rank, min(top_k, ranks of the largest group).
 namespace peerbus::moe {
 
 /// The expected numbers of copies of one token, if its experts are drawn uniformly without

@@ -130,12 +130,8 @@ class row_run {
   template <class T = std::byte>
     requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<T> output_attachment(std::size_t i) const noexcept {
-    const std::size_t number = first_row() + i;
-    const wire_origin& source = *memory_.set.origin(number);
-    const set_view& home = memory_.ranks[source.rank];
-    std::byte* const bytes = home ? home.returned_attachment(source.token, source.slot)
-                                  : memory_.set.output_attachment(number);
-    return {peerbus::detail::placed<T>(bytes), map().output_attachment_bytes / sizeof(T)};
+    return {peerbus::detail::placed<T>(output_attachment_at(first_row() + i)),
+            map().output_attachment_bytes / sizeof(T)};
   }
 
   /// Returns the origin of row `i`, which is below `count()`.
@@ -150,6 +146,14 @@ class row_run {
 
  private:
   [[nodiscard]] const memory_map& map() const noexcept { return memory_.set.map(); }
+  /// Returns the place where the attachment beside the output of row `number` goes home from.
+  [[nodiscard]] std::byte* output_attachment_at(std::size_t number) const noexcept {
+    if (map().hands_on) return memory_.set.output_attachment(number);
+    const wire_origin& source = *memory_.set.origin(number);
+    const set_view& home = memory_.ranks[source.rank];
+    return home ? home.returned_attachment(source.token, source.slot)
+                : memory_.set.output_attachment(number);
+  }
   [[nodiscard]] std::size_t row_bytes() const noexcept { return map().format.row_bytes; }
   [[nodiscard]] std::size_t scale_bytes() const noexcept { return map().format.scale_bytes; }
 

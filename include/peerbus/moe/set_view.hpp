@@ -75,6 +75,15 @@ class set_view {
     return at(map_->output_attachments, i, map_->output_attachment_bytes);
   }
 
+  /// Returns the weights of the slots of row `i` that a combine brought.
+  [[nodiscard]] std::byte* late_weights(std::size_t i) const noexcept {
+    return at(map_->late_weights, i, map_->late_weight_bytes);
+  }
+  /// Returns entry `i` of the weights that leave in a combine, in the order of destinations.
+  [[nodiscard]] std::byte* leaving_weights(std::size_t i) const noexcept {
+    return at(map_->leaving_weights, i, map_->late_weight_bytes);
+  }
+
   /// Zeroes rows `begin` to `end`, their scales and their attachments.
   void zero(std::size_t begin, std::size_t end) const noexcept {
     std::fill(row(begin), row(end), std::byte{0});

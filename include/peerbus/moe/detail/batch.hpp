@@ -70,7 +70,8 @@ class batch {
   std::uint64_t combines = 0;  ///< attempts to combine, over all dispatches that used the set
   refusal refused;             ///< set if the dispatch or combine under way is refused
   rank_id refused_by{0};
-  bool attached = false;  ///< true if this rank sends output attachments home
+  bool attached = false;     ///< true if this rank sends output attachments home
+  std::uint64_t brings = 0;  ///< what the other ranks are told of them
 
   /// Sets the most tokens of a rank in the next dispatch of the set.
   void bound(std::size_t tokens) noexcept {

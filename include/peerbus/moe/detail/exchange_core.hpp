@@ -110,9 +110,10 @@ class exchange_core final : public exchange_engine {
   /// and of earlier batches may, unless it is null. All lanes call it together.
   void advance(const batch* wanted, lane as, deadline until, std::span<std::int64_t> waited = {});
   /// Publishes the outputs and signals the home ranks, or sends the refusal that `objection`
-  /// returns.
+  /// returns. `brings` is what `brought_by` returns at other ranks if the batch is attached.
   void begin_combine(const char* doing, ticket rows, const publish_options& options, deadline until,
-                     peerbus::detail::function_ref<refusal(const batch&)> objection);
+                     peerbus::detail::function_ref<refusal(const batch&)> objection,
+                     std::optional<std::uint64_t> brings = std::nullopt);
   [[nodiscard]] std::optional<refusal_of> finish_combine(ticket rows, const combine_sum& wanted,
                                                          lane as, deadline until,
                                                          std::span<std::int64_t> waited);
@@ -122,6 +123,14 @@ class exchange_core final : public exchange_engine {
   /// Waits until all ranks have learnt of the refusal of dispatch `number`, as they have called
   /// that dispatch too.
   void await_called(std::uint64_t number, deadline until);
+  /// Sends the weights of the next combine of `rows`, [tokens, slots], to the ranks that have its
+  /// rows, or those of the dispatch if `weights` is empty. Sends none if `refuses`. One lane calls
+  /// it. Does not wait.
+  void send_weights(ticket rows, std::span<const float> weights, bool refuses);
+  /// Waits for the weights of all ranks. One lane calls it.
+  void await_weights(ticket rows, deadline until, std::span<std::int64_t> waited);
+  /// Returns what `rank` brought in the combine of `named`; 0 if it attached nothing.
+  [[nodiscard]] std::uint64_t brought_by(ticket named, rank_id rank);
   /// Makes a combined batch one that all ranks may combine again.
   void take_back(std::uint64_t number) noexcept {
     parts_.batches.at(number).reached = stage::received;
@@ -144,6 +153,11 @@ class exchange_core final : public exchange_engine {
   [[nodiscard]] std::optional<refusal_of> end_dispatch(batch& of, deadline until,
                                                        std::span<std::int64_t> waited);
   void announce_outputs(batch& of);
+  [[nodiscard]] refusal objection_to_sum(const batch& of, const combine_sum& wanted) const noexcept;
+  /// Returns the step in which the weights of the next combine travel.
+  [[nodiscard]] step weights_step(const batch& of) const noexcept {
+    return {"combine", of.number, parts_.batches.set_of(of), phase::weights, of.combines + 1};
+  }
   /// Returns `found` as a refusal of this rank, if it is one.
   [[nodiscard]] std::optional<refusal_of> own(const refusal& found) const {
     return found ? std::optional{refusal_of{group().rank(), found}} : std::nullopt;
@@ -191,4 +205,5 @@ class exchange_core final : public exchange_engine {
 
 #ifndef PEERBUS_COMPILED
 #include <peerbus/moe/detail/exchange_core.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/late_weights.ipp>   // IWYU pragma: keep
 #endif

@@ -47,7 +47,7 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::combine(ticket rows,
                 [&](const batch& of) {
                   require_all_ranks(options.waited, group().size());
                   if (const refusal found = objection_of_caller(options.refuse)) return found;
-                  return check_sum(of.leaving, parts_.config.hidden, wanted);
+                  return objection_to_sum(of, wanted);
                 });
   return finish_combine(rows, wanted, options.as, until, options.waited);
 }
@@ -67,7 +67,7 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::combine_recv(ticket rows
     group().require_healthy("combine_recv");
     require_all_ranks(options.waited, group().size());
     const batch& of = parts_.batches.behind("combine_recv", exchange_, rows, stage::returning);
-    refused_ = own(check_sum(of.leaving, parts_.config.hidden, wanted));
+    refused_ = own(objection_to_sum(of, wanted));
   });
   if (refused_) return refused_;
   return finish_combine(rows, wanted, options.as, until, options.waited);
@@ -101,8 +101,18 @@ PEERBUS_INLINE row_traffic exchange_core::traffic(ticket named) {
 }
 
 PEERBUS_INLINE bool exchange_core::attached_by(ticket named, rank_id rank) {
+  return brought_by(named, rank) != 0;
+}
+
+PEERBUS_INLINE std::uint64_t exchange_core::brought_by(ticket named, rank_id rank) {
   const batch& of = batch_of("attached_by", named, stage::returned);
-  return post_.brought(step_of(of, phase::outputs), rank) != 0;
+  return post_.brought(step_of(of, phase::outputs), rank);
+}
+
+PEERBUS_INLINE refusal exchange_core::objection_to_sum(const batch& of,
+                                                       const combine_sum& wanted) const noexcept {
+  return check_sum(of.leaving, parts_.config.hidden, wanted,
+                   {.by_rank = of.leaving.geometry().by_rank});
 }
 
 PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, const routing& route,
@@ -199,7 +209,8 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::end_dispatch(
 
 PEERBUS_INLINE void exchange_core::begin_combine(
     const char* doing, ticket rows, const publish_options& options, deadline until,
-    peerbus::detail::function_ref<refusal(const batch&)> objection) {
+    peerbus::detail::function_ref<refusal(const batch&)> objection,
+    std::optional<std::uint64_t> brings) {
   const lane as = options.as;
   serial(doing, as, until, [&] {
     group().require_healthy(doing);
@@ -207,6 +218,7 @@ PEERBUS_INLINE void exchange_core::begin_combine(
     batch& of = parts_.batches.behind(doing, exchange_, rows, stage::received);
     of.refused = objection(of);
     of.attached = options.attached;
+    of.brings = options.attached ? brings.value_or(parts_.map.output_attachment_bytes) : 0;
   });
   batch& of = parts_.batches.at(rows.number);
   if (!of.refused)
@@ -218,8 +230,7 @@ PEERBUS_INLINE void exchange_core::announce_outputs(batch& of) {
   ++of.combines;
   const step this_step = step_of(of, phase::outputs);
   require_success(this_step);
-  const std::size_t bytes = of.attached ? parts_.map.output_attachment_bytes : 0;
-  if (of.refused || of.attached) post_.post_verdict(this_step, of.refused, bytes);
+  if (of.refused || of.attached) post_.post_verdict(this_step, of.refused, of.brings);
   post_.announce(this_step);
   of.reached = stage::returning;
   of.refused_by = group().rank();

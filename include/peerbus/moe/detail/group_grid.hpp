@@ -28,11 +28,21 @@ struct level_configs {
   exchange_config near;  ///< of the level within a group
 };
 
-/// Returns the configurations of the levels. `largest_group` and `own_group` are the experts of the
-/// group that holds the most, and of the group in question; `column` are the ranks of its column.
+/// The numbers in which the levels of an exchange differ from rank to rank.
+struct level_sizes {
+  std::size_t column;       ///< ranks of the column
+  std::size_t most_held;    ///< experts of the group that holds the most
+  std::size_t held;         ///< experts of the group
+  std::size_t near_copies;  ///< as `copies_in_group`
+};
+
+/// Returns the largest number of copies that a token has within a group. `by_rank` is true for
+/// layouts by rank.
+std::size_t copies_in_group(const group_grid& grid, std::size_t top_k, bool by_rank) noexcept;
+
+/// Returns the configurations of the levels.
 level_configs configs_of_levels(const exchange_config& config, const group_grid& grid,
-                                std::size_t column, std::size_t largest_group,
-                                std::size_t own_group) noexcept;
+                                const level_sizes& sizes) noexcept;
 
 /// Returns the bytes that the note of one rank takes in the note that is handed on: its size, and
 /// the note. 0 if there are no notes.
@@ -41,6 +51,10 @@ constexpr std::size_t handed_note_bytes(const exchange_config& config) noexcept 
              ? 0
              : sizeof(std::uint64_t) + align_up(config.note_bytes, memory_map::note_alignment);
 }
+
+/// The largest group whose ranks can send output attachments home by way of another rank, which
+/// tells the home rank in a word which of them did.
+inline constexpr std::size_t most_attaching_ranks = 64;
 
 /// Returns the logical experts of a group, in the order of its ranks.
 std::vector<std::uint32_t> experts_of(const expert_map& experts, std::span<const rank_id> group);

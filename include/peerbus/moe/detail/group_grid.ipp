@@ -8,25 +8,37 @@
 
 namespace peerbus::moe::detail {
 
+PEERBUS_INLINE std::size_t copies_in_group(const group_grid& grid, std::size_t top_k,
+                                           bool by_rank) noexcept {
+  std::size_t largest = 0;
+  for (const auto& ranks : grid.groups) largest = std::max(largest, ranks.size());
+  return by_rank ? std::min(top_k, largest) : top_k;
+}
+
 PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
-                                               const group_grid& grid, std::size_t column,
-                                               std::size_t largest_group,
-                                               std::size_t own_group) noexcept {
+                                               const group_grid& grid,
+                                               const level_sizes& sizes) noexcept {
   // On the first level the rank that represents a group holds the experts of all its ranks. Every
   // rank of the column has places for as many experts as the largest group holds, because experts
   // are dealt out equally; places beyond the experts of its group have none.
   level_configs made{config, config};
-  made.far.experts = column * largest_group;
+  made.far.experts = sizes.column * sizes.most_held;
   made.far.physical_to_logical = {};
   made.far.outputs = outputs_at::expert;
   made.far.protocol = dispatch_protocol::automatic;
+  // The attachments of all outputs of a group go home beside its sum. Heads of LogFMT-10 outputs
+  // are used up by the sum.
+  made.far.output_attachment =
+      config.logfmt_outputs ? 0 : sizes.near_copies * config.output_attachment;
+  made.far.logfmt_outputs = false;
   // On the second level experts are numbered within the group, as the first level numbers them
   // beside each row. A rank may get all tokens of its column, and hands on their notes.
-  made.near.experts = own_group;
+  made.near.experts = sizes.held;
   made.near.physical_to_logical = {};
   made.near.max_tokens = grid.largest_column() * config.max_tokens;
   made.near.outputs = outputs_at::expert;
   made.near.note_bytes = grid.largest_column() * handed_note_bytes(config);
+  made.near.weights_at_combine = false;
   return made;
 }
 
@@ -44,9 +56,6 @@ PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config, cons
                                              const codec_facts& codec, const layout_facts& layout,
                                              const layout_facts& far_layout) {
   using peerbus::detail::concat;
-  if (config.output_attachment != 0)
-    return concat("output_attachment is ", config.output_attachment,
-                  ", expected 0, as partial sums have none");
   std::size_t ranks = 0;
   for (const auto& group : grid.groups) ranks += group.size();
   const expert_placement dealt{config.experts, ranks};
@@ -63,7 +72,15 @@ PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config, cons
   const std::size_t most = *std::ranges::max_element(held);
   const std::size_t column = grid.largest_column();
   for (std::size_t g = 0; g < held.size(); ++g) {
-    const level_configs levels = configs_of_levels(config, grid, column, most, held[g]);
+    if (const std::size_t ranks_in_group = grid.groups[g].size();
+        config.output_attachment != 0 && ranks_in_group > most_attaching_ranks)
+      return concat("output_attachment is ", config.output_attachment, " and the group of ",
+                    grid.groups[g].front(), " has ", ranks_in_group, " ranks, expected at most ",
+                    most_attaching_ranks);
+    const level_configs levels = configs_of_levels(
+        config, grid,
+        {column, most, held[g],
+         copies_in_group(grid, config.top_k, layout.shape == block_shape::by_rank)});
     if (const auto why = objection_to(levels.far, column, codec, far_layout))
       return concat("the level between groups cannot be made: ", why->text());
     if (const auto why = objection_to(levels.near, grid.groups[g].size(), codec, layout))

@@ -28,8 +28,9 @@ namespace peerbus::moe::detail {
 /// outputs are ready.
 class post_office {
  public:
-  /// The phases of a batch. Each batch set has a signal per phase and source rank.
-  enum class phase : std::size_t { counts = 0, rows = 1, outputs = 2 };
+  /// The phases of a batch. Each batch set has a signal per phase and source rank. Weights have one
+  /// only if combines bring them.
+  enum class phase : std::size_t { counts = 0, rows = 1, outputs = 2, weights = 3 };
 
   /// One phase of an operation. `epoch` is the value of its signals.
   struct step {
@@ -43,7 +44,7 @@ class post_office {
   /// Returns the number of signals that the window needs.
   [[nodiscard]] static constexpr std::size_t signals(const memory_map& map,
                                                      std::size_t ranks) noexcept {
-    return 3 * map.in_flight * ranks;
+    return (map.late_weight_bytes == 0 ? 3 : 4) * map.in_flight * ranks;
   }
 
   post_office(any_window& window, const memory_map& map)
@@ -63,10 +64,9 @@ class post_office {
                        std::span<const std::uint32_t> counts, std::span<const std::byte> note,
                        const refusal& own_refusal);
 
-  /// Tells all peers the refusal of a combine, or the bytes of one output attachment. Peers see it
-  /// after the next `announce`.
-  void post_verdict(const step& this_step, const refusal& own_refusal,
-                    std::size_t attachment_bytes);
+  /// Tells all peers the refusal of a combine, or what this rank brings in it: the bytes of one
+  /// output attachment, or the ranks that attached one. Peers see it after the next `announce`.
+  void post_verdict(const step& this_step, const refusal& own_refusal, std::uint64_t brings);
 
   /// Raises this step's signal for all peers.
   void announce(const step& this_step);

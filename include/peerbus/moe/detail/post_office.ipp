@@ -58,10 +58,10 @@ PEERBUS_INLINE void post_office::post_own_counts(const step& this_step,
 }
 
 PEERBUS_INLINE void post_office::post_verdict(const step& this_step, const refusal& own_refusal,
-                                              std::size_t attachment_bytes) {
+                                              std::uint64_t brings) {
   const std::size_t offset = refusal_at(this_step, window_->group().rank());
   const std::size_t bytes =
-      write_verdict({this_step.epoch, own_refusal, attachment_bytes}, board_.at(offset));
+      write_verdict({this_step.epoch, own_refusal, brings}, board_.at(offset));
   require(this_step, board_.post(offset, bytes));
 }
 
@@ -190,7 +190,7 @@ PEERBUS_INLINE void post_office::send_part(const step& this_step, rank_id peer, 
 [[noreturn]] PEERBUS_ERROR_PATH void post_office::fail_waiting(const step& this_step, errc code,
                                                                std::string_view text_end) {
   rank_group& group = window_->group();
-  constexpr std::array names{"counts", "rows", "outputs"};
+  constexpr std::array names{"counts", "rows", "outputs", "weights"};
   std::string text = peerbus::detail::concat(
       {title(this_step), ": waited for ", names[static_cast<std::size_t>(this_step.which)]});
   std::size_t named = 0;

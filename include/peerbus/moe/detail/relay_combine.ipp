@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <peerbus/core/placed.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/detail/check_options.hpp>
 #include <peerbus/moe/detail/check_sum.hpp>
@@ -63,27 +64,44 @@ PEERBUS_INLINE std::optional<refusal_of> relay_engine::finish(ticket rows,
   const batch_state& state = states_.of(rows.number);
   const refusal own_refusal = state.why;
   const std::size_t values = far_.parts->batches.at(rows.number).arriving.rows() * config_.hidden;
-  const combine_sum sums{{set_of(far_, rows.number).output(0), values}, {}};
+  const set_view far_set = set_of(far_, rows.number);
+  combine_sum sums{.out = {far_set.output(0), values}, .terms = {}};
+  combine_sum total = wanted;
   const auto waited_here = of_lane_0(all_waited, as);
+  if (config_.weights_at_combine) {
+    serial(as, until, [&] {
+      const level_waits waits{far_, waited_here};
+      far_.core().send_weights(rows, wanted.terms.weights, static_cast<bool>(own_refusal));
+      far_.core().await_weights(rows, until, waits.own());
+    });
+    sums.terms.weights = {peerbus::detail::placed<const float>(far_set.late_weights(0)),
+                          values / config_.hidden * config_.top_k};
+    if (!wanted.terms.local.empty()) total.local_weights = wanted.terms.weights;
+    total.terms.weights = {};
+  }
   const auto finish_level = [&](level& of, const combine_sum& sum, std::span<std::int64_t> waited) {
     const level_waits waits{of, waited};
     return relayed(of, of.core().finish_combine(rows, sum, as, until, waits.own()));
   };
-  const auto publish_on = [&](level& of, const refusal& why) {
-    of.core().begin_combine("combine", rows, {.as = as}, until, [&](const batch&) { return why; });
+  const auto publish_on = [&](level& of, const refusal& why, std::uint64_t brings) {
+    of.core().begin_combine(
+        "combine", rows, {.as = as, .attached = brings != 0}, until,
+        [&](const batch&) { return why; }, brings);
     of.core().advance(nullptr, as, until);
   };
   refusal why = finish_level(near_, sums, waited_here);
   const bool was_summed = !why;
-  publish_on(far_, why);
-  const refusal met = finish_level(far_, wanted, waited_here);
+  const std::uint64_t brings = was_summed && attachments_return() ? attached_in_group(rows) : 0;
+  if (brings != 0) hand_attachments(rows, brings, as);
+  publish_on(far_, why, brings);
+  const refusal met = finish_level(far_, total, waited_here);
   if (!why) why = met;
   if (!why) return std::nullopt;
   if (was_summed) {
     // All groups refuse. The ranks of this one have read the outputs of each other already. None of
     // them may change these before all have: the refusal on this level makes sure of that.
     serial(as, until, [&] { near_.core().take_back(state.number); });
-    publish_on(near_, why);
+    publish_on(near_, why, 0);
     static_cast<void>(finish_level(near_, sums, {}));
   }
   return answer(own_refusal ? own_refusal : why);
@@ -117,20 +135,9 @@ PEERBUS_INLINE relay_engine::batch_state& relay_engine::state_of(std::string_vie
 
 PEERBUS_INLINE refusal relay_engine::objection_to_sum(const batch_state& state,
                                                       const combine_sum& wanted) {
-  return check_sum(far_.parts->batches.at(state.number).leaving, config_.hidden, wanted);
-}
-
-PEERBUS_INLINE bool relay_engine::attached_by(ticket /*named*/, rank_id /*rank*/) {
-  throw error{errc::unsupported,
-              "attached_by: relay is used, expected an exchange in one level, as partial sums have "
-              "no output attachments"};
-}
-
-PEERBUS_INLINE std::byte* relay_engine::returned_attachment(ticket /*named*/, std::size_t /*t*/,
-                                                            std::size_t /*copy*/) {
-  throw error{errc::unsupported,
-              "returned_attachment: relay is used, expected an exchange in one level, as partial "
-              "sums have no output attachments"};
+  const bool by_rank = near_.parts->batches.at(state.number).leaving.geometry().by_rank;
+  return check_sum(far_.parts->batches.at(state.number).leaving, config_.hidden, wanted,
+                   {.by_rank = by_rank, .relayed = !config_.weights_at_combine});
 }
 
 }  // namespace peerbus::moe::detail

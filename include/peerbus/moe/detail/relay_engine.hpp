@@ -25,6 +25,7 @@
 #include <peerbus/moe/detail/exchange_engine.hpp>
 #include <peerbus/moe/detail/exchange_parts.hpp>
 #include <peerbus/moe/detail/group_grid.hpp>
+#include <peerbus/moe/detail/relay_plan.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/per_batch.hpp>
 #include <peerbus/moe/received.hpp>
@@ -63,9 +64,10 @@ class relay_engine final : public exchange_engine {
   };
 
   /// Drives `far_level` and `near_level`, exchanges among some ranks of `whole` with tickets of
-  /// `exchange`. `config` is that of all ranks.
+  /// `exchange`. `config` is that of all ranks, and `ranks` outlives the engine.
   relay_engine(const void* exchange, rank_group& whole, const exchange_config& config,
-               const group_grid& grid, const level& far_level, const level& near_level);
+               const group_grid& grid, const relay_ranks& ranks, const level& far_level,
+               const level& near_level);
 
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {
     return far_.parts->batches.latest() + 1;
@@ -113,10 +115,12 @@ class relay_engine final : public exchange_engine {
     refusal why{};          ///< set if the far level has refused it, or this rank its last combine
   };
 
-  /// The place of a rank's note: in the note of its representative in this group.
-  struct note_place {
-    rank_id hands_on{0};      ///< number of the representative in the group
-    std::size_t in_column{};  ///< number of the rank in its column
+  /// The place of a rank in the levels.
+  struct rank_place {
+    rank_id hands_on{0};      ///< its representative in this group, by number in the group
+    std::size_t in_column{};  ///< its number in its column
+    rank_id group_sums{0};    ///< the representative of its group in this column, likewise
+    std::size_t in_group{};   ///< its number in its group
   };
 
   /// The place for the waits of one operation of a level. They are added to those of all ranks at
@@ -173,6 +177,15 @@ class relay_engine final : public exchange_engine {
   /// Returns the state of the batch that `rows` belong to.
   batch_state& state_of(std::string_view doing, ticket rows, stage expected);
   [[nodiscard]] refusal objection_to_sum(const batch_state& state, const combine_sum& wanted);
+  /// Returns whether output attachments go home.
+  [[nodiscard]] bool attachments_return() const noexcept {
+    return config_.output_attachment != 0 && !config_.logfmt_outputs;
+  }
+  /// Returns a bit for each rank of the group that attached something in the combine of `rows`.
+  [[nodiscard]] std::uint64_t attached_in_group(ticket rows);
+  /// Copies this lane's share of the attachments that ranks of the group gave to where those of
+  /// their sums go home from.
+  void hand_attachments(ticket rows, std::uint64_t attached, lane as) noexcept;
   /// Publishes the outputs on the near level, or the refusal in `state`.
   void publish(const char* doing, const batch_state& state, const publish_options& options,
                deadline until);
@@ -207,7 +220,8 @@ class relay_engine final : public exchange_engine {
   std::size_t column_;                   ///< ranks of the largest column
   std::size_t handed_note_bytes_;        ///< of one rank in the note that is handed on
   std::vector<std::byte> notes_;         ///< the note that is handed on
-  std::vector<note_place> note_places_;  ///< [ranks]
+  std::vector<rank_place> rank_places_;  ///< [ranks]
+  const relay_ranks* ranks_;
   level far_;
   level near_;
   per_batch<batch_state> states_;
@@ -218,6 +232,7 @@ class relay_engine final : public exchange_engine {
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/detail/relay_combine.ipp>  // IWYU pragma: keep
-#include <peerbus/moe/detail/relay_engine.ipp>   // IWYU pragma: keep
+#include <peerbus/moe/detail/relay_attachments.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/relay_combine.ipp>      // IWYU pragma: keep
+#include <peerbus/moe/detail/relay_engine.ipp>       // IWYU pragma: keep
 #endif

@@ -15,22 +15,36 @@ namespace peerbus::moe::detail {
 
 PEERBUS_INLINE relay_engine::relay_engine(const void* exchange, rank_group& whole,
                                           const exchange_config& config, const group_grid& grid,
-                                          const level& far_level, const level& near_level)
+                                          const relay_ranks& ranks, const level& far_level,
+                                          const level& near_level)
     : exchange_{exchange},
       whole_{&whole},
       config_{config},
       column_{grid.largest_column()},
       handed_note_bytes_{handed_note_bytes(config)},
       notes_(column_ * handed_note_bytes_),
-      note_places_(whole.size()),
+      rank_places_(whole.size()),
+      ranks_{&ranks},
       far_{far_level},
       near_{near_level},
       states_{std::vector<batch_state>(config.in_flight)} {
   config_.physical_to_logical = {};  // The caller may free this memory after construction.
   for (std::size_t number = 0; number < grid.columns(); ++number) {
-    const auto ranks = grid.column(number);
-    for (std::size_t i = 0; i < ranks.size(); ++i)
-      note_places_[ranks[i].index()] = {rank_id{number}, i};
+    const auto column = grid.column(number);
+    for (std::size_t i = 0; i < column.size(); ++i) {
+      rank_places_[column[i].index()].hands_on = rank_id{number};
+      rank_places_[column[i].index()].in_column = i;
+    }
+  }
+  const auto own_column = far_.group->ranks_of_whole();
+  for (const auto& group : grid.groups) {
+    // The first rank of a group in the column represents it.
+    const auto first = std::ranges::find_first_of(own_column, group);
+    for (std::size_t place = 0; place < group.size(); ++place) {
+      rank_place& found = rank_places_[group[place].index()];
+      found.group_sums = rank_id{static_cast<std::size_t>(first - own_column.begin())};
+      found.in_group = place;
+    }
   }
 }
 
@@ -183,7 +197,7 @@ PEERBUS_INLINE set_view relay_engine::columns(ticket named) {
 
 PEERBUS_INLINE std::span<const std::byte> relay_engine::note(ticket named, rank_id source) {
   static_cast<void>(received_state("note", named));
-  const note_place& place = note_places_[source.index()];
+  const rank_place& place = rank_places_[source.index()];
   const auto notes = near_.core().note(named, place.hands_on);
   if (notes.empty()) return {};
   const auto own = notes.subspan(place.in_column * handed_note_bytes_, handed_note_bytes_);

@@ -38,9 +38,10 @@ relay_plan plan_without_groups(rank_group& group, const exchange_config& config,
 
 /// The ranks of the two levels, and the experts that each level knows.
 struct relay_ranks {
-  /// Finds them. `group` and `boot` are those of all ranks, and outlive the object.
+  /// Finds them. `group` and `boot` are those of all ranks, and outlive the object. `by_rank` is
+  /// true for layouts by rank.
   relay_ranks(rank_group& group, bootstrap& boot, const exchange_config& config,
-              const group_grid& grid);
+              const group_grid& grid, bool by_rank);
   relay_ranks(const relay_ranks&) = delete;
   relay_ranks& operator=(const relay_ranks&) = delete;
 
@@ -51,6 +52,7 @@ struct relay_ranks {
 
   expert_map experts;                            ///< of all ranks
   std::vector<std::vector<std::uint32_t>> held;  ///< the experts of each group
+  std::size_t near_copies;                       ///< as `copies_in_group`
   std::size_t most;                              ///< experts of the group that holds the most
   std::vector<std::uint32_t> places;             ///< the experts of the places of the far level
   peerbus::detail::subset_bootstrap far_boot;

@@ -74,8 +74,10 @@ PEERBUS_INLINE relay_plan plan_without_groups(rank_group& group, const exchange_
 }
 
 PEERBUS_INLINE relay_ranks::relay_ranks(rank_group& group, bootstrap& boot,
-                                        const exchange_config& config, const group_grid& grid)
+                                        const exchange_config& config, const group_grid& grid,
+                                        bool by_rank)
     : experts{config, group.size()},
+      near_copies{copies_in_group(grid, config.top_k, by_rank)},
       most{0},
       far_boot{boot, grid.column(grid.own_place % grid.columns())},
       near_boot{boot, grid.near()},
@@ -104,7 +106,7 @@ PEERBUS_INLINE relay_ranks::relay_ranks(rank_group& group, bootstrap& boot,
 PEERBUS_INLINE level_configs relay_ranks::configs(const exchange_config& config,
                                                   const group_grid& grid, std::size_t column,
                                                   std::size_t group_number) const noexcept {
-  return configs_of_levels(config, grid, column, most, held[group_number].size());
+  return configs_of_levels(config, grid, {column, most, held[group_number].size(), near_copies});
 }
 
 }  // namespace peerbus::moe::detail

@@ -45,6 +45,7 @@ PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
   values.push_back({"hash of costs", config.costs == nullptr ? 0 : config.costs->hash()});
   values.push_back({"chosen protocol", describe(chosen)});
   values.push_back({"relay", describe(config.relay)});
+  values.push_back({"weights_at_combine", std::uint64_t{config.weights_at_combine}});
   group.agree("exchange", values, until, objection);
 }
 

@@ -22,6 +22,9 @@ struct combine_sum {
   /// Returns whether the outputs of a rank are LogFMT-10 rows, with their heads in the returned
   /// attachments. Empty: none are.
   std::optional<peerbus::detail::function_ref<bool(rank_id)>> is_coded{};
+  /// Weights of the local rows in `terms`, [tokens, slots], where copies are not slots. Local rows
+  /// are then added behind the biases, in the order of slots. Empty: copies are slots.
+  std::span<const float> local_weights{};
 };
 
 /// Sums the outputs of the copies of each token of `batch` in the share of lane `as`. out[t] = the

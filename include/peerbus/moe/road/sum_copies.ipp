@@ -79,8 +79,9 @@ PEERBUS_INLINE void sum_copies(const road_batch& batch, std::span<const set_view
   const auto coded_output_of = [&](const row_place& place, std::size_t t,
                                    std::size_t copy) noexcept {
     namespace logfmt10 = codec::logfmt10;
-    const auto* const heads =
-        peerbus::detail::placed<logfmt10::head>(home.returned_attachment(t, copy));
+    const auto* const heads = peerbus::detail::placed<logfmt10::head>(
+        home.map().hands_on ? sets[place.rank].output_attachment(place.row)
+                            : home.returned_attachment(t, copy));
     return logfmt10::reader{{heads, logfmt10::groups(hidden)},
                             reinterpret_cast<const std::byte*>(output_of(place, t, copy))};
   };
@@ -93,13 +94,17 @@ PEERBUS_INLINE void sum_copies(const road_batch& batch, std::span<const set_view
     terms.clear();
     for (const auto& bias : sum.terms.bias)
       if (!bias.empty()) terms.add(bias.data() + t * hidden, 1.0F);
+    if (!sum.local_weights.empty())
+      for (std::size_t i = t * leaving.top_k(); i < (t + 1) * leaving.top_k(); ++i)
+        if (sum.terms.local[i] != nullptr) terms.add(sum.terms.local[i], sum.local_weights[i]);
+    const bool local_by_copy = !sum.terms.local.empty() && sum.local_weights.empty();
     const auto places = leaving.places(t);
     const float* const factor = sum.terms.weights.empty()
                                     ? leaving.factors(t).data()
                                     : sum.terms.weights.data() + t * places.size();
     for (std::size_t i = 0; i < places.size(); ++i) {
       if (!places[i].sent()) {
-        if (!sum.terms.local.empty() && sum.terms.local[t * places.size() + i] != nullptr)
+        if (local_by_copy && sum.terms.local[t * places.size() + i] != nullptr)
           terms.add(sum.terms.local[t * places.size() + i], factor[i]);
       } else if (sum.is_coded && (*sum.is_coded)(rank_id{places[i].rank})) {
         terms.add_coded(coded_output_of(places[i], t, i), factor[i]);
