@@ -13,6 +13,7 @@
 #include <peerbus/compat/cann/dispatched.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/moe/config.hpp>
 
 /// @file
 /// The arguments of the operators, with the operators' names. An argument that exists here but
@@ -62,6 +63,10 @@ struct attributes {
   std::int64_t zero_expert_num = 0;   ///< experts whose output is zero; ids from moe_expert_num on
   std::int64_t copy_expert_num = 0;   ///< experts whose output is the token; ids after those
   std::int64_t const_expert_num = 0;  ///< constant experts; ids after those
+  /// Whether a token crosses once for each group of near ranks (moe/relay.hpp), over transports
+  /// such as `planes`. The rows of an expert then have another order of source ranks, and combine
+  /// adds the terms of experts that are not sent before those of the groups.
+  moe::relay relay = moe::relay::never;
 };
 
 /// The arguments of one dispatch. Bs is the number of tokens of this rank, at most max_tokens. The

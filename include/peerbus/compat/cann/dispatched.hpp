@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -8,7 +9,6 @@
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/bf16.hpp>
-#include <peerbus/core/rank.hpp>
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/row_block.hpp>
@@ -61,17 +61,17 @@ class result_arrays {
     std::int32_t so_far = 0;
     for (std::size_t e = 0; e < nums_.size(); ++e) {
       const moe::row_block<Codec>& block = rows.experts()[e];
-      for (std::size_t r = 0; r < ranks; ++r) {
-        so_far += static_cast<std::int32_t>(block.count_from(rank_id{r}));
-        counts_[e * ranks + r] = so_far;
-      }
-      nums_[e] = sums ? so_far : static_cast<std::int64_t>(block.count());
+      const std::span counts = std::span{counts_}.subspan(e * ranks, ranks);
+      std::ranges::fill(counts, 0);
       for (std::size_t i = 0; i < block.count(); ++i) {
         const moe::row_origin origin = block.origin(i);
+        ++counts[origin.rank.index()];
         origins_.push_back(static_cast<std::int32_t>(origin.rank.index()));
         origins_.push_back(static_cast<std::int32_t>(origin.token));
         origins_.push_back(static_cast<std::int32_t>(origin.slot));
       }
+      for (std::int32_t& count : counts) count = so_far += count;
+      nums_[e] = sums ? so_far : static_cast<std::int64_t>(block.count());
     }
     const moe::batch_columns<Codec> columns = rows.columns();
     const std::size_t scales = Codec::scale_bytes(hidden) == 0 ? 0 : rows.rows();

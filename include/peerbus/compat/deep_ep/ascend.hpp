@@ -9,6 +9,7 @@
 #include <peerbus/compat/deep_ep/profile.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/moe/config.hpp>
 
 /// @file
 /// The arguments and results of DeepEP-Ascend's low-latency calls: DeepEP's names, with results in
@@ -22,6 +23,7 @@ struct ascend_options {
   profile target = profile::ascend_a3;    ///< ascend_a3 or ascend_a2: the limits to obey
   target_environment target_is{};         ///< the environment variables of the target
   std::size_t target_ranks_per_node = 0;  ///< 0: the usual number of the target
+  moe::relay relay = moe::relay::never;   ///< as in `buffer_options`
 };
 
 /// The arguments of `ascend_buffer::low_latency_dispatch`, which reads the tensors before it

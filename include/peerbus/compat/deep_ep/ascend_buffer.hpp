@@ -108,9 +108,9 @@ class ascend_buffer {
           const deadline end = until.value_or(comm_.default_deadline());
           if (shape.format == detail::wire_format::bf16)
             return std::make_unique<detail::ascend_exchange<Transport, codec::bf16>>(
-                comm_, agreement, shape, options_.in_flight, end);
+                comm_, agreement, shape, options_.in_flight, options_.relay, end);
           return std::make_unique<detail::ascend_exchange<Transport, codec::int8_per_token>>(
-              comm_, agreement, shape, options_.in_flight, end);
+              comm_, agreement, shape, options_.in_flight, options_.relay, end);
         });
   }
 

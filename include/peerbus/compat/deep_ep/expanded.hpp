@@ -11,6 +11,7 @@
 #include <peerbus/compat/deep_ep/event.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
 #include <peerbus/core/deadline.hpp>
+#include <peerbus/moe/config.hpp>
 
 /// @file
 /// The arguments and results of the expanded form of DeepEP V2's calls (`do_expand`), with its
@@ -31,6 +32,7 @@ struct elastic_options {
   /// Refused if true. The rows of a token on one rank would be added up and rounded there. Here all
   /// rows of a token are added up once, at its home rank.
   bool allow_multiple_reduction = false;
+  moe::relay relay = moe::relay::never;  ///< as in `buffer_options`
 };
 
 namespace detail {

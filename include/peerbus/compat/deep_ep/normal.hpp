@@ -39,7 +39,9 @@ struct normal_routing;
 /// tensors as long as the other results of the dispatch. The matrices in DeepEP's handle that
 /// number its channels and queues have no counterpart.
 struct dispatch_handle {
-  tensor rank_prefix{};       ///< int32 [R]: rows from ranks 0 to r; a column of rank_prefix_matrix
+  /// int32 [R]: the number of rows from ranks 0 to r; a column of rank_prefix_matrix. With
+  /// `buffer_options::relay` the rows lie in another order of source ranks.
+  tensor rank_prefix{};
   tensor recv_src_idx{};      ///< int32 [N]: the token's index at its sender
   tensor is_token_in_rank{};  ///< bool [T, R]
   /// The B that the dispatch was given, or the tokens of a rank for which there was memory.

@@ -38,6 +38,12 @@ struct buffer_options {
   profile target = profile::unrestricted;
   target_environment target_is{};         ///< the environment variables of the target
   std::size_t target_ranks_per_node = 0;  ///< 0: the usual number of the target
+  /// Whether a token crosses once for each group of near ranks (moe/relay.hpp), over transports
+  /// such as `planes`. Rows of one source rank lie together as ever, in another order of source
+  /// ranks. Partial sums are rounded to bf16 between groups, as DeepEP's between nodes are. Results
+  /// are received in the order of their dispatches. Low-latency calls need groups of equal size,
+  /// and `num_worst_tokens` is refused.
+  moe::relay relay = moe::relay::never;
 };
 
 }  // namespace peerbus::deep_ep

@@ -25,6 +25,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/moe/batch_columns.hpp>
+#include <peerbus/moe/config.hpp>
 #include <peerbus/moe/per_batch.hpp>
 #include <peerbus/transport/concept.hpp>
 
@@ -36,7 +37,8 @@ class ascend_exchange final : public ascend_channel {
  public:
   /// Makes the operators and the arrays. Collective, as the operators' constructor.
   ascend_exchange(communicator<Transport>& comm, call_agreement& agreement,
-                  const low_latency_key& shape, std::size_t in_flight, deadline until)
+                  const low_latency_key& shape, std::size_t in_flight, moe::relay relay,
+                  deadline until)
       : ascend_channel{shape},
         comm_{comm},
         agreement_{agreement},
@@ -45,7 +47,8 @@ class ascend_exchange final : public ascend_channel {
                     .top_k = shape.top_k,
                     .max_tokens = shape.max_tokens,
                     .in_flight = in_flight,
-                    .moe_expert_num = static_cast<std::int64_t>(shape.experts)},
+                    .moe_expert_num = static_cast<std::int64_t>(shape.experts),
+                    .relay = relay},
                    {},
                    until},
         ids_(shape.max_tokens * shape.top_k),

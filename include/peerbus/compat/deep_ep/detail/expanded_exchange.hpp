@@ -73,7 +73,8 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
               .attachments = {key.scale_bytes, key.weighted ? key.top_k * sizeof(float) : 0},
               .output_attachment = sizeof(float),
               .note_bytes = sizeof(std::uint64_t),
-              .stream_from = options.stream_from},
+              .stream_from = options.stream_from,
+              .relay = options.relay},
              {.alignment = key.alignment, .zero_gaps = key.zero_padding},
              until,
              [&](const auto& moe) {

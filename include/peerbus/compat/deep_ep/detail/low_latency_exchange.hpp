@@ -68,7 +68,13 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
         zero_copy_{options.zero_copy},
         scale_words_{Codec::scale_bytes(key.hidden) / sizeof(std::uint32_t)},
         local_experts_{moe_.placement().count(comm.rank())},
-        no_weights_(key.max_tokens * key.top_k) {}
+        no_weights_(key.max_tokens * key.top_k) {
+    // The shape of results promises blocks of ranks x B rows.
+    if (moe_.relay().relays && moe_.relay().ranks_per_group == 0)
+      throw error{errc::unsupported,
+                  "low_latency_dispatch: relay is used among groups of different sizes, expected "
+                  "equal ones, or buffer_options{.relay = relay::never}"};
+  }
 
   low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args,
                                        rank_mask masked) override {
@@ -134,6 +140,8 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
                                                 .in_flight = options.in_flight,
                                                 .zero_copy = options.zero_copy});
     config.stream_from = options.stream_from;
+    config.relay = options.relay;
+    config.weights_at_combine = true;
     if (key.weighted) config.attachments[0] = key.top_k * sizeof(float);
     return config;
   }
@@ -173,12 +181,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
       const auto& rows = this_batch.rows->experts()[e];
       const std::size_t count = rows.count();
       arrays.recv_count[e] = static_cast<std::int32_t>(count);
-      std::int64_t begin = 0;
-      for (const rank_id source : comm_.ranks()) {
-        const auto source_rows = static_cast<std::int64_t>(rows.count_from(source));
-        arrays.layout_range[e * ranks + source.index()] = begin << 32 | source_rows;
-        begin += source_rows;
-      }
+      publish_ranges(rows, std::span{arrays.layout_range}.subspan(e * ranks, ranks));
       std::int32_t* const src_info = arrays.src_info.get() + e * capacity;
       for (std::size_t i = 0; i < count; ++i)
         src_info[i] = static_cast<std::int32_t>(rows.origin(i).token);
@@ -187,6 +190,27 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
       to_column_major(rows.template scales<std::byte>().data(), count, scale_words_,
                       arrays.scales.data() + e * scale_bytes * capacity, capacity);
       if (arrays.received) arrays.received.template as<std::int32_t>()[e] += arrays.recv_count[e];
+    }
+  }
+
+  /// Fills the first row and the number of rows of each source rank of an expert: [ranks].
+  template <class Rows>
+  void publish_ranges(const Rows& rows, std::span<std::int64_t> ranges) const noexcept {
+    std::int64_t begin = 0;
+    if (!moe_.relay().relays) {
+      for (const rank_id source : comm_.ranks()) {
+        const auto source_rows = static_cast<std::int64_t>(rows.count_from(source));
+        ranges[source.index()] = begin << 32 | source_rows;
+        begin += source_rows;
+      }
+      return;
+    }
+    // Rows of one home rank lie together, in an order of home ranks that the exchange has.
+    std::ranges::fill(ranges, 0);
+    for (std::size_t i = 0; i < rows.count(); ++i) {
+      std::int64_t& range = ranges[rows.origin(i).rank.index()];
+      if (range == 0) range = static_cast<std::int64_t>(i) << 32;
+      ++range;
     }
   }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -71,7 +72,8 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
               .attachments = {key.scale_bytes},
               .output_attachment = key.top_k * sizeof(float),
               .note_bytes = key.listed_experts * sizeof(std::int32_t),
-              .stream_from = options.stream_from},
+              .stream_from = options.stream_from,
+              .relay = options.relay},
              {},
              until,
              [&](const auto&) {
@@ -154,9 +156,12 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
   /// Requires that num_worst_tokens rows are enough for every rank. All ranks know how many rows
   /// each receives, so that all of them throw.
   void require_room(const batch& this_batch, const normal_routing& routing) {
+    const argument worst{"dispatch", "num_worst_tokens"};
+    if (moe_.relay().relays)
+      worst.refuse(errc::unsupported, "is ", routing.worst,
+                   " where relay is used, expected 0, as ranks do not learn what others receive");
     const auto rows = moe_.rows_of_blocks(this_batch.ticket);
     const auto most = std::ranges::max_element(rows);
-    const argument worst{"dispatch", "num_worst_tokens"};
     worst.require(*most <= routing.worst, "is ", routing.worst, ", expected at least the ", *most,
                   " rows that rank ", most - rows.begin(), " receives");
   }
@@ -225,12 +230,14 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
                                           std::size_t shown) {
     const moe::received_tokens<Codec>& rows = *this_batch.rows;
     normal_arrays& arrays = this_batch.arrays;
-    std::int32_t before = 0;
-    for (const rank_id source : comm_.ranks())
-      arrays.rank_prefix[source.index()] = before +=
-          static_cast<std::int32_t>(rows.count_from(source));
-    for (std::size_t i = 0; i < rows.count(); ++i)
-      arrays.recv_src_idx[i] = static_cast<std::int32_t>(rows.origin(i).token);
+    std::ranges::fill(arrays.rank_prefix, 0);
+    for (std::size_t i = 0; i < rows.count(); ++i) {
+      const moe::row_origin origin = rows.origin(i);
+      arrays.recv_src_idx[i] = static_cast<std::int32_t>(origin.token);
+      ++arrays.rank_prefix[origin.rank.index()];
+    }
+    std::inclusive_scan(arrays.rank_prefix.begin(), arrays.rank_prefix.end(),
+                        arrays.rank_prefix.begin());
     std::fill(arrays.recv_src_idx.get() + rows.count(), arrays.recv_src_idx.get() + shown, -1);
     return {view(arrays.rank_prefix, {comm_.size()}),
             {arrays.recv_src_idx.get(), dtype::int32, {shown}},
