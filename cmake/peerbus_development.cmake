@@ -5,7 +5,9 @@ set(PEERBUS_TEST_TIMEOUT_FACTOR 1 CACHE STRING "Multiplies every test's timeout 
 option(PEERBUS_UNITY_PROGRAMS "Compile the sources of a program several at a time, where they are many" OFF)
 option(PEERBUS_PROGRAMS_COMPILED
        "Link examples and benchmarks with peerbus::compiled, which takes less time to build" OFF)
-mark_as_advanced(PEERBUS_TEST_TIMEOUT_FACTOR PEERBUS_UNITY_PROGRAMS PEERBUS_PROGRAMS_COMPILED)
+option(PEERBUS_PROGRAMS_PRECOMPILED "Parse once what most examples and benchmarks include" OFF)
+mark_as_advanced(PEERBUS_TEST_TIMEOUT_FACTOR PEERBUS_UNITY_PROGRAMS PEERBUS_PROGRAMS_COMPILED
+                 PEERBUS_PROGRAMS_PRECOMPILED)
 
 # By default g++ collects garbage from 128 MiB on. That is a sixth of its time where it does not optimise,
 # and saves 7 % of its memory.
@@ -18,11 +20,15 @@ function(peerbus_warnings target)
   target_compile_options("${target}" PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
 endfunction()
 
-# peerbus_program(<target> <source>...): an executable of ours.
+# peerbus_program(<target> <source>...): an executable of ours, with the precompiled header of the target that
+# peerbus_precompiled_by names, if it does.
 function(peerbus_program target)
   add_executable("${target}" ${ARGN})
   target_link_libraries("${target}" PRIVATE peerbus::peerbus)
   set_target_properties("${target}" PROPERTIES CXX_EXTENSIONS OFF)
+  if(peerbus_precompiled_by)
+    target_precompile_headers("${target}" REUSE_FROM "${peerbus_precompiled_by}")
+  endif()
   peerbus_warnings("${target}")
 endfunction()
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Compiled behind every header, in the debug mode of libstdc++ and with the compiler's extensions,
+// Compiled with every header, in the debug mode of libstdc++ and with the compiler's extensions,
 // which other tests do without. In that mode containers are no literal types; with extensions
 // `__int128` is an integral type.
 #include <peerbus/collective/reduction.hpp>

@@ -68,7 +68,8 @@ refused() { add "$1" "$2" "${@:3}" -I include "$work/usual.cpp"; }
   add "g++, C++20, warnings in templates" - g++ -std=c++20 $warnings $of_gnu $others -I include "$work/instances.cpp"
   all "g++, C++20, warnings of optimised code" g++ -std=c++20 -O2 $warnings $of_gnu
   all "g++, C++23, no run-time types, debug containers" g++ -std=c++23 -fno-rtti -D_GLIBCXX_DEBUG -D_GLIBCXX_DEBUG_PEDANTIC
-  all "g++, C++20, unsigned char, debug containers" g++ -std=c++20 -funsigned-char -D_GLIBCXX_DEBUG
+  all "g++, C++20 with extensions, unsigned char, debug containers" g++ -std=gnu++20 -funsigned-char -D_GLIBCXX_DEBUG \
+    -D_GLIBCXX_DEBUG_PEDANTIC -include tests/compile_modes.cpp
   all "g++, C++20, macros of others, assertions" g++ -std=gnu++20 -D_GLIBCXX_ASSERTIONS -include "$work/macros.hpp"
   all "clang++-14, C++20, warnings, no run-time types" clang++-14 -std=c++20 -fno-rtti $warnings
   for standard in 20 23 26; do
