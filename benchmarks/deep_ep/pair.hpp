@@ -123,10 +123,9 @@ inline std::string first_difference(std::span<const bf16> given, std::span<const
                                     std::size_t hidden) {
   for (std::size_t i = 0; i < expected.size(); ++i)
     if (given[i].bits != expected[i].bits)
-      return peerbus::detail::concat("token ", i / hidden, ", channel ", i % hidden, " is ",
-                                     static_cast<double>(static_cast<float>(given[i])),
-                                     ", expected ",
-                                     static_cast<double>(static_cast<float>(expected[i])));
+      return peerbus::concat("token ", i / hidden, ", channel ", i % hidden, " is ",
+                             static_cast<double>(static_cast<float>(given[i])), ", expected ",
+                             static_cast<double>(static_cast<float>(expected[i])));
   return {};
 }
 

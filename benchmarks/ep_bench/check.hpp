@@ -264,7 +264,7 @@ class checker {
 
   template <class... Parts>
   [[nodiscard]] std::string say(const Parts&... parts) const {
-    return peerbus::detail::concat("rank ", rank_, ": ", parts...);
+    return peerbus::concat("rank ", rank_, ": ", parts...);
   }
 
   options chosen_;

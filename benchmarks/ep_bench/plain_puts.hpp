@@ -160,8 +160,8 @@ class plain_puts {
       std::vector<std::byte> expected(from.bytes);
       fill(from.peer, from.source, expected);
       if (found.empty() && !std::ranges::equal(expected, landing.subspan(from.target, from.bytes)))
-        found = peerbus::detail::concat("the plain puts of ", name, " brought ", comm_->rank(),
-                                        " other bytes than ", from.peer, " sent");
+        found = peerbus::concat("the plain puts of ", name, " brought ", comm_->rank(),
+                                " other bytes than ", from.peer, " sent");
     };
     for (const part& from : which.in) compare(from);
     compare(which.own);

@@ -98,8 +98,7 @@ found run_group(benchmark::State& state, std::size_t ranks, Body body) {
     state.SkipWithError("a rank failed");
   else if (result.refusal != 0)
     state.SkipWithError(
-        ("skipped, as the system refuses: " + peerbus::detail::describe_errno(result.refusal))
-            .c_str());
+        ("skipped, as the system refuses: " + peerbus::describe_errno(result.refusal)).c_str());
   else if (!result.payload_right)
     state.SkipWithError("the payload arrived wrong");
   for (auto _ : state) state.SetIterationTime(result.seconds / static_cast<double>(operations));

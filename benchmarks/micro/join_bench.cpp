@@ -30,7 +30,6 @@
 #include "support/statistics.hpp"
 
 #if PEERBUS_BENCH_TCP
-#include <peerbus/bootstrap/detail/offered_place.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #endif
 
@@ -125,22 +124,32 @@ double time_to_join(std::size_t ranks, Join join) {
   return bench::nanoseconds(last - begin) / 1e9;
 }
 
-/// A socket at which one process waits for plain connections.
-struct listener {
+/// A socket of this host with a free port or an abstract name, which the system chooses. It keeps a
+/// port from other processes, while sockets that have SO_REUSEADDR may listen there.
+struct bound_socket {
   unique_fd socket;
   sockaddr_storage address{};
   socklen_t size = sizeof address;
 
-  explicit listener(int family) : socket{::socket(family, SOCK_STREAM, 0)} {
-    // The system chooses a port, or an abstract name.
+  explicit bound_socket(int family) : socket{::socket(family, SOCK_STREAM, 0)} {
     address.ss_family = static_cast<sa_family_t>(family);
     auto* const wanted = reinterpret_cast<sockaddr*>(&address);
     if (family == AF_INET)
       reinterpret_cast<sockaddr_in*>(wanted)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const socklen_t wanted_size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sa_family_t);
-    require(::bind(socket.get(), wanted, wanted_size) == 0 && ::listen(socket.get(), 4096) == 0 &&
+    const int may_be_shared = 1;
+    require(::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &may_be_shared,
+                         sizeof may_be_shared) == 0 &&
+                ::bind(socket.get(), wanted, wanted_size) == 0 &&
                 ::getsockname(socket.get(), wanted, &size) == 0,
-            "no socket could listen");
+            "no socket could be bound");
+  }
+};
+
+/// A socket at which one process waits for plain connections.
+struct listener : bound_socket {
+  explicit listener(int family) : bound_socket{family} {
+    require(::listen(socket.get(), 4096) == 0, "no socket could listen");
   }
 
   /// Returns the connections of `rank`, once all ranks have made theirs.
@@ -198,12 +207,11 @@ void on_one_host(benchmark::State& state, std::size_t ranks) {
 #if PEERBUS_BENCH_TCP
 void over_tcp(benchmark::State& state, std::size_t ranks) {
   measure(state, ranks, AF_INET, 2, [&] {
-    const auto place =
-        peerbus::detail::offered_place::of_network("127.0.0.1");  // Keeps a free port.
+    const bound_socket keeper{AF_INET};
     peerbus::tcp_settings settings;
     settings.size = ranks;
-    settings.address = place.address;
-    settings.port = place.port;
+    settings.address = "127.0.0.1";
+    settings.port = ntohs(reinterpret_cast<const sockaddr_in&>(keeper.address).sin_port);
     settings.secret = "a secret for benchmarks only";
     return time_to_join(ranks, [&](std::size_t rank) {
       settings.rank = rank;

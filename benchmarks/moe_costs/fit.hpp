@@ -25,7 +25,7 @@ struct point {
   double one_phase_us = 0;
 };
 
-namespace detail {
+namespace fitting {
 
 inline constexpr std::size_t unknowns = 4;
 using vector = std::array<double, unknowns>;
@@ -99,7 +99,7 @@ inline vector assumed(std::string_view road) {
   return {round, of(2, 0, 0).counts_us - round, row, of(1, 1, 1).slots_us - row};
 }
 
-}  // namespace detail
+}  // namespace fitting
 
 /// Returns the costs that explain `points` best, by weighted least squares: none of them negative,
 /// `moe.<road>.` before their names. If all points have as many ranks, or rows of the same size,
@@ -112,17 +112,17 @@ inline peerbus::cost_table fit(std::span<const point> points, std::string_view r
     if (at.row_kib != points[0].row_kib) wanted |= 0b1000U;
   }
   // The best costs without negative ones are the best of some subset, while the others are 0.
-  const detail::vector assumed = detail::assumed(road);
-  detail::vector best{};
+  const fitting::vector assumed = fitting::assumed(road);
+  fitting::vector best{};
   double least = std::numeric_limits<double>::infinity();
   for (unsigned subset = wanted;; subset = (subset - 1) & wanted) {
-    detail::vector fixed{};
-    for (std::size_t i = 0; i < detail::unknowns; ++i)
+    fitting::vector fixed{};
+    for (std::size_t i = 0; i < fitting::unknowns; ++i)
       if ((wanted >> i & 1U) == 0) fixed[i] = assumed[i];
-    if (const auto found = detail::solve(points, subset, fixed)) {
+    if (const auto found = fitting::solve(points, subset, fixed)) {
       bool is_possible = true;
       for (const double cost : *found) is_possible = is_possible && cost >= 0;
-      const double off = detail::error_of(points, *found);
+      const double off = fitting::error_of(points, *found);
       if (is_possible && off < least) {
         least = off;
         best = *found;
@@ -131,9 +131,9 @@ inline peerbus::cost_table fit(std::span<const point> points, std::string_view r
     if (subset == 0) break;
   }
   peerbus::cost_table costs;
-  for (std::size_t i = 0; i < detail::unknowns; ++i)
+  for (std::size_t i = 0; i < fitting::unknowns; ++i)
     if ((wanted >> i & 1U) != 0)
-      costs.set("moe." + std::string{road} + "." + std::string{detail::names[i]}, best[i]);
+      costs.set("moe." + std::string{road} + "." + std::string{fitting::names[i]}, best[i]);
   return costs;
 }
 

@@ -46,7 +46,7 @@ inline int try_kernel_copy(pid_t process, far_address to, const std::byte* from,
 /// Throws: `peerbus::error` system.
 inline void kernel_copy(pid_t process, far_address to, const std::byte* from, std::size_t bytes) {
   if (const int code = try_kernel_copy(process, to, from, bytes); code != 0)
-    throw peerbus::detail::system_failure("copying by process_vm_writev", code);
+    throw peerbus::system_failure("copying by process_vm_writev", code);
 }
 
 }  // namespace bench

@@ -13,7 +13,7 @@ namespace {
 
 namespace deep_ep = peerbus::deep_ep;
 using json = nlohmann::ordered_json;
-using peerbus::detail::concat;
+using peerbus::concat;
 
 std::string mib(std::size_t bytes) {
   char text[64];

@@ -35,11 +35,11 @@
 namespace peerbus_doctor {
 namespace {
 
+using peerbus::concat;
 using peerbus::deadline;
 using peerbus::errc;
 using peerbus::rank_id;
 using peerbus::signal_id;
-using peerbus::detail::concat;
 using group = peerbus::communicator<peerbus::any_transport>;
 
 constexpr std::size_t warm_up_rounds = 20;

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -29,6 +30,7 @@
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
 #include <peerbus/bootstrap/detail/local_meeting.hpp>
 #include <peerbus/bootstrap/environment.hpp>
+#include <peerbus/bootstrap/launch_environment.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
@@ -376,6 +378,35 @@ TEST_CASE("environment: launchers that give different places are refused, unless
                 {"PEERBUS_RANK_VARIABLE is 'rank', expected RANK, OMPI_COMM_WORLD_RANK"}));
   CHECK(refuses(with(script, {choice("SLURM_PROCID")}), invalid,
                 {"SLURM_NTASKS is not set although PEERBUS_RANK_VARIABLE is"}));
+}
+
+TEST_CASE("environment: tools are told what a launcher has set, and what is wrong with it") {
+  const time_limit limit;
+  const auto reads = [](const variables& set, const peerbus::launch_environment& expected) {
+    return with_variables(set, [&] {
+             const auto read = peerbus::read_launch_environment();
+             const bool same_place = read.rank_variable == expected.rank_variable &&
+                                     read.rank == expected.rank &&
+                                     read.other_hosts == expected.other_hosts;
+             const bool same_trouble = read.trouble.empty() == expected.trouble.empty() &&
+                                       read.trouble.find(expected.trouble) != std::string::npos;
+             return same_place && same_trouble ? 0 : 1;
+           }) == 0;
+  };
+  CHECK(reads({}, {}));
+  CHECK(reads({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}, {"PMI_RANK", 1, "", ""}));
+  CHECK(reads({{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}},
+              {"RANK", std::nullopt, "", "MASTER_ADDR is not set"}));
+  CHECK(reads(
+      {{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.1"}},
+      {"RANK", 0, "LOCAL_WORLD_SIZE is 4 but WORLD_SIZE is 8", ""}));
+  CHECK(reads({{"PEERBUS_RANK_VARIABLE", "rank"}},
+              {"", std::nullopt, "", "PEERBUS_RANK_VARIABLE is 'rank'"}));
+
+  const auto names = peerbus::launch_variable_names();
+  for (const char* const name : {"RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "SLURM_STEP_ID",
+                                 "PEERBUS_RANK_VARIABLE", "PMIX_RANK"})
+    CHECK(std::count(names.begin(), names.end(), name) == 1);
 }
 
 TEST_CASE("environment: reads the id of the job from its variable or from the launcher") {

@@ -88,7 +88,7 @@ class ablation {
               bench::try_kernel_copy(target.process(r), target.address(r, 0),
                                      reinterpret_cast<const std::byte*>(&value), sizeof value);
           code != 0)
-        found = peerbus::detail::describe_errno(code);
+        found = peerbus::describe_errno(code);
     comm_->barrier();
     return found;
   }
@@ -134,7 +134,7 @@ class ablation {
         flow.combine(truth_.mine(), combined_.all());
         if (wrong.empty()) wrong = check.combined(combined_.all());
         if (found.empty() && !wrong.empty())
-          found = peerbus::detail::concat(ablation_steps[step].name, ": ", wrong);
+          found = peerbus::concat(ablation_steps[step].name, ": ", wrong);
       });
     return found;
   }

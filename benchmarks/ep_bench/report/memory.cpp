@@ -15,14 +15,13 @@ namespace {
 
 /// Returns the bytes that this process's cgroup and its ancestors still allow.
 std::uint64_t available_in_group() {
-  namespace detail = peerbus::detail;
-  std::uint64_t least = detail::no_cgroup_limit;
-  for (const std::string& directory : detail::cgroup_directories("", "memory"))
+  std::uint64_t least = peerbus::no_cgroup_limit;
+  for (const std::string& directory : peerbus::cgroup_directories("", "memory"))
     for (const auto& [most, current] :
          {std::pair{"/memory.max", "/memory.current"},
           std::pair{"/memory.limit_in_bytes", "/memory.usage_in_bytes"}}) {
-      const std::uint64_t limit = detail::read_cgroup_number(directory + most);
-      const std::uint64_t used = detail::read_cgroup_number(directory + current);
+      const std::uint64_t limit = peerbus::read_cgroup_number(directory + most);
+      const std::uint64_t used = peerbus::read_cgroup_number(directory + current);
       least = std::min(least, used < limit ? limit - used : limit);
     }
   return least;

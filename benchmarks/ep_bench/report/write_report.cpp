@@ -32,7 +32,7 @@ namespace {
 class shared_text {
  public:
   shared_text() : file_{std::tmpfile(), &std::fclose} {
-    if (!file_) throw peerbus::detail::system_failure("creating a temporary file", errno);
+    if (!file_) throw peerbus::system_failure("creating a temporary file", errno);
   }
   void write(const std::string& text) const {
     std::fwrite(text.data(), 1, text.size(), file_.get());

@@ -141,7 +141,7 @@ class rank_checker {
 
   template <class... Parts>
   [[nodiscard]] std::string say(const Parts&... parts) const {
-    return peerbus::detail::concat("rank ", rank_, ": ", parts...);
+    return peerbus::concat("rank ", rank_, ": ", parts...);
   }
 
   ep_bench::options chosen_;

@@ -22,7 +22,7 @@ namespace ucx_put {
 inline void check(ucs_status_t status, const char* what) {
   if (status != UCS_OK)
     throw peerbus::error{peerbus::errc::system,
-                         peerbus::detail::concat(what, ": ", ::ucs_status_string(status))};
+                         peerbus::concat(what, ": ", ::ucs_status_string(status))};
 }
 
 /// A pointer that the C function `Free` takes back.

@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -14,14 +15,14 @@
 #include <string_view>
 #include <utility>
 
-#include <peerbus/bootstrap/detail/hello.hpp>
-#include <peerbus/bootstrap/detail/os.hpp>
+#include <peerbus/bootstrap/build_version.hpp>
 #include <peerbus/core/cgroup.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/memory_file.hpp>
 #include <peerbus/core/system_error.hpp>
 #include <peerbus/core/text.hpp>
+#include <peerbus/core/unique_fd.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 
 #include "read_system.hpp"
@@ -29,11 +30,11 @@
 namespace peerbus_doctor {
 namespace {
 
-using peerbus::detail::concat;
+using peerbus::concat;
 
 build_facts collect_build() {
   build_facts build;
-  build.library = concat(peerbus::detail::build_version{});
+  build.library = concat(peerbus::build_version{});
 #if defined(__clang__)
   build.compiler = "clang " __clang_version__;
 #else
@@ -73,7 +74,7 @@ std::optional<double> cgroup_quota(const std::string& root) {
     const double cores = static_cast<double>(*microseconds) / static_cast<double>(*of);
     quota = std::min(quota.value_or(cores), cores);
   };
-  for (const std::string& directory : peerbus::detail::cgroup_directories(root, "cpu")) {
+  for (const std::string& directory : peerbus::cgroup_directories(root, "cpu")) {
     const std::string both = read_text(directory + "/cpu.max");
     if (const auto space = both.find(' '); space != std::string::npos)
       limit(both.substr(0, space), both.substr(space));
@@ -124,9 +125,13 @@ std::string try_memory_file() {
 }
 
 std::string try_pidfd() {
-  errno = ENOSYS;  // The reason where the headers of the system do not know the call.
-  const auto handle = peerbus::detail::open_pidfd(::getpid());
-  return handle ? std::string{} : peerbus::detail::describe_errno(errno);
+#ifdef SYS_pidfd_open
+  // The library uses pidfds where it can: a container's filter may forbid them.
+  const peerbus::unique_fd handle{static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0))};
+  return handle ? std::string{} : peerbus::describe_errno(errno);
+#else
+  return peerbus::describe_errno(ENOSYS);  // The headers of the system do not know the call.
+#endif
 }
 
 }  // namespace
@@ -169,7 +174,7 @@ memory_facts collect_memory(const std::string& root) {
   };
   memory.total = number("MemTotal") << 10U;
   memory.available = number("MemAvailable") << 10U;
-  memory.cgroup_limit = peerbus::detail::cgroup_memory_limit(root);
+  memory.cgroup_limit = peerbus::cgroup_memory_limit(root);
   const std::string transparent = root + "/sys/kernel/mm/transparent_hugepage/";
   memory.huge_pages_of_windows = chosen_word(read_text(transparent + "shmem_enabled"));
   memory.huge_pages_of_process = chosen_word(read_text(transparent + "enabled"));

@@ -12,7 +12,7 @@
 namespace peerbus_doctor {
 namespace {
 
-using peerbus::detail::concat;
+using peerbus::concat;
 
 /// Windows of a serving stack are some hundred MiB. Verbs lock all of it.
 constexpr std::uint64_t enough_locked_memory = std::uint64_t{1} << 30U;

@@ -12,7 +12,7 @@
 namespace peerbus_doctor {
 namespace {
 
-using peerbus::detail::concat;
+using peerbus::concat;
 
 /// Returns the cores that the ranks of a host may use, all ranks together.
 double cores_of(const std::vector<member>& ranks_of_host) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
-#include <peerbus/bootstrap/detail/launch_variables.hpp>
-#include <peerbus/bootstrap/environment.hpp>
-#include <peerbus/core/error.hpp>
+#include <peerbus/bootstrap/launch_environment.hpp>
 #include <peerbus/core/text.hpp>
 
 #include "collect.hpp"
@@ -12,42 +11,30 @@
 namespace peerbus_doctor {
 namespace {
 
-namespace detail = peerbus::detail;
-
-/// Adds the variable to `launcher` if it is set. `name` may be null.
-void add(launcher_facts& launcher, const char* name) {
-  const auto value = detail::variable(name);
-  if (!value) return;
-  const bool is_secret = std::string_view{name} == "PEERBUS_SECRET";
-  launcher.variables.push_back({name, is_secret
-                                          ? detail::concat("(not shown, ", value->size(), " bytes)")
-                                          : std::string{*value}});
+/// Adds the variable to `launcher` if it is set.
+void add(launcher_facts& launcher, std::string_view name) {
+  const char* const set = std::getenv(std::string{name}.c_str());
+  if (set == nullptr) return;
+  const std::string_view value{set};
+  launcher.variables.push_back(
+      {std::string{name}, name == "PEERBUS_SECRET"
+                              ? peerbus::concat("(not shown, ", value.size(), " bytes)")
+                              : std::string{value}});
 }
 
 }  // namespace
 
 launcher_facts collect_launcher() {
   launcher_facts launcher;
-  for (const auto& names : detail::launchers)
-    for (const char* const name :
-         {names.rank, names.size, names.local_rank, names.local_size, names.job, names.required})
-      add(launcher, name);
-  for (const char* const name :
-       {detail::rank_choice, "PMIX_RANK", "SLURM_STEP_NUM_NODES", "TORCHELASTIC_USE_AGENT_STORE",
-        "MASTER_ADDR", "MASTER_PORT", "PEERBUS_PORT", "PEERBUS_SECRET", "PEERBUS_SECRET_FILE"})
+  for (const std::string_view name : peerbus::launch_variable_names()) add(launcher, name);
+  for (const std::string_view name : {"TORCHELASTIC_USE_AGENT_STORE", "MASTER_ADDR", "MASTER_PORT",
+                                      "PEERBUS_PORT", "PEERBUS_SECRET", "PEERBUS_SECRET_FILE"})
     add(launcher, name);
-  const auto* const names = detail::find_launcher();
-  if (names != nullptr)
-    launcher.rank_variable = names->rank;
-  else if (!peerbus::environment_bootstrap::launched())
-    return launcher;
-  try {
-    const auto settings = detail::read_launch_settings(detail::hosts::any);
-    launcher.rank = settings.rank;
-    launcher.other_hosts = detail::sign_of_other_hosts(*names, settings.size);
-  } catch (const peerbus::error& trouble) {
-    launcher.trouble = trouble.text();
-  }
+  const auto found = peerbus::read_launch_environment();
+  launcher.rank_variable = found.rank_variable;
+  launcher.rank = found.rank;
+  launcher.other_hosts = found.other_hosts;
+  launcher.trouble = found.trouble;
   return launcher;
 }
 

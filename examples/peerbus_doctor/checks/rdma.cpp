@@ -15,7 +15,6 @@
 #include <infiniband/verbs.h>
 
 #include <peerbus/core/system_error.hpp>
-#include <peerbus/transport/verbs/handle.hpp>
 #endif
 
 namespace peerbus_doctor {
@@ -34,7 +33,12 @@ std::vector<std::string> names_in(const std::string& directory) {
 
 #ifdef PEERBUS_DOCTOR_VERBS
 
-namespace rdma = peerbus::detail::rdma;
+struct releaser {
+  void operator()(ibv_device** list) const noexcept { ibv_free_device_list(list); }
+  void operator()(ibv_context* device) const noexcept { ibv_close_device(device); }
+};
+using device_list = std::unique_ptr<ibv_device*, releaser>;
+using open_device = std::unique_ptr<ibv_context, releaser>;
 
 std::string gid_type(const ibv_gid_entry& entry) {
   switch (entry.gid_type) {
@@ -62,11 +66,11 @@ void add_gids(ibv_context& context, device& found) {
 device collect_device(ibv_device* listed) {
   device found;
   found.name = ibv_get_device_name(listed);
-  const rdma::context context{ibv_open_device(listed)};
+  const open_device context{ibv_open_device(listed)};
   ibv_device_attr limits{};
   const int failure = !context ? errno : ibv_query_device(context.get(), &limits);
   if (!context || failure != 0) {
-    found.trouble = peerbus::detail::describe_errno(failure);
+    found.trouble = peerbus::describe_errno(failure);
     return found;
   }
   found.largest_region = limits.max_mr_size;
@@ -96,7 +100,7 @@ rdma_facts collect_rdma(const std::string& root) {
 #ifdef PEERBUS_DOCTOR_VERBS
   found.is_built = true;
   int count = 0;
-  const rdma::device_list list{ibv_get_device_list(&count)};
+  const device_list list{ibv_get_device_list(&count)};
   for (int i = 0; list && i < count; ++i) found.devices.push_back(collect_device(list.get()[i]));
 #endif
   return found;

@@ -9,9 +9,9 @@
 
 #include <peerbus/core/compiled.hpp>
 
-namespace peerbus::detail {
+namespace peerbus {
 
-/// The limit of a cgroup that has none.
+/// The number for a limit that a cgroup does not set.
 inline constexpr std::uint64_t no_cgroup_limit = std::numeric_limits<std::uint64_t>::max();
 
 /// Returns the directories that hold the limits of this process's cgroup and of its ancestors, for
@@ -26,7 +26,14 @@ std::uint64_t read_cgroup_number(const std::string& path);
 /// `no_cgroup_limit`. `root` precedes the paths of all files.
 std::uint64_t cgroup_memory_limit(const std::string& root);
 
-}  // namespace peerbus::detail
+namespace detail {
+using peerbus::cgroup_directories;
+using peerbus::cgroup_memory_limit;
+using peerbus::no_cgroup_limit;
+using peerbus::read_cgroup_number;
+}  // namespace detail
+
+}  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
 #include <peerbus/core/cgroup.ipp>  // IWYU pragma: keep

@@ -30,11 +30,15 @@ inline std::string read_kernel_file(const std::string& path) {
   return text;
 }
 
+}  // namespace peerbus::detail
+
+namespace peerbus {
+
 PEERBUS_INLINE std::vector<std::string> cgroup_directories(const std::string& root,
                                                            std::string_view controller) {
   // Each line is number:controllers:path. Version 2 has one line without controllers.
   std::vector<std::string> found;
-  const std::string text = read_kernel_file(root + "/proc/self/cgroup");
+  const std::string text = detail::read_kernel_file(root + "/proc/self/cgroup");
   for (std::size_t start = 0, end = 0; start < text.size(); start = end + 1) {
     end = std::min(text.find('\n', start), text.size());
     const std::string line = text.substr(start, end - start);
@@ -59,7 +63,7 @@ PEERBUS_INLINE std::vector<std::string> cgroup_directories(const std::string& ro
 }
 
 PEERBUS_INLINE std::uint64_t read_cgroup_number(const std::string& path) {
-  const std::string text = read_kernel_file(path);
+  const std::string text = detail::read_kernel_file(path);
   char* end = nullptr;
   const std::uint64_t number = std::strtoull(text.c_str(), &end, 10);
   return end == text.c_str() ? no_cgroup_limit : number;
@@ -74,4 +78,4 @@ PEERBUS_INLINE std::uint64_t cgroup_memory_limit(const std::string& root) {
   return least > no_cgroup_limit / 4 ? no_cgroup_limit : least;
 }
 
-}  // namespace peerbus::detail
+}  // namespace peerbus

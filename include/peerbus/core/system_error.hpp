@@ -7,7 +7,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/error.hpp>
 
-namespace peerbus::detail {
+namespace peerbus {
 
 /// Returns the meaning of errno `number`. Several threads may call it at once, unlike strerror.
 std::string describe_errno(int number);
@@ -16,7 +16,12 @@ std::string describe_errno(int number);
 /// and, if a user can remedy it, a hint.
 error system_failure(std::string_view doing, int number);
 
-}  // namespace peerbus::detail
+namespace detail {
+using peerbus::describe_errno;
+using peerbus::system_failure;
+}  // namespace detail
+
+}  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
 #include <peerbus/core/system_error.ipp>  // IWYU pragma: keep

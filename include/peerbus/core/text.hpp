@@ -8,7 +8,7 @@
 
 #include <peerbus/core/compiled.hpp>
 
-namespace peerbus::detail {
+namespace peerbus {
 
 /// An argument of `concat`: text, a number, or an object whose type has a friend
 /// `append_text(std::string&, const T&)`. It refers to the argument, which must outlive it.
@@ -45,7 +45,8 @@ struct text_part {
         }} {}
 };
 
-/// Joins `parts` into one string. It allocates, so that only the control path may call it.
+/// Joins `parts` into one string, such as the text of an `error`. It allocates, so that only the
+/// control path may call it.
 std::string concat(std::initializer_list<text_part> parts);
 
 /// Joins its arguments into one string. Contract as the overload for a list, which is quicker to
@@ -55,7 +56,12 @@ std::string concat(const Parts&... parts) {
   return concat({parts...});
 }
 
-}  // namespace peerbus::detail
+namespace detail {
+using peerbus::concat;
+using peerbus::text_part;
+}  // namespace detail
+
+}  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED
 #include <peerbus/core/text.ipp>  // IWYU pragma: keep

@@ -3,7 +3,7 @@
 
 #include <peerbus/core/text.hpp>
 
-namespace peerbus::detail {
+namespace peerbus {
 
 PEERBUS_INLINE std::string concat(std::initializer_list<text_part> parts) {
   std::string out;
@@ -21,4 +21,4 @@ PEERBUS_INLINE std::string concat(std::initializer_list<text_part> parts) {
   return out;
 }
 
-}  // namespace peerbus::detail
+}  // namespace peerbus

@@ -71,9 +71,9 @@ namespace {
 collective::transfer message_of(const peerbus_transfer& given, std::size_t place) {
   const auto refuse = [place](std::string_view objection) {
     throw error{errc::invalid_argument,
-                detail::concat("batch_send_recv was given message ", place, " with ", objection)};
+                concat("batch_send_recv was given message ", place, " with ", objection)};
   };
-  if (given.sends > 1) refuse(detail::concat("sends ", given.sends, ", expected 0 or 1"));
+  if (given.sends > 1) refuse(concat("sends ", given.sends, ", expected 0 or 1"));
   const auto element = element_of(given.dtype);
   if (element.bytes == 0) refuse(wrong_dtype(given.dtype));
   const std::optional<std::size_t> bytes = bytes_of(given.count, 1, element.bytes);

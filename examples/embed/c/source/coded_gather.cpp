@@ -44,7 +44,7 @@ std::size_t elements_of_all(const collective_request& asked, const coded_argumen
 void require_aligned(const collective_request& asked, const void* memory, std::size_t alignment,
                      std::string_view name) {
   if (reinterpret_cast<std::uintptr_t>(memory) % alignment != 0)
-    asked.refuse(detail::concat(name, " not aligned to ", alignment, " bytes"));
+    asked.refuse(concat(name, " not aligned to ", alignment, " bytes"));
 }
 
 /// Gathers tokens by `Codec`. `rows` is the type of its rows.
@@ -55,8 +55,8 @@ void gather_by(const collective_request& asked, const coded_arguments& given, pe
   const std::size_t all = elements_of_all(asked, given);
   const bool is_decoded = given.dtype == PEERBUS_DTYPE_F32 || given.dtype == PEERBUS_DTYPE_BF16;
   if (!is_decoded && given.dtype != rows)
-    asked.refuse(detail::concat("an output of ", name_of(given.dtype), ", expected f32",
-                                rows == PEERBUS_DTYPE_BF16 ? " or " : ", bf16 or ", name_of(rows)));
+    asked.refuse(concat("an output of ", name_of(given.dtype), ", expected f32",
+                        rows == PEERBUS_DTYPE_BF16 ? " or " : ", bf16 or ", name_of(rows)));
   if (is_decoded && given.scales != nullptr)
     asked.refuse("scales beside an output that is decoded, expected NULL");
   require_aligned(asked, given.tokens, alignof(token), "tokens");
@@ -110,7 +110,7 @@ peerbus_code peerbus_all_gather_coded(peerbus_team* team, int32_t codec, const v
         return gather_by<codecs::fp8_e4m3_per_128_ue8m0>(asked, given, PEERBUS_DTYPE_E4M3);
       case PEERBUS_FP8_AS_GIVEN:
         return gather_by<codecs::fp8_e4m3_as_given>(asked, given, PEERBUS_DTYPE_E4M3);
-      default: asked.refuse(peerbus::detail::concat("a codec of ", codec, ", expected 0 to 5"));
+      default: asked.refuse(peerbus::concat("a codec of ", codec, ", expected 0 to 5"));
     }
   });
 }

@@ -36,7 +36,7 @@ namespace {
 collective::algorithm algorithm_of(std::int32_t number) {
   const auto all = static_cast<std::int32_t>(collective::algorithm_names.size());
   require(number >= 0 && number < all,
-          detail::concat("an algorithm of ", number, ", expected 0 to ", all - 1));
+          concat("an algorithm of ", number, ", expected 0 to ", all - 1));
   return static_cast<collective::algorithm>(number);
 }
 
@@ -100,9 +100,9 @@ peerbus_code peerbus_team_algorithm(peerbus_team* team, int32_t operation, uint6
     require(algorithm != nullptr, "algorithm is NULL");
     static_assert(static_cast<int>(choice_of::reduce_scatter) == PEERBUS_OF_REDUCE_SCATTER &&
                   static_cast<int>(choice_of::broadcast) == PEERBUS_OF_BROADCAST);
-    require(operation >= PEERBUS_OF_ALL_REDUCE && operation <= PEERBUS_OF_BROADCAST,
-            peerbus::detail::concat("an operation of ", operation, ", expected 0 to ",
-                                    PEERBUS_OF_BROADCAST));
+    require(
+        operation >= PEERBUS_OF_ALL_REDUCE && operation <= PEERBUS_OF_BROADCAST,
+        peerbus::concat("an operation of ", operation, ", expected 0 to ", PEERBUS_OF_BROADCAST));
     const auto& ranks = shared(team, "team").ranks;
     *algorithm = static_cast<std::int32_t>(
         ranks.algorithm_of(static_cast<choice_of>(operation), bytes, may_reorder != 0));

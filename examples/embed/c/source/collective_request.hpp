@@ -117,7 +117,7 @@ class collective_request {
   /// operand has at least. `name` is that of the array in errors.
   collective::part_layout parts(const std::uint64_t* counts, const std::uint64_t* displacements,
                                 std::string_view name, std::uint64_t* end) {
-    if (counts == nullptr) refuse(detail::concat(name, " that are NULL"));
+    if (counts == nullptr) refuse(concat(name, " that are NULL"));
     collective::part_layout layout{{counts, size()}};
     if (displacements != nullptr) layout.displacements = {displacements, size()};
     *end = 0;
@@ -132,10 +132,10 @@ class collective_request {
   /// Returns the reduction of the operation's elements.
   [[nodiscard]] collective::detail::reducer by(peerbus_reduction reduction) {
     if (reduction < PEERBUS_SUM || reduction > PEERBUS_MAXIMUM)
-      refuse(detail::concat("a reduction of ", reduction, ", expected 0 to 3"));
+      refuse(concat("a reduction of ", reduction, ", expected 0 to 3"));
     if (const auto found = reducer_of(dtype_, reduction)) return *found;
-    refuse(detail::concat("elements to reduce of type ", name_of(dtype_),
-                          ", expected f32, f64, bf16, i32, i64 or u8"));
+    refuse(concat("elements to reduce of type ", name_of(dtype_),
+                  ", expected f32, f64, bf16, i32, i64 or u8"));
   }
 
   /// Does an operation, or its first half. `by` is its reduction by a `Callable`, if it has one.

@@ -52,8 +52,8 @@ namespace {
 deep_ep::buffer_options options_of(const peerbus_buffer_options& given) {
   if (given.target < 0 || given.target >= static_cast<std::int32_t>(deep_ep::all_profiles.size()))
     throw error{errc::invalid_argument,
-                detail::concat("options.target is ", given.target, ", expected 0 to ",
-                               deep_ep::all_profiles.size() - 1)};
+                concat("options.target is ", given.target, ", expected 0 to ",
+                       deep_ep::all_profiles.size() - 1)};
   deep_ep::buffer_options options;
   if (given.num_max_tokens_per_rank != 0)
     options.num_max_tokens_per_rank = given.num_max_tokens_per_rank;

@@ -20,8 +20,8 @@ row_places& erased_exchange::received_places(std::uint64_t ticket, std::string_v
   row_places& places = places_.of(ticket);
   if (ticket == 0 || places.ticket != ticket)
     throw error{errc::invalid_argument,
-                detail::concat(call, ": ticket ", ticket, " is not of a dispatch among the latest ",
-                               places_.size(), " that was received here")};
+                concat(call, ": ticket ", ticket, " is not of a dispatch among the latest ",
+                       places_.size(), " that was received here")};
   return places;
 }
 
@@ -47,7 +47,7 @@ void erased_exchange::require_row(std::uint64_t ticket, std::uint64_t row) {
   const auto after = std::upper_bound(first_rows.begin(), first_rows.end(), row);
   const auto i = static_cast<std::size_t>(after - first_rows.begin());
   if (i == 0 || row - first_rows[i - 1] >= places.counts[i - 1])
-    throw error{errc::invalid_argument, detail::concat("no row ", row, " has arrived")};
+    throw error{errc::invalid_argument, concat("no row ", row, " has arrived")};
 }
 
 void* erased_exchange::output(std::uint64_t ticket, std::uint64_t row) {

@@ -53,7 +53,7 @@ make_exchange_function function_of(std::int32_t codec) {
   static_assert(PEERBUS_NO_ROWS + 1 == std::tuple_size_v<decltype(all)>);
   if (codec < 0 || static_cast<std::size_t>(codec) >= all.size())
     throw error{errc::invalid_argument,
-                detail::concat("codec is ", codec, ", expected 0 to ", all.size() - 1)};
+                concat("codec is ", codec, ", expected 0 to ", all.size() - 1)};
   return all[static_cast<std::size_t>(codec)];
 }
 

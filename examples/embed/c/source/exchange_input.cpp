@@ -15,8 +15,7 @@ namespace {
 /// Requires that an array may be read as values of `alignment` bytes. Throws: `error`.
 void require_aligned(const void* values, std::size_t alignment, std::string_view name) {
   if (reinterpret_cast<std::uintptr_t>(values) % alignment != 0)
-    throw error{errc::invalid_argument,
-                detail::concat(name, " is not aligned to ", alignment, " bytes")};
+    throw error{errc::invalid_argument, concat(name, " is not aligned to ", alignment, " bytes")};
 }
 
 /// Requires that `count` rows of `columns` bytes or values are no more than memory can have.
@@ -24,8 +23,7 @@ void require_aligned(const void* values, std::size_t alignment, std::string_view
 void require_countable(std::uint64_t count, std::size_t columns) {
   static constexpr std::uint64_t most = std::uint64_t{1} << 56U;
   if (columns != 0 && count > most / columns)
-    throw error{errc::invalid_argument,
-                detail::concat("count is ", count, ", more than memory can have")};
+    throw error{errc::invalid_argument, concat("count is ", count, ", more than memory can have")};
 }
 
 void read(const peerbus_dispatch_args& args, const moe::exchange_config& config,

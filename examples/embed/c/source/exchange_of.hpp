@@ -166,7 +166,7 @@ auto with_layout(const exchange_request& request, With&& with) {
     case PEERBUS_EXPERT_SLOTS: return with(moe::expert_slots{});
     default:
       throw error{errc::invalid_argument,
-                  detail::concat("layout is ", request.layout, ", expected 0 to 4")};
+                  concat("layout is ", request.layout, ", expected 0 to 4")};
   }
 }
 

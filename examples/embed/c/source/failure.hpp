@@ -129,17 +129,16 @@ inline void require(bool holds, std::string_view text) {
 template <class Struct>
 Struct read_struct(const Struct* given, std::string_view name, std::size_t least = sizeof(Struct)) {
   static_assert(std::is_trivially_copyable_v<Struct>);
-  if (given == nullptr) throw error{errc::invalid_argument, detail::concat(name, " is NULL")};
+  if (given == nullptr) throw error{errc::invalid_argument, concat(name, " is NULL")};
   const std::size_t bytes = given->struct_bytes;
   if (bytes < least)
-    throw error{errc::invalid_argument, detail::concat(name, ".struct_bytes is ", bytes,
-                                                       ", expected sizeof: ", least, " or more")};
+    throw error{errc::invalid_argument,
+                concat(name, ".struct_bytes is ", bytes, ", expected sizeof: ", least, " or more")};
   const auto* const all = reinterpret_cast<const unsigned char*>(given);
   for (std::size_t i = sizeof(Struct); i < bytes; ++i)
     if (all[i] != 0)
-      throw error{errc::unsupported,
-                  detail::concat(name, " sets a member at byte ", i,
-                                 " that this version of libpeerbus does not have")};
+      throw error{errc::unsupported, concat(name, " sets a member at byte ", i,
+                                            " that this version of libpeerbus does not have")};
   Struct values{};
   std::memcpy(&values, given, bytes < sizeof(Struct) ? bytes : sizeof(Struct));
   return values;
@@ -157,11 +156,10 @@ Struct read_options(const Struct* given, std::string_view name,
 template <class Struct>
 void require_struct(const Struct* result, std::string_view name,
                     std::size_t least = sizeof(Struct)) {
-  if (result == nullptr) throw error{errc::invalid_argument, detail::concat(name, " is NULL")};
+  if (result == nullptr) throw error{errc::invalid_argument, concat(name, " is NULL")};
   if (result->struct_bytes < least)
-    throw error{errc::invalid_argument,
-                detail::concat(name, ".struct_bytes is ", result->struct_bytes,
-                               ", expected sizeof: ", least, " or more")};
+    throw error{errc::invalid_argument, concat(name, ".struct_bytes is ", result->struct_bytes,
+                                               ", expected sizeof: ", least, " or more")};
 }
 
 /// Copies as much of `values` as the caller's version of the structure has.

@@ -84,7 +84,7 @@ inline std::string_view problem_of(const object* handle) noexcept {
 template <class Object>
 Object& shared(Object* handle, std::string_view name) {
   if (const std::string_view problem = problem_of(handle); !problem.empty())
-    throw error{errc::invalid_argument, detail::concat("the ", name, " ", problem)};
+    throw error{errc::invalid_argument, concat("the ", name, " ", problem)};
   return *handle;
 }
 
@@ -95,9 +95,9 @@ Object& usable(Object* handle, std::string_view name) {
   Object& found = shared(handle, name);
   if (!claims::take(*found.in_call))
     throw error{errc::invalid_argument,
-                detail::concat("the ", name,
-                               " is in another call; expected one call at a time, or an object for "
-                               "each thread")};
+                concat("the ", name,
+                       " is in another call; expected one call at a time, or an object for "
+                       "each thread")};
   return found;
 }
 
@@ -122,7 +122,7 @@ void destroy(Object** handle) noexcept {
 /// Sets `*result` to null. Throws: `error` invalid_argument if `result` is null.
 template <class Object>
 void require_result(Object** result, std::string_view name) {
-  if (result == nullptr) throw error{errc::invalid_argument, detail::concat(name, " is NULL")};
+  if (result == nullptr) throw error{errc::invalid_argument, concat(name, " is NULL")};
   *result = nullptr;
 }
 

@@ -42,22 +42,22 @@ collective::detail::element_type element_of(peerbus_dtype dtype) {
     case PEERBUS_BFLOAT: prefix = "bf"; break;
     default: break;
   }
-  std::string name = prefix.empty() ? "bytes" : detail::concat(prefix, bits);
+  std::string name = prefix.empty() ? "bytes" : concat(prefix, bits);
   if (dtype == PEERBUS_DTYPE_BOOL) name = "bool";
   if (dtype == PEERBUS_DTYPE_E4M3) name = "e4m3";
   return {collective::detail::short_text<8>{name}, static_cast<std::uint32_t>(bits) / 8};
 }
 
 std::string wrong_dtype(peerbus_dtype dtype) {
-  return detail::concat("a dtype of ", dtype,
-                        ", expected PEERBUS_DTYPE(code, bits) with a multiple of 8 bits below 256");
+  return concat("a dtype of ", dtype,
+                ", expected PEERBUS_DTYPE(code, bits) with a multiple of 8 bits below 256");
 }
 
 std::string name_of(peerbus_dtype dtype) {
   const auto element = element_of(dtype);
   const std::string_view name = element.name.view();
   if (name != "bytes") return std::string{name};
-  return detail::concat("DLPack's code ", dtype / 256, " with ", dtype % 256, " bits");
+  return concat("DLPack's code ", dtype / 256, " with ", dtype % 256, " bits");
 }
 
 std::optional<reducer> reducer_of(peerbus_dtype dtype, peerbus_reduction reduction) noexcept {

@@ -59,7 +59,7 @@ deep_ep::profile profile_of(std::int32_t target) {
   constexpr auto count = static_cast<std::int32_t>(deep_ep::all_profiles.size());
   if (target < 0 || target >= count)
     throw error{errc::invalid_argument,
-                detail::concat("target is ", target, ", expected 0 to ", count - 1)};
+                concat("target is ", target, ", expected 0 to ", count - 1)};
   return static_cast<deep_ep::profile>(target);
 }
 
@@ -68,9 +68,8 @@ deep_ep::profile profile_of(std::int32_t target) {
 template <class Enumeration>
 Enumeration enumerator(std::int32_t given, Enumeration most, std::string_view name) {
   if (given < 0 || given > static_cast<std::int32_t>(most))
-    throw error{errc::invalid_argument,
-                detail::concat("call.", name, " is ", given, ", expected 0 to ",
-                               static_cast<std::int32_t>(most))};
+    throw error{errc::invalid_argument, concat("call.", name, " is ", given, ", expected 0 to ",
+                                               static_cast<std::int32_t>(most))};
   return static_cast<Enumeration>(given);
 }
 
@@ -122,7 +121,7 @@ struct finding_texts {
 finding_texts texts_of(const deep_ep::finding& f) {
   const bool refused = deep_ep::refuses(f);
   return {static_cast<std::int32_t>(f.kind), std::string{f.what}, refused ? given_of(f) : "",
-          refused ? detail::concat(f.expected) : "", advice_of(f)};
+          refused ? concat(f.expected) : "", advice_of(f)};
 }
 
 }  // namespace

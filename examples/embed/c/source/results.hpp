@@ -50,13 +50,13 @@ struct buffer_object : object {
 template <class Dispatch>
 const Dispatch& handle_of(const peerbus_result* result, std::string_view name) {
   if (const std::string_view problem = problem_of(result); !problem.empty())
-    throw error{errc::invalid_argument, detail::concat(name, " ", problem)};
+    throw error{errc::invalid_argument, concat(name, " ", problem)};
   const auto* const found = std::get_if<Dispatch>(&result->value);
   if (found == nullptr)
     throw error{errc::invalid_argument,
-                detail::concat(name,
-                               " is the result of another call, expected that of a dispatch "
-                               "of the same mode")};
+                concat(name,
+                       " is the result of another call, expected that of a dispatch "
+                       "of the same mode")};
   return *found;
 }
 

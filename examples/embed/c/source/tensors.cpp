@@ -37,16 +37,16 @@ dtype type_of(const peerbus_tensor& given, std::string_view name) {
     if (given.dtype_code == known.code && given.dtype_bits == known.bits && given.dtype_lanes == 1)
       return known.type;
   throw error{errc::invalid_argument,
-              detail::concat(name, ": DLPack's type code ", given.dtype_code, " with ",
-                             given.dtype_bits, " bits and ", given.dtype_lanes,
-                             " lanes, expected bool, int8, int32, int64, float32, bfloat16, "
-                             "float8_e4m3fn or uint8 (for E4M3)")};
+              concat(name, ": DLPack's type code ", given.dtype_code, " with ", given.dtype_bits,
+                     " bits and ", given.dtype_lanes,
+                     " lanes, expected bool, int8, int32, int64, float32, bfloat16, "
+                     "float8_e4m3fn or uint8 (for E4M3)")};
 }
 
 std::size_t extent(std::int64_t value, std::string_view name, std::string_view what) {
   if (value < 0)
     throw error{errc::invalid_argument,
-                detail::concat(name, ": ", what, " ", value, ", expected none below 0")};
+                concat(name, ": ", what, " ", value, ", expected none below 0")};
   return static_cast<std::size_t>(value);
 }
 
@@ -56,15 +56,13 @@ deep_ep::tensor read_tensor(const peerbus_tensor* given, std::string_view name) 
   if (given == nullptr) return {};
   constexpr std::int32_t cpu = 1;
   if (given->device_type != cpu)
-    throw error{errc::invalid_argument,
-                detail::concat(name, " is on DLPack's device type ", given->device_type,
-                               ", expected 1, the CPU")};
+    throw error{errc::invalid_argument, concat(name, " is on DLPack's device type ",
+                                               given->device_type, ", expected 1, the CPU")};
   const auto most = static_cast<std::int32_t>(deep_ep::const_tensor::most_dims);
   if (given->ndim < 1 || given->ndim > most)
     throw error{errc::invalid_argument,
-                detail::concat(name, " has ", given->ndim, " dimensions, expected 1 to ", most)};
-  if (given->shape == nullptr)
-    throw error{errc::invalid_argument, detail::concat(name, ": shape is NULL")};
+                concat(name, " has ", given->ndim, " dimensions, expected 1 to ", most)};
+  if (given->shape == nullptr) throw error{errc::invalid_argument, concat(name, ": shape is NULL")};
   const dtype type = type_of(*given, name);
   const auto dims = static_cast<std::size_t>(given->ndim);
   deep_ep::const_tensor::extents sizes{};
@@ -75,17 +73,17 @@ deep_ep::tensor read_tensor(const peerbus_tensor* given, std::string_view name) 
     sizes[d] = extent(given->shape[d], name, "size");
     strides[d] = given->strides == nullptr ? next : extent(given->strides[d], name, "stride");
     if (sizes[d] != 0 && next > SIZE_MAX / 16 / sizes[d])
-      throw error{errc::invalid_argument, detail::concat(name, " has more elements than memory")};
+      throw error{errc::invalid_argument, concat(name, " has more elements than memory")};
     next *= sizes[d];
     empty = empty || sizes[d] == 0;
   }
   if (given->data == nullptr && !empty)
-    throw error{errc::invalid_argument, detail::concat(name, ": data is NULL")};
+    throw error{errc::invalid_argument, concat(name, ": data is NULL")};
   std::byte* const data =
       given->data == nullptr ? nullptr : static_cast<std::byte*>(given->data) + given->byte_offset;
   if (reinterpret_cast<std::uintptr_t>(data) % deep_ep::bytes_of(type) != 0)
-    throw error{errc::invalid_argument, detail::concat(name, " is not aligned to its elements of ",
-                                                       deep_ep::bytes_of(type), " bytes")};
+    throw error{errc::invalid_argument, concat(name, " is not aligned to its elements of ",
+                                               deep_ep::bytes_of(type), " bytes")};
   switch (dims) {
     case 1: return {data, type, {sizes[0]}, {strides[0]}};
     case 2: return {data, type, {sizes[0], sizes[1]}, {strides[0], strides[1]}};

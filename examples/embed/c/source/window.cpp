@@ -26,10 +26,10 @@ peerbus_code finish(errc code, std::string_view call, const peerbus_window& wind
   if (code == errc::ok) return PEERBUS_OK;
   return guarded([&] {
     std::string text{call};
-    for (const auto& [name, value] : arguments) text += detail::concat(", ", name, " ", value);
+    for (const auto& [name, value] : arguments) text += concat(", ", name, " ", value);
     const window_shape shape = window.memory.shape();
-    text += detail::concat("; the window has ", window.members->comm.size(), " parts of ",
-                           shape.bytes, " bytes and ", shape.signals, " signals");
+    text += concat("; the window has ", window.members->comm.size(), " parts of ", shape.bytes,
+                   " bytes and ", shape.signals, " signals");
     throw error{code, text};
   });
 }

@@ -6,41 +6,17 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 
+#include <peerbus/bootstrap/build_version.hpp>
 #include <peerbus/bootstrap/detail/message_cursor.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/system_error.hpp>
-#include <peerbus/core/text.hpp>
-#include <peerbus/version.hpp>
 
 namespace peerbus::detail {
-
-/// The build of a rank. Only ranks with equal builds work together.
-struct build_version {
-  static constexpr std::uint32_t expected_protocol = 3;
-
-  std::uint32_t protocol = expected_protocol;
-  std::uint32_t library =
-      PEERBUS_VERSION_MAJOR << 20 | PEERBUS_VERSION_MINOR << 10 | PEERBUS_VERSION_PATCH;
-  /// The byte order of the host, in which ranks exchange all later numbers without conversion.
-  std::uint32_t byte_order = std::endian::native == std::endian::little ? 0x0403'0201 : 0x0102'0304;
-
-  friend bool operator==(const build_version&, const build_version&) = default;
-
-  friend void append_text(std::string& out, const build_version& version) {
-    out += concat("peerbus ", version.library >> 20, ".", version.library >> 10 & 1023, ".",
-                  version.library & 1023, ", protocol ", version.protocol, ", ",
-                  version.byte_order == 0x0403'0201   ? "little endian"
-                  : version.byte_order == 0x0102'0304 ? "big endian"
-                                                      : "unknown byte order");
-  }
-};
 
 /// The first message of a rank on each of its connections to rank 0. Its size and layout are the
 /// same in all versions, so that rank 0 can recognise a different build.

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/bootstrap/detail/launch_variables.hpp>
+#include <peerbus/bootstrap/launch_environment.hpp>
+#include <peerbus/core/error.hpp>
+
+namespace peerbus {
+
+PEERBUS_INLINE launch_environment read_launch_environment() {
+  launch_environment found;
+  const detail::launcher_names* const names = detail::find_launcher();
+  if (names != nullptr)
+    found.rank_variable = names->rank;
+  else if (!detail::variable(detail::rank_choice))
+    return found;
+  try {
+    const launch_settings settings = detail::read_launch_settings(detail::hosts::any);
+    found.rank = settings.rank;
+    found.other_hosts = detail::sign_of_other_hosts(*names, settings.size);
+  } catch (const error& trouble) {
+    found.trouble = trouble.text();
+  }
+  return found;
+}
+
+PEERBUS_INLINE std::vector<std::string_view> launch_variable_names() {
+  std::vector<std::string_view> names;
+  for (const detail::launcher_names& launcher : detail::launchers)
+    for (const char* const name : {launcher.rank, launcher.size, launcher.local_rank,
+                                   launcher.local_size, launcher.job, launcher.required})
+      if (name != nullptr) names.emplace_back(name);
+  for (const char* const name : {detail::rank_choice, "PMIX_RANK", "SLURM_STEP_NUM_NODES"})
+    names.emplace_back(name);
+  return names;
+}
+
+}  // namespace peerbus
