@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: MIT
+"""The structures, functions and constants of peerbus.h for ctypes.
+
+generate_interface.py has written this file from the headers. Change those, and run it.
+"""
+
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_uint16,
+                    c_uint32, c_uint64, c_uint8, c_void_p)
+
+from ._struct import Struct
+
+__all__ = ["CommOptions", "Place", "Python", "Origin", "RowUse", "Received", "ExchangeConfig",
+           "DispatchArgs", "CombineArgs", "TeamOptions", "Tensor", "Array", "ChannelOptions",
+           "Transfer", "Call", "Finding", "DeepEpConfig", "BufferOptions", "LowLatencyDispatchArgs",
+           "LowLatencyReceived", "LowLatencyCombineArgs", "Combined", "DispatchLayout",
+           "NormalDispatchArgs", "NormalReceived", "NormalCombineArgs", "EpBufferOptions",
+           "EpDispatchArgs", "EpReceived", "EpCombineArgs", "rank_function", "interrupt_function",
+           "finding_function", "CONSTANTS", "FUNCTIONS"]
+
+
+class CommOptions(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("timeout_ns", c_int64),
+                ("meet_timeout_ns", c_int64)]
+
+
+class Place(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("port", c_uint32), ("rank", c_uint64),
+                ("size", c_uint64), ("address", c_char_p), ("job", c_char_p)]
+
+
+rank_function = CFUNCTYPE(c_int32, c_void_p, c_void_p)
+
+
+interrupt_function = CFUNCTYPE(c_int32, c_void_p)
+
+
+class Python(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("thread", c_uint64),
+                ("ensure_gil", c_void_p), ("release_gil", c_void_p), ("check_signals", c_void_p),
+                ("fetch", c_void_p), ("raised", c_void_p)]
+
+
+class Origin(Structure):
+    _fields_ = [("token", c_uint32), ("rank", c_uint16), ("slot", c_uint16)]
+
+
+class RowUse(Structure):
+    _fields_ = [("row", c_uint32), ("slot", c_uint32)]
+
+
+class Received(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("by_rank", c_uint32), ("ticket", c_uint64),
+                ("rows", c_uint64), ("end", c_uint64), ("row_capacity", c_uint64),
+                ("ranks", c_uint64), ("blocks", c_uint64), ("experts", c_uint64),
+                ("expert_ids", c_void_p), ("first_rows", c_void_p), ("counts", c_void_p),
+                ("row_data", c_void_p), ("row_bytes", c_uint64), ("scales", c_void_p),
+                ("scale_bytes", c_uint64), ("outputs", c_void_p), ("attachments", c_void_p * 4),
+                ("origins", c_void_p), ("slot_experts", c_void_p), ("slot_weights", c_void_p),
+                ("use_starts", c_void_p), ("uses", c_void_p)]
+
+
+class ExchangeConfig(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("codec", c_int32), ("layout", c_int32),
+                ("outputs_at_home", c_uint32), ("experts", c_uint64), ("hidden", c_uint64),
+                ("top_k", c_uint64), ("max_tokens", c_uint64), ("in_flight", c_uint64),
+                ("alignment", c_uint64), ("zero_gaps", c_uint32), ("reserved", c_uint32),
+                ("attachments", c_uint64 * 4), ("output_attachment", c_uint64),
+                ("note_bytes", c_uint64), ("physical_to_logical", c_void_p),
+                ("stream_from", c_uint64)]
+
+
+class DispatchArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("expert_id_bits", c_uint32), ("count", c_uint64),
+                ("tokens", c_void_p), ("experts", c_void_p), ("weights", c_void_p),
+                ("attachments", c_void_p * 4), ("note", c_void_p), ("waited_ns", POINTER(c_int64)),
+                ("refuse", c_uint32), ("reserved", c_uint32), ("timeout_ns", c_int64)]
+
+
+class CombineArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("attached", c_uint32), ("count", c_uint64),
+                ("out", c_void_p), ("weights", c_void_p), ("bias", c_void_p * 2),
+                ("local", c_void_p), ("waited_ns", POINTER(c_int64)), ("refuse", c_uint32),
+                ("reserved", c_uint32), ("timeout_ns", c_int64)]
+
+
+class TeamOptions(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("scratch_bytes", c_uint64),
+                ("one_shot_bytes", c_uint64), ("window_bytes", c_uint64), ("costs_file", c_char_p),
+                ("algorithm", c_int32), ("may_reorder", c_uint32)]
+
+
+class Tensor(Structure):
+    _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32),
+                ("ndim", c_int32), ("dtype_code", c_uint8), ("dtype_bits", c_uint8),
+                ("dtype_lanes", c_uint16), ("shape", POINTER(c_int64)),
+                ("strides", POINTER(c_int64)), ("byte_offset", c_uint64)]
+
+
+class Array(Structure):
+    _fields_ = [("data", c_void_p), ("ndim", c_int32), ("dtype_code", c_uint8),
+                ("dtype_bits", c_uint8), ("dtype_lanes", c_uint16), ("shape", c_int64 * 3),
+                ("strides", c_int64 * 3)]
+
+
+class ChannelOptions(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("scratch_bytes", c_uint64)]
+
+
+class Transfer(Structure):
+    _fields_ = [("sends", c_uint32), ("dtype", c_int32), ("peer", c_uint64), ("count", c_uint64),
+                ("input", c_void_p), ("output", c_void_p)]
+
+
+class Call(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("operation", c_int32), ("ranks", c_uint64),
+                ("ranks_per_node", c_uint64), ("tokens", c_uint64), ("max_tokens", c_uint64),
+                ("hidden", c_uint64), ("top_k", c_uint64), ("experts", c_uint64),
+                ("element", c_int32), ("options", c_uint32), ("expert_alignment", c_uint64),
+                ("num_worst_tokens", c_uint64), ("num_sms", c_uint64), ("num_qps", c_uint64),
+                ("hccl_buffsize_mb", c_uint64), ("nvshmem_qp_depth", c_uint64),
+                ("normal_long_seq_rounds", c_uint64), ("moe_enable_topk_neg_one", c_uint32),
+                ("reserved", c_uint32), ("num_rdma_bytes", c_uint64), ("num_nvl_bytes", c_uint64)]
+
+
+class Finding(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("kind", c_int32), ("what", c_char_p),
+                ("given", c_char_p), ("expected", c_char_p), ("advice", c_char_p)]
+
+
+finding_function = CFUNCTYPE(None, POINTER(Finding), c_void_p)
+
+
+class DeepEpConfig(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("num_sms", c_uint64),
+                ("num_max_nvl_chunked_send_tokens", c_uint64),
+                ("num_max_nvl_chunked_recv_tokens", c_uint64),
+                ("num_max_rdma_chunked_send_tokens", c_uint64),
+                ("num_max_rdma_chunked_recv_tokens", c_uint64)]
+
+
+class BufferOptions(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("target", c_int32),
+                ("num_max_tokens_per_rank", c_uint64), ("in_flight", c_uint64),
+                ("zero_copy", c_uint32), ("enable_shrink", c_uint32),
+                ("target_ranks_per_node", c_uint64), ("hccl_buffsize_mb", c_uint64),
+                ("nvshmem_qp_depth", c_uint64), ("normal_long_seq_rounds", c_uint64),
+                ("moe_enable_topk_neg_one", c_uint32), ("reserved", c_uint32),
+                ("skip_other_ids", c_uint32), ("padding", c_uint32)]
+
+
+class LowLatencyDispatchArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("use_fp8", c_uint32), ("round_scale", c_uint32),
+                ("use_ue8m0", c_uint32), ("async_finish", c_uint32), ("return_recv_hook", c_uint32),
+                ("x", c_void_p), ("cumulative_local_expert_recv_stats", c_void_p),
+                ("dispatch_wait_recv_cost_stats", c_void_p), ("topk_idx", c_void_p),
+                ("num_max_dispatch_tokens_per_rank", c_uint64), ("num_experts", c_uint64),
+                ("timeout_ns", c_int64), ("topk_weights", c_void_p)]
+
+
+class LowLatencyReceived(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("recv_x", Array),
+                ("recv_x_scales", Array), ("recv_count", Array), ("src_info", Array),
+                ("layout_range", Array), ("result", c_void_p), ("recv_topk_weights", Array),
+                ("recv_rank_info", Array)]
+
+
+class LowLatencyCombineArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("zero_copy", c_uint32), ("async_finish", c_uint32),
+                ("return_recv_hook", c_uint32), ("x", c_void_p), ("topk_idx", c_void_p),
+                ("topk_weights", c_void_p), ("out", c_void_p),
+                ("combine_wait_recv_cost_stats", c_void_p), ("handle", c_void_p),
+                ("timeout_ns", c_int64), ("use_logfmt", c_uint32), ("reserved", c_uint32)]
+
+
+class Combined(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("combined_x", Array),
+                ("combined_topk_weights", Array), ("result", c_void_p)]
+
+
+class DispatchLayout(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("num_tokens_per_rank", Array),
+                ("num_tokens_per_expert", Array), ("is_token_in_rank", Array), ("result", c_void_p)]
+
+
+class NormalDispatchArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("x", c_void_p),
+                ("x_scales", c_void_p), ("handle", c_void_p), ("num_tokens_per_rank", c_void_p),
+                ("is_token_in_rank", c_void_p), ("num_tokens_per_expert", c_void_p),
+                ("topk_idx", c_void_p), ("topk_weights", c_void_p), ("expert_alignment", c_uint64),
+                ("num_worst_tokens", c_uint64), ("timeout_ns", c_int64),
+                ("num_max_tokens_per_rank", c_uint64)]
+
+
+class NormalReceived(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("recv_x", Array),
+                ("recv_x_scales", Array), ("recv_topk_idx", Array), ("recv_topk_weights", Array),
+                ("num_recv_tokens_per_expert_list", Array), ("rank_prefix", Array),
+                ("recv_src_idx", Array), ("is_token_in_rank", Array), ("result", c_void_p),
+                ("num_max_tokens_per_rank", c_uint64)]
+
+
+class NormalCombineArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("async_finish", c_uint32), ("x", c_void_p),
+                ("handle", c_void_p), ("topk_weights", c_void_p), ("bias", c_void_p * 2),
+                ("timeout_ns", c_int64)]
+
+
+class EpBufferOptions(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32),
+                ("num_max_tokens_per_rank", c_uint64), ("in_flight", c_uint64)]
+
+
+class EpDispatchArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("do_zero_padding", c_uint32), ("x", c_void_p),
+                ("x_scales", c_void_p), ("topk_idx", c_void_p), ("topk_weights", c_void_p),
+                ("cumulative_local_expert_recv_stats", c_void_p), ("num_experts", c_uint64),
+                ("expert_alignment", c_uint64), ("timeout_ns", c_int64),
+                ("num_max_tokens_per_rank", c_uint64)]
+
+
+class EpReceived(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32), ("recv_x", Array),
+                ("recv_x_scales", Array), ("recv_topk_weights", Array),
+                ("psum_num_recv_tokens_per_scaleup_rank", Array),
+                ("psum_num_recv_tokens_per_expert", Array),
+                ("num_unaligned_recv_tokens_per_expert", Array),
+                ("num_recv_tokens_per_expert_list", Array), ("recv_src_metadata", Array),
+                ("num_recv_tokens", c_uint64), ("num_expanded_tokens", c_uint64),
+                ("result", c_void_p), ("num_max_tokens_per_rank", c_uint64)]
+
+
+class EpCombineArgs(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("async_with_compute_stream", c_uint32),
+                ("x", c_void_p), ("handle", c_void_p), ("topk_weights", c_void_p),
+                ("bias", c_void_p * 2), ("timeout_ns", c_int64)]
+
+
+CONSTANTS = {
+    "PEERBUS_C_MAJOR": 0,
+    "PEERBUS_C_MINOR": 1,
+    "PEERBUS_C_PATCH": 0,
+    "PEERBUS_OK": 0,
+    "PEERBUS_INVALID_ARGUMENT": 1,
+    "PEERBUS_OUT_OF_RANGE": 2,
+    "PEERBUS_MISMATCH": 3,
+    "PEERBUS_OUT_OF_MEMORY": 4,
+    "PEERBUS_TIMED_OUT": 5,
+    "PEERBUS_PEER_DEAD": 6,
+    "PEERBUS_POISONED": 7,
+    "PEERBUS_REFUSED": 8,
+    "PEERBUS_UNSUPPORTED": 9,
+    "PEERBUS_SYSTEM": 10,
+    "PEERBUS_UNREACHABLE": 11,
+    "PEERBUS_INTERRUPTED": 64,
+    "PEERBUS_INTERNAL": 65,
+    "PEERBUS_ATTACHMENTS": 4,
+    "PEERBUS_BF16": 0,
+    "PEERBUS_INT8_PER_TOKEN": 1,
+    "PEERBUS_FP8_PER_128_F32": 2,
+    "PEERBUS_FP8_PER_128_ROUNDED": 3,
+    "PEERBUS_FP8_PER_128_UE8M0": 4,
+    "PEERBUS_FP8_AS_GIVEN": 5,
+    "PEERBUS_NO_ROWS": 6,
+    "PEERBUS_COMPACT": 0,
+    "PEERBUS_PADDED": 1,
+    "PEERBUS_RANK_MAJOR": 2,
+    "PEERBUS_SLOTS": 3,
+    "PEERBUS_EXPERT_SLOTS": 4,
+    "PEERBUS_AUTOMATIC": 0,
+    "PEERBUS_ONE_SHOT": 1,
+    "PEERBUS_TWO_SHOTS": 2,
+    "PEERBUS_DOUBLING": 3,
+    "PEERBUS_RING": 4,
+    "PEERBUS_TWO_LEVELS": 5,
+    "PEERBUS_OF_ALL_REDUCE": 0,
+    "PEERBUS_OF_ALL_GATHER": 1,
+    "PEERBUS_OF_REDUCE_SCATTER": 2,
+    "PEERBUS_OF_BROADCAST": 3,
+    "PEERBUS_INT": 0,
+    "PEERBUS_UINT": 1,
+    "PEERBUS_FLOAT": 2,
+    "PEERBUS_BFLOAT": 4,
+    "PEERBUS_BOOL": 6,
+    "PEERBUS_FLOAT8_E4M3FN": 10,
+    "PEERBUS_DTYPE_REFUSED": 0,
+    "PEERBUS_SUM": 0,
+    "PEERBUS_PRODUCT": 1,
+    "PEERBUS_MINIMUM": 2,
+    "PEERBUS_MAXIMUM": 3,
+    "PEERBUS_UNRESTRICTED": 0,
+    "PEERBUS_DEEPEP_V1": 1,
+    "PEERBUS_ASCEND_A2": 2,
+    "PEERBUS_ASCEND_A3": 3,
+    "PEERBUS_DEEPEP_V2_5": 4,
+    "PEERBUS_ASCEND_950": 5,
+    "PEERBUS_NORMAL_DISPATCH": 0,
+    "PEERBUS_NORMAL_COMBINE": 1,
+    "PEERBUS_LOW_LATENCY_DISPATCH": 2,
+    "PEERBUS_LOW_LATENCY_COMBINE": 3,
+    "PEERBUS_EP_DISPATCH": 4,
+    "PEERBUS_EP_COMBINE": 5,
+    "PEERBUS_BUCKET_ALL_GATHER": 6,
+    "PEERBUS_BUCKET_REDUCE_SCATTER": 7,
+    "PEERBUS_BUCKET_ALL_REDUCE": 8,
+    "PEERBUS_EP_PREFETCH_WEIGHTS": 9,
+    "PEERBUS_FINDING_REFUSED": 0,
+    "PEERBUS_FINDING_NO_EFFECT": 1,
+    "PEERBUS_FINDING_DIFFERS": 2,
+    "PEERBUS_FINDING_SET": 3,
+    "PEERBUS_FINDING_UNSET": 4,
+}
+
+# The functions without their peerbus_: the type of the result, and of each argument.
+FUNCTIONS = {
+    "version": (c_uint32, []),
+    "code_text": (c_char_p, [c_int32]),
+    "last_error": (c_char_p, []),
+    "launched": (c_int32, []),
+    "comm_from_environment": (c_int32, [c_void_p, POINTER(c_void_p)]),
+    "comm_at": (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
+    "comm_subgroup": (c_int32, [c_void_p, c_void_p, c_uint64, c_void_p, POINTER(c_void_p)]),
+    "run_threads": (c_int32, [c_uint64, rank_function, c_void_p, c_void_p, POINTER(c_int32)]),
+    "run_processes": (c_int32, [c_uint64, rank_function, c_void_p, c_void_p, POINTER(c_int32)]),
+    "comm_destroy": (c_int32, [POINTER(c_void_p)]),
+    "comm_rank": (c_uint64, [c_void_p]),
+    "comm_size": (c_uint64, [c_void_p]),
+    "comm_barrier": (c_int32, [c_void_p, c_int64]),
+    "comm_set_interrupt": (c_int32, [c_void_p, interrupt_function, c_void_p]),
+    "comm_set_python": (c_int32, [c_void_p, c_void_p]),
+    "exchange_create": (c_int32, [c_void_p, c_void_p, c_int64, POINTER(c_void_p)]),
+    "exchange_destroy": (None, [POINTER(c_void_p)]),
+    "exchange_bytes": (c_uint64, [c_void_p]),
+    "dispatch": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "dispatch_send": (c_int32, [c_void_p, c_void_p, POINTER(c_uint64)]),
+    "dispatch_recv": (c_int32, [c_void_p, c_uint64, POINTER(c_int64), c_int64, c_void_p]),
+    "combine": (c_int32, [c_void_p, c_uint64, c_void_p]),
+    "combine_send": (c_int32, [c_void_p, c_uint64, c_void_p]),
+    "combine_recv": (c_int32, [c_void_p, c_uint64, c_void_p]),
+    "output": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_void_p)]),
+    "output_attachment": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_void_p)]),
+    "decode": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_float)]),
+    "note": (c_int32, [c_void_p, c_uint64, c_uint64, c_void_p, POINTER(c_uint64)]),
+    "returned_attachment": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_uint64, c_void_p]),
+    "window_create": (c_int32, [c_void_p, c_uint64, c_uint64, c_int64, POINTER(c_void_p)]),
+    "window_destroy": (None, [POINTER(c_void_p)]),
+    "window_bytes": (c_uint64, [c_void_p]),
+    "window_part": (c_void_p, [c_void_p, c_uint64]),
+    "window_put": (c_int32, [c_void_p, c_uint64, c_uint64, c_void_p, c_uint64]),
+    "window_signal": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64]),
+    "window_put_signal": (c_int32, [c_void_p, c_uint64, c_uint64, c_void_p, c_uint64, c_uint64,
+                                    c_uint64]),
+    "window_get": (c_int32, [c_void_p, c_uint64, c_uint64, c_void_p, c_uint64]),
+    "window_fetch_add": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, POINTER(c_uint64)]),
+    "window_flush": (c_int32, [c_void_p, c_uint64]),
+    "window_wait": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_int64]),
+    "window_signal_value": (c_uint64, [c_void_p, c_uint64]),
+    "team_create": (c_int32, [c_void_p, c_void_p, c_int64, POINTER(c_void_p)]),
+    "team_in_window": (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
+    "team_in_halves": (c_int32, [c_void_p, POINTER(c_void_p)]),
+    "team_finish": (c_int32, [c_void_p, c_int64]),
+    "team_algorithm": (c_int32, [c_void_p, c_int32, c_uint64, c_uint32, POINTER(c_int32)]),
+    "team_destroy": (None, [POINTER(c_void_p)]),
+    "broadcast": (c_int32, [c_void_p, c_void_p, c_uint64, c_int32, c_uint64, c_int64]),
+    "gather": (c_int32, [c_void_p, c_void_p, c_void_p, c_uint64, c_int32, c_uint64, c_int64]),
+    "scatter": (c_int32, [c_void_p, c_void_p, c_void_p, c_uint64, c_int32, c_uint64, c_int64]),
+    "gather_v": (c_int32, [c_void_p, c_void_p, c_uint64, c_void_p, c_void_p, c_void_p, c_int32,
+                           c_uint64, c_int64]),
+    "scatter_v": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_int32,
+                            c_uint64, c_int64]),
+    "all_gather": (c_int32, [c_void_p, c_void_p, c_void_p, c_uint64, c_int32, c_int64]),
+    "all_gather_v": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int32, c_int64]),
+    "all_to_all": (c_int32, [c_void_p, c_void_p, c_void_p, c_uint64, c_int32, c_int64]),
+    "all_to_all_v": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p,
+                               c_int32, c_int64]),
+    "reduce": (c_int32, [c_void_p, c_void_p, c_void_p, c_uint64, c_int32, c_int32, c_uint64,
+                         c_int64]),
+    "all_reduce": (c_int32, [c_void_p, c_void_p, c_void_p, c_uint64, c_int32, c_int32, c_int64]),
+    "all_reduce_add": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_int32,
+                                 c_int64]),
+    "reduce_scatter": (c_int32, [c_void_p, c_void_p, c_void_p, c_uint64, c_int32, c_int32,
+                                 c_int64]),
+    "reduce_scatter_v": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int32,
+                                   c_int32, c_int64]),
+    "all_gather_coded": (c_int32, [c_void_p, c_int32, c_void_p, c_uint64, c_uint64, c_void_p,
+                                   c_void_p, c_int32, c_int64]),
+    "channels_create": (c_int32, [c_void_p, c_void_p, c_int64, POINTER(c_void_p)]),
+    "channels_destroy": (None, [POINTER(c_void_p)]),
+    "send": (c_int32, [c_void_p, c_void_p, c_uint64, c_int32, c_uint64, c_int64]),
+    "recv": (c_int32, [c_void_p, c_void_p, c_uint64, c_int32, c_uint64, c_int64]),
+    "batch_send_recv": (c_int32, [c_void_p, c_void_p, c_uint64, c_int64]),
+    "channels_in_halves": (c_int32, [c_void_p, POINTER(c_void_p)]),
+    "channels_finish": (c_int32, [c_void_p, c_int64]),
+    "target_name": (c_char_p, [c_int32]),
+    "examine": (c_int32, [c_int32, c_void_p, finding_function, c_void_p]),
+    "require": (c_int32, [c_int32, c_void_p]),
+    "nvl_buffer_size_hint": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_uint64)]),
+    "ep_buffer_size_hint": (c_uint64, [c_uint64, c_uint64, c_uint64, c_uint64, c_uint32, c_uint32]),
+    "buffer_create": (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
+    "buffer_destroy": (None, [POINTER(c_void_p)]),
+    "result_wait": (c_int32, [c_void_p]),
+    "result_destroy": (None, [POINTER(c_void_p)]),
+    "low_latency_rdma_size_hint": (c_uint64, [c_uint64, c_uint64, c_uint64, c_uint64]),
+    "low_latency_dispatch": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "low_latency_combine": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "buffer_refuse": (c_int32, [c_void_p, c_int32, c_char_p, c_int64]),
+    "low_latency_combine_buffer": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "low_latency_clean": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64]),
+    "get_dispatch_layout": (c_int32, [c_void_p, c_void_p, c_uint64, c_void_p]),
+    "normal_dispatch": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "normal_combine": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "low_latency_mask": (c_int32, [c_void_p, c_uint64, c_uint32]),
+    "low_latency_masks": (c_int32, [c_void_p, c_void_p]),
+    "ep_buffer_create": (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
+    "ep_buffer_destroy": (None, [POINTER(c_void_p)]),
+    "ep_dispatch": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "ep_combine": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "ep_buffer_refuse": (c_int32, [c_void_p, c_char_p, c_int64]),
+    "fold_rows": (c_int32, [c_void_p, c_void_p, c_void_p]),
+    "pp_create": (c_int32, [c_void_p, c_uint64, c_uint64, c_int64, POINTER(c_void_p)]),
+    "pp_destroy": (None, [POINTER(c_void_p)]),
+    "pp_send": (c_int32, [c_void_p, c_void_p, c_uint64, c_uint64, c_int64]),
+    "pp_recv": (c_int32, [c_void_p, c_void_p, c_uint64, c_uint64, c_int64]),
+    "pp_storage": (c_void_p, [c_void_p, POINTER(c_uint64)]),
+}
