@@ -44,7 +44,6 @@
 #include <peerbus/collective/scatter_v.ipp>
 #include <peerbus/collective/send_recv.ipp>
 #include <peerbus/collective/team.ipp>
-#include <peerbus/communicator/groups_by_leader.ipp>
 #include <peerbus/communicator/near_groups.ipp>
 #include <peerbus/communicator/rank_group.ipp>
 #include <peerbus/communicator/subset.ipp>

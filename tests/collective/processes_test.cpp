@@ -8,6 +8,7 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "collective/algorithms.hpp"
+#include "collective/cases.hpp"
 #include "collective/fusions.hpp"
 #include "collective/halves.hpp"
 #include "collective/messages.hpp"
@@ -28,28 +29,7 @@ using partly_direct_processes = test::processes_over<test::partly_direct<peerbus
 
 #define PEERBUS_TEST_GROUPS test::direct_processes, indirect_processes
 
-TEST_CASE_TEMPLATE("all operations, in many slices", Group, PEERBUS_TEST_GROUPS) {
-  collective_suite::on_teams<Group>(collective_suite::check_small, collective_suite::small_scratch);
-}
-
-TEST_CASE_TEMPLATE("all operations in halves", Group, PEERBUS_TEST_GROUPS) {
-  collective_suite::on_teams<Group>(collective_suite::check_halves,
-                                    collective_suite::small_scratch);
-}
-
-TEST_CASE_TEMPLATE("fused operations", Group, PEERBUS_TEST_GROUPS) {
-  collective_suite::on_teams<Group>(collective_suite::check_fusions,
-                                    collective_suite::small_scratch);
-}
-
-TEST_CASE_TEMPLATE("messages", Group, PEERBUS_TEST_GROUPS) {
-  collective_suite::on_channels_of_all_sizes<Group>(collective_suite::check_messages,
-                                                    collective_suite::small_slots);
-}
-
-TEST_CASE_TEMPLATE("parts of different sizes", Group, PEERBUS_TEST_GROUPS) {
-  collective_suite::on_teams<Group>(collective_suite::check_parts, collective_suite::small_scratch);
-}
+PEERBUS_TEST_COLLECTIVES(PEERBUS_TEST_GROUPS)
 
 TEST_CASE("each algorithm, where pages are put") {
   using enum peerbus::collective::algorithm;

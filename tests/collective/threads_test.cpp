@@ -18,6 +18,7 @@
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "collective/algorithms.hpp"
+#include "collective/cases.hpp"
 #include "collective/fusions.hpp"
 #include "collective/halves.hpp"
 #include "collective/lanes.hpp"
@@ -56,18 +57,9 @@ class departed : public peerbus::loopback {
 
 }  // namespace
 
-#define PEERBUS_TEST_GROUPS                                                       \
-  loopback_threads, unified_bus_threads, indirect_threads, partly_direct_threads, \
-      background_threads, test::direct_threads, test::staged_threads
-
-TEST_CASE_TEMPLATE("all operations, in many slices", Group, PEERBUS_TEST_GROUPS) {
-  collective_suite::on_teams<Group>(collective_suite::check_small, collective_suite::small_scratch);
-}
-
-TEST_CASE_TEMPLATE("all operations in halves", Group, PEERBUS_TEST_GROUPS) {
-  collective_suite::on_teams<Group>(collective_suite::check_halves,
-                                    collective_suite::small_scratch);
-}
+PEERBUS_TEST_COLLECTIVES(loopback_threads, unified_bus_threads, indirect_threads,
+                         partly_direct_threads, background_threads, test::direct_threads,
+                         test::staged_threads)
 
 TEST_CASE_TEMPLATE("operations by several lanes", Group, loopback_threads, unified_bus_threads,
                    indirect_threads) {
@@ -142,26 +134,12 @@ TEST_CASE_TEMPLATE("halves of two teams", Group, test::direct_threads, test::sta
   }
 }
 
-TEST_CASE_TEMPLATE("fused operations", Group, PEERBUS_TEST_GROUPS) {
-  collective_suite::on_teams<Group>(collective_suite::check_fusions,
-                                    collective_suite::small_scratch);
-}
-
-TEST_CASE_TEMPLATE("messages", Group, PEERBUS_TEST_GROUPS) {
-  collective_suite::on_channels_of_all_sizes<Group>(collective_suite::check_messages,
-                                                    collective_suite::small_slots);
-}
-
 TEST_CASE("a message whose sender has left is received") {
   const int worst_status = test::threads_over<departed>::run(2, [](auto& comm) {
     collective_suite::channels on{comm, collective_suite::small_slots};
     collective_suite::check_last_message(on);
   });
   CHECK(worst_status == 0);
-}
-
-TEST_CASE_TEMPLATE("parts of different sizes", Group, PEERBUS_TEST_GROUPS) {
-  collective_suite::on_teams<Group>(collective_suite::check_parts, collective_suite::small_scratch);
 }
 
 TEST_CASE("each algorithm, where pages are put") {
@@ -222,7 +200,5 @@ TEST_CASE("different windows are an error on all ranks") {
   collective_suite::check_different_windows<test::direct_threads>();
   collective_suite::check_foreign_window<loopback_threads>();
 }
-
-#undef PEERBUS_TEST_GROUPS
 
 }  // namespace threads_test

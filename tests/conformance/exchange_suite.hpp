@@ -14,6 +14,7 @@
 
 #include <doctest/doctest.h>
 
+#include <peerbus/codec/archetype.hpp>
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
@@ -273,4 +274,37 @@ void check_repeatable(std::size_t ranks, const Layout& layout = {},
   CHECK(worst_status == 0);
 }
 
+/// Checks exchanges by the least codec that there may be, and by one of a user.
+template <class Group>
+void check_codecs() {
+  for (const std::size_t n : {1U, 3U, 4U}) {
+    const exchange_case one{7, 48, 3, 9, oracle::routes::zipf};
+    check_exchange<Group, peerbus::codec::archetype>(one, n);
+    check_exchange<Group, oracle::user_codec>(one, n);
+  }
+}
+
 }  // namespace conformance
+
+/// Defines the test cases that exchanges of all kinds of groups pass, for these kinds.
+#define PEERBUS_TEST_EXCHANGES(...)                                                              \
+  TEST_CASE_TEMPLATE("bf16: dispatch and combine, all shapes", Group, __VA_ARGS__) {             \
+    for (const std::size_t n : test::sizes_for<Group>())                                         \
+      conformance::check_shapes<Group, peerbus::codec::bf16>(n);                                 \
+  }                                                                                              \
+  TEST_CASE_TEMPLATE("int8_per_token: dispatch and combine, all shapes", Group, __VA_ARGS__) {   \
+    for (const std::size_t n : test::sizes_for<Group>())                                         \
+      conformance::check_shapes<Group, peerbus::codec::int8_per_token>(n);                       \
+  }                                                                                              \
+  TEST_CASE_TEMPLATE("rows as long as models have them", Group, __VA_ARGS__) {                   \
+    conformance::check_long_rows<Group, peerbus::codec::bf16>(3);                                \
+    conformance::check_long_rows<Group, peerbus::codec::int8_per_token>(4);                      \
+  }                                                                                              \
+  TEST_CASE_TEMPLATE("several exchanges on one communicator, interleaved", Group, __VA_ARGS__) { \
+    for (const std::size_t n : {1U, 2U, 5U}) conformance::check_interleaved<Group>(n);           \
+  }                                                                                              \
+  TEST_CASE_TEMPLATE("the same input gives the same bytes, every time", Group, __VA_ARGS__) {    \
+    for (const std::size_t n : {2U, 5U})                                                         \
+      conformance::check_repeatable<Group, peerbus::codec::int8_per_token>(n);                   \
+    conformance::check_repeatable<Group, peerbus::codec::bf16>(3);                               \
+  }

@@ -598,3 +598,54 @@ void check_peer_signals(std::size_t ranks) {
 }
 
 }  // namespace conformance
+
+/// Defines the test cases that windows of all kinds of groups pass, for these kinds.
+#define PEERBUS_TEST_WINDOWS(...)                                                                 \
+  TEST_CASE_TEMPLATE("a fresh window is zero", Group, __VA_ARGS__) {                              \
+    for (const std::size_t n : test::sizes_for<Group>())                                          \
+      conformance::check_fresh_windows<Group>(n);                                                 \
+  }                                                                                               \
+  TEST_CASE_TEMPLATE("put, signal, put_signal and wait among all ranks", Group, __VA_ARGS__) {    \
+    for (const std::size_t n : test::sizes_for<Group>()) conformance::check_all_to_all<Group>(n); \
+  }                                                                                               \
+  TEST_CASE_TEMPLATE("get", Group, __VA_ARGS__) {                                                 \
+    for (const std::size_t n : test::sizes_for<Group>()) conformance::check_get<Group>(n);        \
+  }                                                                                               \
+  TEST_CASE_TEMPLATE("what does not exist is refused before a byte is written", Group,            \
+                     __VA_ARGS__) {                                                               \
+    for (const std::size_t n : test::sizes_for<Group>()) conformance::check_ranges<Group>(n);     \
+  }                                                                                               \
+  TEST_CASE_TEMPLATE("memory outside windows, as the capabilities say", Group, __VA_ARGS__) {     \
+    for (const std::size_t n : test::sizes_for<Group>())                                          \
+      conformance::check_foreign_memory<Group>(n);                                                \
+  }                                                                                               \
+  TEST_CASE_TEMPLATE("signals hold 64 bits and never fall", Group, __VA_ARGS__) {                 \
+    for (const std::size_t n : test::sizes_for<Group>()) conformance::check_signals<Group>(n);    \
+  }                                                                                               \
+  TEST_CASE_TEMPLATE("short waits learn of a rank that left", Group, __VA_ARGS__) {               \
+    for (const std::size_t n : {2U, 3U, 5U}) conformance::check_short_waits<Group>(n);            \
+  }                                                                                               \
+  TEST_CASE_TEMPLATE("a signal comes after its puts, and signals in order", Group, __VA_ARGS__) { \
+    for (const std::size_t n : test::sizes_for<Group>()) conformance::check_stream<Group>(n);     \
+  }                                                                                               \
+  TEST_CASE_TEMPLATE("a barrier orders what came before it", Group, __VA_ARGS__) {                \
+    for (const std::size_t n : test::sizes_for<Group>())                                          \
+      conformance::check_barrier<Group>(n, 300);                                                  \
+  }                                                                                               \
+  TEST_CASE_TEMPLATE("fetch_add", Group, __VA_ARGS__) {                                           \
+    for (const std::size_t n : test::sizes_for<Group>()) conformance::check_fetch_add<Group>(n);  \
+  }                                                                                               \
+  TEST_CASE_TEMPLATE("windows are independent", Group, __VA_ARGS__) {                             \
+    for (const std::size_t n : test::sizes_for<Group>())                                          \
+      conformance::check_many_windows<Group>(n);                                                  \
+  }
+
+/// Defines those in which a rank loads and stores in the memory of its peers.
+#define PEERBUS_TEST_DIRECT_WINDOWS(...)                                                           \
+  TEST_CASE_TEMPLATE("peer memory loads and stores", Group, __VA_ARGS__) {                         \
+    for (const std::size_t n : test::sizes_for<Group>()) conformance::check_peer_memory<Group>(n); \
+  }                                                                                                \
+  TEST_CASE_TEMPLATE("one signal tells all ranks", Group, __VA_ARGS__) {                           \
+    for (const std::size_t n : test::sizes_for<Group>())                                           \
+      conformance::check_peer_signals<Group>(n);                                                   \
+  }

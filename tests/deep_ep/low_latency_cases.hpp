@@ -419,3 +419,40 @@ void check_beside_normal(std::size_t ranks) {
 }
 
 }  // namespace low_latency_cases
+
+/// Defines the test cases that low-latency calls of all kinds of groups pass, for `Group`.
+#define PEERBUS_TEST_LOW_LATENCY(Group)                                                            \
+  TEST_CASE("low latency: every format, contents, counts and routing") {                           \
+    for (std::size_t ranks = 1; ranks <= 8; ++ranks) {                                             \
+      low_latency_suite::check_worlds<Group>(low_latency_cases::various(ranks), ranks);            \
+      low_latency_suite::check_worlds<Group>(low_latency_cases::various(ranks), 50 + ranks, true); \
+    }                                                                                              \
+  }                                                                                                \
+  TEST_CASE("low latency: as DeepEP's own test looks at it") {                                     \
+    for (const std::size_t ranks : test::sizes_for<Group>({1, 2, 3, 8}))                           \
+      low_latency_cases::check_as_deepep_does<Group>(ranks);                                       \
+  }                                                                                                \
+  TEST_CASE("low latency: other shapes in between, cleaned or not") {                              \
+    for (const std::size_t ranks : {1U, 2U, 5U})                                                   \
+      low_latency_cases::check_changing_shapes<Group>(ranks);                                      \
+  }                                                                                                \
+  TEST_CASE("low latency: batches in flight") {                                                    \
+    for (const std::size_t ranks : test::sizes_for<Group>({1, 2, 3, 7}))                           \
+      for (const std::size_t in_flight : {1U, 2U, 3U, 5U})                                         \
+        for (const bool zero_copy : {false, true})                                                 \
+          low_latency_cases::check_in_flight<Group>(ranks, in_flight, zero_copy);                  \
+  }                                                                                                \
+  TEST_CASE("low latency: repeats, two buffers, dispatches without a combine") {                   \
+    for (const std::size_t ranks : test::sizes_for<Group>({1, 2, 6}))                              \
+      low_latency_cases::check_repeats<Group>(ranks);                                              \
+  }                                                                                                \
+  TEST_CASE("low latency: a handle is combined again and again") {                                 \
+    for (const std::size_t ranks : {1U, 2U, 5U})                                                   \
+      low_latency_cases::check_combines_again<Group>(ranks);                                       \
+  }                                                                                                \
+  TEST_CASE("low latency: masked ranks") {                                                         \
+    for (const std::size_t ranks : {1U, 2U, 5U}) low_latency_cases::check_masks<Group>(ranks);     \
+  }                                                                                                \
+  TEST_CASE("low latency: beside normal mode") {                                                   \
+    for (const std::size_t ranks : {1U, 3U}) low_latency_cases::check_beside_normal<Group>(ranks); \
+  }
