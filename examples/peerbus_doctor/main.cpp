@@ -21,6 +21,7 @@
 
 #include "checks/collect.hpp"
 #include "checks/diagnose.hpp"
+#include "checks/show_facts.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "tries.hpp"
@@ -139,7 +140,7 @@ std::unique_ptr<peerbus::bootstrap> meet(const options& chosen, const launcher_f
 int run_launched(const options& chosen) {
   const facts own = collect();
   const bool is_reporter = own.launcher.rank.value_or(0) == 0;
-  if (is_reporter) print(chosen, facts_text(own));
+  if (is_reporter) print(chosen, show(own).text);
   const auto start = clock::now();
   std::unique_ptr<peerbus::bootstrap> boot;
   try {
@@ -162,7 +163,7 @@ int run_here(const options& chosen) {
   const auto body = [&](peerbus::bootstrap& boot) {
     const std::chrono::duration<double, std::milli> meeting = clock::now() - start;
     const facts own = collect();
-    if (boot.rank() == peerbus::rank_id{0}) print(chosen, facts_text(own));
+    if (boot.rank() == peerbus::rank_id{0}) print(chosen, show(own).text);
     return examine(boot, chosen, own, meeting.count());
   };
   const int status = chosen.transport == "loopback" ? peerbus::run_threads(chosen.ranks, body)

@@ -35,7 +35,6 @@ struct report {
 
 ///@{
 /// Returns a part of the report as text for people, in the order in which the parts are known.
-std::string facts_text(const facts& own);
 std::string group_text(const report& known);
 std::string begin_text(std::size_t ranks);
 std::string pairs_text(const pair_matrix& pairs, const try_options& tries);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "checks/show_facts.hpp"
 #include "report.hpp"
 
 namespace peerbus_doctor {
@@ -12,108 +12,11 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-/// Returns null for a limit that the system does not set.
-json limit_json(std::uint64_t value) { return value == unlimited ? json(nullptr) : json(value); }
-
-template <class T>
-json optional_json(const std::optional<T>& value) {
-  return value ? json(*value) : json(nullptr);
-}
-
 template <class Range, class Convert>
 json array_json(const Range& range, Convert&& convert) {
   json array = json::array();
   for (const auto& each : range) array.push_back(convert(each));
   return array;
-}
-
-json launcher_json(const launcher_facts& launcher) {
-  json variables = json::object();
-  for (const variable& each : launcher.variables) variables[each.name] = each.value;
-  return {{"rank_variable", launcher.rank_variable},
-          {"rank", optional_json(launcher.rank)},
-          {"variables", variables},
-          {"trouble", launcher.trouble},
-          {"other_hosts", launcher.other_hosts}};
-}
-
-json processor_json(const processor_facts& processor) {
-  const auto node = [](const numa_node& n) {
-    return json{{"number", n.number}, {"usable_cores", n.cores}};
-  };
-  const auto cache_of_core = [](const cache& c) {
-    return json{{"level", c.level}, {"type", c.type}, {"size", c.size}, {"cores", c.cores}};
-  };
-  return {{"model", processor.model},
-          {"architecture", processor.architecture},
-          {"cores", processor.cores},
-          {"usable_cores", processor.usable_cores},
-          {"quota", optional_json(processor.quota)},
-          {"numa_nodes", array_json(processor.nodes, node)},
-          {"caches", array_json(processor.caches, cache_of_core)},
-          {"kernels", processor.kernels}};
-}
-
-json memory_json(const memory_facts& memory) {
-  return {{"total", memory.total},
-          {"available", memory.available},
-          {"cgroup_limit", limit_json(memory.cgroup_limit)},
-          {"huge_pages_of_windows", memory.huge_pages_of_windows},
-          {"huge_pages_of_process", memory.huge_pages_of_process},
-          {"reserved_huge_pages", memory.reserved_huge_pages},
-          {"free_huge_pages", memory.free_huge_pages},
-          {"dev_shm", optional_json(memory.dev_shm)}};
-}
-
-json limits_json(const limit_facts& limits) {
-  const auto both = [](const soft_and_hard& limit) {
-    return json{{"soft", limit_json(limit.soft)}, {"hard", limit_json(limit.hard)}};
-  };
-  return {{"locked_memory", both(limits.locked_memory)},
-          {"may_exceed_locked_memory", limits.may_exceed_locked_memory},
-          {"open_files", both(limits.open_files)},
-          {"file_size", both(limits.file_size)},
-          {"memory_file_trouble", limits.memory_file_trouble},
-          {"pidfd_trouble", limits.pidfd_trouble}};
-}
-
-json rdma_json(const rdma_facts& rdma) {
-  const auto gid_json = [](const gid& g) {
-    return json{{"index", g.index}, {"address", g.address}, {"type", g.type}};
-  };
-  const auto port_json = [&](const port& p) {
-    return json{{"number", p.number},
-                {"state", p.state},
-                {"link_layer", p.is_ethernet ? "Ethernet" : "InfiniBand"},
-                {"mtu", p.mtu},
-                {"gids", array_json(p.gids, gid_json)}};
-  };
-  const auto device_json = [&](const device& d) {
-    return json{{"name", d.name},
-                {"trouble", d.trouble},
-                {"largest_region", d.largest_region},
-                {"atomics", d.has_atomics},
-                {"ports", array_json(d.ports, port_json)}};
-  };
-  return {{"built", rdma.is_built},
-          {"listed", rdma.listed},
-          {"devices", array_json(rdma.devices, device_json)}};
-}
-
-json facts_json(const facts& own) {
-  return {
-      {"process", own.process},
-      {"build",
-       {{"library", own.build.library},
-        {"compiler", own.build.compiler},
-        {"parts", own.build.parts}}},
-      {"launcher", launcher_json(own.launcher)},
-      {"host",
-       {{"name", own.host.name}, {"kernel", own.host.kernel}, {"container", own.host.container}}},
-      {"processor", processor_json(own.processor)},
-      {"memory", memory_json(own.memory)},
-      {"limits", limits_json(own.limits)},
-      {"rdma", rdma_json(own.rdma)}};
 }
 
 json finding_json(const finding& found) {
@@ -169,7 +72,7 @@ std::string dump(const json& value, int indent) {
 std::string report_json(const report& known) {
   json ranks = json::array();
   for (const rank_message& each : known.ranks) ranks.push_back(json::parse(each.json));
-  if (known.ranks.empty()) ranks.push_back(facts_json(known.own));
+  if (known.ranks.empty()) ranks.push_back(show(known.own).values);
   const json result{{"arguments", known.chosen.arguments},
                     {"transport", known.chosen.transport},
                     {"met", !known.ranks.empty()},
@@ -182,7 +85,7 @@ std::string report_json(const report& known) {
 }
 
 std::string encode(const facts& own, const std::vector<finding>& findings) {
-  return dump({{"facts", facts_json(own)}, {"findings", array_json(findings, finding_json)}}, -1);
+  return dump({{"facts", show(own).values}, {"findings", array_json(findings, finding_json)}}, -1);
 }
 
 rank_message decode(const std::string& text) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "describe.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -10,11 +11,17 @@
 
 namespace peerbus_doctor {
 
-using peerbus::detail::concat;
+using peerbus::concat;
 
 std::string describe_decimal(double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), value < 100 ? "%.3g" : "%.0f", value);
+  return text.data();
+}
+
+std::string describe_fixed(double value, int digits) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
   return text.data();
 }
 
@@ -40,6 +47,16 @@ std::string describe_bytes(std::uint64_t bytes) {
     ++unit;
   }
   return concat(describe_decimal(value), " ", units[unit]);
+}
+
+std::string describe_cores(const std::vector<std::uint32_t>& cores) {
+  return cores.empty() ? "none" : describe_numbers({cores.begin(), cores.end()});
+}
+
+std::string report_line(std::string_view name, std::string_view text) {
+  std::string padded{name};
+  padded.resize(std::max<std::size_t>(padded.size(), 11), ' ');
+  return concat("  ", padded, " ", text, "\n");
 }
 
 }  // namespace peerbus_doctor
