@@ -72,6 +72,21 @@ TEST_CASE("what the Ascend layout refuses") {
     static_cast<void>(one.low_latency_dispatch(good));
     test::expect_error(errc::invalid_argument, {"handle is of dispatch ", "has replaced"},
                        [&] { static_cast<void>(one.low_latency_combine(back)); });
+
+    // Handles of different dispatches, before and after combines of both.
+    const auto first = one.low_latency_dispatch(good);
+    const auto second = one.low_latency_dispatch(good);
+    auto other_handle = back;
+    for (int i = 0; i < 2; ++i) {
+      other_handle.handle = comm.rank().index() == 1 ? second.handle : first.handle;
+      test::expect_error(errc::mismatch,
+                         {"low_latency_combine: handle is of call ", "on rank 0 but of call "},
+                         [&] { static_cast<void>(one.low_latency_combine(other_handle)); });
+      for (const auto& handle : {first.handle, second.handle}) {
+        other_handle.handle = handle;
+        static_cast<void>(one.low_latency_combine(other_handle));
+      }
+    }
   });
   CHECK(status == 0);
 }

@@ -210,6 +210,22 @@ TEST_CASE("what ranks of the expanded form give differently, or one of them wron
                        {"combine: x is float8_e4m3fn"},
                        [&] { static_cast<void>(buffer.combine(back)); });
     static_cast<void>(buffer.combine(right));
+
+    // Handles of different dispatches in a combine, before and after combines of both.
+    const auto fourth = buffer.dispatch(good);
+    const auto fifth = buffer.dispatch(good);
+    auto other = right;
+    for (int i = 0; i < 2; ++i) {
+      other.handle = differs ? fifth.handle : fourth.handle;
+      test::expect_error(
+          errc::mismatch,
+          {"combine: handle is of call ", "on rank 0 but of call ", "on rank 1, expected"},
+          [&] { static_cast<void>(buffer.combine(other)); });
+      for (const auto& handle : {fourth.handle, fifth.handle, earlier.handle}) {
+        other.handle = handle;
+        static_cast<void>(buffer.combine(other));
+      }
+    }
   });
   CHECK(status == 0);
 }

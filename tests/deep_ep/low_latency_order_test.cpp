@@ -362,6 +362,66 @@ TEST_CASE("another routing than the dispatch's is refused, and the combine can b
   });
 }
 
+TEST_CASE("handles of different dispatches, one on each rank: refused on all at once") {
+  const batch from = small_batch(3);
+  for (const ending how : {ending::at_once, ending::hook, ending::event})
+    with_buffers<group>(3, {.in_flight = 2}, [&](buffer_type& buffer, auto& comm) {
+      const std::size_t rank = comm.rank().index();
+      flight_type one{buffer, from, rank, {.combine = how}};
+      flight_type two{buffer, from, rank, {.combine = how}};
+      one.dispatch();
+      two.dispatch();
+      one.receive();
+      two.receive();
+      for (const std::size_t culprit : {1U, 2U}) {  // First uncombined, then combined before.
+        flight_type& chosen = rank == culprit ? two : one;
+        chosen.run_experts();
+        test::expect_error(
+            peerbus::errc::mismatch,
+            {"low_latency_combine: handle is of call ", "of the buffer on rank 0 but of call ",
+             culprit == 1 ? "of the buffer on rank 1, expected the same"
+                          : "of the buffer on rank 2, expected the same"},
+            [&] {
+              const auto back = buffer.low_latency_combine(chosen.combine_args());
+              if (how == ending::hook) back.hook();
+              back.event.current_stream_wait();
+            });
+        one.combine_again({.combine = how});
+        two.combine_again({.combine = how});
+      }
+      // One rank combines while the others dispatch.
+      flight_type three{buffer, from, rank, {}};
+      test::expect_error(peerbus::errc::mismatch, {"rank 2 combines but rank 0 dispatches"}, [&] {
+        if (rank != 2) return three.dispatch();
+        two.run_experts();
+        const auto back = buffer.low_latency_combine(two.combine_args());
+        if (how == ending::hook) back.hook();
+        back.event.current_stream_wait();
+      });
+      two.combine_again({.combine = how});
+      flight_type{buffer, from, rank, {.combine = how}}.fly();
+    });
+}
+
+TEST_CASE("a combine that two ranks find wrong, one of them while it waits for the other") {
+  const batch from = small_batch(3);
+  with_buffers<group>(3, {}, [&](buffer_type& buffer, auto& comm) {
+    const std::size_t rank = comm.rank().index();
+    flight_type one{buffer, from, rank, {}};
+    one.fly();
+    one.run_experts();
+    auto args = one.combine_args();
+    const std::vector<float> few(1);
+    if (rank == 1) args.x = {};
+    if (rank == 2) args.topk_weights = deep_ep::view(few, {1, 1});
+    test::expect_error(rank == 0 ? peerbus::errc::refused : invalid,
+                       {rank == 2 ? "topk_weights" : "x is none"},
+                       [&] { static_cast<void>(buffer.low_latency_combine(args)); });
+    one.combine_again({});
+    flight_type{buffer, from, rank, {}}.fly();
+  });
+}
+
 TEST_CASE("statistics add up over calls, and a slow rank shows up in its entry") {
   constexpr std::size_t ranks = 3;
   constexpr std::size_t slow = 1;

@@ -49,6 +49,7 @@ TEST_CASE("deep_ep normal: refusals") {
   normal::check_refused_combines<group>();
   normal::check_refused_everywhere<group>(4);
   normal::check_weights_of_some<group>(4);
+  normal::check_differing_handles<group>(4);
 }
 
 }  // namespace normal_processes_test

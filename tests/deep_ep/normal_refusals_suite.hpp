@@ -7,8 +7,11 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -144,6 +147,65 @@ void check_differing_ranks(std::size_t ranks) {
                            [&] { static_cast<void>(buffer.combine(args)); });
         static_cast<void>(combined(buffer, p, rank, {}, before.handle, before.recv_x));
       }
+  });
+  CHECK(worst_status == 0);
+}
+
+/// Handles of different dispatches of one shape, one on each rank: a mismatch on all ranks at once,
+/// whether the memory of these dispatches is used again or not. The buffer goes on.
+template <class Group>
+void check_differing_handles(std::size_t ranks) {
+  CAPTURE(ranks);
+  const int worst_status = Group::run(ranks, [](auto& comm) {
+    peerbus::deep_ep::buffer buffer{comm, {.num_max_tokens_per_rank = 4}};
+    const std::size_t rank = comm.rank().index();
+    for (const bool with_topk : {true, false}) {
+      const form how{.with_topk = with_topk, .weights = with_topk};
+      struct of_before {
+        problem p;
+        peerbus::deep_ep::dispatch_handle handle;
+        std::vector<bf16> rows;
+      };
+      std::vector<of_before> all;
+      const auto dispatch = [&](std::uint64_t seed) {
+        problem p = problem_for({6, 32, 3, 4}, comm.size(), seed);
+        const auto got = dispatched(buffer, p, rank, how);
+        const std::span rows{static_cast<const bf16*>(got.recv_x.data()), got.recv_x.elements()};
+        all.push_back({std::move(p), got.handle, {rows.begin(), rows.end()}});
+      };
+      const auto expect_mismatch = [&](std::string_view says, auto&& call) {
+        test::expect_error(errc::mismatch, {says, "expected the same"}, call);
+      };
+      const auto combine = [&](const of_before& one) {
+        const const_tensor recv_x{one.rows.data(), bf16_type, {one.rows.size() / 32, 32}};
+        const outputs mine{recv_x, one.p, rank, how};
+        buffer.combine(mine.args(one.handle)).event.current_stream_wait();
+      };
+      for (std::uint64_t seed = 1; seed <= 4; ++seed) dispatch(seed);  // Two of them replaced.
+      const bool differs = rank == comm.size() - 1;
+      for (const bool again : {false, true}) {
+        CAPTURE(again);
+        expect_mismatch("combine: handle is of call ", [&] { combine(all[differs ? 3 : 2]); });
+        expect_mismatch("dispatch: handle is of call ", [&] { combine(all[differs ? 1 : 0]); });
+        expect_mismatch("", [&] { combine(all[differs ? 1 : 2]); });
+        expect_mismatch("dispatch: handle is of call ", [&] {
+          const of_before& one = all[differs ? 1 : 0];
+          static_cast<void>(buffer.dispatch(given{one.p, rank, how}.along(one.handle)));
+        });
+        expect_mismatch("dispatch: handle is ", [&] {
+          const of_before& one = all[3];
+          const given mine{one.p, rank, how};
+          const auto layout = buffer.get_dispatch_layout(mine.ids(), one.p.of.experts);
+          static_cast<void>(buffer.dispatch(differs ? mine.along(one.handle) : mine.fresh(layout)));
+        });
+        for (const of_before& one : all) combine(one);
+        all.clear();
+        for (std::uint64_t seed = 5; seed <= 8; ++seed) dispatch(seed);
+        if (again) continue;
+        combine(all[3]);
+        combine(all[2]);
+      }
+    }
   });
   CHECK(worst_status == 0);
 }

@@ -19,6 +19,7 @@ TEST_CASE("deep_ep normal: arguments of combine") { normal::check_refused_combin
 
 TEST_CASE("deep_ep normal: arguments that differ between ranks") {
   for (const std::size_t n : {2U, 5U}) normal::check_differing_ranks<group>(n);
+  for (const std::size_t n : {2U, 5U}) normal::check_differing_handles<group>(n);
 }
 
 TEST_CASE("deep_ep normal: refused on all ranks") {

@@ -503,8 +503,11 @@ def refusals():
             refused("x has float16", buffer.low_latency_combine, home,
                     (rows.astype(numpy.float16), ids, weights, handle))
             refused("handle", buffer.low_latency_combine, home, (rows, ids, weights, ()))
+            later_rows, _, later, _, _ = low_latency(*good)
+            raises(peerbus.Error, "handle is of call", buffer.low_latency_combine,
+                   *((later_rows, ids, weights, later) if wrong else home))
             assert (widened(buffer.low_latency_combine(*home)[0]) == 2).all()
-            del rows, handle, home
+            del rows, handle, home, later_rows, later
 
         layout = buffer.get_dispatch_layout(ids, 4)
 
@@ -518,6 +521,10 @@ def refusals():
         refused("x has int16", buffer.combine, (rows, handle),
                 (rows.astype(numpy.int16), handle))
         assert buffer.combine(rows, handle)[0].shape == (4, 128)
+        later = normal(x)[4]
+        raises(peerbus.Error, "handle is of call", buffer.combine, rows,
+               later if wrong else handle)
+        assert buffer.combine(rows, later)[0].shape == (4, 128)
         buffer.destroy()
 
 

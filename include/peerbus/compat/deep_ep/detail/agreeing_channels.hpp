@@ -19,8 +19,11 @@ class agreeing_channels {
 
   /// Returns the key of the call that began an operation of a channel, which exists.
   [[nodiscard]] virtual call_key key_of(const started_operation& begun) const = 0;
-  /// Takes part in an operation that other ranks have begun, by refusing it.
+  /// Refuses an operation that other ranks have begun and this rank has not. Does not wait for what
+  /// ranks do after they have learned of the refusal: `finish_refusal` does.
   virtual void refuse(const started_operation& begun, deadline until) = 0;
+  /// Completes an operation that `refuse` has refused.
+  virtual void finish_refusal(const started_operation& begun, deadline until) = 0;
 };
 
 }  // namespace peerbus::deep_ep::detail

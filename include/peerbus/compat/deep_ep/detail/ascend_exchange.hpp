@@ -21,6 +21,7 @@
 #include <peerbus/compat/deep_ep/detail/call_statement.hpp>
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
+#include <peerbus/compat/deep_ep/detail/refused_combine.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -64,9 +65,11 @@ class ascend_exchange final : public ascend_channel {
     // The operators refuse bad tokens and ids, on all ranks.
     const std::size_t slots = read_ids(args.topk_idx, tokens);
     const std::uint64_t number = operators_.exchange().next_dispatch();
-    const std::uint64_t call =
-        agreement_.started(id(), number, started_operation::kind::dispatch, shape().max_tokens);
-    const auto dispatched = with_reason(call, [&] {
+    const std::uint64_t call = agreement_.started({.channel = id(),
+                                                   .number = number,
+                                                   .bound = shape().max_tokens,
+                                                   .what = started_operation::kind::dispatch});
+    const auto dispatched = with_reason(call, args.until, [&] {
       return operators_.dispatch({.x = args.x.values<bf16>(),
                                   .expert_ids = std::span{ids_}.first(slots),
                                   .x_active_mask = {active_.get(), slots},
@@ -74,6 +77,7 @@ class ascend_exchange final : public ascend_channel {
     });
     batch& this_batch = batches_.of(number);
     this_batch.number = number;
+    this_batch.plan = call;
     this_batch.tokens = tokens;
     this_batch.result.emplace(dispatched);
     return publish(*this_batch.result, number);
@@ -84,10 +88,13 @@ class ascend_exchange final : public ascend_channel {
     const std::uint64_t number = this_batch.number;
     const std::size_t hidden = shape().hidden;
     const std::size_t slots = read_ids(args.topk_idx, this_batch.tokens);
-    bf16* const out = combined_.get() + batches_.index_of(number) * shape().max_tokens * hidden;
-    const std::uint64_t call =
-        agreement_.started(id(), number, started_operation::kind::combine, shape().max_tokens);
-    with_reason(call, [&] {
+    const std::span<bf16> out = sums_of(this_batch);
+    const std::uint64_t call = agreement_.started({.channel = id(),
+                                                   .number = number,
+                                                   .bound = shape().max_tokens,
+                                                   .what = started_operation::kind::combine,
+                                                   .plan = this_batch.plan});
+    with_reason(call, args.until, [&] {
       operators_.reopen(*this_batch.result, args.until);
       operators_.combine(
           {.dispatched = *this_batch.result,
@@ -95,10 +102,10 @@ class ascend_exchange final : public ascend_channel {
            .expert_ids = std::span{ids_}.first(slots),
            .expert_scales = args.topk_weights.values<float>(),
            .x_active_mask = {active_.get(), slots},
-           .out = {out, this_batch.tokens * hidden},
+           .out = out,
            .until = args.until});
     });
-    return {{out, dtype::bfloat16, {this_batch.tokens, hidden}}};
+    return {{out.data(), dtype::bfloat16, {this_batch.tokens, hidden}}};
   }
 
   [[nodiscard]] bool is_received(std::uint64_t number) const noexcept override {
@@ -115,17 +122,30 @@ class ascend_exchange final : public ascend_channel {
     if (is_dispatch) return operators_.refuse_dispatch(until);
     const result_type& dispatched = *batches_.of(begun.number).result;
     operators_.reopen(dispatched, until);
-    operators_.refuse_combine(dispatched, until);
+    operators_.exchange().combine_send(dispatched.rows, {.until = until, .refuse = true});
+  }
+  void finish_refusal(const started_operation& begun, deadline until) override {
+    if (begun.what == started_operation::kind::dispatch) return;
+    const batch& this_batch = batches_.of(begun.number);
+    finish_refused_combine(operators_.exchange(), this_batch.result->rows, sums_of(this_batch),
+                           until);
   }
 
  private:
   using result_type = typename cann::moe_distribute<Transport, Codec>::result;
   struct batch {
     std::uint64_t number = 0;
+    std::uint64_t plan = 0;  ///< number of the call that made the handle
     std::size_t tokens = 0;
     std::optional<result_type> result;
   };
 
+  /// Returns the place of the sums of a batch.
+  [[nodiscard]] std::span<bf16> sums_of(const batch& this_batch) const noexcept {
+    const std::size_t most = shape().max_tokens * shape().hidden;
+    return {combined_.get() + batches_.index_of(this_batch.number) * most,
+            this_batch.tokens * shape().hidden};
+  }
   /// Checks the arguments of a combine. Returns its batch.
   [[nodiscard]] batch& checked(const ascend_combine_args& args) {
     constexpr std::string_view call = "low_latency_combine";
@@ -148,12 +168,13 @@ class ascend_exchange final : public ascend_channel {
   /// Returns what `carry_out()` returns. If the ranks have refused the call that this rank had
   /// begun, throws the error that says why.
   template <class CarryOut>
-  decltype(auto) with_reason(std::uint64_t call, CarryOut&& carry_out) {
+  decltype(auto) with_reason(std::uint64_t call, const std::optional<deadline>& until,
+                             CarryOut&& carry_out) {
     try {
       return carry_out();
     } catch (const error& problem) {
       if (problem.code() == errc::refused)
-        if (const auto refused = agreement_.take_refusal(call)) throw error{*refused};
+        if (const auto refused = agreement_.take_refusal(call, until)) throw error{*refused};
       throw;
     }
   }

@@ -26,6 +26,7 @@ struct batch_state {
   stage progress = stage::idle;
   std::uint64_t number = 0;  ///< number of the dispatch in its exchange
   std::uint64_t call = 0;    ///< number of the call in progress, or of the latest one
+  std::uint64_t plan = 0;    ///< number of the call that made the handle
   std::size_t tokens = 0;
   std::optional<deadline> until{};
   tensor waited{};  ///< wait statistics of the call in progress

@@ -4,26 +4,22 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/compat/deep_ep/detail/agreeing_channels.hpp>
 #include <peerbus/compat/deep_ep/detail/call_key.hpp>
 #include <peerbus/compat/deep_ep/detail/call_statement.hpp>
-#include <peerbus/core/align.hpp>
+#include <peerbus/compat/deep_ep/detail/started_calls.hpp>
+#include <peerbus/compat/deep_ep/detail/statement_board.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/core/signal.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/moe/wait_watch.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -37,16 +33,17 @@ namespace peerbus::deep_ep::detail {
 /// exchange itself is the agreement. A rank whose key has changed, or that refuses its own
 /// arguments, first states that to all ranks and waits for the statements of all. A rank that has
 /// begun the call finds these statements while it waits in the exchange (`look`), and states what
-/// it has begun. Now all ranks know the same, and decide the same. If the call is refused, the
-/// ranks that have not begun it refuse the operations that the others have begun, so that the
-/// exchanges stay in step.
+/// it has begun. Now all ranks know the same, and decide the same. If the call is refused, each
+/// rank refuses the operations that others have begun and it has not, so that the exchanges stay in
+/// step.
+///
+/// Calls with equal keys may still differ, by their handles. Ranks that wait for each other in
+/// different operations of one call find that out too (`started_calls`), and state what they have
+/// begun.
 ///
 /// The channel of a call may be too small for the tokens of one rank. That rank states the room
 /// that it needs. The operations that others have begun in that channel are then refused, and all
-/// ranks make the call again in a larger one (`take_growth`).
-///
-/// A statement is overwritten by the second next one of its rank. All ranks have read it by then,
-/// because each rank makes its next statement after it has read all, and waits for all.
+/// ranks make the call again in a larger one (`take_growth`), where it counts as another call.
 class call_agreement final : public moe::wait_watch {
  public:
   /// Makes the agreement of the calls named `title`. Collective. `comm` and `channels` outlive it.
@@ -57,9 +54,7 @@ class call_agreement final : public moe::wait_watch {
       : title_{title},
         parts_{parts},
         channels_{channels},
-        group_{comm},
-        window_{make_any_window(
-            comm, {.bytes = 2 * comm.size() * entry_bytes, .signals = comm.size()}, until)} {}
+        board_{comm, title, started_calls::words, until} {}
 
   /// Counts the next collective call.
   void begin() noexcept { ++calls_; }
@@ -78,7 +73,7 @@ class call_agreement final : public moe::wait_watch {
     call_statement own = statement(calls_);
     own.key = key;
     own.room = room;
-    const outcome settled = settle(own, until.value_or(group_.default_deadline()));
+    const outcome settled = settle(own, until.value_or(default_deadline()));
     if (settled.refused) throw error{*settled.refused};
     latest_ = key;
     return settled.room;
@@ -100,46 +95,56 @@ class call_agreement final : public moe::wait_watch {
       throw;
     }
   }
-  /// Makes all ranks refuse the current call, which this rank has not begun, because of `why`.
+  /// Makes all ranks refuse the current call, which this rank has not carried out, because of
+  /// `why`.
   void refuse(const error& why, const std::optional<deadline>& until) {
+    const deadline end = until.value_or(default_deadline());
+    if (auto known = take_known(calls_)) {
+      // The ranks have refused it while this rank prepared the operation that it had noted.
+      channels_.refuse(started_.of(calls_), end);
+      known->operations.push_back(started_.of(calls_));
+      return finish(known->operations, end);
+    }
     call_statement own = statement(calls_);
     own.refuse(why);
-    static_cast<void>(settle(own, until.value_or(group_.default_deadline())));
+    static_cast<void>(settle(own, end));
   }
-  /// Notes that the current call begins an operation of a channel. Returns the number of the call.
-  std::uint64_t started(std::uint64_t channel, std::uint64_t number, started_operation::kind what,
-                        std::uint64_t bound = 0) noexcept {
-    started_[calls_ % started_.size()] = {calls_, channel, number, bound, what};
+  /// Notes that the current call begins `operation`. Returns the number of the call.
+  std::uint64_t started(started_operation operation) noexcept {
+    operation.call = calls_;
+    started_.add(operation);
     return calls_;
   }
-  /// Returns the error of `call` if ranks have refused it after this rank had begun it.
-  [[nodiscard]] std::optional<error> take_refusal(std::uint64_t call) {
-    const auto found = std::find_if(refusals_.begin(), refusals_.end(),
-                                    [&](const auto& known) { return known.first == call; });
-    if (found == refusals_.end()) return std::nullopt;
-    error taken = std::move(found->second);
-    refusals_.erase(found);
-    return taken;
+  /// Returns the error of `call` if ranks have refused it after this rank had begun it. Completes
+  /// what this rank has refused of it.
+  [[nodiscard]] std::optional<error> take_refusal(std::uint64_t call,
+                                                  const std::optional<deadline>& until) {
+    auto found = take_known(call);
+    if (!found) return std::nullopt;
+    finish(found->operations, until.value_or(default_deadline()));
+    return std::move(found->why);
   }
 
-  /// Joins the statements of other ranks about a call that this rank has begun.
+  /// Joins the statements of other ranks about a call that this rank has begun. Begins a round of
+  /// statements if another rank has begun another operation for such a call.
   void look(deadline until) override {
     std::optional<std::uint64_t> call;
-    for (const rank_id peer : group_.peers())
-      if (window_->value_at(group_.rank(), signal_of(peer)) > round_) {
-        const std::uint64_t stated = read(peer, round_ + 1).call;
-        call = std::min(call.value_or(stated), stated);
-      }
+    for (const rank_id peer : board_.group().peers())
+      if (const auto statement = board_.next(peer))
+        call = std::min(call.value_or(statement->call), statement->call);
+    if (!call) call = started_.look(board_);
     if (!call || *call > calls_) return;
     const outcome settled = exchange(statement(*call), until);
-    if (settled.refused)
-      keep(settled.call, *settled.refused);
-    else
-      growth_ = {settled.call, settled.room};
+    started_.decided(settled.call);
+    if (settled.refused) {
+      keep(settled, refuse_begun(settled.call, started_.of(settled.call), until));
+    } else if (settled.room != 0) {
+      growth_ = {++calls_, settled.room};
+    }
   }
 
  private:
-  static constexpr std::size_t entry_bytes = align_up(sizeof(call_statement), cache_line_bytes);
+  using operations = std::vector<started_operation>;
 
   /// The result of a round of statements.
   struct outcome {
@@ -147,134 +152,145 @@ class call_agreement final : public moe::wait_watch {
     std::optional<error> refused;  ///< its error, if it is refused
     std::uint64_t room = 0;        ///< the largest room that is needed for it
   };
+  /// A call that ranks have refused after this rank had begun it.
+  struct refusal {
+    std::uint64_t call;
+    error why;
+    std::vector<started_operation> operations;  ///< of others, which this rank has refused
+  };
 
-  [[nodiscard]] static signal_id signal_of(rank_id rank) noexcept {
-    return static_cast<signal_id>(rank.index());
+  /// Returns the refusal of `call` and forgets it, if there is one.
+  [[nodiscard]] std::optional<refusal> take_known(std::uint64_t call) {
+    const auto found = std::find_if(refusals_.begin(), refusals_.end(),
+                                    [&](const auto& known) { return known.call == call; });
+    if (found == refusals_.end()) return std::nullopt;
+    refusal taken = std::move(*found);
+    refusals_.erase(found);
+    return taken;
   }
-  [[nodiscard]] std::size_t entry_at(rank_id rank, std::uint64_t round) const noexcept {
-    return (round % 2 * group_.size() + rank.index()) * entry_bytes;
-  }
-  [[nodiscard]] call_statement read(rank_id rank, std::uint64_t round) const noexcept {
-    call_statement entry;
-    std::memcpy(&entry, window_->local() + entry_at(rank, round), sizeof entry);
-    return entry;
+  [[nodiscard]] deadline default_deadline() const noexcept {
+    return board_.group().default_deadline();
   }
   [[nodiscard]] call_statement statement(std::uint64_t call) const noexcept {
     call_statement made;
     made.call = call;
-    made.started = started_;
+    made.started = started_.all();
     return made;
   }
 
-  /// Settles a call that this rank has not begun. If other ranks have begun it, what they have
-  /// begun is refused: the call is refused, or its channel is too small for this rank.
+  /// Settles a call that this rank has not carried out. If other ranks have begun it, what they
+  /// have begun is refused: the call is refused, or its channel is too small for this rank.
   [[nodiscard]] outcome settle(const call_statement& own, deadline until) {
     for (;;) {
       outcome settled = exchange(own, until);
-      if (settled.call != own.call) {  // An earlier call, which this rank has begun.
-        if (settled.refused) keep(settled.call, *settled.refused);
+      if (settled.call != own.call) {  // An earlier call, which this rank carries out.
+        if (settled.refused)
+          keep(settled, refuse_begun(settled.call, started_.of(settled.call), until));
         continue;
       }
       if (settled.refused) latest_.reset();
-      std::vector<started_operation> refused_operations;
-      for (const rank_id rank : group_.ranks()) {
-        const auto begun = read(rank, round_).started_for(own.call);
-        if (begun.what == started_operation::kind::none ||
-            std::find(refused_operations.begin(), refused_operations.end(), begun) !=
-                refused_operations.end())
-          continue;
-        refused_operations.push_back(begun);
-      }
-      for (const started_operation& begun : refused_operations) channels_.refuse(begun, until);
+      const operations refused = refuse_begun(settled.call, {}, until);
+      finish(refused, until);
+      if (!settled.refused && !refused.empty() && settled.room != 0) ++calls_;
       return settled;
     }
   }
-
-  void keep(std::uint64_t call, const error& refused) {
+  /// Refuses what ranks have begun for `call`, in an order that all ranks share, and returns it.
+  /// Leaves out `own`, which this rank carries out.
+  operations refuse_begun(std::uint64_t call, const started_operation& own, deadline until) {
+    operations refused;
+    for (const rank_id rank : board_.group().ranks()) {
+      const auto begun = board_.latest(rank).started_for(call);
+      if (begun.what != started_operation::kind::none && begun != own &&
+          std::find(refused.begin(), refused.end(), begun) == refused.end())
+        refused.push_back(begun);
+    }
+    for (const started_operation& begun : refused) channels_.refuse(begun, until);
+    return refused;
+  }
+  void finish(const operations& refused, deadline until) {
+    for (const started_operation& begun : refused) channels_.finish_refusal(begun, until);
+  }
+  void keep(const outcome& settled, operations refused) {
     latest_.reset();
-    refusals_.emplace_back(call, refused);
+    refusals_.push_back({settled.call, *settled.refused, std::move(refused)});
   }
 
   /// Tells all ranks `own`, waits for the statements of all and decides. All ranks get the same
   /// outcome.
   outcome exchange(const call_statement& own, deadline until) {
-    group_.require_healthy(title_);
-    ++round_;
-    const std::size_t offset = entry_at(group_.rank(), round_);
-    std::memcpy(window_->local() + offset, &own, sizeof own);
-    for (const rank_id peer : group_.peers())
-      require(window_->put(peer, offset, std::span{window_->local() + offset, sizeof own}));
-    require(window_->signal_each(group_.peers(), signal_of(group_.rank()), round_));
-    for (const rank_id peer : group_.peers())
-      require(window_->wait_at(group_.rank(), signal_of(peer), round_, until, peer));
-
+    board_.exchange(own, until);
+    rank_group& group = board_.group();
     std::uint64_t first = own.call;
-    for (const rank_id rank : group_.ranks()) first = std::min(first, read(rank, round_).call);
-    for (const rank_id rank : group_.ranks())
-      if (const auto entry = read(rank, round_); entry.call != first && !entry.remembers(first))
-        group_.fail(errc::mismatch,
-                    peerbus::detail::concat(title_, ": ranks differ in a call after which ", rank,
-                                            " has made ", entry.call - first,
-                                            " more, expected hooks to be called before that"));
+    for (const rank_id rank : group.ranks()) first = std::min(first, board_.latest(rank).call);
     std::uint64_t room = 0;
-    for (const rank_id rank : group_.ranks())
-      if (const auto entry = read(rank, round_); entry.call == first)
-        room = std::max(room, entry.room);
+    for (const rank_id rank : group.ranks()) {
+      const auto entry = board_.latest(rank);
+      if (entry.call == first) room = std::max(room, entry.room);
+      if (entry.call != first && !entry.remembers(first))
+        group.fail(errc::mismatch,
+                   peerbus::detail::concat(title_, ": ranks differ in a call after which ", rank,
+                                           " has made ", entry.call - first,
+                                           " more, expected hooks to be called before that"));
+    }
     return {first, error_of(first), room};
-  }
-  void require(errc code) {
-    if (code == errc::ok) return;
-    std::string text = peerbus::detail::concat(
-        title_,
-        ": waited to agree on arguments that have changed, or that a rank refuses; missing");
-    for (const rank_id peer : group_.peers())
-      if (window_->value_at(group_.rank(), signal_of(peer)) < round_)
-        text += peerbus::detail::concat(" ", peer);
-    if (const auto gone = group_.missing(); !gone.empty()) text += "; " + gone;
-    group_.fail(code, text);
   }
 
   /// Returns the error of `call`, if the statements of this round refuse it.
   [[nodiscard]] std::optional<error> error_of(std::uint64_t call) const {
-    using kind = started_operation::kind;
     std::optional<call_key> first_key;
-    bool first_combines = false;
+    started_operation first_begun;
     std::optional<error> found;
-    for (const rank_id rank : group_.ranks()) {
-      const call_statement entry = read(rank, round_);
+    for (const rank_id rank : board_.group().ranks()) {
+      const call_statement entry = board_.latest(rank);
       if (entry.call == call && entry.objection != errc::ok)
         return error{errc::refused,
                      peerbus::detail::concat("the call did not happen, because ", rank,
                                              " was given bad arguments: ", entry.refusal())};
       const auto begun = entry.started_for(call);
-      const bool combines = begun.what == kind::combine;
-      const call_key key = begun.what == kind::none ? entry.key : channels_.key_of(begun);
+      const call_key key =
+          begun.what == started_operation::kind::none ? entry.key : channels_.key_of(begun);
       if (!first_key) {
         first_key = key;
-        first_combines = combines;
+        first_begun = begun;
       }
-      if (found) continue;
-      found = difference(title_, parts_, *first_key, key, rank);
-      if (!found && combines != first_combines)
-        found = error{errc::mismatch,
-                      peerbus::detail::concat(combines ? rank : rank_id{0}, " combines but ",
-                                              combines ? rank_id{0} : rank,
-                                              " dispatches, expected the same call on all ranks")};
+      if (!found) found = detail::difference(title_, parts_, *first_key, key, rank);
+      if (!found) found = difference(first_begun, begun, rank);
     }
     return found;
+  }
+  /// Returns the error of a call for which rank 0 has begun `first`, and `rank` has begun `begun`
+  /// with an equal key, or none if the ranks do the same.
+  [[nodiscard]] std::optional<error> difference(const started_operation& first,
+                                                const started_operation& begun,
+                                                rank_id rank) const {
+    using kind = started_operation::kind;
+    const bool combines = begun.what == kind::combine;
+    if (combines != (first.what == kind::combine))
+      return error{errc::mismatch,
+                   peerbus::detail::concat(combines ? rank : rank_id{0}, " combines but ",
+                                           combines ? rank_id{0} : rank,
+                                           " dispatches, expected the same call on all ranks")};
+    if (!combines || (begun.channel == first.channel && begun.number == first.number))
+      return std::nullopt;
+    constexpr std::string_view dispatch = "dispatch";
+    return error{
+        errc::mismatch,
+        peerbus::detail::concat(title_.substr(0, title_.size() - dispatch.size()),
+                                "combine: handle is of call ", first.plan, " of the buffer on ",
+                                rank_id{0}, " but of call ", begun.plan, " of the buffer on ", rank,
+                                ", expected the same on all ranks")};
   }
 
   std::string_view title_;
   key_parts parts_;
   agreeing_channels& channels_;
-  rank_group& group_;
-  std::unique_ptr<any_window> window_;
+  statement_board board_;
   std::uint64_t calls_ = 0;         ///< collective calls so far
-  std::uint64_t round_ = 0;         ///< rounds of statements so far
   std::optional<call_key> latest_;  ///< on which all ranks agreed for the previous dispatch
   std::pair<std::uint64_t, std::uint64_t> growth_;  ///< a call, and the room that it needs
-  std::array<started_operation, call_statement::remembered_calls> started_{};
-  std::vector<std::pair<std::uint64_t, error>> refusals_;  ///< of calls that this rank has begun
+  started_calls started_;
+  std::vector<refusal> refusals_;  ///< in the order in which the ranks have decided
 };
 
 }  // namespace peerbus::deep_ep::detail

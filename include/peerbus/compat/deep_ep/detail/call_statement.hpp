@@ -23,6 +23,7 @@ struct started_operation {
   std::uint64_t number = 0;   ///< of the dispatch in its exchange
   std::uint64_t bound = 0;  ///< the most tokens of a rank, if each call of the channel has its own
   kind what = kind::none;
+  std::uint64_t plan = 0;  ///< of a combine: the call that made its handle
   friend bool operator==(const started_operation&, const started_operation&) = default;
 };
 

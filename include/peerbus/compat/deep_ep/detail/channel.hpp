@@ -16,6 +16,7 @@
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/compat/deep_ep/detail/call_statement.hpp>
 #include <peerbus/compat/deep_ep/detail/pending_operation.hpp>
+#include <peerbus/compat/deep_ep/detail/refused_combine.hpp>
 #include <peerbus/compat/deep_ep/detail/weights_home.hpp>
 #include <peerbus/compat/deep_ep/event.hpp>
 #include <peerbus/compat/deep_ep/tensor.hpp>
@@ -66,26 +67,36 @@ class channel : public Mode::calls {
   }
   [[nodiscard]] bool anything_pending() const noexcept final { return slots_.anything_pending(); }
   void refuse(const started_operation& begun, deadline until) final {
+    batch& this_batch = slots_.at(begun.number);
     const bool is_dispatch = begun.what == started_operation::kind::dispatch;
-    if (is_dispatch ? moe_.next_dispatch() != begun.number : !slots_.is_received(begun.number))
+    if (is_dispatch ? moe_.next_dispatch() != begun.number || this_batch.call == begun.call
+                    : !slots_.is_received(begun.number))
       comm_.fail(errc::mismatch,
                  concat(Mode::prefix, is_dispatch ? "dispatch " : "combine ", begun.number,
-                        " was begun on other ranks, but is not the "
-                        "next call here"));
-    if (is_dispatch) complete_pending(slots_.at(begun.number));
+                        " was begun on other ranks, but is not the next call here"));
+    if (!is_dispatch) {
+      this_batch.until = until;
+      open(this_batch);
+      this_batch.progress = stage::returning;
+      return moe_.combine_send(*this_batch.rows, {.until = until, .refuse = true});
+    }
+    complete_pending(this_batch);
+    auto options = assign(next_batch(), 0, until, {});
+    options.refuse = true;
     try {
-      if (is_dispatch) {
-        auto options = assign(next_batch(), 0, until, {});
-        options.refuse = true;
-        static_cast<void>(moe_.dispatch_send(
-            {}, moe::routing{std::span<const std::int64_t>{}, std::span<const float>{}}, options));
-      } else {
-        open(slots_.at(begun.number));
-        moe_.combine(*slots_.at(begun.number).rows, {}, {.until = until, .refuse = true});
-      }
+      static_cast<void>(moe_.dispatch_send(
+          {}, moe::routing{std::span<const std::int64_t>{}, std::span<const float>{}}, options));
     } catch (const error& refused) {
       if (refused.code() != errc::invalid_argument) throw;
     }
+  }
+  void finish_refusal(const started_operation& begun, deadline until) final {
+    if (begun.what == started_operation::kind::dispatch) return;
+    batch& this_batch = slots_.at(begun.number);
+    const std::span<bf16> out{this_batch.arrays.combined.get(),
+                              this_batch.tokens * moe_.config().hidden};
+    finish_refused_combine(moe_, *this_batch.rows, out, until);
+    this_batch.progress = stage::received;
   }
 
  protected:
@@ -142,8 +153,11 @@ class channel : public Mode::calls {
                                             std::size_t bound = 0) noexcept {
     auto options = assign(this_batch, tokens, until, waited);
     options.bound = bound;
-    this_batch.call =
-        agreement_.started(this->id(), this_batch.number, started_operation::kind::dispatch, bound);
+    this_batch.call = this_batch.plan =
+        agreement_.started({.channel = this->id(),
+                            .number = this_batch.number,
+                            .bound = bound,
+                            .what = started_operation::kind::dispatch});
     return options;
   }
   void send_rows(batch& this_batch, std::span<const token> tokens, const moe::routing& route,
@@ -175,10 +189,14 @@ class channel : public Mode::calls {
     this_batch.progress = stage::received;
   }
 
-  /// Begins the combine of a received batch, whose outputs may then be written.
-  void begin_combine(batch& this_batch) {
-    this_batch.call =
-        agreement_.started(this->id(), this_batch.number, started_operation::kind::combine);
+  /// Begins the combine of a received batch, whose outputs may then be written. `bound` as in
+  /// `started_operation`.
+  void begin_combine(batch& this_batch, std::size_t bound = 0) {
+    this_batch.call = agreement_.started({.channel = this->id(),
+                                          .number = this_batch.number,
+                                          .bound = bound,
+                                          .what = started_operation::kind::combine,
+                                          .plan = this_batch.plan});
     open(this_batch);
   }
 
@@ -272,7 +290,8 @@ class channel : public Mode::calls {
   /// else the error that is being handled.
   void rethrow(const error& problem, const batch& this_batch) {
     if (problem.code() == errc::refused)
-      if (const auto refused = agreement_.take_refusal(this_batch.call)) throw error{*refused};
+      if (const auto refused = agreement_.take_refusal(this_batch.call, this_batch.until))
+        throw error{*refused};
     throw;
   }
 };

@@ -74,6 +74,9 @@ class channel_set final : public agreeing_channels {
   void refuse(const started_operation& begun, deadline until) override {
     with_id(begun.channel).refuse(begun, until);
   }
+  void finish_refusal(const started_operation& begun, deadline until) override {
+    with_id(begun.channel).finish_refusal(begun, until);
+  }
 
   template <class Unwanted>
   void erase_if(Unwanted&& unwanted) {

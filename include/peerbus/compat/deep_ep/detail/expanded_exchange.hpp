@@ -19,6 +19,7 @@
 #include <peerbus/compat/deep_ep/detail/channel.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_routing.hpp>
+#include <peerbus/compat/deep_ep/detail/one_plan.hpp>
 #include <peerbus/compat/deep_ep/detail/token_scales.hpp>
 #include <peerbus/compat/deep_ep/expanded.hpp>
 #include <peerbus/core/align.hpp>
@@ -152,26 +153,10 @@ class expanded_exchange final : public channel<expanded_mode, Transport, Codec> 
                      std::span<const float>{ones_}.first(routing->ids.size())},
                     options);
     this->receive_rows(this_batch);
-    require_one_plan(this_batch);
+    require_one_plan(moe_, this_batch.ticket, comm_.ranks());
+    this_batch.plan = routing->number;
     routing->latest = {this, this_batch.number};
   }
-  /// Requires that all ranks gave handles of the same dispatch, or none. All ranks know the numbers
-  /// of all ranks, so that all of them throw.
-  void require_one_plan(const batch& this_batch) {
-    const auto plan_of = [&](rank_id source) {
-      return moe_.template note<std::uint64_t>(this_batch.ticket, source).front();
-    };
-    const auto text_of = [](std::uint64_t plan) {
-      return plan == 0 ? std::string{"none"} : concat("of call ", plan, " of the buffer");
-    };
-    const std::uint64_t first = plan_of(rank_id{0});
-    for (const rank_id source : comm_.ranks())
-      if (const std::uint64_t plan = plan_of(source); plan != first)
-        argument{"dispatch", "handle"}.refuse(errc::mismatch, "is ", text_of(first), " on ",
-                                              rank_id{0}, " but ", text_of(plan), " on ", source,
-                                              ", expected the same on all ranks");
-  }
-
   /// Returns the number of received rows and of gaps between experts.
   [[nodiscard]] std::size_t rows_and_gaps(const batch& this_batch) const noexcept {
     const auto& experts = this_batch.rows->experts();

@@ -29,8 +29,10 @@ class keyed_channel : public pending_operations {
   [[nodiscard]] virtual bool is_received(std::uint64_t /*number*/) const noexcept { return false; }
   /// Returns whether a hook or event has not been called.
   [[nodiscard]] virtual bool anything_pending() const noexcept { return false; }
-  /// Refuses an operation of this channel that other ranks have begun and this rank has not.
+  ///@{ As in `agreeing_channels`, for an operation of this channel.
   virtual void refuse(const started_operation& /*begun*/, deadline /*until*/) {}
+  virtual void finish_refusal(const started_operation& /*begun*/, deadline /*until*/) {}
+  ///@}
 
  private:
   Key shape_;

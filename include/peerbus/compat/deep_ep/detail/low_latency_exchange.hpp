@@ -102,7 +102,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     this_batch.until = args.until;
     this_batch.waited = args.combine_wait_recv_cost_stats;
     // Before the other checks, because ranks may wait for this one in `combine_buffer`.
-    this->begin_combine(this_batch);
+    this->begin_combine(this_batch, this_batch.arrays.bound);
     agreement_.or_refuse(args.until, [&] { require_fitting(this_batch, args); });
     const std::size_t tokens = this_batch.tokens;
     this_batch.out =

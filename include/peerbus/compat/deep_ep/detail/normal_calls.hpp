@@ -198,6 +198,7 @@ class normal_calls {
       require_bound(call, args.num_max_tokens_per_rank, tokens);
     auto routing = pool_.take();
     routing->buffer = self_;
+    routing->number = calls_.number();
     routing->tokens = tokens;
     routing->bound = args.num_max_tokens_per_rank;
     routing->worst = args.num_worst_tokens;

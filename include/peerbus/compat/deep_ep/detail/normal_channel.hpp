@@ -71,6 +71,7 @@ struct normal_arrays {
       : rank_prefix(rank_count),
         per_expert(local_experts),
         copies(shape.max_tokens),
+        note(1 + (shape.listed_experts + 1) / 2),
         recv_topk_idx{uninitialised<std::int64_t>(rank_count * shape.max_tokens * shape.top_k)},
         recv_src_idx{uninitialised<std::int32_t>(rank_count * shape.max_tokens)},
         scales{uninitialised<std::byte>(shape.max_tokens * shape.scale_bytes)},
@@ -80,6 +81,9 @@ struct normal_arrays {
   std::vector<std::int32_t> rank_prefix;
   std::vector<std::int32_t> per_expert;
   std::vector<std::uint32_t> copies;  ///< [tokens]: the number of ranks that each went to
+  /// The number of the call that made the handle, or 0, and int32 num_tokens_per_expert if the
+  /// exchange routes by ranks.
+  std::vector<std::uint64_t> note;
   std::unique_ptr<std::int64_t[]> recv_topk_idx;
   std::unique_ptr<std::int32_t[]> recv_src_idx;
   std::unique_ptr<std::byte[]> scales;  ///< of this rank's tokens, without gaps

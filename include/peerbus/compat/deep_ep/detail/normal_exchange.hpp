@@ -18,6 +18,7 @@
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
 #include <peerbus/compat/deep_ep/detail/channel.hpp>
 #include <peerbus/compat/deep_ep/detail/normal_channel.hpp>
+#include <peerbus/compat/deep_ep/detail/one_plan.hpp>
 #include <peerbus/compat/deep_ep/detail/token_scales.hpp>
 #include <peerbus/compat/deep_ep/options.hpp>
 #include <peerbus/core/align.hpp>
@@ -71,7 +72,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
               .outputs = moe::outputs_at::home,
               .attachments = {key.scale_bytes},
               .output_attachment = key.top_k * sizeof(float),
-              .note_bytes = key.listed_experts * sizeof(std::int32_t),
+              .note_bytes = note_bytes(key),
               .stream_from = options.stream_from,
               .relay = options.relay},
              {},
@@ -89,9 +90,11 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     if (shape().scale_bytes != 0)
       options.attachments[0] = side_by_side(args.x_scales, this_batch.arrays.scales.get());
     if (shape().listed_experts != 0 && fresh)
-      options.note = std::as_bytes(args.num_tokens_per_expert.values<std::int32_t>());
+      std::ranges::copy(
+          std::as_bytes(args.num_tokens_per_expert.values<std::int32_t>()),
+          std::as_writable_bytes(std::span{this_batch.arrays.note}.subspan(1)).begin());
     const std::span tokens{static_cast<const token*>(args.x.data()), args.x.elements()};
-    exchange_rows(this_batch, tokens, *routing, options);
+    exchange_rows(this_batch, tokens, *routing, fresh ? 0 : routing->number, options);
     if (routing->worst != 0) require_room(this_batch, *routing);
     return result(this_batch, args, routing, fresh);
   }
@@ -103,7 +106,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     const std::span<const token> tokens{
         reinterpret_cast<const token*>(this_batch.arrays.combined.get()),
         routing.tokens * shape().hidden};
-    exchange_rows(this_batch, tokens, routing, options);
+    exchange_rows(this_batch, tokens, routing, routing.number, options);
   }
 
   combine_result combine(const combine_args& args, normal_routing& routing) override {
@@ -135,6 +138,11 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     return {key.listed_experts == 0 ? key.experts : key.listed_experts, ranks};
   }
 
+  /// Returns the bytes of a rank's note, see `normal_arrays::note`.
+  [[nodiscard]] static std::size_t note_bytes(const normal_shape& key) noexcept {
+    return sizeof(std::uint64_t) + key.listed_experts * sizeof(std::int32_t);
+  }
+
   // --- dispatch ----------------------------------------------------------------------------------
 
   /// Returns the deadline that both halves of a dispatch share.
@@ -142,12 +150,17 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     return until.value_or(comm_.default_deadline());
   }
 
-  /// Sends and receives the rows of a dispatch.
+  /// Sends and receives the rows of a dispatch. `plan` is the number of the routing that a handle
+  /// gave, or 0.
   void exchange_rows(batch& this_batch, std::span<const token> tokens, normal_routing& routing,
-                     const moe::dispatch_options& options) {
+                     std::uint64_t plan, moe::dispatch_options options) {
+    this_batch.arrays.note.front() = plan;
+    options.note = std::as_bytes(std::span{this_batch.arrays.note}).first(note_bytes(shape()));
     this->send_rows(this_batch, tokens,
                     {std::span<const std::int64_t>{routing.ids}, routing.weights}, options);
     this->receive_rows(this_batch);
+    require_one_plan(moe_, this_batch.ticket, comm_.ranks());
+    this_batch.plan = routing.number;
     for (std::size_t t = 0; t < routing.tokens; ++t)
       this_batch.arrays.copies[t] = static_cast<std::uint32_t>(routing.ranks_of(t, comm_.size()));
     routing.rows = this_batch.rows->count();
@@ -215,11 +228,7 @@ class normal_exchange final : public channel<normal_mode, Transport, Codec> {
     const std::size_t first = placement_of(shape(), comm_.size()).first(comm_.rank());
     std::ranges::fill(sums, 0);
     for (const rank_id source : comm_.ranks()) {
-      const auto counts = moe_.template note<std::int32_t>(dispatched, source);
-      if (counts.empty())
-        argument{"dispatch", "num_tokens_per_expert"}.refuse(
-            errc::mismatch, "was given on ", comm_.rank(), " but not on ", source,
-            ", which went by a handle; expected the same call on all ranks");
+      const auto counts = moe_.template note<std::int32_t>(dispatched, source).subspan(2);
       for (std::size_t e = 0; e < sums.size(); ++e) sums[e] += counts[first + e];
     }
   }

@@ -16,6 +16,8 @@ namespace peerbus::deep_ep::detail {
 /// token goes to.
 struct normal_routing {
   std::weak_ptr<const char> buffer;  ///< identifies the buffer
+  /// The number of the collective call that made the routing. The same on all ranks.
+  std::uint64_t number = 0;
   std::size_t tokens = 0;
   std::size_t listed_experts = 0;      ///< experts of the model
   std::size_t experts = 0;             ///< range of `ids`: experts of the model, or one per rank

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include <peerbus/compat/deep_ep/detail/call_statement.hpp>
+#include <peerbus/compat/deep_ep/detail/statement_board.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::deep_ep::detail {
+
+/// The operations that this rank has begun for its latest calls. A rank that has waited for some
+/// milliseconds tells its peers what it has begun, and compares it with what they tell. If ranks
+/// have begun different operations for one call, none of these can end, so that all of these ranks
+/// wait until they find that out.
+class started_calls {
+ public:
+  static constexpr std::size_t remembered = call_statement::remembered_calls;
+  /// The words of `statement_board` that a rank tells by: one for each remembered call.
+  static constexpr std::size_t words = remembered;
+
+  /// Adds the operation of a call.
+  void add(const started_operation& begun) noexcept {
+    operations_[begun.call % remembered] = begun;
+    looks_ = 0;
+  }
+  [[nodiscard]] const std::array<started_operation, remembered>& all() const noexcept {
+    return operations_;
+  }
+  /// Returns the operation of `call`, one of the latest, which has begun one.
+  [[nodiscard]] const started_operation& of(std::uint64_t call) const noexcept {
+    return operations_[call % remembered];
+  }
+
+  /// Looks once during a wait. Returns the earliest call for which a peer has told another
+  /// operation than this rank's, if the look before found it too: a peer may only be late.
+  /// Cost: one signal to each peer for each call, at most once.
+  [[nodiscard]] std::optional<std::uint64_t> look(statement_board& board) {
+    constexpr std::size_t looks_before_telling = 4;  // About 15 ms after the wait began.
+    if (++looks_ >= looks_before_telling) tell(board);
+    const std::uint64_t differing = differing_call(board);
+    const bool again = differing != 0 && differing == suspected_;
+    suspected_ = differing;
+    return again ? std::optional{differing} : std::nullopt;
+  }
+  /// Ends the comparison of calls up to `call`, on which the ranks have decided.
+  void decided(std::uint64_t call) noexcept { decided_ = std::max(decided_, call); }
+
+ private:
+  /// Returns the word that tells `begun`. It grows with the call. Operations that can be begun at
+  /// the same time differ in their last bits.
+  [[nodiscard]] static std::uint64_t word_of(const started_operation& begun) noexcept {
+    const std::uint64_t is_combine = begun.what == started_operation::kind::combine ? 1 : 0;
+    return begun.call << 24U | is_combine << 23U | begun.channel % 128 << 16U |
+           begun.number % 65536;
+  }
+  void tell(statement_board& board) {
+    for (std::size_t i = 0; i < remembered; ++i) {
+      const started_operation& begun = operations_[i];
+      if (begun.call <= told_[i]) continue;
+      told_[i] = begun.call;
+      board.raise(i, word_of(begun));
+    }
+  }
+  /// Returns the earliest call that a peer has told another operation for, or 0.
+  [[nodiscard]] std::uint64_t differing_call(const statement_board& board) const noexcept {
+    std::uint64_t earliest = 0;
+    for (std::size_t i = 0; i < remembered; ++i) {
+      const started_operation& begun = operations_[i];
+      if (begun.call <= decided_ || (earliest != 0 && begun.call > earliest)) continue;
+      const std::uint64_t own = word_of(begun);
+      for (const rank_id peer : board.group().peers()) {
+        const std::uint64_t told = board.word(peer, i);
+        if (told != own && told >> 24U == begun.call) earliest = begun.call;
+      }
+    }
+    return earliest;
+  }
+
+  std::array<started_operation, remembered> operations_{};
+  std::array<std::uint64_t, remembered> told_{};  ///< the latest call of each word
+  std::uint64_t decided_ = 0;
+  std::uint64_t suspected_ = 0;  ///< what the look before has found
+  std::size_t looks_ = 0;        ///< since the latest call
+};
+
+}  // namespace peerbus::deep_ep::detail
