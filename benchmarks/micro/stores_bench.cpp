@@ -126,12 +126,13 @@ class contender {
 /// Returns what `exchange_config::stream_from` is by default for this group on this machine.
 double default_stream_from() {
   double found = 0;
-  peerbus::run<peerbus::loopback>(ranks, [&](peerbus::communicator<peerbus::loopback>& comm) {
-    const peerbus::moe::exchange moe{
-        comm, {.experts = ranks, .hidden = hidden, .top_k = 1, .max_tokens = 1}, codec{}};
-    if (comm.rank().index() == 0) found = static_cast<double>(*moe.config().stream_from);
-  });
-  return found;
+  const int status =
+      peerbus::run<peerbus::loopback>(ranks, [&](peerbus::communicator<peerbus::loopback>& comm) {
+        const peerbus::moe::exchange moe{
+            comm, {.experts = ranks, .hidden = hidden, .top_k = 1, .max_tokens = 1}, codec{}};
+        if (comm.rank().index() == 0) found = static_cast<double>(*moe.config().stream_from);
+      });
+  return status == 0 ? found : 0;
 }
 
 void stores(benchmark::State& state, std::size_t tokens) {

@@ -10,6 +10,8 @@
 
 namespace peerbus {
 
+namespace detail {
+
 /// An argument of `concat`: text, a number, or an object whose type has a friend
 /// `append_text(std::string&, const T&)`. It refers to the argument, which must outlive it.
 struct text_part {
@@ -45,9 +47,12 @@ struct text_part {
         }} {}
 };
 
-/// Joins `parts` into one string, such as the text of an `error`. It allocates, so that only the
-/// control path may call it.
-std::string concat(std::initializer_list<text_part> parts);
+}  // namespace detail
+
+/// Joins `parts` into one string, such as the text of an `error`. A part is text, a number, or an
+/// object whose type has a friend `append_text(std::string&, const T&)`. It allocates, so that only
+/// the control path may call it.
+std::string concat(std::initializer_list<detail::text_part> parts);
 
 /// Joins its arguments into one string. Contract as the overload for a list, which is quicker to
 /// compile: this function is compiled again for each list of types.
@@ -58,7 +63,6 @@ std::string concat(const Parts&... parts) {
 
 namespace detail {
 using peerbus::concat;
-using peerbus::text_part;
 }  // namespace detail
 
 }  // namespace peerbus
