@@ -25,10 +25,12 @@
 #include <peerbus/collective/detail/call.ipp>
 #include <peerbus/collective/detail/call_header.ipp>
 #include <peerbus/collective/detail/call_steps.ipp>
+#include <peerbus/collective/detail/channel_memory.ipp>
 #include <peerbus/collective/detail/coded_gather.ipp>
 #include <peerbus/collective/detail/divided.ipp>
 #include <peerbus/collective/detail/doubling.ipp>
 #include <peerbus/collective/detail/operands.ipp>
+#include <peerbus/collective/detail/page_exchange.ipp>
 #include <peerbus/collective/detail/part_exchange.ipp>
 #include <peerbus/collective/detail/part_tables.ipp>
 #include <peerbus/collective/detail/two_level_gather.ipp>

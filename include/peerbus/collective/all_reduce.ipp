@@ -12,8 +12,8 @@
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/divided.hpp>
 #include <peerbus/collective/detail/doubling.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/parts.hpp>
-#include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>

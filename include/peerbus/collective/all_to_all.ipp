@@ -9,9 +9,9 @@
 #include <peerbus/collective/all_to_all.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/parts.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
-#include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 

@@ -10,8 +10,8 @@
 #include <peerbus/collective/broadcast.hpp>
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
-#include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/detail/two_level_gather.hpp>
 #include <peerbus/core/compiled.hpp>
 

@@ -7,7 +7,8 @@
 #include <optional>
 
 #include <peerbus/collective/channel_map.hpp>
-#include <peerbus/collective/detail/channel_road.hpp>
+#include <peerbus/collective/detail/channel_memory.hpp>
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -58,8 +59,11 @@ class channels {
   template <transport Transport>
   explicit channels(communicator<Transport>& comm, const channel_options& options = {},
                     std::optional<deadline> until = std::nullopt)
-      : channels{comm, options, map_for<Transport>(comm.size(), options),
-                 until.value_or(comm.default_deadline())} {}
+      : channels{
+            comm,
+            [&comm](window_shape shape, deadline end) { return make_any_window(comm, shape, end); },
+            options, map_for<Transport>(comm.size(), options),
+            until.value_or(comm.default_deadline())} {}
   channels(const channels&) = delete;
   channels& operator=(const channels&) = delete;
   ~channels() = default;
@@ -69,29 +73,27 @@ class channels {
   template <transport Transport>
   [[nodiscard]] static constexpr channel_map map_for(std::size_t ranks,
                                                      const channel_options& options = {}) noexcept {
-    return {ranks, options.scratch_bytes, detail::channel_road_over<Transport>::is_staged};
+    return {ranks, options.scratch_bytes, !direct_transport<Transport>};
   }
 
   /// Returns the rank of the caller.
-  [[nodiscard]] rank_id rank() const noexcept { return road_->group().rank(); }
+  [[nodiscard]] rank_id rank() const noexcept { return memory_->group().rank(); }
   /// Returns the number of ranks.
-  [[nodiscard]] std::size_t size() const noexcept { return road_->group().size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return memory_->group().size(); }
   /// Returns the places and sizes of the memory.
-  [[nodiscard]] const channel_map& map() const noexcept { return road_->map(); }
+  [[nodiscard]] const channel_map& map() const noexcept { return memory_->map(); }
 
  private:
   friend class detail::batch;
 
-  template <transport Transport>
-  channels(communicator<Transport>& comm, const channel_options& options, const channel_map& map,
-           deadline until)
-      : road_{(agree_on(comm, options, map, until), detail::make_channel_road(comm, map, until))} {}
+  channels(rank_group& group, window_source make_window, const channel_options& options,
+           const channel_map& map, deadline until);
 
   /// Compares the options with those of the other ranks. Collective.
   static void agree_on(rank_group& group, const channel_options& options, const channel_map& map,
                        deadline until);
 
-  std::unique_ptr<detail::channel_road> road_;
+  std::unique_ptr<detail::channel_memory> memory_;
   std::uint64_t calls_ = 0;
   bool is_pending_ = false;  // Whether the latest call lacks its second half.
 };

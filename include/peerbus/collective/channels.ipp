@@ -10,6 +10,12 @@
 
 namespace peerbus::collective {
 
+PEERBUS_INLINE channels::channels(rank_group& group, window_source make_window,
+                                  const channel_options& options, const channel_map& map,
+                                  deadline until)
+    : memory_{(agree_on(group, options, map, until),
+               detail::make_channel_memory(group, make_window, map, until))} {}
+
 PEERBUS_INLINE void channels::agree_on(rank_group& group, const channel_options& options,
                                        const channel_map& map, deadline until) {
   std::optional<error> objection;

@@ -9,9 +9,9 @@
 
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/part_exchange.hpp>
 #include <peerbus/collective/detail/part_tables.hpp>
-#include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/gather_v.hpp>
 #include <peerbus/core/compiled.hpp>
 

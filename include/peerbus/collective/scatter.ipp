@@ -8,9 +8,9 @@
 
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/parts.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
-#include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/collective/scatter.hpp>
 #include <peerbus/core/compiled.hpp>
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/detail/algorithm_choice.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/make_slice_road.hpp>
-#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/team_map.hpp>
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/communicator/rank_group.hpp>
 #include <peerbus/core/compiled.hpp>
@@ -106,10 +106,12 @@ class team {
   template <transport Transport>
   explicit team(communicator<Transport>& comm, const team_options& options = {},
                 std::optional<deadline> until = std::nullopt)
-      : team{comm,
-             filled_in(options, road_over<Transport>(), comm.size(),
-                       comm.bus().boot().shares_cores()),
-             map_for<Transport>(comm.size(), options), until.value_or(comm.default_deadline())} {}
+      : team{{comm, comm.bus().boot(), &comm.bus(), road_over<Transport>(),
+              [&comm](window_shape shape, deadline end) {
+                return make_any_window(comm, shape, end);
+              }},
+             options,
+             until.value_or(comm.default_deadline())} {}
   team(const team&) = delete;
   team& operator=(const team&) = delete;
   ~team() = default;
@@ -119,18 +121,18 @@ class team {
   template <transport Transport>
   [[nodiscard]] static constexpr team_map map_for(std::size_t ranks,
                                                   const team_options& options = {}) noexcept {
-    return {ranks, options.scratch_bytes, detail::slice_road_over<Transport>::has_slots};
+    return map_over(road_over<Transport>(), ranks, options);
   }
 
   /// Returns the rank of the caller.
-  [[nodiscard]] rank_id rank() const noexcept { return road_->group().rank(); }
+  [[nodiscard]] rank_id rank() const noexcept { return pages_->group().rank(); }
   /// Returns the number of ranks.
-  [[nodiscard]] std::size_t size() const noexcept { return road_->group().size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return pages_->group().size(); }
   /// Returns the options with which the team was made. `window_bytes` and `stream_bytes`
   /// are not empty.
   [[nodiscard]] const team_options& options() const noexcept { return options_; }
   /// Returns the places and sizes of the team's memory.
-  [[nodiscard]] const team_map& map() const noexcept { return road_->map(); }
+  [[nodiscard]] const team_map& map() const noexcept { return pages_->map(); }
 
   /// Returns what the costs of the team's operations depend on.
   [[nodiscard]] const team_shape& shape() const noexcept { return shape_; }
@@ -159,16 +161,15 @@ class team {
  private:
   friend class detail::call;
 
-  template <transport Transport>
-  team(communicator<Transport>& comm, const team_options& options, const team_map& map,
-       deadline until)
-      : options_{agreed_options(comm, options, map, until)},
-        windows_from_{&comm.bus()},
-        road_{detail::make_slice_road(comm, map, until)},
-        shape_{map, road_over<Transport>(),
-               std::max<std::size_t>(road_->groups().ranks_per_group(), 1)},
-        choice_{
-            shape_, costs(), {options_.algorithm, options_.one_shot_bytes, options_.may_reorder}} {}
+  /// What a team needs of a communicator, without the type of its transport.
+  struct origin {
+    rank_group& group;
+    bootstrap& boot;
+    const void* bus;
+    page_road road;
+    window_source make_window;
+  };
+  team(const origin& comm, const team_options& options, deadline until);
 
   /// Returns how pages get to peers over a transport.
   template <transport Transport>
@@ -178,19 +179,24 @@ class team {
                                                 : page_road::puts;
   }
 
+  /// Returns the places and sizes of the memory of a team whose pages get to peers by `road`.
+  static constexpr team_map map_over(page_road road, std::size_t ranks,
+                                     const team_options& options) noexcept {
+    return {ranks, options.scratch_bytes, road != page_road::loads};
+  }
+
   /// Returns `options` with what the caller has left to the team. `shares_cores` is whether ranks
   /// of this host share cores. It matters where peers load pages only, so that all ranks are on
   /// this host and fill in the same.
   static team_options filled_in(team_options options, page_road road, std::size_t ranks,
                                 bool shares_cores) noexcept;
 
-  /// Compares the options with those of the other ranks. Collective.
-  static team_options agreed_options(rank_group& group, const team_options& options,
-                                     const team_map& map, deadline until);
+  /// Compares the options, filled in, with those of the other ranks, and returns them. Collective.
+  static team_options agreed_options(const origin& comm, const team_options& given, deadline until);
 
   team_options options_;
   const void* windows_from_;  // The transport of the windows in which operands may lie.
-  std::unique_ptr<detail::slice_road> road_;
+  std::unique_ptr<detail::page_exchange> pages_;
   team_shape shape_;
   detail::algorithm_choice choice_;
   std::uint64_t calls_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -10,6 +11,15 @@
 #include <peerbus/core/text.hpp>
 
 namespace peerbus::collective {
+
+PEERBUS_INLINE team::team(const origin& comm, const team_options& options, deadline until)
+    : options_{agreed_options(comm, options, until)},
+      windows_from_{comm.bus},
+      pages_{detail::make_page_exchange(comm.group, comm.boot, comm.road, comm.make_window,
+                                        map_over(comm.road, comm.group.size(), options_), until)},
+      shape_{map(), comm.road, std::max<std::size_t>(pages_->groups().ranks_per_group(), 1)},
+      choice_{
+          shape_, costs(), {options_.algorithm, options_.one_shot_bytes, options_.may_reorder}} {}
 
 PEERBUS_INLINE team_options team::filled_in(team_options options, page_road road, std::size_t ranks,
                                             bool shares_cores) noexcept {
@@ -25,8 +35,11 @@ PEERBUS_INLINE team_options team::filled_in(team_options options, page_road road
   return options;
 }
 
-PEERBUS_INLINE team_options team::agreed_options(rank_group& group, const team_options& options,
-                                                 const team_map& map, deadline until) {
+PEERBUS_INLINE team_options team::agreed_options(const origin& comm, const team_options& given,
+                                                 deadline until) {
+  const std::size_t ranks = comm.group.size();
+  team_options options = filled_in(given, comm.road, ranks, comm.boot.shares_cores());
+  const team_map map = map_over(comm.road, ranks, options);
   std::optional<error> objection;
   if (const std::size_t slice = map.slice_bytes(map.ranks); slice < least_slice_bytes)
     objection =
@@ -43,7 +56,7 @@ PEERBUS_INLINE team_options team::agreed_options(rank_group& group, const team_o
                           declared{"may_reorder", options.may_reorder ? "true" : "false"},
                           declared{"hash of costs", options.costs.hash()},
                           declared{"slot_bytes", map.slot_bytes}};
-  group.agree("collective::team", values, until, objection);
+  comm.group.agree("collective::team", values, until, objection);
   return options;
 }
 

@@ -13,6 +13,7 @@
 #include <peerbus/communicator/window.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
@@ -158,6 +159,11 @@ class any_window_over final : public any_window {
   Transport* bus_;
   window<Transport> memory_;
 };
+
+/// Makes a window of one communicator, for code that does not know the type of its transport.
+/// Collective. Throws: as `make_any_window`.
+using window_source =
+    detail::function_ref<std::unique_ptr<any_window>(window_shape shape, deadline until)>;
 
 /// Makes a window of `comm`, which outlives it. Collective.
 /// Throws: as `communicator::make_window`; and on one rank alone `std::bad_alloc`, so that the

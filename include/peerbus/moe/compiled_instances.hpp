@@ -7,6 +7,7 @@
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>
 #include <peerbus/codec/int8_per_token.hpp>
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/transport/loopback.hpp>
@@ -15,6 +16,7 @@
 // NOLINTBEGIN(bugprone-macro-parentheses): the arguments are a keyword or nothing, and a type.
 #define PEERBUS_INSTANCES(extern_or_empty, Transport)                                     \
   extern_or_empty template class peerbus::communicator<Transport>;                        \
+  extern_or_empty template class peerbus::any_window_over<Transport>;                     \
   extern_or_empty template class peerbus::moe::exchange<Transport, peerbus::codec::bf16>; \
   extern_or_empty template class peerbus::moe::exchange<Transport,                        \
                                                         peerbus::codec::int8_per_token>;  \

@@ -9,7 +9,7 @@
 
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/channels.hpp>
-#include <peerbus/collective/detail/channel_road.hpp>
+#include <peerbus/collective/detail/channel_memory.hpp>
 #include <peerbus/collective/transfer.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -93,7 +93,7 @@ class batch {
   [[nodiscard]] std::string title() const;
 
   channels& on_;
-  channel_road& road_;
+  channel_memory& memory_;
   std::span<const transfer> messages_;
   std::optional<deadline> until_;           // Empty: from the first wait on.
   std::size_t left_ = 0;                    // Messages that are not complete.

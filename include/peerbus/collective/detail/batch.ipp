@@ -18,15 +18,15 @@ PEERBUS_INLINE void batch::begin() {
   static_cast<void>(to_self(true));
   left_ = static_cast<std::size_t>(std::ranges::count_if(
       messages_, [&](const transfer& message) { return message.peer() != on_.rank(); }));
-  for (const rank_id peer : road_.group().peers()) {
-    find_next(road_.out(peer), peer, true, 0);
-    find_next(road_.in(peer), peer, false, 0);
+  for (const rank_id peer : memory_.group().peers()) {
+    find_next(memory_.out(peer), peer, true, 0);
+    find_next(memory_.in(peer), peer, false, 0);
   }
 }
 
 PEERBUS_INLINE bool batch::advance() {
   bool moved = false;
-  for (const rank_id peer : road_.group().peers()) {
+  for (const rank_id peer : memory_.group().peers()) {
     if (push(peer)) moved = true;
     if (pull(peer)) moved = true;
   }
@@ -52,7 +52,7 @@ PEERBUS_INLINE void batch::start() {
 
 PEERBUS_INLINE void batch::finish(const std::optional<deadline>& until) {
   on_.is_pending_ = false;
-  road_.group().require_healthy("batch_send_recv");
+  memory_.group().require_healthy("batch_send_recv");
   if (until) until_ = until;
   complete();
 }
@@ -60,9 +60,9 @@ PEERBUS_INLINE void batch::finish(const std::optional<deadline>& until) {
 PEERBUS_ERROR_PATH void batch::abandon() noexcept {
   on_.is_pending_ = false;
   try {
-    road_.group().poison(title() + " was started and never finished");
+    memory_.group().poison(title() + " was started and never finished");
   } catch (...) {
-    road_.group().poison("not finished");  // So short that it takes no memory.
+    memory_.group().poison("not finished");  // So short that it takes no memory.
   }
 }
 
@@ -94,12 +94,13 @@ PEERBUS_INLINE void batch::match(channel_end& end, const difference& both) {
 }
 
 PEERBUS_INLINE bool batch::push(rank_id peer) {
-  channel_end& end = road_.out(peer);
+  channel_end& end = memory_.out(peer);
   if (!has_message(end)) return false;
   bool moved = false;
-  if (!end.is_matched && road_.value(peer, channel_signal::expected) > end.messages) {
+  if (!end.is_matched && memory_.value(peer, channel_signal::expected) > end.messages) {
     message_header expected;
-    std::memcpy(&expected, road_.own() + road_.map().line_at(peer, end.messages), sizeof expected);
+    std::memcpy(&expected, memory_.own() + memory_.map().line_at(peer, end.messages),
+                sizeof expected);
     match(end, {on_.rank(), peer, end.messages, header_of(end), expected});
     moved = true;
   }
@@ -107,7 +108,7 @@ PEERBUS_INLINE bool batch::push(rank_id peer) {
   // leave only when both ends agree.
   const std::size_t bytes = messages_[end.transfer].bytes().size();
   const bool has_slice = !end.has_begun || (end.is_matched.value_or(false) && end.done < bytes);
-  const std::uint64_t taken = road_.value(peer, channel_signal::taken);
+  const std::uint64_t taken = memory_.value(peer, channel_signal::taken);
   if (has_slice && end.slices - taken < channel_map::generations) {
     push_slice(peer, end);
     moved = true;
@@ -118,32 +119,32 @@ PEERBUS_INLINE bool batch::push(rank_id peer) {
 }
 
 PEERBUS_INLINE void batch::push_slice(rank_id peer, channel_end& end) {
-  const channel_map& map = road_.map();
+  const channel_map& map = memory_.map();
   const std::span<const std::byte> left = messages_[end.transfer].input().subspan(end.done);
   const std::span<const std::byte> slice = left.first(std::min(left.size(), map.slot_bytes));
   const message_header header = header_of(end);
-  require(road_.write(peer, map.slot_at(on_.rank(), end.slices),
-                      map.staging_at() + map.slot_at(peer, end.slices),
-                      end.has_begun ? nullptr : &header, slice));
-  require(road_.raise(peer, channel_signal::sent, ++end.slices));
+  require(memory_.write(peer, map.slot_at(on_.rank(), end.slices),
+                        map.staging_at() + map.slot_at(peer, end.slices),
+                        end.has_begun ? nullptr : &header, slice));
+  require(memory_.raise(peer, channel_signal::sent, ++end.slices));
   end.done += slice.size();
   end.has_begun = true;
 }
 
 PEERBUS_INLINE bool batch::pull(rank_id peer) {
-  channel_end& end = road_.in(peer);
+  channel_end& end = memory_.in(peer);
   if (!has_message(end)) return false;
   bool moved = false;
   if (!end.has_begun && !end.is_matched) {
-    const channel_map& map = road_.map();
+    const channel_map& map = memory_.map();
     const message_header header = header_of(end);
-    require(road_.write(peer, map.line_at(on_.rank(), end.messages),
-                        map.staging_at() + map.line_at(peer, end.messages), &header, {}));
-    require(road_.raise(peer, channel_signal::expected, end.messages + 1));
+    require(memory_.write(peer, map.line_at(on_.rank(), end.messages),
+                          map.staging_at() + map.line_at(peer, end.messages), &header, {}));
+    require(memory_.raise(peer, channel_signal::expected, end.messages + 1));
     end.is_matched = true;  // Until the first slice says otherwise.
     moved = true;
   }
-  if (road_.value(peer, channel_signal::sent) > end.slices) {
+  if (memory_.value(peer, channel_signal::sent) > end.slices) {
     pull_slice(peer, end);
     moved = true;
   }
@@ -156,8 +157,8 @@ PEERBUS_INLINE bool batch::is_complete(const channel_end& end) const noexcept {
 }
 
 PEERBUS_INLINE void batch::pull_slice(rank_id peer, channel_end& end) {
-  const channel_map& map = road_.map();
-  const std::byte* const slot = road_.own() + map.slot_at(peer, end.slices);
+  const channel_map& map = memory_.map();
+  const std::byte* const slot = memory_.own() + map.slot_at(peer, end.slices);
   if (!end.has_begun) {
     message_header sent;
     std::memcpy(&sent, slot, sizeof sent);
@@ -170,22 +171,22 @@ PEERBUS_INLINE void batch::pull_slice(rank_id peer, channel_end& end) {
     copy_bytes(left.data(), slot + channel_map::header_bytes, bytes);
     end.done += bytes;
   }
-  const errc code = road_.raise(peer, channel_signal::taken, ++end.slices);
+  const errc code = memory_.raise(peer, channel_signal::taken, ++end.slices);
   // A sender whose last slice has arrived waits for nothing, and may be gone.
   if (!is_complete(end)) require(code);
 }
 
 template <class Visit>
 void batch::for_each_awaited(Visit&& visit) const {
-  for (const rank_id peer : road_.group().peers()) {
-    if (const channel_end& end = road_.out(peer); has_message(end)) {
+  for (const rank_id peer : memory_.group().peers()) {
+    if (const channel_end& end = memory_.out(peer); has_message(end)) {
       if (end.has_begun && !end.is_matched)
         visit(awaited_signal{peer, channel_signal::expected, end.messages + 1});
       else
         visit(
             awaited_signal{peer, channel_signal::taken, end.slices + 1 - channel_map::generations});
     }
-    if (const channel_end& end = road_.in(peer); has_message(end))
+    if (const channel_end& end = memory_.in(peer); has_message(end))
       visit(awaited_signal{peer, channel_signal::sent, end.slices + 1});
   }
 }
@@ -195,7 +196,7 @@ PEERBUS_INLINE void batch::wait() {
   std::size_t count = 0;
   for_each_awaited([&](const awaited_signal&) { ++count; });
   if (count == 0) return;
-  if (!until_) until_ = road_.group().default_deadline();
+  if (!until_) until_ = memory_.group().default_deadline();
   // A transport waits for one signal. Of several, each gets a turn, and longer ones while nothing
   // comes.
   const std::size_t turn = idle_++ % count;
@@ -206,7 +207,7 @@ PEERBUS_INLINE void batch::wait() {
   std::size_t place = 0;
   errc code = errc::ok;
   for_each_awaited([&](const awaited_signal& signal) {
-    if (place++ == turn) code = road_.await(signal.peer, signal.kind, signal.value, shortly);
+    if (place++ == turn) code = memory_.await(signal.peer, signal.kind, signal.value, shortly);
   });
   if (code == errc::timed_out && !until_->expired()) return;
   require(code);
@@ -221,14 +222,14 @@ PEERBUS_ERROR_PATH void batch::fail(errc code) {
   std::size_t named = 0;
   for_each_awaited([&](const awaited_signal& signal) {
     const bool sends = signal.kind != channel_signal::sent;
-    const channel_end& end = sends ? road_.out(signal.peer) : road_.in(signal.peer);
+    const channel_end& end = sends ? memory_.out(signal.peer) : memory_.in(signal.peer);
     text += peerbus::detail::concat(named++ == 0 ? ": " : ", ", "message ", end.messages,
                                     sends ? " to " : " from ", signal.peer, " waited for ",
                                     sends ? "it to be received" : "it to be sent", " (", end.done,
                                     " of ", messages_[end.transfer].bytes().size(), " bytes)");
   });
-  if (const auto gone = road_.group().missing(); !gone.empty()) text += "; " + gone;
-  road_.group().fail(code, text);
+  if (const auto gone = memory_.group().missing(); !gone.empty()) text += "; " + gone;
+  memory_.group().fail(code, text);
 }
 
 PEERBUS_ERROR_PATH void batch::throw_mismatch() {

@@ -16,8 +16,8 @@ namespace peerbus::collective::detail {
 
 PEERBUS_INLINE batch::batch(channels& on, std::span<const transfer> messages,
                             const call_options& options)
-    : on_{on}, road_{*on.road_}, messages_{messages}, until_{options.until} {
-  road_.group().require_healthy("batch_send_recv");
+    : on_{on}, memory_{*on.memory_}, messages_{messages}, until_{options.until} {
+  memory_.group().require_healthy("batch_send_recv");
   if (on.is_pending_)
     throw error{errc::invalid_argument, peerbus::detail::concat("batch_send_recv was called while ",
                                                                 title(), " is not finished")};

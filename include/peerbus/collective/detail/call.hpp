@@ -13,7 +13,7 @@
 #include <peerbus/collective/call_options.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/communicator/near_groups.hpp>
@@ -64,12 +64,12 @@ class call {
   ///@{
   /// Returns the tables of a variable form: the part of its operand that this rank sends to each
   /// rank, or receives from it. A call fills them before it begins.
-  [[nodiscard]] static std::span<byte_range> sends(team& on) noexcept { return on.road_->sends(); }
+  [[nodiscard]] static std::span<byte_range> sends(team& on) noexcept { return on.pages_->sends(); }
   [[nodiscard]] static std::span<byte_range> receives(team& on) noexcept {
-    return on.road_->receives();
+    return on.pages_->receives();
   }
-  [[nodiscard]] std::span<const byte_range> sends() const noexcept { return road_.sends(); }
-  [[nodiscard]] std::span<const byte_range> receives() const noexcept { return road_.receives(); }
+  [[nodiscard]] std::span<const byte_range> sends() const noexcept { return pages_.sends(); }
+  [[nodiscard]] std::span<const byte_range> receives() const noexcept { return pages_.receives(); }
   ///@}
 
   /// Returns the algorithm of an `all_reduce`. Ranks whose algorithms differ make different calls.
@@ -86,21 +86,21 @@ class call {
   [[nodiscard]] const std::optional<deadline>& until() const noexcept { return until_; }
   ///@}
   /// Returns the number of ranks.
-  [[nodiscard]] std::size_t ranks() const noexcept { return road_.group().size(); }
+  [[nodiscard]] std::size_t ranks() const noexcept { return pages_.group().size(); }
   /// Returns the root of an operation with a root.
   [[nodiscard]] rank_id root() const noexcept { return rank_id{header_.root}; }
   /// Returns the rank of the caller.
-  [[nodiscard]] rank_id self() const noexcept { return road_.group().rank(); }
+  [[nodiscard]] rank_id self() const noexcept { return pages_.group().rank(); }
   /// Returns the other ranks in the order in which operations visit them.
-  [[nodiscard]] std::span<const rank_id> peers() const noexcept { return road_.group().peers(); }
+  [[nodiscard]] std::span<const rank_id> peers() const noexcept { return pages_.group().peers(); }
   /// Returns what the algorithms of the team depend on.
   [[nodiscard]] const team_shape& shape() const noexcept { return on_.shape_; }
   /// Returns the largest slice for a peer if a page holds `parts` slices.
   [[nodiscard]] std::size_t slice_bytes(std::size_t parts) const noexcept {
-    return road_.map().slice_bytes(parts);
+    return pages_.map().slice_bytes(parts);
   }
   /// Returns the bytes of a page.
-  [[nodiscard]] std::size_t page_bytes() const noexcept { return road_.map().page_bytes; }
+  [[nodiscard]] std::size_t page_bytes() const noexcept { return pages_.map().page_bytes; }
   /// Returns the distance between the parts of a page with a row of `in_slices` for each rank.
   /// Short rows lie close together, because a large power of two between them would put all into
   /// the same set of a cache.
@@ -155,7 +155,7 @@ class call {
   /// Returns whether peers access the operands in a window.
   [[nodiscard]] bool is_in_window() const noexcept { return is_in_window_; }
   /// Returns the group of the ranks.
-  [[nodiscard]] static rank_group& group(team& on) noexcept { return on.road_->group(); }
+  [[nodiscard]] static rank_group& group(team& on) noexcept { return on.pages_->group(); }
   /// Returns the lanes that carry out operations of the team.
   [[nodiscard]] static peerbus::detail::lane_crew& crew(team& on) noexcept { return on.crew_; }
   [[nodiscard]] peerbus::detail::lane_crew& crew() const noexcept { return on_.crew_; }
@@ -166,7 +166,7 @@ class call {
   void offer(std::size_t page_at, std::size_t input_at, std::size_t bytes) noexcept;
   /// Returns the payload of the page of the next round. Writable from `await` to `put`.
   [[nodiscard]] std::byte* page() noexcept {
-    return road_.page(on_.round_ + 1) + team_map::header_bytes;
+    return pages_.page(on_.round_ + 1) + team_map::header_bytes;
   }
   /// Publishes the page. `to_peer` returns the range that a peer reads. Peers that sleep find out
   /// by the signal, which `await` raises, so nothing that takes long may come between the two.
@@ -207,15 +207,15 @@ class call {
                   peerbus::detail::function_ref<bool(rank_id)> is_told);
   /// Returns the own page of the round that goes in steps.
   [[nodiscard]] std::byte* step_page() noexcept {
-    return road_.page(on_.round_) + team_map::header_bytes;
+    return pages_.page(on_.round_) + team_map::header_bytes;
   }
   /// Returns what `peer` has sent to the slot `slot`, from byte `page_at` of its page on.
   [[nodiscard]] const std::byte* step_payload(rank_id peer, std::size_t slot,
                                               std::size_t page_at) const noexcept {
-    return road_.step_payload(on_.round_, peer, slot, page_at);
+    return pages_.step_payload(on_.round_, peer, slot, page_at);
   }
   /// Returns the groups of near ranks.
-  [[nodiscard]] const near_groups& groups() const noexcept { return road_.groups(); }
+  [[nodiscard]] const near_groups& groups() const noexcept { return pages_.groups(); }
   /// Lets the next round compare the calls once more, so that no rank writes output if another has
   /// found in the rounds so far that operands do not fit. `objection` says what this rank has
   /// found. If it is not empty, it ends the call on all ranks.
@@ -225,8 +225,8 @@ class call {
   /// Returns what any rank published for this rank in the latest round, from byte `page_at` of its
   /// page on, where the range for this rank begins. Readable until the next `put` of this rank.
   [[nodiscard]] const std::byte* payload(rank_id rank, std::size_t page_at) const noexcept {
-    return rank == self() ? road_.page(on_.round_) + team_map::header_bytes + page_at
-                          : road_.payload(on_.round_, rank, page_at);
+    return rank == self() ? pages_.page(on_.round_) + team_map::header_bytes + page_at
+                          : pages_.payload(on_.round_, rank, page_at);
   }
   /// Returns what `peer` offered in the latest round from byte `input_at` of its input on, which
   /// begins at `page_at` of its page. Readable until the next `put` of this rank.
@@ -236,10 +236,10 @@ class call {
   }
   /// Returns the start of the operand of any rank in the window.
   [[nodiscard]] std::byte* operand(rank_id rank) const noexcept {
-    return road_.operands()[rank.index()];
+    return pages_.operands()[rank.index()];
   }
   /// Returns `sources()` and, behind them, room for one pointer more.
-  [[nodiscard]] static auto sources_and_residual(team& on) noexcept { return on.road_->sources(); }
+  [[nodiscard]] static auto sources_and_residual(team& on) noexcept { return on.pages_->sources(); }
   /// Returns room for a pointer per rank.
   [[nodiscard]] auto sources() noexcept { return sources_and_residual(on_).first(ranks()); }
 
@@ -276,7 +276,7 @@ class call {
                                    const call_header& theirs);
 
   team& on_;
-  slice_road& road_;
+  page_exchange& pages_;
   std::optional<deadline> until_;  // Empty: from the first long wait on; a clock takes 20 ns.
   std::uint64_t first_round_;
   call_header header_;

@@ -18,7 +18,7 @@ namespace peerbus::collective::detail {
 PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& given,
                           const call_options& options, std::string objection)
     : on_{on},
-      road_{*on.road_},
+      pages_{*on.pages_},
       until_{options.until},
       first_round_{on.round_ + 1},
       header_{header},
@@ -48,7 +48,7 @@ PEERBUS_INLINE call::call(team& on, const call_header& header, const operands& g
 }
 
 PEERBUS_INLINE void call::require_ready(const team& on, std::string_view operation) {
-  on.road_->group().require_healthy(operation);
+  on.pages_->group().require_healthy(operation);
   if (on.pending_) throw_pending(on, operation);
 }
 
@@ -59,7 +59,7 @@ PEERBUS_INLINE void call::end_first_leg() {
 
 PEERBUS_INLINE void call::resume(const std::optional<deadline>& until) {
   on_.pending_.reset();
-  road_.group().require_healthy(header_.operation.view());
+  pages_.group().require_healthy(header_.operation.view());
   leg_ = leg::second;
   if (until) until_ = until;
 }
@@ -67,9 +67,9 @@ PEERBUS_INLINE void call::resume(const std::optional<deadline>& until) {
 PEERBUS_ERROR_PATH void call::abandon() noexcept {
   on_.pending_.reset();
   try {
-    road_.group().poison(title() + " was started and never finished");
+    pages_.group().poison(title() + " was started and never finished");
   } catch (...) {
-    road_.group().poison("not finished");  // So short that it takes no memory.
+    pages_.group().poison("not finished");  // So short that it takes no memory.
   }
 }
 
@@ -108,25 +108,25 @@ PEERBUS_INLINE void call::put(reach to_peer) {
   if (is_first) write_header();
   is_in_steps_ = false;
   is_signalled_ = false;
-  if (const errc code = road_.publish(round, is_first, to_peer); code != errc::ok)
+  if (const errc code = pages_.publish(round, is_first, to_peer); code != errc::ok)
     fail_waiting(code);
 }
 
 PEERBUS_INLINE void call::write_header() noexcept {
-  std::memcpy(road_.page(on_.round_), &header_, sizeof header_);
-  road_.notice_of_own(on_.round_).digest = digest_ = header_.digest();
-  road_.notice_of_own(on_.round_).offset = header_.offset;
+  std::memcpy(pages_.page(on_.round_), &header_, sizeof header_);
+  pages_.notice_of_own(on_.round_).digest = digest_ = header_.digest();
+  pages_.notice_of_own(on_.round_).offset = header_.offset;
 }
 
 PEERBUS_INLINE void call::signal() {
   is_signalled_ = true;
-  if (const errc code = road_.signal(on_.round_); code != errc::ok) fail_waiting(code);
+  if (const errc code = pages_.signal(on_.round_); code != errc::ok) fail_waiting(code);
 }
 
 PEERBUS_INLINE void call::await() {
   bool all_are_here = false;
   if (!is_signalled_) {
-    all_are_here = road_.look(on_.round_);
+    all_are_here = pages_.poll(on_.round_);
     signal();
   }
   if (!all_are_here) await_peers();
@@ -141,36 +141,36 @@ PEERBUS_INLINE void call::begin_reading() {
 }
 
 PEERBUS_INLINE void call::find_operands() noexcept {
-  for (const rank_id rank : road_.group().ranks()) {
+  for (const rank_id rank : pages_.group().ranks()) {
     const round_notice& told =
-        rank == self() ? road_.notice_of_own(on_.round_) : road_.notice(on_.round_, rank);
-    road_.operands()[rank.index()] = input_in_.part_of(input_in_.window, rank) + told.offset;
+        rank == self() ? pages_.notice_of_own(on_.round_) : pages_.notice(on_.round_, rank);
+    pages_.operands()[rank.index()] = input_in_.part_of(input_in_.window, rank) + told.offset;
   }
 }
 
 PEERBUS_INLINE void call::await_peers() {
-  if (!until_) until_ = road_.group().default_deadline();
+  if (!until_) until_ = pages_.group().default_deadline();
   for (const rank_id peer : peers())
-    if (const errc code = road_.await(on_.round_, peer, *until_); code != errc::ok)
+    if (const errc code = pages_.await(on_.round_, peer, *until_); code != errc::ok)
       fail_waiting(code);
 }
 
 PEERBUS_INLINE call_header call::header_of(rank_id rank) const noexcept {
   if (rank == self()) return header_;
   call_header theirs;
-  std::memcpy(&theirs, road_.header(on_.round_, rank), sizeof theirs);
+  std::memcpy(&theirs, pages_.header(on_.round_, rank), sizeof theirs);
   return theirs;
 }
 
 PEERBUS_INLINE void call::throw_if_refused() {
-  for (const rank_id rank : road_.group().ranks())
+  for (const rank_id rank : pages_.group().ranks())
     if (const call_header theirs = header_of(rank); theirs.refusal != errc::ok)
       throw_refused(rank, theirs);
 }
 
 PEERBUS_INLINE void call::compare() {
   const auto is_same = [this](rank_id peer) noexcept {
-    return road_.notice(on_.round_, peer).digest == digest_;
+    return pages_.notice(on_.round_, peer).digest == digest_;
   };
   if (!std::ranges::all_of(peers(), is_same)) find_difference();
 }
@@ -178,7 +178,7 @@ PEERBUS_INLINE void call::compare() {
 PEERBUS_ERROR_PATH void call::find_difference() {
   throw_if_refused();
   const call_header first = header_of(rank_id{0});
-  for (const rank_id rank : road_.group().ranks())
+  for (const rank_id rank : pages_.group().ranks())
     if (const call_header theirs = header_of(rank); !theirs.agrees_with(first))
       throw_mismatch(rank, first, theirs);
 }
@@ -232,11 +232,11 @@ PEERBUS_ERROR_PATH std::string call::title() const {
 }
 
 PEERBUS_ERROR_PATH void call::fail_waiting(errc code) {
-  rank_group& group = road_.group();
+  rank_group& group = pages_.group();
   std::string text = title() + " failed in the middle";
   std::size_t named = 0;
   for (const rank_id peer : peers()) {
-    const std::uint64_t seen = road_.latest(peer);
+    const std::uint64_t seen = pages_.latest(peer);
     if (seen >= on_.round_) continue;
     text += peerbus::detail::concat(named++ == 0 ? ": waited for " : ", ", peer, " (round ", seen,
                                     ", expected ", on_.round_, ")");

@@ -46,23 +46,23 @@ PEERBUS_INLINE void call::begin_steps() {
 PEERBUS_INLINE void call::send_step(std::uint64_t step, rank_id peer, std::size_t slot,
                                     byte_range range) {
   const bool is_first = on_.round_ == first_round_;
-  if (const errc code = road_.send_step(on_.round_, step, peer, slot, is_first, range);
+  if (const errc code = pages_.send_step(on_.round_, step, peer, slot, is_first, range);
       code != errc::ok)
     fail_waiting(code);
 }
 
 PEERBUS_INLINE void call::await_step(std::uint64_t step, rank_id peer,
                                      peerbus::detail::function_ref<bool(rank_id)> is_told) {
-  if (!until_) until_ = road_.group().default_deadline();
-  if (const errc code = road_.await_step(on_.round_, step, peer, *until_); code != errc::ok) {
+  if (!until_) until_ = pages_.group().default_deadline();
+  if (const errc code = pages_.await_step(on_.round_, step, peer, *until_); code != errc::ok) {
     std::string text = peerbus::detail::concat(title(), " failed in the middle: waited for ", peer,
                                                " (step ", step, " of round ", on_.round_, ")");
-    if (const auto gone = road_.group().missing(); !gone.empty()) text += "; " + gone;
-    road_.group().fail(code, text);
+    if (const auto gone = pages_.group().missing(); !gone.empty()) text += "; " + gone;
+    pages_.group().fail(code, text);
   }
   if (on_.round_ != first_round_) return;
   // A peer that has found a difference, or makes a call without steps, publishes the round to all.
-  if (road_.has_published(on_.round_, peer) || road_.notice(on_.round_, peer).digest != digest_)
+  if (pages_.has_published(on_.round_, peer) || pages_.notice(on_.round_, peer).digest != digest_)
     leave_steps(is_told);
 }
 
@@ -70,14 +70,14 @@ PEERBUS_ERROR_PATH void call::leave_steps(peerbus::detail::function_ref<bool(ran
   // The others have the header already, and may be reading it.
   for (const rank_id peer : peers())
     if (!is_told(peer))
-      if (const errc code = road_.send_header(on_.round_, peer); code != errc::ok)
+      if (const errc code = pages_.send_header(on_.round_, peer); code != errc::ok)
         fail_waiting(code);
   signal();
   await_peers();
   find_difference();
   // A rank leaves the steps only because calls differ, so that this is not reached.
-  road_.group().fail(errc::mismatch,
-                     title() + " was left by a rank, although all ranks make the same call");
+  pages_.group().fail(errc::mismatch,
+                      title() + " was left by a rank, although all ranks make the same call");
 }
 
 }  // namespace peerbus::collective::detail

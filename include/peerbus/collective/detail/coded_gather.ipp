@@ -6,7 +6,7 @@
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/coded_gather.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>

@@ -8,8 +8,8 @@
 
 #include <peerbus/collective/detail/call.hpp>
 #include <peerbus/collective/detail/operands.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/reducer.hpp>
-#include <peerbus/collective/detail/slice_road.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 

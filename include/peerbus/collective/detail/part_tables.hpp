@@ -8,7 +8,7 @@
 
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>

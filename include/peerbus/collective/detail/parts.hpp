@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include <peerbus/collective/detail/call.hpp>
-#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/core/rank.hpp>
 
 /// Pages with a part for each rank: the part for rank `r` begins at `r` times `call::part_stride`.

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include <peerbus/collective/algorithm.hpp>
-#include <peerbus/collective/detail/slice_road.hpp>
+#include <peerbus/collective/detail/page_exchange.hpp>
 #include <peerbus/collective/detail/two_level_gather.hpp>
 #include <peerbus/communicator/near_groups.hpp>
 #include <peerbus/core/rank.hpp>

@@ -3,18 +3,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/collective/algorithm.hpp>
 #include <peerbus/collective/detail/call_header.hpp>
 #include <peerbus/collective/team_map.hpp>
+#include <peerbus/communicator/any_window.hpp>
 #include <peerbus/communicator/near_groups.hpp>
 #include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/placed.hpp>
 #include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
 
 namespace peerbus::collective::detail {
 
@@ -32,46 +38,53 @@ struct byte_range {
 /// Returns the range of the own page that a peer reads.
 using reach = peerbus::detail::function_ref<byte_range(rank_id)>;
 
-/// How the page of a rank gets to its peers. Near peers read it where it lies; to far peers it is
-/// put. `slice_road_over` alone knows the transport, so that everything above is compiled once.
-class slice_road {
+/// The memory through which the ranks of a team publish pages, one in each round. Near peers load a
+/// page where it lies; it is put to far peers. It also has the tables that operations of the team
+/// fill, so that no operation allocates.
+///
+/// Functions that return `errc` return ok or the first failure of the transport. Except `publish`
+/// and `poll` to near peers, which load and store, they cost one call of `any_window` for each peer
+/// that they tell or await, and `signal` costs one in all.
+class page_exchange {
  public:
-  slice_road(const slice_road&) = delete;
-  slice_road& operator=(const slice_road&) = delete;
-  virtual ~slice_road() = default;
+  /// Takes `memory`, which has the sizes of `map`. `shares_cores` says whether ranks of this host
+  /// share cores.
+  page_exchange(std::unique_ptr<any_window> memory, const team_map& map, bool shares_cores);
+  page_exchange(const page_exchange&) = delete;
+  page_exchange& operator=(const page_exchange&) = delete;
+  ~page_exchange() = default;
 
   /// Publishes the own page of `round`: writes its notice, and puts the range of `to_peer` to each
   /// far peer, with the header if `with_header`. Peers that wait find out by `signal`.
-  virtual errc publish(std::uint64_t round, bool with_header, reach to_peer) noexcept = 0;
+  errc publish(std::uint64_t round, bool with_header, reach to_peer) noexcept;
   /// Signals `round`, which is published, to all peers.
-  virtual errc signal(std::uint64_t round) noexcept = 0;
-  /// Looks for a short while whether all peers have published their pages of `round`, without a
-  /// system call. Returns at once where that cannot be seen.
-  [[nodiscard]] virtual bool look(std::uint64_t round) const noexcept = 0;
+  errc signal(std::uint64_t round) noexcept;
+  /// Polls for a short while whether all peers have published their pages of `round`, without a
+  /// system call. If some peer is far, returns false at once.
+  [[nodiscard]] bool poll(std::uint64_t round) const noexcept;
   /// Waits until `peer` has published its page of `round`.
-  virtual errc await(std::uint64_t round, rank_id peer, deadline until) noexcept = 0;
+  errc await(std::uint64_t round, rank_id peer, deadline until) noexcept;
   /// Returns the latest round that `peer` has published to all ranks.
-  [[nodiscard]] virtual std::uint64_t latest(rank_id peer) const noexcept = 0;
+  [[nodiscard]] std::uint64_t latest(rank_id peer) const noexcept;
 
   // A round may go in steps instead, over transports that put pages. In a step a rank sends some
   // bytes of its page to one peer. docs/memory_model.md explains when that is sound.
   /// Sends a range of the page to `peer` as step `step` of `round`, with the header if
   /// `with_header`, and signals it. Steps count from 1; there are no more than ranks. A far peer
   /// gets the range in its slot number `slot`.
-  virtual errc send_step(std::uint64_t round, std::uint64_t step, rank_id peer, std::size_t slot,
-                         bool with_header, byte_range range) noexcept = 0;
+  errc send_step(std::uint64_t round, std::uint64_t step, rank_id peer, std::size_t slot,
+                 bool with_header, byte_range range) noexcept;
   /// Puts the header of the page to a far peer, without a signal.
-  virtual errc send_header(std::uint64_t round, rank_id peer) noexcept = 0;
+  errc send_header(std::uint64_t round, rank_id peer) noexcept;
   /// Waits until `peer` has sent step `step` of `round` to this rank, or has published the round.
-  virtual errc await_step(std::uint64_t round, std::uint64_t step, rank_id peer,
-                          deadline until) noexcept = 0;
+  errc await_step(std::uint64_t round, std::uint64_t step, rank_id peer, deadline until) noexcept;
   /// Returns whether `round` is the latest one of `peer`, and `peer` has published it to all ranks.
-  [[nodiscard]] virtual bool has_published(std::uint64_t round, rank_id peer) const noexcept = 0;
+  [[nodiscard]] bool has_published(std::uint64_t round, rank_id peer) const noexcept;
   /// Returns what `peer` sent in a step of `round` from byte `page_at` of its payload on, to the
   /// slot number `slot`.
   [[nodiscard]] const std::byte* step_payload(std::uint64_t round, rank_id peer, std::size_t slot,
                                               std::size_t page_at) const noexcept {
-    const std::byte* const near = near_[peer.index()];
+    const std::byte* const near = memory_->part(peer);
     return team_map::header_bytes + (near != nullptr ? near + map_.page_at(round) + page_at
                                                      : own_ + map_.slot_at(round, rank_id{slot}));
   }
@@ -86,10 +99,11 @@ class slice_road {
   }
   /// Returns the header of the page of `peer`, another rank.
   [[nodiscard]] const std::byte* header(std::uint64_t round, rank_id peer) const noexcept {
-    const std::byte* const near = near_[peer.index()];
+    const std::byte* const near = memory_->part(peer);
     return near != nullptr ? near + map_.page_at(round) : own_ + map_.slot_at(round, peer);
   }
-  /// Returns the notice of a page, of which the own road alone writes and reads `round`.
+  /// Returns the notice of this rank's page of `round`. Only this class may access its member
+  /// `round`.
   [[nodiscard]] round_notice& notice_of_own(std::uint64_t round) const noexcept {
     return *peerbus::detail::placed<round_notice>(page(round) + team_map::notice_at);
   }
@@ -101,50 +115,58 @@ class slice_road {
   /// was published for this rank.
   [[nodiscard]] const std::byte* payload(std::uint64_t round, rank_id peer,
                                          std::size_t offset) const noexcept {
-    const bool is_near = near_[peer.index()] != nullptr;
-    return header(round, peer) + team_map::header_bytes + (is_near ? offset : 0);
+    return header(round, peer) + team_map::header_bytes + (is_near(peer) ? offset : 0);
   }
   /// Finds the groups of near ranks. Collective.
-  void find_groups(deadline until) {
-    groups_ = peerbus::detail::find_near_groups(*group_, "collective::team: near ranks", until,
-                                                [this](rank_id peer) { return is_near(peer); });
-  }
+  void find_groups(deadline until);
   /// Returns the groups of near ranks.
   [[nodiscard]] const near_groups& groups() const noexcept { return groups_; }
-  /// Returns room for a pointer per rank, and for one more.
+  /// Returns scratch space for one source pointer per rank and one for a residual.
   [[nodiscard]] std::span<const std::byte*> sources() noexcept { return sources_; }
-  /// Returns room for the addresses of operands in a window, by rank.
+  /// Returns scratch space for the addresses of operands in a window, by rank.
   [[nodiscard]] std::span<std::byte*> operands() noexcept { return operands_; }
-  /// Returns room for the parts of an input that this rank sends to each rank.
+  /// Returns the table of the parts of an input that this rank sends to each rank.
   [[nodiscard]] std::span<byte_range> sends() noexcept { return sends_; }
-  /// Returns room for the parts of an output that this rank receives from each rank.
+  /// Returns the table of the parts of an output that this rank receives from each rank.
   [[nodiscard]] std::span<byte_range> receives() noexcept { return receives_; }
 
- protected:
-  slice_road(rank_group& group, const team_map& map, std::byte* own)
-      : group_{&group},
-        map_{map},
-        own_{own},
-        near_(group.size()),
-        sources_(group.size() + 1),
-        operands_(group.size()),
-        sends_(group.size()),
-        receives_(group.size()) {}
-
-  /// Notes where the memory of `peer` is read.
-  void set_near(rank_id peer, const std::byte* part) noexcept { near_[peer.index()] = part; }
-  [[nodiscard]] bool is_near(rank_id peer) const noexcept { return near_[peer.index()] != nullptr; }
-
  private:
+  /// Returns whether this rank loads the pages of `peer`.
+  [[nodiscard]] bool is_near(rank_id peer) const noexcept { return memory_->part(peer) != nullptr; }
+  /// Returns whether the notice of `peer`, which is near, tells of `round`. It comes with the
+  /// payload's first bytes, while a signal lies in a line of its own.
+  [[nodiscard]] bool is_published(std::uint64_t round, rank_id peer) const noexcept;
+  /// Returns by how much a round raises a signal: 1 for each step, and 1 when it is published.
+  [[nodiscard]] std::uint64_t values_per_round() const noexcept { return group_->size() + 1; }
+  /// Returns the value of a signal when `round` is published.
+  [[nodiscard]] std::uint64_t value_of(std::uint64_t round) const noexcept {
+    return round * values_per_round();
+  }
+  errc put(std::uint64_t round, rank_id peer, bool with_header, byte_range range) noexcept;
+
+  std::unique_ptr<any_window> memory_;
   rank_group* group_;
   team_map map_;
   std::byte* own_;
+  bool has_slots_;            // Some peers cannot load pages, by the transport's type.
+  bool all_are_near_;         // All peers can.
+  std::uint32_t most_polls_;  // Of notices, before waiting for the signal.
   near_groups groups_;
-  std::vector<const std::byte*> near_;  // By rank: the start of its part, or nullptr.
   std::vector<const std::byte*> sources_;
   std::vector<std::byte*> operands_;
   std::vector<byte_range> sends_;
   std::vector<byte_range> receives_;
 };
 
+/// Makes the pages of a team of all ranks of `group`, in a window that `make_window` makes.
+/// Collective. `road` says how pages get to peers over the transport.
+/// Throws, on all ranks: as `communicator::make_window`, and out_of_memory.
+std::unique_ptr<page_exchange> make_page_exchange(rank_group& group, bootstrap& boot,
+                                                  page_road road, window_source make_window,
+                                                  const team_map& map, deadline until);
+
 }  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/detail/page_exchange.ipp>  // IWYU pragma: keep
+#endif

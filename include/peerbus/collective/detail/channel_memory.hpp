@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <peerbus/collective/channel_map.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/communicator/any_window.hpp>
+#include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::collective::detail {
+
+/// The description of a message by one end of a channel: how many elements of which type.
+struct message_header {
+  element_type element{};
+  std::uint64_t count = 0;
+
+  friend constexpr bool operator==(const message_header&, const message_header&) = default;
+};
+static_assert(sizeof(message_header) <= channel_map::header_bytes);
+
+/// The signals from a rank to a peer.
+enum class channel_signal : std::uint32_t {
+  sent,     ///< the number of slices that it has put to the peer
+  taken,    ///< the number of slices of the peer that it has read
+  expected  ///< the number of messages of the peer for which it has said what it expects
+};
+
+/// A message under way in one direction between this rank and a peer.
+struct channel_end {
+  std::uint64_t messages = 0;        ///< earlier messages
+  std::uint64_t slices = 0;          ///< slices put or read, of all messages
+  std::size_t transfer = 0;          ///< the message's place in the batch; past its end if none
+  std::size_t done = 0;              ///< bytes of the message that are put or read
+  bool has_begun = false;            ///< whether its first slice is put or read
+  std::optional<bool> is_matched{};  ///< whether both ends describe it alike, once that is known
+};
+
+/// The memory through which the channels of a rank send and receive, and the ends of these
+/// channels. Slots and lines of a near peer are stored to; they are put to a far peer.
+///
+/// Functions that return `errc` return ok or the first failure of the transport. They cost one call
+/// of `any_window`, except `write` to a near peer, which costs none.
+class channel_memory {
+ public:
+  /// Takes `memory`, which has the sizes of `map`.
+  channel_memory(std::unique_ptr<any_window> memory, const channel_map& map);
+  channel_memory(const channel_memory&) = delete;
+  channel_memory& operator=(const channel_memory&) = delete;
+  ~channel_memory() = default;
+
+  /// Raises the signal `kind` of this rank at `peer` to `value`.
+  errc raise(rank_id peer, channel_signal kind, std::uint64_t value) noexcept;
+  /// Waits until `peer` has raised its signal `kind` to `value`.
+  errc await(rank_id peer, channel_signal kind, std::uint64_t value, deadline until) noexcept;
+  /// Returns the value to which `peer` has raised its signal `kind`.
+  [[nodiscard]] std::uint64_t value(rank_id peer, channel_signal kind) const noexcept;
+
+  /// Writes `header`, unless it is nullptr, and `payload` to the slot or line at `peer` that lies
+  /// there at `offset`. `staging` is where this rank may keep the bytes until they are delivered.
+  errc write(rank_id peer, std::size_t offset, std::size_t staging, const message_header* header,
+             std::span<const std::byte> payload) noexcept;
+
+  /// Returns the group of the ranks.
+  [[nodiscard]] rank_group& group() const noexcept { return memory_->group(); }
+  /// Returns the places and sizes of the memory.
+  [[nodiscard]] const channel_map& map() const noexcept { return map_; }
+  /// Returns this rank's part of the memory.
+  [[nodiscard]] const std::byte* own() const noexcept { return own_; }
+  /// Returns the end of the channel to `peer`.
+  [[nodiscard]] channel_end& out(rank_id peer) noexcept { return out_[peer.index()]; }
+  /// Returns the end of the channel from `peer`.
+  [[nodiscard]] channel_end& in(rank_id peer) noexcept { return in_[peer.index()]; }
+
+ private:
+  std::unique_ptr<any_window> memory_;
+  channel_map map_;
+  std::byte* own_;
+  std::vector<channel_end> out_;
+  std::vector<channel_end> in_;
+};
+
+/// Makes the memory of channels between all ranks of `group`, in a window that `make_window` makes.
+/// Collective.
+/// Throws, on all ranks: as `communicator::make_window`, and out_of_memory.
+std::unique_ptr<channel_memory> make_channel_memory(rank_group& group, window_source make_window,
+                                                    const channel_map& map, deadline until);
+
+}  // namespace peerbus::collective::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/detail/channel_memory.ipp>  // IWYU pragma: keep
+#endif
