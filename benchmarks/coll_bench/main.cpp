@@ -24,11 +24,8 @@ using coll_bench::bad_command_line;
 using coll_bench::options;
 
 int run_process(peerbus::bootstrap& boot, const options& chosen) {
-  const std::string network =
-      chosen.transport == "planes" ? chosen.between_hosts() : chosen.transport;
-  if (!chosen.has_network()) return coll_bench::run_unified_bus(boot, chosen);
-  return network == "fabric" ? coll_bench::run_fabric(boot, chosen)
-                             : coll_bench::run_verbs(boot, chosen);
+  return chosen.has_network() ? coll_bench::run_network(boot, chosen)
+                              : coll_bench::run_unified_bus(boot, chosen);
 }
 
 int run_launched(const options& chosen) {

@@ -26,8 +26,8 @@ namespace {
 /// Checks what belongs to transports by which some ranks are reached over a network.
 void check_network(const options& chosen) {
   if (chosen.has_network())
-    return bench::check_network(chosen, chosen.transport, chosen.ranks,
-                                {"coll_bench", verbs_built, fabric_built, "ub, puts or loopback"});
+    return bench::check_network(chosen, chosen.transport, chosen.ranks, "coll_bench",
+                                "ub, puts or loopback");
   bench::refuse_network_options(chosen, chosen.transport);
 }
 

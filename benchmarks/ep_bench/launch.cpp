@@ -20,11 +20,7 @@ std::string words_for(placement how) {
 
 int run_process(peerbus::bootstrap& boot, const options& chosen, placement how,
                 const delivery& deliver) {
-  if (chosen.transport == "verbs") return run_verbs(boot, chosen, how, deliver);
-  if (chosen.transport == "fabric") return run_fabric(boot, chosen, how, deliver);
-  if (chosen.transport == "planes")
-    return chosen.between_hosts() == "fabric" ? run_planes_over_fabric(boot, chosen, how, deliver)
-                                              : run_planes_over_verbs(boot, chosen, how, deliver);
+  if (chosen.has_network()) return run_network(boot, chosen, how, deliver);
   return run_unified_bus(boot, chosen, how, deliver);
 }
 

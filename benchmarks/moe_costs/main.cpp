@@ -37,21 +37,10 @@
 #include "moe_costs/measure.hpp"
 #include "support/cost_file.hpp"
 #include "support/join_group.hpp"
-#include "support/join_hosts.hpp"
 #include "support/network_command_line.hpp"
 #include "support/network_options.hpp"
+#include "support/networks.hpp"
 #include "support/pin.hpp"
-
-#if PEERBUS_BENCH_FABRIC
-#include <peerbus/transport/fabric.hpp>
-
-#include "support/network_fabric.hpp"
-#endif
-#if PEERBUS_BENCH_VERBS
-#include <peerbus/transport/verbs.hpp>
-
-#include "support/network_verbs.hpp"
-#endif
 
 namespace {
 
@@ -115,17 +104,14 @@ int run_over(const options& chosen, std::span<point> points, Transport bus) {
   return 0;
 }
 
-/// Measures over shared memory among the ranks of a host, and over `Far` between hosts.
-template <class Far, class MakeFar>
-int run_over_planes(peerbus::bootstrap& boot, const options& chosen, std::span<point> points,
-                    MakeFar make_far) {
-  using hosts = bench::hosts_over<Far>;
-  static_assert(peerbus::moe::road_name<hosts> == "mixed");
-  hosts bus = bench::join_hosts<Far>(boot, chosen, std::move(make_far));
+/// Measures over what was chosen: `planes` must have several hosts.
+template <class Far>
+int run_over(const options& chosen, std::span<point> points, bench::hosts_over<Far> bus) {
+  static_assert(peerbus::moe::road_name<bench::hosts_over<Far>> == "mixed");
   if (!bus.has_far())
     throw peerbus::error{peerbus::errc::invalid_argument,
                          "--groups: all ranks share one host, expected at least 2 groups"};
-  return run_over(chosen, points, std::move(bus));
+  return run_over<bench::hosts_over<Far>>(chosen, points, std::move(bus));
 }
 
 int run_rank(peerbus::bootstrap& boot, const options& chosen, std::span<point> points) {
@@ -133,25 +119,10 @@ int run_rank(peerbus::bootstrap& boot, const options& chosen, std::span<point> p
     return run_over(chosen, points, peerbus::any_direct_transport{peerbus::loopback{boot}});
   if (chosen.transport == "ub")
     return run_over(chosen, points, peerbus::any_direct_transport{peerbus::unified_bus{boot}});
-#if PEERBUS_BENCH_FABRIC
-  const auto make_fabric = [&](peerbus::bootstrap& all) {
-    return peerbus::fabric{all, bench::fabric_options_of(chosen)};
-  };
-  if (chosen.transport == "fabric")
-    return run_over(chosen, points, peerbus::any_transport{make_fabric(boot)});
-  if (chosen.transport == "planes" && chosen.far == "fabric")
-    return run_over_planes<peerbus::fabric>(boot, chosen, points, make_fabric);
-#endif
-#if PEERBUS_BENCH_VERBS
-  const auto make_verbs = [&](peerbus::bootstrap& all) {
-    return peerbus::verbs{all, bench::verbs_options_of(chosen)};
-  };
-  if (chosen.transport == "verbs")
-    return run_over(chosen, points, peerbus::any_transport{make_verbs(boot)});
-  if (chosen.transport == "planes" && chosen.far == "verbs")
-    return run_over_planes<peerbus::verbs>(boot, chosen, points, make_verbs);
-#endif
-  return run_over(chosen, points, peerbus::any_transport{peerbus::unified_bus{boot}});
+  if (chosen.transport == "puts")
+    return run_over(chosen, points, peerbus::any_transport{peerbus::unified_bus{boot}});
+  return bench::over_network(boot, chosen, chosen.transport, "moe_costs",
+                             [&](auto bus) { return run_over(chosen, points, std::move(bus)); });
 }
 
 int start(const options& chosen, std::size_t ranks, std::span<point> points) {

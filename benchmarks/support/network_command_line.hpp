@@ -11,14 +11,6 @@
 
 namespace bench {
 
-/// A benchmark and the networks that it was built with.
-struct network_build {
-  std::string program;
-  bool has_verbs;
-  bool has_fabric;
-  std::string others;  ///< its transports without a network, such as "ub or loopback"
-};
-
 /// Adds the options of networks to a command line, for at most `most_ranks` ranks.
 inline void add_network_options(programs::command_line& line, network_options& chosen,
                                 std::size_t most_ranks) {
@@ -85,18 +77,19 @@ inline void refuse_options_of_others(const network_options& chosen, const std::s
 }
 
 /// Checks the options of `transport`, which reaches some of `ranks` ranks over a network. Refuses
-/// what is wrong.
+/// what is wrong, and a network that `program` was built without. `others`: its transports that
+/// have none, such as "ub or loopback".
 inline void check_network(const network_options& chosen, const std::string& transport,
-                          std::size_t ranks, const network_build& build) {
+                          std::size_t ranks, const std::string& program,
+                          const std::string& others) {
   const bool planes = transport == "planes";
   const bool fabric = uses_fabric(chosen, transport);
-  if (fabric ? !build.has_fabric : !build.has_verbs)
-    programs::refuse(
-        "--transport",
-        (planes ? "planes over " + chosen.between_hosts() : transport) + " given, but this " +
-            build.program + " was built without " +
-            (fabric ? "libfabric (Debian: libfabric-dev)" : "libibverbs (Debian: libibverbs-dev)") +
-            ", expected " + build.others);
+  if (fabric ? PEERBUS_BENCH_FABRIC == 0 : PEERBUS_BENCH_VERBS == 0)
+    programs::refuse("--transport", (planes ? "planes over " + chosen.between_hosts() : transport) +
+                                        " given, but this " + program + " was built without " +
+                                        (fabric ? "libfabric (Debian: libfabric-dev)"
+                                                : "libibverbs (Debian: libibverbs-dev)") +
+                                        ", expected " + others);
   refuse_options_of_others(chosen, transport);
   // The ranks of a launcher are not known yet.
   if (chosen.groups > ranks && !peerbus::environment_bootstrap::launched())
