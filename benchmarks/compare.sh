@@ -46,9 +46,12 @@ for kind in ep deep_ep; do
     fi
   fi
 done
-if wants put && need micro_bench "build it with: $how_to_build micro_bench" &&
-  need ucx_put "the peer for put needs UCX (Debian: libucx-dev), then: $how_to_build ucx_put"; then
-  have[put]=yes
+if wants put && need put_bench "build it with: $how_to_build put_bench"; then
+  if "$programs/put_bench" --contenders ucx --latency-bytes 8 --rounds 1 --blocks 1 >/dev/null 2>&1; then
+    have[put]=yes
+  else
+    echo "compare.sh: the peer for put needs UCX (Debian: libucx-dev), then: $how_to_build put_bench" >&2
+  fi
 fi
 
 # Settings of Open MPI among which a short trial chooses, for each configuration: copies through
@@ -117,24 +120,20 @@ compare_ep() { # compare_ep <configuration>
 }
 
 compare_put() { # compare_put <configuration>
-  local bytes=${1#put:} files=${1//:/_} filter
+  local bytes=${1#put:} files=${1//:/_}
+  run_put_bench() { # run_put_bench <contenders> <file>
+    run_quietly 120 "$programs/put_bench" --contenders "$1" --latency-bytes "$bytes" --json "$2" ||
+      complain "put_bench failed"
+  }
+  ours() { run_put_bench peerbus "$results/$files.ours.$1"; }
+  theirs() { run_put_bench ucx "$results/$files.theirs.$1"; }
+  line "put_signal ns, $bytes B, payload read" "$files" /latency/0/one_way_ns/p50 \
+    /latency/0/one_way_ns/p50 "UCX (put, fence, flag)"
+  line "put_signal ns, $bytes B, payload read" "$files" /latency/0/one_way_ns/p50 \
+    /latency/1/one_way_ns/p50 "UCX (payload polled, no order promised)"
   # The number of a signal is a payload of 8 bytes of its own.
-  filter="^put_signal_one_way/unified_bus/bytes:$bytes/|^signal_one_way/unified_bus/"
-  ours() {
-    run_quietly 120 "$programs/micro_bench" --benchmark_filter="$filter" \
-      --benchmark_out="$results/$files.ours.$1" --benchmark_out_format=json ||
-      complain "micro_bench failed"
-  }
-  theirs() {
-    run_quietly 120 "$programs/ucx_put" --bytes "$bytes" --json "$results/$files.theirs.$1" ||
-      complain "ucx_put failed"
-  }
-  line "put_signal ns, $bytes B, payload read" "$files" /benchmarks/0/read_ns \
-    /put/0/one_way_ns/p50 "UCX (put, fence, flag)"
-  line "put_signal ns, $bytes B, payload read" "$files" /benchmarks/0/read_ns \
-    /put/1/one_way_ns/p50 "UCX (payload polled, no order promised)"
   if [ "$bytes" -eq 8 ]; then
-    line "signal ns, its number read" "$files" /benchmarks/1/measured_ns /put/1/one_way_ns/p50 \
+    line "signal ns, its number read" "$files" /latency/2/one_way_ns/p50 /latency/1/one_way_ns/p50 \
       "UCX (8 B put, polled)"
   fi
   all_rounds "$1"

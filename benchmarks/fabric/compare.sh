@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 # peerbus::fabric over the loopback interface, in turns with two other programs: latency beside fi_pingpong (Debian:
 # libfabric-bin) of the same endpoint type, and puts beside a TCP stream of iperf3 (Debian: iperf3), for orientation:
-#   bash benchmarks/fabric/compare.sh [FABRIC_PUT] [TURNS]
+#   bash benchmarks/fabric/compare.sh [PUT_BENCH] [TURNS]
 set -euo pipefail
-program=${1:-build/release/benchmarks/fabric_put}
+program=${1:-build/release/benchmarks/put_bench}
 turns=${2:-3}
 
 pingpong() {
@@ -20,7 +20,7 @@ pingpong() {
   wait "$server"
 }
 
-# Prints one line in the form of fabric_put's: a stream of 3 s in writes of 1 MiB, as its receiver counts it.
+# Prints one line in the form of put_bench's: a stream of 3 s in writes of 1 MiB, as its receiver counts it.
 stream() {
   if ! command -v iperf3 >/dev/null; then
     echo "iperf3 not installed (Debian: iperf3)"
@@ -37,7 +37,7 @@ stream() {
       python3 -c '
 import json, sys
 rate = json.load(sys.stdin)["end"]["sum_received"]["bits_per_second"] / 8e6
-print("%-34s%10d%12s%12.1f" % ("TCP stream of iperf3, MB/s", 1 << 20, "", rate))' <<<"$result"
+print("%-42s%10d%10s%12.2f%10.1f" % ("TCP stream of iperf3", 1 << 20, "", (1 << 20) / rate, rate))' <<<"$result"
       return
     fi
   done
@@ -45,7 +45,7 @@ print("%-34s%10d%12s%12.1f" % ("TCP stream of iperf3, MB/s", 1 << 20, "", rate))
 }
 
 for ((turn = 1; turn <= turns; ++turn)); do
-  "$program" --latency-bytes 8 --blocks 3
+  "$program" --transport fabric --latency-bytes 8 --blocks 3
   pingpong
   stream
 done

@@ -25,6 +25,8 @@ struct stream_shape {
   std::size_t bytes;     ///< of a message, a multiple of 8
   std::size_t messages;  ///< before the signal
   std::size_t gap;       ///< bytes between two messages, at both ends; 0: they may be merged
+
+  friend bool operator==(const stream_shape&, const stream_shape&) = default;
 };
 
 template <peerbus::transport Transport>

@@ -29,17 +29,18 @@ how_to_build="cmake --preset release && cmake --build --preset release --target"
 programs=$build/benchmarks
 source benchmarks/support/turns.sh || exit 1
 need compare_peers "build it with: $how_to_build compare_peers" || exit 1
-need verbs_put "build it with: $how_to_build verbs_put (Debian: libibverbs-dev)" || exit 1
+need put_bench "build it with: $how_to_build put_bench (Debian: libibverbs-dev)" || exit 1
 
 # The port that both are to use, as the library finds it: "rxe0 port 1 GID 1".
 chosen=()
 if [ -n "$device" ]; then chosen+=(--device "$device"); fi
 if [ -n "$gid" ]; then chosen+=(--gid-index "$gid"); fi
-if ! run_quietly 60 "$programs/verbs_put" "${chosen[@]}" --parts latency --latency-bytes 8 --rounds 1; then
-  complain "verbs_put does not work here"
+put_bench=("$programs/put_bench" --transport verbs)
+if ! run_quietly 60 "${put_bench[@]}" "${chosen[@]}" --parts latency --latency-bytes 8 --rounds 1 --blocks 1; then
+  complain "put_bench does not work here"
   exit 1
 fi
-read -r device port gid < <(sed -n 's/^verbs_put  \(.*\) port \([0-9]*\) GID \([0-9]*\),.*/\1 \2 \3/p' "$results/output")
+read -r device port gid < <(sed -n 's/^put_bench  \(.*\) port \([0-9]*\) GID \([0-9]*\),.*/\1 \2 \3/p' "$results/output")
 chosen=(--device "$device" --gid-index "$gid")
 echo "device: $device, port $port, GID index $gid; depth $depth; $(nproc) cores, $(uname -r)"
 
@@ -53,13 +54,13 @@ if wants put || wants rows; then
   done
 fi
 
-on_core() { # on_core <0 or 1> <command>...: where verbs_put has its rank of that number
+on_core() { # on_core <0 or 1> <command>...: where put_bench has its rank of that number
   local core=$1
   shift
   if [ "$(nproc)" -lt 2 ]; then core=0; fi
   taskset -c "$core" "$@"
 }
-# Both sides of a perftest program; the second, which reports, where verbs_put's rank 0 is.
+# Both sides of a perftest program; the second, which reports, where put_bench's rank 0 is.
 perftest() { # perftest <port> <tool> <argument>...
   local socket=$1 tool=$2 server
   local both=(-d "$device" -i "$port" -x "$gid" -F -p "$socket" "${@:3}")
@@ -99,8 +100,8 @@ all_rounds() { # all_rounds <what>
 compare_latency() { # compare_latency <program> <bytes> <title>
   local program=$1 bytes=$2 files=$1_$2
   ours() {
-    run_quietly 120 "$programs/verbs_put" "${chosen[@]}" --depth "$depth" --parts latency \
-      --latency-bytes "$bytes" --rounds 1000 --json "$results/$files.ours.$1" || complain "verbs_put failed"
+    run_quietly 120 "${put_bench[@]}" "${chosen[@]}" --depth "$depth" --parts latency --blocks 1 \
+      --latency-bytes "$bytes" --rounds 1000 --json "$results/$files.ours.$1" || complain "put_bench failed"
   }
   theirs() { perftest_us "$results/$files.theirs.$1" "$bytes" '$5, $3' "$program" -n 1000; } # t_typical, t_min
   line "$3" "$files" /latency/0/one_way_us/p50 /us "$program"
@@ -114,8 +115,8 @@ compare_stream() { # compare_stream <bytes> <messages> <part>
   local bytes=$1 messages=$2 files=bw_$1 blocks=3
   local sizes=(--bandwidth-bytes "$bytes" --volume $((bytes * messages)) --row-bytes "$bytes" --rows "$messages")
   ours() {
-    run_quietly 300 "$programs/verbs_put" "${chosen[@]}" --depth "$depth" --parts "$part" "${sizes[@]}" \
-      --blocks $blocks --json "$results/$files.ours.$1" || complain "verbs_put failed"
+    run_quietly 300 "${put_bench[@]}" "${chosen[@]}" --depth "$depth" --parts "$part" "${sizes[@]}" \
+      --blocks $blocks --json "$results/$files.ours.$1" || complain "put_bench failed"
   }
   theirs() {
     perftest_us "$results/$files.theirs.$1" "$bytes" 'bytes / $4 / 1.048576, 0' ib_write_bw \
@@ -198,6 +199,6 @@ if wants rows; then compare_stream 7680 1024 rows; fi
 if wants ep; then compare_ep || status=1; fi
 print_table "$json" || status=1
 if wants memory; then
-  "$programs/verbs_put" "${chosen[@]}" --depth "$depth" --memory || status=1
+  "${put_bench[@]}" "${chosen[@]}" --depth "$depth" --parts memory || status=1
 fi
 exit "$status"

@@ -14,7 +14,7 @@
 #include <peerbus/core/memory_file.hpp>
 #include <peerbus/transport/verbs.hpp>
 
-namespace verbs_put {
+namespace put_bench {
 
 /// What a rank of a group of `ranks` has taken for its transport.
 struct memory_use {
@@ -34,7 +34,7 @@ inline std::size_t resident_bytes() {
 /// Starts a group whose ranks do nothing but connect. Returns: what rank 0 found; all zero if the
 /// group failed.
 inline memory_use measure_memory(std::size_t ranks, const peerbus::verbs_options& with) {
-  const auto file = peerbus::make_memory_file("verbs_put", sizeof(memory_use));
+  const auto file = peerbus::make_memory_file("put_bench", sizeof(memory_use));
   const auto shared = peerbus::mapping::shared_file(file.get(), sizeof(memory_use));
   const int status = peerbus::run_local(ranks, [&](peerbus::bootstrap& boot) {
     const std::size_t before = resident_bytes();
@@ -49,4 +49,4 @@ inline memory_use measure_memory(std::size_t ranks, const peerbus::verbs_options
   return found;
 }
 
-}  // namespace verbs_put
+}  // namespace put_bench

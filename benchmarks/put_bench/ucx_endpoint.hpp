@@ -17,7 +17,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
 
-namespace ucx_put {
+namespace put_bench::ucx {
 
 inline void check(ucs_status_t status, const char* what) {
   if (status != UCS_OK)
@@ -169,4 +169,4 @@ class endpoint {
   std::uint64_t peer_memory_ = 0;
 };
 
-}  // namespace ucx_put
+}  // namespace put_bench::ucx

@@ -22,7 +22,7 @@
 #include "micro/group.hpp"
 #include "micro/one_sided.hpp"
 
-namespace micro::put_bench {
+namespace micro::put_cost_bench {
 namespace {
 
 using peerbus::rank_id;
@@ -101,4 +101,4 @@ void add(const std::string& transport) {
 }();
 
 }  // namespace
-}  // namespace micro::put_bench
+}  // namespace micro::put_cost_bench
