@@ -41,6 +41,7 @@
 #include <peerbus/collective/pending_messages.ipp>
 #include <peerbus/collective/reduce.ipp>
 #include <peerbus/collective/reduce_scatter.ipp>
+#include <peerbus/collective/request.ipp>
 #include <peerbus/collective/reduce_scatter_v.ipp>
 #include <peerbus/collective/scatter.ipp>
 #include <peerbus/collective/scatter_v.ipp>

@@ -5,20 +5,8 @@
 #include <optional>
 
 #include <peerbus/collective/algorithm.hpp>
-#include <peerbus/collective/all_gather.hpp>
-#include <peerbus/collective/all_gather_v.hpp>
-#include <peerbus/collective/all_reduce.hpp>
-#include <peerbus/collective/all_reduce_add.hpp>
-#include <peerbus/collective/all_to_all.hpp>
-#include <peerbus/collective/all_to_all_v.hpp>
-#include <peerbus/collective/broadcast.hpp>
-#include <peerbus/collective/gather.hpp>
-#include <peerbus/collective/gather_v.hpp>
-#include <peerbus/collective/reduce.hpp>
-#include <peerbus/collective/reduce_scatter.hpp>
-#include <peerbus/collective/reduce_scatter_v.hpp>
-#include <peerbus/collective/scatter.hpp>
-#include <peerbus/collective/scatter_v.hpp>
+#include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -45,7 +33,7 @@ collective::algorithm algorithm_of(std::int32_t number) {
 }  // namespace peerbus::c_library
 
 using namespace peerbus::c_library;  // NOLINT(google-build-using-namespace): the functions are C.
-namespace operations = peerbus::collective::detail;
+using peerbus::collective::operation_kind;
 
 peerbus_code peerbus_team_create(peerbus_comm* comm, const peerbus_team_options* options,
                                  int64_t timeout_ns, peerbus_team** team) {
@@ -117,8 +105,8 @@ peerbus_code peerbus_broadcast(peerbus_team* team, void* data, uint64_t count, p
     collective_request asked{team, "broadcast", dtype, timeout_ns};
     asked.input(data, count);
     asked.output(data, count);
-    asked.carry_out(
-        operations::broadcast_bytes(asked.team(), asked.given(), rank_of(root), asked.options()));
+    asked.root(rank_of(root));
+    asked.carry_out(operation_kind::broadcast);
   });
 }
 
@@ -129,7 +117,8 @@ peerbus_code peerbus_gather(peerbus_team* team, const void* input, void* output,
     const peerbus::rank_id to = rank_of(root);
     asked.input(input, count);
     if (to == asked.team().rank()) asked.output(output, count, asked.size());
-    asked.carry_out(operations::gather_bytes(asked.team(), asked.given(), to, asked.options()));
+    asked.root(to);
+    asked.carry_out(operation_kind::gather);
   });
 }
 
@@ -146,8 +135,9 @@ peerbus_code peerbus_gather_v(peerbus_team* team, const void* input, uint64_t co
       parts = asked.parts(counts, displacements, "counts", &end);
       asked.output(output, end);
     }
-    asked.carry_out(
-        operations::gather_v_bytes(asked.team(), asked.given(), parts, to, asked.options()));
+    asked.root(to);
+    asked.parts_are(parts);
+    asked.carry_out(operation_kind::gather_v);
   });
 }
 
@@ -158,7 +148,8 @@ peerbus_code peerbus_scatter(peerbus_team* team, const void* input, void* output
     const peerbus::rank_id from = rank_of(root);
     if (from == asked.team().rank()) asked.input(input, count, asked.size());
     asked.output(output, count);
-    asked.carry_out(operations::scatter_bytes(asked.team(), asked.given(), from, asked.options()));
+    asked.root(from);
+    asked.carry_out(operation_kind::scatter);
   });
 }
 
@@ -175,8 +166,9 @@ peerbus_code peerbus_scatter_v(peerbus_team* team, const void* input, const uint
       asked.input(input, end);
     }
     asked.output(output, count);
-    asked.carry_out(
-        operations::scatter_v_bytes(asked.team(), asked.given(), parts, from, asked.options()));
+    asked.root(from);
+    asked.parts_are(parts);
+    asked.carry_out(operation_kind::scatter_v);
   });
 }
 
@@ -186,7 +178,7 @@ peerbus_code peerbus_all_gather(peerbus_team* team, const void* input, void* out
     collective_request asked{team, "all_gather", dtype, timeout_ns};
     asked.input(input, count);
     asked.output(output, count, asked.size());
-    asked.carry_out(operations::all_gather_bytes(asked.team(), asked.given(), asked.options()));
+    asked.carry_out(operation_kind::all_gather);
   });
 }
 
@@ -199,8 +191,8 @@ peerbus_code peerbus_all_gather_v(peerbus_team* team, const void* input, void* o
     const auto parts = asked.parts(counts, displacements, "counts", &end);
     asked.input(input, counts[asked.team().rank().index()]);
     asked.output(output, end);
-    asked.carry_out(
-        operations::all_gather_v_bytes(asked.team(), asked.given(), parts, asked.options()));
+    asked.parts_are(parts);
+    asked.carry_out(operation_kind::all_gather_v);
   });
 }
 
@@ -210,7 +202,7 @@ peerbus_code peerbus_all_to_all(peerbus_team* team, const void* input, void* out
     collective_request asked{team, "all_to_all", dtype, timeout_ns};
     asked.input(input, count, asked.size());
     asked.output(output, count, asked.size());
-    asked.carry_out(operations::all_to_all_bytes(asked.team(), asked.given(), asked.options()));
+    asked.carry_out(operation_kind::all_to_all);
   });
 }
 
@@ -227,8 +219,8 @@ peerbus_code peerbus_all_to_all_v(peerbus_team* team, const void* input,
     const auto received =
         asked.parts(received_counts, received_displacements, "received_counts", &end);
     asked.output(output, end);
-    asked.carry_out(operations::all_to_all_v_bytes(asked.team(), asked.given(), sent, received,
-                                                   asked.options()));
+    asked.parts_are(sent, received);
+    asked.carry_out(operation_kind::all_to_all_v);
   });
 }
 
@@ -240,9 +232,9 @@ peerbus_code peerbus_reduce(peerbus_team* team, const void* input, void* output,
     const peerbus::rank_id to = rank_of(root);
     asked.input(input, count);
     if (to == asked.team().rank()) asked.output(output, count);
-    const auto by = asked.by(reduction);
-    asked.carry_out(operations::reduce_bytes(asked.team(), asked.given(), by, to, asked.options()),
-                    by);
+    asked.by(reduction);
+    asked.root(to);
+    asked.carry_out(operation_kind::reduce);
   });
 }
 
@@ -253,9 +245,8 @@ peerbus_code peerbus_all_reduce(peerbus_team* team, const void* input, void* out
     collective_request asked{team, "all_reduce", dtype, timeout_ns};
     asked.input(input, count);
     asked.output(output, count);
-    const auto by = asked.by(reduction);
-    asked.carry_out(operations::all_reduce_bytes(asked.team(), asked.given(), by, asked.options()),
-                    by);
+    asked.by(reduction);
+    asked.carry_out(operation_kind::all_reduce);
   });
 }
 
@@ -267,10 +258,8 @@ peerbus_code peerbus_all_reduce_add(peerbus_team* team, const void* input, const
     asked.input(input, count);
     asked.residual(residual, count);
     asked.output(output, count);
-    const operations::sum_with_residual fused{asked.team(), asked.by(PEERBUS_SUM), asked.given()};
-    asked.carry_out(
-        operations::all_reduce_bytes(asked.team(), asked.given(), fused.reduce(), asked.options()),
-        fused.reduce(), fused);
+    asked.by(PEERBUS_SUM);
+    asked.carry_out(operation_kind::all_reduce_add);
   });
 }
 
@@ -281,9 +270,8 @@ peerbus_code peerbus_reduce_scatter(peerbus_team* team, const void* input, void*
     collective_request asked{team, "reduce_scatter", dtype, timeout_ns};
     asked.input(input, count, asked.size());
     asked.output(output, count);
-    const auto by = asked.by(reduction);
-    asked.carry_out(
-        operations::reduce_scatter_bytes(asked.team(), asked.given(), by, asked.options()), by);
+    asked.by(reduction);
+    asked.carry_out(operation_kind::reduce_scatter);
   });
 }
 
@@ -297,9 +285,8 @@ peerbus_code peerbus_reduce_scatter_v(peerbus_team* team, const void* input, con
     const auto parts = asked.parts(counts, displacements, "counts", &end);
     asked.input(input, end);
     asked.output(output, counts[asked.team().rank().index()]);
-    const auto by = asked.by(reduction);
-    asked.carry_out(
-        operations::reduce_scatter_v_bytes(asked.team(), asked.given(), parts, by, asked.options()),
-        by);
+    asked.by(reduction);
+    asked.parts_are(parts);
+    asked.carry_out(operation_kind::reduce_scatter_v);
   });
 }

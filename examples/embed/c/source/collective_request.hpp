@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -12,15 +13,10 @@
 #include <utility>
 
 #include <peerbus/collective/call_options.hpp>
-#include <peerbus/collective/detail/call.hpp>
-#include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/operands.hpp>
-#include <peerbus/collective/detail/operation.hpp>
-#include <peerbus/collective/detail/reducer.hpp>
 #include <peerbus/collective/in_window.hpp>
 #include <peerbus/collective/part_layout.hpp>
 #include <peerbus/collective/pending.hpp>
-#include <peerbus/collective/reduction.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/collective/team.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -76,9 +72,6 @@ namespace peerbus::c_library {
 
 /// One collective operation that a rank has called. Arguments that cannot be read make the
 /// operation fail on all ranks, so that none waits for this one.
-///
-/// The operations themselves are compiled once for all types of elements (`detail` of
-/// peerbus/collective), so element types that are known at run time need no template here.
 class collective_request {
  public:
   /// Throws: `error` invalid_argument, on this rank only, for a team that cannot be used; as
@@ -91,26 +84,26 @@ class collective_request {
         operation_{operation},
         dtype_{dtype},
         options_{deadline_of(timeout_ns)} {
-    given_.element = element_of(dtype);
+    asked_.element = element_of(dtype);
     place_input();
     if (dtype == PEERBUS_DTYPE_REFUSED) refuse("operands that its caller had found wrong");
-    if (given_.element.bytes == 0) refuse(wrong_dtype(dtype));
+    if (asked_.element.bytes == 0) refuse(wrong_dtype(dtype));
   }
 
   /// Takes `rows` x `count` elements as the input.
   void input(const void* memory, std::uint64_t count, std::uint64_t rows = 1) {
-    given_.input = {static_cast<const std::byte*>(memory), bytes_or_refuse(count, rows)};
+    asked_.input = {static_cast<const std::byte*>(memory), bytes_or_refuse(count, rows)};
     if (memory != nullptr) place_input();
   }
   /// Takes `count` elements as what is added to a sum. The input of a sum with a residual lies
   /// anywhere.
   void residual(const void* memory, std::uint64_t count) {
-    given_.residual.emplace(static_cast<const std::byte*>(memory), bytes_or_refuse(count, 1));
-    given_.input_in = {};
+    asked_.residual.emplace(static_cast<const std::byte*>(memory), bytes_or_refuse(count, 1));
+    asked_.input_in = {};
   }
   /// Takes `rows` x `count` elements as the output.
   void output(void* memory, std::uint64_t count, std::uint64_t rows = 1) {
-    given_.output = {static_cast<std::byte*>(memory), bytes_or_refuse(count, rows)};
+    asked_.output = {static_cast<std::byte*>(memory), bytes_or_refuse(count, rows)};
   }
 
   /// Returns the layout of the parts of an operand, and sets `*end` to the elements that the
@@ -129,23 +122,32 @@ class collective_request {
     return layout;
   }
 
-  /// Returns the reduction of the operation's elements.
-  [[nodiscard]] collective::detail::reducer by(peerbus_reduction reduction) {
+  /// Takes the rank that gives or gets all, and the parts of the operation.
+  void root(rank_id rank) noexcept { asked_.root = rank; }
+  void parts_are(const collective::part_layout& parts,
+                 const collective::part_layout& received = {}) noexcept {
+    asked_.parts = parts;
+    asked_.received_parts = received;
+  }
+  /// Takes the reduction of the operation's elements.
+  void by(peerbus_reduction reduction) {
     if (reduction < PEERBUS_SUM || reduction > PEERBUS_MAXIMUM)
       refuse(concat("a reduction of ", reduction, ", expected 0 to 3"));
-    if (const auto found = reducer_of(dtype_, reduction)) return *found;
-    refuse(concat("elements to reduce of type ", name_of(dtype_),
-                  ", expected f32, f64, bf16, i32, i64 or u8"));
+    if (!collective::can_reduce(asked_.element))
+      refuse(concat("elements to reduce of type ", name_of(dtype_),
+                    ", expected f32, f64, bf16, i32, i64 or u8"));
+    using enum collective::reduction_kind;
+    constexpr std::array kinds{sum, product, minimum, maximum};
+    asked_.reduction = kinds[static_cast<std::size_t>(reduction)];
   }
 
-  /// Does an operation, or its first half. `by` is its reduction by a `Callable`, if it has one.
-  template <class Callable = collective::sum>
-  void carry_out(collective::detail::operation begun, const collective::detail::reducer& by = {},
-                 const Callable& callable = {}) const {
+  /// Does an operation, or its first half.
+  void carry_out(collective::operation_kind what) {
+    asked_.what = what;
     if (half_ == nullptr)
-      begun.run(given_, by);
+      collective::run(ranks_, asked_, options_);
     else
-      *half_ = collective::pending{std::move(begun), given_, {by, callable}};
+      *half_ = collective::start(ranks_, asked_, options_);
   }
   /// Keeps the first half that `start()` does, or calls `whole()`.
   template <class Start, class Whole>
@@ -160,23 +162,13 @@ class collective_request {
   [[nodiscard]] std::size_t size() const noexcept { return ranks_.size(); }
   /// Returns the team of the call.
   [[nodiscard]] collective::team& team() const noexcept { return ranks_; }
-  /// Returns the operands.
-  [[nodiscard]] const collective::detail::operands& given() const noexcept { return given_; }
   /// Returns the options of the call.
   [[nodiscard]] const collective::call_options& options() const noexcept { return options_; }
 
   /// Ends the call on all ranks. `objection` says what is wrong with the arguments.
   /// Throws: `error` invalid_argument, or what ended the wait for the others.
   [[noreturn]] void refuse(const std::string& objection) const {
-    // Tells the other ranks, and throws.
-    collective::detail::call refused{
-        ranks_,
-        collective::detail::call_header::of(operation_, given_.element, 0),
-        {},
-        options_,
-        objection};
-    static_cast<void>(refused.first_round([] {}));
-    throw error{errc::invalid_argument, objection};
+    collective::refuse(ranks_, operation_, asked_.element, objection, options_);
   }
   /// Ends the call on all ranks, because an operand is too large.
   /// Throws: as `refuse`.
@@ -186,14 +178,14 @@ class collective_request {
 
  private:
   [[nodiscard]] std::size_t bytes_or_refuse(std::uint64_t count, std::uint64_t rows) const {
-    const std::optional<std::size_t> bytes = bytes_of(count, rows, given_.element.bytes);
+    const std::optional<std::size_t> bytes = bytes_of(count, rows, asked_.element.bytes);
     if (!bytes) refuse_size();
     return *bytes;
   }
 
   /// Notes where the input lies in the window of the team's handle, if that has one.
   void place_input() noexcept {
-    if (window_ != nullptr) given_.input_in = collective::in_window(*window_, given_.input).place();
+    if (window_ != nullptr) asked_.input_in = collective::in_window(*window_, asked_.input).place();
   }
 
   collective::team& ranks_;
@@ -203,7 +195,7 @@ class collective_request {
   std::string_view operation_;
   peerbus_dtype dtype_;
   collective::call_options options_;
-  collective::detail::operands given_;
+  collective::request asked_;
 };
 
 }  // namespace peerbus::c_library

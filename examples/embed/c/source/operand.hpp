@@ -7,8 +7,7 @@
 #include <optional>
 #include <string>
 
-#include <peerbus/collective/detail/call_header.hpp>
-#include <peerbus/collective/detail/reducer.hpp>
+#include <peerbus/collective/request.hpp>
 #include <peerbus/core/rank.hpp>
 
 #include "failure.hpp"
@@ -21,18 +20,13 @@ inline constexpr std::uint64_t most_operand_bytes = std::numeric_limits<std::int
 
 /// Returns the type of elements as ranks compare it, with the name that C++ gives it if it has the
 /// type. It has 0 bytes if there is no such type.
-collective::detail::element_type element_of(peerbus_dtype dtype);
+collective::element_type element_of(peerbus_dtype dtype);
 
 /// Says that there is no such type of elements: "a dtype of 519, expected ...".
 std::string wrong_dtype(peerbus_dtype dtype);
 
 /// Returns a type of elements in words, such as "f32", for errors.
 std::string name_of(peerbus_dtype dtype);
-
-/// Returns the reduction of elements of a type, or nothing if they cannot be reduced. `reduction`
-/// is one of PEERBUS_SUM to PEERBUS_MAXIMUM.
-std::optional<collective::detail::reducer> reducer_of(peerbus_dtype dtype,
-                                                      peerbus_reduction reduction) noexcept;
 
 /// Returns the bytes of `count` x `rows` elements of `each` bytes, or nothing if memory cannot have
 /// so many. `rows` and `each` are not 0.

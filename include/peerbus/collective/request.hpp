@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <peerbus/collective/call_options.hpp>
+#include <peerbus/collective/detail/call_header.hpp>
+#include <peerbus/collective/in_window.hpp>
+#include <peerbus/collective/part_layout.hpp>
+#include <peerbus/collective/pending.hpp>
+#include <peerbus/collective/team.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+
+namespace peerbus::collective {
+
+/// The type of an operand's elements, as ranks compare it: a name of at most 8 characters and a
+/// size. `element_type::of<T>()` is that of operations on ranges of `T`.
+using element_type = detail::element_type;
+
+/// Returns the type of elements of `bytes` bytes that is called `name`, such as "f32". Types that
+/// only move are called "bytes".
+[[nodiscard]] constexpr element_type element_named(std::string_view name,
+                                                   std::uint32_t bytes) noexcept {
+  return {detail::short_text<8>{name}, bytes};
+}
+
+/// The operations that a `request` may ask for.
+enum class operation_kind : std::uint8_t {
+  broadcast,         ///< `collective::broadcast`
+  gather,            ///< `collective::gather`
+  gather_v,          ///< `collective::gather_v`
+  scatter,           ///< `collective::scatter`
+  scatter_v,         ///< `collective::scatter_v`
+  all_gather,        ///< `collective::all_gather`
+  all_gather_v,      ///< `collective::all_gather_v`
+  all_to_all,        ///< `collective::all_to_all`
+  all_to_all_v,      ///< `collective::all_to_all_v`
+  reduce,            ///< `collective::reduce`
+  all_reduce,        ///< `collective::all_reduce`
+  all_reduce_add,    ///< `collective::all_reduce_add`
+  reduce_scatter,    ///< `collective::reduce_scatter`
+  reduce_scatter_v,  ///< `collective::reduce_scatter_v`
+};
+
+/// The reductions that a `request` may ask for.
+enum class reduction_kind : std::uint8_t {
+  sum,      ///< `collective::sum`
+  product,  ///< `collective::product`
+  minimum,  ///< `collective::minimum`
+  maximum,  ///< `collective::maximum`
+};
+
+/// One collective operation as data, for programs that know the type of the elements at run time
+/// only, such as bindings of other languages. Operands are bytes, and their sizes are whole
+/// elements. Members that the operation does not use are not looked at.
+struct request {
+  operation_kind what = operation_kind::broadcast;  ///< the operation
+  element_type element{};                           ///< the type of all operands' elements
+  std::span<const std::byte> input{};               ///< what this rank contributes
+  std::span<std::byte> output{};  ///< what it receives; of broadcast, the same as the input
+  /// The place of an input in a window: `in_window(memory, input).place()`. By default the input is
+  /// as any other memory.
+  detail::window_place input_in{};
+  std::optional<std::span<const std::byte>> residual{};  ///< of all_reduce_add: what is added last
+  rank_id root{0};                                       ///< of operations with a root
+  reduction_kind reduction = reduction_kind::sum;        ///< of operations that reduce
+  part_layout parts{};           ///< of operations with parts; of all_to_all_v, those of the input
+  part_layout received_parts{};  ///< of all_to_all_v: those of the output
+};
+
+/// Returns whether operations can reduce elements of this type: f32, f64, bf16, i32, i64 and u8.
+[[nodiscard]] bool can_reduce(const element_type& element) noexcept;
+
+/// Does the operation that `asked` describes. Contract as the function of its name.
+/// Throws also, on all ranks: `error` invalid_argument or refused if the elements cannot be
+/// reduced.
+void run(team& on, const request& asked, const call_options& options = {});
+
+/// Does the first half of the operation that `asked` describes. `pending::finish` does the rest.
+/// `pending` says what holds between the halves. `asked` itself is not needed any more.
+/// Throws also: `error` as `run` for elements that cannot be reduced, on all ranks in this half.
+[[nodiscard]] pending start(team& on, const request& asked, const call_options& options = {});
+
+/// Takes part in an operation without carrying it out, because the caller has found its arguments
+/// bad: the operation fails on all ranks, so that none waits for this one. `operation` is the name
+/// of the function. Returns never.
+/// Throws: `error` invalid_argument with `objection`; the others get refused with it. Or what ended
+/// the wait for the others.
+[[noreturn]] void refuse(team& on, std::string_view operation, const element_type& element,
+                         const std::string& objection, const call_options& options = {});
+
+}  // namespace peerbus::collective
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/collective/request.ipp>  // IWYU pragma: keep
+#endif
