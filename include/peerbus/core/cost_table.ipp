@@ -10,6 +10,7 @@
 
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/fnv_hash.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus {
@@ -143,9 +144,9 @@ PEERBUS_INLINE std::string cost_table::text() const {
 
 PEERBUS_INLINE std::uint64_t cost_table::hash() const {
   if (empty()) return 0;
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
+  detail::fnv_hash hash;
+  for (const char c : text()) hash.add(static_cast<unsigned char>(c));
+  return hash.value();
 }
 
 }  // namespace peerbus

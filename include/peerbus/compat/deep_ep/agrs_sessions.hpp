@@ -22,6 +22,7 @@
 #include <peerbus/core/align.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/fnv_hash.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/concept.hpp>
 
@@ -123,12 +124,12 @@ class agrs_sessions final : private detail::pending_operations {
                     " gathers, expected at most that many: see agrs_set_config");
     const std::size_t slot = calls_++;
     std::size_t end = used_;
-    std::uint64_t sizes = first_hash;
+    peerbus::detail::fnv_hash sizes;
     try {
       if (broken_) throw error{*broken_};
       for (const const_tensor& t : tensors) {
         check_tensor(call, t);
-        sizes = (sizes ^ t.bytes()) * hash_factor;
+        sizes.add(t.bytes());
         require_in_place(call, t, end);
         end += gathered_bytes(group().size(), t.bytes());
       }
@@ -146,15 +147,13 @@ class agrs_sessions final : private detail::pending_operations {
       send_part(call, t, used_);
       used_ += gathered_bytes(group().size(), t.bytes());
     }
-    tell(call, slot, sizes | 1U);
+    tell(call, slot, sizes.value() | 1U);
     made.handle = event_overlap{{this, session_ * sizes_.num_max_all_gathers_per_session + slot}};
     return made;
   }
 
  private:
   static constexpr std::uint64_t refusal = 0;  ///< the word of a rank that gathers nothing
-  static constexpr std::uint64_t first_hash = 0xcbf29ce484222325U;  // FNV-1a, of whole words.
-  static constexpr std::uint64_t hash_factor = 0x100000001b3U;
 
   [[nodiscard]] rank_group& group() const noexcept { return window_.group(); }
   [[nodiscard]] static detail::one_sided_window made(const detail::window_maker& make_window,

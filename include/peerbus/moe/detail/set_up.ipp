@@ -9,20 +9,19 @@
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/fnv_hash.hpp>
 #include <peerbus/moe/detail/set_up.hpp>
 
 namespace peerbus::moe::detail {
 
-/// Returns a hash of the logical expert of each physical expert: FNV-1a, applied to whole numbers
-/// instead of bytes. An empty `physical_to_logical` counts as the identity. `config` must be
-/// possible: a refused number of experts may be larger than the memory of the map.
+/// Returns a hash of the logical expert of each physical expert. An empty `physical_to_logical`
+/// counts as the identity. `config` must be possible: a refused number of experts may be larger
+/// than the memory of the map.
 inline std::uint64_t hash_of_map(const exchange_config& config) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (std::size_t p = 0; p < config.experts; ++p) {
-    const bool given = p < config.physical_to_logical.size();
-    hash = (hash ^ (given ? config.physical_to_logical[p] : p)) * 0x100000001b3U;
-  }
-  return hash;
+  peerbus::detail::fnv_hash hash;
+  for (std::size_t p = 0; p < config.experts; ++p)
+    hash.add(p < config.physical_to_logical.size() ? config.physical_to_logical[p] : p);
+  return hash.value();
 }
 
 PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,

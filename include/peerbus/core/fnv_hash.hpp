@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+namespace peerbus::detail {
+
+/// A hash of numbers in their order: 64-bit FNV-1a. It is that of a text if the numbers are its
+/// bytes; larger numbers are mixed in as a whole. Equal on all machines.
+class fnv_hash {
+ public:
+  constexpr void add(std::uint64_t number) noexcept { value_ = (value_ ^ number) * 0x100000001b3U; }
+  [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325U;
+};
+
+}  // namespace peerbus::detail
