@@ -223,8 +223,6 @@ TEST_CASE("what no platform can do") {
     }
     edges.push_back(
         {platform, nc, set_dtype, bf16, fp8, "x's type is fp8_e4m3, expected bf16", "bf16"});
-    edges.push_back({platform, nd, set_dtype, bf16, other,
-                     "x's type is other, expected bf16, or fp8_e4m3 with scales", "bf16"});
     edges.push_back(
         {platform, nd, set_alignment, 1, 0, "expert_alignment is 0, expected at least 1", "1"});
   }
@@ -352,13 +350,26 @@ TEST_CASE("DeepEP's normal mode") {
                   set_ranks(c, 16);
                   c.num_worst_tokens = tokens;
                 },
-                0, 1, "num_worst_tokens is 1, expected 0", "one node"},
-               {v1, nd, set_dtype, fp8, other,
-                "x's type is other, expected bf16, or fp8_e4m3 with scales", "bf16"}});
+                0, 1, "num_worst_tokens is 1, expected 0", "one node"}});
   call one_node = usual(v1, nd);
   one_node.num_worst_tokens = 1024;
   one_node.cached_handle = one_node.config_given = true;
   CHECK(refusal(v1, one_node) == "");
+}
+
+TEST_CASE("rows of other types, where nothing is quantised") {
+  for (const profile platform : {a2, a3})
+    check_edges({{platform, nd, set_dtype, bf16, other,
+                  "x's type is other, expected bf16, or fp8_e4m3 with scales", "bf16"}});
+  check_edges({{a950, ed, set_dtype, fp8, other,
+                "x's type is other, expected bf16, or fp8_e4m3 with scales", "bf16"}});
+  for (const auto& [platform, what] : {std::pair{peer, nd}, {v1, nd}, {peer, ed}, {v2_5, ed}}) {
+    call c = usual(platform, what);
+    c.dtype = element_type::other;
+    CHECK(refusal(platform, c) == "");
+    c.what = what == nd ? nc : ec;  // What experts return is added up.
+    CHECK(refusal(platform, c).find("x's type is other, expected bf16") != std::string::npos);
+  }
 }
 
 TEST_CASE("a dispatch without topk_idx") {
@@ -803,8 +814,6 @@ TEST_CASE("EPBuffer") {
       edges.push_back({platform, what, set_tokens, 128, 129,
                        "num_tokens is 129, expected at most 128",
                        "num_max_tokens_per_rank on all ranks to 129"});
-    edges.push_back({platform, ed, set_dtype, fp8, other,
-                     "x's type is other, expected bf16, or fp8_e4m3 with scales", "bf16"});
     edges.push_back(
         {platform, ec, set_dtype, bf16, fp8, "x's type is fp8_e4m3, expected bf16", "bf16"});
   }

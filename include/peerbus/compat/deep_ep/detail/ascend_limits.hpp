@@ -186,6 +186,7 @@ template <class Visit>
 constexpr void check_ascend(ascend platform, const call& c, checker<Visit>& check) {
   if (!check_is_buffer(c, check)) return;
   check_possible(c, check);
+  check_rows_are_known(c, check);
   if (platform == ascend::a2)
     check.number("num_ranks", c.ranks, expectation::one_of(a2_ranks),
                  "use the next of these numbers, by nodes of 8");

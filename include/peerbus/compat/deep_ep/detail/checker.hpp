@@ -97,8 +97,6 @@ constexpr void check_possible(const call& c, checker<Visit>& check) {
                  c.tokens);
   }
   if (is_dispatch(c.what) && !is_low_latency(c.what)) {
-    check.words(finding_kind::refused, "x's type", c.dtype != element_type::other,
-                to_string(c.dtype), "bf16, or fp8_e4m3 with scales", "convert x to bf16");
     check.number("expert_alignment", c.expert_alignment, expectation::at_least(1),
                  "leave it at 1 for no alignment");
   } else {
@@ -108,6 +106,14 @@ constexpr void check_possible(const call& c, checker<Visit>& check) {
                     ? "pass bf16; use_fp8 quantises on the way"
                     : "convert what the experts made to bf16");
   }
+}
+
+/// Checks the rows of a dispatch that quantises nothing, for platforms that look at their type.
+template <class Visit>
+constexpr void check_rows_are_known(const call& c, checker<Visit>& check) {
+  if (is_dispatch(c.what) && !is_low_latency(c.what))
+    check.words(finding_kind::refused, "x's type", c.dtype != element_type::other,
+                to_string(c.dtype), "bf16, or fp8_e4m3 with scales", "convert x to bf16");
 }
 
 /// Checks the options for rounding and packing the scales of fp8, which exist only in low-latency

@@ -44,6 +44,7 @@ template <class Visit>
 constexpr void check_ascend_950(const call& c, checker<Visit>& check) {
   if (!moves_tokens(c.what)) return check_ascend_950_bucket(c, check);
   check_ep(c, check);
+  check_rows_are_known(c, check);
   check.number("num_ranks", c.ranks, expectation::multiple_of(2), "run an even number of ranks");
   if (check.number("hidden", c.hidden, expectation::at_least(1), "give tokens channels"))
     check_whole_units(c, c.dtype == element_type::fp8_e4m3 ? 1 : 2, check);
