@@ -305,6 +305,46 @@ TEST_CASE("results that are not to be combined") {
   CHECK(worst_status == 0);
 }
 
+TEST_CASE("one rank gives another result than the others") {
+  bench<direct>::run(
+      [&](auto& operators, auto& me, const auto& batch, std::size_t rank) {
+        const bool differs = rank == 1;
+        std::vector<bf16> out(batch.inputs[rank].x.size(), bf16::from_bits(0xdead));
+        const auto combine = [&](const auto& got) {
+          auto given = me.arguments(got, batch);
+          given.out = out;
+          operators.combine(given);
+        };
+        const auto refused_for = [&](std::string_view why, auto&& call) {
+          test::expect_error(differs ? errc::invalid_argument : errc::refused, {why}, call);
+          for (const bf16 value : out)
+            test::expect_equal(value.bits, 0xdead, "out of a refused combine");
+        };
+        const auto first = me.dispatch(batch);
+        const auto second = me.dispatch(batch);
+        const auto third = me.dispatch(batch);
+        refused_for("has replaced", [&] { combine(differs ? first : third); });
+        refused_for("has replaced", [&] { combine(differs ? first : second); });
+        for (int again = 0; again < 2; ++again) {
+          test::expect_error(
+              errc::mismatch,
+              {"combine: dispatched is of call ", " of the operators on rank 0 but of "},
+              [&] { combine(differs ? second : third); });
+          me.finish(second, batch);
+          refused_for("combined already", [&] { combine(differs ? second : third); });
+          me.finish(third, batch);
+          // One rank reopens what is too old. The others may find theirs open.
+          refused_for("has replaced", [&] { operators.reopen(differs ? first : second); });
+          operators.reopen(second);
+          operators.reopen(third);
+        }
+        me.finish(third, batch);
+        me.finish(second, batch);
+        me.finish(me.dispatch(batch), batch);
+      },
+      small(), 2);
+}
+
 TEST_CASE("a refused dispatch leaves the one before to be combined") {
   bench<direct>::run([](auto& operators, auto& me, const auto& batch, std::size_t rank) {
     const auto got = me.dispatch(batch);

@@ -18,6 +18,7 @@
 #include <peerbus/compat/cann/deployment.hpp>
 #include <peerbus/compat/cann/dispatched.hpp>
 #include <peerbus/compat/cann/home_terms.hpp>
+#include <peerbus/compat/cann/operations.hpp>
 #include <peerbus/compat/cann/slots.hpp>
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -49,7 +50,7 @@ class moe_distribute {
   using result = dispatch_result<Codec>;
 
   /// Collective. Allocates all memory that the calls will ever use, most of it untouched.
-  /// Cost: two agreements and one `moe::exchange`.
+  /// Cost: two agreements, one `moe::exchange`, and one small window.
   /// Throws, on all ranks: `error` invalid_argument or unsupported for attributes that are
   /// impossible, mismatch if ranks differ in them, out_of_memory, timed_out, peer_dead, poisoned.
   moe_distribute(communicator<Transport>& comm, const attributes& attributes, Codec codec = {},
@@ -79,6 +80,7 @@ class moe_distribute {
   /// bad, and `refused` on the others; nothing has then been written anywhere. Or timed_out or
   /// peer_dead, which poison the communicator.
   [[nodiscard]] result dispatch(const dispatch_arguments& given) {
+    operations_.begin();
     auto found = detail::objections_to(given, attributes_, max_tokens_);
     if (found.none_yet()) {
       const detail::active_mask active{given.x_active_mask, given.x.size() / attributes_.hidden,
@@ -86,19 +88,20 @@ class moe_distribute {
       found.add(own_.next.take(given.expert_ids, active, experts_.ids()));
     }
     if (!found.none_yet()) {
-      refuse_dispatch(given.until);
+      operations_.refuse_dispatch(given.until);
       throw error{*found.first()};
     }
 
     const auto numbers = own_.next.numbers(experts_, rank_, own_.numbers);
     const auto weights = std::span<const float>{own_.ones}.first(numbers.size());
-    const auto rows = counting_waits(given.performance_info, [&](std::span<std::int64_t> waited) {
-      return moe_.dispatch(given.x, {numbers, weights}, {.until = given.until, .waited = waited});
+    const std::size_t tokens = given.x.size() / attributes_.hidden;
+    const auto rows = operations_.dispatch(tokens, given.until, [&] {
+      return counting_waits(given.performance_info, [&](std::span<std::int64_t> waited) {
+        return moe_.dispatch(given.x, {numbers, weights}, {.until = given.until, .waited = waited});
+      });
     });
     // Only now: if a dispatch is refused, the earlier batch in this place must stay as it is.
     batch& this_batch = own_.batches.of(rows.ticket().number);
-    this_batch.number = rows.ticket().number;
-    this_batch.combined = false;
     std::swap(this_batch.slots, own_.next);
     return this_batch.arrays.publish(rows, attributes_.hidden, given.expert_token_nums_type == 0);
   }
@@ -115,65 +118,64 @@ class moe_distribute {
   /// zero expert has no term. A token without active slots gets shared_expert_x[t], or 0. Returns
   /// when `out` is complete.
   /// Cost: copies `expand_x` once, unless it is empty or `dispatched.expert_out`.
-  /// Throws: as `dispatch`; bad arguments leave `dispatched` as it was. On this rank alone, `error`
-  /// invalid_argument if `dispatched` is of another object, too old, or combined already.
+  /// Throws: as `dispatch`; bad arguments leave `dispatched` as it was. They include a `dispatched`
+  /// of another object, too old, or combined already. On all ranks, `error` mismatch if they give
+  /// results of different dispatches.
   void combine(const combine_arguments<Codec>& given) {
+    operations_.begin();
     const moe::received<Codec>& rows = given.dispatched.rows;
-    batch& this_batch = own_.batches.of(rows.ticket().number);
-    // This result cannot be combined: the exchange throws the reason and leaves its rows as they
+    // A result that cannot be combined: the exchange throws the reason and leaves its rows as they
     // are.
-    if (rows.ticket().exchange != &moe_ || this_batch.number != rows.ticket().number ||
-        this_batch.combined)
-      return moe_.combine(rows, given.out, {.until = given.until});
+    if (!operations_.knows(rows) || operations_.is_combined(rows))
+      return operations_.refuse_misuse(
+          given.until, [&] { moe_.combine(rows, given.out, {.until = given.until}); });
+    const batch& this_batch = own_.batches.of(rows.ticket().number);
     const auto found = detail::objections_to(given, attributes_, this_batch.slots);
     if (!found.none_yet()) {
-      refuse_combine(given.dispatched, given.until);
+      tell_others(given.dispatched, given.until);
       throw error{*found.first()};
     }
 
     const std::span<bf16> outputs = given.dispatched.expert_out;
     if (!given.expand_x.empty() && given.expand_x.data() != outputs.data())
       std::copy(given.expand_x.begin(), given.expand_x.end(), outputs.begin());
-    counting_waits(given.performance_info, [&](std::span<std::int64_t> waited) {
-      moe_.combine(rows, given.out,
-                   {.until = given.until,
-                    .terms = own_.terms.of(given, this_batch.slots, experts_),
-                    .waited = waited});
+    operations_.combine(rows, given.until, [&] {
+      counting_waits(given.performance_info, [&](std::span<std::int64_t> waited) {
+        moe_.combine(rows, given.out,
+                     {.until = given.until,
+                      .terms = own_.terms.of(given, this_batch.slots, experts_),
+                      .waited = waited});
+      });
     });
-    this_batch.combined = true;
   }
 
   /// Collective: takes back a combined dispatch, so that its `expert_out` may be written anew and
   /// it may be combined once more. Returns when all ranks have called it. Does nothing if the
-  /// dispatch is not combined. Cost: one signal to each peer. Throws: on this rank alone, `error`
-  /// invalid_argument if `dispatched` is of another object or too old; timed_out, peer_dead,
-  /// poisoned.
+  /// dispatch is not combined. Cost: one signal to each peer. Throws: as `combine`, if `dispatched`
+  /// is of another object or too old; the dispatches that other ranks gave may then be open.
   void reopen(const result& dispatched, std::optional<deadline> until = std::nullopt) {
-    const moe::ticket& ticket = dispatched.rows.ticket();
-    batch& this_batch = own_.batches.of(ticket.number);
-    if (ticket.exchange == &moe_ && this_batch.number == ticket.number && !this_batch.combined)
-      return;
-    moe_.reopen(dispatched.rows, {.until = until});
-    this_batch.combined = false;
+    operations_.begin();
+    if (!operations_.knows(dispatched.rows))
+      return operations_.refuse_misuse(until,
+                                       [&] { moe_.reopen(dispatched.rows, {.until = until}); });
+    if (operations_.is_combined(dispatched.rows)) operations_.reopen(dispatched.rows, until);
   }
 
   /// Collective: refuses the dispatch that the other ranks make, for callers that find an error in
   /// their own input before they can make the call. The others throw `error` refused.
   /// Throws: timed_out, peer_dead, poisoned.
   void refuse_dispatch(std::optional<deadline> until = std::nullopt) {
-    tell_others([&] {
-      static_cast<void>(moe_.dispatch_send({}, no_routing(), {.until = until, .refuse = true}));
-    });
+    operations_.begin();
+    operations_.refuse_dispatch(until);
   }
   /// Collective: does as `refuse_dispatch`, for the combine of `dispatched` that the others make.
   void refuse_combine(const result& dispatched, std::optional<deadline> until = std::nullopt) {
-    tell_others([&] { moe_.combine(dispatched.rows, {}, {.until = until, .refuse = true}); });
+    operations_.begin();
+    tell_others(dispatched, until);
   }
 
  private:
   struct batch {
-    std::uint64_t number = 0;  ///< number of the dispatch
-    bool combined = false;
     detail::slot_table slots;
     detail::result_arrays arrays;
   };
@@ -195,6 +197,7 @@ class moe_distribute {
         max_tokens_{detail::max_tokens_of(attributes, comm.size())},
         rank_{comm.rank()},
         experts_{attributes, comm.size()},
+        operations_{comm, std::min(attributes.in_flight, moe::max_in_flight), until},
         moe_{comm,
              {.experts = experts_.numbers(),
               .hidden = attributes.hidden,
@@ -206,7 +209,9 @@ class moe_distribute {
              codec,
              moe::compact{},
              until},
-        own_{make_memory(comm, until)} {}
+        own_{make_memory(comm, until)} {
+    operations_.serve(moe_);
+  }
 
   /// Allocates the memory. Throws, on all ranks: `error` out_of_memory, or as `agree`.
   own_memory make_memory(communicator<Transport>& comm, deadline until) {
@@ -270,23 +275,20 @@ class moe_distribute {
     return call(waited);
   }
 
-  /// Calls `refused()`, which refuses an operation on all ranks; the exchange tells the others.
-  template <class Refused>
-  static void tell_others(Refused&& refused) {
+  /// Refuses the combine of `dispatched` on all ranks; the exchange tells the others.
+  void tell_others(const result& dispatched, std::optional<deadline> until) {
     try {
-      refused();
+      moe_.combine(dispatched.rows, {}, {.until = until, .refuse = true});
     } catch (const error& refusal) {
       if (refusal.code() != errc::invalid_argument) throw;
     }
-  }
-  static moe::routing no_routing() noexcept {
-    return {std::span<const std::int32_t>{}, std::span<const float>{}};
   }
 
   attributes attributes_;
   std::size_t max_tokens_;
   rank_id rank_;
   cann::deployment experts_;
+  detail::operations<moe::exchange<Transport, Codec, moe::compact>> operations_;
   moe::exchange<Transport, Codec, moe::compact> moe_;
   own_memory own_;
 };

@@ -14,6 +14,7 @@
 #include <peerbus/compat/deep_ep/detail/ascend_channel.hpp>
 #include <peerbus/compat/deep_ep/detail/ascend_exchange.hpp>
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
+#include <peerbus/compat/deep_ep/detail/call_key.hpp>
 #include <peerbus/compat/deep_ep/detail/check_options.hpp>
 #include <peerbus/compat/deep_ep/detail/check_target.hpp>
 #include <peerbus/compat/deep_ep/detail/collective_calls.hpp>
@@ -36,7 +37,7 @@ class ascend_buffer {
   explicit ascend_buffer(communicator<Transport>& comm, const ascend_options& options = {})
       : comm_{comm},
         options_{options},
-        calls_{comm, "low_latency_dispatch", detail::low_latency_parts} {
+        calls_{comm, detail::low_latency_names, detail::low_latency_parts} {
     const detail::argument target{"ascend_buffer", "target"};
     target.require(options.target == profile::ascend_a2 || options.target == profile::ascend_a3,
                    "is ", to_string(options.target), ", expected ascend_a2 or ascend_a3");

@@ -42,9 +42,10 @@ namespace peerbus::deep_ep {
 /// Errors: `error` invalid_argument or unsupported names the argument, what was expected and what
 /// was given. A collective call then has no effect on any rank: the other ranks throw `error`
 /// refused at once, which quotes that text (with a hook or an event, when they receive). If ranks
-/// give different values to an argument that must be equal, or only some give weights to a normal
-/// combine, all ranks throw `error` mismatch, which names it. The next call works. Calls that are
-/// not collective, hooks and events throw on the calling rank only.
+/// give different values to an argument that must be equal, handles of different dispatches, or
+/// only some give weights to a normal combine, all ranks throw `error` mismatch, which names it.
+/// For handles of a combine that takes a tenth of a second. The next call works. Calls that are not
+/// collective, hooks and events throw on the calling rank only.
 ///
 /// Threads: one call at a time.
 template <transport Transport>

@@ -57,6 +57,7 @@ class ascend_exchange final : public ascend_channel {
         combined_{
             std::make_unique_for_overwrite<bf16[]>(in_flight * shape.max_tokens * shape.hidden)},
         batches_{std::vector<batch>(in_flight)} {
+    // Instead of the agreement of the operators, as this one checks what is given to them.
     operators_.exchange().watch_waits(&agreement_);
   }
 
@@ -88,7 +89,7 @@ class ascend_exchange final : public ascend_channel {
     const std::uint64_t number = this_batch.number;
     const std::size_t hidden = shape().hidden;
     const std::size_t slots = read_ids(args.topk_idx, this_batch.tokens);
-    const std::span<bf16> out = sums_of(this_batch);
+    bf16* const out = combined_.get() + batches_.index_of(number) * shape().max_tokens * hidden;
     const std::uint64_t call = agreement_.started({.channel = id(),
                                                    .number = number,
                                                    .bound = shape().max_tokens,
@@ -102,10 +103,10 @@ class ascend_exchange final : public ascend_channel {
            .expert_ids = std::span{ids_}.first(slots),
            .expert_scales = args.topk_weights.values<float>(),
            .x_active_mask = {active_.get(), slots},
-           .out = out,
+           .out = {out, this_batch.tokens * hidden},
            .until = args.until});
     });
-    return {{out.data(), dtype::bfloat16, {this_batch.tokens, hidden}}};
+    return {{out, dtype::bfloat16, {this_batch.tokens, hidden}}};
   }
 
   [[nodiscard]] bool is_received(std::uint64_t number) const noexcept override {
@@ -127,7 +128,7 @@ class ascend_exchange final : public ascend_channel {
   void finish_refusal(const started_operation& begun, deadline until) override {
     if (begun.what == started_operation::kind::dispatch) return;
     const batch& this_batch = batches_.of(begun.number);
-    finish_refused_combine(operators_.exchange(), this_batch.result->rows, sums_of(this_batch),
+    finish_refused_combine(operators_.exchange(), this_batch.result->rows, this_batch.tokens,
                            until);
   }
 
@@ -140,12 +141,6 @@ class ascend_exchange final : public ascend_channel {
     std::optional<result_type> result;
   };
 
-  /// Returns the place of the sums of a batch.
-  [[nodiscard]] std::span<bf16> sums_of(const batch& this_batch) const noexcept {
-    const std::size_t most = shape().max_tokens * shape().hidden;
-    return {combined_.get() + batches_.index_of(this_batch.number) * most,
-            this_batch.tokens * shape().hidden};
-  }
   /// Checks the arguments of a combine. Returns its batch.
   [[nodiscard]] batch& checked(const ascend_combine_args& args) {
     constexpr std::string_view call = "low_latency_combine";

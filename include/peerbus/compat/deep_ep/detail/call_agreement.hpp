@@ -46,15 +46,15 @@ namespace peerbus::deep_ep::detail {
 /// ranks make the call again in a larger one (`take_growth`), where it counts as another call.
 class call_agreement final : public moe::wait_watch {
  public:
-  /// Makes the agreement of the calls named `title`. Collective. `comm` and `channels` outlive it.
+  /// Makes the agreement of the calls with `names`. Collective. `comm` and `channels` outlive it.
   /// Throws: as `communicator::make_window`.
   template <transport Transport>
-  call_agreement(communicator<Transport>& comm, std::string_view title, key_parts parts,
+  call_agreement(communicator<Transport>& comm, const call_names& names, key_parts parts,
                  agreeing_channels& channels, deadline until)
-      : title_{title},
+      : names_{names},
         parts_{parts},
         channels_{channels},
-        board_{comm, title, started_calls::words, until} {}
+        board_{comm, names.dispatch, started_calls::words, until} {}
 
   /// Counts the next collective call.
   void begin() noexcept { ++calls_; }
@@ -229,8 +229,8 @@ class call_agreement final : public moe::wait_watch {
       if (entry.call == first) room = std::max(room, entry.room);
       if (entry.call != first && !entry.remembers(first))
         group.fail(errc::mismatch,
-                   peerbus::detail::concat(title_, ": ranks differ in a call after which ", rank,
-                                           " has made ", entry.call - first,
+                   peerbus::detail::concat(names_.dispatch, ": ranks differ in a call after which ",
+                                           rank, " has made ", entry.call - first,
                                            " more, expected hooks to be called before that"));
     }
     return {first, error_of(first), room};
@@ -254,7 +254,7 @@ class call_agreement final : public moe::wait_watch {
         first_key = key;
         first_begun = begun;
       }
-      if (!found) found = detail::difference(title_, parts_, *first_key, key, rank);
+      if (!found) found = detail::difference(names_.dispatch, parts_, *first_key, key, rank);
       if (!found) found = difference(first_begun, begun, rank);
     }
     return found;
@@ -265,24 +265,27 @@ class call_agreement final : public moe::wait_watch {
                                                 const started_operation& begun,
                                                 rank_id rank) const {
     using kind = started_operation::kind;
-    const bool combines = begun.what == kind::combine;
-    if (combines != (first.what == kind::combine))
+    const auto combines_by = [](const started_operation& operation) {
+      return operation.what == kind::combine || operation.what == kind::reopen;
+    };
+    const bool combines = combines_by(begun);
+    if (combines != combines_by(first))
       return error{errc::mismatch,
                    peerbus::detail::concat(combines ? rank : rank_id{0}, " combines but ",
                                            combines ? rank_id{0} : rank,
                                            " dispatches, expected the same call on all ranks")};
     if (!combines || (begun.channel == first.channel && begun.number == first.number))
       return std::nullopt;
-    constexpr std::string_view dispatch = "dispatch";
-    return error{
-        errc::mismatch,
-        peerbus::detail::concat(title_.substr(0, title_.size() - dispatch.size()),
-                                "combine: handle is of call ", first.plan, " of the buffer on ",
-                                rank_id{0}, " but of call ", begun.plan, " of the buffer on ", rank,
-                                ", expected the same on all ranks")};
+    const auto plan_of = [this](const started_operation& operation) {
+      return peerbus::detail::concat("of call ", operation.plan, " of ", names_.owner);
+    };
+    return error{errc::mismatch, peerbus::detail::concat(names_.combine, ": ", names_.handle,
+                                                         " is ", plan_of(first), " on ", rank_id{0},
+                                                         " but ", plan_of(begun), " on ", rank,
+                                                         ", expected the same on all ranks")};
   }
 
-  std::string_view title_;
+  call_names names_;
   key_parts parts_;
   agreeing_channels& channels_;
   statement_board board_;

@@ -15,6 +15,17 @@
 
 namespace peerbus::deep_ep::detail {
 
+/// The names of the calls of an agreement and of what a combine is given for its dispatch, as users
+/// know them.
+struct call_names {
+  std::string_view dispatch;
+  std::string_view combine;
+  std::string_view handle = "handle";
+  std::string_view owner = "the buffer";
+};
+inline constexpr call_names normal_names{"dispatch", "combine"};
+inline constexpr call_names low_latency_names{"low_latency_dispatch", "low_latency_combine"};
+
 /// The arguments of a collective call that must be equal on all ranks, as numbers. A table of
 /// `key_part` names them.
 using call_key = std::array<std::uint64_t, 10>;

@@ -16,7 +16,7 @@ namespace peerbus::deep_ep::detail {
 
 /// An operation of an exchange that a rank has begun for one of its calls.
 struct started_operation {
-  enum class kind : std::uint64_t { none, dispatch, combine };
+  enum class kind : std::uint64_t { none, dispatch, combine, reopen };
 
   std::uint64_t call = 0;     ///< number of the call
   std::uint64_t channel = 0;  ///< `keyed_channel::id`

@@ -93,9 +93,7 @@ class channel : public Mode::calls {
   void finish_refusal(const started_operation& begun, deadline until) final {
     if (begun.what == started_operation::kind::dispatch) return;
     batch& this_batch = slots_.at(begun.number);
-    const std::span<bf16> out{this_batch.arrays.combined.get(),
-                              this_batch.tokens * moe_.config().hidden};
-    finish_refused_combine(moe_, *this_batch.rows, out, until);
+    finish_refused_combine(moe_, *this_batch.rows, this_batch.tokens, until);
     this_batch.progress = stage::received;
   }
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include <peerbus/communicator/communicator.hpp>
@@ -28,9 +27,9 @@ namespace peerbus::deep_ep::detail {
 template <transport Transport, class Channel>
 class collective_calls {
  public:
-  /// `title` names the calls in errors, `parts` the numbers of their keys.
-  collective_calls(communicator<Transport>& comm, std::string_view title, key_parts parts)
-      : comm_{comm}, title_{title}, parts_{parts} {}
+  /// `names` are those of the calls in errors, `parts` those of the numbers of their keys.
+  collective_calls(communicator<Transport>& comm, const call_names& names, key_parts parts)
+      : comm_{comm}, names_{names}, parts_{parts} {}
 
   /// Begins a collective call. All that may refuse it comes later, in `or_refuse`.
   void begin(const std::optional<deadline>& until) {
@@ -38,7 +37,7 @@ class collective_calls {
       const deadline limit = until.value_or(comm_.default_deadline());
       // Early ranks wait here, where a transport can end the wait. A bootstrap cannot.
       comm_.barrier(limit);
-      agreement_ = std::make_unique<call_agreement>(comm_, title_, parts_, channels_, limit);
+      agreement_ = std::make_unique<call_agreement>(comm_, names_, parts_, channels_, limit);
     }
     agreement_->begin();
   }
@@ -131,7 +130,7 @@ class collective_calls {
   }
 
   communicator<Transport>& comm_;
-  std::string_view title_;
+  call_names names_;
   key_parts parts_;
   std::unique_ptr<call_agreement> agreement_;  ///< outlives the channels, which refer to it
   channel_set<Channel> channels_;

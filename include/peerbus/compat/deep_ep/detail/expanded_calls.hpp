@@ -10,6 +10,7 @@
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
+#include <peerbus/compat/deep_ep/detail/call_key.hpp>
 #include <peerbus/compat/deep_ep/detail/check_options.hpp>
 #include <peerbus/compat/deep_ep/detail/collective_calls.hpp>
 #include <peerbus/compat/deep_ep/detail/expanded_channel.hpp>
@@ -35,7 +36,7 @@ class expanded_calls {
  public:
   /// Does not communicate. Throws: `error` for an option that cannot be honoured.
   expanded_calls(communicator<Transport>& comm, const elastic_options& options)
-      : comm_{comm}, options_{options}, calls_{comm, "dispatch", expanded_parts} {
+      : comm_{comm}, options_{options}, calls_{comm, normal_names, expanded_parts} {
     require_tokens("elastic_buffer", options.num_max_tokens_per_rank);
     require_in_flight("elastic_buffer", options.in_flight);
     const argument multiple{"elastic_buffer", "allow_multiple_reduction"};

@@ -13,6 +13,7 @@
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
+#include <peerbus/compat/deep_ep/detail/call_key.hpp>
 #include <peerbus/compat/deep_ep/detail/check_target.hpp>
 #include <peerbus/compat/deep_ep/detail/collective_calls.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
@@ -34,7 +35,7 @@ class low_latency_calls {
       : comm_{comm},
         options_{options},
         masks_{comm.size(), options.enable_shrink},
-        calls_{comm, "low_latency_dispatch", low_latency_parts} {}
+        calls_{comm, low_latency_names, low_latency_parts} {}
 
   [[nodiscard]] low_latency_dispatch_result dispatch(const low_latency_dispatch_args& args) {
     calls_.begin(args.until);

@@ -13,6 +13,7 @@
 #include <peerbus/communicator/communicator.hpp>
 #include <peerbus/compat/deep_ep/argument.hpp>
 #include <peerbus/compat/deep_ep/detail/call_agreement.hpp>
+#include <peerbus/compat/deep_ep/detail/call_key.hpp>
 #include <peerbus/compat/deep_ep/detail/check_options.hpp>
 #include <peerbus/compat/deep_ep/detail/check_target.hpp>
 #include <peerbus/compat/deep_ep/detail/collective_calls.hpp>
@@ -39,7 +40,7 @@ template <transport Transport>
 class normal_calls {
  public:
   normal_calls(communicator<Transport>& comm, const buffer_options& options)
-      : comm_{comm}, options_{options}, calls_{comm, "dispatch", normal_parts} {}
+      : comm_{comm}, options_{options}, calls_{comm, normal_names, normal_parts} {}
 
   [[nodiscard]] dispatch_layout layout(const const_tensor& topk_idx, std::size_t num_experts) {
     return layout_of(topk_idx, num_experts, other_ids_of(options_), comm_.size(), pool_.take());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <span>
+#include <cstddef>
+#include <vector>
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -10,12 +11,13 @@
 namespace peerbus::deep_ep::detail {
 
 /// Completes the combine of `rows`, which this rank has sent with `refuse`: waits until all ranks
-/// have sent it too. `out` has the size of its sums, and is not written.
+/// have sent it too. `tokens` are those of this rank's dispatch.
 template <class Exchange>
 void finish_refused_combine(Exchange& moe, const typename Exchange::received_type& rows,
-                            std::span<bf16> out, deadline until) {
+                            std::size_t tokens, deadline until) {
+  std::vector<bf16> unused(tokens * moe.config().hidden);  // Checked for its size, and not written.
   try {
-    moe.combine_recv(rows, out, {.until = until});
+    moe.combine_recv(rows, unused, {.until = until});
   } catch (const error& refused) {
     if (refused.code() != errc::invalid_argument) throw;
   }

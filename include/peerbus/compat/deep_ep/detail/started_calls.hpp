@@ -54,8 +54,8 @@ class started_calls {
   /// Returns the word that tells `begun`. It grows with the call. Operations that can be begun at
   /// the same time differ in their last bits.
   [[nodiscard]] static std::uint64_t word_of(const started_operation& begun) noexcept {
-    const std::uint64_t is_combine = begun.what == started_operation::kind::combine ? 1 : 0;
-    return begun.call << 24U | is_combine << 23U | begun.channel % 128 << 16U |
+    const std::uint64_t is_dispatch = begun.what == started_operation::kind::dispatch ? 1 : 0;
+    return begun.call << 24U | is_dispatch << 23U | begun.channel % 128 << 16U |
            begun.number % 65536;
   }
   void tell(statement_board& board) {
