@@ -308,6 +308,16 @@ TEST_CASE("weighted_sum follows its definition for every value, row count and le
         std::vector<bf16> out(hidden + 1);
         set->weighted_sum(rows.data(), weights.data(), row_count, hidden, out.data() + 1);
         CHECK(same_bytes(std::span{out}.subspan(1), std::span{expected}));
+        // In f32, before it is rounded; NaN stays NaN.
+        std::vector<float> sums(hidden + 2, -1.0F);
+        set->weighted_sum_f32(rows.data(), weights.data(), row_count, hidden, sums.data() + 1);
+        CHECK((sums.front() == -1.0F && sums.back() == -1.0F));
+        bool is_equal = true;
+        for (std::size_t i = 0; i < hidden; ++i)
+          is_equal =
+              is_equal && (std::isnan(sums[i + 1]) ? expected[i].bits == 0x7fc0
+                                                   : bf16{sums[i + 1]}.bits == expected[i].bits);
+        CHECK(is_equal);
       }
     }
   }

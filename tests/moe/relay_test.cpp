@@ -278,6 +278,56 @@ TEST_CASE_TEMPLATE("relay: weights, local rows and further combines", Layout, pe
   }
 }
 
+TEST_CASE("relay: sums of groups that are not rounded") {
+  for (const grid& one : grids) {
+    test::pretended = one.hosts;
+    const int worst_status = threads::run(one.ranks, [](auto& comm) {
+      exchange_config with = config;
+      with.relay_sums = peerbus::moe::relay_sums::f32;
+      with.output_attachment = sizeof(mark);
+      exchange moe{comm, with, int8_per_token{}};
+      const std::size_t rank = comm.rank().index();
+      for (std::uint64_t round = 0; round < 3; ++round) {
+        const test::scenario from = scenario_of(comm.size(), round);
+        const oracle::input& mine = from.inputs[rank];
+        const auto got = moe.dispatch(mine.tokens, route_of(mine));
+        test::run_experts(got);
+        mark_all(got, rank, round);
+        std::vector<bf16> bias(mine.tokens);
+        std::vector<bf16> out(mine.tokens.size());
+        moe.combine(got, out, {.terms = {.bias = {bias, {}}}, .attached = true});
+        std::vector<bf16> expected(out.size());
+        const auto owner = oracle::owners(from.shape);
+        for (std::size_t t = 0; t < mine.count; ++t) {
+          const auto row = std::span{expected}.subspan(t * config.hidden, config.hidden);
+          const auto received =
+              oracle::codec_of<int8_per_token>::encode(oracle::token_of(from.shape, mine, t));
+          std::vector<float> total;
+          for (std::size_t h = 0; h < config.hidden; ++h)
+            total.push_back(oracle::widen(bias[t * config.hidden + h]));
+          for (std::size_t host = 0; host < test::pretended.count; ++host) {
+            std::vector<float> of_host(config.hidden);
+            for (std::size_t k = 0; k < config.top_k; ++k) {
+              const auto e = mine.experts[t * config.top_k + k];
+              if (e == -1 ||
+                  test::pretended.host_of(owner[static_cast<std::size_t>(e)], comm.size()) != host)
+                continue;
+              oracle::add_outputs(static_cast<std::size_t>(e), mine.weights[t * config.top_k + k],
+                                  received.values, of_host);
+            }
+            for (std::size_t h = 0; h < config.hidden; ++h) total[h] += of_host[h];
+          }
+          oracle::round(total, row);
+        }
+        test::check_combined(out, expected, config.hidden, 0);
+        check_returned(moe, got.ticket(), from, rank, round, false,
+                       [](std::size_t) { return true; });
+      }
+    });
+    CHECK(worst_status == 0);
+  }
+}
+
 TEST_CASE("relay: a bound of one dispatch") {
   test::pretended = {2, false};
   const int worst_status = threads::run(4, [](auto& comm) {

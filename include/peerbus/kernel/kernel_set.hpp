@@ -34,6 +34,10 @@ struct kernel_set {
   void (*weighted_sum)(const bf16* const* rows, const float* weights, std::size_t row_count,
                        std::size_t hidden, bf16* out) noexcept;
 
+  /// Sums weighted rows as `weighted_sum`, and writes the f32 sums. A NaN may be any NaN.
+  void (*weighted_sum_f32)(const bf16* const* rows, const float* weights, std::size_t row_count,
+                           std::size_t hidden, float* out) noexcept;
+
   /// Returns the largest representation without its sign, or 0 for an empty row. Representations
   /// order finite numbers first, then infinity (0x7f80), then the NaNs.
   std::uint16_t (*max_magnitude_bits)(const bf16* row, std::size_t hidden) noexcept;

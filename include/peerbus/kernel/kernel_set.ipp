@@ -13,6 +13,7 @@
 #include <peerbus/kernel/neon.hpp>
 #include <peerbus/kernel/neon_e4m3.hpp>
 #include <peerbus/kernel/scalar.hpp>
+#include <peerbus/kernel/sums_f32.hpp>
 
 namespace peerbus::kernel {
 
@@ -20,6 +21,7 @@ namespace detail {
 
 inline constexpr kernel_set scalar_set{"scalar",
                                        &scalar::weighted_sum,
+                                       &scalar::weighted_sum_f32,
                                        &scalar::max_magnitude_bits,
                                        &scalar::quantise_int8,
                                        &scalar::dequantise_int8,
@@ -36,6 +38,7 @@ inline constexpr kernel_set scalar_set{"scalar",
 #if defined(__x86_64__)
 inline constexpr kernel_set avx2_set{"avx2",
                                      &avx2::weighted_sum,
+                                     &avx2::weighted_sum_f32,
                                      &avx2::max_magnitude_bits,
                                      &avx2::quantise_int8,
                                      &avx2::dequantise_int8,
@@ -51,6 +54,7 @@ inline constexpr kernel_set avx2_set{"avx2",
 
 inline constexpr kernel_set avx512_set{"avx512",
                                        &avx512::weighted_sum,
+                                       &avx512::weighted_sum_f32,
                                        &avx512::max_magnitude_bits,
                                        &avx512::quantise_int8,
                                        &avx512::dequantise_int8,
@@ -66,6 +70,7 @@ inline constexpr kernel_set avx512_set{"avx512",
 #elif defined(__aarch64__)
 inline constexpr kernel_set neon_set{"neon",
                                      &neon::weighted_sum,
+                                     &neon::weighted_sum_f32,
                                      &neon::max_magnitude_bits,
                                      &neon::quantise_int8,
                                      &neon::dequantise_int8,

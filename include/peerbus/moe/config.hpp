@@ -84,6 +84,12 @@ constexpr std::string_view describe(relay choice) noexcept {
   return "unknown";
 }
 
+/// The type in which the sums of groups cross between groups where an exchange relays.
+enum class relay_sums : std::uint32_t {
+  bf16,  ///< each sum of a group is rounded, as DeepEP rounds between nodes
+  f32    ///< only results are rounded, for twice the bytes of sums
+};
+
 /// The treatment of expert ids that are neither -1 nor 0 to experts - 1.
 enum class ids_outside : std::uint8_t {
   refused,  ///< all ranks refuse the dispatch
@@ -145,6 +151,8 @@ struct exchange_config {
   /// Cost with relay: 4 x top_k bytes for each group that a token reached and a signal to each rank
   /// of equal place, in every combine.
   bool weights_at_combine = false;
+  /// The type of the sums of groups, where tokens are relayed. Without relay it changes nothing.
+  moe::relay_sums relay_sums = moe::relay_sums::bf16;
 };
 
 /// The value of `exchange_config::stream_from` for which all stores are plain.

@@ -20,6 +20,8 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
 {
   using far_road = mixed_road<Codec>;
   using near_road = direct_road<Codec>;
+  road_memory far_needs = far_road::needs;
+  far_needs.sums_are_f32 = config_.relay_sums == relay_sums::f32;
   constexpr road_memory near_needs{.outputs_may_be_home = false, .hands_on = true};
   ranks_ = comm_.on_all_ranks("the levels of an exchange", until, [&] {
     return std::make_unique<detail::relay_ranks>(comm_, comm_.bus().boot(), config_, grid,
@@ -61,7 +63,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
   };
   const auto far_map = [&](std::size_t ranks) {
     const exchange_config far = far_of(ranks);
-    return map_of(far, rank_major{}.geometry(far, ranks), ranks, far_road::needs);
+    return map_of(far, rank_major{}.geometry(far, ranks), ranks, far_needs);
   };
   const auto near_map = [&](std::size_t number) {
     const exchange_config near = near_of(number);

@@ -29,6 +29,7 @@ struct road_memory {
   /// True if rows are handed on for another exchange, whose home ranks they name. Outputs and their
   /// attachments then lie at the expert.
   bool hands_on = false;
+  bool sums_are_f32 = false;  ///< true if outputs are sums of f32 instead of bf16
 };
 
 /// The origin of a row, which travels beside it: the home rank of the token, its index there, and
@@ -78,6 +79,7 @@ struct memory_map {
   std::size_t outbox_bytes;   ///< bytes of a count message that leaves, without note; 0 if no slots
   row_format format;          ///< bytes of a row and of its scales
   std::size_t hidden;         ///< channels of a token and of an output
+  std::size_t output_value_bytes;  ///< bytes of one value of an output
   /// Bytes per token of each attachment; 0 for an attachment that is not configured.
   std::array<std::size_t, max_attachments> attachment_bytes;
   std::size_t output_attachment_bytes;  ///< bytes beside an output that go home with it
@@ -133,6 +135,7 @@ struct memory_map {
         outbox_bytes{geometry.has_slots() ? align_up(note_at, cache_line_bytes) : 0},
         format{row},
         hidden{config.hidden},
+        output_value_bytes{road.sums_are_f32 ? sizeof(float) : sizeof(bf16)},
         attachment_bytes{config.attachments},
         output_attachment_bytes{config.output_attachment},
         logfmt_outputs{config.logfmt_outputs},
@@ -180,7 +183,7 @@ struct memory_map {
   }
   /// Returns the bytes of one output.
   [[nodiscard]] constexpr std::size_t output_bytes() const noexcept {
-    return hidden * sizeof(bf16);
+    return hidden * output_value_bytes;
   }
   /// Returns the bytes of each kind of data that travels beside one row.
   [[nodiscard]] constexpr row_extras extras() const noexcept {

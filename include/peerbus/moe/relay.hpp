@@ -35,7 +35,8 @@ class cost_table;
 ///   on.
 /// - out[t] = the sum over groups in ascending order of the group's sum, which is the sum over the
 ///   copies of the token in the group as `exchange` defines it. Each of these sums is computed in
-///   f32 by fused multiply-add and rounded to bf16 once, also those of the groups.
+///   f32 by fused multiply-add and rounded to bf16 once, also those of the groups. With
+///   `relay_sums::f32` the sums of groups are not rounded, and take twice the bytes.
 /// - `dispatch_recv` also waits for the other ranks of the group to call it, and `combine_recv` for
 ///   those of equal place, modulo m. `dispatch_send` with bad input waits for the ranks of equal
 ///   place only; that of the batch `in_flight` later then waits for the group.

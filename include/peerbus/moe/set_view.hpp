@@ -53,6 +53,10 @@ class set_view {
   }
   /// Returns the output of row `i`, if outputs lie at the expert.
   [[nodiscard]] bf16* output(std::size_t i) const noexcept { return values(map_->outputs, i); }
+  /// Returns the output of row `i`, if outputs are sums of f32.
+  [[nodiscard]] float* sum(std::size_t i) const noexcept {
+    return peerbus::detail::placed<float>(at(map_->outputs, i, map_->output_bytes()));
+  }
   /// Returns the output for copy `copy` of this rank's token `token`, if outputs lie at home.
   [[nodiscard]] bf16* home_slot(std::size_t token, std::size_t copy) const noexcept {
     return values(map_->outputs, token * map_->copies + copy);

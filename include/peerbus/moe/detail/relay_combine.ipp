@@ -65,7 +65,11 @@ PEERBUS_INLINE std::optional<refusal_of> relay_engine::finish(ticket rows,
   const refusal own_refusal = state.why;
   const std::size_t values = far_.parts->batches.at(rows.number).arriving.rows() * config_.hidden;
   const set_view far_set = set_of(far_, rows.number);
-  combine_sum sums{.out = {far_set.output(0), values}, .terms = {}};
+  combine_sum sums{};
+  if (config_.relay_sums == relay_sums::f32)
+    sums.f32_out = {far_set.sum(0), values};
+  else
+    sums.out = {far_set.output(0), values};
   combine_sum total = wanted;
   const auto waited_here = of_lane_0(all_waited, as);
   if (config_.weights_at_combine) {

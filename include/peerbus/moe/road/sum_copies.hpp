@@ -25,13 +25,16 @@ struct combine_sum {
   /// Weights of the local rows in `terms`, [tokens, slots], where copies are not slots. Local rows
   /// are then added behind the biases, in the order of slots. Empty: copies are slots.
   std::span<const float> local_weights{};
+  /// The result in f32, [tokens, hidden], in place of `out`. Empty: it is rounded to `out`.
+  std::span<float> f32_out{};
 };
 
 /// Sums the outputs of the copies of each token of `batch` in the share of lane `as`. out[t] = the
 /// biases, then the sum over the copies of token t, in order, of factor times output, in f32. All
 /// roads use this function, so that the arithmetic of combine is the same for all.
 ///
-/// An output that is coded is decoded to bf16 first.
+/// An output that is coded is decoded to bf16 first. If the map has outputs of f32, they are sums
+/// with the factor 1, which are added as they are.
 ///
 /// `sets` are the sets of the batch at all ranks, [ranks], of which that of `own_rank` is not
 /// empty. If the map has outputs at home, they lie there. Otherwise the output of a copy lies at

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <span>
 
 #include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/core/placed.hpp>
@@ -21,7 +23,7 @@ namespace detail {
 class sum_terms {
  public:
   /// Begins another sum.
-  void clear() noexcept { count_ = coded_count_ = 0; }
+  void clear() noexcept { count_ = coded_count_ = sum_count_ = 0; }
   /// Adds a row of bf16.
   void add(const bf16* row, float factor) noexcept {
     rows_[count_] = row;
@@ -34,23 +36,52 @@ class sum_terms {
     add(nullptr, factor);
   }
 
-  /// Writes the sum of the rows, of `hidden` values each, to `out`.
-  void sum(std::size_t hidden, bf16* out) noexcept {
-    const kernel::kernel_set& kernels = kernel::best();
-    if (coded_count_ == 0) return kernels.weighted_sum(rows_, factors_, count_, hidden, out);
+  /// Adds a row of f32. Such rows are added after all others.
+  void add_sum(const float* row) noexcept { sums_[sum_count_++] = row; }
+
+  /// Writes the sum of the rows, of `hidden` values each, to `out`: as f32, or rounded to bf16.
+  template <class Value>
+  void sum(std::size_t hidden, Value* out) noexcept {
+    if (coded_count_ == 0 && sum_count_ == 0) return add_up(hidden, out);
     constexpr std::size_t columns = kernel::group_columns;
     bf16 scratch[most][columns];
     const bf16* decoded[most];
     for (std::size_t begin = 0; begin < hidden; begin += columns) {
-      codec::logfmt10::next_groups(std::span{coded_}.first(coded_count_), scratch, decoded);
+      const std::size_t count = std::min(columns, hidden - begin);
+      if (coded_count_ != 0)
+        codec::logfmt10::next_groups(std::span{coded_}.first(coded_count_), scratch, decoded);
       // Where a row is not coded, its pointer moves on; where it is, the group is decoded.
       for (std::size_t i = 0; i < coded_count_; ++i) rows_[coded_at_[i]] = decoded[i];
-      kernels.weighted_sum(rows_, factors_, count_, columns, out + begin);
+      if (sum_count_ == 0)
+        add_up(count, out + begin);
+      else
+        add_sums(begin, count, out + begin);
       for (std::size_t i = 0; i < count_; ++i) rows_[i] += columns;
     }
   }
 
  private:
+  void add_up(std::size_t columns, bf16* out) const noexcept {
+    kernel::best().weighted_sum(rows_, factors_, count_, columns, out);
+  }
+  void add_up(std::size_t columns, float* out) const noexcept {
+    kernel::best().weighted_sum_f32(rows_, factors_, count_, columns, out);
+  }
+  /// Adds up `columns` columns of all rows. Those of f32 begin at `begin`.
+  void add_sums(std::size_t begin, std::size_t columns, float* out) const noexcept {
+    add_up(columns, out);
+    for (std::size_t row = 0; row < sum_count_; ++row)
+      for (std::size_t i = 0; i < columns; ++i) out[i] += sums_[row][begin + i];
+  }
+  void add_sums(std::size_t begin, std::size_t columns, bf16* out) const noexcept {
+    float values[kernel::group_columns];
+    add_sums(begin, columns, values);
+    // Which NaN a sum is depends on the compiler; `weighted_sum` has one for all.
+    for (std::size_t i = 0; i < columns; ++i)
+      if (__builtin_isnan(values[i])) values[i] = __builtin_nanf("");
+    kernel::best().narrow(values, columns, out);
+  }
+
   static constexpr std::size_t most = max_top_k + 2;
   static_assert(most <= codec::logfmt10::most_rows);
 
@@ -60,6 +91,8 @@ class sum_terms {
   codec::logfmt10::reader coded_[most];
   std::size_t coded_at_[most];
   std::size_t coded_count_ = 0;
+  const float* sums_[most];
+  std::size_t sum_count_ = 0;
 };
 
 }  // namespace detail
@@ -70,6 +103,7 @@ PEERBUS_INLINE void sum_copies(const road_batch& batch, std::span<const set_view
   const set_view home = sets[own_rank.index()];
   const std::size_t hidden = home.map().hidden;
   const bool outputs_home = home.map().outputs_home;
+  const bool sums_are_f32 = home.map().output_value_bytes == sizeof(float);
   const auto output_of = [&](const row_place& place, std::size_t t,
                              std::size_t copy) noexcept -> const bf16* {
     if (outputs_home) return home.home_slot(t, copy);
@@ -108,9 +142,15 @@ PEERBUS_INLINE void sum_copies(const road_batch& batch, std::span<const set_view
           terms.add(sum.terms.local[t * places.size() + i], factor[i]);
       } else if (sum.is_coded && (*sum.is_coded)(rank_id{places[i].rank})) {
         terms.add_coded(coded_output_of(places[i], t, i), factor[i]);
+      } else if (sums_are_f32) {
+        terms.add_sum(reinterpret_cast<const float*>(output_of(places[i], t, i)));
       } else {
         terms.add(output_of(places[i], t, i), factor[i]);
       }
+    }
+    if (!sum.f32_out.empty()) {
+      terms.sum(hidden, sum.f32_out.data() + t * hidden);
+      continue;
     }
     bf16* const out = sum.out.data() + t * hidden;
     bf16* const target = stream ? peerbus::detail::placed<bf16>(buffer) : out;
