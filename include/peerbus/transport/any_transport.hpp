@@ -125,6 +125,7 @@ class any_transport {
   ///@}
 
  protected:
+  /// The name of a window in errors.
   static constexpr std::string_view a_window = "a window of any_transport";
 
   /// Makes a window of the held transport. If that succeeds, a `std::bad_alloc` may still end the
