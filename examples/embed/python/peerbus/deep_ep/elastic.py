@@ -103,7 +103,8 @@ class ElasticBuffer(EPBuffer):
     def engram_fetch(self, indices, num_qps=0, use_tma_aligned_col_major_sf=False):
         """Fetches the entries `indices`, int32 [tokens, entries of a token], from the memory of their
         ranks, and returns a function that returns (rows, scales): [tokens, entries of a token *
-        hidden], and the scales likewise, or None. The memory is the results' own."""
+        hidden], and the scales likewise, or None. The memory is the results' own. Not collective: no
+        other rank takes part or waits, and bad indices raise on this rank alone."""
         self._alive()
         fetched = self._engram.fetch("engram_fetch", indices, 0, self._gpu_bytes,
                                      use_tma_aligned_col_major_sf)

@@ -171,7 +171,8 @@ class EngramBuffer(BufferBase):
     def fetch(self, indices, num_qps=0, use_tma_aligned_col_major_sf=True):
         """Fetches the entries `indices`, int32 [layers, tokens, entries of a token], and returns for
         each layer a function that returns [tokens, entries of a token * hidden], or with scales a
-        pair. The memory is the results' own."""
+        pair. The memory is the results' own. Not collective: no other rank takes part or waits, and
+        bad indices raise on this rank alone."""
         self._alive()
         call = "EngramBuffer.fetch"
         layers = 0 if self._config is None else len(self._config[0])
