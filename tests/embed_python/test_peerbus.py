@@ -677,14 +677,19 @@ def interrupted_calls():
 def interrupted_making():
     """Ctrl-C while the other rank is late for what all make together."""
     comm = peerbus.Communicator()
-    done = os.path.join(os.environ["TEST_FOLDER"], "done")
+    interrupt_making(comm.subgroup([0, 1]), "window", lambda part: part.window(4096, timeout=60))
+    interrupt_making(comm, "subgroup", lambda part: part.subgroup([0, 1]))
+
+
+def interrupt_making(comm, name, make):
+    done = os.path.join(os.environ["TEST_FOLDER"], "done_" + name)
     if comm.rank == 1:
         while not os.path.exists(done):
             time.sleep(0.01)
         return
     threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
     try:
-        raises(KeyboardInterrupt, "", comm.window, 4096, timeout=60)
+        raises(KeyboardInterrupt, "", make, comm)
         assert not os.path.exists(done)
     finally:
         open(done, "w").close()

@@ -182,6 +182,8 @@ peerbus_code peerbus_comm_subgroup(peerbus_comm* parent, const uint64_t* ranks, 
     members.reserve(looked_at);
     for (std::uint64_t i = 0; i < looked_at; ++i)  // A number that does not exist stays one.
       members.emplace_back(std::min(ranks[i], most));
+    // Early ranks wait here, where a program can end the wait. A bootstrap cannot.
+    parents.comm.barrier(until);
     return parents.boot().subgroup(members, until);
   });
 }
