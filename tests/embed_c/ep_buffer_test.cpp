@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <peerbus.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -156,6 +157,16 @@ std::string examined(std::int32_t target, const peerbus_call& call) {
            f->advice + "\n";
   };
   ok(peerbus_examine(target, &call, visit, &lines), "examine");
+  // The same in an array, which may be too short.
+  std::array<peerbus_finding, 8> listed{};
+  std::uint64_t count = 0;
+  for (const std::uint64_t capacity : {0U, 1U, 8U}) {
+    ok(peerbus_findings(target, &call, listed.data(), capacity, &count), "findings");
+    std::string again;
+    for (std::uint64_t i = 0; i < std::min(capacity, count); ++i) visit(&listed[i], &again);
+    CHECK(lines.starts_with(again));
+    CHECK((again == lines) == (capacity >= count));
+  }
   return lines;
 }
 
@@ -233,6 +244,9 @@ TEST_CASE("platforms through C") {
   call.operation = 10;
   fails(peerbus_require(0, &call), PEERBUS_INVALID_ARGUMENT, "operation is 10, expected 0 to 9");
   fails(peerbus_examine(0, &call, nullptr, nullptr), PEERBUS_INVALID_ARGUMENT, "visit is NULL");
+  fails(peerbus_findings(0, &call, nullptr, 1, nullptr), PEERBUS_INVALID_ARGUMENT,
+        "findings is NULL");
+  fails(peerbus_findings(0, &call, nullptr, 0, nullptr), PEERBUS_INVALID_ARGUMENT, "count is NULL");
 
   call.operation = PEERBUS_EP_DISPATCH;
   call.options = PEERBUS_CALL_DO_EXPAND | PEERBUS_CALL_NO_MULTIPLE_REDUCTION;

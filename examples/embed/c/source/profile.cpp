@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <peerbus/compat/deep_ep/profile.hpp>
 #include <peerbus/compat/deep_ep/size_hint.hpp>
@@ -111,10 +114,10 @@ struct finding_texts {
   std::string expected;
   std::string advice;
 
-  void visit(peerbus_finding_function function, void* context) const {
-    const peerbus_finding found{sizeof(peerbus_finding), kind,          what.c_str(), given.c_str(),
-                                expected.c_str(),        advice.c_str()};
-    function(&found, context);
+  /// Returns the finding of C, a view of the texts.
+  [[nodiscard]] peerbus_finding view() const noexcept {
+    return {sizeof(peerbus_finding), kind,          what.c_str(), given.c_str(),
+            expected.c_str(),        advice.c_str()};
   }
 };
 
@@ -122,6 +125,20 @@ finding_texts texts_of(const deep_ep::finding& f) {
   const bool refused = deep_ep::refuses(f);
   return {static_cast<std::int32_t>(f.kind), std::string{f.what}, refused ? given_of(f) : "",
           refused ? concat(f.expected) : "", advice_of(f)};
+}
+
+/// Calls `visit(texts)` for each finding and each variable of `peerbus_examine`.
+template <class Visit>
+void examine(std::int32_t target, const peerbus_call* call, Visit&& visit) {
+  const deep_ep::profile platform = profile_of(target);
+  deep_ep::call c = read_call(call);
+  const deep_ep::call asked = c;
+  c.environment = deep_ep::required_environment(platform, c);
+  deep_ep::examine(platform, c, [&](const deep_ep::finding& f) { visit(texts_of(f)); });
+  deep_ep::for_each_variable(platform, asked, [&](const deep_ep::variable& v) {
+    visit(finding_texts{v.set ? PEERBUS_FINDING_SET : PEERBUS_FINDING_UNSET, std::string{v.name},
+                        "", v.set ? std::to_string(v.value) : "", std::string{v.why}});
+  });
 }
 
 }  // namespace
@@ -140,17 +157,25 @@ peerbus_code peerbus_examine(int32_t target, const peerbus_call* call,
                              peerbus_finding_function visit, void* context) {
   return guarded([&] {
     require(visit != nullptr, "visit is NULL");
-    const deep_ep::profile platform = profile_of(target);
-    deep_ep::call c = read_call(call);
-    const deep_ep::call asked = c;
-    c.environment = deep_ep::required_environment(platform, c);
-    deep_ep::examine(platform, c,
-                     [&](const deep_ep::finding& f) { texts_of(f).visit(visit, context); });
-    deep_ep::for_each_variable(platform, asked, [&](const deep_ep::variable& v) {
-      finding_texts{v.set ? PEERBUS_FINDING_SET : PEERBUS_FINDING_UNSET, std::string{v.name}, "",
-                    v.set ? std::to_string(v.value) : "", std::string{v.why}}
-          .visit(visit, context);
+    examine(target, call, [&](const finding_texts& found) {
+      const peerbus_finding view = found.view();
+      visit(&view, context);
     });
+  });
+}
+
+peerbus_code peerbus_findings(int32_t target, const peerbus_call* call, peerbus_finding* findings,
+                              uint64_t capacity, uint64_t* count) {
+  return guarded([&] {
+    require(findings != nullptr || capacity == 0, "findings is NULL");
+    require(count != nullptr, "count is NULL");
+    static thread_local std::vector<finding_texts> latest;
+    latest.clear();
+    examine(target, call, [](finding_texts found) { latest.push_back(std::move(found)); });
+    std::transform(latest.begin(),
+                   latest.begin() + std::min<std::uint64_t>(capacity, latest.size()), findings,
+                   [](const finding_texts& found) { return found.view(); });
+    *count = latest.size();
   });
 }
 

@@ -392,6 +392,7 @@ FUNCTIONS = {
     "channels_finish": (c_int32, [c_void_p, c_int64]),
     "target_name": (c_char_p, [c_int32]),
     "examine": (c_int32, [c_int32, c_void_p, finding_function, c_void_p]),
+    "findings": (c_int32, [c_int32, c_void_p, c_void_p, c_uint64, POINTER(c_uint64)]),
     "require": (c_int32, [c_int32, c_void_p]),
     "nvl_buffer_size_hint": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_uint64)]),
     "ep_buffer_size_hint": (c_uint64, [c_uint64, c_uint64, c_uint64, c_uint64, c_uint32, c_uint32]),

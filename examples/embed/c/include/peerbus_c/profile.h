@@ -128,6 +128,16 @@ typedef void (*peerbus_finding_function)(const peerbus_finding *finding, void *c
 PEERBUS_API peerbus_code peerbus_examine(int32_t target, const peerbus_call *call,
                                          peerbus_finding_function visit, void *context);
 
+/**
+ * Does as `peerbus_examine`, but writes the findings to `findings`, at most `capacity` of them, and
+ * their number to `count`, which may be greater than `capacity`. For languages in which a function
+ * that is called back cannot pass on its errors. The texts are valid until the calling thread calls
+ * this function again.
+ */
+PEERBUS_API peerbus_code peerbus_findings(int32_t target, const peerbus_call *call,
+                                          peerbus_finding *findings, uint64_t capacity,
+                                          uint64_t *count);
+
 /** Returns PEERBUS_INVALID_ARGUMENT, with a text that lists everything, if the platform refuses or
  * ignores something of the call. Variables that are 0 in `call` count as not set. */
 PEERBUS_API peerbus_code peerbus_require(int32_t target, const peerbus_call *call);

@@ -83,18 +83,15 @@ def structure_of(call, variables=()):
 def findings(target, call):
     """Returns what the platform says of a call: dictionaries with kind, what, given, expected,
     advice. Environment variables count as set, and are listed with the kinds set and unset."""
-    found = []
-
-    @c.finding_function
-    def visit(finding, _):
-        seen = finding.contents
-        found.append({"kind": KINDS[seen.kind],
-                      **{name: getattr(seen, name).decode()
-                         for name in ("what", "given", "expected", "advice")}})
-
-    c.check(c.lib.peerbus_examine(TARGETS.index(target), ctypes.byref(structure_of(call)), visit,
-                                  None))
-    return found
+    structure, count = structure_of(call), ctypes.c_uint64(32)
+    found = ()
+    while count.value > len(found):
+        found = (c.Finding * count.value)()
+        c.check(c.lib.peerbus_findings(TARGETS.index(target), ctypes.byref(structure), found,
+                                       len(found), ctypes.byref(count)))
+    return [{"kind": KINDS[each.kind], **{name: getattr(each, name).decode()
+                                          for name in ("what", "given", "expected", "advice")}}
+            for each in found[:count.value]]
 
 
 class Target:
