@@ -52,6 +52,17 @@ def home_sum(start, terms, ids, local):
     return summed([start, *parts])
 
 
+def options_differ():
+    """Ranks that made a buffer with different options are told in the first dispatch."""
+    comm = peerbus.Communicator()
+    buffer = deep_ep.EPBuffer(comm, allow_multiple_reduction=comm.rank != 1)
+    x, ids, _ = inputs(comm.rank, 4)
+    for do_expand in (True, False):
+        raises(peerbus.Error, "the values of allow_multiple_reduction on rank 1 differ from those of "
+               "rank 0", buffer.dispatch, bf16(x), ids, num_experts=4, do_expand=do_expand)
+    expanded()
+
+
 def expanded():
     buffer = deep_ep.EPBuffer(num_max_tokens_per_rank=MOST)
     once = deep_ep.EPBuffer(buffer.comm, num_max_tokens_per_rank=MOST,
@@ -574,6 +585,9 @@ class Tests(unittest.TestCase):
 
     def test_arguments(self):
         run(2, arguments)
+
+    def test_options_differ(self):
+        run(3, options_differ)
 
     def test_types(self):
         run(3, types)

@@ -18,6 +18,7 @@ from .expanded import Expansion, fold_rows, fold_weights
 from .raw import as_moved
 from .results import Result, combined_of, copy, lengthened, scales_of
 from .weights import WeightMover
+from .words import Words
 
 
 class EPBuffer(BufferBase):
@@ -27,7 +28,8 @@ class EPBuffer(BufferBase):
     and have no meaning here; `num_bytes` is DeepEP's figure unless it is given. Order is always
     deterministic. With `allow_multiple_reduction` an expanded dispatch sends a token once to each rank,
     which adds up its rows of the token and rounds the sum to bfloat16, as DeepEP does; without it the
-    rows travel singly and are added up once, at home. Results own their memory. The tensors of a
+    rows travel singly and are added up once, at home; the first dispatch compares what ranks have said.
+    Results own their memory. The tensors of a
     `BufferAllocator` in `lb_allocation_plan_or_num_bytes` lie in memory of the buffer.
     The buffer takes memory for each form of dispatch, and more when a call has a greater
     `num_max_tokens_per_rank`, or states none and some rank has more tokens than before. `target` as in
@@ -61,7 +63,7 @@ class EPBuffer(BufferBase):
                            sl_idx=sl_idx is not None)
         self._num_qps = num_allocated_qps
         self._buffers = {}  # kind: buffer of the library
-        self._mover = None
+        self._mover, self._agrees = None, False
         if is_plan:
             plan.materialize_in(self.comm)
 
@@ -198,6 +200,7 @@ class EPBuffer(BufferBase):
                   do_cpu_sync, do_expand, do_zero_padding, by_column, previous_event, later_event, *,
                   is_copied, num_sms, num_qps, **options):
         """Returns (recv_x or (recv_x, scales), recv_topk_idx, recv_topk_weights, handle)."""
+        self._agree(call)
         self._note_buffer(handle, do_expand)
         tokens, scales = x if isinstance(x, tuple) else (x, None)
         if handle is not None:
@@ -278,6 +281,14 @@ class EPBuffer(BufferBase):
         args.handle = handle._left._as_parameter_
         return combined_of(self._begin(function), handle._left.owner, args, x, weights, bias,
                            is_async)
+
+    def _agree(self, call):
+        """Collective in the first dispatch: raises on all ranks if they have made the buffer with
+        different options. Such ranks would use different memory, and wait for each other there."""
+        if not self._agrees:
+            Words(self.comm).agree(call, "the values of allow_multiple_reduction",
+                                   lambda: (str(bool(self.allow_multiple_reduction)), None))
+            self._agrees = True
 
     def _note_buffer(self, handle, do_expand):
         """Notes which of the library's buffers the other ranks call, until this rank calls it."""
