@@ -4,16 +4,14 @@
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/fabric/connect.hpp>
 #include <peerbus/transport/fabric/data_path.hpp>
-#include <peerbus/transport/fabric/network.hpp>
 #include <peerbus/transport/fabric/options.hpp>
 #include <peerbus/transport/memory_hook.hpp>
 #include <peerbus/transport/refinements.hpp>
-#include <peerbus/transport/registered/window_makers.hpp>
+#include <peerbus/transport/registered/connected_transport.hpp>
 
 namespace peerbus {
 
@@ -42,7 +40,8 @@ namespace peerbus {
 /// Cost: `make_window` takes one call of `bootstrap::allgather`, and registers the memory. The
 /// first for bulk traffic also takes another one, and connects all ranks as the constructor does.
 template <wait_policy Wait = adaptive_wait>
-class basic_fabric : public detail::ofi::data_path {
+class basic_fabric
+    : public detail::registered::connected_transport<detail::ofi::data_path, detail::ofi::connect> {
  public:
   /// The ranks that `run` starts for this transport.
   static constexpr rank_kind ranks_are = rank_kind::processes;
@@ -54,25 +53,9 @@ class basic_fabric : public detail::ofi::data_path {
   /// peer that cannot be reached), out_of_memory, system; or as `bootstrap::allgather`.
   explicit basic_fabric(bootstrap& boot, const fabric_options& chosen = {}, Wait policy = {},
                         memory_hook on_memory = {})
-      : data_path{boot, detail::ofi::connect(boot, chosen,
-                                             looking_slowly(policy.thresholds(boot.ranks_here(),
-                                                                              boot.cores_here())))},
-        makers_{net()},
-        on_memory_{std::move(on_memory)} {}
-
-  /// Makes a window of memory that is registered with the provider. Contract as `make_window` of
-  /// `transport`. The first for bulk traffic also throws as the constructor.
-  [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    const auto [on, maker] = maker_for(shape, until);
-    return {on, maker->make(boot(), shape, on_memory_, until)};
-  }
-  /// Makes a window of memory that the ranks have, which is registered with the provider. Contract
-  /// as `adopt_window` of `transport`. Calls no memory hook.
-  [[nodiscard]] window adopt_window(window_memory memory, deadline until) {
-    const auto [on, maker] =
-        maker_for({memory.data.size(), memory.signals.size(), memory.traffic}, until);
-    return {on, maker->adopt(boot(), std::move(memory), until)};
-  }
+      : basic_fabric::connected_transport{
+            boot, chosen, looking_slowly(policy.thresholds(boot.ranks_here(), boot.cores_here())),
+            std::move(on_memory)} {}
 
  private:
   /// A look at a socket is a system call, where other transports load a word. So there are fewer
@@ -83,18 +66,6 @@ class basic_fabric : public detail::ofi::data_path {
     thresholds.yields *= 8;
     return thresholds;
   }
-
-  using window_makers = detail::registered::window_makers<detail::ofi::network>;
-  /// Returns what makes a window of that shape. The first for bulk traffic connects the ranks for
-  /// it. Throws: as the constructor.
-  [[nodiscard]] window_makers::of_class maker_for(window_shape shape, deadline until) {
-    return makers_.maker_for(boot(), shape, until, [this] {
-      return detail::ofi::connect(boot(), net()->own().options(), net()->waiting(), net().get());
-    });
-  }
-
-  window_makers makers_;
-  memory_hook on_memory_;
 };
 
 /// The transport over libfabric, with the default wait policy.

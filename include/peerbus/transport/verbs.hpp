@@ -4,15 +4,13 @@
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/memory_hook.hpp>
 #include <peerbus/transport/refinements.hpp>
-#include <peerbus/transport/registered/window_makers.hpp>
+#include <peerbus/transport/registered/connected_transport.hpp>
 #include <peerbus/transport/verbs/connect.hpp>
 #include <peerbus/transport/verbs/data_path.hpp>
-#include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/options.hpp>
 
 namespace peerbus {
@@ -39,7 +37,8 @@ namespace peerbus {
 /// Cost: `make_window` takes one call of `bootstrap::allgather`, and registers the memory. The
 /// first for bulk traffic also takes another one, and connects all ranks as the constructor does.
 template <wait_policy Wait = adaptive_wait>
-class basic_verbs : public detail::rdma::data_path {
+class basic_verbs : public detail::registered::connected_transport<detail::rdma::data_path,
+                                                                   detail::rdma::connect> {
  public:
   /// The ranks that `run` starts for this transport.
   static constexpr rank_kind ranks_are = rank_kind::processes;
@@ -51,25 +50,9 @@ class basic_verbs : public detail::rdma::data_path {
   /// out_of_memory (too little may be locked), system; or as `bootstrap::allgather`.
   explicit basic_verbs(bootstrap& boot, const verbs_options& chosen = {}, Wait policy = {},
                        memory_hook on_memory = {})
-      : data_path{boot, detail::rdma::connect(boot, chosen,
-                                              sleeping_later(policy.thresholds(
-                                                  boot.ranks_here(), boot.cores_here())))},
-        makers_{net()},
-        on_memory_{std::move(on_memory)} {}
-
-  /// Makes a window of memory that is registered with the device. Contract as `make_window` of
-  /// `transport`. The first for bulk traffic also throws as the constructor.
-  [[nodiscard]] window make_window(window_shape shape, deadline until) {
-    const auto [on, maker] = maker_for(shape, until);
-    return {on, maker->make(boot(), shape, on_memory_, until)};
-  }
-  /// Makes a window of memory that the ranks have, which is registered and so taken and locked.
-  /// Contract as `adopt_window` of `transport`. Calls no memory hook.
-  [[nodiscard]] window adopt_window(window_memory memory, deadline until) {
-    const auto [on, maker] =
-        maker_for({memory.data.size(), memory.signals.size(), memory.traffic}, until);
-    return {on, maker->adopt(boot(), std::move(memory), until)};
-  }
+      : basic_verbs::connected_transport{
+            boot, chosen, sleeping_later(policy.thresholds(boot.ranks_here(), boot.cores_here())),
+            std::move(on_memory)} {}
 
  private:
   /// Sleeping on a completion channel and waking takes four system calls where a futex takes one.
@@ -78,18 +61,6 @@ class basic_verbs : public detail::rdma::data_path {
     thresholds.yields *= 8;
     return thresholds;
   }
-
-  using window_makers = detail::registered::window_makers<detail::rdma::network>;
-  /// Returns what makes a window of that shape. The first for bulk traffic connects the ranks for
-  /// it. Throws: as the constructor.
-  [[nodiscard]] window_makers::of_class maker_for(window_shape shape, deadline until) {
-    return makers_.maker_for(boot(), shape, until, [this] {
-      return detail::rdma::connect(boot(), net()->own().options(), net()->waiting(), net().get());
-    });
-  }
-
-  window_makers makers_;
-  memory_hook on_memory_;
 };
 
 /// The transport over RDMA, with the default wait policy.

@@ -27,6 +27,7 @@
 #include <peerbus/transport/fabric/notice.hpp>
 #include <peerbus/transport/fabric/options.hpp>
 #include <peerbus/transport/fabric/provider.hpp>
+#include <peerbus/transport/registered/check_options.hpp>
 #include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus::detail::ofi {
@@ -35,20 +36,7 @@ namespace peerbus::detail::ofi {
 inline void check_options(const fabric_options& options) {
   if (options.provider.empty())
     throw error{errc::invalid_argument, "fabric: provider is empty, expected a name, such as tcp"};
-  if (options.queue_depth < 2 || options.queue_depth > 16384)
-    throw error{errc::invalid_argument,
-                concat("fabric: queue_depth is ", options.queue_depth, ", expected 2 to 16384")};
-  if (options.bulk_slice < 4096)
-    throw error{errc::invalid_argument,
-                concat("fabric: bulk_slice is ", options.bulk_slice, ", expected 4096 or more")};
-  if (options.bulk_in_flight < options.bulk_slice)
-    throw error{errc::invalid_argument,
-                concat("fabric: bulk_in_flight is ", options.bulk_in_flight,
-                       ", expected at least bulk_slice, ", options.bulk_slice)};
-  if (options.stall_timeout.count() <= 0)
-    throw error{
-        errc::invalid_argument,
-        concat("fabric: stall_timeout is ", options.stall_timeout.count(), " ms, expected more")};
+  registered::check_options("fabric", options);
 }
 
 /// Tells the provider where the peers are. Throws: `error` system.

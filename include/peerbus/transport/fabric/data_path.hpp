@@ -3,10 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 
-#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
@@ -15,7 +13,6 @@
 #include <peerbus/transport/fabric/network.hpp>
 #include <peerbus/transport/fabric/turn.hpp>
 #include <peerbus/transport/registered/data_path.hpp>
-#include <peerbus/transport/registered/signal_wait.hpp>
 
 namespace peerbus::detail::ofi {
 
@@ -35,51 +32,21 @@ class data_path : public registered::data_path<network, turn> {
     return offset % sizeof addend != 0 ? errc::invalid_argument : errc::unsupported;
   }
 
-  [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
-                          std::optional<rank_id> awaited) noexcept {
-    if (!own(memory).has(awaited.value_or(net()->rank()), id)) return errc::out_of_range;
-    network& on = memory.network();
-    return registered::wait_for(on, memory.part().signal(id), value, until, awaited,
-                                [&on](rank_id peer) noexcept { on.probe(peer); });
-  }
-
   [[nodiscard]] errc flush(rank_id peer) noexcept {
     if (peer.index() >= net()->size()) return errc::out_of_range;
-    return for_classes([peer](network& of) noexcept { return flush(of, peer); });
+    return net()->for_classes([peer](network& of) noexcept { return flush(of, peer); });
   }
   /// Waits until each peer to which something was put has called the transport, or gives the link
   /// up after `stall_timeout`. Does not wait for peers that got signals alone.
   [[nodiscard]] errc quiet() noexcept {
-    return for_classes([](network& of) noexcept { return quiet(of); });
+    return net()->for_classes([](network& of) noexcept { return quiet(of); });
   }
   [[nodiscard]] errc progress() noexcept {
     net()->look_at_all_classes();
     return errc::ok;
   }
 
-  [[nodiscard]] std::string describe_trouble() const {
-    std::string text = net()->describe_trouble();
-    if (const network* const bulk = net()->bulk()) {
-      const std::string of_bulk = bulk->describe_trouble();
-      text += text.empty() || of_bulk.empty() ? of_bulk : "; " + of_bulk;
-    }
-    return text;
-  }
-  /// Memory kept for each peer besides windows, except what a provider keeps.
-  [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
-    const network* const bulk = net()->bulk();
-    return net()->bytes_per_peer() + (bulk == nullptr ? 0 : bulk->bytes_per_peer());
-  }
-
-  [[nodiscard]] int arrival_fd() const noexcept { return net()->arrival_fd(); }
-  [[nodiscard]] bool arm() noexcept { return net()->arm(); }
-  void disarm() noexcept { net()->disarm(); }
-  [[nodiscard]] errc health(std::optional<rank_id> awaited) noexcept {
-    return for_classes([awaited](network& of) noexcept {
-      return registered::look_after(of, awaited, [&of](rank_id peer) noexcept { of.probe(peer); });
-    });
-  }
-
+  [[nodiscard]] std::string describe_trouble() const { return net()->describe_classes(); }
   /// "tcp;ofi_rxm, domain eth0".
   [[nodiscard]] std::string describe_provider() const { return net()->own().describe(); }
 
@@ -87,14 +54,6 @@ class data_path : public registered::data_path<network, turn> {
   using registered::data_path<network, turn>::data_path;
 
  private:
-  /// Calls `step` with the network of each class, until it returns something other than ok.
-  template <class Step>
-  [[nodiscard]] errc for_classes(Step&& step) noexcept {
-    const errc code = step(*net());
-    network* const bulk = net()->bulk();
-    return code == errc::ok && bulk != nullptr ? step(*bulk) : code;
-  }
-
   [[nodiscard]] static errc flush(network& net, rank_id peer) noexcept {
     link& to = net.to(peer);
     if (!to.pending().is_empty()) {

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -35,6 +34,7 @@
 #include <peerbus/transport/fabric/trouble.hpp>
 #include <peerbus/transport/fabric/wake_set.hpp>
 #include <peerbus/transport/fabric/yielding.hpp>
+#include <peerbus/transport/registered/class_pair.hpp>
 #include <peerbus/transport/registered/link_watch.hpp>
 
 namespace peerbus::detail::ofi {
@@ -42,10 +42,10 @@ namespace peerbus::detail::ofi {
 /// A rank's end of the network for one class of traffic: its endpoint, a link to each rank, and its
 /// windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
 ///
-/// The network for latency traffic owns that for bulk traffic, if there is one. Whoever waits for
-/// bulk traffic looks at latency traffic before each look at bulk traffic, which moves about a
-/// slice. Whoever waits for latency traffic looks at bulk traffic when `yielding` says so.
-class network final : public idle_work::task {
+/// Whoever waits for bulk traffic looks at latency traffic before each look at bulk traffic, which
+/// moves about a slice. Whoever waits for latency traffic looks at bulk traffic when `yielding`
+/// says so.
+class network final : public registered::class_pair<network> {
  public:
   static constexpr std::string_view name = "fabric";  ///< in errors
   /// A look receives all that lies in sockets: waits ask for their deadline after each.
@@ -57,16 +57,12 @@ class network final : public idle_work::task {
   /// Throws: `error` out_of_memory, system; std::bad_alloc.
   network(const bootstrap& boot, provider_info info, const fabric_options& options,
           wait_thresholds waiting, network* latency)
-      : members_{boot.members()},
-        idle_{boot.idle()},
-        waiting_{waiting},
-        latency_{latency},
-        own_{std::move(info), options, members_->size(),
-             latency == nullptr ? nullptr : &latency->own_},
+      : class_pair{boot, waiting, latency},
+        own_{std::move(info), options, size(), latency == nullptr ? nullptr : &latency->own_},
         links_{std::make_unique<link[]>(size())},
         completions_{own_, {links_.get(), size()}, windows_} {
     for (const rank_id peer : all_ranks{size()}) to(peer).open(own_, rank(), peer);
-    idle_->add(*this);
+    idle().add(*this);
   }
   network(const network&) = delete;
   network& operator=(const network&) = delete;
@@ -75,11 +71,10 @@ class network final : public idle_work::task {
   /// them: up to a quarter of a second for peers that do not look, and up to 5 s until the provider
   /// has sent everything. A child by fork tells nobody anything.
   ~network() {
-    bulk_.store(nullptr, std::memory_order_relaxed);  // order: none; nobody else looks any more.
-    own_bulk_.reset();
-    idle_->remove(*this);
-    if (is_connected_ && members_->is_here())
-      leave(*members_, own_, completions_, links(), [this]() noexcept { look(); });
+    drop_bulk();
+    idle().remove(*this);
+    if (is_connected_ && members().is_here())
+      leave(members(), own_, completions_, links(), [this]() noexcept { look(); });
     own_.close();  // Before the requests that it holds are gone.
   }
 
@@ -89,33 +84,11 @@ class network final : public idle_work::task {
   void note_connected() noexcept { is_connected_ = true; }
   /// Lets `arrival_fd` tell of bulk traffic too. Throws: `error` system.
   void watch_bulk(const network& made) { arrivals_.add(made.own_.wake_descriptor()); }
-  /// Takes the network for bulk traffic, which is connected and watched. Once.
-  void add_bulk(std::unique_ptr<network> made) noexcept {
-    own_bulk_ = std::move(made);
-    bulk_.store(own_bulk_.get(), std::memory_order_release);  // order: pairs with `bulk`.
-  }
-  /// Returns the network for bulk traffic, or nullptr if there is none.
-  [[nodiscard]] network* bulk() const noexcept { return bulk_.load(std::memory_order_acquire); }
-
-  [[nodiscard]] const membership& members() const noexcept { return *members_; }
-  [[nodiscard]] rank_id rank() const noexcept { return members_->rank(); }
-  [[nodiscard]] std::size_t size() const noexcept { return members_->size(); }
   [[nodiscard]] const resources& own() const noexcept { return own_; }
-  [[nodiscard]] const wait_thresholds& waiting() const noexcept { return waiting_; }
   [[nodiscard]] link& to(rank_id peer) noexcept { return links_[peer.index()]; }
   [[nodiscard]] const link& to(rank_id peer) const noexcept { return links_[peer.index()]; }
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
   [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
-
-  /// Returns the local key of memory in a window of any class, which serves both (`resources`).
-  /// Empty if it is in none.
-  [[nodiscard]] std::optional<window_table::local_key> key_of(
-      std::span<const std::byte> memory) const noexcept {
-    auto key = windows_.key_of(memory);
-    const network* const other = latency_ != nullptr ? latency_ : bulk();
-    if (!key && other != nullptr) key = other->windows_.key_of(memory);
-    return key;
-  }
 
   /// Lets peers reach the memory of a window. Throws: `error` out_of_memory, system.
   [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
@@ -130,7 +103,7 @@ class network final : public idle_work::task {
   ///@{
   /// Takes what has completed, answers peers that ask for proofs, and sends what is pending.
   void look() noexcept {
-    if (latency_ != nullptr) latency_->look_here();
+    if (is_bulk()) first().look_here();
     look_here();
     if (network* const other = bulk();
         other != nullptr && yielding_.bulk_is_due(completions_.taken()))
@@ -180,14 +153,11 @@ class network final : public idle_work::task {
   /// Readable while armed, when something arrives; -1 if the provider has no such descriptor.
   [[nodiscard]] int arrival_fd() const noexcept { return arrivals_.fd(); }
   [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
-    network& first = latency_ == nullptr ? *this : *latency_;
-    network* const other = first.bulk();
-    if (other == nullptr) return first.completions_.park(word, value, until);
+    network* const other = first().bulk();
+    if (other == nullptr) return first().completions_.park(word, value, until);
     return other->has_more_to_send() ||
-           first.completions_.park(word, value, until, other->completions_);
+           first().completions_.park(word, value, until, other->completions_);
   }
-  /// Returns the place where `registered::wait_for` and `registered::stall` look for arrivals.
-  [[nodiscard]] network& arriving() noexcept { return *this; }
 
   /// Contract as `registered::stall`.
   template <class Done>
@@ -200,9 +170,6 @@ class network final : public idle_work::task {
   }
   /// Asks a peer for which this rank waits, now and then, whether the connection has lost anything.
   void probe(rank_id awaited) noexcept { completions_.probe(to(awaited)); }
-  [[nodiscard]] std::chrono::milliseconds stall_timeout() const noexcept {
-    return own_.options().stall_timeout;
-  }
   /// Breaks a link over which nothing completes.
   void give_up(link& to) noexcept { completions_.break_link(to, FI_ETIMEDOUT); }
   /// Breaks a link whose provider refused a request for good with `failed`, below 0.
@@ -211,10 +178,6 @@ class network final : public idle_work::task {
     completions_.break_link(to, static_cast<int>(-failed));
   }
 
-  /// Returns why a link is broken, or closed by its peer: peer_dead or unreachable.
-  [[nodiscard]] errc why_broken(const link& broken) const noexcept {
-    return registered::why_broken(*members_, broken.peer());
-  }
   /// Returns why nothing can come any more from `awaited`, or from some rank if it is empty.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept {
     if (const errc found = registered::health(*this, awaited); found != errc::ok) return found;
@@ -227,12 +190,11 @@ class network final : public idle_work::task {
   /// Asks every peer for a proof that it has what was put to it, of any class, as sources may lie
   /// in windows of the other class. Waits for peers that run. Returns: whether all have it.
   [[nodiscard]] bool settle(deadline until) noexcept {
-    network& first = latency_ == nullptr ? *this : *latency_;
-    network* const other = first.bulk();
-    while (!all_delivered(*members_, first.links()) ||
-           (other != nullptr && !all_delivered(*members_, other->links()))) {
+    network* const other = first().bulk();
+    while (!all_delivered(members(), first().links()) ||
+           (other != nullptr && !all_delivered(members(), other->links()))) {
       if (until.expired()) return false;
-      first.look_at_all_classes();
+      first().look_at_all_classes();
       ::sched_yield();
     }
     return true;
@@ -246,7 +208,7 @@ class network final : public idle_work::task {
     const std::size_t places = request_ring::places(own_.options().queue_depth);
     return sizeof(link) + places * (sizeof(request) + sizeof(notice_buffer)) +
            8 * (sizeof(notice_buffer) + sizeof(request)) +
-           (latency_ == nullptr ? 0 : places * sizeof(pending_call));
+           (is_bulk() ? places * sizeof(pending_call) : 0);
   }
 
  private:
@@ -259,7 +221,7 @@ class network final : public idle_work::task {
   void send_what_is_due() noexcept {
     // A peer that has all addresses may ask while this rank still waits for them.
     if (has_addresses_.load(std::memory_order_acquire)) answer_all(completions_, links());
-    if (latency_ == nullptr) return;
+    if (!is_bulk()) return;
     has_sent_.store(false, std::memory_order_relaxed);
     for (link& to : links()) {
       if (to.pending().is_empty()) continue;
@@ -273,19 +235,13 @@ class network final : public idle_work::task {
 
   [[nodiscard]] std::span<link> links() const noexcept { return {links_.get(), size()}; }
 
-  std::shared_ptr<membership> members_;
-  std::shared_ptr<idle_work> idle_;
-  wait_thresholds waiting_;
-  network* latency_;  ///< null for latency traffic
   resources own_;
   window_table windows_;
   std::unique_ptr<link[]> links_;
   completions completions_;
   std::atomic<bool> has_addresses_{false};
   bool is_connected_ = false;
-  wake_set arrivals_{latency_ == nullptr ? own_.wake_descriptor() : -1};
-  std::unique_ptr<network> own_bulk_;
-  std::atomic<network*> bulk_{nullptr};
+  wake_set arrivals_{is_bulk() ? -1 : own_.wake_descriptor()};
   std::atomic<bool> has_sent_{false};  ///< whether the last look at bulk traffic sent a slice
   class yielding yielding_;            ///< for waits for latency traffic
 };

@@ -33,6 +33,9 @@ class turn {
     net.note_call();
   }
 
+  /// Asks `peer`, now and then, whether the connection has lost anything.
+  static void probe(network& net, rank_id peer) noexcept { net.probe(peer); }
+
   /// Posts a write of `source`, registered under `key`, to `target`.
   [[nodiscard]] errc write(std::span<const std::byte> source, void* key,
                            const remote_place& target) noexcept {

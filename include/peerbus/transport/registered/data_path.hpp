@@ -5,16 +5,18 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string>
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/registered/own_part.hpp>
+#include <peerbus/transport/registered/signal_wait.hpp>
 #include <peerbus/transport/registered/window.hpp>
 
 namespace peerbus::detail::registered {
@@ -25,10 +27,12 @@ namespace peerbus::detail::registered {
 ///
 /// `Turn` is made of a `Network` and one of its links. It has `write_run(part, pieces)`,
 /// `put_signal(part, piece, id, value)` and `read(target, key, place)`, where `part` is an
-/// `own_part`.
+/// `own_part`, and for all links `probe(net, peer)`, which lets the network ask whether `peer` can
+/// still be reached.
 template <class Network, class Turn>
 class data_path {
  public:
+  using network_type = Network;
   using window = registered::window<Network>;
 
   static constexpr transport_refinements refines{.put_run = true,
@@ -100,13 +104,30 @@ class data_path {
 
   [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept {
     if (!own(memory).has(net_->rank(), id)) return 0;
-    memory.network().arriving().look_at_arrivals();
+    memory.network().look_at_arrivals();
     return memory.part().signal(id).value();
   }
 
-  [[nodiscard]] std::string describe_trouble() const { return net_->describe_trouble(); }
+  [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
+                          std::optional<rank_id> awaited) noexcept {
+    if (!own(memory).has(awaited.value_or(net_->rank()), id)) return errc::out_of_range;
+    Network& net = memory.network();
+    return wait_for(net, memory.part().signal(id), value, until, awaited,
+                    [&net](rank_id peer) noexcept { Turn::probe(net, peer); });
+  }
+  [[nodiscard]] int arrival_fd() const noexcept { return net_->arrival_fd(); }
+  [[nodiscard]] bool arm() noexcept { return net_->arm(); }
+  void disarm() noexcept { net_->disarm(); }
+  [[nodiscard]] errc health(std::optional<rank_id> awaited) noexcept {
+    return net_->for_classes([awaited](Network& net) noexcept {
+      return look_after(net, awaited, [&net](rank_id peer) noexcept { Turn::probe(net, peer); });
+    });
+  }
+
   /// Memory kept for each peer besides windows, except what a driver or provider keeps.
-  [[nodiscard]] std::size_t bytes_per_peer() const noexcept { return net_->bytes_per_peer(); }
+  [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
+    return net_->bytes_per_peer_of_classes();
+  }
 
  protected:
   data_path(bootstrap& boot, std::shared_ptr<Network> net) noexcept

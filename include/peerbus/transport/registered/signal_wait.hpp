@@ -35,13 +35,13 @@ template <class Network, class Probe>
   const auto pause = thresholds.check_interval;
   auto next_check = deadline::after(pause);
   for (std::uint32_t i = 0;; ++i) {
-    net.arriving().look();
+    net.look();
     if (word.value() >= value) return errc::ok;
     const bool is_last_look = until.expired();
     if (is_last_look || next_check.expired()) {
       if (const errc found = look_after(net, awaited, probe); found != errc::ok) {
         // A signal that the peer raised before it was gone still counts.
-        net.arriving().look_at_all_arrivals();
+        net.look_at_all_arrivals();
         return word.value() >= value ? errc::ok : found;
       }
       if (is_last_look) return errc::timed_out;
@@ -54,7 +54,7 @@ template <class Network, class Probe>
     // Soon, whatever the policy: a thread that has the channel may leave, and looks no more then.
     deadline wake = deadline::after(std::min<std::chrono::nanoseconds>(pause, longest_sleep));
     if (until.when() < wake.when()) wake = until;
-    if (!net.arriving().park(word, value, wake))
+    if (!net.park(word, value, wake))
       static_cast<void>(
           word.wait_at_least(value, wake, thresholds, []() noexcept { return errc::ok; }));
   }
@@ -69,7 +69,7 @@ template <class Network, class Probe>
   const wait_thresholds& thresholds = net.waiting();
   for (std::uint32_t i = 0; i <= thresholds.tight + thresholds.paused; ++i) {
     if (word.value() >= value) return errc::ok;
-    net.arriving().look_at_arrivals();
+    net.look_at_arrivals();
     if constexpr (Network::looks_may_last)
       if (until.expired()) break;
     if (i > thresholds.tight) pause_core();

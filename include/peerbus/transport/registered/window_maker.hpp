@@ -24,7 +24,6 @@
 #include <peerbus/transport/detail/memory_limit.hpp>
 #include <peerbus/transport/memory_hook.hpp>
 #include <peerbus/transport/refinements.hpp>
-#include <peerbus/transport/registered/append_bytes.hpp>
 #include <peerbus/transport/traffic_class.hpp>
 
 namespace peerbus::detail::registered {
@@ -59,7 +58,8 @@ class window_maker {
   /// Throws, on all ranks: `error` mismatch; or as `bootstrap::allgather`.
   static void compare(bootstrap& boot, window_shape shape, deadline until) {
     bootstrap::contribution own;
-    append_bytes(own.bytes, offer{shape.bytes, shape.signals, 0, {}, 0, class_of(shape)});
+    const offer wanted{shape.bytes, shape.signals, 0, {}, 0, class_of(shape)};
+    append_bytes(own.bytes, &wanted, sizeof wanted);
     static_cast<void>(
         offers_in(gather_or_refuse(boot, "window", std::move(own), std::nullopt, until)));
   }
@@ -139,7 +139,7 @@ class window_maker {
       own.address = part.registration.address(part.memory.data);
       own.key = part.registration.remote_key();
     }
-    append_bytes(told, own);
+    append_bytes(told, &own, sizeof own);
     std::vector<std::uint32_t> released;
     for (const auto& kept : net_->windows().parts())
       // order: acquire; pairs with the release in the window's destructor.
@@ -149,7 +149,7 @@ class window_maker {
     // a peer is slow, the next window will tell.
     const deadline soon = deadline::after(std::chrono::seconds{1});
     if (!released.empty() && net_->settle(until.when() < soon.when() ? until : soon))
-      for (const std::uint32_t number : released) append_bytes(told, number);
+      for (const std::uint32_t number : released) append_bytes(told, &number, sizeof number);
     return told;
   }
 

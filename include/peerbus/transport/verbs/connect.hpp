@@ -16,6 +16,7 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
 #include <peerbus/core/wait.hpp>
+#include <peerbus/transport/registered/check_options.hpp>
 #include <peerbus/transport/traffic_class.hpp>
 #include <peerbus/transport/verbs/handshake.hpp>
 #include <peerbus/transport/verbs/network.hpp>
@@ -47,27 +48,14 @@ inline void check_options(const verbs_options& options) {
   const std::size_t devices = std::max<std::size_t>(options.devices.size(), 1);
   within("queue_pairs_per_peer", options.queue_pairs_per_peer, 1,
          static_cast<std::int64_t>(most_queue_pairs / devices));
-  within("queue_depth", options.queue_depth, 2, 16384);
   within("ack_timeout", options.ack_timeout, 0, 31);
   within("retries", options.retries, 0, 7);
   within("service_level", options.service_level, 0, 15);
   within("traffic_class", options.traffic_class, 0, 255);
   within("bulk_service_level", options.bulk_service_level, -1, 15);
   within("bulk_traffic_class", options.bulk_traffic_class, -1, 255);
-  if (options.bulk_slice < 4096)
-    throw error{errc::invalid_argument,
-                concat("verbs: bulk_slice is ", options.bulk_slice, ", expected 4096 or more")};
-  if (options.bulk_in_flight < options.bulk_slice)
-    throw error{errc::invalid_argument,
-                concat("verbs: bulk_in_flight is ", options.bulk_in_flight,
-                       ", expected at least bulk_slice, ", options.bulk_slice)};
-  if (options.stall_timeout.count() <= 0)
-    throw error{
-        errc::invalid_argument,
-        concat("verbs: stall_timeout is ", options.stall_timeout.count(), " ms, expected more")};
-  if (options.gid_index > 255 || options.gid_index < -1)
-    throw error{errc::invalid_argument,
-                concat("verbs: gid_index is ", options.gid_index, ", expected -1 to 255")};
+  within("gid_index", options.gid_index, -1, 255);
+  registered::check_options("verbs", options);
 }
 
 /// Connects every rank with every other, for latency traffic, or for bulk traffic on the same

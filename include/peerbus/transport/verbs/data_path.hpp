@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
@@ -18,7 +17,6 @@
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/registered/data_path.hpp>
 #include <peerbus/transport/registered/request_count.hpp>
-#include <peerbus/transport/registered/signal_wait.hpp>
 #include <peerbus/transport/traffic_class.hpp>
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/network.hpp>
@@ -64,20 +62,12 @@ class data_path : public registered::data_path<network, turn> {
     return errc::ok;
   }
 
-  [[nodiscard]] errc wait(const window& memory, signal_id id, std::uint64_t value, deadline until,
-                          std::optional<rank_id> awaited) noexcept {
-    if (!own(memory).has(awaited.value_or(net()->rank()), id)) return errc::out_of_range;
-    network& on = memory.network();
-    return registered::wait_for(on, memory.part().signal(id), value, until, awaited,
-                                [&on](rank_id peer) noexcept { probe(on, peer); });
-  }
-
   [[nodiscard]] errc flush(rank_id peer) noexcept {
     if (peer.index() >= net()->size()) return errc::out_of_range;
-    return for_classes([peer](network& on) noexcept { return flush(on, peer); });
+    return net()->for_classes([peer](network& on) noexcept { return flush(on, peer); });
   }
   [[nodiscard]] errc quiet() noexcept {
-    return for_classes([](network& on) noexcept { return quiet(on); });
+    return net()->for_classes([](network& on) noexcept { return quiet(on); });
   }
   [[nodiscard]] errc progress() noexcept {
     for (const rank_id peer : all_ranks{net()->size()}) {
@@ -90,31 +80,12 @@ class data_path : public registered::data_path<network, turn> {
     return errc::ok;
   }
 
-  [[nodiscard]] int arrival_fd() const noexcept { return net()->own().wake_descriptor(); }
-  [[nodiscard]] bool arm() noexcept { return net()->arm(); }
-  void disarm() noexcept { net()->disarm(); }
-  [[nodiscard]] errc health(std::optional<rank_id> awaited) noexcept {
-    return for_classes([awaited](network& on) noexcept {
-      return registered::look_after(on, awaited, [&on](rank_id peer) noexcept { probe(on, peer); });
-    });
-  }
-
   /// "no connection to rank 3 any more: transport retry counter exceeded: …", and the peers that
   /// have not acknowledged requests, of both classes. Empty if there are none.
   [[nodiscard]] std::string describe_trouble() const {
-    std::string text = net()->describe_trouble();
-    if (const network* const bulk = net()->bulk()) {
-      const std::string of_bulk = bulk->describe_trouble();
-      text += text.empty() || of_bulk.empty() ? of_bulk : "; " + of_bulk;
-    }
+    const std::string text = net()->describe_classes();
     return text.empty() ? text : text + describe_inactive_ports(net()->own());
   }
-  /// Memory kept for each peer besides windows, except what the device's driver keeps.
-  [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
-    const network* const bulk = net()->bulk();
-    return net()->bytes_per_peer() + (bulk == nullptr ? 0 : bulk->bytes_per_peer());
-  }
-
   /// "rxe0 port 1 GID 1", or several of these, by ", ".
   [[nodiscard]] std::string describe_port() const {
     std::string text;
@@ -145,14 +116,6 @@ class data_path : public registered::data_path<network, turn> {
   using registered::data_path<network, turn>::data_path;
 
  private:
-  /// Calls `step` with the network of each class, until it returns something other than ok.
-  template <class Step>
-  [[nodiscard]] errc for_classes(Step&& step) noexcept {
-    const errc code = step(*net());
-    network* const bulk = net()->bulk();
-    return code == errc::ok && bulk != nullptr ? step(*bulk) : code;
-  }
-
   [[nodiscard]] static errc flush(network& on, rank_id peer) noexcept {
     link& to = on.to(peer);
     if (const errc code = send_pending(on, to); code != errc::ok) return code;
@@ -176,11 +139,6 @@ class data_path : public registered::data_path<network, turn> {
   [[nodiscard]] static errc send_pending(network& on, link& to) noexcept {
     const std::uint32_t added = to.pending().added();
     return on.stall(to, [&]() noexcept { return to.pending().sent_up_to(added); });
-  }
-
-  /// Lets the devices ask whether `peer` can still be reached.
-  static void probe(network& on, rank_id peer) noexcept {
-    if (auto mine = turn::take_free(on, on.to(peer))) mine->probe();
   }
 
   [[nodiscard]] static errc add_and_wait(network& on, link& to, const local_bytes& result,

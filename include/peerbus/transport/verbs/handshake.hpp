@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/text.hpp>
-#include <peerbus/transport/registered/append_bytes.hpp>
 #include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/options.hpp>
 #include <peerbus/transport/verbs/resources.hpp>
@@ -58,11 +58,11 @@ class handshake {
       own.lid = port.attributes.lid;
       own.gid = port.gid;
       own.first_packet = first_packet_;
-      registered::append_bytes(told.bytes, own);
+      append_bytes(told.bytes, &own, sizeof own);
     }
     for (const rank_id peer : all_ranks{net_->size()})
       for (const queue_pair& pair : net_->to(peer).pairs())
-        registered::append_bytes(told.bytes, pair->qp_num);
+        append_bytes(told.bytes, &pair->qp_num, sizeof pair->qp_num);
     return told;
   }
 

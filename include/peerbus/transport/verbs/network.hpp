@@ -4,7 +4,6 @@
 #include <infiniband/verbs.h>
 #include <sched.h>
 
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -17,7 +16,6 @@
 #include <utility>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
@@ -25,6 +23,7 @@
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/core/wait_readable.hpp>
+#include <peerbus/transport/registered/class_pair.hpp>
 #include <peerbus/transport/registered/link_watch.hpp>
 #include <peerbus/transport/registered/request_count.hpp>
 #include <peerbus/transport/registered/spin_guard.hpp>
@@ -50,10 +49,9 @@ namespace peerbus::detail::rdma {
 /// A rank's end of the network for one class of traffic: its rails, a link to each rank, and its
 /// windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
 ///
-/// The network for latency traffic owns that for bulk traffic, if there is one. Whoever waits long
-/// looks at both classes. The first looks of a wait for latency traffic, while it spins, leave bulk
-/// traffic alone.
-class network final : public idle_work::task {
+/// Whoever waits long looks at both classes. The first looks of a wait for latency traffic, while
+/// it spins, leave bulk traffic alone.
+class network final : public registered::class_pair<network> {
  public:
   static constexpr std::string_view name = "verbs";  ///< in errors
   /// A look takes what the device has ready, so short waits need not ask for their deadline.
@@ -65,16 +63,13 @@ class network final : public idle_work::task {
   /// Throws: `error` invalid_argument, unsupported, out_of_memory, system; std::bad_alloc.
   network(const bootstrap& boot, const opened_devices& devices, const verbs_options& options,
           wait_thresholds waiting, network* latency)
-      : members_{boot.members()},
-        idle_{boot.idle()},
-        own_{devices, options, members_->size(),
+      : class_pair{boot, waiting, latency},
+        own_{devices, options, size(),
              latency == nullptr ? traffic_class::latency : traffic_class::bulk},
-        waiting_{waiting},
-        latency_{latency},
         links_{std::make_unique<link[]>(size())},
         completions_{own_, {links_.get(), size()}, windows_} {
     for (const rank_id peer : all_ranks{size()}) to(peer).open(own_, peer);
-    if (latency_ == nullptr) idle_->add(*this);
+    if (latency == nullptr) idle().add(*this);
   }
   network(const network&) = delete;
   network& operator=(const network&) = delete;
@@ -83,36 +78,17 @@ class network final : public idle_work::task {
   /// takes its requests along. Waits up to 5 s. Does not wait for peers that have exited.
   /// A child by fork does not wait.
   ~network() {
-    if (latency_ != nullptr) return;  // That one has waited for both.
-    idle_->remove(*this);
-    if (members_->is_here()) static_cast<void>(settle(deadline::after(std::chrono::seconds{5})));
+    if (is_bulk()) return;  // That one has waited for both.
+    idle().remove(*this);
+    if (members().is_here()) static_cast<void>(settle(deadline::after(std::chrono::seconds{5})));
+    drop_bulk();
   }
 
-  /// Takes the network for bulk traffic, which is connected. Once.
-  void add_bulk(std::unique_ptr<network> made) noexcept {
-    own_bulk_ = std::move(made);
-    bulk_.store(own_bulk_.get(), std::memory_order_release);  // order: pairs with `bulk`.
-  }
-  /// Returns the network for bulk traffic, or nullptr if there is none.
-  [[nodiscard]] network* bulk() const noexcept { return bulk_.load(std::memory_order_acquire); }
-
-  [[nodiscard]] const membership& members() const noexcept { return *members_; }
-  [[nodiscard]] rank_id rank() const noexcept { return members_->rank(); }
-  [[nodiscard]] std::size_t size() const noexcept { return members_->size(); }
   [[nodiscard]] const resources& own() const noexcept { return own_; }
-  [[nodiscard]] const wait_thresholds& waiting() const noexcept { return waiting_; }
   [[nodiscard]] link& to(rank_id peer) noexcept { return links_[peer.index()]; }
   [[nodiscard]] const link& to(rank_id peer) const noexcept { return links_[peer.index()]; }
   [[nodiscard]] window_table& windows() noexcept { return windows_; }
   [[nodiscard]] const window_table& windows() const noexcept { return windows_; }
-  /// Returns the local key of memory in a window of any class, which serves both (`opened_device`).
-  /// Empty if it is in none.
-  [[nodiscard]] auto key_of(std::span<const std::byte> memory) const noexcept {
-    auto key = windows_.key_of(memory);
-    const network* const other = latency_ != nullptr ? latency_ : bulk();
-    if (!key && other != nullptr) key = other->windows_.key_of(memory);
-    return key;
-  }
 
   /// Lets peers reach the memory of a window. Throws: `error` out_of_memory, system.
   [[nodiscard]] registration register_window(std::span<std::byte> memory) const {
@@ -127,7 +103,7 @@ class network final : public idle_work::task {
   ///@{
   /// Takes what has completed in both classes, and sends slices of bulk traffic.
   void look() noexcept {
-    if (latency_ != nullptr) latency_->completions_.look();
+    if (is_bulk()) first().completions_.look();
     look_here();
     if (network* const other = bulk()) other->look_here();
   }
@@ -136,15 +112,15 @@ class network final : public idle_work::task {
   /// Takes what has arrived in this class. For bulk traffic, also sends slices. One in many looks
   /// at latency traffic is one at bulk traffic, too.
   void look_at_arrivals() noexcept {
-    if (latency_ != nullptr) return look_here();
+    if (is_bulk()) return look_here();
     completions_.look_at_arrivals();
     if (network* const other = bulk(); other != nullptr && other->slices_.are_due())
       other->look_here();
   }
   void look_at_all_arrivals() noexcept { completions_.look_at_all_arrivals(); }
-  /// Returns the place where `registered::wait_for` and `registered::stall` look for arrivals.
-  [[nodiscard]] network& arriving() noexcept { return *this; }
 
+  /// Readable while armed, when something arrives in any class.
+  [[nodiscard]] int arrival_fd() const noexcept { return own_.wake_descriptor(); }
   /// Contract as `arm` of `transport`, for both classes. While bulk calls are pending, completions
   /// of bulk requests wake as well. Only of the network for latency traffic.
   [[nodiscard]] bool arm() noexcept {
@@ -172,10 +148,9 @@ class network final : public idle_work::task {
   /// time may sleep.
   /// Returns: false, at once, to any other thread.
   [[nodiscard]] bool park(const signal_word& word, std::uint64_t value, deadline until) noexcept {
-    network& first = latency_ == nullptr ? *this : *latency_;
-    if (!first.arm()) return false;
-    if (word.value() < value) wait_readable(first.own_.wake_descriptor(), until);
-    first.disarm();
+    if (!first().arm()) return false;
+    if (word.value() < value) wait_readable(first().own_.wake_descriptor(), until);
+    first().disarm();
     return true;
   }
 
@@ -212,9 +187,6 @@ class network final : public idle_work::task {
   [[nodiscard]] errc stall(link& to, Done&& done) noexcept {
     return registered::stall(*this, to, done);
   }
-  [[nodiscard]] std::chrono::milliseconds stall_timeout() const noexcept {
-    return own_.options().stall_timeout;
-  }
   /// Breaks a link over which nothing completes.
   void give_up(link& to) noexcept {
     completions_.break_link(to, to.busiest_queue(), link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
@@ -223,20 +195,15 @@ class network final : public idle_work::task {
   /// Posts all that is noted, of any class, as sources may lie in windows of the other class. Waits
   /// until every peer that runs has it. Returns: whether this is so.
   [[nodiscard]] bool settle(deadline until) noexcept {
-    network& first = latency_ == nullptr ? *this : *latency_;
-    network* const other = first.bulk();
-    while (!first.all_delivered() || (other != nullptr && !other->all_delivered())) {
+    network* const other = first().bulk();
+    while (!first().all_delivered() || (other != nullptr && !other->all_delivered())) {
       if (until.expired()) return false;
-      first.look();
+      first().look();
       ::sched_yield();
     }
     return true;
   }
 
-  /// Returns why a link is broken: peer_dead or unreachable.
-  [[nodiscard]] errc why_broken(const link& broken) const noexcept {
-    return registered::why_broken(*members_, broken.peer());
-  }
   /// Returns why nothing can come any more from `awaited`, or from some rank if it is empty.
   [[nodiscard]] errc health(std::optional<rank_id> awaited) const noexcept {
     return registered::health(*this, awaited);
@@ -252,7 +219,7 @@ class network final : public idle_work::task {
  private:
   void look_here() noexcept {
     completions_.look();
-    if (latency_ != nullptr) slices_.send_all(*this);
+    if (is_bulk()) slices_.send_all(*this);
   }
 
   [[nodiscard]] std::size_t bytes_counted() const noexcept {
@@ -267,30 +234,24 @@ class network final : public idle_work::task {
       const auto out = to.out().lock();
       if (!to.pending().is_empty() && !to.failure().is_set()) {
         send_slices_to(to, *out);
-        all = all && members_->state(peer) != rank_state::running;
+        all = all && members().state(peer) != rank_state::running;
       }
       for (std::size_t q = 0; q < to.pairs().size(); ++q) {
         send_queue& queue = out->queues[q];
         if (to.failure().is_set()) continue;
         if (post(to, queue) == EAGAIN || !queue.is_idle())
-          all = all && members_->state(peer) != rank_state::running;
+          all = all && members().state(peer) != rank_state::running;
       }
     }
     return all;
   }
 
-  std::shared_ptr<membership> members_;
-  std::shared_ptr<idle_work> idle_;
   resources own_;
-  wait_thresholds waiting_;
-  network* latency_;  ///< null for latency traffic
   window_table windows_;
   std::unique_ptr<link[]> links_;
   completions completions_;
   registered::spin_guard parking_;
   slice_rounds slices_{own_, {links_.get(), size()}};  ///< of bulk traffic
-  std::unique_ptr<network> own_bulk_;
-  std::atomic<network*> bulk_{nullptr};
 };
 
 }  // namespace peerbus::detail::rdma

@@ -52,6 +52,11 @@ class turn {
     return turn{net, to, std::move(*out)};
   }
 
+  /// Lets the devices ask whether `peer` can still be reached, unless another thread has its turn.
+  static void probe(network& net, rank_id peer) noexcept {
+    if (auto free = take_free(net, net.to(peer))) free->probe();
+  }
+
   /// Notes a write of `source`, registered under `key`, to `target`, and posts a chain that is long
   /// enough. Long writes are spread over the queue pairs, and all writes over the devices.
   [[nodiscard]] errc write(std::span<const std::byte> source, const rail_keys* key,
