@@ -173,8 +173,9 @@ peerbus_code peerbus_findings(int32_t target, const peerbus_call* call, peerbus_
     latest.clear();
     examine(target, call, [](finding_texts found) { latest.push_back(std::move(found)); });
     std::transform(latest.begin(),
-                   latest.begin() + std::min<std::uint64_t>(capacity, latest.size()), findings,
-                   [](const finding_texts& found) { return found.view(); });
+                   latest.begin() + static_cast<std::ptrdiff_t>(
+                                        std::min<std::uint64_t>(capacity, latest.size())),
+                   findings, [](const finding_texts& found) { return found.view(); });
     *count = latest.size();
   });
 }
