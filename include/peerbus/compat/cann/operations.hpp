@@ -26,10 +26,10 @@ namespace peerbus::cann::detail {
 /// refuse an operation if one of them gives a result that it cannot be about, or if ranks give
 /// different results.
 template <class Exchange>
-class operations final : private deep_ep::detail::agreeing_channels {
+class operations final : private peerbus::deep_ep::detail::agreeing_channels {
  public:
   using rows_type = typename Exchange::received_type;
-  using kind = deep_ep::detail::started_operation::kind;
+  using kind = peerbus::deep_ep::detail::started_operation::kind;
 
   /// Collective. Takes the memory through which ranks agree. `comm` outlives it.
   template <transport Transport>
@@ -130,11 +130,11 @@ class operations final : private deep_ep::detail::agreeing_channels {
 
   // --- what the agreement asks of the exchange ---
 
-  [[nodiscard]] deep_ep::detail::call_key key_of(
-      const deep_ep::detail::started_operation& /*begun*/) const override {
+  [[nodiscard]] peerbus::deep_ep::detail::call_key key_of(
+      const peerbus::deep_ep::detail::started_operation& /*begun*/) const override {
     return {};
   }
-  void refuse(const deep_ep::detail::started_operation& begun, deadline until) override {
+  void refuse(const peerbus::deep_ep::detail::started_operation& begun, deadline until) override {
     if (begun.what == kind::dispatch) return refuse_dispatch(until);
     operation& dispatched = latest_.of(begun.number);
     if (dispatched.is_combined) moe_->reopen(*dispatched.rows, {.until = until});
@@ -142,13 +142,15 @@ class operations final : private deep_ep::detail::agreeing_channels {
     if (begun.what == kind::combine)
       moe_->combine_send(*dispatched.rows, {.until = until, .refuse = true});
   }
-  void finish_refusal(const deep_ep::detail::started_operation& begun, deadline until) override {
+  void finish_refusal(const peerbus::deep_ep::detail::started_operation& begun,
+                      deadline until) override {
     if (begun.what != kind::combine) return;
     const operation& dispatched = latest_.of(begun.number);
-    deep_ep::detail::finish_refused_combine(*moe_, *dispatched.rows, dispatched.tokens, until);
+    peerbus::deep_ep::detail::finish_refused_combine(*moe_, *dispatched.rows, dispatched.tokens,
+                                                     until);
   }
 
-  deep_ep::detail::call_agreement agreement_;
+  peerbus::deep_ep::detail::call_agreement agreement_;
   moe::per_batch<operation> latest_;
   Exchange* moe_ = nullptr;
 };
