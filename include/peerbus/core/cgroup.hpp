@@ -26,13 +26,6 @@ std::uint64_t read_cgroup_number(const std::string& path);
 /// `no_cgroup_limit`. `root` precedes the paths of all files.
 std::uint64_t cgroup_memory_limit(const std::string& root);
 
-namespace detail {
-using peerbus::cgroup_directories;
-using peerbus::cgroup_memory_limit;
-using peerbus::no_cgroup_limit;
-using peerbus::read_cgroup_number;
-}  // namespace detail
-
 }  // namespace peerbus
 
 #ifndef PEERBUS_COMPILED

@@ -31,6 +31,7 @@ struct exchange_parts {
         core{exchange, {config, map, *window, batches, *road}} {}
   exchange_parts(const exchange_parts&) = delete;
   exchange_parts& operator=(const exchange_parts&) = delete;
+  ~exchange_parts() = default;
 
   exchange_config config;
   memory_map map;

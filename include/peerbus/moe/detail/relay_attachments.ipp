@@ -25,6 +25,7 @@ PEERBUS_INLINE void relay_engine::hand_attachments(ticket rows, std::uint64_t at
   const auto near_sets = near_.parts->road->sets(set);
   const auto far_sets = far_.parts->road->sets(set);
   const set_view own_set = set_of(far_, rows.number);
+  if (!own_set) return;  // It is there: that of a rank's own window always is.
   const lane::range share = as.share(handed.tokens());
   for (std::size_t t = share.begin; t < share.end; ++t) {
     const wire_origin& origin = *own_set.origin(t);
@@ -52,13 +53,13 @@ PEERBUS_INLINE std::byte* relay_engine::returned_attachment(ticket named, std::s
   const departures& leaving = of.leaving;
   const bool by_rank = near_.parts->batches.at(named.number).leaving.geometry().by_rank;
   // The ranks of the token in ascending order, or the one that has slot `copy`.
-  std::array<rank_id, max_top_k> ranks;
+  std::array<rank_id, max_top_k> owners;
   std::size_t count = 0;
   for (std::size_t k = 0; k < leaving.top_k(); ++k) {
     if (!leaving.names_expert(t, k) || (!by_rank && k != copy)) continue;
     const rank_id owner = ranks_->experts.owner(leaving.expert_of(t, k));
-    const auto end = ranks.begin() + static_cast<std::ptrdiff_t>(count);
-    const auto at = std::lower_bound(ranks.begin(), end, owner);
+    const auto end = owners.begin() + static_cast<std::ptrdiff_t>(count);
+    const auto at = std::lower_bound(owners.begin(), end, owner);
     if (at != end && *at == owner) continue;
     std::move_backward(at, end, end + 1);
     *at = owner;
@@ -71,11 +72,11 @@ PEERBUS_INLINE std::byte* relay_engine::returned_attachment(ticket named, std::s
                                         t, ", expected one that was sent")};
   // Its place among the copies within its group, and the copy that crossed for the group.
   const auto group_of = [&](rank_id rank) { return rank_places_[rank.index()].group_sums; };
-  const rank_id representative = group_of(ranks[number]);
+  const rank_id representative = group_of(owners[number]);
   std::size_t in_group = copy;
   if (by_rank)
     in_group = static_cast<std::size_t>(
-        std::count_if(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(number),
+        std::count_if(owners.begin(), owners.begin() + static_cast<std::ptrdiff_t>(number),
                       [&](rank_id rank) { return group_of(rank) == representative; }));
   const auto places = leaving.places(t);
   std::size_t crossed = 0;

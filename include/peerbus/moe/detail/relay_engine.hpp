@@ -53,8 +53,8 @@ class relay_engine final : public exchange_engine {
   /// One of the two levels.
   struct level {
     /// Takes what the level consists of, which outlives it.
-    level(peerbus::detail::subset_group& ranks, exchange_parts& of)
-        : group{&ranks}, parts{&of}, waited(ranks.size()) {}
+    level(peerbus::detail::subset_group& members, exchange_parts& of)
+        : group{&members}, parts{&of}, waited(members.size()) {}
 
     [[nodiscard]] exchange_core& core() const noexcept { return parts->core; }
 
@@ -64,9 +64,9 @@ class relay_engine final : public exchange_engine {
   };
 
   /// Drives `far_level` and `near_level`, exchanges among some ranks of `whole` with tickets of
-  /// `exchange`. `config` is that of all ranks, and `ranks` outlives the engine.
+  /// `exchange`. `config` is that of all ranks, and `members` outlives the engine.
   relay_engine(const void* exchange, rank_group& whole, const exchange_config& config,
-               const group_grid& grid, const relay_ranks& ranks, const level& far_level,
+               const group_grid& grid, const relay_ranks& members, const level& far_level,
                const level& near_level);
 
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {

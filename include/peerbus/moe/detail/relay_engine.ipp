@@ -15,7 +15,7 @@ namespace peerbus::moe::detail {
 
 PEERBUS_INLINE relay_engine::relay_engine(const void* exchange, rank_group& whole,
                                           const exchange_config& config, const group_grid& grid,
-                                          const relay_ranks& ranks, const level& far_level,
+                                          const relay_ranks& members, const level& far_level,
                                           const level& near_level)
     : exchange_{exchange},
       whole_{&whole},
@@ -24,7 +24,7 @@ PEERBUS_INLINE relay_engine::relay_engine(const void* exchange, rank_group& whol
       handed_note_bytes_{handed_note_bytes(config)},
       notes_(column_ * handed_note_bytes_),
       rank_places_(whole.size()),
-      ranks_{&ranks},
+      ranks_{&members},
       far_{far_level},
       near_{near_level},
       states_{std::vector<batch_state>(config.in_flight)} {

@@ -44,6 +44,7 @@ struct relay_ranks {
               const group_grid& grid, bool by_rank);
   relay_ranks(const relay_ranks&) = delete;
   relay_ranks& operator=(const relay_ranks&) = delete;
+  ~relay_ranks() = default;
 
   /// Returns the configurations of the levels for a column of `column` ranks and for group
   /// `group_number`.

@@ -143,7 +143,8 @@ PEERBUS_INLINE void sum_copies(const road_batch& batch, std::span<const set_view
       } else if (sum.is_coded && (*sum.is_coded)(rank_id{places[i].rank})) {
         terms.add_coded(coded_output_of(places[i], t, i), factor[i]);
       } else if (sums_are_f32) {
-        terms.add_sum(reinterpret_cast<const float*>(output_of(places[i], t, i)));
+        terms.add_sum(peerbus::detail::placed<float>(
+            reinterpret_cast<const std::byte*>(output_of(places[i], t, i))));
       } else {
         terms.add(output_of(places[i], t, i), factor[i]);
       }

@@ -80,6 +80,8 @@ class class_pair : public idle_work::task {
 
  protected:
   /// `latency`: null for latency traffic; for bulk traffic that network, which outlives this one.
+  // A private one, with `Network` as a friend, would make g++ take the destructor for accessible.
+  // NOLINTNEXTLINE(bugprone-crtp-constructor-accessibility)
   class_pair(const bootstrap& boot, wait_thresholds waiting, Network* latency)
       : members_{boot.members()}, idle_{boot.idle()}, waiting_{waiting}, latency_{latency} {}
   ~class_pair() = default;

@@ -19,9 +19,9 @@ namespace peerbus::detail::registered {
 /// A transport of requests: a data path, and how the ranks are connected and windows are made for
 /// each class of traffic. The ranks are connected for bulk traffic when the first window needs it.
 ///
-/// `connect(boot, options, waiting, latency)` connects them, collectively. It returns the network
+/// `Connect(boot, options, waiting, latency)` connects them, collectively. It returns the network
 /// for latency traffic if `latency` is null, or else that for bulk traffic beside it.
-template <class DataPath, auto connect>
+template <class DataPath, auto Connect>
 class connected_transport : public DataPath {
   using network = typename DataPath::network_type;
 
@@ -44,11 +44,11 @@ class connected_transport : public DataPath {
   }
 
  protected:
-  /// Connects the ranks for latency traffic. Collective. Throws: as `connect`.
+  /// Connects the ranks for latency traffic. Collective. Throws: as `Connect`.
   template <class Options>
   connected_transport(bootstrap& boot, const Options& options, wait_thresholds waiting,
                       memory_hook on_memory)
-      : DataPath{boot, connect(boot, options, waiting, nullptr)},
+      : DataPath{boot, Connect(boot, options, waiting, nullptr)},
         latency_{*this->net()},
         on_memory_{std::move(on_memory)} {}
 
@@ -60,13 +60,13 @@ class connected_transport : public DataPath {
   };
   /// Returns what makes a window of that shape. If it is the first for bulk traffic, connects the
   /// ranks for that; all ranks must then be about to make a window of that shape.
-  /// Throws: as `window_maker::compare` and `connect`.
+  /// Throws: as `window_maker::compare` and `Connect`.
   [[nodiscard]] of_class maker_for(window_shape shape, deadline until) {
     const std::shared_ptr<network>& net = this->net();
     if (shape.traffic == traffic_class::latency) return {net, &latency_};
     if (net->bulk() == nullptr) {
       window_maker<network>::compare(this->boot(), shape, until);
-      net->add_bulk(connect(this->boot(), net->own().options(), net->waiting(), net.get()));
+      net->add_bulk(Connect(this->boot(), net->own().options(), net->waiting(), net.get()));
       bulk_.emplace(*net->bulk());
     }
     return {{net, net->bulk()}, &*bulk_};
