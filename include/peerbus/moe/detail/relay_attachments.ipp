@@ -25,7 +25,6 @@ PEERBUS_INLINE void relay_engine::hand_attachments(ticket rows, std::uint64_t at
   const auto near_sets = near_.parts->road->sets(set);
   const auto far_sets = far_.parts->road->sets(set);
   const set_view own_set = set_of(far_, rows.number);
-  if (!own_set) return;  // It is there: that of a rank's own window always is.
   const lane::range share = as.share(handed.tokens());
   for (std::size_t t = share.begin; t < share.end; ++t) {
     const wire_origin& origin = *own_set.origin(t);
