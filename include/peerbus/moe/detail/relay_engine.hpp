@@ -198,8 +198,9 @@ class relay_engine final : public exchange_engine {
   }
   /// Returns the set of batch `number` on a level, at this rank.
   [[nodiscard]] static set_view set_of(const level& of, std::uint64_t number) noexcept {
-    std::byte& own = *of.parts->window->local();  // It is there, unlike those of far ranks.
-    return {of.parts->map, &own, number % of.parts->config.in_flight};
+    std::byte* const own = of.parts->window->local();
+    if (own == nullptr) __builtin_unreachable();  // It is there, unlike those of far ranks.
+    return {of.parts->map, own, number % of.parts->config.in_flight};
   }
   /// Returns the reason in `refused` with the number of the rank whose input is bad, or none.
   [[nodiscard]] static refusal relayed(const level& by,
