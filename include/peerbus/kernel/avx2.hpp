@@ -42,6 +42,11 @@ namespace detail {
   return _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
 }
 
+/// Returns the 8 values from `source` on.
+[[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256 widened(const bf16* source) noexcept {
+  return even(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(source))));
+}
+
 /// Rounds each lane to bf16 in its upper half; the lower half is meaningless. NaN lanes become the
 /// lanes of `nan`.
 [[gnu::target("avx2,fma"), gnu::always_inline]] inline __m256i rounded(__m256 value,
@@ -176,9 +181,7 @@ template <std::size_t Lanes>
                                               float* out) noexcept {
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(source + i));
-    const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16);
-    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(out + i), bits);
+    _mm256_storeu_ps(out + i, detail::widened(source + i));
   }
   scalar::widen(source + i, count - i, out + i);
 }

@@ -58,6 +58,12 @@ inline constexpr std::uint32_t odd32 = 0xaaaa'aaaa;
   return _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));
 }
 
+/// Returns the values of 16 bf16.
+[[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512 widened(
+    __m256i narrow) noexcept {
+  return even(_mm512_maskz_cvtepu16_epi32(all16, narrow));
+}
+
 /// Rounds each lane to bf16 in its upper half; the lower half is meaningless. NaN lanes become the
 /// lanes of `nan`.
 [[gnu::target("avx512f,avx512bw,avx512vl"), gnu::always_inline]] inline __m512i rounded(
@@ -248,17 +254,12 @@ template <std::size_t Lanes>
   std::size_t i = 0;
   for (; i + 16 <= count; i += 16) {
     const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(source + i));
-    _mm512_storeu_si512(
-        out + i, _mm512_maskz_slli_epi32(detail::all16,
-                                         _mm512_maskz_cvtepu16_epi32(detail::all16, narrow), 16));
+    _mm512_storeu_ps(out + i, detail::widened(narrow));
   }
   if (i < count) {
     const std::uint16_t mask = detail::first16(count - i);
     const __m256i narrow = _mm256_maskz_loadu_epi16(mask, source + i);
-    _mm512_mask_storeu_epi32(
-        out + i, mask,
-        _mm512_maskz_slli_epi32(detail::all16, _mm512_maskz_cvtepu16_epi32(detail::all16, narrow),
-                                16));
+    _mm512_mask_storeu_ps(out + i, mask, detail::widened(narrow));
   }
 }
 

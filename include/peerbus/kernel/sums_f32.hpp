@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/kernel/avx2.hpp>
@@ -44,10 +45,7 @@ namespace peerbus::kernel::avx2 {
   for (; column + 8 <= hidden; column += 8) {
     __m256 sums = _mm256_setzero_ps();
     for (std::size_t row = 0; row < row_count; ++row) {
-      const __m128i columns =
-          _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(rows[row] + column));
-      const __m256 values =
-          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(columns), 16));
+      const __m256 values = detail::widened(rows[row] + column);
       sums = _mm256_fmadd_ps(_mm256_set1_ps(weights[row]), values, sums);
     }
     _mm256_storeu_ps(out + column, sums);
@@ -65,13 +63,10 @@ namespace peerbus::kernel::avx512 {
                                                                           std::size_t hidden,
                                                                           float* out) noexcept {
   for (std::size_t column = 0; column < hidden; column += 16) {
-    const std::size_t count = std::min<std::size_t>(16, hidden - column);
-    const auto mask = static_cast<__mmask16>((1U << count) - 1);
+    const std::uint16_t mask = detail::first16(std::min<std::size_t>(16, hidden - column));
     __m512 sums = _mm512_setzero_ps();
     for (std::size_t row = 0; row < row_count; ++row) {
-      const __m256i columns = _mm256_maskz_loadu_epi16(mask, rows[row] + column);
-      const __m512 values = _mm512_castsi512_ps(_mm512_maskz_slli_epi32(
-          detail::all16, _mm512_maskz_cvtepu16_epi32(detail::all16, columns), 16));
+      const __m512 values = detail::widened(_mm256_maskz_loadu_epi16(mask, rows[row] + column));
       sums = _mm512_fmadd_ps(_mm512_set1_ps(weights[row]), values, sums);
     }
     _mm512_mask_storeu_ps(out + column, mask, sums);
