@@ -16,6 +16,7 @@
 #include <peerbus/compat/deep_ep/detail/column_major.hpp>
 #include <peerbus/compat/deep_ep/detail/ids.hpp>
 #include <peerbus/compat/deep_ep/detail/low_latency_channel.hpp>
+#include <peerbus/compat/deep_ep/detail/low_latency_rows.hpp>
 #include <peerbus/compat/deep_ep/low_latency.hpp>
 #include <peerbus/compat/deep_ep/options.hpp>
 #include <peerbus/compat/deep_ep/size_hint.hpp>
@@ -181,48 +182,18 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
       const auto& rows = this_batch.rows->experts()[e];
       const std::size_t count = rows.count();
       arrays.recv_count[e] = static_cast<std::int32_t>(count);
-      publish_ranges(rows, std::span{arrays.layout_range}.subspan(e * ranks, ranks));
+      write_layout_range(rows, !moe_.relay().relays,
+                         std::span{arrays.layout_range}.subspan(e * ranks, ranks));
       std::int32_t* const src_info = arrays.src_info.get() + e * capacity;
       for (std::size_t i = 0; i < count; ++i)
         src_info[i] = static_cast<std::int32_t>(rows.origin(i).token);
-      if (shape().weighted) publish_weights_of(this_batch, e);
+      if (shape().weighted)
+        write_weights(rows, shape().top_k, arrays.weights.get() + e * capacity,
+                      arrays.source_ranks.get() + e * capacity);
       const std::size_t scale_bytes = scale_words_ * sizeof(std::uint32_t);
       to_column_major(rows.template scales<std::byte>().data(), count, scale_words_,
                       arrays.scales.data() + e * scale_bytes * capacity, capacity);
       if (arrays.received) arrays.received.template as<std::int32_t>()[e] += arrays.recv_count[e];
-    }
-  }
-
-  /// Fills the first row and the number of rows of each source rank of an expert: [ranks].
-  template <class Rows>
-  void publish_ranges(const Rows& rows, std::span<std::int64_t> ranges) const noexcept {
-    std::int64_t begin = 0;
-    if (!moe_.relay().relays) {
-      for (const rank_id source : comm_.ranks()) {
-        const auto source_rows = static_cast<std::int64_t>(rows.count_from(source));
-        ranges[source.index()] = begin << 32 | source_rows;
-        begin += source_rows;
-      }
-      return;
-    }
-    // Rows of one home rank lie together, in an order of home ranks that the exchange has.
-    std::ranges::fill(ranges, 0);
-    for (std::size_t i = 0; i < rows.count(); ++i) {
-      std::int64_t& range = ranges[rows.origin(i).rank.index()];
-      if (range == 0) range = static_cast<std::int64_t>(i) << 32;
-      ++range;
-    }
-  }
-
-  /// Fills the weights and source ranks of the rows of expert `e`.
-  void publish_weights_of(batch& this_batch, std::size_t e) {
-    const auto& rows = this_batch.rows->experts()[e];
-    const std::span<const float> slots = rows.template attachment<float>(0);
-    const std::size_t first = e * rows_per_expert(this_batch);
-    for (std::size_t i = 0; i < rows.count(); ++i) {
-      const auto origin = rows.origin(i);
-      this_batch.arrays.weights[first + i] = slots[i * shape().top_k + origin.slot];
-      this_batch.arrays.source_ranks[first + i] = static_cast<std::int32_t>(origin.rank.index());
     }
   }
 
