@@ -41,8 +41,8 @@
 #include <peerbus/collective/pending_messages.ipp>
 #include <peerbus/collective/reduce.ipp>
 #include <peerbus/collective/reduce_scatter.ipp>
-#include <peerbus/collective/request.ipp>
 #include <peerbus/collective/reduce_scatter_v.ipp>
+#include <peerbus/collective/request.ipp>
 #include <peerbus/collective/scatter.ipp>
 #include <peerbus/collective/scatter_v.ipp>
 #include <peerbus/collective/send_recv.ipp>
@@ -69,9 +69,9 @@
 #include <peerbus/moe/detail/arrival_clock.ipp>
 #include <peerbus/moe/detail/batch_ring.ipp>
 #include <peerbus/moe/detail/exchange_core.ipp>
-#include <peerbus/moe/detail/group_grid.ipp>
 #include <peerbus/moe/detail/handshake.ipp>
 #include <peerbus/moe/detail/late_weights.ipp>
+#include <peerbus/moe/detail/level_configs.ipp>
 #include <peerbus/moe/detail/objection.ipp>
 #include <peerbus/moe/detail/post_office.ipp>
 #include <peerbus/moe/detail/relay_attachments.ipp>

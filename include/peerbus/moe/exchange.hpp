@@ -244,8 +244,8 @@ class exchange {
 
  private:
   /// Agrees on the configuration and chooses the levels. Returns the groups, if they are found.
-  detail::group_grid agree(const exchange_config& given, const Layout& layout, deadline until,
-                           bool finds_groups);
+  detail::near_groups agree(const exchange_config& given, const Layout& layout, deadline until,
+                            bool finds_groups);
   /// Returns the map of an exchange among `ranks` ranks whose road has such `needs`.
   static constexpr memory_map map_of(const exchange_config& config, const block_geometry& geometry,
                                      std::size_t ranks, road_memory needs) noexcept {
@@ -264,7 +264,7 @@ class exchange {
                   const detail::exchange_parts& parts);
   /// Makes the two levels of an exchange that relays. Collective.
   void make_levels(const exchange_config& given, const Layout& layout,
-                   const detail::group_grid& grid, deadline until)
+                   const detail::near_groups& groups, deadline until)
     requires partly_direct_transport<Transport>;
 
   [[nodiscard]] detail::exchange_engine& engine() const noexcept {

@@ -28,9 +28,9 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
                                              const exchange_config& config, Codec codec,
                                              Layout layout, deadline until, bool finds_groups)
     : comm_{comm}, codec_{codec} {
-  const detail::group_grid grid = agree(config, layout, until, finds_groups);
+  const detail::near_groups groups = agree(config, layout, until, finds_groups);
   if (chosen_.relays) {
-    if constexpr (partly_direct_transport<Transport>) make_levels(config, layout, grid, until);
+    if constexpr (partly_direct_transport<Transport>) make_levels(config, layout, groups, until);
   } else {
     const block_geometry geometry = layout.geometry(config_, comm.size());
     const memory_map map = map_of(config_, geometry, comm.size(), road::needs);
@@ -45,28 +45,28 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-detail::group_grid exchange<Transport, Codec, Layout>::agree(const exchange_config& given,
-                                                             const Layout& layout, deadline until,
-                                                             bool finds_groups) {
+detail::near_groups exchange<Transport, Codec, Layout>::agree(const exchange_config& given,
+                                                              const Layout& layout, deadline until,
+                                                              bool finds_groups) {
   config_ = detail::agreed_config<Codec>(comm_, given, layout, road_name<Transport>, until);
   std::optional<detail::relay_plan> made;
   if constexpr (partly_direct_transport<Transport>) {
     if (finds_groups) {
       const auto near = comm_.make_window(1, 0, until);
-      detail::group_grid grid = peerbus::detail::find_near_groups(
+      detail::near_groups groups = peerbus::detail::find_near_groups(
           comm_, "exchange: near ranks", until,
           [&](rank_id peer) { return !near.find_peer(peer).empty(); });
       const dispatch_protocol slots = given.protocol == dispatch_protocol::automatic
                                           ? dispatch_protocol::one_phase
                                           : given.protocol;
-      made = detail::plan_relay(comm_, std::move(grid), given,
+      made = detail::plan_relay(comm_, std::move(groups), given,
                                 detail::codec_facts::of<Codec>(given.hidden),
                                 detail::layout_facts::of(layout, slots), until);
     }
   }
   if (!made) made = detail::plan_without_groups(comm_, given, until);
   chosen_ = std::move(made->chosen);
-  return std::move(made->grid);
+  return std::move(made->groups);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>

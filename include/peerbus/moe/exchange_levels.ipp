@@ -15,7 +15,8 @@ namespace peerbus::moe {
 template <transport Transport, token_codec Codec, row_layout Layout>
 void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& given,
                                                      const Layout& layout,
-                                                     const detail::group_grid& grid, deadline until)
+                                                     const detail::near_groups& groups,
+                                                     deadline until)
   requires partly_direct_transport<Transport>
 {
   using far_road = mixed_road<Codec>;
@@ -24,17 +25,17 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
   far_needs.sums_are_f32 = config_.relay_sums == relay_sums::f32;
   constexpr road_memory near_needs{.outputs_may_be_home = false, .hands_on = true};
   ranks_ = comm_.on_all_ranks("the levels of an exchange", until, [&] {
-    return std::make_unique<detail::relay_ranks>(comm_, comm_.bus().boot(), config_, grid,
+    return std::make_unique<detail::relay_ranks>(comm_, comm_.bus().boot(), config_, groups,
                                                  layout_by_rank<Layout>);
   });
   const auto far_of = [&](std::size_t ranks) {
-    exchange_config far = ranks_->configs(config_, grid, ranks, grid.own_group).far;
+    exchange_config far = ranks_->configs(config_, groups, ranks, groups.own_group).far;
     far.stream_from = detail::stream_from(given, ranks);
     return far;
   };
   const auto near_of = [&](std::size_t number) {
-    exchange_config near = ranks_->configs(config_, grid, 1, number).near;
-    const std::size_t ranks = grid.groups[number].size();
+    exchange_config near = ranks_->configs(config_, groups, 1, number).near;
+    const std::size_t ranks = groups.groups[number].size();
     near.stream_from = detail::stream_from(given, ranks);
     if constexpr (automatic_layout<Layout>) {
       near.protocol = given.protocol;
@@ -67,16 +68,16 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
   };
   const auto near_map = [&](std::size_t number) {
     const exchange_config near = near_of(number);
-    const std::size_t ranks = grid.groups[number].size();
+    const std::size_t ranks = groups.groups[number].size();
     return map_of(near, layout.geometry(near, ranks), ranks, near_needs);
   };
 
-  auto far_window = make(grid.columns(), [&](std::size_t number) {
-    const std::size_t ranks = grid.column(number).size();
+  auto far_window = make(groups.columns(), [&](std::size_t number) {
+    const std::size_t ranks = groups.column(number).size();
     return sized{far_map(ranks), ranks};
   });
-  auto near_window = make(grid.groups.size(), [&](std::size_t number) {
-    return sized{near_map(number), grid.groups[number].size()};
+  auto near_window = make(groups.count(), [&](std::size_t number) {
+    return sized{near_map(number), groups.groups[number].size()};
   });
   window_ = near_window.get();
   exchange_config far = far_of(ranks_->far.size());
@@ -88,16 +89,16 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
         parts.batches.shared_experts().limit(config_.experts);
         parts.config.physical_to_logical = {};
       });
-  const exchange_config near = near_of(grid.own_group);
+  const exchange_config near = near_of(groups.own_group);
   const block_geometry near_geometry = layout.geometry(near, ranks_->near.size());
   parts_ = make_parts<near_road>(
-      near, near_geometry, near_map(grid.own_group),
+      near, near_geometry, near_map(groups.own_group),
       std::make_unique<peerbus::detail::subset_window>(ranks_->near, std::move(near_window)), until,
       [&](detail::exchange_parts& parts) {
         make_views(near, near_geometry, parts);
-        parts.batches.shared_experts().rename(ranks_->held[grid.own_group]);
+        parts.batches.shared_experts().rename(ranks_->held[groups.own_group]);
         relay_ = std::make_unique<detail::relay_engine>(
-            this, comm_, config_, grid, *ranks_, detail::relay_engine::level{ranks_->far, *far_},
+            this, comm_, config_, groups, *ranks_, detail::relay_engine::level{ranks_->far, *far_},
             detail::relay_engine::level{ranks_->near, parts});
       });
   config_.protocol = near.protocol;

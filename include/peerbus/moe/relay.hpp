@@ -27,7 +27,7 @@ class cost_table;
 /// of the groups. docs/planes.md draws this. If groups differ in size, and the smallest has m
 /// ranks, only the first m ranks of each group hand on, and the token goes to place p modulo m.
 ///
-/// What differs from an exchange in one level:
+/// Differences from an exchange in one level:
 ///
 /// - The rows of a block are ordered by the place of the rank that handed on, then by the group of
 ///   the home rank, then by home rank, then by token. `origin` says the home rank and token.
@@ -55,9 +55,8 @@ class cost_table;
 /// Groups are the near ranks of the transport, in the order of their lowest ranks. `always` needs a
 /// transport with near and far ranks, such as `planes`, groups that hold top_k experts or more,
 /// and, with output attachments, of 64 ranks or fewer; otherwise it is refused on all ranks with
-/// `unsupported`. `automatic` is `always` where
-/// `estimate_relay` finds it cheaper and `always` would not be refused, else `never`.
-/// `exchange::relay` tells which, and why.
+/// `unsupported`. `automatic` is `always` where `estimate_relay` finds it cheaper and `always`
+/// would not be refused, else `never`. `exchange::relay` tells which, and why.
 ///
 /// Cost of `always`, over that of one level: to make it, a window that is given back, and two
 /// agreements; two windows for data instead of one, which hold also rows and outputs for groups x

@@ -22,7 +22,7 @@ inline refusal check_out(std::size_t expected, std::span<const bf16> out) noexce
   return {};
 }
 
-/// What `combine_terms` an exchange can take besides biases.
+/// Says which `combine_terms` an exchange can take besides biases.
 struct terms_allowed {
   bool by_rank;          ///< none, as rows are summed by rank
   bool relayed = false;  ///< none, as ranks on the way apply the weights of the dispatch

@@ -22,10 +22,10 @@
 
 namespace peerbus::moe::detail {
 
-/// What an exchange does, for all transports, codecs and layouts. `exchange` adds the types of
-/// tokens and of the rows that arrive, and states the contract of the functions that have the same
-/// names there. Deadlines are given here. `exchange_core` sends rows straight to their experts, and
-/// `relay_engine` by way of another rank.
+/// The operations of an exchange, for all transports, codecs and layouts. `exchange` adds the types
+/// of tokens and of the rows that arrive, and states the contract of the functions that have the
+/// same names there. Deadlines are given here. `exchange_core` sends rows straight to their
+/// experts, and `relay_engine` by way of another rank.
 ///
 /// A refused operation is a result here: functions return the refusal and the rank that told it,
 /// the same in all lanes, and `exchange` throws it. Misuse and failures are thrown.

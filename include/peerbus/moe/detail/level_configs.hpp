@@ -18,9 +18,9 @@
 
 namespace peerbus::moe::detail {
 
-/// The groups of near ranks. The rank of a group whose place is below the number of columns
-/// represents the group in its column: it hands on the rows of all ranks of the column.
-using group_grid = peerbus::detail::near_groups;
+// The rank of a group whose place is below the number of columns represents the group in its
+// column: it hands on the rows of all ranks of the column.
+using peerbus::detail::near_groups;
 
 /// The configurations of the two levels of an exchange, for one column and one group.
 struct level_configs {
@@ -38,10 +38,10 @@ struct level_sizes {
 
 /// Returns the largest number of copies that a token has within a group. `by_rank` is true for
 /// layouts by rank.
-std::size_t copies_in_group(const group_grid& grid, std::size_t top_k, bool by_rank) noexcept;
+std::size_t copies_in_group(const near_groups& groups, std::size_t top_k, bool by_rank) noexcept;
 
 /// Returns the configurations of the levels.
-level_configs configs_of_levels(const exchange_config& config, const group_grid& grid,
+level_configs configs_of_levels(const exchange_config& config, const near_groups& groups,
                                 const level_sizes& sizes) noexcept;
 
 /// Returns the bytes that the note of one rank takes in the note that is handed on: its size, and
@@ -61,12 +61,12 @@ std::vector<std::uint32_t> experts_of(const expert_map& experts, std::span<const
 
 /// Returns why an exchange with `config` cannot use two levels, or an empty string if it can.
 /// `config` has been agreed on. `layout` and `far_layout` are those of the levels.
-std::string obstacle_to_relay(const exchange_config& config, const group_grid& grid,
+std::string obstacle_to_relay(const exchange_config& config, const near_groups& groups,
                               const codec_facts& codec, const layout_facts& layout,
                               const layout_facts& far_layout);
 
 }  // namespace peerbus::moe::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/moe/detail/group_grid.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/detail/level_configs.ipp>  // IWYU pragma: keep
 #endif

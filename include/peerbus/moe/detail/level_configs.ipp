@@ -4,19 +4,19 @@
 #include <algorithm>
 
 #include <peerbus/core/text.hpp>
-#include <peerbus/moe/detail/group_grid.hpp>
+#include <peerbus/moe/detail/level_configs.hpp>
 
 namespace peerbus::moe::detail {
 
-PEERBUS_INLINE std::size_t copies_in_group(const group_grid& grid, std::size_t top_k,
+PEERBUS_INLINE std::size_t copies_in_group(const near_groups& groups, std::size_t top_k,
                                            bool by_rank) noexcept {
   std::size_t largest = 0;
-  for (const auto& ranks : grid.groups) largest = std::max(largest, ranks.size());
+  for (const auto& ranks : groups.groups) largest = std::max(largest, ranks.size());
   return by_rank ? std::min(top_k, largest) : top_k;
 }
 
 PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
-                                               const group_grid& grid,
+                                               const near_groups& groups,
                                                const level_sizes& sizes) noexcept {
   // On the first level the rank that represents a group holds the experts of all its ranks. Every
   // rank of the column has places for as many experts as the largest group holds, because experts
@@ -35,9 +35,9 @@ PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
   // beside each row. A rank may get all tokens of its column, and hands on their notes.
   made.near.experts = sizes.held;
   made.near.physical_to_logical = {};
-  made.near.max_tokens = grid.largest_column() * config.max_tokens;
+  made.near.max_tokens = groups.largest_column() * config.max_tokens;
   made.near.outputs = outputs_at::expert;
-  made.near.note_bytes = grid.largest_column() * handed_note_bytes(config);
+  made.near.note_bytes = groups.largest_column() * handed_note_bytes(config);
   made.near.weights_at_combine = false;
   return made;
 }
@@ -52,16 +52,17 @@ PEERBUS_INLINE std::vector<std::uint32_t> experts_of(const expert_map& experts,
   return held;
 }
 
-PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config, const group_grid& grid,
-                                             const codec_facts& codec, const layout_facts& layout,
+PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config,
+                                             const near_groups& groups, const codec_facts& codec,
+                                             const layout_facts& layout,
                                              const layout_facts& far_layout) {
   using peerbus::detail::concat;
   std::size_t ranks = 0;
-  for (const auto& group : grid.groups) ranks += group.size();
+  for (const auto& group : groups.groups) ranks += group.size();
   const expert_placement dealt{config.experts, ranks};
   std::vector<std::size_t> held;
-  held.reserve(grid.groups.size());
-  for (const auto& group : grid.groups) {
+  held.reserve(groups.count());
+  for (const auto& group : groups.groups) {
     held.push_back(0);
     for (const rank_id rank : group) held.back() += dealt.count(rank);
     if (held.back() < config.top_k)
@@ -70,20 +71,20 @@ PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config, cons
   }
   // The limits of every level, because a level learns of an objection only among its own ranks.
   const std::size_t most = *std::ranges::max_element(held);
-  const std::size_t column = grid.largest_column();
+  const std::size_t column = groups.largest_column();
   for (std::size_t g = 0; g < held.size(); ++g) {
-    if (const std::size_t ranks_in_group = grid.groups[g].size();
+    if (const std::size_t ranks_in_group = groups.groups[g].size();
         config.output_attachment != 0 && ranks_in_group > most_attaching_ranks)
       return concat("output_attachment is ", config.output_attachment, " and the group of ",
-                    grid.groups[g].front(), " has ", ranks_in_group, " ranks, expected at most ",
+                    groups.groups[g].front(), " has ", ranks_in_group, " ranks, expected at most ",
                     most_attaching_ranks);
     const level_configs levels = configs_of_levels(
-        config, grid,
+        config, groups,
         {column, most, held[g],
-         copies_in_group(grid, config.top_k, layout.shape == block_shape::by_rank)});
+         copies_in_group(groups, config.top_k, layout.shape == block_shape::by_rank)});
     if (const auto why = objection_to(levels.far, column, codec, far_layout))
       return concat("the level between groups cannot be made: ", why->text());
-    if (const auto why = objection_to(levels.near, grid.groups[g].size(), codec, layout))
+    if (const auto why = objection_to(levels.near, groups.groups[g].size(), codec, layout))
       return concat("the level within groups cannot be made: ", why->text());
   }
   return {};

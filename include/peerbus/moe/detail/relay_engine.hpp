@@ -24,7 +24,7 @@
 #include <peerbus/moe/detail/batch.hpp>
 #include <peerbus/moe/detail/exchange_engine.hpp>
 #include <peerbus/moe/detail/exchange_parts.hpp>
-#include <peerbus/moe/detail/group_grid.hpp>
+#include <peerbus/moe/detail/level_configs.hpp>
 #include <peerbus/moe/detail/relay_plan.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/per_batch.hpp>
@@ -40,9 +40,9 @@
 namespace peerbus::moe::detail {
 
 /// The exchange that relays. First each token goes to the ranks that represent the groups of its
-/// experts in the column of its home rank (`group_grid`): the far level. Each of these ranks hands
+/// experts in the column of its home rank (`near_groups`): the far level. Each of these ranks hands
 /// the rows on to the experts' ranks in its group, as they are encoded: the near level. Combine
-/// goes back the same way: the sum of a group, rounded to bf16, crosses once.
+/// goes back the same way: the sum of a group crosses once, as bf16 or as `relay_sums` says.
 ///
 /// Both levels are exchanges, whose dispatches have equal numbers. If there are several lanes, lane
 /// 0 alone uses the state of batches, in `serial`, and all lanes call the operations of the levels.
@@ -66,7 +66,7 @@ class relay_engine final : public exchange_engine {
   /// Drives `far_level` and `near_level`, exchanges among some ranks of `whole` with tickets of
   /// `exchange`. `config` is that of all ranks, and `members` outlives the engine.
   relay_engine(const void* exchange, rank_group& whole, const exchange_config& config,
-               const group_grid& grid, const relay_ranks& members, const level& far_level,
+               const near_groups& groups, const relay_ranks& members, const level& far_level,
                const level& near_level);
 
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {

@@ -14,13 +14,13 @@
 namespace peerbus::moe::detail {
 
 PEERBUS_INLINE relay_engine::relay_engine(const void* exchange, rank_group& whole,
-                                          const exchange_config& config, const group_grid& grid,
+                                          const exchange_config& config, const near_groups& groups,
                                           const relay_ranks& members, const level& far_level,
                                           const level& near_level)
     : exchange_{exchange},
       whole_{&whole},
       config_{config},
-      column_{grid.largest_column()},
+      column_{groups.largest_column()},
       handed_note_bytes_{handed_note_bytes(config)},
       notes_(column_ * handed_note_bytes_),
       rank_places_(whole.size()),
@@ -29,15 +29,15 @@ PEERBUS_INLINE relay_engine::relay_engine(const void* exchange, rank_group& whol
       near_{near_level},
       states_{std::vector<batch_state>(config.in_flight)} {
   config_.physical_to_logical = {};  // The caller may free this memory after construction.
-  for (std::size_t number = 0; number < grid.columns(); ++number) {
-    const auto column = grid.column(number);
+  for (std::size_t number = 0; number < groups.columns(); ++number) {
+    const auto column = groups.column(number);
     for (std::size_t i = 0; i < column.size(); ++i) {
       rank_places_[column[i].index()].hands_on = rank_id{number};
       rank_places_[column[i].index()].in_column = i;
     }
   }
   const auto own_column = far_.group->ranks_of_whole();
-  for (const auto& group : grid.groups) {
+  for (const auto& group : groups.groups) {
     // The first rank of a group in the column represents it.
     const auto first = std::ranges::find_first_of(own_column, group);
     for (std::size_t place = 0; place < group.size(); ++place) {

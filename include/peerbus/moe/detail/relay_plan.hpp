@@ -12,7 +12,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/detail/group_grid.hpp>
+#include <peerbus/moe/detail/level_configs.hpp>
 #include <peerbus/moe/detail/objection.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/relay.hpp>
@@ -22,14 +22,14 @@ namespace peerbus::moe::detail {
 /// The choice between one level and two, and the groups of near ranks that it was made for.
 struct relay_plan {
   relay_choice chosen;
-  group_grid grid;  ///< empty unless groups were asked for
+  near_groups groups;  ///< empty unless groups were asked for
 };
 
 /// Chooses between one level and two over a transport with near and far ranks. Collective.
-/// `config` has been agreed on, and still has its costs. `grid` has the groups, and `layout` is
-/// that of the largest protocol that the layout can have. Cost: one agreement. Throws, on all
-/// ranks: `error` unsupported if `config.relay` is `always` and cannot be.
-relay_plan plan_relay(rank_group& group, group_grid grid, const exchange_config& config,
+/// `config` has been agreed on, and still has its costs. `groups` are those of near ranks, and
+/// `layout` is that of the largest protocol that the layout can have. Cost: one agreement. Throws,
+/// on all ranks: `error` unsupported if `config.relay` is `always` and cannot be.
+relay_plan plan_relay(rank_group& group, near_groups groups, const exchange_config& config,
                       const codec_facts& codec, const layout_facts& layout, deadline until);
 
 /// Returns the choice of one level over a transport without near and far ranks. Collective if
@@ -41,14 +41,14 @@ struct relay_ranks {
   /// Finds them. `group` and `boot` are those of all ranks, and outlive the object. `by_rank` is
   /// true for layouts by rank.
   relay_ranks(rank_group& group, bootstrap& boot, const exchange_config& config,
-              const group_grid& grid, bool by_rank);
+              const near_groups& groups, bool by_rank);
   relay_ranks(const relay_ranks&) = delete;
   relay_ranks& operator=(const relay_ranks&) = delete;
   ~relay_ranks() = default;
 
   /// Returns the configurations of the levels for a column of `column` ranks and for group
   /// `group_number`.
-  [[nodiscard]] level_configs configs(const exchange_config& config, const group_grid& grid,
+  [[nodiscard]] level_configs configs(const exchange_config& config, const near_groups& groups,
                                       std::size_t column, std::size_t group_number) const noexcept;
 
   expert_map experts;                            ///< of all ranks

@@ -18,33 +18,34 @@
 
 namespace peerbus::moe::detail {
 
-PEERBUS_INLINE relay_plan plan_relay(rank_group& group, group_grid grid,
+PEERBUS_INLINE relay_plan plan_relay(rank_group& group, near_groups groups,
                                      const exchange_config& config, const codec_facts& codec,
                                      const layout_facts& layout, deadline until) {
   relay_plan made;
   const std::size_t attached =
       std::accumulate(config.attachments.begin(), config.attachments.end(), std::size_t{0});
-  const std::string obstacle = obstacle_to_relay(
-      config, grid, codec, layout, layout_facts::of(rank_major{}, dispatch_protocol::counts_first));
+  const std::string obstacle =
+      obstacle_to_relay(config, groups, codec, layout,
+                        layout_facts::of(rank_major{}, dispatch_protocol::counts_first));
   relay_choice& chosen = made.chosen;
   chosen = {.asked = config.relay,
             .relays = config.relay == relay::always,
-            .groups = grid.groups.size(),
-            .ranks_per_group = grid.ranks_per_group(),
+            .groups = groups.count(),
+            .ranks_per_group = groups.ranks_per_group(),
             .estimate = estimate_relay(
                 {.experts = config.experts,
                  .top_k = config.top_k,
                  .ranks = group.size(),
-                 .groups = grid.groups.size(),
+                 .groups = groups.count(),
                  .max_tokens = config.max_tokens,
                  .row_bytes = codec.format.row_bytes + codec.format.scale_bytes + attached,
                  .output_bytes = config.hidden * sizeof(bf16),
                  .by_rank = layout.shape == block_shape::by_rank,
-                 .load = static_cast<double>(grid.largest_column()) /
-                         static_cast<double>(grid.groups.size())},
+                 .load = static_cast<double>(groups.largest_column()) /
+                         static_cast<double>(groups.count())},
                 config.costs == nullptr ? relay_costs{} : relay_costs_of(*config.costs)),
             .why = "as asked",
-            .group_of = grid.group_of_each()};
+            .group_of = groups.group_of_each()};
   if (config.relay == relay::automatic) {
     chosen.relays = obstacle.empty() && chosen.estimate.pays();
     if (!obstacle.empty())
@@ -57,7 +58,7 @@ PEERBUS_INLINE relay_plan plan_relay(rank_group& group, group_grid grid,
   if (config.relay == relay::always && !obstacle.empty())
     objection = error{errc::unsupported, "exchange: relay is always, but " + obstacle};
   group.agree("exchange", values, until, objection);
-  made.grid = std::move(grid);
+  made.groups = std::move(groups);
   return made;
 }
 
@@ -70,21 +71,21 @@ PEERBUS_INLINE relay_plan plan_without_groups(rank_group& group, const exchange_
                       "far ones, expected never or automatic, or a transport such as planes"});
   return {.chosen = {.asked = config.relay,
                      .why = config.relay == relay::never ? "as asked" : "as no rank is far"},
-          .grid = {}};
+          .groups = {}};
 }
 
 PEERBUS_INLINE relay_ranks::relay_ranks(rank_group& group, bootstrap& boot,
-                                        const exchange_config& config, const group_grid& grid,
+                                        const exchange_config& config, const near_groups& groups,
                                         bool by_rank)
     : experts{config, group.size()},
-      near_copies{copies_in_group(grid, config.top_k, by_rank)},
+      near_copies{copies_in_group(groups, config.top_k, by_rank)},
       most{0},
-      far_boot{boot, grid.column(grid.own_place % grid.columns())},
-      near_boot{boot, grid.near()},
+      far_boot{boot, groups.column(groups.own_place % groups.columns())},
+      near_boot{boot, groups.near()},
       far{group, far_boot, "the ranks of a column of all groups"},
       near{group, near_boot, "the ranks of a group"} {
-  held.reserve(grid.groups.size());
-  for (const auto& ranks : grid.groups) {
+  held.reserve(groups.count());
+  for (const auto& ranks : groups.groups) {
     held.push_back(experts_of(experts, ranks));
     most = std::max(most, held.back().size());
   }
@@ -93,7 +94,7 @@ PEERBUS_INLINE relay_ranks::relay_ranks(rank_group& group, bootstrap& boot,
   const auto column = far_boot.ranks_of_whole();
   places.reserve(column.size() * most);
   auto without_expert = static_cast<std::uint32_t>(config.experts);
-  const auto group_of = grid.group_of_each();
+  const auto group_of = groups.group_of_each();
   for (std::size_t i = 0; i < column.size(); ++i) {
     // The first rank of each group represents it.
     const std::size_t number = group_of[column[i].index()];
@@ -104,9 +105,9 @@ PEERBUS_INLINE relay_ranks::relay_ranks(rank_group& group, bootstrap& boot,
 }
 
 PEERBUS_INLINE level_configs relay_ranks::configs(const exchange_config& config,
-                                                  const group_grid& grid, std::size_t column,
+                                                  const near_groups& groups, std::size_t column,
                                                   std::size_t group_number) const noexcept {
-  return configs_of_levels(config, grid, {column, most, held[group_number].size(), near_copies});
+  return configs_of_levels(config, groups, {column, most, held[group_number].size(), near_copies});
 }
 
 }  // namespace peerbus::moe::detail

@@ -76,7 +76,7 @@ class sum_terms {
   void add_sums(std::size_t begin, std::size_t columns, bf16* out) const noexcept {
     float values[kernel::group_columns];
     add_sums(begin, columns, values);
-    // Which NaN a sum is depends on the compiler; `weighted_sum` has one for all.
+    // Compilers differ in the NaN that a sum is; `weighted_sum` has one for all.
     for (std::size_t i = 0; i < columns; ++i)
       if (__builtin_isnan(values[i])) values[i] = __builtin_nanf("");
     kernel::best().narrow(values, columns, out);
