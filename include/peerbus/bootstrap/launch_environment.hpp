@@ -11,8 +11,8 @@
 
 namespace peerbus {
 
-/// What the environment of this process says of the launcher that started it, for programs that
-/// show or check how ranks are started. Ranks that are to meet use `environment_bootstrap` or
+/// The launcher that started this process, as its environment tells of it, for programs that show
+/// or check how ranks are started. Ranks that are to meet use `environment_bootstrap` or
 /// `tcp_bootstrap`, which read the same variables.
 struct launch_environment {
   /// The variable that the rank is read from, such as "OMPI_COMM_WORLD_RANK", which names the

@@ -161,7 +161,7 @@ class team {
  private:
   friend class detail::call;
 
-  /// What a team needs of a communicator, without the type of its transport.
+  /// The parts of a communicator that a team needs, without the type of its transport.
   struct origin {
     rank_group& group;
     bootstrap& boot;
