@@ -15,13 +15,13 @@ namespace peerbus::moe {
 /// rank do not reach.
 class rank_sets {
  public:
-  /// Makes the views. `part_of(rank)` returns the start of that rank's part of the window, or
-  /// nullptr. `map` outlives the views.
+  /// Makes the views of `group_size` ranks. `part_of(rank)` returns the start of that rank's part
+  /// of the window, or nullptr. `map` outlives the views.
   template <class PartOf>
-  rank_sets(const memory_map& map, std::size_t ranks, PartOf&& part_of) : ranks_{ranks} {
-    views_.reserve(map.in_flight * ranks);
+  rank_sets(const memory_map& map, std::size_t group_size, PartOf&& part_of) : ranks_{group_size} {
+    views_.reserve(map.in_flight * group_size);
     for (std::size_t set = 0; set < map.in_flight; ++set)
-      for (const rank_id rank : all_ranks{ranks}) views_.emplace_back(map, part_of(rank), set);
+      for (const rank_id rank : all_ranks{group_size}) views_.emplace_back(map, part_of(rank), set);
   }
 
   /// Returns batch set `set` at each rank: [ranks].
