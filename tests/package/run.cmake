@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Uses peerbus as a stranger would, WAY = find_package, add_subdirectory, include_path, compiled (with
-# that target), export (by a library that is exported itself), twice (more than once in one project), fabric, mpi, pmix, tcp, topology or verbs (the first two, with that part), c (the library for C), deb (with
+# that target), export (by a library that is exported itself), twice (more than once in one project), fabric, mpi, pmix, tcp, topology or verbs (the first, with that part), c (the library for C), deb (with
 # pkg-config) or single_header: builds the consumer from scratch in WORK_DIR and runs it. recipes checks what
 # package managers read, which cannot run here.
 # CMakeLists.txt says which variables it takes.
@@ -33,11 +33,24 @@ function(build_and_run_consumer folder)
   run("${WORK_DIR}/build/consumer")
 endfunction()
 
-# Compiles, links and runs two translation units of one program.
+# compile_and_run_consumer(<source of consumer/>... FLAGS <flag>...)
 function(compile_and_run_consumer)
-  set(sources "${consumers}/consumer/main.cpp" "${consumers}/consumer/other.cpp")
-  run("${COMPILER}" -std=c++20 -Wall -Wextra -Werror ${sources} ${ARGN} -o "${WORK_DIR}/consumer")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "FLAGS")
+  list(TRANSFORM arg_UNPARSED_ARGUMENTS PREPEND "${consumers}/consumer/")
+  run("${COMPILER}" -std=c++20 -Wall -Wextra -Werror ${arg_UNPARSED_ARGUMENTS} ${arg_FLAGS} -o "${WORK_DIR}/consumer")
   run("${WORK_DIR}/consumer")
+endfunction()
+
+# Fails if below a prefix there are not all headers, and no other files beside them.
+function(require_all_headers prefix)
+  file(GLOB_RECURSE expected RELATIVE "${SOURCE_DIR}" "${SOURCE_DIR}/include/*")
+  file(GLOB_RECURSE found RELATIVE "${prefix}" "${prefix}/include/*")
+  if(NOT found STREQUAL expected)
+    set(missing ${expected})
+    list(REMOVE_ITEM missing ${found})
+    list(REMOVE_ITEM found ${expected})
+    message(FATAL_ERROR "below ${prefix} the headers [${missing}] are missing, and [${found}] are no headers of ours")
+  endif()
 endfunction()
 
 # Sets `result` to the flags of this version of `package`, as pkg-config knows it with its file below `prefix`.
@@ -75,14 +88,12 @@ if(WAY STREQUAL "find_package")
   # Moved after it was installed: the package must not remember where it was put first.
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/first")
   file(RENAME "${WORK_DIR}/first" "${WORK_DIR}/prefix")
+  require_all_headers("${WORK_DIR}/prefix")
   build_and_run_consumer("${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix" "-DEXPECTED_VERSION=${VERSION}"
                          "-DEXPECTED_PREFIX=${WORK_DIR}/prefix")
 elseif(WAY MATCHES "^(fabric|mpi|pmix|tcp|topology|verbs)$")
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix")
   build_and_run_consumer(part "-DPART=${WAY}" "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix")
-  if(NOT WAY MATCHES "^(mpi|pmix)$") # Which differ from tcp by one more library.
-    build_and_run_consumer(part "-DPART=${WAY}" "-DPEERBUS_SOURCE=${SOURCE_DIR}")
-  endif()
   if(PKG_CONFIG AND NOT WAY STREQUAL "mpi")
     ask_pkg_config(flags "${WORK_DIR}/prefix" "peerbus-${WAY}")
     set(library_of_fabric fabric)
@@ -110,6 +121,7 @@ elseif(WAY STREQUAL "export")
   configure_consumer(of_exported of_subfolder_user "-Dstranger_DIR=${WORK_DIR}/of_subfolder"
                      "-Dpeerbus_DIR=${WORK_DIR}/of_subfolder/peerbus")
   run("${CMAKE_COMMAND}" --build "${WORK_DIR}/of_subfolder")
+  run("${WORK_DIR}/of_subfolder/parts")
   run("${CMAKE_COMMAND}" --install "${WORK_DIR}/of_subfolder" --prefix "${WORK_DIR}/with_peerbus")
   configure_consumer(of_exported of_both "-DCMAKE_PREFIX_PATH=${WORK_DIR}/with_peerbus")
 elseif(WAY STREQUAL "twice")
@@ -133,12 +145,12 @@ elseif(WAY STREQUAL "twice")
   # pkg-config with such a prefix, and with folders that are not below one.
   if(PKG_CONFIG)
     ask_pkg_config(flags "${prefix}" peerbus)
-    run("${COMPILER}" -std=c++20 -fsyntax-only ${flags} "${consumers}/consumer/main.cpp")
+    run("${COMPILER}" -std=c++20 -fsyntax-only ${flags} "${consumers}/consumer/alone.cpp")
     run("${CMAKE_COMMAND}" -S "${other}" -B "${WORK_DIR}/elsewhere" ${options} -DCMAKE_INSTALL_PREFIX=/nowhere
         "-DCMAKE_INSTALL_INCLUDEDIR=${WORK_DIR}/headers" "-DCMAKE_INSTALL_DATADIR=${WORK_DIR}/data/share")
     run("${CMAKE_COMMAND}" --install "${WORK_DIR}/elsewhere")
     ask_pkg_config(flags "${WORK_DIR}/data" peerbus)
-    run("${COMPILER}" -std=c++20 -fsyntax-only ${flags} "${consumers}/consumer/main.cpp")
+    run("${COMPILER}" -std=c++20 -fsyntax-only ${flags} "${consumers}/consumer/alone.cpp")
   endif()
 elseif(WAY STREQUAL "c")
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --component c --prefix "${WORK_DIR}/prefix")
@@ -173,7 +185,6 @@ elseif(WAY STREQUAL "include_path")
   run("${COMPILER}" ${objects} -pthread -o "${WORK_DIR}/consumer")
   run("${WORK_DIR}/consumer")
   require_optimised("${WORK_DIR}/main.o" dispatch_and_combine)
-  run("${COMPILER}" -std=c++2b -fsyntax-only -I "${SOURCE_DIR}/include" ${sources})
 elseif(WAY STREQUAL "deb")
   run("${CPACK}" --config "${BUILD_DIR}/CPackConfig.cmake" -B "${WORK_DIR}")
   set(package "${WORK_DIR}/peerbus-dev_${VERSION}_all.deb")
@@ -182,8 +193,9 @@ elseif(WAY STREQUAL "deb")
   if(NOT EXISTS "${prefix}/share/doc/peerbus-dev/copyright")
     message(FATAL_ERROR "${package} has no /usr/share/doc/peerbus-dev/copyright")
   endif()
+  require_all_headers("${prefix}")
   ask_pkg_config(flags "${prefix}" peerbus)
-  compile_and_run_consumer(${flags})
+  compile_and_run_consumer(alone.cpp FLAGS ${flags})
   set(ENV{PKG_CONFIG_PATH} "${prefix}/share/pkgconfig")
   execute_process(COMMAND "${PKG_CONFIG}" --variable=compiled_sources peerbus OUTPUT_VARIABLE folder
                   OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
@@ -192,7 +204,7 @@ elseif(WAY STREQUAL "single_header")
   file(MAKE_DIRECTORY "${WORK_DIR}/include/peerbus")
   set(script "${SOURCE_DIR}/cmake/single_header.py")
   run("${PYTHON}" "${script}" --output "${WORK_DIR}/include/peerbus/peerbus.hpp")
-  compile_and_run_consumer(-I "${WORK_DIR}/include" -pthread)
+  compile_and_run_consumer(main.cpp other.cpp FLAGS -I "${WORK_DIR}/include" -pthread)
   # With what needs no library, in one header, as another compiler reads it.
   run("${PYTHON}" "${script}" peerbus/peerbus.hpp peerbus/bootstrap/environment.hpp
       peerbus/transport/any_transport.hpp peerbus/compat/deep_ep.hpp peerbus/compat/cann.hpp
