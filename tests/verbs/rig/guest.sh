@@ -16,7 +16,8 @@
 #   --address ADDRESS                   default 10.9.0.1/24
 #   PEERBUS_GUEST_DIR                   where kernel and initramfs are kept (default build/verbs-guest)
 #   PEERBUS_GUEST_CPU                   qemu's -cpu (default max,-erms,-fsrm: an emulated `rep movsb` goes
-#                                       byte by byte, and these make it every copy's choice)
+#                                       byte by byte, and these make it every copy's choice; for the same
+#                                       reason the kernel is told that no `rep` is good)
 #   PEERBUS_GUEST_ACCEL                 qemu's -accel (default tcg,thread=multi: guests may hang under a
 #                                       KVM that is itself in a guest)
 
@@ -109,7 +110,7 @@ fi
 qemu=(qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot -monitor none
   -machine pc -accel "${PEERBUS_GUEST_ACCEL:-tcg,thread=multi}" -cpu "${PEERBUS_GUEST_CPU:-max,-erms,-fsrm}" -smp "$cpus" -m "$memory"
   -kernel "$directory/kernel/vmlinuz" -initrd "$directory/initramfs"
-  -append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off random.trust_cpu=on nokaslr tsc=reliable no_timer_check"
+  -append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off random.trust_cpu=on nokaslr no5lvl clearcpuid=rep_good tsc=reliable no_timer_check"
   -add-fd "fd=$console_write,set=1" -chardev file,id=console,path=/dev/fdset/1,append=on -serial chardev:console
   -device virtio-serial-pci
   -add-fd "fd=$control_write,set=2" -chardev file,id=control,path=/dev/fdset/2,append=on

@@ -9,6 +9,7 @@ set -u
 source "$(dirname "${BASH_SOURCE[0]}")/prepare.sh" || exit 1
 jobs=$1
 results=$2
+mkdir -p "$results" || exit 1
 
 while IFS=$'\t' read -r -a words <&3; do
   name=${words[0]}
