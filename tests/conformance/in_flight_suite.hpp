@@ -25,6 +25,7 @@
 #include "support/exchange_check.hpp"
 #include "support/oracle.hpp"
 #include "support/ranks.hpp"
+#include "support/sanitized.hpp"
 
 /// Several batches of one exchange between dispatch and combine, by halves of operations, in any
 /// order that the contract allows.
@@ -463,6 +464,7 @@ void check_chosen_orders(std::size_t ranks) {
 template <class Group, class Codec, class Layout = peerbus::moe::compact>
 void check_random_orders(std::size_t ranks, std::size_t count, std::uint64_t seeds,
                          peerbus::moe::outputs_at outputs = peerbus::moe::outputs_at::expert) {
+  if (test::has_address_sanitizer) count /= 2;
   for (const std::size_t in_flight : {1U, 2U, 3U, 5U})
     for (std::uint64_t seed = 1; seed <= seeds; ++seed)
       check_actions<Group, Codec, Layout>(
