@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 #
 # Compiles all headers as programs do that are built with other flags, warnings, macros and libraries than peerbus's
-# own tests: a line per combination, and the benchmarks by an old compiler. Some must be refused, by one text that says why. Compilers that are not here are
-# left out, with a line (Debian: clang-22 libc++-22-dev libc++abi-22-dev).
+# own tests: a line per combination, and examples and benchmarks by an old compiler. Some must be refused, by one text
+# that says why. Compilers that are not here are left out, with a line (Debian: clang-22 libc++-22-dev
+# libc++abi-22-dev).
 
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -40,21 +41,21 @@ cat "$work/list" tests/support/analysed_instances.txt >"$work/instances.cpp"
 
 # one <name> <text of the error, or -> <command>...
 one() {
-  local name=$1 expected=$2 output status
+  local name=$1 expected=$2 output status started=$SECONDS
   shift 2
   if ! command -v "$1" >/dev/null; then
-    echo "left out  $name: there is no $1"
+    echo "left out      $name: there is no $1"
     return 0
   fi
   output=$("$@" -fsyntax-only 2>&1)
   status=$?
   if [[ $expected == - && $status == 0 && -z $output ]] ||
     [[ $expected != - && $status != 0 && $output == *"$expected"* ]]; then
-    echo "passed    $name"
+    printf 'passed %3d s  %s\n' $((SECONDS - started)) "$name"
     return 0
   fi
   [[ $expected == - ]] || output="expected the error '$expected', got status $status and: $output"
-  printf 'FAILED    %s: %s\n%s\n' "$name" "$*" "$(head -n 30 <<<"$output")"
+  printf 'FAILED        %s: %s\n%s\n' "$name" "$*" "$(head -n 30 <<<"$output")"
   return 1
 }
 export -f one
@@ -62,15 +63,13 @@ export -f one
 # add <name> <text of the error, or -> <command>...: a line for xargs
 add() { printf '%q ' "$@"; echo; }
 all() { add "$1" - "${@:2}" $others -I include "$work/all.cpp"; }
-refused() { add "$1" "$2" "${@:3}" -I include "$work/usual.cpp"; }
+refused() { add "$1" "$2" "${@:3}" -Wfatal-errors -I include "$work/usual.cpp"; }
 {
-  all "g++, C++20, warnings, names of a program" g++ -std=c++20 $warnings $of_gnu -include tests/package/consumer/names.hpp
-  add "g++, C++20, warnings in templates" - g++ -std=c++20 $warnings $of_gnu $others -I include "$work/instances.cpp"
-  all "g++, C++20, warnings of optimised code" g++ -std=c++20 -O2 $warnings $of_gnu
+  add "g++, C++20, optimised, warnings, in templates too, names of a program" - g++ -std=c++20 -O2 $warnings $of_gnu \
+    -include tests/package/consumer/names.hpp $others -I include "$work/instances.cpp"
   all "g++, C++23, no run-time types, debug containers" g++ -std=c++23 -fno-rtti -D_GLIBCXX_DEBUG -D_GLIBCXX_DEBUG_PEDANTIC
-  all "g++, C++20 with extensions, unsigned char, debug containers" g++ -std=gnu++20 -funsigned-char -D_GLIBCXX_DEBUG \
-    -D_GLIBCXX_DEBUG_PEDANTIC -include tests/compile_modes.cpp
-  all "g++, C++20, macros of others, assertions" g++ -std=gnu++20 -D_GLIBCXX_ASSERTIONS -include "$work/macros.hpp"
+  all "g++, C++20 with extensions, unsigned char, debug containers, macros of others" g++ -std=gnu++20 -funsigned-char \
+    -D_GLIBCXX_DEBUG -D_GLIBCXX_DEBUG_PEDANTIC -include tests/compile_modes.cpp -include "$work/macros.hpp"
   all "clang++-14, C++20, warnings, no run-time types" clang++-14 -std=c++20 -fno-rtti $warnings
   for standard in 20 23 26; do
     all "clang++-22, C++$standard, libc++, checks" clang++-22 -stdlib=libc++ -std=c++$standard $warnings \
@@ -81,13 +80,23 @@ refused() { add "$1" "$2" "${@:3}" -I include "$work/usual.cpp"; }
   refused "32 bits" "peerbus needs a 64-bit machine" g++ -std=c++20 -U__SIZEOF_POINTER__ -D__SIZEOF_POINTER__=4
   refused "Qt's keywords" "compile with QT_NO_KEYWORDS" g++ -std=c++20 -Dsignals=public -Dslots=
   refused "a macro version" "'version' is a macro" g++ -std=c++20 -Dversion=1
-  # No build by clang++ 14 has the benchmarks. The sources of a folder as one, and their library's bodies not again.
-  for folder in $(find benchmarks -name '*.cpp' -printf '%h\n' | sort -u); do
+  # No build by clang++ 14 has the examples and benchmarks. The sources of a folder as one, and their library's bodies
+  # not again.
+  programs="clang++-14 -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -DPEERBUS_COMPILED
+    -DPEERBUS_BENCH_C=1 -DPEERBUS_BENCH_FABRIC=1 -DPEERBUS_BENCH_HWLOC=1 -DPEERBUS_BENCH_MPI=1 -DPEERBUS_BENCH_TCP=1
+    -DPEERBUS_BENCH_VERBS=1 -DPEERBUS_BENCH_UCX=0 -DPEERBUS_BENCH_PAGE=\"\" -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX
+    -DPEERBUS_DOCTOR_FABRIC -DPEERBUS_DOCTOR_TCP -DPEERBUS_DOCTOR_VERBS -DMOE_TEXT_VERBS $others
+    -I include -I benchmarks -I examples -I examples/peerbus_doctor -I examples/peerbus_doctor/checks -I .
+    -I examples/embed/c/include"
+  precompiled=()
+  if $programs -x c++-header examples/support/precompiled.hpp -o "$work/programs.pch" 2>/dev/null; then
+    precompiled=(-include-pch "$work/programs.pch")
+  fi
+  for folder in $(find examples/*/ benchmarks -name '*.cpp' -printf '%h\n' | grep -v '^examples/embed' | sort -u); do
     printf '#include "%s"\n' "$PWD/$folder"/*.cpp >"$work/${folder//\//_}.cpp"
-    add "clang++-14, $folder" - clang++-14 -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -DPEERBUS_COMPILED \
-      -DPEERBUS_BENCH_{C,FABRIC,HWLOC,MPI,TCP,VERBS}=1 -DPEERBUS_BENCH_UCX=0 -DPEERBUS_BENCH_PAGE='""' -D{OMPI,MPICH}_SKIP_MPICXX $others \
-      -I include -I benchmarks -I . -I examples/embed/c/include "$work/${folder//\//_}.cpp"
+    add "clang++-14, $folder" - $programs "${precompiled[@]}" "$work/${folder//\//_}.cpp"
   done
+  for program in examples/*.cpp; do add "clang++-14, $program" - $programs "${precompiled[@]}" "$program"; done
 } >"$work/jobs"
 
 # Each line of jobs is quoted for a shell.

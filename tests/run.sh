@@ -79,7 +79,7 @@ stage_test_release() { run_ctest check --label-exclude '^(package|report|search|
 stage_verbs() {
   run_ctest check --label-regex '^verbs$'
   local status=$?
-  cat build/check/tests/verbs/results/not_tested 2>/dev/null
+  cat build/check/tests/verbs/results_of_guest/not_tested 2>/dev/null
   return $status
 }
 stage_package() { run_ctest check --label-regex '^package$'; }
@@ -102,8 +102,8 @@ stage_search() {
 }
 stage_parse_time() { run_ctest check --label-regex '^report$' --verbose; }
 
-# By clang++, so that this is also the build that shows that clang++ compiles everything but benchmarks, which
-# the stage tidy parses.
+# By clang++, so that this is also the build that shows that clang++ compiles everything but examples and benchmarks,
+# which the stages flags and tidy parse.
 stage_asan() { build asan; }
 stage_test_asan() { run_ctest asan; }
 
@@ -122,7 +122,7 @@ stage_test_tsan() {
 stage_aarch64() { build aarch64; }
 stage_test_aarch64() { run_ctest aarch64; }
 
-# By the commands of the build by clang++, but without the precompiled header of programs, so that this also
+# By the commands of the build by clang++, with all programs and without their precompiled header, so that this also
 # shows that none of them lacks an include. The analyser starts at functions of the main file only. So it gets
 # the text of all our headers, with instances of their templates, as one file, and sources that are compiled
 # several at a time as the text of all of them. It follows each function through so many states at most: by
@@ -130,7 +130,7 @@ stage_test_aarch64() { run_ctest aarch64; }
 # that were put there to try it, where this finds all.
 analysed_states=20000
 stage_tidy() {
-  cmake --preset asan -B build/tidy -DPEERBUS_BUILD_BENCHMARKS=ON -DPEERBUS_PROGRAMS_PRECOMPILED=OFF && write_library build/tidy/tests/all_headers.cpp || return 1
+  cmake --preset asan -B build/tidy -DPEERBUS_BUILD_BENCHMARKS=ON -DPEERBUS_BUILD_EXAMPLES=ON && write_library build/tidy/tests/all_headers.cpp || return 1
   local tidy=clang-tidy-$newest_llvm
   command -v "$tidy" >/dev/null || tidy=clang-tidy-19
   find build/tidy -path '*/Unity/unity_0_cxx.cxx' | while read -r unity; do join_sources "$unity"; done
@@ -142,7 +142,9 @@ stage_tidy() {
     echo "$PWD/build/tidy/tests/all_headers.cpp"
     sed -n 's/^ *"file": "\(.*\)".*$/\1/p' build/tidy/compile_commands.json |
       grep -v -e '/all_headers' -e '/headers_alone/' -e "^$PWD/tests/" -e "^$PWD/build/tidy/tests/.*/Unity/" -e '/unity_[1-9][0-9]*_cxx.cxx$' -e "^$PWD/cmake/" -e "^$PWD/examples/embed/c/source/codecs/[^b]" -e '\.c$' -e '/cmake_pch.hxx' | sort -u
-  } | xargs -P "$jobs" -n 1 "$tidy" -p build/tidy --quiet --warnings-as-errors='*' \
+  } | xargs -P "$jobs" -n 1 bash -c 'started=$SECONDS; "$@"; status=$?
+      echo "$((SECONDS - started)) s for ${*: -1}"; exit "$status"' _ \
+    "$tidy" -p build/tidy --quiet --warnings-as-errors='*' \
     --extra-arg=--no-system-header-prefix=benchmark/ --extra-arg=-Xclang --extra-arg=-analyzer-config \
     --extra-arg=-Xclang --extra-arg="max-nodes=$analysed_states"
 }
