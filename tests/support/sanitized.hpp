@@ -29,10 +29,6 @@ inline constexpr bool is_sanitized = has_address_sanitizer || has_thread_sanitiz
 /// makes each time slow. A sanitizer needs to see each line, and the other builds see each count.
 constexpr std::uint64_t repetitions(std::uint64_t all) { return is_sanitized ? all / 10 : all; }
 
-/// Returns how many elements a test of large operands takes: `all`, or `few` where a sanitizer
-/// looks at each.
-constexpr std::size_t volume(std::size_t all, std::size_t few) { return is_sanitized ? few : all; }
-
 /// Returns the numbers of ranks, of `all`, with which this build tries a `Group`. Each is tried in
 /// one build at least: threads by AddressSanitizer, processes without a sanitizer. In the other
 /// build, where a rank is slow and ranks share few cores, those beyond 5 would take most of the
