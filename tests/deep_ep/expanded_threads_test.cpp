@@ -2,6 +2,7 @@
 // ctest: tsan timeout=300
 #include <doctest/doctest.h>
 
+#include <peerbus/compat/deep_ep/buffer.hpp>
 #include <peerbus/transport/any_direct_transport.hpp>
 
 #include "deep_ep/elastic_suite.hpp"
@@ -141,6 +142,55 @@ TEST_CASE("what the expanded form refuses") {
                        [&] { static_cast<void>(one.dispatch(wrong)); });
     static_cast<void>(
         one.combine({.x = deep_ep::view(y, {rows, 128}), .handle = one.dispatch(good).handle}));
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE("ranks that call the two forms in turn, and differ in which") {
+  const int status = group::run(3, [](auto& comm) {
+    deep_ep::buffer by_rank{comm, {.num_max_tokens_per_rank = 4}};
+    elastic_buffer<peerbus::any_direct_transport> expanded{comm, {.num_max_tokens_per_rank = 4}};
+    const bool differs = comm.rank().index() == 2;
+    const four_tokens given;
+    const auto dispatch_by_rank = [&] {
+      const auto ids = deep_ep::view(given.idx, {4, 2});
+      const auto counts = by_rank.get_dispatch_layout(ids, 4);
+      return by_rank.dispatch({.x = deep_ep::view(given.x, {4, 128}),
+                               .num_tokens_per_rank = counts.num_tokens_per_rank,
+                               .is_token_in_rank = counts.is_token_in_rank,
+                               .num_tokens_per_expert = counts.num_tokens_per_expert,
+                               .topk_idx = ids,
+                               .topk_weights = deep_ep::view(given.w, {4, 2})});
+    };
+    const auto mismatch = [&](std::string_view text, auto&& call) {
+      test::expect_error(errc::mismatch, {text}, call);
+    };
+    for (int round = 0; round < 3; ++round) {
+      mismatch("do_expand is false on rank 0 but true on rank 2", [&] {
+        if (differs) return by_rank.call_other_form();
+        static_cast<void>(dispatch_by_rank());
+      });
+      const auto rows = dispatch_by_rank();
+      mismatch("do_expand is true on rank 0 but false on rank 2", [&] {
+        if (!differs) return by_rank.call_other_form();
+        static_cast<void>(by_rank.combine({.x = rows.recv_x, .handle = rows.handle}));
+      });
+      by_rank.call_other_form();
+      mismatch("do_expand is true on rank 0 but false on rank 2", [&] {
+        if (differs) return expanded.call_other_form();
+        static_cast<void>(expanded.dispatch(given.args()));
+      });
+      const auto more = expanded.dispatch(given.args());
+      expanded.call_other_form();
+      static_cast<void>(by_rank.combine({.x = rows.recv_x, .handle = rows.handle}));
+      by_rank.call_other_form();
+      static_cast<void>(expanded.combine({.x = more.recv_x, .handle = more.handle}));
+      if (comm.rank().index() == 1)
+        expanded.refuse(peerbus::error{errc::invalid_argument, "no weights"});
+      else
+        test::expect_error(errc::refused, {"no weights"}, [&] { expanded.call_other_form(); });
+      expanded.call_other_form();
+    }
   });
   CHECK(status == 0);
 }

@@ -403,6 +403,56 @@ TEST_CASE("handles of different dispatches, one on each rank: refused on all at 
     });
 }
 
+TEST_CASE("the place for outputs of different handles, one on each rank: refused on all at once") {
+  const batch from = small_batch(3);
+  with_buffers<group>(3, {.in_flight = 2, .zero_copy = true}, [&](buffer_type& buffer, auto& comm) {
+    const std::size_t rank = comm.rank().index();
+    const manner in_place{.zero_copy = true};
+    flight_type one{buffer, from, rank, in_place};
+    flight_type two{buffer, from, rank, in_place};
+    one.fly();
+    two.fly();
+    const auto expect_mismatch = [&](std::string_view says, auto&& call) {
+      test::expect_error(peerbus::errc::mismatch, {says}, call);
+    };
+    const auto place_of = [&](flight_type& flight) {
+      static_cast<void>(buffer.get_next_low_latency_combine_buffer(flight.got().handle));
+    };
+    for (const std::size_t culprit : {1U, 0U, 2U}) {
+      flight_type& chosen = rank == culprit ? two : one;
+      const auto combine_both = [&] {
+        one.combine_again(in_place);
+        two.combine_again(in_place);
+      };
+      expect_mismatch("low_latency_combine: handle is of call ", [&] { place_of(chosen); });
+      combine_both();
+      // Some ranks come to the call without asking for the place.
+      expect_mismatch("low_latency_combine: handle is of call ", [&] {
+        if (rank == culprit) return place_of(chosen);
+        static_cast<void>(buffer.low_latency_combine(chosen.combine_args()));
+      });
+      combine_both();
+      // One asks, the others dispatch.
+      expect_mismatch("combines but rank ", [&] {
+        if (rank == culprit) return place_of(chosen);
+        flight_type{buffer, from, rank, in_place}.dispatch();
+      });
+      combine_both();
+      // The place can be asked for twice, and before a combine of the other handle.
+      place_of(two);
+      place_of(two);
+      one.combine_again(in_place);
+      if (rank != culprit) place_of(one);
+      combine_both();
+    }
+    // Asked for, and not used.
+    place_of(two);
+    flight_type{buffer, from, rank, {}}.fly();
+    flight_type{buffer, small_batch(3, 6), rank, {}}.fly();
+    two.combine_again(in_place);
+  });
+}
+
 TEST_CASE("a combine that two ranks find wrong, one of them while it waits for the other") {
   const batch from = small_batch(3);
   with_buffers<group>(3, {}, [&](buffer_type& buffer, auto& comm) {

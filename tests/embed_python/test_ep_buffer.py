@@ -351,6 +351,36 @@ def one_rank_wrong():
             assert combined.shape == x.shape
 
 
+def forms_differ():
+    """One rank calls with do_expand, or with a handle of such a dispatch, and the others without: all
+    are told, in the first call too, and may call again in either form."""
+    comm = peerbus.Communicator()
+    differs = comm.rank == comm.size - 1
+    x, ids, _ = inputs(comm.rank, comm.size)
+    for first in (False, True):
+        buffer = deep_ep.EPBuffer(comm, num_max_tokens_per_rank=MOST, allow_multiple_reduction=False)
+
+        def dispatch(do_expand):
+            recv, _, _, handle, _ = buffer.dispatch(bf16(x), ids, num_experts=comm.size,
+                                                    do_expand=do_expand)
+            return recv, handle
+
+        says = f"do_expand is {str(not first).lower()} on rank 0 but {str(first).lower()} on rank "
+        for round_ in range(3):
+            raises(peerbus.Error, says, dispatch, first == differs)
+            made = [dispatch(form) for form in ((first, not first), (not first, first))[round_ % 2]]
+            raises(peerbus.Error, "do_expand is ", buffer.combine, *made[differs])
+            if differs:  # Before it turns to the other form, and without a form.
+                raises(ValueError, "previous_event", buffer.combine, *made[0],
+                       previous_event=buffer.capture())
+                raises(TypeError, "handle is str", buffer.combine, made[0][0], "handle")
+            else:
+                raises(peerbus.Refused, "previous_event is given", buffer.combine, *made[0])
+                raises(peerbus.Refused, "handle is str", buffer.combine, *made[1])
+            sums = [buffer.combine(*each)[0] for each in made]
+            assert [each.shape for each in sums] == 2 * [x.shape]
+
+
 def capacity():
     """A call with more tokens of one rank than there is memory for takes more, on all ranks; with a
     num_max_tokens_per_rank it is refused, as one that differs between ranks is. Earlier handles stay
@@ -594,6 +624,9 @@ class Tests(unittest.TestCase):
 
     def test_one_rank_wrong(self):
         run(3, one_rank_wrong)
+
+    def test_forms_differ(self):
+        run(3, forms_differ)
 
     def test_capacity(self):
         for ranks in (1, 2, 4):

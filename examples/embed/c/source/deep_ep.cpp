@@ -178,6 +178,10 @@ peerbus_code peerbus_buffer_refuse(peerbus_buffer* buffer, int32_t low_latency, 
   });
 }
 
+peerbus_code peerbus_buffer_call_other_form(peerbus_buffer* buffer, int64_t timeout_ns) {
+  return guarded([&] { usable(buffer, "buffer").calls.call_other_form(deadline_of(timeout_ns)); });
+}
+
 peerbus_code peerbus_low_latency_combine_buffer(peerbus_buffer* buffer,
                                                 const peerbus_result* handle, peerbus_array* x) {
   return guarded([&] {

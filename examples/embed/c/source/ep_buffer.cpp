@@ -66,6 +66,10 @@ peerbus_code peerbus_ep_buffer_refuse(peerbus_ep_buffer* buffer, const char* why
   });
 }
 
+peerbus_code peerbus_ep_buffer_call_other_form(peerbus_ep_buffer* buffer, int64_t timeout_ns) {
+  return guarded([&] { usable(buffer, "buffer").calls.call_other_form(deadline_of(timeout_ns)); });
+}
+
 peerbus_code peerbus_ep_dispatch(peerbus_ep_buffer* buffer, const peerbus_ep_dispatch_args* args,
                                  peerbus_ep_received* received) {
   return call_buffer(

@@ -95,6 +95,14 @@ class buffer {
   void refuse(const error& why, std::optional<deadline> until = std::nullopt) {
     normal_.refuse(why, until);
   }
+  /// Collective: states that the next call is one with `do_expand`, of an `elastic_buffer`, for
+  /// callers that keep one of each under one name and choose by a caller's argument. Returns when
+  /// all ranks have stated that. Cost: one round of messages between all ranks.
+  /// Throws, on all ranks: `error` mismatch if some rank calls `dispatch` or `combine`, refused if
+  /// some rank calls `refuse`.
+  void call_other_form(std::optional<deadline> until = std::nullopt) {
+    normal_.call_other_form(until);
+  }
 
   // --- low-latency mode --------------------------------------------------------------------------
 
@@ -134,6 +142,7 @@ class buffer {
   /// Returns the place where outputs of this handle's dispatch may be written for a `zero_copy`
   /// combine: bfloat16 [L, R*B, H], contiguous. Requires `buffer_options::zero_copy`. After a
   /// combine of the handle it is collective: it waits until all ranks have come to their next one.
+  /// Throws, on all ranks: `error` mismatch if some rank makes another call, or has another handle.
   [[nodiscard]] tensor get_next_low_latency_combine_buffer(const low_latency_handle& handle) {
     return low_latency_.combine_buffer(handle);
   }

@@ -60,9 +60,14 @@ class elastic_buffer {
     return calls_.combine(args);
   }
 
-  /// Does as `buffer::refuse`.
+  /// Contract as `buffer::refuse`.
   void refuse(const error& why, std::optional<deadline> until = std::nullopt) {
     calls_.refuse(why, until);
+  }
+  /// Collective: states that the next call is one without `do_expand`, of a `buffer`. Contract as
+  /// `buffer::call_other_form`.
+  void call_other_form(std::optional<deadline> until = std::nullopt) {
+    calls_.call_other_form(until);
   }
 
   // --- entries -----------------------------------------------------------------------------------

@@ -150,6 +150,11 @@ PEERBUS_API peerbus_code peerbus_low_latency_combine(peerbus_buffer *buffer,
  * `timeout_ns`: 0: the default of the communicator. */
 PEERBUS_API peerbus_code peerbus_buffer_refuse(peerbus_buffer *buffer, int32_t low_latency,
                                                const char *why, int64_t timeout_ns);
+/** Collective: states that the next call is one with `do_expand`, `peerbus_ep_dispatch` or
+ * `peerbus_ep_combine`. Use it before such a call where ranks choose between the two forms by an
+ * argument that may differ. Fails with PEERBUS_MISMATCH on all ranks if some rank makes a normal
+ * call of this buffer. `timeout_ns`: 0: the default of the communicator. */
+PEERBUS_API peerbus_code peerbus_buffer_call_other_form(peerbus_buffer *buffer, int64_t timeout_ns);
 /** Sets `*x` to the place for outputs of a zero_copy combine: bfloat16 [L, R*B, H]. */
 PEERBUS_API peerbus_code peerbus_low_latency_combine_buffer(peerbus_buffer *buffer,
                                                             const peerbus_result *handle,

@@ -93,6 +93,10 @@ PEERBUS_API peerbus_code peerbus_ep_combine(peerbus_ep_buffer *buffer,
 /** Collective: refuses the call that the other ranks make, as `peerbus_buffer_refuse`. */
 PEERBUS_API peerbus_code peerbus_ep_buffer_refuse(peerbus_ep_buffer *buffer, const char *why,
                                                   int64_t timeout_ns);
+/** Collective: states that the next call is one without `do_expand`, `peerbus_normal_dispatch` or
+ * `peerbus_normal_combine`, as `peerbus_buffer_call_other_form`. */
+PEERBUS_API peerbus_code peerbus_ep_buffer_call_other_form(peerbus_ep_buffer *buffer,
+                                                           int64_t timeout_ns);
 
 /** Adds up the rows that a rank's experts have made of each token, as DeepEP does with
  * `allow_multiple_reduction` before one row goes home. `x` is bfloat16 [M, H], `slots` int32 [N, K],

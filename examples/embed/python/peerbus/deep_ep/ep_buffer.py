@@ -63,6 +63,7 @@ class EPBuffer(BufferBase):
                            sl_idx=sl_idx is not None)
         self._num_qps = num_allocated_qps
         self._buffers = {}  # kind: buffer of the library
+        self._latest = "buffer"  # The kind that the latest call was made of.
         self._mover, self._agrees = None, False
         if is_plan:
             plan.materialize_in(self.comm)
@@ -201,7 +202,7 @@ class EPBuffer(BufferBase):
                   is_copied, num_sms, num_qps, **options):
         """Returns (recv_x or (recv_x, scales), recv_topk_idx, recv_topk_weights, handle)."""
         self._agree(call)
-        self._note_buffer(handle, do_expand)
+        self._refusing = self._latest
         tokens, scales = x if isinstance(x, tuple) else (x, None)
         if handle is not None:
             _require_cached(call, handle, topk_idx, do_cpu_sync, do_expand, num_experts=num_experts,
@@ -226,6 +227,7 @@ class EPBuffer(BufferBase):
                 handle=handle is not None, do_expand=do_expand, narrow_topk_idx=is_narrow(topk_idx),
                 previous_event=previous_event is not None, **options, **self._asked)
         self._wait_for(call, previous_event, later_event, options["allocate_on_comm_stream"])
+        self._turn_to(do_expand)
         form = self._dispatch_by_rank if not do_expand else \
             self._dispatch_folded if self.allow_multiple_reduction else self._dispatch_expanded
         tokens, restored = as_moved(tokens)
@@ -254,9 +256,9 @@ class EPBuffer(BufferBase):
     def _combine(self, call, x, handle, topk_weights, bias, previous_event, later_event, *, num_sms,
                  num_qps, **options):
         """Returns (combined_x, combined_topk_weights, event)."""
+        self._refusing = self._latest if self._agrees else None
         if not isinstance(handle, EPHandle):
             raise TypeError(f"handle is {type(handle).__name__}, expected one that a dispatch returned")
-        self._note_buffer(handle, False)
         handle._check(call)
         bias = self._unpack_bias(bias)
         if self._target.wanted:
@@ -268,6 +270,7 @@ class EPBuffer(BufferBase):
                 bias=bias != (None, None), do_expand=handle.do_expand,
                 previous_event=previous_event is not None, **options, **self._asked)
         self._wait_for(call, previous_event, later_event, options["allocate_on_comm_stream"])
+        self._turn_to(handle.do_expand)
         rows, slots = handle._rows, handle._slots_of_rows
         # Without do_cpu_sync the tensors are longer.
         x, weights = x[:rows], None if topk_weights is None else topk_weights[:rows]
@@ -290,12 +293,15 @@ class EPBuffer(BufferBase):
                                    lambda: (str(bool(self.allow_multiple_reduction)), None))
             self._agrees = True
 
-    def _note_buffer(self, handle, do_expand):
-        """Notes which of the library's buffers the other ranks call, until this rank calls it."""
-        if isinstance(handle, EPHandle):
-            do_expand = handle.do_expand
-        is_single = do_expand and not self.allow_multiple_reduction
-        self._refusing = "ep_buffer" if is_single else "buffer"
+    def _turn_to(self, do_expand):
+        """Collective if the library's buffer for calls of this form is not that of the call before:
+        raises on all ranks unless they all turn to it."""
+        kind = "ep_buffer" if do_expand and not self.allow_multiple_reduction else "buffer"
+        if kind == self._latest:
+            return
+        turn = getattr(c.lib, f"peerbus_{self._latest}_call_other_form")
+        c.check(self._begin(turn)(self._buffer(self._latest), 0))
+        self._latest = self._refusing = kind
 
     def _begin(self, function):
         """Returns `function` as one whose refusals the library tells the other ranks itself."""

@@ -99,12 +99,8 @@ class call_agreement final : public moe::wait_watch {
   /// `why`.
   void refuse(const error& why, const std::optional<deadline>& until) {
     const deadline end = until.value_or(default_deadline());
-    if (auto known = take_known(calls_)) {
-      // The ranks have refused it while this rank prepared the operation that it had noted.
-      channels_.refuse(started_.of(calls_), end);
-      known->operations.push_back(started_.of(calls_));
-      return finish(known->operations, end);
-    }
+    // The ranks may have refused it while this rank prepared the operation that it had noted.
+    if (auto known = take_known(calls_)) return refuse_noted(std::move(*known), end);
     call_statement own = statement(calls_);
     own.refuse(why);
     static_cast<void>(settle(own, end));
@@ -114,6 +110,22 @@ class call_agreement final : public moe::wait_watch {
     operation.call = calls_;
     started_.add(operation);
     return calls_;
+  }
+  /// Calls `wait()`, which returns when all ranks have begun `operation` for the next call. This
+  /// rank then begins it for that call once more. If the ranks refuse the call while this one
+  /// waits, this was its part of it: throws their error.
+  template <class Wait>
+  void prepare(const started_operation& operation, const std::optional<deadline>& until,
+               Wait&& wait) {
+    begin();
+    started(operation);
+    std::forward<Wait>(wait)();
+    if (auto known = take_known(calls_)) {
+      const error why = known->why;
+      refuse_noted(std::move(*known), until.value_or(default_deadline()));
+      throw error{why};
+    }
+    started_.forget(calls_--);
   }
   /// Returns the error of `call` if ranks have refused it after this rank had begun it. Completes
   /// what this rank has refused of it.
@@ -208,6 +220,13 @@ class call_agreement final : public moe::wait_watch {
     for (const started_operation& begun : refused) channels_.refuse(begun, until);
     return refused;
   }
+  /// Refuses the operation that this rank has noted for the current call, which the ranks have
+  /// refused.
+  void refuse_noted(refusal known, deadline until) {
+    channels_.refuse(started_.of(calls_), until);
+    known.operations.push_back(started_.of(calls_));
+    finish(known.operations, until);
+  }
   void finish(const operations& refused, deadline until) {
     for (const started_operation& begun : refused) channels_.finish_refusal(begun, until);
   }
@@ -255,34 +274,9 @@ class call_agreement final : public moe::wait_watch {
         first_begun = begun;
       }
       if (!found) found = detail::difference(names_.dispatch, parts_, *first_key, key, rank);
-      if (!found) found = difference(first_begun, begun, rank);
+      if (!found) found = detail::difference(names_, first_begun, begun, rank);
     }
     return found;
-  }
-  /// Returns the error of a call for which rank 0 has begun `first`, and `rank` has begun `begun`
-  /// with an equal key, or none if the ranks do the same.
-  [[nodiscard]] std::optional<error> difference(const started_operation& first,
-                                                const started_operation& begun,
-                                                rank_id rank) const {
-    using kind = started_operation::kind;
-    const auto combines_by = [](const started_operation& operation) {
-      return operation.what == kind::combine || operation.what == kind::reopen;
-    };
-    const bool combines = combines_by(begun);
-    if (combines != combines_by(first))
-      return error{errc::mismatch,
-                   peerbus::detail::concat(combines ? rank : rank_id{0}, " combines but ",
-                                           combines ? rank_id{0} : rank,
-                                           " dispatches, expected the same call on all ranks")};
-    if (!combines || (begun.channel == first.channel && begun.number == first.number))
-      return std::nullopt;
-    const auto plan_of = [this](const started_operation& operation) {
-      return peerbus::detail::concat("of call ", operation.plan, " of ", names_.owner);
-    };
-    return error{errc::mismatch, peerbus::detail::concat(names_.combine, ": ", names_.handle,
-                                                         " is ", plan_of(first), " on ", rank_id{0},
-                                                         " but ", plan_of(begun), " on ", rank,
-                                                         ", expected the same on all ranks")};
   }
 
   call_names names_;

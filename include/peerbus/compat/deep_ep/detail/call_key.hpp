@@ -39,6 +39,12 @@ using key_parts = std::span<const key_part>;
 
 inline constexpr std::array<std::string_view, 3> true_or_false{"false", "true"};
 
+/// The form of the rows, the first number of the keys of normal and of expanded calls. Each kind of
+/// calls has one of them, and states the other when a rank calls the other kind.
+inline constexpr key_part form_part{"do_expand", true_or_false};
+inline constexpr std::uint64_t form_of_rows = 0;
+inline constexpr std::uint64_t form_expanded = 1;
+
 /// Returns the text of a value of `part`.
 inline std::string text_of(const key_part& part, std::uint64_t value) {
   if (value < part.words.size() && !part.words[value].empty())

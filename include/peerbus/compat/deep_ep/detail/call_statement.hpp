@@ -6,11 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 
 #include <peerbus/compat/deep_ep/detail/call_key.hpp>
 #include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/text.hpp>
 
 namespace peerbus::deep_ep::detail {
 
@@ -26,6 +29,31 @@ struct started_operation {
   std::uint64_t plan = 0;  ///< of a combine: the call that made its handle
   friend bool operator==(const started_operation&, const started_operation&) = default;
 };
+
+/// Returns the error of a call for which rank 0 has begun `first`, and `rank` has begun `begun`
+/// with an equal key, or none if the ranks do the same.
+inline std::optional<error> difference(const call_names& names, const started_operation& first,
+                                       const started_operation& begun, rank_id rank) {
+  using kind = started_operation::kind;
+  const auto combines_by = [](const started_operation& operation) {
+    return operation.what == kind::combine || operation.what == kind::reopen;
+  };
+  const bool combines = combines_by(begun);
+  if (combines != combines_by(first))
+    return error{errc::mismatch,
+                 peerbus::detail::concat(combines ? rank : rank_id{0}, " combines but ",
+                                         combines ? rank_id{0} : rank,
+                                         " dispatches, expected the same call on all ranks")};
+  if (!combines || (begun.channel == first.channel && begun.number == first.number))
+    return std::nullopt;
+  const auto plan_of = [&names](const started_operation& operation) {
+    return peerbus::detail::concat("of call ", operation.plan, " of ", names.owner);
+  };
+  return error{errc::mismatch,
+               peerbus::detail::concat(names.combine, ": ", names.handle, " is ", plan_of(first),
+                                       " on ", rank_id{0}, " but ", plan_of(begun), " on ", rank,
+                                       ", expected the same on all ranks")};
+}
 
 /// A message from a rank to all others about a call on which ranks may differ. Ranks write it into
 /// each other's memory.

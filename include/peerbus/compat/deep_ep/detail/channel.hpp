@@ -33,17 +33,6 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// The time at which a call's results become valid: before the call returns, or when the caller
-/// calls its event or hook.
-enum class delivery : std::uint8_t { immediate, event, hook };
-
-/// Returns the delivery that a call asks for.
-[[nodiscard]] constexpr delivery delivery_of(bool async_finish,
-                                             bool return_recv_hook = false) noexcept {
-  if (return_recv_hook) return delivery::hook;
-  return async_finish ? delivery::event : delivery::immediate;
-}
-
 /// The calls of one mode and shape over an exchange of their own. It moves each batch through its
 /// stages: sent, received, returning, combined. The channel of a mode derives from it, checks
 /// arguments, puts outputs in place and publishes results.
@@ -190,12 +179,17 @@ class channel : public Mode::calls {
   /// Begins the combine of a received batch, whose outputs may then be written. `bound` as in
   /// `started_operation`.
   void begin_combine(batch& this_batch, std::size_t bound = 0) {
-    this_batch.call = agreement_.started({.channel = this->id(),
-                                          .number = this_batch.number,
-                                          .bound = bound,
-                                          .what = started_operation::kind::combine,
-                                          .plan = this_batch.plan});
+    this_batch.call =
+        agreement_.started(returning(this_batch, bound, started_operation::kind::combine));
     open(this_batch);
+  }
+  /// Does as `open` before the call that combines the batch. Throws, on all ranks, `error` mismatch
+  /// if other ranks make another call.
+  void open_early(batch& this_batch, std::size_t bound) {
+    if (this_batch.progress != stage::combined) return;
+    this_batch.until = std::nullopt;
+    agreement_.prepare(returning(this_batch, bound, started_operation::kind::reopen), {},
+                       [&] { open(this_batch); });
   }
 
   /// Copies the caller's outputs to the places where their home ranks read them. `for_each(copy)`
@@ -271,6 +265,14 @@ class channel : public Mode::calls {
     this_batch.until = until;
     this_batch.waited = waited;
     return options_of<moe::dispatch_options>(this_batch);
+  }
+  [[nodiscard]] started_operation returning(const batch& this_batch, std::size_t bound,
+                                            started_operation::kind what) const noexcept {
+    return {.channel = this->id(),
+            .number = this_batch.number,
+            .bound = bound,
+            .what = what,
+            .plan = this_batch.plan};
   }
   /// Receives what a hook or event of `this_batch` has not, so that the exchange can use the memory
   /// of the batch again. The other ranks have sent it.

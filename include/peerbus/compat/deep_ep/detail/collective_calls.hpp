@@ -53,6 +53,12 @@ class collective_calls {
   void refuse(const error& why, const std::optional<deadline>& until) {
     agreement_->refuse(why, until);
   }
+  /// States that this rank makes its next call elsewhere, where the keys of calls begin with
+  /// `form`. Throws, on all ranks, if other ranks make a call here.
+  void call_elsewhere(std::uint64_t form, const std::optional<deadline>& until) {
+    begin(until);
+    agree({form}, false, until);
+  }
   /// Throws, on all ranks, if ranks give different keys to this call.
   void agree(const call_key& key, bool has_channel, const std::optional<deadline>& until) {
     agreement_->agree(key, has_channel, until);

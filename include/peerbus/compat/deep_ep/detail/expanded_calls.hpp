@@ -84,6 +84,9 @@ class expanded_calls {
     calls_.begin(until);
     calls_.refuse(why, until);
   }
+  void call_other_form(const std::optional<deadline>& until) {
+    calls_.call_elsewhere(form_of_rows, until);
+  }
 
  private:
   template <class Args>

@@ -35,7 +35,8 @@ struct expanded_shape {
 };
 
 /// The numbers of a `call_key` of expanded calls.
-inline constexpr std::array expanded_parts{key_part{"num_max_tokens_per_rank"},
+inline constexpr std::array expanded_parts{form_part,
+                                           key_part{"num_max_tokens_per_rank"},
                                            key_part{"hidden"},
                                            key_part{"num_experts"},
                                            key_part{"num_topk"},
@@ -46,14 +47,9 @@ inline constexpr std::array expanded_parts{key_part{"num_max_tokens_per_rank"},
                                            key_part{"do_zero_padding", true_or_false}};
 
 inline call_key numbers_of(const expanded_shape& shape) noexcept {
-  return {shape.max_tokens,
-          shape.hidden,
-          shape.experts,
-          shape.top_k,
-          static_cast<std::uint64_t>(shape.rows),
-          shape.scale_bytes,
-          shape.weighted,
-          shape.alignment,
+  return {form_expanded,     shape.max_tokens, shape.hidden,
+          shape.experts,     shape.top_k,      static_cast<std::uint64_t>(shape.rows),
+          shape.scale_bytes, shape.weighted,   shape.alignment,
           shape.zero_padding};
 }
 

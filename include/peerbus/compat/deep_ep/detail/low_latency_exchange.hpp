@@ -120,7 +120,7 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
   [[nodiscard]] tensor combine_buffer(const argument& handle, std::uint64_t number) override {
     batch& this_batch = this->slots_.received(handle, number);
     const tensor outputs = outputs_of(handle, this_batch);
-    this->open(this_batch);
+    this->open_early(this_batch, this_batch.arrays.bound);
     return outputs;
   }
 

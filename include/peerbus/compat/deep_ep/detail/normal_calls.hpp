@@ -79,6 +79,9 @@ class normal_calls {
     calls_.begin(until);
     calls_.refuse(why, until);
   }
+  void call_other_form(const std::optional<deadline>& until) {
+    calls_.call_elsewhere(form_expanded, until);
+  }
 
  private:
   static constexpr std::string_view call = "dispatch";

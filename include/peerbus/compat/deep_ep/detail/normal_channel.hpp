@@ -31,7 +31,8 @@ struct normal_shape {
 };
 
 /// The numbers of a `call_key` of normal calls.
-inline constexpr std::array normal_parts{key_part{"num_max_tokens_per_rank"},
+inline constexpr std::array normal_parts{form_part,
+                                         key_part{"num_max_tokens_per_rank"},
                                          key_part{"hidden"},
                                          key_part{"num_experts"},
                                          key_part{"num_topk"},
@@ -41,13 +42,10 @@ inline constexpr std::array normal_parts{key_part{"num_max_tokens_per_rank"},
                                          key_part{"the size of num_tokens_per_expert"}};
 
 inline call_key numbers_of(const normal_shape& shape) noexcept {
-  return {shape.max_tokens,
-          shape.hidden,
-          shape.experts,
-          shape.top_k,
-          static_cast<std::uint64_t>(shape.rows),
-          shape.scale_bytes,
-          shape.listed_experts != 0,
+  return {form_of_rows,        shape.max_tokens,
+          shape.hidden,        shape.experts,
+          shape.top_k,         static_cast<std::uint64_t>(shape.rows),
+          shape.scale_bytes,   shape.listed_experts != 0,
           shape.listed_experts};
 }
 

@@ -8,6 +8,17 @@
 
 namespace peerbus::deep_ep::detail {
 
+/// The time at which a call's results become valid: before the call returns, or when the caller
+/// calls its event or hook.
+enum class delivery : std::uint8_t { immediate, event, hook };
+
+/// Returns the delivery that a call asks for.
+[[nodiscard]] constexpr delivery delivery_of(bool async_finish,
+                                             bool return_recv_hook = false) noexcept {
+  if (return_recv_hook) return delivery::hook;
+  return async_finish ? delivery::event : delivery::immediate;
+}
+
 /// The owner of operations that were sent but not received, and of rows that were received but not
 /// combined. Hooks, events and handles refer to it and may outlive it.
 class pending_operations {

@@ -28,6 +28,8 @@ class started_calls {
     operations_[begun.call % remembered] = begun;
     looks_ = 0;
   }
+  /// Forgets the operation of `call`, which all ranks have prepared and may yet replace.
+  void forget(std::uint64_t call) noexcept { operations_[call % remembered] = {}; }
   [[nodiscard]] const std::array<started_operation, remembered>& all() const noexcept {
     return operations_;
   }
@@ -60,10 +62,10 @@ class started_calls {
   }
   void tell(statement_board& board) {
     for (std::size_t i = 0; i < remembered; ++i) {
-      const started_operation& begun = operations_[i];
-      if (begun.call <= told_[i]) continue;
-      told_[i] = begun.call;
-      board.raise(i, word_of(begun));
+      const std::uint64_t word = word_of(operations_[i]);
+      if (word <= told_[i]) continue;
+      told_[i] = word;
+      board.raise(i, word);
     }
   }
   /// Returns the earliest call that a peer has told another operation for, or 0.
@@ -82,7 +84,7 @@ class started_calls {
   }
 
   std::array<started_operation, remembered> operations_{};
-  std::array<std::uint64_t, remembered> told_{};  ///< the latest call of each word
+  std::array<std::uint64_t, remembered> told_{};  ///< the latest word of each
   std::uint64_t decided_ = 0;
   std::uint64_t suspected_ = 0;  ///< what the look before has found
   std::size_t looks_ = 0;        ///< since the latest call
