@@ -12,8 +12,8 @@
 #include <peerbus/codec/int8_per_token.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/exchange.hpp>
-#include <peerbus/moe/road/mixed_road.hpp>
-#include <peerbus/moe/road/road_over.hpp>
+#include <peerbus/moe/path/mixed_row_path.hpp>
+#include <peerbus/moe/path/row_path_over.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 

@@ -13,7 +13,7 @@
 #include <peerbus/core/caches.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/detail/set_up.hpp>
+#include <peerbus/moe/engine/set_up.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 

@@ -13,13 +13,13 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/arrivals.hpp>
-#include <peerbus/moe/count_table.hpp>
-#include <peerbus/moe/departures.hpp>
+#include <peerbus/moe/plan/recv_plan.hpp>
+#include <peerbus/moe/plan/count_table.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/moe/refusal.hpp>
-#include <peerbus/moe/road/copy_order.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
+#include <peerbus/moe/plan/copy_order.hpp>
 #include <peerbus/moe/routing.hpp>
 
 #include "support/layout_oracle.hpp"

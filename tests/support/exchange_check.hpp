@@ -27,7 +27,7 @@
 #include <peerbus/moe/received_token_slots.hpp>
 #include <peerbus/moe/received_tokens.hpp>
 #include <peerbus/moe/row_block.hpp>
-#include <peerbus/moe/row_run.hpp>
+#include <peerbus/moe/plan/row_run.hpp>
 #include <peerbus/moe/token_index.hpp>
 #include <peerbus/transport/concept.hpp>
 

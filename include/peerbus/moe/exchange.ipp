@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include <peerbus/moe/detail/batch.hpp>
-#include <peerbus/moe/detail/post_office.hpp>
-#include <peerbus/moe/detail/set_up.hpp>
+#include <peerbus/moe/control/batch.hpp>
+#include <peerbus/moe/control/control_messages.hpp>
+#include <peerbus/moe/engine/set_up.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/protocol.hpp>
 

@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include <peerbus/communicator/subset_window.hpp>
-#include <peerbus/moe/detail/post_office.hpp>
-#include <peerbus/moe/detail/set_up.hpp>
+#include <peerbus/moe/control/control_messages.hpp>
+#include <peerbus/moe/engine/set_up.hpp>
 #include <peerbus/moe/exchange.hpp>
-#include <peerbus/moe/road/direct_road.hpp>
-#include <peerbus/moe/road/mixed_road.hpp>
+#include <peerbus/moe/path/direct_row_path.hpp>
+#include <peerbus/moe/path/mixed_row_path.hpp>
 
 namespace peerbus::moe {
 

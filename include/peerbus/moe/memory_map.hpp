@@ -12,7 +12,7 @@
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/moe/staging_map.hpp>
+#include <peerbus/moe/plan/staging_map.hpp>
 
 namespace peerbus::moe {
 

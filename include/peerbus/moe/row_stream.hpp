@@ -6,7 +6,7 @@
 
 #include <peerbus/kernel/kernel_set.hpp>
 #include <peerbus/kernel/stream.hpp>
-#include <peerbus/moe/row_buffers.hpp>
+#include <peerbus/moe/plan/row_buffers.hpp>
 
 namespace peerbus::moe {
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/departures.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/set_view.hpp>
 

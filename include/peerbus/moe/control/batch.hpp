@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/plan/recv_plan.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
+#include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
+#include <peerbus/moe/path/batch_input.hpp>
+#include <peerbus/moe/plan/put_order.hpp>
+#include <peerbus/moe/path/row_path_batch.hpp>
+#include <peerbus/moe/plan/row_buffers.hpp>
+
+namespace peerbus::moe::detail {
+
+/// The progress of a batch. In `counted`, `sent` and `returning` this rank has begun an operation
+/// and must still call its second half.
+enum class stage : std::uint8_t {
+  idle,       ///< never used
+  counted,    ///< counts are posted; rows leave when they have their places
+  sent,       ///< this rank's rows have left
+  received,   ///< all rows for this rank have arrived
+  released,   ///< not combined; its memory is given up to a later dispatch
+  returning,  ///< outputs are announced
+  returned    ///< combined
+};
+
+/// Returns the state of a batch in words, for error messages.
+inline std::string_view describe(stage reached) noexcept {
+  switch (reached) {
+    case stage::idle: return "not dispatched";
+    case stage::counted:
+    case stage::sent: return "not received yet";
+    case stage::received: return "received";
+    case stage::released: return "given up to a later dispatch";
+    case stage::returning: return "on its way home";
+    case stage::returned: return "combined already";
+  }
+  return "unknown";
+}
+
+/// The part of a batch set in ordinary memory: the state of the dispatch that uses the set. Only
+/// the constructor allocates.
+class batch {
+ public:
+  /// `road` are the needs of the exchange's road.
+  batch(const exchange_config& config, const block_geometry& geometry,
+        const std::shared_ptr<const expert_map>& map, rank_id rank, std::size_t rank_count,
+        const road_memory& road)
+      : leaving{config, geometry, map, rank, rank_count},
+        arriving{geometry, rank, rank_count},
+        order{road.stages ? std::make_unique<put_order>(config, geometry, rank_count) : nullptr},
+        stream_from_{config.stream_from.value_or(never_stream)} {}
+
+  departures leaving;
+  arrivals arriving;
+  std::unique_ptr<put_order> order;  ///< null unless the road stages
+  batch_input input;
+  stage reached = stage::idle;
+  std::uint64_t number = 0;    ///< number of the dispatch
+  std::uint64_t combines = 0;  ///< attempts to combine, over all dispatches that used the set
+  refusal refused;             ///< set if the dispatch or combine under way is refused
+  rank_id refused_by{0};
+  bool attached = false;     ///< true if this rank sends output attachments home
+  std::uint64_t brings = 0;  ///< what the other ranks are told of them
+
+  /// Sets the most tokens of a rank in the next dispatch of the set.
+  void bound(std::size_t tokens) noexcept {
+    leaving.bound(tokens);
+    arriving.bound(tokens);
+  }
+  /// Starts to use the set for dispatch `new_number`.
+  void begin(std::uint64_t new_number, const batch_input& new_input) noexcept {
+    previous_ = {reached, number};
+    reached = stage::counted;
+    number = new_number;
+    input = new_input;
+    refused = {};
+  }
+  /// Records the refusal of a peer, if `peer_refusal` has one. Returns whether it has.
+  [[nodiscard]] bool refuse(const std::optional<refusal_of>& peer_refusal) noexcept {
+    if (!peer_refusal) return false;
+    refused = peer_refusal->why;
+    refused_by = peer_refusal->rank;
+    return true;
+  }
+  /// Returns the set to the previous dispatch, after a dispatch that was refused.
+  void undo() noexcept {
+    reached = previous_.reached;
+    number = previous_.number;
+  }
+
+  /// Returns the batch as its road sees it. `set` is the number of its set, and lanes make rows in
+  /// `buffers`.
+  [[nodiscard]] road_batch on_road(std::size_t set, const row_buffers& buffers) const noexcept {
+    return {input, leaving, arriving, order.get(), set, attached, stream_from_, buffers};
+  }
+
+ private:
+  struct use_of_set {
+    stage reached = stage::idle;
+    std::uint64_t number = 0;
+  };
+
+  std::size_t stream_from_;
+  use_of_set previous_;
+};
+
+}  // namespace peerbus::moe::detail

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <peerbus/communicator/any_window.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/core/signal.hpp>
+#include <peerbus/moe/plan/count_table.hpp>
+#include <peerbus/moe/control/arrival_clock.hpp>
+#include <peerbus/moe/control/batch.hpp>
+#include <peerbus/moe/control/control_board.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
+#include <peerbus/moe/wait_watch.hpp>
+
+namespace peerbus::moe::detail {
+
+/// The messages of an exchange besides rows: counts, notes, refusals, and signals that rows or
+/// outputs are ready.
+class post_office {
+ public:
+  /// The phases of a batch. Each batch set has a signal per phase and source rank. Weights have one
+  /// only if combines bring them.
+  enum class phase : std::size_t { counts = 0, rows = 1, outputs = 2, weights = 3 };
+
+  /// One phase of an operation. `epoch` is the value of its signals.
+  struct step {
+    std::string_view name;  ///< of the operation, for messages
+    std::uint64_t number;   ///< of the dispatch, for messages
+    std::size_t set;
+    phase which;
+    std::uint64_t epoch;
+  };
+
+  /// Returns the number of signals that the window needs.
+  [[nodiscard]] static constexpr std::size_t signals(const memory_map& map,
+                                                     std::size_t ranks) noexcept {
+    return (map.late_weight_bytes == 0 ? 3 : 4) * map.in_flight * ranks;
+  }
+
+  post_office(any_window& window, const memory_map& map)
+      : window_{&window}, board_{window}, map_{map}, arrivals_{window.group().size()} {}
+
+  /// Makes waits of `await_all` ask `watch` from time to time, or nobody if it is null.
+  void watch(wait_watch* watch) noexcept { watch_ = watch; }
+
+  /// Tells all peers the number of this rank's rows for each block and this rank's note, or the
+  /// reason why this rank refuses. Peers see it after the next `announce`.
+  void post_counts(const step& this_step, std::span<const std::uint32_t> counts,
+                   std::span<const std::byte> note, const refusal& own_refusal);
+
+  /// Does as `post_counts`, but sends each peer only the counts for the blocks that it holds, and
+  /// nothing to peers that get neither a row nor a note nor a refusal.
+  void post_own_counts(const step& this_step, const expert_placement& blocks,
+                       std::span<const std::uint32_t> counts, std::span<const std::byte> note,
+                       const refusal& own_refusal);
+
+  /// Tells all peers the refusal of a combine, or what this rank brings in it: the bytes of one
+  /// output attachment, or the ranks that attached one. Peers see it after the next `announce`.
+  void post_verdict(const step& this_step, const refusal& own_refusal, std::uint64_t brings);
+
+  /// Raises this step's signal for all peers.
+  void announce(const step& this_step);
+
+  /// Returns whether all peers have announced the step. Does not wait.
+  [[nodiscard]] bool all_came(const step& this_step) const noexcept;
+  /// Waits until all peers have announced the step. Adds the waits to `waited`, unless it is empty.
+  /// Throws: `error` that names the missing ranks and ends with `text_end`. The communicator is
+  /// then poisoned.
+  void await_all(const step& this_step, deadline until, std::string_view text_end = {},
+                 std::span<std::int64_t> waited = {});
+
+  /// Returns the counts of all ranks, which must have announced the step.
+  [[nodiscard]] count_table counts(const step& this_step) const noexcept {
+    return {message(this_step, rank_id{0}) + map_.counts_at, map_.message_bytes, map_.count_bytes};
+  }
+  /// Returns the counts that all ranks sent by `post_own_counts`. All must have announced the step.
+  /// Ranks that sent none have zeros, which this function writes over their earlier counts.
+  [[nodiscard]] count_table own_counts(const step& this_step,
+                                       const expert_placement& blocks) noexcept;
+
+  /// Returns the note that `source` sent with its counts, or an empty span if it sent none.
+  /// `source` must have announced the step.
+  [[nodiscard]] std::span<const std::byte> note(const step& this_step,
+                                                rank_id source) const noexcept {
+    return {message(this_step, source) + map_.note_at, brought(this_step, source)};
+  }
+  /// Returns the bytes that `source` brings in this step, or 0 if it sent no record of this step.
+  [[nodiscard]] std::size_t brought(const step& this_step, rank_id source) const noexcept {
+    const verdict record = verdict_of(this_step, source);
+    return record.epoch == this_step.epoch ? record.brought : 0;
+  }
+
+  /// Returns the lowest peer that refuses this step, if any. All ranks see the same refusals.
+  [[nodiscard]] std::optional<refusal_of> refused(const step& this_step) const noexcept;
+
+  /// Returns the name and number of the operation, for messages.
+  static std::string title(const step& this_step);
+  /// Throws: `error` with `code` unless it is ok. The communicator is then poisoned.
+  void require(const step& this_step, errc code) {
+    if (code != errc::ok) fail(this_step, code);
+  }
+
+ private:
+  // There are twice as many generations of messages as batches, because a rank may send the counts
+  // of the next use of a batch set while a slow rank still reads the counts of this use.
+  [[nodiscard]] std::size_t message_at(const step& this_step, rank_id source) const noexcept {
+    return map_.counts + entry_of(this_step, source) * map_.message_bytes;
+  }
+  [[nodiscard]] std::size_t outbox_at(const step& this_step, rank_id receiver) const noexcept {
+    return map_.outbox + entry_of(this_step, receiver) * map_.outbox_bytes;
+  }
+  [[nodiscard]] std::size_t entry_of(const step& this_step, rank_id rank) const noexcept {
+    const std::size_t generation = this_step.epoch % (2 * map_.in_flight);
+    return generation * window_->group().size() + rank.index();
+  }
+  [[nodiscard]] std::size_t refusal_at(const step& this_step, rank_id source) const noexcept {
+    const std::size_t generation = 2 * this_step.set + this_step.epoch % 2;
+    return map_.refusals +
+           (generation * window_->group().size() + source.index()) * cache_line_bytes;
+  }
+  [[nodiscard]] std::byte* local(std::size_t offset) const noexcept {
+    return window_->local() + offset;
+  }
+  [[nodiscard]] signal_id signal_of(const step& this_step, rank_id source) const noexcept {
+    const std::size_t group =
+        static_cast<std::size_t>(this_step.which) * map_.in_flight + this_step.set;
+    return static_cast<signal_id>(group * window_->group().size() + source.index());
+  }
+
+  /// Returns the message of `source`. It lies on the board if it came with the counts for all
+  /// blocks, and in this rank's part if it came with rows, for this rank alone.
+  [[nodiscard]] std::byte* message(const step& this_step, rank_id source) const noexcept {
+    const std::size_t offset = message_at(this_step, source);
+    return this_step.which == phase::rows ? local(offset) : board_.at(offset);
+  }
+
+  static std::size_t write_verdict(const verdict& record, std::byte* target) noexcept;
+  [[nodiscard]] verdict verdict_of(const step& this_step, rank_id source) const noexcept;
+  /// Writes `counts` into `message`. Returns the bytes of the message up to their end.
+  std::size_t write_counts(std::span<const std::uint32_t> counts,
+                           std::byte* message) const noexcept;
+  /// Puts `bytes` bytes of this rank's part of the window, from `source` on, to `target` at `peer`.
+  void send_part(const step& this_step, rank_id peer, std::size_t target, std::size_t source,
+                 std::size_t bytes);
+
+  /// Waits for all peers until `until`, and adds the waits to `waited` unless it is empty.
+  [[nodiscard]] errc wait_for_all(const step& this_step, deadline until,
+                                  std::span<std::int64_t> waited);
+  /// Waits as `wait_for_all`, and asks `watch_` from time to time.
+  [[nodiscard]] errc watched_wait(const step& this_step, deadline until,
+                                  std::span<std::int64_t> waited);
+
+  [[noreturn]] void fail(const step& this_step, errc code);
+  [[noreturn]] void fail_waiting(const step& this_step, errc code, std::string_view text_end);
+
+  any_window* window_;
+  notice_board board_;
+  memory_map map_;
+  arrival_clock arrivals_;
+  wait_watch* watch_ = nullptr;
+};
+
+}  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/control/control_messages.ipp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <type_traits>
+
+#include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/core/placed.hpp>
+#include <peerbus/core/text.hpp>
+#include <peerbus/moe/control/control_messages.hpp>
+
+namespace peerbus::moe::detail {
+
+PEERBUS_INLINE void post_office::post_counts(const step& this_step,
+                                             std::span<const std::uint32_t> counts,
+                                             std::span<const std::byte> note,
+                                             const refusal& own_refusal) {
+  const std::size_t offset = message_at(this_step, window_->group().rank());
+  std::byte* const message = board_.at(offset);
+  std::size_t bytes = write_verdict({this_step.epoch, own_refusal, note.size()}, message);
+  if (!own_refusal) {
+    bytes = write_counts(counts, message);
+    if (!note.empty()) {
+      std::memcpy(message + map_.note_at, note.data(), note.size());
+      bytes = map_.note_at + note.size();
+    }
+  }
+  require(this_step, board_.post(offset, bytes));
+}
+
+PEERBUS_INLINE void post_office::post_own_counts(const step& this_step,
+                                                 const expert_placement& blocks,
+                                                 std::span<const std::uint32_t> counts,
+                                                 std::span<const std::byte> note,
+                                                 const refusal& own_refusal) {
+  const rank_group& group = window_->group();
+  const std::size_t target = message_at(this_step, group.rank());
+  const bool is_for_all = own_refusal || !note.empty();
+  for (const rank_id receiver : group.ranks()) {
+    const auto own_counts = counts.subspan(blocks.first(receiver), blocks.count(receiver));
+    if (!is_for_all && std::all_of(own_counts.begin(), own_counts.end(),
+                                   [](std::uint32_t count) { return count == 0; }))
+      continue;
+    const bool is_own = receiver == group.rank();
+    const std::size_t source = is_own ? target : outbox_at(this_step, receiver);
+    std::size_t bytes = write_verdict({this_step.epoch, own_refusal, note.size()}, local(source));
+    if (!own_refusal) bytes = write_counts(own_counts, local(source));
+    if (!is_own) send_part(this_step, receiver, target, source, bytes);
+  }
+  if (own_refusal || note.empty()) return;
+  const std::size_t note_place = target + map_.note_at;
+  std::memcpy(local(note_place), note.data(), note.size());
+  for (const rank_id peer : group.peers())
+    send_part(this_step, peer, note_place, note_place, note.size());
+}
+
+PEERBUS_INLINE void post_office::post_verdict(const step& this_step, const refusal& own_refusal,
+                                              std::uint64_t brings) {
+  const std::size_t offset = refusal_at(this_step, window_->group().rank());
+  const std::size_t bytes =
+      write_verdict({this_step.epoch, own_refusal, brings}, board_.at(offset));
+  require(this_step, board_.post(offset, bytes));
+}
+
+PEERBUS_INLINE void post_office::announce(const step& this_step) {
+  require(this_step,
+          board_.announce(signal_of(this_step, window_->group().rank()), this_step.epoch));
+}
+
+PEERBUS_INLINE bool post_office::all_came(const step& this_step) const noexcept {
+  for (const rank_id peer : window_->group().peers())
+    if (board_.value(signal_of(this_step, peer)) < this_step.epoch) return false;
+  return true;
+}
+
+PEERBUS_INLINE void post_office::await_all(const step& this_step, deadline until,
+                                           std::string_view text_end,
+                                           std::span<std::int64_t> waited) {
+  const errc code = watch_ == nullptr ? wait_for_all(this_step, until, waited)
+                                      : watched_wait(this_step, until, waited);
+  if (code != errc::ok) fail_waiting(this_step, code, text_end);
+}
+
+PEERBUS_INLINE errc post_office::wait_for_all(const step& this_step, deadline until,
+                                              std::span<std::int64_t> waited) {
+  const auto peers = window_->group().peers();
+  if (!waited.empty())
+    arrivals_.measure(
+        board_, peers, [&](rank_id peer) { return signal_of(this_step, peer); }, this_step.epoch,
+        until, waited);
+  for (const rank_id peer : peers) {
+    const errc code = board_.wait(signal_of(this_step, peer), this_step.epoch, until, peer);
+    if (code != errc::ok) return code;
+  }
+  return errc::ok;
+}
+
+PEERBUS_INLINE errc post_office::watched_wait(const step& this_step, deadline until,
+                                              std::span<std::int64_t> waited) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds longest_pause{64};
+  // Without a measurement, the clock is not read if all have come.
+  if (waited.empty() && all_came(this_step)) return errc::ok;
+  for (milliseconds pause{1};; pause = std::min(2 * pause, longest_pause)) {
+    const deadline next_look = deadline::after(pause);
+    const bool is_last = next_look.when() >= until.when();
+    const errc code = wait_for_all(this_step, is_last ? until : next_look, waited);
+    if (code != errc::timed_out || is_last) return code;
+    watch_->look(until);
+  }
+}
+
+PEERBUS_INLINE count_table post_office::own_counts(const step& this_step,
+                                                   const expert_placement& blocks) noexcept {
+  const rank_group& group = window_->group();
+  for (const rank_id source : group.ranks())
+    if (verdict_of(this_step, source).epoch != this_step.epoch)
+      std::memset(message(this_step, source) + map_.counts_at, 0,
+                  blocks.count(group.rank()) * map_.count_bytes);
+  count_table table = counts(this_step);
+  table.first_block = blocks.first(group.rank());
+  return table;
+}
+
+PEERBUS_INLINE std::optional<refusal_of> post_office::refused(
+    const step& this_step) const noexcept {
+  const rank_id rank = window_->group().rank();
+  std::optional<refusal_of> other_bound;
+  for (const rank_id peer : window_->group().ranks()) {
+    if (peer == rank) continue;
+    const verdict record = verdict_of(this_step, peer);
+    if (record.epoch != this_step.epoch) continue;
+    if (record.why) return refusal_of{peer, record.why};
+    if (this_step.which != phase::counts || other_bound) continue;
+    const std::int64_t own_bound = verdict_of(this_step, rank).why.expected;
+    if (record.why.expected != own_bound)
+      other_bound = {peer,
+                     {.reason = refusal_reason::bound_differs,
+                      .given = record.why.expected,
+                      .expected = own_bound}};
+  }
+  return other_bound;
+}
+
+PEERBUS_INLINE std::string post_office::title(const step& this_step) {
+  return peerbus::detail::concat({this_step.name, " ", this_step.number});
+}
+
+PEERBUS_INLINE std::size_t post_office::write_verdict(const verdict& record,
+                                                      std::byte* target) noexcept {
+  static_assert(sizeof record == memory_map::verdict_bytes);
+  std::memcpy(target, &record, sizeof record);
+  return sizeof record;
+}
+
+PEERBUS_INLINE verdict post_office::verdict_of(const step& this_step,
+                                               rank_id source) const noexcept {
+  verdict record;
+  std::memcpy(&record,
+              this_step.which == phase::outputs ? board_.at(refusal_at(this_step, source))
+                                                : message(this_step, source),
+              sizeof record);
+  return record;
+}
+
+PEERBUS_INLINE std::size_t post_office::write_counts(std::span<const std::uint32_t> counts,
+                                                     std::byte* message) const noexcept {
+  std::byte* const first = message + map_.counts_at;
+  with_count_type(map_.count_bytes, [&]<class Count>(std::type_identity<Count>) noexcept {
+    std::transform(counts.begin(), counts.end(), peerbus::detail::placed<Count>(first),
+                   [](std::uint32_t wide_count) { return static_cast<Count>(wide_count); });
+  });
+  return map_.counts_at + counts.size() * map_.count_bytes;
+}
+
+PEERBUS_INLINE void post_office::send_part(const step& this_step, rank_id peer, std::size_t target,
+                                           std::size_t source, std::size_t bytes) {
+  require(this_step, window_->put(peer, target, std::span{local(source), bytes}));
+}
+
+[[noreturn]] PEERBUS_ERROR_PATH void post_office::fail(const step& this_step, errc code) {
+  std::string text = title(this_step) + " failed in the middle";
+  if (const auto gone = window_->group().missing(); !gone.empty()) text += "; " + gone;
+  window_->group().fail(code, text);
+}
+
+[[noreturn]] PEERBUS_ERROR_PATH void post_office::fail_waiting(const step& this_step, errc code,
+                                                               std::string_view text_end) {
+  rank_group& group = window_->group();
+  constexpr std::array names{"counts", "rows", "outputs", "weights"};
+  std::string text = peerbus::detail::concat(
+      {title(this_step), ": waited for ", names[static_cast<std::size_t>(this_step.which)]});
+  std::size_t named = 0;
+  for (const rank_id peer : group.ranks()) {
+    const std::uint64_t seen = board_.value(signal_of(this_step, peer));
+    if (peer == group.rank() || seen >= this_step.epoch) continue;
+    text += peerbus::detail::concat({named++ == 0 ? " of " : ", ", peer, " (epoch ", seen,
+                                     ", expected ", this_step.epoch, ")"});
+  }
+  if (const auto gone = group.missing(); !gone.empty()) text += "; " + gone;
+  group.fail(code, text.append(text_end));
+}
+
+}  // namespace peerbus::moe::detail

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/control/batch.hpp>
+#include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/per_batch.hpp>
+#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/plan/row_buffers.hpp>
+
+namespace peerbus::moe::detail {
+
+/// The batch sets of an exchange. Dispatch n uses set n mod in_flight. The class finds the batch of
+/// a call. If the batch is not in the state that the call expects, it throws `error`
+/// invalid_argument before anything is changed.
+class batch_ring {
+ public:
+  /// Allocates all sets, and buffers for rows of `row_bytes` or of an output. `road` are the needs
+  /// of the exchange's road.
+  batch_ring(const exchange_config& config, const block_geometry& geometry, rank_id rank,
+             std::size_t rank_count, const road_memory& road, std::size_t row_bytes);
+
+  /// Returns the memory in which the lanes make rows, one batch after the other.
+  [[nodiscard]] const row_buffers& buffers() const noexcept { return buffers_; }
+  [[nodiscard]] const expert_map& experts() const noexcept { return *experts_; }
+  /// Returns the map that all batches use, to change it before the first dispatch.
+  [[nodiscard]] expert_map& shared_experts() noexcept { return *experts_; }
+  /// Returns the number of the set of `batch`.
+  [[nodiscard]] std::size_t set_of(const batch& of) const noexcept {
+    return static_cast<std::size_t>(&of - &*sets_.begin());
+  }
+  /// Returns the set that dispatch `number` uses. It may hold another dispatch.
+  [[nodiscard]] batch& at(std::uint64_t number) noexcept { return sets_.of(number); }
+  /// Returns the number of the latest dispatch, or 0 before the first.
+  [[nodiscard]] std::uint64_t latest() const noexcept { return latest_; }
+  /// Returns the lowest number that a batch in a set may have.
+  [[nodiscard]] std::uint64_t oldest() const noexcept {
+    return latest_ < sets_.size() ? 1 : latest_ - sets_.size() + 1;
+  }
+
+  /// Returns the set for the next dispatch, whose number `latest()` then returns.
+  [[nodiscard]] batch& next() {
+    require_free(latest_ + 1);
+    return at(++latest_);
+  }
+  /// Uses up the number of the next dispatch, which this rank has refused already.
+  void skip() noexcept { ++latest_; }
+  /// Returns if dispatch `number` may use its set.
+  void require_free(std::uint64_t number);
+
+  /// Returns the batch named by `ticket`, which must have reached at least `least`.
+  [[nodiscard]] batch& of(std::string_view doing, const void* exchange, moe::ticket ticket,
+                          stage least = stage::counted);
+  /// Returns the batch named by `ticket`, which must still need `dispatch_recv`.
+  [[nodiscard]] batch& awaiting_rows(const void* exchange, moe::ticket ticket);
+  /// Returns the batch whose rows have the ticket `rows`, which must have reached exactly
+  /// `expected`.
+  [[nodiscard]] batch& behind(std::string_view doing, const void* exchange, moe::ticket rows,
+                              stage expected);
+
+ private:
+  std::shared_ptr<expert_map> experts_;
+  per_batch<batch> sets_;
+  row_buffers buffers_;
+  std::uint64_t latest_ = 0;
+};
+
+}  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/engine/batch_ring.ipp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/moe/combine_terms.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
+#include <peerbus/moe/path/sum_copies.hpp>
+
+namespace peerbus::moe::detail {
+
+/// Checks that `out` has `expected` values.
+/// Returns: the first error, if any.
+inline refusal check_out(std::size_t expected, std::span<const bf16> out) noexcept {
+  if (out.size() != expected) return refuse(refusal_reason::out_size, out.size(), expected);
+  if (out.data() == nullptr && expected != 0)
+    return refuse(refusal_reason::null_out, expected, expected);
+  return {};
+}
+
+/// Says which `combine_terms` an exchange can take besides biases.
+struct terms_allowed {
+  bool by_rank;          ///< none, as rows are summed by rank
+  bool relayed = false;  ///< none, as ranks on the way apply the weights of the dispatch
+};
+
+/// Checks that the `terms` of a combine fit the batch that `leaving` describes.
+/// Returns: the first error, if any.
+inline refusal check_terms(const departures& leaving, std::size_t hidden,
+                           const combine_terms& terms, const terms_allowed& allowed) noexcept {
+  for (std::size_t b = 0; b < terms.bias.size(); ++b)
+    if (const std::size_t given = terms.bias[b].size();
+        !terms.bias[b].empty() && given != leaving.tokens() * hidden)
+      return refuse(refusal_reason::bias_size, given, leaving.tokens() * hidden,
+                    static_cast<std::uint32_t>(b));
+  if (terms.weights.empty() && terms.local.empty()) return {};
+  const std::size_t top_k = leaving.top_k();
+  const std::size_t slots = leaving.tokens() * top_k;
+  if (allowed.by_rank) return refuse(refusal_reason::terms_by_rank, 0, 0);
+  if (allowed.relayed) return refuse(refusal_reason::terms_relayed, 0, 0);
+  if (terms.weights.empty() && slots != 0) return refuse(refusal_reason::local_unweighted, 0, 0);
+  if (terms.weights.size() != slots)
+    return refuse(refusal_reason::term_weights_size, terms.weights.size(), slots);
+  if (terms.local.empty()) return {};
+  if (terms.local.size() != slots)
+    return refuse(refusal_reason::local_size, terms.local.size(), slots);
+  for (std::size_t t = 0; t < leaving.tokens(); ++t)
+    for (std::size_t k = 0; k < top_k; ++k)
+      if (leaving.names_expert(t, k) && terms.local[t * top_k + k] != nullptr)
+        return {refusal_reason::local_of_sent, static_cast<std::uint32_t>(t),
+                static_cast<std::uint32_t>(k)};
+  return {};
+}
+
+/// Checks that the arguments of a combine fit the batch that `leaving` describes.
+/// Returns: the first error, if any.
+inline refusal check_sum(const departures& leaving, std::size_t hidden, const combine_sum& wanted,
+                         const terms_allowed& allowed) noexcept {
+  if (const refusal found = check_out(leaving.tokens() * hidden, wanted.out)) return found;
+  return check_terms(leaving, hidden, wanted.terms, allowed);
+}
+
+}  // namespace peerbus::moe::detail

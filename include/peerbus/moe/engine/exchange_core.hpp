@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include <peerbus/communicator/any_window.hpp>
+#include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/core/bf16.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/function_ref.hpp>
+#include <peerbus/core/lane_team.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/call_options.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/control/batch.hpp>
+#include <peerbus/moe/engine/batch_ring.hpp>
+#include <peerbus/moe/engine/exchange_engine.hpp>
+#include <peerbus/moe/control/control_messages.hpp>
+#include <peerbus/moe/lane.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
+#include <peerbus/moe/path/any_row_path.hpp>
+#include <peerbus/moe/path/batch_input.hpp>
+#include <peerbus/moe/path/sum_copies.hpp>
+#include <peerbus/moe/routing.hpp>
+#include <peerbus/moe/row_traffic.hpp>
+#include <peerbus/moe/set_view.hpp>
+#include <peerbus/moe/wait_watch.hpp>
+
+namespace peerbus::moe::detail {
+
+/// The exchange in one level. It is also what each level of `relay_engine` does, which uses its
+/// operations in parts.
+class exchange_core final : public exchange_engine {
+ public:
+  using step = post_office::step;
+  using phase = post_office::phase;
+
+  /// The parts of an exchange, which outlive its core.
+  struct parts {
+    const exchange_config& config;
+    const memory_map& map;
+    any_window& window;
+    batch_ring& batches;
+    any_road& road;
+  };
+  /// `exchange` is the address that its tickets have.
+  exchange_core(const void* exchange, const parts& of)
+      : exchange_{exchange}, parts_{of}, post_{of.window, of.map} {}
+
+  [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {
+    return parts_.batches.latest() + 1;
+  }
+  void watch(wait_watch* watch) noexcept override { post_.watch(watch); }
+  [[nodiscard]] std::optional<refusal_of> dispatch_send(const batch_input& input,
+                                                        const routing& route,
+                                                        const dispatch_options& options,
+                                                        deadline until) override;
+  [[nodiscard]] std::optional<refusal_of> dispatch_recv(
+      ticket named, const receive_options& options, deadline until,
+      peerbus::detail::function_ref<void(const batch&)> arrived) override;
+  [[nodiscard]] std::optional<refusal_of> combine(ticket rows, const combine_sum& wanted,
+                                                  const combine_options& options,
+                                                  deadline until) override;
+  void combine_send(ticket rows, const publish_options& options, deadline until) override;
+  [[nodiscard]] std::optional<refusal_of> combine_recv(ticket rows, const combine_sum& wanted,
+                                                       const sum_options& options,
+                                                       deadline until) override;
+  void reopen(ticket rows, const receive_options& options, deadline until) override;
+
+  [[nodiscard]] set_view columns(ticket named) override {
+    return local_set(batch_of("columns", named));
+  }
+  [[nodiscard]] std::span<const std::byte> note(ticket named, rank_id source) override;
+  [[nodiscard]] row_traffic traffic(ticket named) override;
+  [[nodiscard]] std::span<const std::uint32_t> rows_of_blocks(ticket named) override {
+    return batch_of("rows_of_blocks", named, stage::received).leaving.totals();
+  }
+  [[nodiscard]] bool attached_by(ticket named, rank_id rank) override;
+  [[nodiscard]] std::byte* returned_attachment(ticket named, std::size_t t,
+                                               std::size_t copy) override {
+    return local_set(batch_of("returned_attachment", named, stage::returned))
+        .returned_attachment(t, copy);
+  }
+
+  /// Returns the batch of `named`, which must have reached at least `least`.
+  [[nodiscard]] const batch& batch_of(std::string_view doing, ticket named,
+                                      stage least = stage::counted) {
+    return parts_.batches.of(doing, exchange_, named, least);
+  }
+  /// Returns the set of `of` at this rank.
+  [[nodiscard]] set_view local_set(const batch& of) const noexcept {
+    return {parts_.map, parts_.window.local(), parts_.batches.set_of(of)};
+  }
+
+  // The parts of operations, for an exchange that is a level of another.
+  /// Posts the counts of the next batch, or `known` or its own refusal, which it then returns.
+  [[nodiscard]] refusal begin_dispatch(const batch_input& input, const routing& route,
+                                       const dispatch_options& options, const refusal& known,
+                                       deadline until);
+  /// Sends the rows of all batches whose rows may leave, in order. Waits until those of `wanted`
+  /// and of earlier batches may, unless it is null. All lanes call it together.
+  void advance(const batch* wanted, lane as, deadline until, std::span<std::int64_t> waited = {});
+  /// Publishes the outputs and signals the home ranks, or sends the refusal that `objection`
+  /// returns. `brings` is what `brought_by` returns at other ranks if the batch is attached.
+  void begin_combine(const char* doing, ticket rows, const publish_options& options, deadline until,
+                     peerbus::detail::function_ref<refusal(const batch&)> objection,
+                     std::optional<std::uint64_t> brings = std::nullopt);
+  [[nodiscard]] std::optional<refusal_of> finish_combine(ticket rows, const combine_sum& wanted,
+                                                         lane as, deadline until,
+                                                         std::span<std::int64_t> waited);
+  /// Tells all ranks that this rank refuses dispatch `number`, the next one or a later. Does not
+  /// wait. `batch_ring::skip` then uses up the number when it is the next one.
+  void refuse_ahead(std::uint64_t number, const refusal& why);
+  /// Waits until all ranks have learnt of the refusal of dispatch `number`, as they have called
+  /// that dispatch too.
+  void await_called(std::uint64_t number, deadline until);
+  /// Sends the weights of the next combine of `rows`, [tokens, slots], to the ranks that have its
+  /// rows, or those of the dispatch if `weights` is empty. Sends none if `refuses`. One lane calls
+  /// it. Does not wait.
+  void send_weights(ticket rows, std::span<const float> weights, bool refuses);
+  /// Waits for the weights of all ranks. One lane calls it.
+  void await_weights(ticket rows, deadline until, std::span<std::int64_t> waited);
+  /// Returns what `rank` brought in the combine of `named`; 0 if it attached nothing.
+  [[nodiscard]] std::uint64_t brought_by(ticket named, rank_id rank);
+  /// Makes a combined batch one that all ranks may combine again.
+  void take_back(std::uint64_t number) noexcept {
+    parts_.batches.at(number).reached = stage::received;
+  }
+
+ private:
+  [[nodiscard]] rank_group& group() const noexcept { return parts_.window.group(); }
+  [[nodiscard]] step step_of(const batch& of, phase which) const noexcept {
+    const bool is_combine = which == phase::outputs;
+    return {is_combine ? "combine" : "dispatch", of.number, parts_.batches.set_of(of), which,
+            is_combine ? of.combines : of.number};
+  }
+  /// Returns the step in which counts and refusals of dispatch `number` travel.
+  [[nodiscard]] step dispatch_step(std::uint64_t number) noexcept;
+
+  /// Returns the next batch whose rows can be sent, or null. Waits as `advance`.
+  [[nodiscard]] batch* next_ready(const batch* wanted, deadline until,
+                                  std::span<std::int64_t> waited);
+  /// Returns the refusal of a peer, if any.
+  [[nodiscard]] std::optional<refusal_of> end_dispatch(batch& of, deadline until,
+                                                       std::span<std::int64_t> waited);
+  void announce_outputs(batch& of);
+  [[nodiscard]] refusal objection_to_sum(const batch& of, const combine_sum& wanted) const noexcept;
+  /// Returns the step in which the weights of the next combine travel.
+  [[nodiscard]] step weights_step(const batch& of) const noexcept {
+    return {"combine", of.number, parts_.batches.set_of(of), phase::weights, of.combines + 1};
+  }
+  /// Returns `found` as a refusal of this rank, if it is one.
+  [[nodiscard]] std::optional<refusal_of> own(const refusal& found) const {
+    return found ? std::optional{refusal_of{group().rank(), found}} : std::nullopt;
+  }
+
+  /// For the first turn of a call, of which lanes must agree on the name.
+  template <class Turn>
+  void serial(const char* call, lane as, deadline until, Turn&& turn) {
+    team_.serial(
+        as, until, turn, [this](errc code, const std::string& text) { group().fail(code, text); },
+        call);
+  }
+  template <class Turn>
+  void serial(lane as, deadline until, Turn&& turn) {
+    serial(nullptr, as, until, turn);
+  }
+  /// Returns the batch as the road sees it.
+  [[nodiscard]] road_batch on_road(const batch& of) const noexcept {
+    return of.on_road(parts_.batches.set_of(of), parts_.batches.buffers());
+  }
+  /// Records a failure of this lane, which the next `serial` reports. order: relaxed; `serial`
+  /// makes it visible to lane 0, which reads it there.
+  void record(errc code) noexcept {
+    if (code != errc::ok) failure_.store(code, std::memory_order_relaxed);
+  }
+  /// Throws the failure of any lane, inside `serial`. order: relaxed; `serial` has made the stores
+  /// of all lanes in `record` visible.
+  void require_success(const step& this_step) {
+    post_.require(this_step, failure_.load(std::memory_order_relaxed));
+  }
+
+  const void* exchange_;
+  parts parts_;
+  post_office post_;
+
+  // Lane 0 writes these members inside `serial`, and all lanes read them after it.
+  peerbus::detail::lane_team team_;
+  batch* wanted_ = nullptr;
+  batch* ready_ = nullptr;
+  std::optional<refusal_of> refused_;  ///< what the call under way returns
+  std::atomic<errc> failure_{errc::ok};
+};
+
+}  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/engine/exchange_core.ipp>  // IWYU pragma: keep
+#include <peerbus/moe/engine/late_weights.ipp>   // IWYU pragma: keep
+#endif

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+
+#include <peerbus/moe/plan/check_input.hpp>
+#include <peerbus/moe/engine/check_options.hpp>
+#include <peerbus/moe/engine/check_sum.hpp>
+#include <peerbus/moe/engine/exchange_core.hpp>
+#include <peerbus/moe/control/handshake.hpp>
+#include <peerbus/moe/path/row_path_batch.hpp>
+
+namespace peerbus::moe::detail {
+
+PEERBUS_INLINE std::optional<refusal_of> exchange_core::dispatch_send(
+    const batch_input& input, const routing& route, const dispatch_options& options,
+    deadline until) {
+  serial("dispatch", options.as, until,
+         [&] { refused_ = own(begin_dispatch(input, route, options, {}, until)); });
+  if (refused_) return refused_;
+  advance(nullptr, options.as, until);
+  return std::nullopt;
+}
+
+PEERBUS_INLINE std::optional<refusal_of> exchange_core::dispatch_recv(
+    ticket named, const receive_options& options, deadline until,
+    peerbus::detail::function_ref<void(const batch&)> arrived) {
+  serial("dispatch_recv", options.as, until, [&] {
+    group().require_healthy("dispatch_recv");
+    require_all_ranks(options.waited, group().size());
+    wanted_ = &parts_.batches.awaiting_rows(exchange_, named);
+  });
+  batch* const received = wanted_;
+  advance(received, options.as, until, options.waited);
+  serial(options.as, until, [&] {
+    refused_ = end_dispatch(*received, until, options.waited);
+    if (!refused_) arrived(*received);
+  });
+  return refused_;
+}
+
+PEERBUS_INLINE std::optional<refusal_of> exchange_core::combine(ticket rows,
+                                                                const combine_sum& wanted,
+                                                                const combine_options& options,
+                                                                deadline until) {
+  begin_combine("combine", rows, {.as = options.as, .attached = options.attached}, until,
+                [&](const batch& of) {
+                  require_all_ranks(options.waited, group().size());
+                  if (const refusal found = objection_of_caller(options.refuse)) return found;
+                  return objection_to_sum(of, wanted);
+                });
+  return finish_combine(rows, wanted, options.as, until, options.waited);
+}
+
+PEERBUS_INLINE void exchange_core::combine_send(ticket rows, const publish_options& options,
+                                                deadline until) {
+  begin_combine("combine_send", rows, options, until,
+                [&](const batch&) { return objection_of_caller(options.refuse); });
+  advance(nullptr, options.as, until);
+}
+
+PEERBUS_INLINE std::optional<refusal_of> exchange_core::combine_recv(ticket rows,
+                                                                     const combine_sum& wanted,
+                                                                     const sum_options& options,
+                                                                     deadline until) {
+  serial("combine_recv", options.as, until, [&] {
+    group().require_healthy("combine_recv");
+    require_all_ranks(options.waited, group().size());
+    const batch& of = parts_.batches.behind("combine_recv", exchange_, rows, stage::returning);
+    refused_ = own(objection_to_sum(of, wanted));
+  });
+  if (refused_) return refused_;
+  return finish_combine(rows, wanted, options.as, until, options.waited);
+}
+
+PEERBUS_INLINE void exchange_core::reopen(ticket rows, const receive_options& options,
+                                          deadline until) {
+  advance(nullptr, options.as, until);
+  serial(options.as, until, [&] {
+    group().require_healthy("reopen");
+    require_all_ranks(options.waited, group().size());
+    batch& of = parts_.batches.behind("reopen", exchange_, rows, stage::returned);
+    // An attempt that brings nothing: whoever announces it has ended the one before.
+    ++of.combines;
+    const step this_step = step_of(of, phase::outputs);
+    post_.announce(this_step);
+    post_.await_all(this_step, until, {}, options.waited);
+    of.reached = stage::received;
+  });
+}
+
+PEERBUS_INLINE std::span<const std::byte> exchange_core::note(ticket named, rank_id source) {
+  const batch& of = batch_of("note", named, stage::received);
+  return post_.note(step_of(of, handshake::decides(of)), source);
+}
+
+PEERBUS_INLINE row_traffic exchange_core::traffic(ticket named) {
+  const batch& of = batch_of("traffic", named, stage::received);
+  return traffic_of(of.leaving, parts_.map, parts_.road.sets(parts_.batches.set_of(of)),
+                    group().rank());
+}
+
+PEERBUS_INLINE bool exchange_core::attached_by(ticket named, rank_id rank) {
+  return brought_by(named, rank) != 0;
+}
+
+PEERBUS_INLINE std::uint64_t exchange_core::brought_by(ticket named, rank_id rank) {
+  const batch& of = batch_of("attached_by", named, stage::returned);
+  return post_.brought(step_of(of, phase::outputs), rank);
+}
+
+PEERBUS_INLINE refusal exchange_core::objection_to_sum(const batch& of,
+                                                       const combine_sum& wanted) const noexcept {
+  return check_sum(of.leaving, parts_.config.hidden, wanted,
+                   {.by_rank = of.leaving.geometry().by_rank});
+}
+
+PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, const routing& route,
+                                                     const dispatch_options& options,
+                                                     const refusal& known, deadline until) {
+  group().require_healthy("dispatch");
+  require_all_ranks(options.waited, group().size());
+  batch& of = parts_.batches.next();
+  const std::uint64_t number = parts_.batches.latest();
+  const step this_step = dispatch_step(number);
+  handshake::take_memory(post_, of, this_step, until);
+  const std::size_t most = parts_.config.max_tokens;
+  const std::size_t bound = options.bound == 0 ? most : options.bound;
+  refusal found = known ? known : objection_of_caller(options.refuse);
+  if (!found && bound > most) found = refuse(refusal_reason::bound_size, bound, most);
+  of.bound(std::min(bound, most));
+  if (!found) found = of.leaving.count(input.tokens, route);
+  if (!found)
+    found =
+        check_attachments(parts_.config, input.tokens.size / parts_.config.hidden, input.attached);
+  if (!found) found = check_note(parts_.config, options.note);
+  refusal told = found;
+  if (!found) told.expected = static_cast<std::int64_t>(bound);
+  handshake::post(post_, of, this_step, options.note, told);
+  if (found) {
+    // Waits for all ranks, because this rank might otherwise run ahead and overwrite its refusal.
+    post_.await_all(this_step, until, "; its own input was bad: " + describe(found),
+                    options.waited);
+    return found;
+  }
+  of.begin(number, input);
+  return {};
+}
+
+PEERBUS_INLINE exchange_core::step exchange_core::dispatch_step(std::uint64_t number) noexcept {
+  const batch& of = parts_.batches.at(number);
+  return {"dispatch", number, parts_.batches.set_of(of), handshake::decides(of), number};
+}
+
+PEERBUS_INLINE void exchange_core::refuse_ahead(std::uint64_t number, const refusal& why) {
+  batch& of = parts_.batches.at(number);
+  const step this_step = dispatch_step(number);
+  handshake::give_up(post_, of, this_step);
+  handshake::post(post_, of, this_step, {}, why);
+}
+
+PEERBUS_INLINE void exchange_core::await_called(std::uint64_t number, deadline until) {
+  post_.await_all(dispatch_step(number), until);
+}
+
+PEERBUS_INLINE void exchange_core::advance(const batch* wanted, lane as, deadline until,
+                                           std::span<std::int64_t> waited) {
+  for (;;) {
+    serial(as, until, [&] { ready_ = next_ready(wanted, until, waited); });
+    batch* const ready = ready_;
+    if (ready == nullptr) return;
+    record(parts_.road.send(on_road(*ready), as, [&](lane_step work) { serial(as, until, work); }));
+    serial(as, until, [&] {
+      const step this_step = step_of(*ready, phase::rows);
+      require_success(this_step);
+      post_.announce(this_step);
+      handshake::after_send(post_, *ready, step_of(*ready, handshake::decides(*ready)));
+      ready->reached = stage::sent;
+    });
+  }
+}
+
+PEERBUS_INLINE batch* exchange_core::next_ready(const batch* wanted, deadline until,
+                                                std::span<std::int64_t> waited) {
+  batch_ring& batches = parts_.batches;
+  for (std::uint64_t number = batches.oldest(); number <= batches.latest(); ++number) {
+    batch& of = batches.at(number);
+    if (of.number != number || of.reached != stage::counted || of.refused) continue;
+    const bool wait = wanted != nullptr && number <= wanted->number;
+    const auto state =
+        handshake::place(post_, of, step_of(of, handshake::decides(of)), wait, until, waited);
+    if (state == departure::placed) return &of;
+    if (state == departure::later) return nullptr;
+  }
+  return nullptr;
+}
+
+PEERBUS_INLINE std::optional<refusal_of> exchange_core::end_dispatch(
+    batch& of, deadline until, std::span<std::int64_t> waited) {
+  const step this_step = step_of(of, phase::rows);
+  if (!of.refused) handshake::receive(post_, of, this_step, until, waited);
+  if (of.refused) {
+    post_.require(this_step, handshake::abandon(of, parts_.road));
+    return refusal_of{of.refused_by, of.refused};
+  }
+  of.reached = stage::received;
+  return std::nullopt;
+}
+
+PEERBUS_INLINE void exchange_core::begin_combine(
+    const char* doing, ticket rows, const publish_options& options, deadline until,
+    peerbus::detail::function_ref<refusal(const batch&)> objection,
+    std::optional<std::uint64_t> brings) {
+  const lane as = options.as;
+  serial(doing, as, until, [&] {
+    group().require_healthy(doing);
+    require_output_attachment(options.attached, parts_.config);
+    batch& of = parts_.batches.behind(doing, exchange_, rows, stage::received);
+    of.refused = objection(of);
+    of.attached = options.attached;
+    of.brings = options.attached ? brings.value_or(parts_.map.output_attachment_bytes) : 0;
+  });
+  batch& of = parts_.batches.at(rows.number);
+  if (!of.refused)
+    record(parts_.road.publish(on_road(of), as, [&](lane_step work) { serial(as, until, work); }));
+  serial(as, until, [&] { announce_outputs(of); });
+}
+
+PEERBUS_INLINE void exchange_core::announce_outputs(batch& of) {
+  ++of.combines;
+  const step this_step = step_of(of, phase::outputs);
+  require_success(this_step);
+  if (of.refused || of.attached) post_.post_verdict(this_step, of.refused, of.brings);
+  post_.announce(this_step);
+  of.reached = stage::returning;
+  of.refused_by = group().rank();
+}
+
+PEERBUS_INLINE std::optional<refusal_of> exchange_core::finish_combine(
+    ticket rows, const combine_sum& wanted, lane as, deadline until,
+    std::span<std::int64_t> waited) {
+  advance(nullptr, as, until);
+  batch& of = parts_.batches.at(rows.number);
+  serial(as, until, [&] {
+    const step this_step = step_of(of, phase::outputs);
+    post_.await_all(this_step, until, {}, waited);
+    refused_ = own(of.refused);
+    if (!refused_) refused_ = post_.refused(this_step);
+    if (!refused_) return;
+    post_.require(this_step, parts_.road.settle());
+    of.reached = stage::received;
+  });
+  if (refused_) return refused_;
+  const auto is_coded = [&](rank_id rank) noexcept {
+    return post_.brought(step_of(of, phase::outputs), rank) != 0;
+  };
+  combine_sum sum = wanted;
+  if (parts_.map.logfmt_outputs) sum.is_coded = is_coded;
+  record(parts_.road.sum(on_road(of), sum, as));
+  serial(as, until, [&] {
+    require_success(step_of(of, phase::outputs));
+    of.reached = stage::returned;
+  });
+  return std::nullopt;
+}
+
+}  // namespace peerbus::moe::detail

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include <peerbus/communicator/any_window.hpp>
+#include <peerbus/core/function_ref.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/engine/batch_ring.hpp>
+#include <peerbus/moe/engine/exchange_core.hpp>
+#include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/path/any_row_path.hpp>
+
+namespace peerbus::moe::detail {
+
+/// Makes the road of an exchange over its window.
+using road_maker =
+    peerbus::detail::function_ref<std::unique_ptr<any_road>(any_window&, const memory_map&)>;
+
+/// The parts of an exchange, without types: one has one, and one that relays has two.
+struct exchange_parts {
+  /// Takes the window `made`. `exchange` is the address that tickets have.
+  exchange_parts(const void* exchange, const exchange_config& agreed, const memory_map& places,
+                 std::unique_ptr<any_window> made, batch_ring plans, road_maker make_road)
+      : config{agreed},
+        map{places},
+        window{std::move(made)},
+        batches{std::move(plans)},
+        road{make_road(*window, map)},
+        core{exchange, {config, map, *window, batches, *road}} {}
+  exchange_parts(const exchange_parts&) = delete;
+  exchange_parts& operator=(const exchange_parts&) = delete;
+  ~exchange_parts() = default;
+
+  exchange_config config;
+  memory_map map;
+  std::unique_ptr<any_window> window;
+  batch_ring batches;
+  std::unique_ptr<any_road> road;
+  exchange_core core;
+};
+
+}  // namespace peerbus::moe::detail

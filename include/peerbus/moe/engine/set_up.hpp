@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/core/caches.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/plan/objection.hpp>
+#include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/protocol.hpp>
+
+namespace peerbus::moe::detail {
+
+/// Returns the protocol of an exchange with a layout that can have either: that of `config`, or the
+/// cheaper one. `copies` are the most rows that a token becomes.
+constexpr dispatch_protocol chosen_protocol(const exchange_config& config, const codec_facts& codec,
+                                            std::string_view road, std::size_t ranks,
+                                            std::size_t copies) {
+  if (config.protocol != dispatch_protocol::automatic) return config.protocol;
+  // Products in floating point, because an impossible configuration is only refused later.
+  const double rows = static_cast<double>(config.max_tokens) * static_cast<double>(copies);
+  const double row_bytes =
+      static_cast<double>(codec.format.row_bytes) + static_cast<double>(codec.format.scale_bytes);
+  const dispatch_size size{road, ranks, rows, row_bytes / 1024};
+  return config.costs == nullptr ? estimate_from(assumed_costs(road), size).cheaper()
+                                 : estimate_protocols(*config.costs, size).cheaper();
+}
+
+/// Compares a configuration with those of the other ranks. Collective. `alignment` is that of the
+/// blocks of the layout, `chosen` the protocol that this rank will use.
+/// Throws, on all ranks: `error` mismatch, or the error of `objection_to`.
+void agree_on(rank_group& group, const exchange_config& config, const codec_facts& codec,
+              const layout_facts& layout, std::size_t alignment, dispatch_protocol chosen,
+              deadline until);
+
+/// Returns a cache as the system reports it, or 32 MiB for 8 cores if it reports none, or more than
+/// 64 MiB for each core: a virtual machine reports the cache of its host, of which it has a part.
+shared_cache believable(shared_cache reported) noexcept;
+
+/// Returns `config.stream_from`, or the default for a group of `ranks` ranks if it is empty.
+std::size_t stream_from(const exchange_config& config, std::size_t ranks);
+
+/// Compares the configuration with those of the other ranks and returns it, with its `stream_from`
+/// and `protocol` set and without `costs`. Collective. `road` is the name of the road in costs.
+/// Throws, on all ranks: as the constructor of `exchange`.
+template <token_codec Codec, row_layout Layout>
+exchange_config agreed_config(rank_group& group, const exchange_config& config,
+                              const Layout& layout, std::string_view road, deadline until) {
+  const block_geometry geometry = layout.geometry(config, group.size());
+  const auto codec = codec_facts::of<Codec>(config.hidden);
+  exchange_config agreed = config;
+  agreed.protocol = only_protocol_of<Layout>;
+  if constexpr (automatic_layout<Layout>)
+    agreed.protocol = chosen_protocol(config, codec, road, group.size(), geometry.copies_per_token);
+  agree_on(group, config, codec, layout_facts::of(layout, agreed.protocol), geometry.alignment,
+           agreed.protocol, until);
+  agreed.stream_from = stream_from(config, group.size());
+  agreed.costs = nullptr;
+  return agreed;
+}
+
+}  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/engine/set_up.ipp>  // IWYU pragma: keep
+#endif

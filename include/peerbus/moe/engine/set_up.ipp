@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <peerbus/bootstrap/agreement.hpp>
+#include <peerbus/core/cost_table.hpp>
+#include <peerbus/core/error.hpp>
+#include <peerbus/core/fnv_hash.hpp>
+#include <peerbus/moe/engine/set_up.hpp>
+
+namespace peerbus::moe::detail {
+
+/// Returns a hash of the logical expert of each physical expert. An empty `physical_to_logical`
+/// counts as the identity. `config` must be possible: a refused number of experts may be larger
+/// than the memory of the map.
+inline std::uint64_t hash_of_map(const exchange_config& config) noexcept {
+  peerbus::detail::fnv_hash hash;
+  for (std::size_t p = 0; p < config.experts; ++p)
+    hash.add(p < config.physical_to_logical.size() ? config.physical_to_logical[p] : p);
+  return hash.value();
+}
+
+PEERBUS_INLINE void agree_on(rank_group& group, const exchange_config& config,
+                             const codec_facts& codec, const layout_facts& layout,
+                             std::size_t alignment, dispatch_protocol chosen, deadline until) {
+  const std::optional<error> objection = objection_to(config, group.size(), codec, layout);
+  std::vector<declared> values{
+      {"codec", codec.name},           {"layout", layout.name},
+      {"experts", config.experts},     {"hidden", config.hidden},
+      {"top_k", config.top_k},         {"max_tokens", config.max_tokens},
+      {"in_flight", config.in_flight}, {"outputs", static_cast<std::uint64_t>(config.outputs)}};
+  for (const std::size_t bytes : config.attachments) values.push_back({"attachment", bytes});
+  values.push_back({"output_attachment", config.output_attachment});
+  values.push_back({"logfmt_outputs", std::uint64_t{config.logfmt_outputs}});
+  values.push_back({"note_bytes", config.note_bytes});
+  values.push_back({"hash of physical_to_logical", objection ? 0 : hash_of_map(config)});
+  // Declared for every layout, so that ranks with different layouts declare equally many values.
+  values.push_back({"alignment", alignment});
+  values.push_back({"protocol", describe(config.protocol)});
+  values.push_back({"hash of costs", config.costs == nullptr ? 0 : config.costs->hash()});
+  values.push_back({"chosen protocol", describe(chosen)});
+  values.push_back({"relay", describe(config.relay)});
+  values.push_back({"weights_at_combine", std::uint64_t{config.weights_at_combine}});
+  values.push_back({"relay_sums", config.relay_sums == relay_sums::f32 ? "f32" : "bf16"});
+  group.agree("exchange", values, until, objection);
+}
+
+PEERBUS_INLINE shared_cache believable(shared_cache reported) noexcept {
+  constexpr std::size_t most_per_core = std::size_t{64} << 20U;
+  constexpr shared_cache assumed{.bytes = std::size_t{32} << 20U, .cores = 8};
+  const bool believed = reported.bytes != 0 && reported.bytes / reported.cores <= most_per_core;
+  return believed ? reported : assumed;
+}
+
+PEERBUS_INLINE std::size_t stream_from(const exchange_config& config, std::size_t ranks) {
+  if (config.stream_from) return *config.stream_from;
+  const shared_cache cache = believable(largest_cache());
+  // A quarter is left for the tokens, which are read meanwhile, and for other data.
+  return cache.bytes / std::min(cache.cores, ranks) / 4 * 3;
+}
+
+}  // namespace peerbus::moe::detail

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <peerbus/codec/concept.hpp>
+#include <peerbus/moe/path/concept.hpp>
+#include <peerbus/moe/path/direct_row_path.hpp>
+#include <peerbus/moe/path/mixed_row_path.hpp>
+#include <peerbus/moe/path/staged_row_path.hpp>
+#include <peerbus/transport/concept.hpp>
+
+namespace peerbus::moe {
+
+/// The road of an exchange over `Transport`. `type` is a `row_road`. Its constructor takes the
+/// window of the exchange, its memory map and the codec.
+template <transport Transport, token_codec Codec>
+struct road_over {
+  /// Rows are put, to all peers.
+  using type = staged_road<Codec>;
+};
+/// The road of an exchange over a transport that reaches the memory of near peers.
+template <partly_direct_transport Transport, token_codec Codec>
+struct road_over<Transport, Codec> {
+  /// Rows are stored at near peers and put to far ones.
+  using type = mixed_road<Codec>;
+};
+/// The road of an exchange over a transport that reaches the memory of all peers.
+template <direct_transport Transport, token_codec Codec>
+struct road_over<Transport, Codec> {
+  /// Rows are stored, at all peers.
+  using type = direct_road<Codec>;
+};
+
+}  // namespace peerbus::moe

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <peerbus/communicator/near_groups.hpp>
+#include <peerbus/core/align.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/plan/objection.hpp>
+#include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/memory_map.hpp>
+
+namespace peerbus::moe::detail {
+
+// The rank of a group whose place is below the number of columns represents the group in its
+// column: it hands on the rows of all ranks of the column.
+using peerbus::detail::near_groups;
+
+/// The configurations of the two levels of an exchange, for one column and one group.
+struct level_configs {
+  exchange_config far;   ///< of the level between groups, without `physical_to_logical`
+  exchange_config near;  ///< of the level within a group
+};
+
+/// The numbers in which the levels of an exchange differ from rank to rank.
+struct level_sizes {
+  std::size_t column;       ///< ranks of the column
+  std::size_t most_held;    ///< experts of the group that holds the most
+  std::size_t held;         ///< experts of the group
+  std::size_t near_copies;  ///< as `copies_in_group`
+};
+
+/// Returns the largest number of copies that a token has within a group. `by_rank` is true for
+/// layouts by rank.
+std::size_t copies_in_group(const near_groups& groups, std::size_t top_k, bool by_rank) noexcept;
+
+/// Returns the configurations of the levels.
+level_configs configs_of_levels(const exchange_config& config, const near_groups& groups,
+                                const level_sizes& sizes) noexcept;
+
+/// Returns the bytes that the note of one rank takes in the note that is handed on: its size, and
+/// the note. 0 if there are no notes.
+constexpr std::size_t handed_note_bytes(const exchange_config& config) noexcept {
+  return config.note_bytes == 0
+             ? 0
+             : sizeof(std::uint64_t) + align_up(config.note_bytes, memory_map::note_alignment);
+}
+
+/// The largest group whose ranks can send output attachments home by way of another rank, which
+/// tells the home rank in a word which of them did.
+inline constexpr std::size_t most_attaching_ranks = 64;
+
+/// Returns the logical experts of a group, in the order of its ranks.
+std::vector<std::uint32_t> experts_of(const expert_map& experts, std::span<const rank_id> group);
+
+/// Returns why an exchange with `config` cannot use two levels, or an empty string if it can.
+/// `config` has been agreed on. `layout` and `far_layout` are those of the levels.
+std::string obstacle_to_relay(const exchange_config& config, const near_groups& groups,
+                              const codec_facts& codec, const layout_facts& layout,
+                              const layout_facts& far_layout);
+
+}  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/plan/level_configs.ipp>  // IWYU pragma: keep
+#endif

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+
+#include <peerbus/core/text.hpp>
+#include <peerbus/moe/plan/level_configs.hpp>
+
+namespace peerbus::moe::detail {
+
+PEERBUS_INLINE std::size_t copies_in_group(const near_groups& groups, std::size_t top_k,
+                                           bool by_rank) noexcept {
+  std::size_t largest = 0;
+  for (const auto& ranks : groups.groups) largest = std::max(largest, ranks.size());
+  return by_rank ? std::min(top_k, largest) : top_k;
+}
+
+PEERBUS_INLINE level_configs configs_of_levels(const exchange_config& config,
+                                               const near_groups& groups,
+                                               const level_sizes& sizes) noexcept {
+  // On the first level the rank that represents a group holds the experts of all its ranks. Every
+  // rank of the column has places for as many experts as the largest group holds, because experts
+  // are dealt out equally; places beyond the experts of its group have none.
+  level_configs made{config, config};
+  made.far.experts = sizes.column * sizes.most_held;
+  made.far.physical_to_logical = {};
+  made.far.outputs = outputs_at::expert;
+  made.far.protocol = dispatch_protocol::automatic;
+  // The attachments of all outputs of a group go home beside its sum. Heads of LogFMT-10 outputs
+  // are used up by the sum.
+  made.far.output_attachment =
+      config.logfmt_outputs ? 0 : sizes.near_copies * config.output_attachment;
+  made.far.logfmt_outputs = false;
+  // On the second level experts are numbered within the group, as the first level numbers them
+  // beside each row. A rank may get all tokens of its column, and hands on their notes.
+  made.near.experts = sizes.held;
+  made.near.physical_to_logical = {};
+  made.near.max_tokens = groups.largest_column() * config.max_tokens;
+  made.near.outputs = outputs_at::expert;
+  made.near.note_bytes = groups.largest_column() * handed_note_bytes(config);
+  made.near.weights_at_combine = false;
+  return made;
+}
+
+PEERBUS_INLINE std::vector<std::uint32_t> experts_of(const expert_map& experts,
+                                                     std::span<const rank_id> group) {
+  std::vector<std::uint32_t> held;
+  for (const rank_id rank : group) {
+    const auto own = experts.held_by(rank);
+    held.insert(held.end(), own.begin(), own.end());
+  }
+  return held;
+}
+
+PEERBUS_INLINE std::string obstacle_to_relay(const exchange_config& config,
+                                             const near_groups& groups, const codec_facts& codec,
+                                             const layout_facts& layout,
+                                             const layout_facts& far_layout) {
+  using peerbus::detail::concat;
+  std::size_t ranks = 0;
+  for (const auto& group : groups.groups) ranks += group.size();
+  const expert_placement dealt{config.experts, ranks};
+  std::vector<std::size_t> held;
+  held.reserve(groups.count());
+  for (const auto& group : groups.groups) {
+    held.push_back(0);
+    for (const rank_id rank : group) held.back() += dealt.count(rank);
+    if (held.back() < config.top_k)
+      return concat("the group of ", group.front(), " holds ", held.back(),
+                    " experts, expected at least top_k, ", config.top_k);
+  }
+  // The limits of every level, because a level learns of an objection only among its own ranks.
+  const std::size_t most = *std::ranges::max_element(held);
+  const std::size_t column = groups.largest_column();
+  for (std::size_t g = 0; g < held.size(); ++g) {
+    if (const std::size_t ranks_in_group = groups.groups[g].size();
+        config.output_attachment != 0 && ranks_in_group > most_attaching_ranks)
+      return concat("output_attachment is ", config.output_attachment, " and the group of ",
+                    groups.groups[g].front(), " has ", ranks_in_group, " ranks, expected at most ",
+                    most_attaching_ranks);
+    const level_configs levels = configs_of_levels(
+        config, groups,
+        {column, most, held[g],
+         copies_in_group(groups, config.top_k, layout.shape == block_shape::by_rank)});
+    if (const auto why = objection_to(levels.far, column, codec, far_layout))
+      return concat("the level between groups cannot be made: ", why->text());
+    if (const auto why = objection_to(levels.near, groups.groups[g].size(), codec, layout))
+      return concat("the level within groups cannot be made: ", why->text());
+  }
+  return {};
+}
+
+}  // namespace peerbus::moe::detail

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <peerbus/bootstrap/bootstrap.hpp>
+#include <peerbus/communicator/rank_group.hpp>
+#include <peerbus/communicator/subset.hpp>
+#include <peerbus/core/compiled.hpp>
+#include <peerbus/core/deadline.hpp>
+#include <peerbus/core/rank.hpp>
+#include <peerbus/moe/config.hpp>
+#include <peerbus/moe/plan/level_configs.hpp>
+#include <peerbus/moe/plan/objection.hpp>
+#include <peerbus/moe/expert_map.hpp>
+#include <peerbus/moe/relay.hpp>
+
+namespace peerbus::moe::detail {
+
+/// The choice between one level and two, and the groups of near ranks that it was made for.
+struct relay_plan {
+  relay_choice chosen;
+  near_groups groups;  ///< empty unless groups were asked for
+};
+
+/// Chooses between one level and two over a transport with near and far ranks. Collective.
+/// `config` has been agreed on, and still has its costs. `groups` are those of near ranks, and
+/// `layout` is that of the largest protocol that the layout can have. Cost: one agreement. Throws,
+/// on all ranks: `error` unsupported if `config.relay` is `always` and cannot be.
+relay_plan plan_relay(rank_group& group, near_groups groups, const exchange_config& config,
+                      const codec_facts& codec, const layout_facts& layout, deadline until);
+
+/// Returns the choice of one level over a transport without near and far ranks. Collective if
+/// `config.relay` is `always`, for which it throws as `plan_relay`.
+relay_plan plan_without_groups(rank_group& group, const exchange_config& config, deadline until);
+
+/// The ranks of the two levels, and the experts that each level knows.
+struct relay_ranks {
+  /// Finds them. `group` and `boot` are those of all ranks, and outlive the object. `by_rank` is
+  /// true for layouts by rank.
+  relay_ranks(rank_group& group, bootstrap& boot, const exchange_config& config,
+              const near_groups& groups, bool by_rank);
+  relay_ranks(const relay_ranks&) = delete;
+  relay_ranks& operator=(const relay_ranks&) = delete;
+  ~relay_ranks() = default;
+
+  /// Returns the configurations of the levels for a column of `column` ranks and for group
+  /// `group_number`.
+  [[nodiscard]] level_configs configs(const exchange_config& config, const near_groups& groups,
+                                      std::size_t column, std::size_t group_number) const noexcept;
+
+  expert_map experts;                            ///< of all ranks
+  std::vector<std::vector<std::uint32_t>> held;  ///< the experts of each group
+  std::size_t near_copies;                       ///< as `copies_in_group`
+  std::size_t most;                              ///< experts of the group that holds the most
+  std::vector<std::uint32_t> places;             ///< the experts of the places of the far level
+  peerbus::detail::subset_bootstrap far_boot;
+  peerbus::detail::subset_bootstrap near_boot;
+  peerbus::detail::subset_group far;   ///< the ranks of the column
+  peerbus::detail::subset_group near;  ///< the ranks of the group
+};
+
+}  // namespace peerbus::moe::detail
+
+#ifndef PEERBUS_COMPILED
+#include <peerbus/moe/plan/relay_plan.ipp>  // IWYU pragma: keep
+#endif
