@@ -415,6 +415,10 @@ TEST_CASE("arguments of DeepEP's calls that cannot be used") {
           fails(peerbus_buffer_create(nullptr, nullptr, &buffer), PEERBUS_INVALID_ARGUMENT,
                 "communicator is NULL");
           options.target = PEERBUS_ASCEND_A3;
+          options.relay = 3;
+          fails(peerbus_buffer_create(comm, &options, &buffer), PEERBUS_INVALID_ARGUMENT,
+                "relay is 3, expected 0 to 2");
+          options.relay = PEERBUS_RELAY_AUTOMATIC;
           ok(peerbus_buffer_create(comm, &options, &buffer), "create");
 
           low_latency_input input{0, 1};

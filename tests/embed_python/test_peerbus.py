@@ -159,7 +159,7 @@ def exchanges():
     weights = numpy.full([count, top_k], 0.5, numpy.float32)
     for layout in peerbus.LAYOUTS:
         with comm.exchange(experts=experts, hidden=hidden, top_k=top_k, max_tokens=4 * size,
-                           layout=layout, attachments=[4]) as moe:
+                           layout=layout, attachments=[4], relay="automatic") as moe:
             extra = numpy.arange(count, dtype=numpy.uint32).view(numpy.uint8).reshape(count, 4)
             for given in (tokens, Shifted(tokens, 64), tokens):
                 received = moe.dispatch(given, ids, weights, attachments=[extra])
@@ -194,6 +194,12 @@ def exchanges():
             moe.combine(received, count)
     raises(ValueError, "codec is 'none', expected one of bf16", comm.exchange, experts=1, hidden=64,
            top_k=1, max_tokens=1, codec="none")
+    raises(ValueError, "relay is 'yes', expected one of never, always, automatic", comm.exchange,
+           experts=1, hidden=64, top_k=1, max_tokens=1, relay="yes")
+    raises(peerbus.Error, "relay is always, but this transport does not tell near ranks from far",
+           comm.exchange, experts=1, hidden=64, top_k=1, max_tokens=1, relay="always")
+    deep_ep.Buffer(comm, relay="automatic").destroy()
+    raises(ValueError, "relay is 'yes'", deep_ep.Buffer, comm, relay="yes")
 
 
 def refused_arrays():

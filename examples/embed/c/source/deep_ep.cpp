@@ -13,6 +13,7 @@
 
 #include "instances.hpp"
 #include "objects.hpp"
+#include "relay.hpp"
 #include "results.hpp"
 #include "tensors.hpp"
 
@@ -59,6 +60,7 @@ deep_ep::buffer_options options_of(const peerbus_buffer_options& given) {
     options.num_max_tokens_per_rank = given.num_max_tokens_per_rank;
   if (given.in_flight != 0) options.in_flight = given.in_flight;
   options.zero_copy = given.zero_copy != 0;
+  options.relay = relay_of(given.relay);
   options.enable_shrink = given.enable_shrink != 0;
   if (given.skip_other_ids != 0) options.other_ids = peerbus::moe::ids_outside::skipped;
   options.target = static_cast<deep_ep::profile>(given.target);

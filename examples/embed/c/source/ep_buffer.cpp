@@ -9,6 +9,7 @@
 
 #include "instances.hpp"
 #include "objects.hpp"
+#include "relay.hpp"
 #include "results.hpp"
 #include "tensors.hpp"
 
@@ -51,6 +52,7 @@ peerbus_code peerbus_ep_buffer_create(peerbus_comm* comm, const peerbus_ep_buffe
     if (given.num_max_tokens_per_rank != 0)
       asked.num_max_tokens_per_rank = given.num_max_tokens_per_rank;
     if (given.in_flight != 0) asked.in_flight = given.in_flight;
+    asked.relay = relay_of(given.relay);
     *buffer = std::make_unique<peerbus_ep_buffer>(members, asked).release();
   });
 }

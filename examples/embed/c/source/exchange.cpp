@@ -13,6 +13,7 @@
 
 #include "erased_exchange.hpp"
 #include "exchange_input.hpp"
+#include "relay.hpp"
 
 struct peerbus_exchange final : peerbus::c_library::object {
   peerbus_exchange(std::shared_ptr<peerbus::c_library::group> of,
@@ -40,6 +41,7 @@ exchange_request request_of(communicator<bus>& comm, const peerbus_exchange_conf
   std::copy(std::begin(given.attachments), std::end(given.attachments), config.attachments.begin());
   config.output_attachment = given.output_attachment;
   config.note_bytes = given.note_bytes;
+  config.relay = relay_of(given.relay);
   if (given.physical_to_logical != nullptr)
     config.physical_to_logical = {given.physical_to_logical, given.experts};
   if (given.stream_from != PEERBUS_STREAM_DEFAULT) config.stream_from = given.stream_from;

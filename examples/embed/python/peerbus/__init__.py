@@ -15,8 +15,8 @@ import operator
 import numpy
 
 from . import _library as c
-from ._library import (ANY_RANK, CODECS, Error, InvalidArgument, OutOfMemory, PeerDead, Poisoned,
-                       Refused, TimedOut)
+from ._library import (ANY_RANK, CODECS, RELAYS, Error, InvalidArgument, OutOfMemory, PeerDead,
+                       Poisoned, Refused, TimedOut)
 from ._bf16 import from_bf16, to_bf16
 from ._channels import Channels
 from ._collective import ALGORITHMS, Collectives, Team
@@ -226,19 +226,21 @@ class Exchange(c.Object):
     """Dispatch and combine for one configuration. Collective, with equal arguments on all ranks.
 
     `codec` is one of `peerbus.CODECS`, `layout` one of `peerbus.LAYOUTS`. `attachments` are the bytes
-    per token of up to four further tensors.
+    per token of up to four further tensors. `relay` is one of `peerbus.RELAYS`: whether a token for
+    several ranks of another host crosses once, and is handed on there. On one host "always" is refused.
     """
 
     def __init__(self, comm, *, experts, hidden, top_k, max_tokens, codec="bf16", layout="compact",
-                 in_flight=1, alignment=1, attachments=(), timeout=None):
+                 in_flight=1, alignment=1, attachments=(), relay="never", timeout=None):
         self.codec, self.hidden, self.top_k = codec, hidden, top_k
         self.attachments = list(attachments) + [0] * (4 - len(attachments))
         if len(attachments) > 4:
             raise InvalidArgument(1, f"attachments has {len(attachments)} entries, expected at most 4")
         config = c.ExchangeConfig(
-            codec=_place("codec", codec, CODECS), layout=_place("layout", layout, LAYOUTS),
+            codec=c.place("codec", codec, CODECS), layout=c.place("layout", layout, LAYOUTS),
             experts=experts, hidden=hidden,
             top_k=top_k, max_tokens=max_tokens, in_flight=in_flight, alignment=alignment,
+            relay=c.place("relay", relay, RELAYS),
             attachments=(ctypes.c_uint64 * 4)(
                 *[c.number(nbytes, "attachments") for nbytes in self.attachments]))
         super().__init__("exchange", c.make("exchange", c.lib.peerbus_exchange_create, comm,
@@ -312,13 +314,6 @@ class Exchange(c.Object):
             raise
         c.check(c.lib.peerbus_combine(self, received.ticket, ctypes.byref(args)))
         return out
-
-
-def _place(name, value, known):
-    """Returns the index of `value` among the known values of the argument `name`."""
-    if value not in known:
-        raise InvalidArgument(1, f"{name} is {value!r}, expected one of {', '.join(known)}")
-    return known.index(value)
 
 
 def _problem(exchange, x, ids, weights, extras):

@@ -8,6 +8,7 @@ ANY_RANK: int
 ALGORITHMS: Tuple[str, ...]
 CODECS: Tuple[str, ...]
 LAYOUTS: Tuple[str, ...]
+RELAYS: Tuple[str, ...]
 REDUCTIONS: Tuple[str, ...]
 
 class Error(RuntimeError):
@@ -190,7 +191,7 @@ class Exchange:
     attachments: List[int]
     def __init__(self, comm: Communicator, *, experts: int, hidden: int, top_k: int, max_tokens: int,
                  codec: str = 'bf16', layout: str = 'compact', in_flight: int = 1,
-                 alignment: int = 1, attachments: Sequence[Any] = (),
+                 alignment: int = 1, attachments: Sequence[Any] = (), relay: str = 'never',
                  timeout: Optional[float] = None) -> None: ...
     @property
     def nbytes(self) -> int: ...

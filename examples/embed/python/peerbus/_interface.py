@@ -63,7 +63,7 @@ class ExchangeConfig(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("codec", c_int32), ("layout", c_int32),
                 ("outputs_at_home", c_uint32), ("experts", c_uint64), ("hidden", c_uint64),
                 ("top_k", c_uint64), ("max_tokens", c_uint64), ("in_flight", c_uint64),
-                ("alignment", c_uint64), ("zero_gaps", c_uint32), ("reserved", c_uint32),
+                ("alignment", c_uint64), ("zero_gaps", c_uint32), ("relay", c_uint32),
                 ("attachments", c_uint64 * 4), ("output_attachment", c_uint64),
                 ("note_bytes", c_uint64), ("physical_to_logical", c_void_p),
                 ("stream_from", c_uint64)]
@@ -144,7 +144,7 @@ class BufferOptions(Struct):
                 ("zero_copy", c_uint32), ("enable_shrink", c_uint32),
                 ("target_ranks_per_node", c_uint64), ("hccl_buffsize_mb", c_uint64),
                 ("nvshmem_qp_depth", c_uint64), ("normal_long_seq_rounds", c_uint64),
-                ("moe_enable_topk_neg_one", c_uint32), ("reserved", c_uint32),
+                ("moe_enable_topk_neg_one", c_uint32), ("relay", c_uint32),
                 ("skip_other_ids", c_uint32), ("padding", c_uint32)]
 
 
@@ -206,7 +206,7 @@ class NormalCombineArgs(Struct):
 
 
 class EpBufferOptions(Struct):
-    _fields_ = [("struct_bytes", c_uint32), ("reserved", c_uint32),
+    _fields_ = [("struct_bytes", c_uint32), ("relay", c_uint32),
                 ("num_max_tokens_per_rank", c_uint64), ("in_flight", c_uint64)]
 
 
@@ -239,6 +239,9 @@ CONSTANTS = {
     "PEERBUS_C_MAJOR": 0,
     "PEERBUS_C_MINOR": 1,
     "PEERBUS_C_PATCH": 0,
+    "PEERBUS_RELAY_NEVER": 0,
+    "PEERBUS_RELAY_ALWAYS": 1,
+    "PEERBUS_RELAY_AUTOMATIC": 2,
     "PEERBUS_OK": 0,
     "PEERBUS_INVALID_ARGUMENT": 1,
     "PEERBUS_OUT_OF_RANGE": 2,

@@ -18,6 +18,7 @@ from ._interface import CONSTANTS, FUNCTIONS, Python
 INTERRUPTED = CONSTANTS["PEERBUS_INTERRUPTED"]
 ANY_RANK = 2**64 - 1
 CODECS = ("bf16", "int8_per_token", "fp8_f32", "fp8_rounded", "fp8_ue8m0", "fp8_as_given", "nothing")
+RELAYS = ("never", "always", "automatic")
 
 
 def _load():
@@ -149,6 +150,13 @@ def number(value, name):
 
 _collective = [getattr(lib, f"peerbus_{kind}_create")
                for kind in ("window", "exchange", "team", "channels", "pp")]
+
+
+def place(name, value, known):
+    """Returns the index of `value` among the known values of the argument `name`."""
+    if value not in known:
+        raise InvalidArgument(1, f"{name} is {value!r}, expected one of {', '.join(known)}")
+    return known.index(value)
 
 
 def make(kind, create, *arguments):

@@ -21,6 +21,10 @@ enum { PEERBUS_C_MAJOR = 0, PEERBUS_C_MINOR = 1, PEERBUS_C_PATCH = 0 };
 /** Returns the version of the library that runs: major x 65536 + minor x 256 + patch. Threads: any. */
 PEERBUS_API uint32_t peerbus_version(void);
 
+/** Whether tokens for ranks of another host cross once for that host, and are handed on there. Over
+ * memory of one host all ranks are near: PEERBUS_RELAY_ALWAYS is PEERBUS_UNSUPPORTED there. */
+enum { PEERBUS_RELAY_NEVER = 0, PEERBUS_RELAY_ALWAYS = 1, PEERBUS_RELAY_AUTOMATIC = 2 };
+
 /** The result of a call. The numbers never change. */
 typedef int32_t peerbus_code;
 

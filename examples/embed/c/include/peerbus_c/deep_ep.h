@@ -45,7 +45,7 @@ typedef struct peerbus_buffer_options {
   uint64_t nvshmem_qp_depth;        /**< the target's NVSHMEM_QP_DEPTH; 0: not set */
   uint64_t normal_long_seq_rounds;  /**< the target's DEEPEP_NORMAL_LONG_SEQ_ROUND; 0: not set */
   uint32_t moe_enable_topk_neg_one; /**< the target's MOE_ENABLE_TOPK_NEG_ONE */
-  uint32_t reserved;                /**< 0 */
+  uint32_t relay;                   /**< PEERBUS_RELAY_NEVER and so on */
   uint32_t skip_other_ids; /**< 1: normal calls skip ids of E and more, as DeepEP does; 0: refuse */
   uint32_t padding;        /**< 0 */
 } peerbus_buffer_options;

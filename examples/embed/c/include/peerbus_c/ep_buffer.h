@@ -21,7 +21,7 @@ typedef struct peerbus_ep_buffer peerbus_ep_buffer;
 /** Options of a buffer, equal on all ranks. NULL stands for all defaults. */
 typedef struct peerbus_ep_buffer_options {
   uint32_t struct_bytes;            /**< sizeof(peerbus_ep_buffer_options) */
-  uint32_t reserved;                /**< 0 */
+  uint32_t relay;                   /**< PEERBUS_RELAY_NEVER and so on */
   uint64_t num_max_tokens_per_rank; /**< tokens of a rank that a dispatch without B first takes memory
                                      * for, and more when a rank has more; 0: 4096 */
   uint64_t in_flight;               /**< dispatches of one shape whose results are valid; 0: 2 */

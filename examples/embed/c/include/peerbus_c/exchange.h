@@ -64,7 +64,7 @@ typedef struct peerbus_exchange_config {
   uint64_t in_flight;         /**< batches under way at once; 0: 1 */
   uint64_t alignment;         /**< compact: experts begin at multiples of it, in rows; 0: 1 */
   uint32_t zero_gaps;         /**< compact: 1: dispatch zeroes the gaps */
-  uint32_t reserved;          /**< 0 */
+  uint32_t relay;             /**< PEERBUS_RELAY_NEVER and so on */
   uint64_t attachments[PEERBUS_ATTACHMENTS]; /**< bytes per token of further tensors; 0: none */
   uint64_t output_attachment; /**< bytes that may go home beside each output; 0: none */
   uint64_t note_bytes;        /**< bytes of the note to all ranks of each dispatch; 0: none */
@@ -76,8 +76,8 @@ typedef struct peerbus_exchange_config {
 /**
  * Collective: makes an exchange and sets `*exchange`. The caller destroys it.
  * Errors, on all ranks: PEERBUS_INVALID_ARGUMENT, PEERBUS_MISMATCH if configurations differ,
- * PEERBUS_OUT_OF_MEMORY, PEERBUS_TIMED_OUT, PEERBUS_PEER_DEAD, PEERBUS_POISONED. A codec or layout
- * that does not exist is refused on this rank alone. `*exchange` is then NULL.
+ * PEERBUS_OUT_OF_MEMORY, PEERBUS_TIMED_OUT, PEERBUS_PEER_DEAD, PEERBUS_POISONED. A codec, layout or
+ * relay that does not exist is refused on this rank alone. `*exchange` is then NULL.
  */
 PEERBUS_API peerbus_code peerbus_exchange_create(peerbus_comm *comm,
                                                  const peerbus_exchange_config *config,

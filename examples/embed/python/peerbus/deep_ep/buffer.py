@@ -35,7 +35,7 @@ class Buffer:
     if no combine uses it. `target` (or the variable PEERBUS_TARGET) names a platform whose refusals
     are raised here. `strict` (or PEERBUS_STRICT=1) makes all ranks refuse a low-latency dispatch
     that would overwrite a result which some rank still refers to; making the buffer is then
-    collective.
+    collective. `relay` as in `peerbus.Exchange`.
     """
 
     num_sms = 20
@@ -44,7 +44,7 @@ class Buffer:
                  num_qps_per_rank=24, allow_nvlink_for_low_latency_mode=True, allow_mnnvl=False,
                  explicitly_destroy=False, enable_shrink=False, comm=None, *,
                  num_max_tokens_per_rank=4096, zero_copy=True, target=None, strict=None,
-                 timeout=None):
+                 relay="never", timeout=None):
         self._target = Target(target)
         self._made_with = {"no_low_latency_mode": not low_latency_mode,
                            "num_nvl_bytes": num_nvl_bytes, "num_rdma_bytes": num_rdma_bytes}
@@ -59,6 +59,7 @@ class Buffer:
         self._nodes = self.runtime.get_num_rdma_ranks()
         options = c.BufferOptions(zero_copy=int(zero_copy), enable_shrink=int(enable_shrink),
                                   num_max_tokens_per_rank=num_max_tokens_per_rank,
+                                  relay=c.place("relay", relay, c.RELAYS),
                                   skip_other_ids=int(self._target.is_v1))
         # Results hold it too, so that their memory stays valid after `destroy`.
         self._owner = c.Object("buffer", c.make("buffer", c.lib.peerbus_buffer_create, self.comm,
