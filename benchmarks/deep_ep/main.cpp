@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // What DeepEP's names cost over peerbus's own calls: both in turns in one run, with the same
-// tokens, routing and layout. Its JSON has the names of ep_bench's and mpi_ep's, so that
-// benchmarks/compare.sh can set deep_ep against MPI.
+// tokens, routing and layout. With --relay: what relay gains them over hosts. Its JSON has the
+// names of ep_bench's and mpi_ep's, so that benchmarks/compare.sh can set deep_ep against MPI.
 #include <cstdio>
 #include <string>
 
@@ -11,11 +11,13 @@
 #include <peerbus/codec/bf16.hpp>
 #include <peerbus/codec/fp8_e4m3_per_128.hpp>
 #include <peerbus/communicator.hpp>
+#include <peerbus/transport/unified_bus.hpp>
 
 #include "deep_ep/low_latency.hpp"
 #include "deep_ep/normal.hpp"
 #include "deep_ep/options.hpp"
 #include "deep_ep/pair.hpp"
+#include "deep_ep/relay.hpp"
 #include "examples/support/command_line.hpp"
 #include "support/json.hpp"
 #include "support/pin.hpp"
@@ -24,8 +26,13 @@
 namespace deep_ep_bench {
 namespace {
 
+using transport = peerbus::unified_bus;
+
+constexpr side_names own_and_names{{"own calls", "deep_ep"}, "native_"};
+
 constexpr const char* what_is_checked =
-    "bitwise against a plain reference, before and after timing: every combined element";
+    "against a plain reference, before and after timing: every combined element, bit by bit, or "
+    "with relay within the roundings of the hosts' sums";
 
 bench::json times_json(const std::vector<double>& times) {
   return bench::statistics_json(bench::summarise(times));
@@ -44,20 +51,23 @@ void print_line(const char* what, const std::array<std::vector<double>, 2>& time
               adapter.p50 / native.p50);
 }
 
-void report(const options& chosen, const outcome& result) {
+void report(const options& chosen, const side_names& names, const outcome& result) {
   const ep_bench::options& payload = chosen.payload;
-  std::printf("%zu ranks, %zu tokens, hidden %zu, top-%zu of %zu, %s, %s%s\n", payload.ranks,
+  std::printf("%zu ranks, %zu tokens, hidden %zu, top-%zu of %zu, %s, %s%s%s\n", payload.ranks,
               payload.tokens, payload.hidden, payload.top_k, payload.experts, chosen.mode.c_str(),
-              payload.codec.c_str(), chosen.zero_copy ? ", zero copy" : "");
+              payload.codec.c_str(), chosen.zero_copy ? ", zero copy" : "",
+              chosen.relay ? ", pretended hosts" : "");
   if (!result.wrong.empty()) {
     std::printf("WRONG: %s\n", result.wrong.c_str());
   } else {
-    std::printf("%-10s%28s%28s%14s\n", "us", "own calls, p50 (p10 .. p90)", "deep_ep", "ratio");
+    std::printf("%-10s%12s, p50 (p10 .. p90)%25s%14s\n", "us", names.words[0], names.words[1],
+                "ratio");
     print_line("dispatch", result.dispatch);
     print_line("combine", result.combine);
     std::printf(
-        "ratio = deep_ep p50 / own p50; each sample is the slowest rank's time from a barrier "
-        "on\n");
+        "ratio = %s p50 / %s p50; each sample is the slowest rank's time from a barrier "
+        "on\n",
+        names.words[1], names.words[0]);
     if (chosen.twice) {
       const bench::statistics first = bench::summarise(result.combine[1]);
       const bench::statistics second = bench::summarise(result.second_combine);
@@ -69,8 +79,8 @@ void report(const options& chosen, const outcome& result) {
   if (chosen.json.empty()) return;
   bench::json all{{"check", bench::check_json(result.wrong, what_is_checked)}};
   if (result.wrong.empty() && !chosen.alone) {
-    all["native_dispatch_us"] = times_json(result.dispatch[0]);
-    all["native_combine_us"] = times_json(result.combine[0]);
+    all[std::string{names.first_key} + "dispatch_us"] = times_json(result.dispatch[0]);
+    all[std::string{names.first_key} + "combine_us"] = times_json(result.combine[0]);
   }
   if (result.wrong.empty()) {
     all["dispatch_us"] = times_json(result.dispatch[1]);
@@ -80,22 +90,25 @@ void report(const options& chosen, const outcome& result) {
   bench::write_json(chosen.json, all);
 }
 
-template <class Subject>
-outcome measured(peerbus::communicator<transport>& comm, const options& chosen) {
-  const rank_input input{chosen, comm.rank().index()};
-  Subject subject{comm, chosen, input};
-  return measure(comm, chosen, subject, input);
+template <class Codec>
+using low_latency_sides = two_sides<low_latency_memory<Codec>, low_latency_own<transport, Codec>,
+                                    low_latency_names<transport, Codec>>;
+
+outcome measure_names(peerbus::bootstrap& boot, const options& chosen) {
+  peerbus::communicator<transport> comm{transport{boot}};
+  if (chosen.mode == "normal")
+    return measure<two_sides<normal_memory, normal_own<transport>, normal_names<transport>>>(
+        comm, chosen, own_and_names);
+  if (chosen.payload.codec == "bf16")
+    return measure<low_latency_sides<peerbus::codec::bf16>>(comm, chosen, own_and_names);
+  return measure<low_latency_sides<peerbus::codec::fp8_e4m3_per_128_f32>>(comm, chosen,
+                                                                          own_and_names);
 }
 
 int run_rank(peerbus::bootstrap& boot, const options& chosen) {
   if (boot.ranks_here() <= boot.cores_here()) bench::pin_this_thread(boot.rank().index());
-  peerbus::communicator<transport> comm{transport{boot}};
-  const outcome result =
-      chosen.mode == "normal" ? measured<normal_subject>(comm, chosen)
-      : chosen.payload.codec == "bf16"
-          ? measured<low_latency_subject<peerbus::codec::bf16>>(comm, chosen)
-          : measured<low_latency_subject<peerbus::codec::fp8_e4m3_per_128_f32>>(comm, chosen);
-  if (comm.rank().index() == 0) report(chosen, result);
+  const outcome result = chosen.relay ? measure_relay(boot, chosen) : measure_names(boot, chosen);
+  if (boot.rank().index() == 0) report(chosen, chosen.relay ? relay_names : own_and_names, result);
   return result.wrong.empty() ? 0 : 1;
 }
 
@@ -116,6 +129,9 @@ int main(int argc, char** argv) {
   line.add("--mode", chosen.mode).one_of({"low_latency", "normal"});
   line.flag("--zero-copy", chosen.zero_copy, "experts write where combine reads");
   line.flag("--alone", chosen.alone, "DeepEP's names only");
+  line.flag("--relay", chosen.relay,
+            "DeepEP's names without and with relay, over --hosts pretended hosts and TCP");
+  line.add("--hosts", chosen.hosts, "how many hosts --relay pretends").whole_number(2, 64);
   line.flag("--twice", chosen.twice, "DeepEP's names combine again by the same handle");
   line.add("--in-flight", chosen.in_flight).whole_number(1, 16);
   line.add("--stores", chosen.payload.stores, "stores of rows and outputs")
@@ -127,6 +143,10 @@ int main(int argc, char** argv) {
   const auto check = [&] {
     if (chosen.mode == "normal" && (chosen.payload.codec != "bf16" || chosen.zero_copy))
       programs::refuse("--mode", "normal given with --codec or --zero-copy, expected neither");
+    if (chosen.relay && (chosen.zero_copy || chosen.twice))
+      programs::refuse("--relay", "given with --zero-copy or --twice, expected neither");
+    if (chosen.relay && chosen.payload.ranks % chosen.hosts != 0)
+      programs::refuse("--ranks", "given with --relay, expected a multiple of --hosts");
     if (chosen.payload.top_k > chosen.payload.experts)
       programs::refuse("--top-k", "more given than --experts, expected at most as many");
   };

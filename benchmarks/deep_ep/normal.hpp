@@ -19,113 +19,144 @@
 #include "deep_ep/options.hpp"
 #include "deep_ep/pair.hpp"
 
+/// The normal calls, bf16, and the rank-major exchange under them used directly. Ranks give back
+/// what they are given, so that a token comes home as often as it has ranks.
 namespace deep_ep_bench {
 
 namespace deep_ep = peerbus::deep_ep;
 
-/// The normal calls, bf16, and the rank-major exchange under them used directly. Ranks give back
-/// what they are given, so that a token comes home as often as it has ranks.
-class normal_subject {
-  using exchange =
-      peerbus::moe::exchange<transport, peerbus::codec::bf16, peerbus::moe::rank_major>;
+/// What both sides read and write.
+struct normal_memory {
+  normal_memory(std::size_t rank_count, const options& chosen, const rank_input& given)
+      : input{given},
+        ranks{rank_count},
+        placement{chosen.payload.experts, rank_count},
+        y{rank_count * given.count * given.hidden},
+        out{given.count * given.hidden} {}
 
- public:
-  normal_subject(peerbus::communicator<transport>& comm, const options& chosen,
-                 const rank_input& input)
-      : chosen_{chosen},
-        input_{input},
-        moe_{comm,
-             {.experts = chosen.payload.experts,
-              .hidden = input.hidden,
-              .top_k = input.top_k,
-              .max_tokens = input.count,
-              .in_flight = chosen.in_flight,
-              .outputs = peerbus::moe::outputs_at::home,
-              .stream_from = chosen.payload.stream_from()},
-             {}},
-        buffer_{comm,
-                {.num_max_tokens_per_rank = input.count,
-                 .in_flight = chosen.in_flight,
-                 .stream_from = chosen.payload.stream_from()}},
-        layout_{buffer_.get_dispatch_layout(
-            deep_ep::view(input.experts, {input.count, input.top_k}), chosen.payload.experts)},
-        ranks_{comm.size()},
-        y_{comm.size() * input.count * input.hidden},
-        out_{input.count * input.hidden} {}
-
-  void dispatch(side which) {
-    if (which == side::native) {
-      rows_.emplace(moe_.dispatch(input_.tokens.all(), {input_.experts, input_.weights}));
-      return;
-    }
-    // Member by member: of the list of all, g++ 12 believes that some are not set.
-    deep_ep::dispatch_args args;
-    args.x = {std::span<const bf16>{input_.tokens.all()}, {input_.count, input_.hidden}};
-    args.num_tokens_per_rank = layout_.num_tokens_per_rank;
-    args.is_token_in_rank = layout_.is_token_in_rank;
-    args.num_tokens_per_expert = layout_.num_tokens_per_expert;
-    args.topk_idx = deep_ep::view(input_.experts, {input_.count, input_.top_k});
-    args.topk_weights = deep_ep::view(input_.weights, {input_.count, input_.top_k});
-    got_ = buffer_.dispatch(args);
-  }
-
-  void run_experts(side which) {
-    const std::size_t count = rows(which);
-    const bf16* const from = which == side::native ? rows_->rows().data() : got_.recv_x.as<bf16>();
-    if (count != 0) std::memcpy(y_.all().data(), from, count * input_.hidden * sizeof(bf16));
-  }
-
-  void combine(side which) {
-    if (which == side::native) {
-      for (std::size_t i = 0; i < rows_->count(); ++i)
-        std::memcpy(rows_->output(i).data(), &y_.all()[i * input_.hidden],
-                    input_.hidden * sizeof(bf16));
-      moe_.combine(*rows_, out_.all());
-      return;
-    }
-    const auto back =
-        buffer_.combine({.x = {std::span<const bf16>{y_.all()}.first(rows(which) * input_.hidden),
-                               {rows(which), input_.hidden}},
-                         .handle = got_.handle});
-    combined_ = back.combined_x;
-  }
-
-  [[nodiscard]] std::string wrong(side which) {
-    std::vector<bf16> expected(input_.count * input_.hidden);
-    for (std::size_t t = 0; t < input_.count; ++t) {
-      std::size_t copies = 0;
-      for (std::size_t r = 0; r < ranks_; ++r)
-        copies += layout_.is_token_in_rank.at<bool>(t, r) ? 1 : 0;
-      for (std::size_t h = 0; h < input_.hidden; ++h) {
+  /// Returns what is wrong with `sums`, and spoils `out`. `roundings` as for `first_difference`.
+  [[nodiscard]] std::string wrong(std::span<const bf16> sums, int roundings) {
+    std::vector<bf16> expected(input.count * input.hidden);
+    for (std::size_t t = 0; t < input.count; ++t) {
+      std::vector<bool> goes(ranks);
+      for (std::size_t k = 0; k < input.top_k; ++k)
+        goes[placement.owner(static_cast<std::size_t>(input.experts[t * input.top_k + k]))
+                 .index()] = true;
+      const auto copies = std::count(goes.begin(), goes.end(), true);
+      for (std::size_t h = 0; h < input.hidden; ++h) {
         float sum = 0;
-        for (std::size_t c = 0; c < copies; ++c)
-          sum += static_cast<float>(input_.tokens.all()[t * input_.hidden + h]);
-        expected[t * input_.hidden + h] = bf16{sum};
+        for (std::ptrdiff_t c = 0; c < copies; ++c)
+          sum += static_cast<float>(input.tokens.all()[t * input.hidden + h]);
+        expected[t * input.hidden + h] = bf16{sum};
       }
     }
-    if (which == side::adapter)
-      return first_difference(combined_.values<bf16>(), expected, input_.hidden);
-    std::string found = first_difference(out_.all(), expected, input_.hidden);
-    std::ranges::fill(out_.all(), bf16::from_bits(0xffff));
+    std::string found = first_difference(sums, expected, input.hidden, roundings);
+    std::ranges::fill(out.all(), bf16::from_bits(0xffff));
     return found;
   }
 
- private:
-  [[nodiscard]] std::size_t rows(side which) const {
-    return which == side::native ? rows_->count() : got_.recv_x.size(0);
+  const rank_input& input;
+  std::size_t ranks;
+  peerbus::moe::expert_placement placement;
+  bench::pages<bf16> y;    ///< what ranks give back
+  bench::pages<bf16> out;  ///< sums
+};
+
+/// The rank-major exchange.
+template <class Transport>
+class normal_own {
+  using exchange =
+      peerbus::moe::exchange<Transport, peerbus::codec::bf16, peerbus::moe::rank_major>;
+
+ public:
+  normal_own(peerbus::communicator<Transport>& comm, const options& chosen, normal_memory& memory)
+      : memory_{memory},
+        moe_{comm,
+             {.experts = chosen.payload.experts,
+              .hidden = memory.input.hidden,
+              .top_k = memory.input.top_k,
+              .max_tokens = memory.input.count,
+              .in_flight = chosen.in_flight,
+              .outputs = peerbus::moe::outputs_at::home,
+              .stream_from = chosen.payload.stream_from()},
+             {}} {}
+
+  void dispatch() {
+    const rank_input& input = memory_.input;
+    rows_.emplace(moe_.dispatch(input.tokens.all(), {input.experts, input.weights}));
+  }
+  void run_experts() {
+    if (rows_->count() != 0)
+      std::memcpy(memory_.y.all().data(), rows_->rows().data(),
+                  rows_->count() * memory_.input.hidden * sizeof(bf16));
+  }
+  void combine() {
+    for (std::size_t i = 0; i < rows_->count(); ++i)
+      std::memcpy(rows_->output(i).data(), &memory_.y.all()[i * memory_.input.hidden],
+                  memory_.input.hidden * sizeof(bf16));
+    moe_.combine(*rows_, memory_.out.all());
   }
 
-  options chosen_;
-  const rank_input& input_;
+  [[nodiscard]] std::span<const bf16> sums() const { return memory_.out.all(); }
+
+ private:
+  normal_memory& memory_;
   exchange moe_;
-  deep_ep::buffer<transport> buffer_;
+  std::optional<typename exchange::received_type> rows_;
+};
+
+/// DeepEP's names, with or without relay.
+template <class Transport, peerbus::moe::relay Relay = peerbus::moe::relay::never>
+class normal_names {
+ public:
+  normal_names(peerbus::communicator<Transport>& comm, const options& chosen, normal_memory& memory)
+      : memory_{memory},
+        buffer_{comm,
+                {.num_max_tokens_per_rank = memory.input.count,
+                 .in_flight = chosen.in_flight,
+                 .stream_from = chosen.payload.stream_from(),
+                 .relay = Relay}},
+        layout_{buffer_.get_dispatch_layout(
+            deep_ep::view(memory.input.experts, {memory.input.count, memory.input.top_k}),
+            chosen.payload.experts)} {}
+
+  void dispatch() {
+    const rank_input& input = memory_.input;
+    // Member by member: of the list of all, g++ 12 believes that some are not set.
+    deep_ep::dispatch_args args;
+    args.x = {std::span<const bf16>{input.tokens.all()}, {input.count, input.hidden}};
+    args.num_tokens_per_rank = layout_.num_tokens_per_rank;
+    args.is_token_in_rank = layout_.is_token_in_rank;
+    args.num_tokens_per_expert = layout_.num_tokens_per_expert;
+    args.topk_idx = deep_ep::view(input.experts, {input.count, input.top_k});
+    args.topk_weights = deep_ep::view(input.weights, {input.count, input.top_k});
+    got_ = buffer_.dispatch(args);
+  }
+  void run_experts() {
+    if (rows() != 0)
+      std::memcpy(memory_.y.all().data(), got_.recv_x.template as<bf16>(),
+                  rows() * memory_.input.hidden * sizeof(bf16));
+  }
+  /// Its sums lie in the buffer.
+  void combine() {
+    combined_ =
+        buffer_
+            .combine(
+                {.x = {std::span<const bf16>{memory_.y.all()}.first(rows() * memory_.input.hidden),
+                       {rows(), memory_.input.hidden}},
+                 .handle = got_.handle})
+            .combined_x;
+  }
+  [[nodiscard]] std::span<const bf16> sums() const { return combined_.template values<bf16>(); }
+
+ private:
+  [[nodiscard]] std::size_t rows() const { return got_.recv_x.size(0); }
+
+  normal_memory& memory_;
+  deep_ep::buffer<Transport> buffer_;
   deep_ep::dispatch_layout layout_;
-  std::size_t ranks_;
-  bench::pages<bf16> y_;
-  bench::pages<bf16> out_;
-  std::optional<exchange::received_type> rows_;
-  deep_ep::dispatch_result got_;
   deep_ep::tensor combined_;
+  deep_ep::dispatch_result got_;
 };
 
 }  // namespace deep_ep_bench

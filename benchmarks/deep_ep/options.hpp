@@ -14,8 +14,10 @@ struct options {
   ep_bench::options payload;
   std::string mode = "low_latency";  ///< or "normal"
   bool zero_copy = false;
-  bool alone = false;  ///< without peerbus's own calls, whose memory takes part of the caches
-  bool twice = false;  ///< combines again by the same handle
+  bool alone = false;     ///< without peerbus's own calls, whose memory takes part of the caches
+  bool relay = false;     ///< DeepEP's names without and with relay, over planes, instead
+  std::size_t hosts = 2;  ///< pretended ones, of planes
+  bool twice = false;     ///< combines again by the same handle
   std::size_t in_flight = 2;  ///< DeepEP's low-latency mode has two
   std::string json;           ///< empty: none
 };
