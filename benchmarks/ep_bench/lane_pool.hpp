@@ -17,20 +17,20 @@ namespace ep_bench {
 
 /// The threads of one rank that carry an operation together: the one that made this is lane 0, the
 /// others wait for work until this ends.
-class lane_crew {
+class lane_pool {
  public:
   /// `first_core`: lane i stays on the i-th core from there on, which the maker sees to for lane 0
   /// after this.
-  lane_crew(std::size_t lanes, std::optional<std::size_t> first_core) {
+  lane_pool(std::size_t lanes, std::optional<std::size_t> first_core) {
     for (std::size_t i = 1; i < lanes; ++i)
       helpers_.emplace_back([this, i, lanes, first_core] {
         if (first_core) bench::pin_this_thread(*first_core + i);
         help({i, lanes});
       });
   }
-  lane_crew(const lane_crew&) = delete;
-  lane_crew& operator=(const lane_crew&) = delete;
-  ~lane_crew() {
+  lane_pool(const lane_pool&) = delete;
+  lane_pool& operator=(const lane_pool&) = delete;
+  ~lane_pool() {
     work_ = nullptr;
     begin();
     for (std::thread& helper : helpers_) helper.join();

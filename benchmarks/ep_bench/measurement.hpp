@@ -25,7 +25,7 @@
 
 #include "ep_bench/check.hpp"
 #include "ep_bench/experts.hpp"
-#include "ep_bench/lane_crew.hpp"
+#include "ep_bench/lane_pool.hpp"
 #include "ep_bench/measured_exchange.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/oracle.hpp"
@@ -54,7 +54,7 @@ template <class Transport, class Codec, class Layout>
 class measurement {
  public:
   /// `crew`: the lanes of this rank. `cores`: how many there are for all ranks together.
-  measurement(peerbus::communicator<Transport>& comm, const options& chosen, lane_crew& crew,
+  measurement(peerbus::communicator<Transport>& comm, const options& chosen, lane_pool& crew,
               std::size_t cores)
       : comm_{&comm},
         chosen_{chosen},
@@ -151,8 +151,8 @@ class measurement {
     const peerbus::moe::memory_map& map = moe_.map();
     const double rows = static_cast<double>(chosen_.tokens * map.copies);
     const auto row_bytes = static_cast<double>(map.format.row_bytes + map.format.scale_bytes);
-    return peerbus::moe::estimate_protocols(
-        chosen_.costs, {peerbus::moe::road_name<Transport>, comm_->size(), rows, row_bytes / 1024});
+    return peerbus::moe::estimate_protocols(chosen_.costs, {peerbus::moe::access_name<Transport>,
+                                                            comm_->size(), rows, row_bytes / 1024});
   }
 
   [[nodiscard]] peerbus::moe::routing route() const noexcept {
@@ -267,7 +267,7 @@ class measurement {
 
   peerbus::communicator<Transport>* comm_;
   options chosen_;
-  lane_crew* crew_;
+  lane_pool* crew_;
   exchange moe_;  // First, as it refuses what is too large.
   oracle truth_;
   bench::pages<peerbus::bf16> tokens_;

@@ -11,7 +11,7 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/loopback.hpp>
 
-#include "ep_bench/lane_crew.hpp"
+#include "ep_bench/lane_pool.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/rank.hpp"
 #include "support/pin.hpp"
@@ -20,13 +20,13 @@ namespace ep_bench {
 
 /// One layout over one transport, defined in a source file each, as they take long to compile.
 template <class Transport, class Layout>
-outcome measure(peerbus::communicator<Transport>& comm, const options& chosen, lane_crew& crew,
+outcome measure(peerbus::communicator<Transport>& comm, const options& chosen, lane_pool& crew,
                 std::size_t cores);
 
 /// Measures the layout that the options name: any.
 template <class Transport>
 outcome measure_layout(peerbus::communicator<Transport>& comm, const options& chosen,
-                       lane_crew& crew, std::size_t cores) {
+                       lane_pool& crew, std::size_t cores) {
   if (chosen.layout == "padded")
     return measure<Transport, peerbus::moe::padded>(comm, chosen, crew, cores);
   if (chosen.layout == "rank")
@@ -42,7 +42,7 @@ outcome measure_layout(peerbus::communicator<Transport>& comm, const options& ch
 /// Threads are measured in one layout only: they move rows as processes do, and each further layout
 /// takes half a minute to compile.
 inline outcome measure_layout(peerbus::communicator<peerbus::loopback>& comm, const options& chosen,
-                              lane_crew& crew, std::size_t cores) {
+                              lane_pool& crew, std::size_t cores) {
   return measure<peerbus::loopback, peerbus::moe::compact>(comm, chosen, crew, cores);
 }
 
@@ -56,7 +56,7 @@ int run_rank(peerbus::bootstrap& boot, const options& chosen, placement how,
   const std::size_t first_core = boot.rank().index() * chosen.lanes;
   const bool pin =
       how == placement::pinned && (std::same_as<Transport, peerbus::loopback> || chosen.lanes > 1);
-  lane_crew crew{chosen.lanes, pin ? std::optional{first_core} : std::nullopt};
+  lane_pool crew{chosen.lanes, pin ? std::optional{first_core} : std::nullopt};
   if (pin) bench::pin_this_thread(first_core);
 
   outcome result = measure_layout(comm, chosen, crew, cores);

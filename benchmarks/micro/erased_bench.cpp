@@ -194,9 +194,9 @@ void through_c(benchmark::State& state, std::size_t count) {
 #endif
 
 template <class Held, class Erased>
-void add(const std::string& road) {
+void add(const std::string& path) {
   for (const std::size_t tokens : {8U, 32U, 128U})
-    benchmark::RegisterBenchmark(("erased/" + road + "/tokens:" + std::to_string(tokens)).c_str(),
+    benchmark::RegisterBenchmark(("erased/" + path + "/tokens:" + std::to_string(tokens)).c_str(),
                                  erased<Held, Erased>, tokens)
         ->UseManualTime();
 }

@@ -89,10 +89,10 @@ inline double error_of(std::span<const point> points, const vector& costs) noexc
   return sum;
 }
 
-/// Returns the costs of `road` that the library assumes.
-inline vector assumed(std::string_view road) {
+/// Returns the costs of `path` that the library assumes.
+inline vector assumed(std::string_view path) {
   const auto of = [&](std::size_t ranks, double rows, double row_kib) {
-    return peerbus::moe::estimate_protocols({}, {road, ranks, rows, row_kib});
+    return peerbus::moe::estimate_protocols({}, {path, ranks, rows, row_kib});
   };
   const double round = of(1, 0, 0).counts_us;
   const double row = of(1, 1, 0).slots_us;
@@ -102,17 +102,17 @@ inline vector assumed(std::string_view road) {
 }  // namespace fitting
 
 /// Returns the costs that explain `points` best, by weighted least squares: none of them negative,
-/// `moe.<road>.` before their names. If all points have as many ranks, or rows of the same size,
+/// `moe.<path>.` before their names. If all points have as many ranks, or rows of the same size,
 /// the cost per rank or per KiB is not to be found: it is taken as assumed, and left out of the
 /// result.
-inline peerbus::cost_table fit(std::span<const point> points, std::string_view road) {
+inline peerbus::cost_table fit(std::span<const point> points, std::string_view path) {
   unsigned wanted = 0b0101;
   for (const point& at : points) {
     if (at.ranks != points[0].ranks) wanted |= 0b0010U;
     if (at.row_kib != points[0].row_kib) wanted |= 0b1000U;
   }
   // The best costs without negative ones are the best of some subset, while the others are 0.
-  const fitting::vector assumed = fitting::assumed(road);
+  const fitting::vector assumed = fitting::assumed(path);
   fitting::vector best{};
   double least = std::numeric_limits<double>::infinity();
   for (unsigned subset = wanted;; subset = (subset - 1) & wanted) {
@@ -133,7 +133,7 @@ inline peerbus::cost_table fit(std::span<const point> points, std::string_view r
   peerbus::cost_table costs;
   for (std::size_t i = 0; i < fitting::unknowns; ++i)
     if ((wanted >> i & 1U) != 0)
-      costs.set("moe." + std::string{road} + "." + std::string{fitting::names[i]}, best[i]);
+      costs.set("moe." + std::string{path} + "." + std::string{fitting::names[i]}, best[i]);
   return costs;
 }
 

@@ -57,11 +57,11 @@ struct options : bench::network_options {
   std::string costs_to;
 
   [[nodiscard]] bool is_direct() const { return transport == "ub" || transport == "loopback"; }
-  /// The name that costs use for the way of rows, as `road_name` has it.
-  [[nodiscard]] std::string_view road() const {
+  /// The name that costs use for the way of rows, as `access_name` has it.
+  [[nodiscard]] std::string_view path() const {
     if (transport == "planes") return "mixed";
-    return is_direct() ? peerbus::moe::road_name<peerbus::any_direct_transport>
-                       : peerbus::moe::road_name<peerbus::any_transport>;
+    return is_direct() ? peerbus::moe::access_name<peerbus::any_direct_transport>
+                       : peerbus::moe::access_name<peerbus::any_transport>;
   }
   /// The number of points of each group.
   [[nodiscard]] std::size_t points() const { return tokens.size() * hidden.size(); }
@@ -107,7 +107,7 @@ int run_over(const options& chosen, std::span<point> points, Transport bus) {
 /// Measures over what was chosen: `planes` must have several hosts.
 template <class Far>
 int run_over(const options& chosen, std::span<point> points, bench::hosts_over<Far> bus) {
-  static_assert(peerbus::moe::road_name<bench::hosts_over<Far>> == "mixed");
+  static_assert(peerbus::moe::access_name<bench::hosts_over<Far>> == "mixed");
   if (!bus.has_far())
     throw peerbus::error{peerbus::errc::invalid_argument,
                          "--groups: all ranks share one host, expected at least 2 groups"};
@@ -139,14 +139,14 @@ int start(const options& chosen, std::size_t ranks, std::span<point> points) {
 
 /// Prints what was measured and what the costs make of it, and writes the costs.
 void report(const options& chosen, std::span<const point> points) {
-  const peerbus::cost_table costs = moe_costs::fit(points, chosen.road());
+  const peerbus::cost_table costs = moe_costs::fit(points, chosen.path());
   std::printf(
       "microseconds of a dispatch, median of the slowest rank; estimated from the costs "
       "below\n%6s%8s%10s%14s%12s%10s%11s  %s\n",
       "ranks", "rows", "row, KiB", "counts first", "one phase", "saved", "estimated", "chosen");
   for (const point& at : points) {
     const auto estimate =
-        peerbus::moe::estimate_protocols(costs, {chosen.road(), at.ranks, at.rows, at.row_kib});
+        peerbus::moe::estimate_protocols(costs, {chosen.path(), at.ranks, at.rows, at.row_kib});
     const std::string name{describe(estimate.cheaper())};
     std::printf("%6zu%8.0f%10.2f%14.2f%12.2f%10.2f%11.2f  %s\n", at.ranks, at.rows, at.row_kib,
                 at.counts_first_us, at.one_phase_us, at.counts_first_us - at.one_phase_us,

@@ -23,10 +23,10 @@
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/gathered.hpp>
-#include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/meeting.hpp>
-#include <peerbus/bootstrap/detail/spoke.hpp>
-#include <peerbus/bootstrap/detail/tcp_news.hpp>
+#include <peerbus/bootstrap/detail/star_leaf.hpp>
+#include <peerbus/bootstrap/detail/star_root.hpp>
+#include <peerbus/bootstrap/detail/tcp_failure_detector.hpp>
 #include <peerbus/bootstrap/detail/tcp_tls.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -86,7 +86,8 @@ inline void read_frames(bytes said) {
 inline peerbus::membership two_ranks(std::size_t me, peerbus::detail::connection link) {
   std::vector<peerbus::detail::connection> links(2);
   links[1 - me] = std::move(link);
-  auto news = std::make_shared<peerbus::detail::tcp_news>(peerbus::rank_id{me}, std::move(links));
+  auto news = std::make_shared<peerbus::detail::tcp_failure_detector>(peerbus::rank_id{me},
+                                                                      std::move(links));
   auto* states = news->states();
   return {peerbus::rank_id{me}, 2, states, std::move(news)};
 }
@@ -104,12 +105,12 @@ inline void gather(bytes said) {
   const auto soon = peerbus::deadline::after(std::chrono::seconds{20});
   peerbus::idle_work nothing_to_do;
   const auto members_0 = two_ranks(0, {});
-  std::vector<peerbus::detail::connection> spokes(2);
-  spokes[1] = connection_saying(said);
-  peerbus::detail::hub center{std::move(spokes), carries::bytes};
+  std::vector<peerbus::detail::connection> leaves(2);
+  leaves[1] = connection_saying(said);
+  peerbus::detail::star_root center{std::move(leaves), carries::bytes};
   quietly([&] { (void)center.allgather({}, soon, "purpose", members_0, nothing_to_do); });
   const auto members_1 = two_ranks(1, {});
-  peerbus::detail::spoke end{connection_saying(said), carries::bytes};
+  peerbus::detail::star_leaf end{connection_saying(said), carries::bytes};
   quietly([&] { (void)end.allgather({}, soon, "purpose", members_1, nothing_to_do); });
 }
 

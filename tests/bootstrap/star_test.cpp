@@ -24,9 +24,9 @@
 #include <peerbus/bootstrap/bootstrap.hpp>
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/gathered.hpp>
-#include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
-#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/detail/star_leaf.hpp>
+#include <peerbus/bootstrap/detail/star_root.hpp>
 #include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/error.hpp>
@@ -51,8 +51,8 @@ using peerbus::detail::frame_header;
 using peerbus::detail::frame_kind;
 using peerbus::detail::frame_reader;
 using peerbus::detail::frame_writer;
-using peerbus::detail::hub;
-using peerbus::detail::spoke;
+using peerbus::detail::star_leaf;
+using peerbus::detail::star_root;
 
 namespace {
 
@@ -85,11 +85,11 @@ membership two_ranks(std::size_t me) {
 
 /// What rank 0 of two throws when `stranger` plays rank 1.
 template <class F>
-peerbus::error hub_error(const F& stranger, deadline until = patience()) {
+peerbus::error root_error(const F& stranger, deadline until = patience()) {
   socket_pair between;
-  std::vector<connection> spokes(2);
-  spokes[1] = std::move(between.one);
-  hub center{std::move(spokes)};
+  std::vector<connection> leaves(2);
+  leaves[1] = std::move(between.one);
+  star_root center{std::move(leaves)};
   const membership members = two_ranks(0);
   stranger(between.other);
   return error_of([&] { (void)center.allgather({}, until, "purpose", members, nothing_to_do); });
@@ -97,9 +97,9 @@ peerbus::error hub_error(const F& stranger, deadline until = patience()) {
 
 /// What rank 1 of two throws when `stranger` plays rank 0.
 template <class F>
-peerbus::error spoke_error(const F& stranger, deadline until = patience()) {
+peerbus::error leaf_error(const F& stranger, deadline until = patience()) {
   socket_pair between;
-  spoke end{std::move(between.one)};
+  star_leaf end{std::move(between.one)};
   const membership members = two_ranks(1);
   stranger(between.other);
   return error_of([&] { (void)end.allgather({}, until, "purpose", members, nothing_to_do); });
@@ -129,9 +129,9 @@ TEST_CASE("star: sizes that nobody may have are refused before anything is alloc
   no_magic.magic = 0x2047'4554;
   for (const auto& header : {huge_body, big_body, huge_text, many_fds, no_kind, no_magic}) {
     const auto send = [&](const unique_fd& to) { send_raw(to, &header, sizeof header); };
-    std::vector<peerbus::error> all{hub_error(send)};
+    std::vector<peerbus::error> all{root_error(send)};
     // A result may be longer than a contribution.
-    if (header.body_bytes != big_body.body_bytes) all.push_back(spoke_error(send));
+    if (header.body_bytes != big_body.body_bytes) all.push_back(leaf_error(send));
     for (const auto& caught : all) {
       CHECK(caught.code() == errc::system);
       CHECK(contains(caught.what(), "malformed"));
@@ -161,7 +161,7 @@ TEST_CASE("star: what does not belong here is refused") {
   for (const auto& bytes : {encode_frame(header_of(frame_kind::result), "", {}),
                             encode_frame(header_of(frame_kind::give, 7), "purpose", {}),
                             encode_frame(header_of(frame_kind::welcome), "", {})})
-    CHECK(contains(hub_error(sent(bytes)).what(), "rank 1 sent a malformed message"));
+    CHECK(contains(root_error(sent(bytes)).what(), "rank 1 sent a malformed message"));
   // To the others: results that do not add up.
   const std::array<std::byte, 32> table{};
   std::array<std::byte, 32> too_long{};
@@ -170,15 +170,14 @@ TEST_CASE("star: what does not belong here is refused") {
   no_fd[8] = std::byte{1};
   const std::array<std::byte, 31> too_short{};
   const std::array<std::byte, 33> left_over{};
-  CHECK(
-      contains(spoke_error(sent(encode_frame(header_of(frame_kind::result, 2), "", table))).what(),
-               "malformed"));
+  CHECK(contains(leaf_error(sent(encode_frame(header_of(frame_kind::result, 2), "", table))).what(),
+                 "malformed"));
   for (const std::span<const std::byte> body :
        {std::span<const std::byte>{too_long}, std::span<const std::byte>{no_fd},
         std::span<const std::byte>{too_short}, std::span<const std::byte>{left_over}})
-    CHECK(contains(spoke_error(sent(encode_frame(header_of(frame_kind::result), "", body))).what(),
+    CHECK(contains(leaf_error(sent(encode_frame(header_of(frame_kind::result), "", body))).what(),
                    "malformed"));
-  CHECK(contains(spoke_error(sent(encode_frame(header_of(frame_kind::give), "", {}))).what(),
+  CHECK(contains(leaf_error(sent(encode_frame(header_of(frame_kind::give), "", {}))).what(),
                  "malformed"));
 }
 
@@ -188,8 +187,8 @@ TEST_CASE("star: a refusal carries code and words; an unknown code is a system e
   for (std::uint32_t code : {0U, 3U, 12U, 0xffff'ffffU}) {
     header.code = code;
     const auto bytes = encode_frame(header, "because", {});
-    for (const auto& caught : {spoke_error([&](const unique_fd& to) { send_raw(to, bytes); }),
-                               hub_error([&](const unique_fd& to) { send_raw(to, bytes); })}) {
+    for (const auto& caught : {leaf_error([&](const unique_fd& to) { send_raw(to, bytes); }),
+                               root_error([&](const unique_fd& to) { send_raw(to, bytes); })}) {
       CHECK(caught.code() == (code == 3 ? errc::mismatch : errc::system));
       CHECK(contains(caught.what(), "because"));
     }
@@ -201,10 +200,10 @@ TEST_CASE("star: half a message ends at the deadline, or with the connection") {
   const auto whole = encode_frame(header_of(frame_kind::give), "purpose", {});
   for (std::size_t count = 0; count < whole.size(); count += 9) {
     const auto half = [&](const unique_fd& to) { send_raw(to, whole.data(), count); };
-    const auto late = hub_error(half, deadline::after(5ms));
+    const auto late = root_error(half, deadline::after(5ms));
     CHECK(late.code() == errc::timed_out);
     CHECK(contains(late.what(), "rank 1 of 2 did not come within "));
-    const auto cut = hub_error([&](const unique_fd& to) {
+    const auto cut = root_error([&](const unique_fd& to) {
       half(to);
       ::shutdown(to.get(), SHUT_RDWR);
     });
@@ -219,7 +218,7 @@ TEST_CASE("star: descriptors that nobody announced are closed, not kept") {
   const unique_fd file{::memfd_create("unasked", MFD_CLOEXEC)};
   const std::vector<int> many(200, file.get());
   const auto whole = encode_frame(header_of(frame_kind::give), "purpose", {});
-  const auto caught = hub_error([&](const unique_fd& to) {
+  const auto caught = root_error([&](const unique_fd& to) {
     frame_writer writer{{}, many};  // One byte with 200 descriptors, where a header should be.
     connection link{unique_fd{::dup(to.get())}};
     (void)writer.step(link);
@@ -253,9 +252,9 @@ TEST_CASE("star: any bytes end in an error, at either end") {
     };
     // Unless nothing was changed, or only what nobody reads: then the end comes after the frame.
     socket_pair between;
-    std::vector<connection> spokes(2);
-    spokes[1] = std::move(between.one);
-    hub center{std::move(spokes)};
+    std::vector<connection> leaves(2);
+    leaves[1] = std::move(between.one);
+    star_root center{std::move(leaves)};
     const membership members = two_ranks(0);
     play(between.other);
     try {
@@ -263,7 +262,7 @@ TEST_CASE("star: any bytes end in an error, at either end") {
     } catch (const peerbus::error& caught) {
       CHECK(caught.code() != errc::timed_out);
     }
-    CHECK(spoke_error(play, patience()).code() != errc::timed_out);
+    CHECK(leaf_error(play, patience()).code() != errc::timed_out);
   }
   CHECK(belongings{} == before);
 }

@@ -18,7 +18,7 @@
 
 #include <doctest/doctest.h>
 
-#include <peerbus/bootstrap/detail/tcp_news.hpp>
+#include <peerbus/bootstrap/detail/tcp_failure_detector.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/rank.hpp>
@@ -33,7 +33,7 @@ using namespace test;
 using peerbus::membership;
 using peerbus::rank_id;
 using peerbus::rank_state;
-using peerbus::detail::tcp_news;
+using peerbus::detail::tcp_failure_detector;
 
 namespace {
 
@@ -47,7 +47,7 @@ struct rank_0 {
       links[rank] = unique_fd{pair[0]};
       ends[rank].reset(pair[1]);
     }
-    auto news = std::make_shared<tcp_news>(rank_id{0}, std::move(links));
+    auto news = std::make_shared<tcp_failure_detector>(rank_id{0}, std::move(links));
     auto* states = news->states();
     members = std::make_unique<membership>(rank_id{0}, size, states, std::move(news));
   }
@@ -60,7 +60,7 @@ struct rank_0 {
 std::unique_ptr<membership> other_rank(std::size_t me, std::size_t size, unique_fd link) {
   std::vector<connection> links(size);
   links[0] = std::move(link);
-  auto news = std::make_shared<tcp_news>(rank_id{me}, std::move(links));
+  auto news = std::make_shared<tcp_failure_detector>(rank_id{me}, std::move(links));
   auto* states = news->states();
   return std::make_unique<membership>(rank_id{me}, size, states, std::move(news));
 }
@@ -195,7 +195,7 @@ TEST_CASE("news: a link that takes nothing gets it later") {
   const ssize_t filling = ::send(links[1].get(), plenty.data(), plenty.size(), MSG_DONTWAIT);
   REQUIRE(filling > 0);
   REQUIRE(filling < static_cast<ssize_t>(plenty.size()));
-  tcp_news news{rank_id{0}, std::move(links)};
+  tcp_failure_detector news{rank_id{0}, std::move(links)};
   send_bytes(ends[2], piece(2, 1));
   news.look();
   std::vector<std::byte> taken(static_cast<std::size_t>(filling));

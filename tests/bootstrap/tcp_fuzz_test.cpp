@@ -26,7 +26,7 @@
 
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/meeting_joiner.hpp>
-#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/bootstrap/detail/tcp_meeting.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/rank.hpp>

@@ -22,7 +22,7 @@
 #include <doctest/doctest.h>
 
 #include <peerbus/bootstrap/bootstrap.hpp>
-#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/bootstrap/tcp.hpp>
 #include <peerbus/core/cores.hpp>
 #include <peerbus/core/error.hpp>

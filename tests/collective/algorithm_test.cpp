@@ -21,64 +21,65 @@ using need = algorithm_choice::order_need;
 
 constexpr std::size_t scratch = std::size_t{1} << 20U;
 
-constexpr team_shape shape_of(std::size_t ranks, page_road road, std::size_t group_ranks = 1) {
-  return {team_map{ranks, scratch, road != page_road::loads}, road, group_ranks};
+constexpr team_shape shape_of(std::size_t ranks, page_access access, std::size_t group_ranks = 1) {
+  return {team_map{ranks, scratch, access != page_access::loads}, access, group_ranks};
 }
 
 /// Costs of which each has a digit of its own in a sum.
-constexpr road_costs digits{.round_us = 1000,
-                            .message_us = 100,
-                            .byte_ns = 10,
-                            .ring_byte_ns = 7,
-                            .near_byte_ns = 3,
-                            .reduce_byte_ns = 1};
+constexpr access_costs digits{.round_us = 1000,
+                              .message_us = 100,
+                              .byte_ns = 10,
+                              .ring_byte_ns = 7,
+                              .near_byte_ns = 3,
+                              .reduce_byte_ns = 1};
 
 /// What each algorithm costs for 8 ranks and 4000 bytes, worked out by hand.
 struct costed {
   algorithm by;
-  page_road road;
+  page_access access;
   std::size_t group_ranks;
   choice_of operation;
   double us;
 };
 constexpr costed expected_costs[]{
-    {one_shot, page_road::loads, 1, choice_of::all_reduce, 1000 + 700 + 4 * (70 + 8)},
-    {one_shot, page_road::puts, 1, choice_of::all_gather, 1000 + 700 + 4 * 70},
-    {one_shot, page_road::planes, 4, choice_of::all_gather, 1000 + 700 + 4 * (4 * 10 + 3 * 3)},
-    {two_shots, page_road::puts, 1, choice_of::all_reduce, 2 * 1700 + 4 * (70 / 4.0 + 1)},
-    {doubling, page_road::puts, 1, choice_of::all_reduce, 3 * 1100 + 4 * (70 + 8)},
-    {doubling, page_road::puts, 1, choice_of::all_gather, 3 * 1100 + 4 * 70},
-    {ring, page_road::puts, 1, choice_of::all_reduce, 1700 + 14 * 1100 + 4 * (14 / 8.0) * (7 + 1)},
-    {two_levels, page_road::planes, 4, choice_of::all_reduce,
+    {one_shot, page_access::loads, 1, choice_of::all_reduce, 1000 + 700 + 4 * (70 + 8)},
+    {one_shot, page_access::puts, 1, choice_of::all_gather, 1000 + 700 + 4 * 70},
+    {one_shot, page_access::planes, 4, choice_of::all_gather, 1000 + 700 + 4 * (4 * 10 + 3 * 3)},
+    {two_shots, page_access::puts, 1, choice_of::all_reduce, 2 * 1700 + 4 * (70 / 4.0 + 1)},
+    {doubling, page_access::puts, 1, choice_of::all_reduce, 3 * 1100 + 4 * (70 + 8)},
+    {doubling, page_access::puts, 1, choice_of::all_gather, 3 * 1100 + 4 * 70},
+    {ring, page_access::puts, 1, choice_of::all_reduce,
+     1700 + 14 * 1100 + 4 * (14 / 8.0) * (7 + 1)},
+    {two_levels, page_access::planes, 4, choice_of::all_reduce,
      3 * 1700 + 4 * (10 / 4.0 + 2 * 3 + 1.5)},
-    {two_levels, page_road::planes, 4, choice_of::all_gather, 2 * 1700 + 4 * (10 + 8 * 3)},
-    {two_levels, page_road::planes, 2, choice_of::all_reduce,
+    {two_levels, page_access::planes, 4, choice_of::all_gather, 2 * 1700 + 4 * (10 + 8 * 3)},
+    {two_levels, page_access::planes, 2, choice_of::all_reduce,
      3 * 1700 + 4 * (3 * 10 / 2.0 + 2 * 3 + 3)},
-    {one_shot, page_road::puts, 1, choice_of::reduce_scatter, 1000 + 700 + 4 * (70 + 8)},
-    {ring, page_road::puts, 1, choice_of::reduce_scatter, 1700 + 7 * 1100 + 4 * 7 * (7 + 2)},
-    {two_levels, page_road::planes, 4, choice_of::reduce_scatter,
+    {one_shot, page_access::puts, 1, choice_of::reduce_scatter, 1000 + 700 + 4 * (70 + 8)},
+    {ring, page_access::puts, 1, choice_of::reduce_scatter, 1700 + 7 * 1100 + 4 * 7 * (7 + 2)},
+    {two_levels, page_access::planes, 4, choice_of::reduce_scatter,
      2 * 1700 + 4 * (10 + 16 * 3 + (8 + 2))},
-    {one_shot, page_road::planes, 4, choice_of::broadcast, 1000 + 700 + 4 * (4 * 10 + 3 * 3)},
-    {two_levels, page_road::planes, 2, choice_of::broadcast, 2 * 1700 + 4 * (3 * 10 + 2 * 3)}};
+    {one_shot, page_access::planes, 4, choice_of::broadcast, 1000 + 700 + 4 * (4 * 10 + 3 * 3)},
+    {two_levels, page_access::planes, 2, choice_of::broadcast, 2 * 1700 + 4 * (3 * 10 + 2 * 3)}};
 
 constexpr bool is_about(double a, double b) { return a - b < 1e-6 && b - a < 1e-6; }
 
 constexpr algorithm cheapest_of_all(choice_of operation, std::size_t bytes, const team_shape& of,
-                                    const road_costs& costs, bool may_reorder) {
+                                    const access_costs& costs, bool may_reorder) {
   using enum algorithm;
   constexpr algorithm all[]{one_shot, doubling, two_shots, ring, two_levels};
   return cheapest(all, operation, bytes, of, costs, may_reorder);
 }
 
-constexpr road_costs network = road_costs::assumed(page_road::puts);
-static_assert(cheapest_of_all(choice_of::all_gather, 8, shape_of(4, page_road::puts), network,
+constexpr access_costs network = access_costs::assumed(page_access::puts);
+static_assert(cheapest_of_all(choice_of::all_gather, 8, shape_of(4, page_access::puts), network,
                               false) == one_shot);
-static_assert(cheapest_of_all(choice_of::all_gather, 8, shape_of(64, page_road::puts), network,
+static_assert(cheapest_of_all(choice_of::all_gather, 8, shape_of(64, page_access::puts), network,
                               false) == doubling);
-static_assert(cheapest_of_all(choice_of::all_reduce, 1 << 20, shape_of(64, page_road::puts),
+static_assert(cheapest_of_all(choice_of::all_reduce, 1 << 20, shape_of(64, page_access::puts),
                               network, true) == two_shots);
-constexpr team_shape two_hosts = shape_of(8, page_road::planes, 4);
-constexpr road_costs shared_network = road_costs::assumed(page_road::planes);
+constexpr team_shape two_hosts = shape_of(8, page_access::planes, 4);
+constexpr access_costs shared_network = access_costs::assumed(page_access::planes);
 static_assert(cheapest_of_all(choice_of::all_reduce, 1 << 20, two_hosts, shared_network, true) ==
               two_levels);
 static_assert(cheapest_of_all(choice_of::all_reduce, 1 << 20, two_hosts, shared_network, false) ==
@@ -90,11 +91,11 @@ TEST_CASE("costs of algorithms") {
   for (const costed& each : expected_costs) {
     CAPTURE(name_of(each.by));
     CAPTURE(each.group_ranks);
-    const team_shape of = shape_of(8, each.road, each.group_ranks);
+    const team_shape of = shape_of(8, each.access, each.group_ranks);
     CHECK(is_about(cost_us(each.by, each.operation, 4000, of, digits), each.us));
   }
   // Operands of several slices take as many rounds more.
-  const team_shape of = shape_of(8, page_road::puts);
+  const team_shape of = shape_of(8, page_access::puts);
   const std::size_t slice = slice_of(doubling, choice_of::all_gather, of);
   const double first = cost_us(doubling, choice_of::all_gather, slice, of, digits);
   const double second = cost_us(doubling, choice_of::all_gather, slice + 1, of, digits);
@@ -106,20 +107,20 @@ TEST_CASE("algorithms that a team cannot use cost infinitely much") {
     return cost_us(by, operation, 8, of, digits);
   };
   const double infinite = std::numeric_limits<double>::infinity();
-  const team_shape puts = shape_of(8, page_road::puts);
-  CHECK(cost(doubling, choice_of::all_gather, shape_of(8, page_road::loads)) == infinite);
-  CHECK(cost(ring, choice_of::all_reduce, shape_of(8, page_road::loads)) == infinite);
-  CHECK(cost(two_shots, choice_of::all_reduce, shape_of(2, page_road::puts)) == infinite);
+  const team_shape puts = shape_of(8, page_access::puts);
+  CHECK(cost(doubling, choice_of::all_gather, shape_of(8, page_access::loads)) == infinite);
+  CHECK(cost(ring, choice_of::all_reduce, shape_of(8, page_access::loads)) == infinite);
+  CHECK(cost(two_shots, choice_of::all_reduce, shape_of(2, page_access::puts)) == infinite);
   CHECK(cost(two_shots, choice_of::all_gather, puts) == infinite);
   CHECK(cost(two_shots, choice_of::reduce_scatter, puts) == infinite);
   CHECK(cost(doubling, choice_of::reduce_scatter, puts) == infinite);
-  CHECK(cost(ring, choice_of::reduce_scatter, shape_of(8, page_road::loads)) == infinite);
+  CHECK(cost(ring, choice_of::reduce_scatter, shape_of(8, page_access::loads)) == infinite);
   CHECK(cost(ring, choice_of::broadcast, puts) == infinite);
   CHECK(cost(doubling, choice_of::broadcast, puts) == infinite);
   CHECK(cost(two_levels, choice_of::broadcast, puts) == infinite);
   CHECK(cost(two_levels, choice_of::all_reduce, puts) == infinite);
-  CHECK(cost(two_levels, choice_of::all_reduce, shape_of(8, page_road::planes, 8)) == infinite);
-  CHECK(cost(doubling, choice_of::all_gather, shape_of(1, page_road::puts)) == infinite);
+  CHECK(cost(two_levels, choice_of::all_reduce, shape_of(8, page_access::planes, 8)) == infinite);
+  CHECK(cost(doubling, choice_of::all_gather, shape_of(1, page_access::puts)) == infinite);
   CHECK(cost(automatic, choice_of::all_gather, puts) == infinite);
 }
 
@@ -128,7 +129,7 @@ TEST_CASE("a round takes no more than pages and slots hold, in whole elements") 
     for (const std::size_t element : {1U, 4U, 24U}) {
       CAPTURE(ranks);
       CAPTURE(element);
-      const team_shape of = shape_of(ranks, page_road::puts);
+      const team_shape of = shape_of(ranks, page_access::puts);
       const std::size_t row = whole_slice(doubling, choice_of::all_reduce, of, element);
       CHECK(row % element == 0);
       CHECK(row > 0);
@@ -139,17 +140,17 @@ TEST_CASE("a round takes no more than pages and slots hold, in whole elements") 
       CHECK(part % element == 0);
       CHECK(part <= of.map.slice_bytes(ranks));
     }
-  CHECK(whole_slice(doubling, choice_of::all_reduce, shape_of(64, page_road::puts), 4096) == 0);
+  CHECK(whole_slice(doubling, choice_of::all_reduce, shape_of(64, page_access::puts), 4096) == 0);
 }
 
 TEST_CASE("the choice of a team") {
-  const team_shape puts = shape_of(64, page_road::puts);
+  const team_shape puts = shape_of(64, page_access::puts);
   SUBCASE("follows the costs") {
     const algorithm_choice chosen{puts, network, {}};
     CHECK(chosen.of_all_gather(8) == doubling);
     CHECK(chosen.of_all_reduce(0, need::result) == doubling);
     CHECK(chosen.of_all_reduce(1 << 20, need::result) == two_shots);
-    road_costs free_messages = network;
+    access_costs free_messages = network;
     free_messages.message_us = 0;
     CHECK(algorithm_choice{puts, free_messages, {}}.of_all_gather(8) == one_shot);
   }
@@ -157,7 +158,7 @@ TEST_CASE("the choice of a team") {
     const algorithm_choice chosen{puts, network, {.one_shot_bytes = 60}};
     CHECK(chosen.of_all_reduce(60, need::result) == doubling);
     CHECK(chosen.of_all_reduce(61, need::result) == two_shots);
-    const algorithm_choice of_two{shape_of(2, page_road::puts), network, {.one_shot_bytes = 60}};
+    const algorithm_choice of_two{shape_of(2, page_access::puts), network, {.one_shot_bytes = 60}};
     CHECK(of_two.of_all_reduce(61, need::result) == one_shot);
   }
   SUBCASE("takes the forced algorithm wherever it is possible") {
@@ -187,18 +188,18 @@ TEST_CASE("the choice of a team") {
 
 TEST_CASE("costs come from the table where it has them") {
   peerbus::cost_table table;
-  CHECK_FALSE(detail::has_costs_of(table, page_road::puts));
+  CHECK_FALSE(detail::has_costs_of(table, page_access::puts));
   table.set("collective.puts.round_us", 2.5);
   table.set("collective.puts.byte_ns", 0.25);
   table.set("collective.loads.message_us", 9);
-  CHECK(detail::has_costs_of(table, page_road::puts));
-  CHECK_FALSE(detail::has_costs_of(table, page_road::planes));
-  const road_costs costs = detail::costs_from(table, page_road::puts);
+  CHECK(detail::has_costs_of(table, page_access::puts));
+  CHECK_FALSE(detail::has_costs_of(table, page_access::planes));
+  const access_costs costs = detail::costs_from(table, page_access::puts);
   CHECK(costs.round_us == 2.5);
   CHECK(costs.byte_ns == 0.25);
   CHECK(costs.message_us == network.message_us);
-  CHECK(detail::costs_from(table, page_road::planes).round_us ==
-        road_costs::assumed(page_road::planes).round_us);
+  CHECK(detail::costs_from(table, page_access::planes).round_us ==
+        access_costs::assumed(page_access::planes).round_us);
 }
 
 }  // namespace algorithm_test

@@ -167,7 +167,7 @@ TEST_CASE_TEMPLATE("measured costs are equal on all ranks", Group, test::direct_
       const peerbus::cost_table costs = coll::measure_costs(comm, known, quick);
       test::expect_equal(costs.find("moe.round_us").value_or(0), 3.0, "another cost");
       coll::team on{comm, {.costs = costs}};  // Compares their hash.
-      const auto name = "collective." + std::string{name_of(on.shape().road)} + ".round_us";
+      const auto name = "collective." + std::string{name_of(on.shape().access)} + ".round_us";
       test::expect_equal(costs.find(name).has_value(), on.size() > 1, "a measured cost");
       if (on.size() > 1)
         test::expect_equal(on.costs().round_us, costs.find(name).value_or(0), "the team's cost");

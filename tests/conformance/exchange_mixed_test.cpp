@@ -27,7 +27,7 @@
 
 namespace exchange_mixed_test {
 
-// Exchanges whose road is chosen per peer, against the same oracles as those with one road.
+// Exchanges whose path is chosen per peer, against the same oracles as those with one path.
 
 namespace {
 
@@ -38,8 +38,8 @@ using two_planes = test::lazy_planes<2>;
 using threads = test::threads_over<two_planes>;
 using processes = test::processes_over<test::partly_direct<peerbus::unified_bus>>;
 
-static_assert(
-    std::same_as<peerbus::moe::road_over<two_planes, bf16>::type, peerbus::moe::mixed_road<bf16>>);
+static_assert(std::same_as<peerbus::moe::row_path_over<two_planes, bf16>::type,
+                           peerbus::moe::mixed_row_path<bf16>>);
 
 }  // namespace
 

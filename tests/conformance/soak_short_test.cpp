@@ -15,7 +15,7 @@ TEST_CASE("loopback: thousands of operations in a row, for the sanitizers") {
   conformance::check_soak<test::threads_over<peerbus::loopback>>(3, 1'000);
 }
 
-TEST_CASE("the staged road: thousands of operations in a row") {
+TEST_CASE("the staged path: thousands of operations in a row") {
   conformance::check_soak<test::threads_over<test::indirect<peerbus::loopback>>>(2, 2'000);
 }
 

@@ -15,9 +15,9 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/lane.hpp>
-#include <peerbus/core/lane_team.hpp>
+#include <peerbus/core/lane_barrier.hpp>
 
-namespace lane_team_test {
+namespace lane_barrier_test {
 
 namespace {
 
@@ -26,7 +26,7 @@ using peerbus::errc;
 using peerbus::error;
 using peerbus::lane;
 using peerbus::max_lanes;
-using peerbus::detail::lane_team;
+using peerbus::detail::lane_barrier;
 
 constexpr auto unfit = [](errc code, const std::string& text) { throw error{code, text}; };
 
@@ -58,7 +58,7 @@ TEST_CASE("lanes see what the step wrote, and the step sees what lanes wrote") {
   for (const std::size_t count : {1U, 2U, 3U, 4U, 7U}) {
     CAPTURE(count);
     const std::uint64_t turns = 12'000 / count;
-    lane_team team;
+    lane_barrier team;
     std::vector<std::uint64_t> parts(count);  // Plain memory: only the team orders it.
     std::uint64_t sum = 0;
     std::vector<std::uint64_t> wrong(count);
@@ -84,7 +84,7 @@ TEST_CASE("what the step throws is thrown by all lanes, in that turn and no othe
   for (const std::size_t count : {1U, 2U, 3U, 4U}) {
     CAPTURE(count);
     constexpr std::uint64_t turns = 3'000;
-    lane_team team;
+    lane_barrier team;
     std::vector<std::uint64_t> wrong(count);
     const auto thrown = on_lanes(count, [&](std::size_t i) {
       for (std::uint64_t turn = 1; turn <= turns; ++turn) {
@@ -108,7 +108,7 @@ TEST_CASE("what the step throws is thrown by all lanes, in that turn and no othe
 }
 
 TEST_CASE("an exception of another type reaches all lanes as it is") {
-  lane_team team;
+  lane_barrier team;
   std::vector<std::exception_ptr> caught(3);  // Kept until all threads have ended.
   on_lanes(3, [&](std::size_t i) {
     try {
@@ -124,7 +124,7 @@ TEST_CASE("an exception of another type reaches all lanes as it is") {
 }
 
 TEST_CASE("the number of lanes may change from one operation to the next") {
-  lane_team team;
+  lane_barrier team;
   std::uint64_t steps = 0;
   for (std::size_t round = 0; round < 60; ++round) {
     const std::size_t count = round % 5 + 1;
@@ -140,7 +140,7 @@ TEST_CASE("the number of lanes may change from one operation to the next") {
 TEST_CASE("a lane that does not come is named") {
   for (const std::size_t missing : {0U, 1U, 3U}) {
     CAPTURE(missing);
-    lane_team team;
+    lane_barrier team;
     bool stepped = false;
     const auto thrown = on_lanes(4, [&](std::size_t i) {
       if (i == missing) return;
@@ -154,7 +154,7 @@ TEST_CASE("a lane that does not come is named") {
 }
 
 TEST_CASE("lanes that count differently") {
-  lane_team team;
+  lane_barrier team;
   bool stepped = false;
   const auto thrown = on_lanes(2, [&](std::size_t i) {
     team.serial({i, i == 0 ? 2U : 3U}, patient(), [&] { stepped = true; }, unfit);
@@ -165,7 +165,7 @@ TEST_CASE("lanes that count differently") {
 
   // Lane 0 believes to be alone: it sees the other if that came first, else it has nobody to wait
   // for, and the other waits for it.
-  lane_team again;
+  lane_barrier again;
   const auto alone = on_lanes(
       2, [&](std::size_t i) { again.serial({i, i == 0 ? 1U : 2U}, impatient(), [] {}, unfit); });
   const bool saw = alone[0] == "lane 0 says that it is alone, but other lanes have come";
@@ -186,7 +186,7 @@ TEST_CASE("lanes in different calls are named, on all lanes") {
         {"send", nullptr, "lane 2 is inside a call, but lane 0 calls send"},
         {"send", copy, ""},
         {nullptr, nullptr, ""}}) {
-    lane_team team;
+    lane_barrier team;
     std::size_t steps = 0;
     const auto thrown = on_lanes(3, [&](std::size_t i) {
       team.serial({i, 3}, patient(), [&] { ++steps; }, unfit, i == 2 ? given.of_2 : given.of_0);
@@ -198,7 +198,7 @@ TEST_CASE("lanes in different calls are named, on all lanes") {
 }
 
 TEST_CASE("an index that comes twice") {
-  lane_team team;
+  lane_barrier team;
   bool stepped = false;
   const auto thrown = on_lanes(
       2, [&](std::size_t) { team.serial({1, 3}, impatient(), [&] { stepped = true; }, unfit); });
@@ -206,7 +206,7 @@ TEST_CASE("an index that comes twice") {
   CHECK(std::count(thrown.begin(), thrown.end(), "lane 0 did not come in time, timed out") == 1);
 
   // Not even lane 0 may: two of it would both do the step.
-  lane_team again;
+  lane_barrier again;
   const auto both = on_lanes(
       2, [&](std::size_t) { again.serial({0, 2}, impatient(), [&] { stepped = true; }, unfit); });
   CHECK(std::count(both.begin(), both.end(), "lane 0 came twice") == 1);
@@ -215,7 +215,7 @@ TEST_CASE("an index that comes twice") {
 }
 
 TEST_CASE("an index that no lane can have") {
-  lane_team team;
+  lane_barrier team;
   for (const lane wrong : {lane{1, 1}, lane{0, 0}, lane{3, 2}, lane{0, max_lanes + 1}}) {
     const std::string expected = "lane " + std::to_string(wrong.index) + " of " +
                                  std::to_string(wrong.count) + ", expected an index below";
@@ -243,4 +243,4 @@ TEST_CASE("lanes share any number of items, each item once") {
     }
 }
 
-}  // namespace lane_team_test
+}  // namespace lane_barrier_test

@@ -16,11 +16,11 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/lane.hpp>
-#include <peerbus/core/lane_crew.hpp>
+#include <peerbus/core/lane_pool.hpp>
 
 #include "support/on_lanes.hpp"
 
-namespace lane_crew_test {
+namespace lane_pool_test {
 
 namespace {
 
@@ -28,7 +28,7 @@ using peerbus::deadline;
 using peerbus::errc;
 using peerbus::error;
 using peerbus::lane;
-using peerbus::detail::lane_crew;
+using peerbus::detail::lane_pool;
 
 constexpr auto unfit = [](errc code, const std::string& text) { throw error{code, text}; };
 constexpr auto patient = [] { return deadline::after(std::chrono::seconds{100}); };
@@ -36,7 +36,7 @@ constexpr auto impatient = [] { return deadline::after(std::chrono::milliseconds
 
 /// Carries out `operation` by `lanes` lanes.
 template <class Operation>
-void carry_out(lane_crew& crew, std::size_t lanes, Operation operation) {
+void carry_out(lane_pool& crew, std::size_t lanes, Operation operation) {
   test::on_lanes(lanes, [&](lane as) { crew.carry_out(as, operation, patient, unfit); });
 }
 
@@ -57,7 +57,7 @@ struct tally {
 }  // namespace
 
 TEST_CASE("each item is done once, in whole granules, by no more lanes than asked for") {
-  lane_crew crew;
+  lane_pool crew;
   for (const std::size_t lanes : {1U, 2U, 3U, 5U})
     for (const std::size_t items : {0U, 1U, 63U, 64U, 65U, 1000U})
       for (const std::size_t granule : {1U, 64U})
@@ -91,7 +91,7 @@ TEST_CASE("lane 0 sees what lanes wrote, and lanes see what it wrote before") {
   for (const std::size_t lanes : {2U, 3U, 7U}) {
     CAPTURE(lanes);
     const std::size_t rounds = 6000 / lanes;
-    lane_crew crew;
+    lane_pool crew;
     std::vector<std::uint64_t> values(10 * lanes);
     std::uint64_t given = 0;
     std::uint64_t wrong = 0;
@@ -110,7 +110,7 @@ TEST_CASE("lane 0 sees what lanes wrote, and lanes see what it wrote before") {
 }
 
 TEST_CASE("the number of lanes may change, and operations need not share") {
-  lane_crew crew;
+  lane_pool crew;
   std::size_t operations = 0;
   for (std::size_t round = 0; round < 60; ++round)
     carry_out(crew, round % 4 + 1, [&] { ++operations; });
@@ -118,7 +118,7 @@ TEST_CASE("the number of lanes may change, and operations need not share") {
 }
 
 TEST_CASE("all lanes throw what an operation throws, and the crew remains usable") {
-  lane_crew crew;
+  lane_pool crew;
   std::vector<std::string> thrown(3);
   std::vector<std::exception_ptr> others(3);
   for (const bool is_error : {true, false})
@@ -154,7 +154,7 @@ TEST_CASE("all lanes throw what an operation throws, and the crew remains usable
 
 TEST_CASE("a lane that does not come is named, and nothing is carried out") {
   for (const std::size_t missing : {0U, 1U, 2U}) {
-    lane_crew crew;
+    lane_pool crew;
     std::vector<std::string> thrown(3);
     std::atomic<bool> is_carried_out = false;
     test::on_lanes(3, [&](lane as) {
@@ -175,7 +175,7 @@ TEST_CASE("a lane that does not come is named, and nothing is carried out") {
 
 TEST_CASE("a lane that has timed out is not waited for") {
   // Lane 1 gives up before lane 0 comes, so that its share is left to lane 0.
-  lane_crew crew;
+  lane_pool crew;
   tally found{100};
   std::string thrown;
   std::thread hasty{[&] {
@@ -199,4 +199,4 @@ TEST_CASE("a lane that has timed out is not waited for") {
   CHECK(found.done == std::vector<std::uint32_t>(100, 1));
 }
 
-}  // namespace lane_crew_test
+}  // namespace lane_pool_test

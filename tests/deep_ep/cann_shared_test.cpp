@@ -75,7 +75,7 @@ TEST_CASE("four shared experts; K and one local expert; with special experts") {
                           5, 4);
 }
 
-TEST_CASE("three batches in flight, on both roads") {
+TEST_CASE("three batches in flight, on both paths") {
   const world of{.ranks = 4, .top_k = 2, .moe = 4, .shared = 1, .shared_ranks = 2, .copy = 2};
   check<direct, verbatim>(of, 5, 9, 3);
   check<staged, int8_per_token>(of, 5, 9, 3);

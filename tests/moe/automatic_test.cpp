@@ -45,7 +45,7 @@ using peerbus::moe::exchange_config;
 
 template <class Transport>
 std::string cost_of(const peerbus::communicator<Transport>&, std::string_view name) {
-  return "moe." + std::string{peerbus::moe::road_name<Transport>} + "." + std::string{name};
+  return "moe." + std::string{peerbus::moe::access_name<Transport>} + "." + std::string{name};
 }
 
 /// The protocol that an exchange of `config` has.
@@ -84,8 +84,8 @@ TEST_CASE("automatic: the estimate is the documented formula") {
 }
 
 TEST_CASE("automatic: assumed costs follow the measurements of docs/performance.md") {
-  const auto choice = [](std::string_view road, std::size_t ranks, double rows) {
-    return peerbus::moe::estimate_protocols({}, {road, ranks, rows, 7}).cheaper();
+  const auto choice = [](std::string_view path, std::size_t ranks, double rows) {
+    return peerbus::moe::estimate_protocols({}, {path, ranks, rows, 7}).cheaper();
   };
   CHECK(choice("direct", 2, 1 * 8) == dispatch_protocol::one_phase);
   CHECK(choice("direct", 2, 4 * 8) == dispatch_protocol::one_phase);

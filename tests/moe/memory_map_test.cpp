@@ -31,8 +31,8 @@ using peerbus::moe::memory_map;
 using peerbus::moe::outputs_at;
 using peerbus::moe::padded;
 using peerbus::moe::rank_major;
-using peerbus::moe::road_memory;
 using peerbus::moe::row_format;
+using peerbus::moe::row_path_memory;
 using peerbus::moe::slots;
 
 namespace {
@@ -52,9 +52,9 @@ constexpr std::size_t sum(const memory_map& map) {
 constexpr exchange_config paper{.experts = 320, .hidden = 7168, .top_k = 8, .max_tokens = 96};
 constexpr exchange_config paper_home{
     .experts = 320, .hidden = 7168, .top_k = 8, .max_tokens = 96, .outputs = outputs_at::home};
-constexpr road_memory by_stores{.stages = false, .outputs_may_be_home = true};
-constexpr road_memory by_staged_puts{.stages = true, .outputs_may_be_home = false};
-constexpr memory_map map_of(const exchange_config& config, std::size_t ranks, road_memory way) {
+constexpr row_path_memory by_stores{.stages = false, .outputs_may_be_home = true};
+constexpr row_path_memory by_staged_puts{.stages = true, .outputs_may_be_home = false};
+constexpr memory_map map_of(const exchange_config& config, std::size_t ranks, row_path_memory way) {
   return {config, compact{}.geometry(config, ranks), ranks, int8_format(config.hidden), way};
 }
 constexpr memory_map of_paper = map_of(paper, 320, by_stores);
@@ -128,7 +128,7 @@ TEST_CASE("experts are dealt out in order, as the oracle deals them") {
 
 template <class Layout>
 void check_areas(const Layout& layout, const exchange_config& config, std::size_t ranks,
-                 road_memory way) {
+                 row_path_memory way) {
   const row_format format = int8_format(config.hidden);
   const auto geometry = layout.geometry(config, ranks);
   const memory_map map{config, geometry, ranks, format, way};
@@ -202,7 +202,7 @@ void check_areas(const Layout& layout, const exchange_config& config, std::size_
 }  // namespace
 
 TEST_CASE("areas are aligned, do not overlap, hold the worst case, and sum to the total") {
-  for (const road_memory way : {by_stores, by_staged_puts})
+  for (const row_path_memory way : {by_stores, by_staged_puts})
     for (const outputs_at outputs : {outputs_at::expert, outputs_at::home})
       for (const std::size_t ranks : {1U, 3U, 8U, 320U})
         for (const std::size_t experts : {1U, 7U, 64U, 257U})

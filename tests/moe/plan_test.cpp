@@ -13,13 +13,13 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/plan/recv_plan.hpp>
-#include <peerbus/moe/plan/count_table.hpp>
-#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/plan/copy_order.hpp>
+#include <peerbus/moe/plan/count_table.hpp>
+#include <peerbus/moe/plan/recv_plan.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/routing.hpp>
 
 #include "support/layout_oracle.hpp"
@@ -29,11 +29,11 @@ namespace plan_test {
 
 using peerbus::bf16;
 using peerbus::rank_id;
-using peerbus::moe::departures;
 using peerbus::moe::exchange_config;
 using peerbus::moe::refusal;
 using peerbus::moe::refusal_reason;
 using peerbus::moe::routing;
+using peerbus::moe::send_plan;
 
 namespace {
 
@@ -51,14 +51,14 @@ struct rank_plan {
     arriving.place(counts);
   }
 
-  departures leaving;
-  peerbus::moe::arrivals arriving;
+  send_plan leaving;
+  peerbus::moe::recv_plan arriving;
   peerbus::moe::copy_order order;
 };
 
 /// The copies in the order of their places, against the same found by comparing all places.
 void check_sorted(rank_plan& of, std::size_t ranks) {
-  const departures& plan = of.leaving;
+  const send_plan& plan = of.leaving;
   peerbus::moe::copy_order& order = of.order;
   order.sort(plan);
   std::vector<std::uint32_t> wanted;
@@ -273,7 +273,7 @@ TEST_CASE("rank-major: a row per token and rank, with the slots of that rank") {
       for (std::size_t i = 0; i < wanted.size(); ++i) {
         const oracle::placed& from = wanted[i].from;
         group.check_place(from, r, i);
-        const departures& plan = group.plans[from.rank].leaving;
+        const send_plan& plan = group.plans[from.rank].leaving;
         CHECK(plan.factors(from.token)[from.slot] == 1.0F);
         std::vector<std::int32_t> experts(shape.top_k);
         std::vector<float> weights(shape.top_k);

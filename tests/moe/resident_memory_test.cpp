@@ -24,9 +24,9 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/plan/row_buffers.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/received_tokens.hpp>
-#include <peerbus/moe/plan/row_buffers.hpp>
 #include <peerbus/transport/unified_bus.hpp>
 
 #include "support/exchange_check.hpp"

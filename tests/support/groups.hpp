@@ -9,7 +9,7 @@
 #include "support/indirect.hpp"
 #include "support/ranks.hpp"
 
-/// Groups of ranks for tests of what stands on transports, one per road and kind of rank. They hold
+/// Groups of ranks for tests of what stands on transports, one per path and kind of rank. They hold
 /// their transport at run time, so that all of them share two instances of what is tested.
 namespace test {
 

@@ -64,7 +64,7 @@ TEST_LAYOUT_INSTANCES(extern, peerbus::unified_bus);
 TEST_LAYOUT_INSTANCES(extern, test::indirect_loopback);
 TEST_SLOT_INSTANCES(extern, peerbus::loopback);
 TEST_SLOT_INSTANCES(extern, test::indirect_loopback);
-// Over any transport: one instance per road serves all suites that do not test compile-time
+// Over any transport: one instance per path serves all suites that do not test compile-time
 // dispatch.
 TEST_COMMON_INSTANCES(extern, peerbus::any_direct_transport);
 TEST_COMMON_INSTANCES(extern, peerbus::any_transport);

@@ -277,7 +277,7 @@ TEST_CASE_TEMPLATE("a signal of any plane wakes a rank that sleeps", Planes, tes
     Planes bus{boot};
     auto win = bus.make_window({.bytes = 0, .signals = 1}, soon());
     for (const rank_id raiser : peerbus::all_ranks{8}) {
-      // Ranks that raise a signal while nobody sleeps ring no bell.
+      // Ranks that raise a signal while nobody sleeps wake nobody.
       if (boot.rank() == raiser)
         expect_ok(bus.signal(rank_id{0}, win, signal_id{0}, 2 * raiser.index() + 1), "signal");
       static_cast<void>(boot.allgather({}, soon(), "raised"));

@@ -11,7 +11,7 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/transport/concept.hpp>
 
-#include "ep_bench/lane_crew.hpp"
+#include "ep_bench/lane_pool.hpp"
 #include "ep_bench/measurement.hpp"
 #include "ep_bench/options.hpp"
 #include "ep_bench/outcome.hpp"
@@ -30,7 +30,7 @@ inline constexpr bool has_all_codecs =
 
 /// Measures one layout over one transport with the codec that the options name.
 template <class Transport, class Layout>
-outcome measure(peerbus::communicator<Transport>& comm, const options& chosen, lane_crew& crew,
+outcome measure(peerbus::communicator<Transport>& comm, const options& chosen, lane_pool& crew,
                 std::size_t cores) {
   const auto with = [&]<class Codec>(Codec) {
     measurement<Transport, Codec, Layout> here{comm, chosen, crew, cores};

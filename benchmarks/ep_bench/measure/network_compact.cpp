@@ -7,6 +7,6 @@
 namespace ep_bench {
 
 template outcome measure<peerbus::any_transport, peerbus::moe::compact>(
-    peerbus::communicator<peerbus::any_transport>&, const options&, lane_crew&, std::size_t);
+    peerbus::communicator<peerbus::any_transport>&, const options&, lane_pool&, std::size_t);
 
 }  // namespace ep_bench

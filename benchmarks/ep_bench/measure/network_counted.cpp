@@ -7,8 +7,8 @@
 namespace ep_bench {
 
 template outcome measure<peerbus::any_transport, peerbus::moe::padded>(
-    peerbus::communicator<peerbus::any_transport>&, const options&, lane_crew&, std::size_t);
+    peerbus::communicator<peerbus::any_transport>&, const options&, lane_pool&, std::size_t);
 template outcome measure<peerbus::any_transport, peerbus::moe::rank_major>(
-    peerbus::communicator<peerbus::any_transport>&, const options&, lane_crew&, std::size_t);
+    peerbus::communicator<peerbus::any_transport>&, const options&, lane_pool&, std::size_t);
 
 }  // namespace ep_bench

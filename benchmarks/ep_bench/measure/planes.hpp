@@ -16,7 +16,7 @@ using bench::hosts_over;
 /// One layout, in one codec: rows travel by either plane as they do in the others.
 template <class Far>
 outcome measure_layout(peerbus::communicator<hosts_over<Far>>& comm, const options& chosen,
-                       lane_crew& crew, std::size_t cores) {
+                       lane_pool& crew, std::size_t cores) {
   return measure<hosts_over<Far>, peerbus::moe::compact>(comm, chosen, crew, cores);
 }
 

@@ -14,11 +14,11 @@ namespace ep_bench {
 
 #if PEERBUS_BENCH_FABRIC
 template outcome measure<hosts_over<peerbus::fabric>, peerbus::moe::compact>(
-    peerbus::communicator<hosts_over<peerbus::fabric>>&, const options&, lane_crew&, std::size_t);
+    peerbus::communicator<hosts_over<peerbus::fabric>>&, const options&, lane_pool&, std::size_t);
 #endif
 #if PEERBUS_BENCH_VERBS
 template outcome measure<hosts_over<peerbus::verbs>, peerbus::moe::compact>(
-    peerbus::communicator<hosts_over<peerbus::verbs>>&, const options&, lane_crew&, std::size_t);
+    peerbus::communicator<hosts_over<peerbus::verbs>>&, const options&, lane_pool&, std::size_t);
 #endif
 
 }  // namespace ep_bench

@@ -7,6 +7,6 @@
 namespace ep_bench {
 
 template outcome measure<peerbus::unified_bus, peerbus::moe::compact>(
-    peerbus::communicator<peerbus::unified_bus>&, const options&, lane_crew&, std::size_t);
+    peerbus::communicator<peerbus::unified_bus>&, const options&, lane_pool&, std::size_t);
 
 }  // namespace ep_bench

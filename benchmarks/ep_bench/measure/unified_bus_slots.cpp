@@ -7,10 +7,10 @@
 namespace ep_bench {
 
 template outcome measure<peerbus::unified_bus, peerbus::moe::slots>(
-    peerbus::communicator<peerbus::unified_bus>&, const options&, lane_crew&, std::size_t);
+    peerbus::communicator<peerbus::unified_bus>&, const options&, lane_pool&, std::size_t);
 template outcome measure<peerbus::unified_bus, peerbus::moe::expert_slots>(
-    peerbus::communicator<peerbus::unified_bus>&, const options&, lane_crew&, std::size_t);
+    peerbus::communicator<peerbus::unified_bus>&, const options&, lane_pool&, std::size_t);
 template outcome measure<peerbus::unified_bus, peerbus::moe::automatic>(
-    peerbus::communicator<peerbus::unified_bus>&, const options&, lane_crew&, std::size_t);
+    peerbus::communicator<peerbus::unified_bus>&, const options&, lane_pool&, std::size_t);
 
 }  // namespace ep_bench

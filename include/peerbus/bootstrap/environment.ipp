@@ -8,14 +8,14 @@
 #include <peerbus/bootstrap/detail/awaited_members.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
-#include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
 #include <peerbus/bootstrap/detail/local_meeting.hpp>
 #include <peerbus/bootstrap/detail/meeting.hpp>
 #include <peerbus/bootstrap/detail/meeting_host.hpp>
 #include <peerbus/bootstrap/detail/meeting_joiner.hpp>
-#include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
+#include <peerbus/bootstrap/detail/star_leaf.hpp>
+#include <peerbus/bootstrap/detail/star_root.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/membership.hpp>
@@ -44,13 +44,13 @@ struct met_ranks {
       throw error{errc::invalid_argument, concat("rank ", settings.rank, " of ", settings.size,
                                                  " was given, expected a rank below the size")};
     if (settings.size == 1)
-      return {state_page::make_named(1), std::make_unique<hub>(std::vector<connection>(1))};
+      return {state_page::make_named(1), std::make_unique<star_root>(std::vector<connection>(1))};
     local_meeting_place place{settings};
     const meeting ours{settings.rank, settings.size, until, until.remaining(), members};
     if (settings.rank != 0) {
       joined met = meeting_joiner{place, ours}.join(1);
       return {state_page::open(settings.size, met.files[0]),
-              std::make_unique<spoke>(std::move(met.connections[0]))};
+              std::make_unique<star_leaf>(std::move(met.connections[0]))};
     }
     unique_fd file;
     std::optional<state_page> states;
@@ -62,10 +62,10 @@ struct met_ranks {
       problem = failure{caught.code(), concat("rank 0: ", caught.text())};
     }
     const int files[] = {file.get()};
-    std::vector<connection> spokes;
+    std::vector<connection> leaves;
     for (auto& of_rank : meeting_host{place, ours}.gather(files, problem))
-      spokes.push_back(std::move(of_rank[0]));
-    return {std::move(*states), std::make_unique<hub>(std::move(spokes))};
+      leaves.push_back(std::move(of_rank[0]));
+    return {std::move(*states), std::make_unique<star_root>(std::move(leaves))};
   }
 };
 

@@ -20,13 +20,13 @@
 
 #include <peerbus/bootstrap/detail/children.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
-#include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
 #include <peerbus/bootstrap/detail/pin.hpp>
 #include <peerbus/bootstrap/detail/run_rank.hpp>
-#include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
 #include <peerbus/bootstrap/detail/star_bootstrap.hpp>
+#include <peerbus/bootstrap/detail/star_leaf.hpp>
+#include <peerbus/bootstrap/detail/star_root.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/local.hpp>
 #include <peerbus/bootstrap/membership.hpp>
@@ -101,11 +101,11 @@ class descriptor_room {
 
 /// Returns the connection ends that belong to `rank` and closes the other ends that exist so far. A
 /// copy of an end that stayed open would hide the death of its owner.
-inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connection>& hub_ends,
-                                              unique_fd& spoke_end) noexcept {
-  if (rank.index() == 0) return std::make_unique<hub>(std::move(hub_ends));
-  hub_ends.clear();
-  return std::make_unique<spoke>(std::move(spoke_end));
+inline std::unique_ptr<star> take_connections(rank_id rank, std::vector<connection>& root_ends,
+                                              unique_fd& leaf_end) noexcept {
+  if (rank.index() == 0) return std::make_unique<star_root>(std::move(root_ends));
+  root_ends.clear();
+  return std::make_unique<star_leaf>(std::move(leaf_end));
 }
 
 /// Returns whether a write to the standard output has failed in this process.
@@ -186,7 +186,7 @@ PEERBUS_INLINE int run_processes(std::size_t n, rank_body body, const run_option
   const descriptor_room room{n};
   const state_page states{n};
   const state_page statuses{n};
-  std::vector<connection> hub_ends(n);
+  std::vector<connection> root_ends(n);
   // Declared after the connections, so that on an error here the ranks end before the connections
   // do.
   children ranks{states.words(), statuses.words()};
@@ -199,11 +199,11 @@ PEERBUS_INLINE int run_processes(std::size_t n, rank_body body, const run_option
   // Rank 0 starts last. All its ends of the connections exist by then, and no other ends do.
   for (std::size_t i = 1; i <= n; ++i) {
     const rank_id rank{i % n};
-    unique_fd spoke_end;
+    unique_fd leaf_end;
     if (rank.index() != 0) {
-      auto [hub_end, own_end] = connected_pair(rank);
-      hub_ends[rank.index()] = std::move(hub_end);
-      spoke_end = std::move(own_end);
+      auto [root_end, own_end] = connected_pair(rank);
+      root_ends[rank.index()] = std::move(root_end);
+      leaf_end = std::move(own_end);
     }
     const pid_t pid = ::fork();
     if (pid < 0) throw system_failure(concat("starting the process of ", rank, " of ", n), errno);
@@ -211,11 +211,11 @@ PEERBUS_INLINE int run_processes(std::size_t n, rank_body body, const run_option
       die_with_parent(parent);
       ranks.forget();
       live_as_rank(body, rank, n, options, states, statuses.words()[rank.index()],
-                   take_connections(rank, hub_ends, spoke_end));
+                   take_connections(rank, root_ends, leaf_end));
     }
     ranks.add(rank, pid);
   }
-  hub_ends.clear();
+  root_ends.clear();
   return ranks.wait(options.grace);
 }
 

@@ -34,12 +34,12 @@ enum class rank_state : std::uint32_t {
 /// each time before it reads the state words, so `look` must be cheap if nothing has arrived.
 ///
 /// Threads: all functions may be called from any thread of the rank.
-class membership_news {
+class membership_source {
  public:
-  membership_news() = default;
-  membership_news(const membership_news&) = delete;
-  membership_news& operator=(const membership_news&) = delete;
-  virtual ~membership_news() = default;
+  membership_source() = default;
+  membership_source(const membership_source&) = delete;
+  membership_source& operator=(const membership_source&) = delete;
+  virtual ~membership_source() = default;
 
   /// Updates the state words with the news that has arrived. Does not wait. If nothing has arrived,
   /// allocates nothing.
@@ -49,6 +49,8 @@ class membership_news {
   /// Waits until `peer` has ended, for at most `patience`. Returns: whether `peer` has ended.
   virtual bool ends_within(rank_id peer, std::chrono::milliseconds patience) noexcept = 0;
 };
+/// The former name of `membership_source`.
+using membership_news [[deprecated("use membership_source")]] = membership_source;
 
 /// The states of a group's ranks: which ranks run, have left or have failed. Waiting operations
 /// read them every few milliseconds, but never on the fast path.
@@ -78,7 +80,7 @@ class membership {
   /// Makes the membership of ranks that share no memory. `news` owns `states`, `size` words, one
   /// per rank, and keeps them up to date. The membership keeps `news` alive.
   membership(rank_id rank, std::size_t size, state_word* states,
-             const std::shared_ptr<membership_news>& news);
+             const std::shared_ptr<membership_source>& news);
 
   /// Returns the rank of the caller.
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
@@ -131,7 +133,7 @@ class membership {
   [[nodiscard]] std::string describe_missing() const;
 
   /// Returns whether `peer` ends within `patience`: its process if that is watched by a pidfd, or
-  /// its state if there are `membership_news`. Waits because a dying process closes its sockets
+  /// its state if there are `membership_source`. Waits because a dying process closes its sockets
   /// shortly before its pidfd reports the end. Returns false if there is neither a pidfd nor news.
   [[nodiscard]] bool ends_within(rank_id peer, std::chrono::milliseconds patience) const noexcept;
 
@@ -160,7 +162,7 @@ class membership {
   std::size_t size_;
   state_word* states_;
   std::shared_ptr<void> owner_;
-  membership_news* news_ = nullptr;  ///< null if ranks share the state words
+  membership_source* news_ = nullptr;  ///< null if ranks share the state words
   std::vector<unique_fd> processes_;
   unique_fd watched_;
   std::unique_ptr<std::atomic<bool>[]> ended_;

@@ -30,7 +30,7 @@ PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word
 }
 
 PEERBUS_INLINE membership::membership(rank_id rank, std::size_t size, state_word* states,
-                                      const std::shared_ptr<membership_news>& news)
+                                      const std::shared_ptr<membership_source>& news)
     : membership{rank, size, states, news, {}} {
   news_ = news.get();
 }

@@ -15,19 +15,19 @@
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
 #include <peerbus/bootstrap/detail/host_identity.hpp>
-#include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/launch_variables.hpp>
 #include <peerbus/bootstrap/detail/meet_as_subgroup.hpp>
 #include <peerbus/bootstrap/detail/meeting.hpp>
 #include <peerbus/bootstrap/detail/meeting_host.hpp>
 #include <peerbus/bootstrap/detail/meeting_joiner.hpp>
 #include <peerbus/bootstrap/detail/offered_place.hpp>
-#include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
+#include <peerbus/bootstrap/detail/star_leaf.hpp>
+#include <peerbus/bootstrap/detail/star_root.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/detail/tcp_environment.hpp>
+#include <peerbus/bootstrap/detail/tcp_failure_detector.hpp>
 #include <peerbus/bootstrap/detail/tcp_meeting.hpp>
-#include <peerbus/bootstrap/detail/tcp_news.hpp>
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
 #include <peerbus/bootstrap/environment.hpp>
 #include <peerbus/bootstrap/launch_settings.hpp>
@@ -42,7 +42,7 @@ namespace detail {
 
 /// The connections and the news of a rank that has met the other ranks over TCP.
 struct met_over_tcp {
-  std::shared_ptr<tcp_news> news;
+  std::shared_ptr<tcp_failure_detector> news;
   std::unique_ptr<star> connections;
   std::string address;  ///< an address by which other ranks reach this host
   std::string own_end;  ///< the address of this end of a connection to another host, or empty
@@ -71,12 +71,12 @@ struct met_over_tcp {
     std::string own_end;
     for (const connection& to : frames)
       if (to && own_end.empty()) own_end = address_of_own_end(to.get());
-    auto news = std::make_shared<tcp_news>(rank_id{settings.rank}, std::move(watches));
+    auto news = std::make_shared<tcp_failure_detector>(rank_id{settings.rank}, std::move(watches));
     if (settings.rank == 0)
-      return {std::move(news), std::make_unique<hub>(std::move(frames), carries::bytes),
+      return {std::move(news), std::make_unique<star_root>(std::move(frames), carries::bytes),
               settings.address, std::move(own_end)};
     std::string address = address_for_others(settings, frames[0].get());
-    return {std::move(news), std::make_unique<spoke>(std::move(frames[0]), carries::bytes),
+    return {std::move(news), std::make_unique<star_leaf>(std::move(frames[0]), carries::bytes),
             std::move(address), std::move(own_end)};
   }
 };

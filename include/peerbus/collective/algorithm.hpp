@@ -42,20 +42,21 @@ enum class choice_of : std::uint8_t {
 };
 
 /// How the pages of a team's ranks get to their peers. The names of costs contain it.
-enum class page_road : std::uint8_t {
+enum class page_access : std::uint8_t {
   loads,  ///< peers load them
   puts,   ///< they are put
   planes  ///< near peers load them, and they are put to far ones
 };
 
-/// Returns the part of a cost's name that stands for a road: "loads", "puts" or "planes".
-[[nodiscard]] constexpr std::string_view name_of(page_road road) noexcept {
-  return std::array<std::string_view, 3>{"loads", "puts", "planes"}[static_cast<std::size_t>(road)];
+/// Returns the part of a cost's name that stands for an access: "loads", "puts" or "planes".
+[[nodiscard]] constexpr std::string_view name_of(page_access access) noexcept {
+  return std::array<std::string_view, 3>{"loads", "puts",
+                                         "planes"}[static_cast<std::size_t>(access)];
 }
 
-/// The costs of a road from which the cost of an algorithm is computed. In a `cost_table` each has
-/// the name `collective.<road>.<member>`, such as `collective.puts.round_us`.
-struct road_costs {
+/// The costs of an access from which the cost of an algorithm is computed. In a `cost_table` each
+/// has the name `collective.<access>.<member>`, such as `collective.puts.round_us`.
+struct access_costs {
   double round_us = 0;        ///< alpha: from the signal of the last rank until a rank has seen it
   double message_us = 0;      ///< what a message to a peer costs its sender; 0 for loads
   double byte_ns = 0;         ///< beta: a byte that goes to one peer, while all ranks send
@@ -63,21 +64,21 @@ struct road_costs {
   double near_byte_ns = 0;    ///< a byte that a near peer loads
   double reduce_byte_ns = 0;  ///< gamma: a byte of a source that a rank reduces
 
-  /// Returns the costs that the library assumes for a road of which a table says nothing. They
+  /// Returns the costs that the library assumes for an access of which a table says nothing. They
   /// stand for a host's memory, for a network of 5 GB/s and a few microseconds, and, over planes,
   /// for such a network that the ranks of a host share.
-  [[nodiscard]] static constexpr road_costs assumed(page_road road) noexcept {
-    if (road == page_road::loads) return {1.0, 0, 0.1, 0.1, 0.1, 0.05};
-    if (road == page_road::puts) return {5.0, 1.0, 0.2, 0.2, 0.1, 0.05};
+  [[nodiscard]] static constexpr access_costs assumed(page_access access) noexcept {
+    if (access == page_access::loads) return {1.0, 0, 0.1, 0.1, 0.1, 0.05};
+    if (access == page_access::puts) return {5.0, 1.0, 0.2, 0.2, 0.1, 0.05};
     return {5.0, 1.0, 1.0, 1.0, 0.1, 0.05};
   }
 };
 
-/// The shape of a team, on which the cost of an algorithm depends besides `road_costs`.
+/// The shape of a team, on which the cost of an algorithm depends besides `access_costs`.
 struct team_shape {
-  team_map map;                       ///< the number of ranks, and the sizes of slices
-  page_road road = page_road::loads;  ///< how pages get to peers
-  std::size_t group_ranks = 1;        ///< the near ranks of each group; 1 if groups differ
+  team_map map;                             ///< the number of ranks, and the sizes of slices
+  page_access access = page_access::loads;  ///< how pages get to peers
+  std::size_t group_ranks = 1;              ///< the near ranks of each group; 1 if groups differ
   /// Returns the number of ranks.
   [[nodiscard]] constexpr std::size_t ranks() const noexcept { return map.ranks; }
   /// Returns the number of groups of near ranks.
@@ -110,7 +111,7 @@ struct team_shape {
   std::size_t part = by == algorithm::automatic ? 0 : map.slice_bytes(parts);
   // The page has a row for each rank. A message has no more than half of them.
   if (by == algorithm::doubling)
-    part = n < 2 || of.road == page_road::loads
+    part = n < 2 || of.access == page_access::loads
                ? 0
                : std::min(map.page_bytes / n, map.slot_bytes / (n / 2));
   if (by == algorithm::two_levels) {
@@ -143,7 +144,7 @@ struct team_shape {
   if (by == algorithm::two_levels) return true;
   if (by == algorithm::doubling) return is_all_reduce || operation == choice_of::all_gather;
   if (by == algorithm::two_shots) return is_all_reduce && of.ranks() > 2;
-  return (is_all_reduce || is_reduce_scatter) && of.ranks() > 2 && of.road != page_road::loads;
+  return (is_all_reduce || is_reduce_scatter) && of.ranks() > 2 && of.access != page_access::loads;
 }
 
 /// Returns what an operation costs by an algorithm, in microseconds. `bytes` are those of each
@@ -172,7 +173,7 @@ struct team_shape {
 /// bytes between near ranks cost near_b in one_shot and two_shots. The result is infinite if the
 /// algorithm is not possible.
 [[nodiscard]] constexpr double cost_us(algorithm by, choice_of operation, std::size_t bytes,
-                                       const team_shape& of, const road_costs& costs) noexcept {
+                                       const team_shape& of, const access_costs& costs) noexcept {
   const std::size_t each = slice_of(by, operation, of);
   if (!is_possible(by, operation, of) || each == 0) return std::numeric_limits<double>::infinity();
   const auto n = static_cast<double>(of.ranks());
@@ -224,7 +225,7 @@ inline constexpr std::array dividing_algorithms{algorithm::two_shots, algorithm:
 /// that do not keep the order of ranks.
 [[nodiscard]] constexpr algorithm cheapest(std::span<const algorithm> candidates,
                                            choice_of operation, std::size_t bytes,
-                                           const team_shape& of, const road_costs& costs,
+                                           const team_shape& of, const access_costs& costs,
                                            bool may_reorder) noexcept {
   algorithm best = algorithm::automatic;
   double least = std::numeric_limits<double>::infinity();
@@ -237,5 +238,10 @@ inline constexpr std::array dividing_algorithms{algorithm::two_shots, algorithm:
   }
   return best;
 }
+
+/// The former name of `page_access`.
+using page_road [[deprecated("use page_access")]] = page_access;
+/// The former name of `access_costs`.
+using road_costs [[deprecated("use access_costs")]] = access_costs;
 
 }  // namespace peerbus::collective

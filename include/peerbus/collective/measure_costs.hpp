@@ -31,15 +31,15 @@ struct measured_teams {
   team& ring;
 };
 
-/// Measures the costs of the teams' road. Collective.
-road_costs measure_road(const measured_teams& teams, const measure_options& options);
+/// Measures the costs of the teams' access. Collective.
+access_costs measure_access(const measured_teams& teams, const measure_options& options);
 
-/// Sets the costs of a road in a table.
-void set_costs(cost_table& table, page_road road, const road_costs& costs);
+/// Sets the costs of an access in a table.
+void set_costs(cost_table& table, page_access access, const access_costs& costs);
 
 }  // namespace detail
 
-/// Returns `table` with the costs of this communicator's road, measured by all ranks, in place of
+/// Returns `table` with the costs of this communicator's access, measured by all ranks, in place of
 /// those that it has. All ranks return the same costs. Collective, with equal options.
 ///
 /// Each time is the median over the turns, of the slowest rank. T(x) is the time of `all_gather` of
@@ -71,8 +71,8 @@ template <transport Transport>
   team one_shot{comm, options_for(algorithm::one_shot), options.until};
   team doubling{comm, options_for(algorithm::doubling), options.until};
   team ring{comm, options_for(algorithm::ring), options.until};
-  detail::set_costs(table, one_shot.shape().road,
-                    detail::measure_road({one_shot, doubling, ring}, options));
+  detail::set_costs(table, one_shot.shape().access,
+                    detail::measure_access({one_shot, doubling, ring}, options));
   return table;
 }
 

@@ -49,11 +49,11 @@ class cost_clock {
   const measure_options& options_;
 };
 
-PEERBUS_INLINE road_costs measure_road(const measured_teams& teams,
-                                       const measure_options& options) {
+PEERBUS_INLINE access_costs measure_access(const measured_teams& teams,
+                                           const measure_options& options) {
   const team_shape& of = teams.one_shot.shape();
   const auto n = static_cast<double>(of.ranks());
-  const bool has_steps = of.road != page_road::loads && of.ranks() > 2;
+  const bool has_steps = of.access != page_access::loads && of.ranks() > 2;
   const call_options limit{options.until};
   const std::size_t slice =
       whole_slice(algorithm::one_shot, choice_of::all_reduce, of, sizeof(float));
@@ -68,7 +68,7 @@ PEERBUS_INLINE road_costs measure_road(const measured_teams& teams,
     });
   };
 
-  road_costs costs;
+  access_costs costs;
   const double full = gather(teams.one_shot, 8);
   costs.round_us = full;
   if (has_steps) {
@@ -93,7 +93,7 @@ PEERBUS_INLINE road_costs measure_road(const measured_teams& teams,
   if (!has_steps) return costs;
   const std::size_t parts = whole_slice(algorithm::ring, choice_of::all_reduce, of, sizeof(float));
   std::vector<float> data(parts / sizeof(float));
-  road_costs known = costs;
+  access_costs known = costs;
   known.ring_byte_ns = 0;
   const double rest = clock.time([&] { all_reduce(teams.ring, std::span{data}, sum{}, limit); }) -
                       cost_us(algorithm::ring, choice_of::all_reduce, parts, of, known);
@@ -101,10 +101,10 @@ PEERBUS_INLINE road_costs measure_road(const measured_teams& teams,
   return costs;
 }
 
-PEERBUS_INLINE void set_costs(cost_table& table, page_road road, const road_costs& costs) {
+PEERBUS_INLINE void set_costs(cost_table& table, page_access access, const access_costs& costs) {
   // In steps of 0.0001, so that people can read the table.
   for (const named_cost& cost : named_costs)
-    table.set(cost_name{road, cost}.view(), std::round(costs.*cost.member * 1e4) / 1e4);
+    table.set(cost_name{access, cost}.view(), std::round(costs.*cost.member * 1e4) / 1e4);
 }
 
 }  // namespace peerbus::collective::detail

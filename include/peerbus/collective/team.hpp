@@ -19,7 +19,7 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/deadline.hpp>
-#include <peerbus/core/lane_crew.hpp>
+#include <peerbus/core/lane_pool.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/transport/concept.hpp>
 
@@ -54,9 +54,9 @@ struct team_options {
   /// a root) are stored plainly in any case. May differ between ranks. Empty: 16 KiB for two ranks
   /// that load pages and have a core each; otherwise none is streamed.
   std::optional<std::size_t> stream_bytes{};
-  /// The costs from which algorithms are chosen, with the names that `road_costs` gives. Costs that
-  /// the table does not have are those of `road_costs::assumed`. `coll_bench --costs-to FILE`
-  /// measures them. The hash must be the same on all ranks.
+  /// The costs from which algorithms are chosen, with the names that `access_costs` gives. Costs
+  /// that the table does not have are those of `access_costs::assumed`. `coll_bench --costs-to
+  /// FILE` measures them. The hash must be the same on all ranks.
   cost_table costs{};
   /// The algorithm of operations that have several, wherever it is possible. Elsewhere, and if it
   /// is `automatic`, the costs decide.
@@ -106,7 +106,7 @@ class team {
   template <transport Transport>
   explicit team(communicator<Transport>& comm, const team_options& options = {},
                 std::optional<deadline> until = std::nullopt)
-      : team{{comm, comm.bus().boot(), &comm.bus(), road_over<Transport>(),
+      : team{{comm, comm.bus().boot(), &comm.bus(), row_path_over<Transport>(),
               [&comm](window_shape shape, deadline end) {
                 return make_any_window(comm, shape, end);
               }},
@@ -121,7 +121,7 @@ class team {
   template <transport Transport>
   [[nodiscard]] static constexpr team_map map_for(std::size_t ranks,
                                                   const team_options& options = {}) noexcept {
-    return map_over(road_over<Transport>(), ranks, options);
+    return map_over(row_path_over<Transport>(), ranks, options);
   }
 
   /// Returns the rank of the caller.
@@ -137,8 +137,8 @@ class team {
   /// Returns what the costs of the team's operations depend on.
   [[nodiscard]] const team_shape& shape() const noexcept { return shape_; }
   /// Returns the costs by which the team chooses algorithms.
-  [[nodiscard]] road_costs costs() const noexcept {
-    return detail::costs_from(options_.costs, shape_.road);
+  [[nodiscard]] access_costs costs() const noexcept {
+    return detail::costs_from(options_.costs, shape_.access);
   }
   /// Returns the algorithm that an operation takes for an input of `bytes` bytes at each rank, or
   /// for an output of so many bytes of `reduce_scatter`. Says nothing of operands in windows.
@@ -166,29 +166,29 @@ class team {
     rank_group& group;
     bootstrap& boot;
     const void* bus;
-    page_road road;
+    page_access access;
     window_source make_window;
   };
   team(const origin& comm, const team_options& options, deadline until);
 
   /// Returns how pages get to peers over a transport.
   template <transport Transport>
-  static constexpr page_road road_over() noexcept {
-    return direct_transport<Transport>          ? page_road::loads
-           : partly_direct_transport<Transport> ? page_road::planes
-                                                : page_road::puts;
+  static constexpr page_access row_path_over() noexcept {
+    return direct_transport<Transport>          ? page_access::loads
+           : partly_direct_transport<Transport> ? page_access::planes
+                                                : page_access::puts;
   }
 
-  /// Returns the places and sizes of the memory of a team whose pages get to peers by `road`.
-  static constexpr team_map map_over(page_road road, std::size_t ranks,
+  /// Returns the places and sizes of the memory of a team whose pages get to peers by `access`.
+  static constexpr team_map map_over(page_access access, std::size_t ranks,
                                      const team_options& options) noexcept {
-    return {ranks, options.scratch_bytes, road != page_road::loads};
+    return {ranks, options.scratch_bytes, access != page_access::loads};
   }
 
   /// Returns `options` with what the caller has left to the team. `shares_cores` is whether ranks
   /// of this host share cores. It matters where peers load pages only, so that all ranks are on
   /// this host and fill in the same.
-  static team_options filled_in(team_options options, page_road road, std::size_t ranks,
+  static team_options filled_in(team_options options, page_access access, std::size_t ranks,
                                 bool shares_cores) noexcept;
 
   /// Compares the options, filled in, with those of the other ranks, and returns them. Collective.
@@ -203,7 +203,7 @@ class team {
   std::uint64_t round_ = 0;  // The latest round that this rank has published.
   std::string objection_;    // Of this rank to its arguments of the latest call.
   std::optional<detail::short_text<16>> pending_;  // The operation that lacks its second half.
-  peerbus::detail::lane_crew crew_;
+  peerbus::detail::lane_pool crew_;
 };
 
 // Not `team_options{}.scratch_bytes`: in the debug mode of libstdc++ a vector, which the options

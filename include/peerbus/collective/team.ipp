@@ -15,16 +15,16 @@ namespace peerbus::collective {
 PEERBUS_INLINE team::team(const origin& comm, const team_options& options, deadline until)
     : options_{agreed_options(comm, options, until)},
       windows_from_{comm.bus},
-      pages_{detail::make_page_exchange(comm.group, comm.boot, comm.road, comm.make_window,
-                                        map_over(comm.road, comm.group.size(), options_), until)},
-      shape_{map(), comm.road, std::max<std::size_t>(pages_->groups().ranks_per_group(), 1)},
+      pages_{detail::make_page_exchange(comm.group, comm.boot, comm.access, comm.make_window,
+                                        map_over(comm.access, comm.group.size(), options_), until)},
+      shape_{map(), comm.access, std::max<std::size_t>(pages_->groups().ranks_per_group(), 1)},
       choice_{
           shape_, costs(), {options_.algorithm, options_.one_shot_bytes, options_.may_reorder}} {}
 
-PEERBUS_INLINE team_options team::filled_in(team_options options, page_road road, std::size_t ranks,
-                                            bool shares_cores) noexcept {
-  const bool loads = road == page_road::loads;
-  if (!options.one_shot_bytes && loads && !detail::has_costs_of(options.costs, road))
+PEERBUS_INLINE team_options team::filled_in(team_options options, page_access access,
+                                            std::size_t ranks, bool shares_cores) noexcept {
+  const bool loads = access == page_access::loads;
+  if (!options.one_shot_bytes && loads && !detail::has_costs_of(options.costs, access))
     options.one_shot_bytes = std::size_t{32} << 10U;
   if (!options.window_bytes)
     options.window_bytes = std::size_t{loads && shares_cores ? 32U : 1U} << 10U;
@@ -38,8 +38,8 @@ PEERBUS_INLINE team_options team::filled_in(team_options options, page_road road
 PEERBUS_INLINE team_options team::agreed_options(const origin& comm, const team_options& given,
                                                  deadline until) {
   const std::size_t ranks = comm.group.size();
-  team_options options = filled_in(given, comm.road, ranks, comm.boot.shares_cores());
-  const team_map map = map_over(comm.road, ranks, options);
+  team_options options = filled_in(given, comm.access, ranks, comm.boot.shares_cores());
+  const team_map map = map_over(comm.access, ranks, options);
   std::optional<error> objection;
   if (const std::size_t slice = map.slice_bytes(map.ranks); slice < least_slice_bytes)
     objection =

@@ -22,7 +22,7 @@ namespace peerbus::detail {
 
 /// The synchronisation of the lanes of one rank. They alternate between work that they share and
 /// steps that only lane 0 does.
-class lane_team {
+class lane_barrier {
  public:
   /// Short phases of polling: lanes are few and do not wait long, but there may be more lanes than
   /// cores.
@@ -115,5 +115,5 @@ class lane_team {
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/lane_team.ipp>  // IWYU pragma: keep
+#include <peerbus/core/lane_barrier.ipp>  // IWYU pragma: keep
 #endif

@@ -3,13 +3,13 @@
 
 #include <string_view>
 
-#include <peerbus/core/lane_team.hpp>
+#include <peerbus/core/lane_barrier.hpp>
 #include <peerbus/core/text.hpp>
 
 namespace peerbus::detail {
 
-PEERBUS_INLINE void lane_team::take_turn(lane as, deadline until, step_ref step, unfit_ref unfit,
-                                         const char* call) {
+PEERBUS_INLINE void lane_barrier::take_turn(lane as, deadline until, step_ref step, unfit_ref unfit,
+                                            const char* call) {
   if (as.index >= as.count || as.count > max_lanes)
     unfit(errc::invalid_argument,
           concat("lane ", as.index, " of ", as.count,
@@ -36,7 +36,7 @@ PEERBUS_INLINE void lane_team::take_turn(lane as, deadline until, step_ref step,
   if (const auto& found = problem_of(turn)) found->raise();
 }
 
-PEERBUS_INLINE void lane_team::fit(lane as, std::size_t other, unfit_ref unfit) const {
+PEERBUS_INLINE void lane_barrier::fit(lane as, std::size_t other, unfit_ref unfit) const {
   // order: relaxed; pairs with the store in `take_turn`. `await` has acquired `came` of that lane,
   // which was raised after the store.
   const std::size_t other_count = members_[other].count.load(std::memory_order_relaxed);
@@ -45,7 +45,7 @@ PEERBUS_INLINE void lane_team::fit(lane as, std::size_t other, unfit_ref unfit) 
                                          " lanes, but lane ", other, " says ", other_count));
 }
 
-PEERBUS_INLINE void lane_team::fit_call(std::size_t other, unfit_ref unfit) const {
+PEERBUS_INLINE void lane_barrier::fit_call(std::size_t other, unfit_ref unfit) const {
   // order: relaxed, as in `fit`; lane 0 wrote its own.
   const char* const own_call = members_[0].call.load(std::memory_order_relaxed);
   const char* const call = members_[other].call.load(std::memory_order_relaxed);
@@ -58,14 +58,14 @@ PEERBUS_INLINE void lane_team::fit_call(std::size_t other, unfit_ref unfit) cons
           concat("lane ", other, " ", describe(call), ", but lane 0 ", describe(own_call)));
 }
 
-PEERBUS_INLINE void lane_team::await(signal_word& came, std::uint64_t turn, deadline until,
-                                     std::size_t other, unfit_ref unfit) {
+PEERBUS_INLINE void lane_barrier::await(signal_word& came, std::uint64_t turn, deadline until,
+                                        std::size_t other, unfit_ref unfit) {
   if (const errc code = came.wait_at_least(turn, until, thresholds, healthy); code != errc::ok)
     unfit(code, concat("lane ", other, " did not come in time"));
 }
 
-PEERBUS_INLINE void lane_team::lead(lane as, std::uint64_t turn, deadline until, step_ref step,
-                                    unfit_ref unfit) {
+PEERBUS_INLINE void lane_barrier::lead(lane as, std::uint64_t turn, deadline until, step_ref step,
+                                       unfit_ref unfit) {
   std::optional<problem>& found = problem_of(turn);
   found.reset();
   try {

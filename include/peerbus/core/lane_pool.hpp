@@ -13,7 +13,7 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/function_ref.hpp>
 #include <peerbus/core/lane.hpp>
-#include <peerbus/core/lane_team.hpp>
+#include <peerbus/core/lane_barrier.hpp>
 #include <peerbus/core/signal.hpp>
 
 namespace peerbus::detail {
@@ -21,7 +21,7 @@ namespace peerbus::detail {
 /// The lanes of one rank, of which lane 0 carries out operations and gives the others shares of its
 /// work. Lane 0 alone communicates with other ranks, so an operation needs no change for lanes,
 /// except that it calls `share` where it has much to do.
-class lane_crew {
+class lane_pool {
  public:
   /// Work that is divided: the items from `begin` to the one before `end` are the share of lane
   /// `index`.
@@ -29,9 +29,9 @@ class lane_crew {
 
   /// Carries out `operation` by all lanes, which call this function. Lane 0 calls `operation()`
   /// once all lanes have come. The others help until it has ended. All return, or throw the
-  /// exception of `operation`. If lanes do not fit together, as for `lane_team::serial`, or if one
-  /// does not come before `until()`, calls `unfit(code, text)`, which throws. A single lane only
-  /// calls `operation()`.
+  /// exception of `operation`. If lanes do not fit together, as for `lane_barrier::serial`, or if
+  /// one does not come before `until()`, calls `unfit(code, text)`, which throws. A single lane
+  /// only calls `operation()`.
   template <class Operation, class Until, class Unfit>
   void carry_out(lane as, Operation&& operation, Until&& until, Unfit&& unfit,
                  const char* call = nullptr) {
@@ -86,7 +86,7 @@ class lane_crew {
   }
   static_assert(max_lanes <= 64);
 
-  lane_team team_;
+  lane_barrier team_;
   std::size_t lanes_ = 1;         // Lane 0 writes and reads it.
   std::uint64_t posts_ = 0;       // Lane 0 writes and reads it.
   std::uint64_t first_post_ = 0;  // Of the operation. Written while all lanes wait.
@@ -99,5 +99,5 @@ class lane_crew {
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/core/lane_crew.ipp>  // IWYU pragma: keep
+#include <peerbus/core/lane_pool.ipp>  // IWYU pragma: keep
 #endif

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <exception>
 
-#include <peerbus/core/lane_crew.hpp>
+#include <peerbus/core/lane_pool.hpp>
 
 namespace peerbus::detail {
 
-PEERBUS_INLINE void lane_crew::job::operator()(std::size_t index) const noexcept {
+PEERBUS_INLINE void lane_pool::job::operator()(std::size_t index) const noexcept {
   if (index >= shares) return;
   const auto [begin, end] = lane{index, shares}.share((items + granule - 1) / granule);
   const std::size_t first = begin * granule;
@@ -16,7 +16,7 @@ PEERBUS_INLINE void lane_crew::job::operator()(std::size_t index) const noexcept
   if (first < last) share_of(index, first, last);
 }
 
-PEERBUS_INLINE void lane_crew::carry_out_together(lane as, operation_ref operation, until_ref until,
+PEERBUS_INLINE void lane_pool::carry_out_together(lane as, operation_ref operation, until_ref until,
                                                   unfit_ref unfit, const char* call) {
   const auto note_and_throw = [&](errc code, const std::string& text) {
     // order: relaxed; lane 0 only stops waiting for this lane, and reads nothing that it wrote.
@@ -53,12 +53,12 @@ PEERBUS_INLINE void lane_crew::carry_out_together(lane as, operation_ref operati
       unfit);
 }
 
-PEERBUS_INLINE void lane_crew::post(const job* given) noexcept {
+PEERBUS_INLINE void lane_pool::post(const job* given) noexcept {
   job_ = given;
   posted_.raise(++posts_);
 }
 
-PEERBUS_INLINE void lane_crew::share_together(const job& given) noexcept {
+PEERBUS_INLINE void lane_pool::share_together(const job& given) noexcept {
   post(&given);
   given(0);
   for (std::size_t index = 1; index < lanes_; ++index) {
@@ -66,18 +66,18 @@ PEERBUS_INLINE void lane_crew::share_together(const job& given) noexcept {
       return is_lost(bit_of(index)) ? errc::timed_out : errc::ok;
     };
     // A lane that came does its share. One that has timed out instead never began with it.
-    if (helped_[index].wait_at_least(posts_, deadline::never(), lane_team::thresholds, health) !=
+    if (helped_[index].wait_at_least(posts_, deadline::never(), lane_barrier::thresholds, health) !=
         errc::ok)
       given(index);
   }
 }
 
-PEERBUS_INLINE void lane_crew::help(std::size_t index) noexcept {
+PEERBUS_INLINE void lane_pool::help(std::size_t index) noexcept {
   constexpr auto healthy = []() noexcept { return errc::ok; };
   for (std::uint64_t post = first_post_ + 1;; ++post) {
     // Lane 0 obeys the deadline in everything that it does, and lets the lanes go at the end.
     static_cast<void>(
-        posted_.wait_at_least(post, deadline::never(), lane_team::thresholds, healthy));
+        posted_.wait_at_least(post, deadline::never(), lane_barrier::thresholds, healthy));
     if (job_ == nullptr) return;
     (*job_)(index);
     helped_[index].raise(post);

@@ -22,18 +22,18 @@
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/engine/exchange_parts.hpp>
-#include <peerbus/moe/plan/objection.hpp>
 #include <peerbus/moe/engine/received_views.hpp>
 #include <peerbus/moe/engine/relay_engine.hpp>
-#include <peerbus/moe/plan/relay_plan.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/received.hpp>
-#include <peerbus/moe/plan/refusal.hpp>
-#include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/path/concept.hpp>
 #include <peerbus/moe/path/row_path_over.hpp>
+#include <peerbus/moe/plan/objection.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
+#include <peerbus/moe/plan/relay_plan.hpp>
+#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/wait_watch.hpp>
@@ -69,8 +69,8 @@ namespace peerbus::moe {
 /// Different exchanges are independent.
 template <transport Transport, token_codec Codec, row_layout Layout = compact>
 class exchange {
-  using road = typename road_over<Transport, Codec>::type;
-  static_assert(row_road<road>);
+  using path = typename row_path_over<Transport, Codec>::type;
+  static_assert(row_path<path>);
   using views = detail::received_views<Codec, Layout>;
 
  public:
@@ -246,15 +246,15 @@ class exchange {
   /// Agrees on the configuration and chooses the levels. Returns the groups, if they are found.
   detail::near_groups agree(const exchange_config& given, const Layout& layout, deadline until,
                             bool finds_groups);
-  /// Returns the map of an exchange among `ranks` ranks whose road has such `needs`.
+  /// Returns the map of an exchange among `ranks` ranks whose path has such `needs`.
   static constexpr memory_map map_of(const exchange_config& config, const block_geometry& geometry,
-                                     std::size_t ranks, road_memory needs) noexcept {
+                                     std::size_t ranks, row_path_memory needs) noexcept {
     return {config, geometry, ranks, detail::codec_facts::of<Codec>(config.hidden).format, needs};
   }
   std::unique_ptr<any_window_over<Transport>> make_window(std::size_t bytes, std::size_t signals,
                                                           deadline until);
   /// Makes all parts except the window, and calls `also(parts)`. Collective, as `make_window`.
-  template <class Road, class Also>
+  template <class Path, class Also>
   std::unique_ptr<detail::exchange_parts> make_parts(const exchange_config& config,
                                                      const block_geometry& geometry,
                                                      const memory_map& map,

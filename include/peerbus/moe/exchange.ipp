@@ -33,10 +33,11 @@ exchange<Transport, Codec, Layout>::exchange(communicator<Transport>& comm,
     if constexpr (partly_direct_transport<Transport>) make_levels(config, layout, groups, until);
   } else {
     const block_geometry geometry = layout.geometry(config_, comm.size());
-    const memory_map map = map_of(config_, geometry, comm.size(), road::needs);
-    auto window = make_window(map.total, detail::post_office::signals(map, comm.size()), until);
+    const memory_map map = map_of(config_, geometry, comm.size(), path::needs);
+    auto window =
+        make_window(map.total, detail::control_messages::signals(map, comm.size()), until);
     window_ = window.get();
-    parts_ = make_parts<road>(
+    parts_ = make_parts<path>(
         config_, geometry, map, std::move(window), until,
         [&](const detail::exchange_parts& parts) { make_views(config_, geometry, parts); });
   }
@@ -48,7 +49,7 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 detail::near_groups exchange<Transport, Codec, Layout>::agree(const exchange_config& given,
                                                               const Layout& layout, deadline until,
                                                               bool finds_groups) {
-  config_ = detail::agreed_config<Codec>(comm_, given, layout, road_name<Transport>, until);
+  config_ = detail::agreed_config<Codec>(comm_, given, layout, access_name<Transport>, until);
   std::optional<detail::relay_plan> made;
   if constexpr (partly_direct_transport<Transport>) {
     if (finds_groups) {
@@ -78,7 +79,7 @@ auto exchange<Transport, Codec, Layout>::make_window(std::size_t bytes, std::siz
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
-template <class Road, class Also>
+template <class Path, class Also>
 std::unique_ptr<detail::exchange_parts> exchange<Transport, Codec, Layout>::make_parts(
     const exchange_config& config, const block_geometry& geometry, const memory_map& map,
     std::unique_ptr<any_window> window, deadline until, Also&& also) {
@@ -86,15 +87,15 @@ std::unique_ptr<detail::exchange_parts> exchange<Transport, Codec, Layout>::make
   // would first touch their pages.
   return comm_.on_all_ranks("the plans of an exchange's batches", until, [&] {
     const rank_group& group = window->group();
-    const auto make_road = [&](any_window& over,
-                               const memory_map& places) -> std::unique_ptr<any_road> {
-      return std::make_unique<held_road<Road>>(over, places, codec_);
+    const auto make_row_path = [&](any_window& over,
+                                   const memory_map& places) -> std::unique_ptr<any_row_path> {
+      return std::make_unique<held_row_path<Path>>(over, places, codec_);
     };
     auto made = std::make_unique<detail::exchange_parts>(
         this, config, map, std::move(window),
-        detail::batch_ring{config, geometry, group.rank(), group.size(), Road::needs,
+        detail::batch_ring{config, geometry, group.rank(), group.size(), Path::needs,
                            map.format.row_bytes},
-        make_road);
+        make_row_path);
     also(*made);
     return made;
   });
@@ -120,9 +121,9 @@ constexpr memory_map exchange<Transport, Codec, Layout>::map_for(const exchange_
   exchange_config planned = config;
   const auto codec = detail::codec_facts::of<Codec>(config.hidden);
   if constexpr (automatic_layout<Layout>)
-    planned.protocol = detail::chosen_protocol(config, codec, road_name<Transport>, ranks,
+    planned.protocol = detail::chosen_protocol(config, codec, access_name<Transport>, ranks,
                                                layout.geometry(config, ranks).copies_per_token);
-  return map_of(planned, layout.geometry(planned, ranks), ranks, road::needs);
+  return map_of(planned, layout.geometry(planned, ranks), ranks, path::needs);
 }
 
 template <transport Transport, token_codec Codec, row_layout Layout>
@@ -163,7 +164,7 @@ auto exchange<Transport, Codec, Layout>::dispatch_recv(moe::ticket ticket,
   const auto keep = [&](const detail::batch& batch) {
     const std::size_t set = parts_->batches.set_of(batch);
     arrived_.emplace(rows_[set].of(batch, this, codec_,
-                                   {parts_->core.local_set(batch), parts_->road->sets(set)},
+                                   {parts_->core.local_set(batch), parts_->path->sets(set)},
                                    parts_->window->group().rank()));
   };
   require_accepted("dispatch", ticket.number,

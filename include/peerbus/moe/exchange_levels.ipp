@@ -19,11 +19,11 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
                                                      deadline until)
   requires partly_direct_transport<Transport>
 {
-  using far_road = mixed_road<Codec>;
-  using near_road = direct_road<Codec>;
-  road_memory far_needs = far_road::needs;
+  using far_path = mixed_row_path<Codec>;
+  using near_path = direct_row_path<Codec>;
+  row_path_memory far_needs = far_path::needs;
   far_needs.sums_are_f32 = config_.relay_sums == relay_sums::f32;
-  constexpr road_memory near_needs{.outputs_may_be_home = false, .hands_on = true};
+  constexpr row_path_memory near_needs{.outputs_may_be_home = false, .hands_on = true};
   ranks_ = comm_.on_all_ranks("the levels of an exchange", until, [&] {
     return std::make_unique<detail::relay_ranks>(comm_, comm_.bus().boot(), config_, groups,
                                                  layout_by_rank<Layout>);
@@ -54,7 +54,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
     for (std::size_t i = 0; i < count; ++i) {
       const auto [map, ranks] = map_of_part(i);
       bytes = std::max(bytes, map.total);
-      signals = std::max(signals, detail::post_office::signals(map, ranks));
+      signals = std::max(signals, detail::control_messages::signals(map, ranks));
     }
     return make_window(bytes, signals, until);
   };
@@ -82,7 +82,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
   window_ = near_window.get();
   exchange_config far = far_of(ranks_->far.size());
   far.physical_to_logical = ranks_->places;
-  far_ = make_parts<far_road>(
+  far_ = make_parts<far_path>(
       far, rank_major{}.geometry(far, ranks_->far.size()), far_map(ranks_->far.size()),
       std::make_unique<peerbus::detail::subset_window>(ranks_->far, std::move(far_window)), until,
       [&](detail::exchange_parts& parts) {
@@ -91,7 +91,7 @@ void exchange<Transport, Codec, Layout>::make_levels(const exchange_config& give
       });
   const exchange_config near = near_of(groups.own_group);
   const block_geometry near_geometry = layout.geometry(near, ranks_->near.size());
-  parts_ = make_parts<near_road>(
+  parts_ = make_parts<near_path>(
       near, near_geometry, near_map(groups.own_group),
       std::make_unique<peerbus::detail::subset_window>(ranks_->near, std::move(near_window)), until,
       [&](detail::exchange_parts& parts) {

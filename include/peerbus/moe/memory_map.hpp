@@ -22,8 +22,8 @@ struct row_format {
   std::size_t scale_bytes = 0;  ///< of its scales, as `scale_bytes` returns them
 };
 
-/// The requirements of a road on the window of each rank.
-struct road_memory {
+/// The requirements of a path on the window of each rank.
+struct row_path_memory {
   bool stages = false;              ///< true if rows pass through registered memory of their sender
   bool outputs_may_be_home = true;  ///< true if experts can store outputs at their home ranks
   /// True if rows are handed on for another exchange, whose home ranks they name. Outputs and their
@@ -90,7 +90,7 @@ struct memory_map {
   /// Bytes of the weights of a row that a combine brings. 0 unless combines give weights on a level
   /// of a relay that hands rows on.
   std::size_t late_weight_bytes;
-  bool hands_on;  ///< as `road_memory::hands_on`
+  bool hands_on;  ///< as `row_path_memory::hands_on`
 
   std::size_t counts;  ///< [2 x in_flight][ranks] count messages
   /// [2 x in_flight][ranks] count messages that leave, in layouts with slots. There each rank is
@@ -109,20 +109,20 @@ struct memory_map {
   /// Attachments that came home beside outputs: [max_tokens][copies][output attachment bytes].
   std::size_t returned_attachments;
   /// Attachments that go home beside outputs, for home ranks that cannot be stored to:
-  /// [row_capacity][output attachment bytes] on roads that stage or hand on, else empty.
+  /// [row_capacity][output attachment bytes] on paths that stage or hand on, else empty.
   std::size_t output_attachments;
   std::size_t late_weights;     ///< weights that a combine brought: [row_capacity][their bytes]
   std::size_t leaving_weights;  ///< weights that leave: [max_tokens x copies][their bytes]
-  staging_map staged;           ///< empty unless the road stages
+  staging_map staged;           ///< empty unless the path stages
   std::size_t set_bytes;        ///< bytes from the memory of a batch to that of the next
   std::size_t total;            ///< bytes of a rank's part of the window
 
   /// Computes the map. `config` is valid, and `geometry` and `row` belong to its layout and codec.
   constexpr memory_map(const exchange_config& config, const block_geometry& geometry,
-                       std::size_t rank_count, row_format row, road_memory road = {}) noexcept
+                       std::size_t rank_count, row_format row, row_path_memory path = {}) noexcept
       : in_flight{config.in_flight},
         row_capacity{geometry.row_capacity},
-        outputs_home{config.outputs == outputs_at::home && road.outputs_may_be_home},
+        outputs_home{config.outputs == outputs_at::home && path.outputs_may_be_home},
         output_rows{outputs_home ? config.max_tokens * geometry.copies_per_token
                                  : geometry.row_capacity},
         copies{geometry.copies_per_token},
@@ -135,13 +135,13 @@ struct memory_map {
         outbox_bytes{geometry.has_slots() ? align_up(note_at, cache_line_bytes) : 0},
         format{row},
         hidden{config.hidden},
-        output_value_bytes{road.sums_are_f32 ? sizeof(float) : sizeof(bf16)},
+        output_value_bytes{path.sums_are_f32 ? sizeof(float) : sizeof(bf16)},
         attachment_bytes{config.attachments},
         output_attachment_bytes{config.output_attachment},
         logfmt_outputs{config.logfmt_outputs},
         slot_bytes{geometry.by_rank ? config.top_k * sizeof(std::int32_t) : 0},
         late_weight_bytes{config.weights_at_combine ? slot_bytes : 0},
-        hands_on{road.hands_on},
+        hands_on{path.hands_on},
         attachments{} {
     std::size_t end = 0;
     const auto place = [&end](std::size_t bytes) {
@@ -164,11 +164,11 @@ struct memory_map {
     returned_attachments =
         place(hands_on ? 0 : config.max_tokens * copies * output_attachment_bytes);
     output_attachments =
-        place(road.stages || hands_on ? row_capacity * output_attachment_bytes : 0);
+        place(path.stages || hands_on ? row_capacity * output_attachment_bytes : 0);
     late_weights = place(row_capacity * late_weight_bytes);
     leaving_weights = place(config.max_tokens * copies * late_weight_bytes);
     staged.begin = end;
-    staging_map::for_each_area(staged, road.stages ? config.max_tokens : 0, copies,
+    staging_map::for_each_area(staged, path.stages ? config.max_tokens : 0, copies,
                                format.row_bytes, extras(), output_bytes(),
                                [&](std::size_t& area, std::size_t bytes) { area = place(bytes); });
     set_bytes = end - sets;
@@ -218,7 +218,7 @@ struct memory_map {
   /// bytes, and the window starts at a page. The result holds for layouts without gaps. Outputs
   /// count at the rank whose memory the experts write. Counts are included, although more than 4
   /// ranks over a direct transport commit them at rank 0 alone, unless the layout has slots. On
-  /// roads that stage the result is an upper bound: copies that are kept or stored instead of put
+  /// paths that stage the result is an upper bound: copies that are kept or stored instead of put
   /// need less.
   [[nodiscard]] constexpr std::size_t touched(std::size_t most_rows, std::size_t most_tokens,
                                               std::size_t page = 4096) const noexcept {

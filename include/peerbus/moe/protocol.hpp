@@ -14,14 +14,14 @@ namespace peerbus::moe {
 /// The name that costs use for the way of rows over `Transport`: "direct" if rows are stored into
 /// the memory of all peers, "mixed" if only into that of near peers, "staged" if they are put.
 template <transport Transport>
-inline constexpr std::string_view road_name = direct_transport<Transport>          ? "direct"
-                                              : partly_direct_transport<Transport> ? "mixed"
-                                                                                   : "staged";
+inline constexpr std::string_view access_name = direct_transport<Transport>          ? "direct"
+                                                : partly_direct_transport<Transport> ? "mixed"
+                                                                                     : "staged";
 
 /// The size of a full dispatch, from which a protocol is chosen. It depends on the configuration
 /// alone, because the tokens of a call differ between ranks.
 struct dispatch_size {
-  std::string_view road;  ///< as `road_name`
+  std::string_view path;  ///< as `access_name`
   std::size_t ranks;      ///< ranks of the communicator
   double rows;            ///< rows that a rank sends: max_tokens x the copies of a token
   double row_kib;         ///< KiB of a row and its scales
@@ -51,8 +51,8 @@ struct protocol_costs {
 /// Returns the costs that the library assumes. docs/performance.md explains them: measured over
 /// shared memory, and for a network those of a message of some microseconds. There a row in slots
 /// is a put of its own, while the rows of neighbouring blocks often leave together.
-constexpr protocol_costs assumed_costs(std::string_view road) noexcept {
-  if (road == "direct") return {1.4, 0.2, 0.04, 0};
+constexpr protocol_costs assumed_costs(std::string_view path) noexcept {
+  if (path == "direct") return {1.4, 0.2, 0.04, 0};
   return {5.0, 0.5, 0.3, 0};
 }
 
@@ -71,7 +71,7 @@ constexpr protocol_estimate estimate_from(const protocol_costs& costs,
 ///     counts_us = counts_round_us + counts_rank_us x (ranks - 1)
 ///     slots_us  = rows x (slot_row_us + slot_kib_us x row_kib)
 ///
-/// The four costs are those of `costs` with the names `moe.<road>.counts_round_us` and so on. A
+/// The four costs are those of `costs` with the names `moe.<path>.counts_round_us` and so on. A
 /// cost that the table lacks has the value that docs/performance.md names. Ranks with equal tables
 /// compute equal results.
 protocol_estimate estimate_protocols(const cost_table& costs, const dispatch_size& size);

@@ -7,10 +7,10 @@
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/plan/recv_plan.hpp>
 #include <peerbus/moe/batch_columns.hpp>
-#include <peerbus/moe/received.hpp>
+#include <peerbus/moe/plan/recv_plan.hpp>
 #include <peerbus/moe/plan/row_run.hpp>
+#include <peerbus/moe/received.hpp>
 
 namespace peerbus::moe {
 
@@ -26,7 +26,7 @@ class received_slots {
   using element = typename Codec::element;
 
   /// Makes the view. `experts` has the number within the whole group of each local expert.
-  received_slots(moe::ticket ticket, Codec codec, row_memory memory, const arrivals& arriving,
+  received_slots(moe::ticket ticket, Codec codec, row_memory memory, const recv_plan& arriving,
                  std::span<const std::uint32_t> experts) noexcept
       : ticket_{ticket}, codec_{codec}, memory_{memory}, arriving_{&arriving}, experts_{experts} {}
 
@@ -61,7 +61,7 @@ class received_slots {
   moe::ticket ticket_;
   [[no_unique_address]] Codec codec_;
   row_memory memory_;
-  const arrivals* arriving_;
+  const recv_plan* arriving_;
   std::span<const std::uint32_t> experts_;
 };
 

@@ -30,7 +30,7 @@ class received_token_slots : public token_index<Codec> {
 
   /// Makes the view.
   received_token_slots(const token_index<Codec>& index, Codec codec, row_memory memory,
-                       const arrivals& arriving) noexcept
+                       const recv_plan& arriving) noexcept
       : token_index<Codec>{index}, codec_{codec}, memory_{memory}, arriving_{&arriving} {}
 
   /// Returns the number of ranks.
@@ -56,7 +56,7 @@ class received_token_slots : public token_index<Codec> {
 
   [[no_unique_address]] Codec codec_;
   row_memory memory_;
-  const arrivals* arriving_;
+  const recv_plan* arriving_;
 };
 
 }  // namespace peerbus::moe

@@ -16,10 +16,11 @@ namespace peerbus::moe {
 template <token_codec Codec>
 class row_block : public row_run<Codec> {
  public:
-  /// Makes the view. `arrivals` has the first row from each source rank, then the row after the
+  /// Makes the view. `recv_plan` has the first row from each source rank, then the row after the
   /// last row. The number that follows the span in memory is the first row of the next block.
-  row_block(Codec codec, row_memory memory, std::span<const std::uint32_t> arrivals) noexcept
-      : row_run<Codec>{codec, memory, &arrivals.front(), &arrivals.back()}, arrivals_{arrivals} {}
+  row_block(Codec codec, row_memory memory, std::span<const std::uint32_t> recv_plan) noexcept
+      : row_run<Codec>{codec, memory, &recv_plan.front(), &recv_plan.back()},
+        arrivals_{recv_plan} {}
 
   /// Returns the number of rows up to the next block: the rows that arrived and the gap after them.
   [[nodiscard]] std::size_t padded_count() const noexcept {

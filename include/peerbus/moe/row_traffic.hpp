@@ -5,8 +5,8 @@
 #include <span>
 
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/set_view.hpp>
 
 namespace peerbus::moe {
@@ -36,8 +36,8 @@ struct row_traffic {
 
 namespace detail {
 
-/// Counts the rows of a batch. `sets` are those of its road, which are empty for far ranks.
-inline row_traffic traffic_of(const departures& leaving, const memory_map& map,
+/// Counts the rows of a batch. `sets` are those of its path, which are empty for far ranks.
+inline row_traffic traffic_of(const send_plan& leaving, const memory_map& map,
                               std::span<const set_view> sets, rank_id own_rank) noexcept {
   row_traffic found;
   for (std::size_t t = 0; t < leaving.tokens(); ++t)

@@ -20,7 +20,7 @@
 namespace peerbus {
 
 /// A transport with peer memory, chosen at run time: holds any `direct_transport`, so that
-/// exchanges take the direct road. `peer_memory` costs no virtual call, because a window keeps the
+/// exchanges take the direct path. `peer_memory` costs no virtual call, because a window keeps the
 /// addresses of all parts.
 class any_direct_transport : public any_transport {
  public:

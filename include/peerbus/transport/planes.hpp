@@ -23,11 +23,11 @@
 #include <peerbus/transport/decorator.hpp>
 #include <peerbus/transport/loopback.hpp>
 #include <peerbus/transport/optional_calls.hpp>
-#include <peerbus/transport/planes/bells.hpp>
 #include <peerbus/transport/planes/group.hpp>
 #include <peerbus/transport/planes/options.hpp>
 #include <peerbus/transport/planes/pair.hpp>
 #include <peerbus/transport/planes/traffic.hpp>
+#include <peerbus/transport/planes/wakeups.hpp>
 #include <peerbus/transport/planes/window.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/traffic_class.hpp>
@@ -69,7 +69,7 @@ class planes : public detail::ranks_of<Near> {
                           detail::refinements_of<Far>().describe_trouble,
       .adopt_window = adopting_transport<Near>,
       .local_signals = true,
-      .arrival_events = pair::has_bells};
+      .arrival_events = pair::has_wakeups};
 
   /// Makes both planes over `boot`. Collective.
   /// Cost: three allgathers, a subgroup, and what `Near` and `Far` take. If either of them has
@@ -96,7 +96,7 @@ class planes : public detail::ranks_of<Near> {
         pair_{boot, options, make_near, make_far} {
     // Sleeping on a descriptor takes several system calls where a futex takes one. So other ranks
     // are given their turn more often before, as in `verbs`.
-    if constexpr (pair::has_bells) thresholds_.yields *= 8;
+    if constexpr (pair::has_wakeups) thresholds_.yields *= 8;
   }
 
   /// Returns the ranks that are near the caller, in ascending order and including the caller.
@@ -166,7 +166,7 @@ class planes : public detail::ranks_of<Near> {
         peer, 0, 1,
         [&](rank_id number) noexcept {
           const errc code = near().signal(number, at.near(), id, value);
-          if (code == errc::ok) pair_.ring(number, at, id);
+          if (code == errc::ok) pair_.wake(number, at, id);
           return code;
         },
         [&]() noexcept { return far()->signal(peer, at.far(), id, value); });
@@ -190,7 +190,7 @@ class planes : public detail::ranks_of<Near> {
       if (const errc code = detail::signal_each(near(), batch, at.near(), id, value);
           code != errc::ok)
         return code;
-      for (const rank_id number : batch) pair_.ring(number, at, id);
+      for (const rank_id number : batch) pair_.wake(number, at, id);
       pair_.traffic().near.add(0, count);
     }
     return errc::ok;
@@ -202,7 +202,7 @@ class planes : public detail::ranks_of<Near> {
         peer, source.size(), 1,
         [&](rank_id number) noexcept {
           const errc code = near().put_signal(number, at.near(), offset, source, id, value);
-          if (code == errc::ok) pair_.ring(number, at, id);
+          if (code == errc::ok) pair_.wake(number, at, id);
           return code;
         },
         [&]() noexcept { return far()->put_signal(peer, at.far(), offset, source, id, value); });
@@ -260,7 +260,7 @@ class planes : public detail::ranks_of<Near> {
   [[nodiscard]] bool arm() noexcept
     requires(refines.arrival_events)
   {
-    return pair_.arm(detail::bells::any_signal);
+    return pair_.arm(detail::wakeups::any_signal);
   }
   void disarm() noexcept
     requires(refines.arrival_events)

@@ -22,7 +22,7 @@
 #include <peerbus/bootstrap/detail/meeting.hpp>
 #include <peerbus/bootstrap/detail/meeting_joiner.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
-#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>

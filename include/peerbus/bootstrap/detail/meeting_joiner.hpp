@@ -20,7 +20,7 @@
 #include <peerbus/bootstrap/detail/hello.hpp>
 #include <peerbus/bootstrap/detail/meeting.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
-#include <peerbus/bootstrap/detail/spoke.hpp>
+#include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>

@@ -39,16 +39,16 @@ inline unique_fd open_pidfd(pid_t pid) noexcept {
 #endif
 }
 
-/// Returns both ends of a Unix stream connection between rank 0 and `spoke`, in this order. Throws:
+/// Returns both ends of a Unix stream connection between rank 0 and `leaf`, in this order. Throws:
 /// `error` system.
-inline std::pair<unique_fd, unique_fd> connected_pair(rank_id spoke) {
+inline std::pair<unique_fd, unique_fd> connected_pair(rank_id leaf) {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    throw system_failure(concat("connecting rank 0 and ", spoke), errno);
+    throw system_failure(concat("connecting rank 0 and ", leaf), errno);
   std::pair<unique_fd, unique_fd> made{unique_fd::above_standard(ends[0]),
                                        unique_fd::above_standard(ends[1])};
   if (!made.first || !made.second)
-    throw system_failure(concat("connecting rank 0 and ", spoke), errno);
+    throw system_failure(concat("connecting rank 0 and ", leaf), errno);
   return made;
 }
 

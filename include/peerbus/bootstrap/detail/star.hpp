@@ -11,8 +11,8 @@
 
 namespace peerbus::detail {
 
-/// The connections of one rank. Rank 0 has one to each other rank (`hub`), and each other rank has
-/// one to rank 0 (`spoke`).
+/// The connections of one rank. Rank 0 has one to each other rank (`star_root`), and each other
+/// rank has one to rank 0 (`star_leaf`).
 class star {
  public:
   star() = default;

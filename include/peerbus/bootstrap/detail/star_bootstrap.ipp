@@ -11,12 +11,12 @@
 #include <peerbus/bootstrap/agreement.hpp>
 #include <peerbus/bootstrap/detail/connection.hpp>
 #include <peerbus/bootstrap/detail/failure.hpp>
-#include <peerbus/bootstrap/detail/hub.hpp>
 #include <peerbus/bootstrap/detail/meet_as_subgroup.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
-#include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
 #include <peerbus/bootstrap/detail/star_bootstrap.hpp>
+#include <peerbus/bootstrap/detail/star_leaf.hpp>
+#include <peerbus/bootstrap/detail/star_root.hpp>
 #include <peerbus/bootstrap/detail/state_page.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/cores.hpp>
@@ -72,29 +72,29 @@ PEERBUS_INLINE std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
     const std::vector<rank_id>& ranks, rank_id member, deadline until) {
   const bool is_first = member.index() == 0;
   contribution own_part;
-  unique_fd spoke_end;
+  unique_fd leaf_end;
   const auto objection = objection_of("a subgroup's connections", [&] {
     if (is_first) {
       own_part.fd = state_page::make_file(ranks.size());
     } else {
-      auto [hub_end, own_end] = connected_pair(member);
-      own_part.fd = std::move(hub_end);
-      spoke_end = std::move(own_end);
+      auto [root_end, own_end] = connected_pair(member);
+      own_part.fd = std::move(root_end);
+      leaf_end = std::move(own_end);
     }
   });
   auto given = gather_or_refuse(*this, "subgroup", std::move(own_part), objection, until);
   const unique_fd states = std::move(given[ranks.front().index()].fd);
-  std::vector<connection> hub_ends(ranks.size());
+  std::vector<connection> root_ends(ranks.size());
   for (std::size_t i = 1; is_first && i < ranks.size(); ++i)
-    hub_ends[i] = std::move(given[ranks[i].index()].fd);
+    root_ends[i] = std::move(given[ranks[i].index()].fd);
   // A copy of an end that stayed open would hide the death of its owner.
   given.clear();
   return meet_as_subgroup(ranks, [&] {
     std::unique_ptr<star> connections;
     if (is_first)
-      connections = std::make_unique<hub>(std::move(hub_ends));
+      connections = std::make_unique<star_root>(std::move(root_ends));
     else
-      connections = std::make_unique<spoke>(std::move(spoke_end));
+      connections = std::make_unique<star_leaf>(std::move(leaf_end));
     return std::make_unique<joined_star>(member, ranks.size(),
                                          state_page::open(ranks.size(), states),
                                          std::move(connections), until);

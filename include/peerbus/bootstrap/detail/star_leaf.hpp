@@ -51,12 +51,12 @@ inline std::vector<std::byte> encode_failure(const failure& why) {
 }
 
 /// A non-zero rank's end of a star: one connection to rank 0.
-class spoke final : public star {
+class star_leaf final : public star {
  public:
   using contribution = bootstrap::contribution;
 
-  explicit spoke(connection hub, carries payload = carries::descriptors) noexcept
-      : hub_{std::move(hub)}, carries_{payload} {}
+  explicit star_leaf(connection root, carries payload = carries::descriptors) noexcept
+      : root_{std::move(root)}, carries_{payload} {}
 
   std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
                                       const membership& members, idle_work& idle) override {
@@ -122,7 +122,7 @@ class spoke final : public star {
     for (;;) {
       bool throttled = false;
       if (!sent) {
-        const auto progress = writer.step(hub_);
+        const auto progress = writer.step(root_);
         if (progress == frame_writer::status::failed)
           return failure{errc::system, concat("allgather for '", doing, "': ", members.rank(),
                                               " sending to rank 0: ", describe_errno(errno))};
@@ -131,7 +131,7 @@ class spoke final : public star {
         sent = progress == frame_writer::status::done || progress == frame_writer::status::closed;
         throttled = progress == frame_writer::status::throttled;
       }
-      switch (reader.step(hub_)) {
+      switch (reader.step(root_)) {
         case frame_reader::status::done: return std::nullopt;
         case frame_reader::status::more: break;
         case frame_reader::status::closed:
@@ -145,7 +145,7 @@ class spoke final : public star {
         return failure{errc::timed_out,
                        concat("allgather for '", doing, "': rank 0 of ", members.size(),
                               " did not come within ", describe_span(span))};
-      entries[0] = {hub_.get(), static_cast<short>(sent || throttled ? POLLIN : POLLIN | POLLOUT),
+      entries[0] = {root_.get(), static_cast<short>(sent || throttled ? POLLIN : POLLIN | POLLOUT),
                     0};
       poll_for(entries, patience, idle.advance(throttled ? throttle_pause : look_around));
       // If rank 0 takes part in this collective, it is about to report the same failure to all
@@ -162,9 +162,9 @@ class spoke final : public star {
       const auto bytes = encode_failure(why);
       frame_writer writer{bytes, {}};
       // A single try is enough: if the connection takes no bytes, its end reports the failure.
-      (void)writer.step(hub_);
+      (void)writer.step(root_);
     }
-    hub_.hang_up();
+    root_.hang_up();
     return why;
   }
 
@@ -172,7 +172,7 @@ class spoke final : public star {
     return {errc::system, concat("allgather for '", doing, "': rank 0 sent a malformed message")};
   }
 
-  connection hub_;
+  connection root_;
   carries carries_;
   std::uint64_t sequence_ = 0;
   std::optional<std::string> broken_;

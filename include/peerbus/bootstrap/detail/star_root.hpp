@@ -21,8 +21,8 @@
 #include <peerbus/bootstrap/detail/frame.hpp>
 #include <peerbus/bootstrap/detail/gathered.hpp>
 #include <peerbus/bootstrap/detail/os.hpp>
-#include <peerbus/bootstrap/detail/spoke.hpp>
 #include <peerbus/bootstrap/detail/star.hpp>
+#include <peerbus/bootstrap/detail/star_leaf.hpp>
 #include <peerbus/bootstrap/idle_work.hpp>
 #include <peerbus/bootstrap/membership.hpp>
 #include <peerbus/core/deadline.hpp>
@@ -33,13 +33,13 @@ namespace peerbus::detail {
 
 /// Rank 0's end of a star: a connection to each other rank. It never blocks on one of them, so that
 /// it sees the death of any other rank at once.
-class hub final : public star {
+class star_root final : public star {
  public:
   using contribution = bootstrap::contribution;
 
-  /// Takes the connections `spokes` by rank. The entry of rank 0 is empty.
-  explicit hub(std::vector<connection> spokes, carries payload = carries::descriptors)
-      : spokes_{std::move(spokes)}, carries_{payload} {}
+  /// Takes the connections `leaves` by rank. The entry of rank 0 is empty.
+  explicit star_root(std::vector<connection> leaves, carries payload = carries::descriptors)
+      : leaves_{std::move(leaves)}, carries_{payload} {}
 
   std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
                                       const membership& members, idle_work& idle) override {
@@ -47,7 +47,7 @@ class hub final : public star {
     if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
     broken_ = "interrupted";
     ++sequence_;
-    std::vector<contribution> given(spokes_.size());
+    std::vector<contribution> given(leaves_.size());
     given[0] = std::move(mine);
     if (auto why = try_allgather(given, until, doing, members, idle)) {
       refuse_all(*why);
@@ -77,7 +77,7 @@ class hub final : public star {
     } catch (const std::bad_alloc&) {
       return failure{errc::out_of_memory,
                      concat("allgather for '", doing, "': rank 0 has no memory for what ",
-                            spokes_.size(), " ranks give")};
+                            leaves_.size(), " ranks give")};
     }
   }
 
@@ -90,25 +90,25 @@ class hub final : public star {
     // All ranks are watched to the end, also those that have contributed, because they may die
     // meanwhile.
     std::vector<pollfd> entries;
-    for (const connection& spoke : spokes_) {
+    for (const connection& leaf : leaves_) {
       seats.push_back({frame_reader{bootstrap::max_contribution_bytes,
                                     carries_ == carries::descriptors ? 1U : 0U},
                        false});
-      entries.push_back({spoke.get(), POLLIN, 0});
+      entries.push_back({leaf.get(), POLLIN, 0});
     }
-    std::size_t missing = spokes_.size() - 1;
-    std::size_t total = given[0].bytes.size() + spokes_.size() * sizeof(gathered_entry);
+    std::size_t missing = leaves_.size() - 1;
+    std::size_t total = given[0].bytes.size() + leaves_.size() * sizeof(gathered_entry);
     while (missing != 0) {
       const bool last_look = until.expired();
       poll_for(entries, until, idle.advance(look_around));
       std::string gone;
-      for (const rank_id peer : all_ranks{spokes_.size()}) {
+      for (const rank_id peer : all_ranks{leaves_.size()}) {
         if (entries[peer.index()].revents == 0) continue;
         seat& giver = seats[peer.index()];
-        const auto progress = giver.reader.step(spokes_[peer.index()]);
+        const auto progress = giver.reader.step(leaves_[peer.index()]);
         if (progress == frame_reader::status::more) continue;
         if (progress == frame_reader::status::no_descriptors)
-          return no_descriptors(doing, rank_id{0}, spokes_.size());
+          return no_descriptors(doing, rank_id{0}, leaves_.size());
         if (progress == frame_reader::status::closed) {
           gone += (gone.empty() ? "" : ", ") + describe_closed(peer, members);
           entries[peer.index()].fd = -1;
@@ -121,7 +121,7 @@ class hub final : public star {
         if (total > most_gathered_bytes)
           return failure{
               errc::invalid_argument,
-              concat("allgather for '", doing, "': ", spokes_.size(), " ranks gave more ", "than ",
+              concat("allgather for '", doing, "': ", leaves_.size(), " ranks gave more ", "than ",
                      most_gathered_bytes, " bytes together")};
       }
       if (!gone.empty()) return gone_ranks(doing, gone);
@@ -133,7 +133,7 @@ class hub final : public star {
             return members.state(peer) == rank_state::left;
           }))
         return gone_ranks(doing, members.describe_missing());
-      if (last_look) return missing_ranks(doing, awaited, spokes_.size(), span);
+      if (last_look) return missing_ranks(doing, awaited, leaves_.size(), span);
     }
     return std::nullopt;
   }
@@ -141,10 +141,10 @@ class hub final : public star {
   /// Returns the failure of a rank that has contributed and has given up since. Rank 0 may come so
   /// late that the other ranks have timed out. It must not succeed alone.
   std::optional<failure> taken_back(std::vector<seat>& seats) {
-    for (const rank_id peer : all_ranks{spokes_.size()}) {
-      if (!spokes_[peer.index()]) continue;
+    for (const rank_id peer : all_ranks{leaves_.size()}) {
+      if (!leaves_[peer.index()]) continue;
       frame_reader& reader = seats[peer.index()].reader;
-      if (reader.step(spokes_[peer.index()]) != frame_reader::status::done) continue;
+      if (reader.step(leaves_[peer.index()]) != frame_reader::status::done) continue;
       const frame message = reader.take();
       if (message.header.kind == static_cast<std::uint32_t>(frame_kind::refuse))
         return told_failure(message);
@@ -186,16 +186,16 @@ class hub final : public star {
     header.fds = static_cast<std::uint32_t>(fds.size());
     const auto bytes = encode_frame(header, {}, body);
 
-    std::vector<frame_writer> writers(spokes_.size(), frame_writer{bytes, fds});
+    std::vector<frame_writer> writers(leaves_.size(), frame_writer{bytes, fds});
     // A rank that got half a result would take a refusal for the other half, so its connection is
     // closed.
     const auto give_up = [&](failure why) {
-      for (const rank_id peer : all_ranks{spokes_.size()})
-        if (writers[peer.index()].amid()) spokes_[peer.index()].hang_up();
+      for (const rank_id peer : all_ranks{leaves_.size()})
+        if (writers[peer.index()].amid()) leaves_[peer.index()].hang_up();
       return why;
     };
     std::vector<rank_id> waiting;
-    for (const rank_id peer : all_ranks{spokes_.size()})
+    for (const rank_id peer : all_ranks{leaves_.size()})
       if (peer.index() != 0) waiting.push_back(peer);
     std::vector<pollfd> entries;
     for (;;) {
@@ -203,8 +203,8 @@ class hub final : public star {
       std::vector<rank_id> still;
       entries.clear();
       for (const rank_id peer : waiting) {
-        connection& spoke = spokes_[peer.index()];
-        const auto progress = writers[peer.index()].step(spoke);
+        connection& leaf = leaves_[peer.index()];
+        const auto progress = writers[peer.index()].step(leaf);
         if (progress == frame_writer::status::failed)
           return give_up({errc::system, concat("allgather for '", doing, "': sending to ", peer,
                                                ": ", describe_errno(errno))});
@@ -212,7 +212,7 @@ class hub final : public star {
           continue;
         throttled = throttled || progress == frame_writer::status::throttled;
         still.push_back(peer);
-        entries.push_back({spoke.get(), POLLOUT, 0});
+        entries.push_back({leaf.get(), POLLOUT, 0});
       }
       waiting = std::move(still);
       if (waiting.empty()) return std::nullopt;
@@ -222,7 +222,7 @@ class hub final : public star {
     }
     return give_up(
         {errc::timed_out,
-         concat("allgather for '", doing, "': ", describe_ranks(waiting), " of ", spokes_.size(),
+         concat("allgather for '", doing, "': ", describe_ranks(waiting), " of ", leaves_.size(),
                 " did not take the result within ", describe_span(span))});
   }
 
@@ -230,12 +230,12 @@ class hub final : public star {
   /// one.
   void refuse_all(const failure& why) {
     const auto bytes = encode_failure(why);
-    for (connection& spoke : spokes_) {
-      if (!spoke) continue;
+    for (connection& leaf : leaves_) {
+      if (!leaf) continue;
       frame_writer writer{bytes, {}};
       // A single try succeeds, unless the rank has left many bytes unread. Then it learns of the
       // failure by the closed connection.
-      if (writer.step(spoke) != frame_writer::status::done) spoke.hang_up();
+      if (writer.step(leaf) != frame_writer::status::done) leaf.hang_up();
     }
   }
 
@@ -251,7 +251,7 @@ class hub final : public star {
             concat("allgather for '", doing, "': ", peer, " sent a malformed message")};
   }
 
-  std::vector<connection> spokes_;
+  std::vector<connection> leaves_;
   carries carries_;
   std::uint64_t sequence_ = 0;
   std::optional<std::string> broken_;

@@ -44,14 +44,14 @@ namespace peerbus::detail {
 /// Cost of a look: one system call if nothing has arrived. Otherwise the connection decrypts, and
 /// OpenSSL may allocate. This happens under a lock. A thread that looks does not wait for the lock,
 /// but a thread that tells does.
-class tcp_news final : public membership_news {
+class tcp_failure_detector final : public membership_source {
  public:
   using state_word = membership::state_word;
   static constexpr std::size_t news_bytes = 8;
 
   /// Takes the connections `links` by rank. An entry without a connection is empty. Throws: `error`
   /// system.
-  tcp_news(rank_id me, std::vector<connection> links)
+  tcp_failure_detector(rank_id me, std::vector<connection> links)
       : me_{me}, states_{std::make_unique<state_word[]>(links.size())}, links_(links.size()) {
     told_.reserve(news_bytes * links.size());
     for (std::size_t peer = 0; peer < links.size(); ++peer) {
@@ -67,11 +67,11 @@ class tcp_news final : public membership_news {
     }
   }
 
-  tcp_news(const tcp_news&) = delete;
-  tcp_news& operator=(const tcp_news&) = delete;
+  tcp_failure_detector(const tcp_failure_detector&) = delete;
+  tcp_failure_detector& operator=(const tcp_failure_detector&) = delete;
   /// Waits up to 200 ms until the other ranks' hosts have acknowledged the last news, before the
   /// connections close. In a child by fork, which shares them with its parent, only closes them.
-  ~tcp_news() override {
+  ~tcp_failure_detector() override {
     if (!home_.is_here()) return;
     for (link& peer_link : links_)
       if (peer_link.socket) ::shutdown(peer_link.socket.get(), SHUT_WR);

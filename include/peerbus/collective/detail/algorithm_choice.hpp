@@ -12,11 +12,11 @@
 
 namespace peerbus::collective::detail {
 
-/// Returns whether a table has a cost of a road.
-bool has_costs_of(const cost_table& table, page_road road) noexcept;
+/// Returns whether a table has a cost of an access.
+bool has_costs_of(const cost_table& table, page_access access) noexcept;
 
-/// Returns the costs of a road: those of the table, and assumed ones where it has none.
-road_costs costs_from(const cost_table& table, page_road road) noexcept;
+/// Returns the costs of an access: those of the table, and assumed ones where it has none.
+access_costs costs_from(const cost_table& table, page_access access) noexcept;
 
 /// The algorithms that a team takes, by size. They are chosen when the team is made, so that a call
 /// only looks them up. Sizes between two powers of two are chosen for alike, at the upper one.
@@ -30,7 +30,7 @@ class algorithm_choice {
   };
 
   /// Chooses for all sizes. Does not allocate.
-  algorithm_choice(const team_shape& of, const road_costs& costs, const limits& given) noexcept;
+  algorithm_choice(const team_shape& of, const access_costs& costs, const limits& given) noexcept;
 
   /// How much a reduction says about the order of ranks.
   enum class order_need : std::size_t {
@@ -71,7 +71,7 @@ class algorithm_choice {
   [[nodiscard]] bool may_reorder(order_need need) const noexcept {
     return need == order_need::none || (need == order_need::result && may_reorder_);
   }
-  static by_size choose(choice_of operation, const team_shape& of, const road_costs& costs,
+  static by_size choose(choice_of operation, const team_shape& of, const access_costs& costs,
                         const limits& given, bool may_reorder) noexcept;
 
   bool may_reorder_;

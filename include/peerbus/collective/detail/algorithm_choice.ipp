@@ -10,20 +10,20 @@
 
 namespace peerbus::collective::detail {
 
-PEERBUS_INLINE bool has_costs_of(const cost_table& table, page_road road) noexcept {
+PEERBUS_INLINE bool has_costs_of(const cost_table& table, page_access access) noexcept {
   for (const named_cost& cost : named_costs)
-    if (table.find(cost_name{road, cost}.view())) return true;
+    if (table.find(cost_name{access, cost}.view())) return true;
   return false;
 }
 
-PEERBUS_INLINE road_costs costs_from(const cost_table& table, page_road road) noexcept {
-  road_costs costs = road_costs::assumed(road);
+PEERBUS_INLINE access_costs costs_from(const cost_table& table, page_access access) noexcept {
+  access_costs costs = access_costs::assumed(access);
   for (const named_cost& cost : named_costs)
-    costs.*cost.member = table.find(cost_name{road, cost}.view()).value_or(costs.*cost.member);
+    costs.*cost.member = table.find(cost_name{access, cost}.view()).value_or(costs.*cost.member);
   return costs;
 }
 
-PEERBUS_INLINE algorithm_choice::algorithm_choice(const team_shape& of, const road_costs& costs,
+PEERBUS_INLINE algorithm_choice::algorithm_choice(const team_shape& of, const access_costs& costs,
                                                   const limits& given) noexcept
     : may_reorder_{given.may_reorder || !keeps_rank_order(given.forced)},
       rank_order_{choose(choice_of::all_reduce, of, costs, given, false)},
@@ -34,7 +34,7 @@ PEERBUS_INLINE algorithm_choice::algorithm_choice(const team_shape& of, const ro
 
 PEERBUS_INLINE algorithm_choice::by_size algorithm_choice::choose(choice_of operation,
                                                                   const team_shape& of,
-                                                                  const road_costs& costs,
+                                                                  const access_costs& costs,
                                                                   const limits& given,
                                                                   bool may_reorder) noexcept {
   const bool is_forced = given.forced != algorithm::automatic &&

@@ -22,7 +22,7 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/function_ref.hpp>
-#include <peerbus/core/lane_crew.hpp>
+#include <peerbus/core/lane_pool.hpp>
 #include <peerbus/core/rank.hpp>
 
 namespace peerbus::collective::detail {
@@ -157,8 +157,8 @@ class call {
   /// Returns the group of the ranks.
   [[nodiscard]] static rank_group& group(team& on) noexcept { return on.pages_->group(); }
   /// Returns the lanes that carry out operations of the team.
-  [[nodiscard]] static peerbus::detail::lane_crew& crew(team& on) noexcept { return on.crew_; }
-  [[nodiscard]] peerbus::detail::lane_crew& crew() const noexcept { return on_.crew_; }
+  [[nodiscard]] static peerbus::detail::lane_pool& crew(team& on) noexcept { return on.crew_; }
+  [[nodiscard]] peerbus::detail::lane_pool& crew() const noexcept { return on_.crew_; }
   /// Does `copy_bytes` by all lanes, if there are several and it is worth it.
   void copy(std::byte* target, const std::byte* source, std::size_t bytes) const noexcept;
   /// Offers `bytes` bytes of the input from byte `input_at` on to peers: copies them to byte

@@ -27,14 +27,14 @@ inline algorithm_choice::order_need order_need_of(const operands& given,
 PEERBUS_INLINE algorithm call::algorithm_of_all_reduce(const team& on, const operands& given,
                                                        const short_text<8>& reduction) noexcept {
   // Over loads, all algorithms keep the order.
-  return on.choice_.of_all_reduce(given.input.size(), on.shape_.road == page_road::loads
+  return on.choice_.of_all_reduce(given.input.size(), on.shape_.access == page_access::loads
                                                           ? algorithm_choice::order_need::sources
                                                           : order_need_of(given, reduction));
 }
 
 PEERBUS_INLINE algorithm call::algorithm_of_reduce_scatter(
     const team& on, const operands& given, const short_text<8>& reduction) noexcept {
-  if (on.shape_.road == page_road::loads) return algorithm::one_shot;  // The only possible one.
+  if (on.shape_.access == page_access::loads) return algorithm::one_shot;  // The only possible one.
   return on.choice_.of_reduce_scatter(given.output.size(), order_need_of(given, reduction));
 }
 

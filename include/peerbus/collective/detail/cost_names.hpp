@@ -10,25 +10,25 @@
 
 namespace peerbus::collective::detail {
 
-/// A member of `road_costs` with its name in tables.
+/// A member of `access_costs` with its name in tables.
 struct named_cost {
   std::string_view name;
-  double road_costs::* member;
+  double access_costs::* member;
 };
 inline constexpr std::array<named_cost, 6> named_costs{
-    {{"round_us", &road_costs::round_us},
-     {"message_us", &road_costs::message_us},
-     {"byte_ns", &road_costs::byte_ns},
-     {"ring_byte_ns", &road_costs::ring_byte_ns},
-     {"near_byte_ns", &road_costs::near_byte_ns},
-     {"reduce_byte_ns", &road_costs::reduce_byte_ns}}};
+    {{"round_us", &access_costs::round_us},
+     {"message_us", &access_costs::message_us},
+     {"byte_ns", &access_costs::byte_ns},
+     {"ring_byte_ns", &access_costs::ring_byte_ns},
+     {"near_byte_ns", &access_costs::near_byte_ns},
+     {"reduce_byte_ns", &access_costs::reduce_byte_ns}}};
 
 /// The name of a cost in a table, such as "collective.puts.round_us".
 class cost_name {
  public:
-  constexpr cost_name(page_road road, const named_cost& cost) noexcept {
+  constexpr cost_name(page_access access, const named_cost& cost) noexcept {
     for (const std::string_view part :
-         {std::string_view{"collective."}, name_of(road), std::string_view{"."}, cost.name}) {
+         {std::string_view{"collective."}, name_of(access), std::string_view{"."}, cost.name}) {
       std::copy(part.begin(), part.end(), text_.begin() + size_);
       size_ += static_cast<std::ptrdiff_t>(part.size());
     }

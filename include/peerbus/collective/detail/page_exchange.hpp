@@ -159,10 +159,10 @@ class page_exchange {
 };
 
 /// Makes the pages of a team of all ranks of `group`, in a window that `make_window` makes.
-/// Collective. `road` says how pages get to peers over the transport.
+/// Collective. `access` says how pages get to peers over the transport.
 /// Throws, on all ranks: as `communicator::make_window`, and out_of_memory.
 std::unique_ptr<page_exchange> make_page_exchange(rank_group& group, bootstrap& boot,
-                                                  page_road road, window_source make_window,
+                                                  page_access access, window_source make_window,
                                                   const team_map& map, deadline until);
 
 }  // namespace peerbus::collective::detail

@@ -136,7 +136,7 @@ PEERBUS_INLINE errc page_exchange::put(std::uint64_t round, rank_id peer, bool w
 }
 
 PEERBUS_INLINE std::unique_ptr<page_exchange> make_page_exchange(rank_group& group, bootstrap& boot,
-                                                                 page_road road,
+                                                                 page_access access,
                                                                  window_source make_window,
                                                                  const team_map& map,
                                                                  deadline until) {
@@ -145,7 +145,7 @@ PEERBUS_INLINE std::unique_ptr<page_exchange> make_page_exchange(rank_group& gro
         make_window({.bytes = map.window_bytes(), .signals = map.signals()}, until), map,
         boot.shares_cores());
   });
-  if (road == page_road::planes) pages->find_groups(until);
+  if (access == page_access::planes) pages->find_groups(until);
   return pages;
 }
 

@@ -26,7 +26,7 @@ class arrival_clock {
   /// Adds to `waited`, in nanoseconds for each rank, the time until the signal of each peer is at
   /// least `epoch`. Returns when all are, or when a wait fails, which the caller then finds again;
   /// the peers whose signals are missing then have the time until it failed.
-  void measure(notice_board& board, std::span<const rank_id> peers, signal_of signal,
+  void measure(control_board& board, std::span<const rank_id> peers, signal_of signal,
                std::uint64_t epoch, deadline until, std::span<std::int64_t> waited) noexcept;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace peerbus::moe::detail {
 
-PEERBUS_INLINE void arrival_clock::measure(notice_board& board, std::span<const rank_id> peers,
+PEERBUS_INLINE void arrival_clock::measure(control_board& board, std::span<const rank_id> peers,
                                            signal_of signal, std::uint64_t epoch, deadline until,
                                            std::span<std::int64_t> waited) noexcept {
   using clock = std::chrono::steady_clock;

@@ -8,17 +8,17 @@
 #include <string_view>
 
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/plan/recv_plan.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/path/batch_input.hpp>
-#include <peerbus/moe/plan/put_order.hpp>
 #include <peerbus/moe/path/row_path_batch.hpp>
+#include <peerbus/moe/plan/put_order.hpp>
+#include <peerbus/moe/plan/recv_plan.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/plan/row_buffers.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -52,18 +52,18 @@ inline std::string_view describe(stage reached) noexcept {
 /// the constructor allocates.
 class batch {
  public:
-  /// `road` are the needs of the exchange's road.
+  /// `path` are the needs of the exchange's path.
   batch(const exchange_config& config, const block_geometry& geometry,
         const std::shared_ptr<const expert_map>& map, rank_id rank, std::size_t rank_count,
-        const road_memory& road)
+        const row_path_memory& path)
       : leaving{config, geometry, map, rank, rank_count},
         arriving{geometry, rank, rank_count},
-        order{road.stages ? std::make_unique<put_order>(config, geometry, rank_count) : nullptr},
+        order{path.stages ? std::make_unique<put_order>(config, geometry, rank_count) : nullptr},
         stream_from_{config.stream_from.value_or(never_stream)} {}
 
-  departures leaving;
-  arrivals arriving;
-  std::unique_ptr<put_order> order;  ///< null unless the road stages
+  send_plan leaving;
+  recv_plan arriving;
+  std::unique_ptr<put_order> order;  ///< null unless the path stages
   batch_input input;
   stage reached = stage::idle;
   std::uint64_t number = 0;    ///< number of the dispatch
@@ -99,9 +99,9 @@ class batch {
     number = previous_.number;
   }
 
-  /// Returns the batch as its road sees it. `set` is the number of its set, and lanes make rows in
+  /// Returns the batch as its path sees it. `set` is the number of its set, and lanes make rows in
   /// `buffers`.
-  [[nodiscard]] road_batch on_road(std::size_t set, const row_buffers& buffers) const noexcept {
+  [[nodiscard]] row_path_batch on_path(std::size_t set, const row_buffers& buffers) const noexcept {
     return {input, leaving, arriving, order.get(), set, attached, stream_from_, buffers};
   }
 

@@ -22,14 +22,14 @@ namespace peerbus::moe::detail {
 /// part, and a notice is put there by its writer.
 ///
 /// Functions that return `errc` return ok or the first failure of the transport.
-class notice_board {
+class control_board {
  public:
   /// The most ranks that tell each other everything one by one. A rank reads its own notice as
   /// well. On a shared board it then waits until its peers' caches have given up the lines that it
   /// writes, which takes longer than writing a few copies (1.3 us of a dispatch of 2 ranks).
   static constexpr std::size_t few_ranks = 4;
 
-  explicit notice_board(any_window& window) noexcept
+  explicit control_board(any_window& window) noexcept
       : window_{&window},
         owner_{is_shared(window) ? rank_id{0} : window.group().rank()},
         bytes_{window.part(owner_)},

@@ -14,11 +14,11 @@
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/core/signal.hpp>
-#include <peerbus/moe/plan/count_table.hpp>
 #include <peerbus/moe/control/arrival_clock.hpp>
 #include <peerbus/moe/control/batch.hpp>
 #include <peerbus/moe/control/control_board.hpp>
 #include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/plan/count_table.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/wait_watch.hpp>
 
@@ -26,7 +26,7 @@ namespace peerbus::moe::detail {
 
 /// The messages of an exchange besides rows: counts, notes, refusals, and signals that rows or
 /// outputs are ready.
-class post_office {
+class control_messages {
  public:
   /// The phases of a batch. Each batch set has a signal per phase and source rank. Weights have one
   /// only if combines bring them.
@@ -47,7 +47,7 @@ class post_office {
     return (map.late_weight_bytes == 0 ? 3 : 4) * map.in_flight * ranks;
   }
 
-  post_office(any_window& window, const memory_map& map)
+  control_messages(any_window& window, const memory_map& map)
       : window_{&window}, board_{window}, map_{map}, arrivals_{window.group().size()} {}
 
   /// Makes waits of `await_all` ask `watch` from time to time, or nobody if it is null.
@@ -164,7 +164,7 @@ class post_office {
   [[noreturn]] void fail_waiting(const step& this_step, errc code, std::string_view text_end);
 
   any_window* window_;
-  notice_board board_;
+  control_board board_;
   memory_map map_;
   arrival_clock arrivals_;
   wait_watch* watch_ = nullptr;

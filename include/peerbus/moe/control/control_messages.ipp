@@ -14,10 +14,10 @@
 
 namespace peerbus::moe::detail {
 
-PEERBUS_INLINE void post_office::post_counts(const step& this_step,
-                                             std::span<const std::uint32_t> counts,
-                                             std::span<const std::byte> note,
-                                             const refusal& own_refusal) {
+PEERBUS_INLINE void control_messages::post_counts(const step& this_step,
+                                                  std::span<const std::uint32_t> counts,
+                                                  std::span<const std::byte> note,
+                                                  const refusal& own_refusal) {
   const std::size_t offset = message_at(this_step, window_->group().rank());
   std::byte* const message = board_.at(offset);
   std::size_t bytes = write_verdict({this_step.epoch, own_refusal, note.size()}, message);
@@ -31,11 +31,11 @@ PEERBUS_INLINE void post_office::post_counts(const step& this_step,
   require(this_step, board_.post(offset, bytes));
 }
 
-PEERBUS_INLINE void post_office::post_own_counts(const step& this_step,
-                                                 const expert_placement& blocks,
-                                                 std::span<const std::uint32_t> counts,
-                                                 std::span<const std::byte> note,
-                                                 const refusal& own_refusal) {
+PEERBUS_INLINE void control_messages::post_own_counts(const step& this_step,
+                                                      const expert_placement& blocks,
+                                                      std::span<const std::uint32_t> counts,
+                                                      std::span<const std::byte> note,
+                                                      const refusal& own_refusal) {
   const rank_group& group = window_->group();
   const std::size_t target = message_at(this_step, group.rank());
   const bool is_for_all = own_refusal || !note.empty();
@@ -57,35 +57,36 @@ PEERBUS_INLINE void post_office::post_own_counts(const step& this_step,
     send_part(this_step, peer, note_place, note_place, note.size());
 }
 
-PEERBUS_INLINE void post_office::post_verdict(const step& this_step, const refusal& own_refusal,
-                                              std::uint64_t brings) {
+PEERBUS_INLINE void control_messages::post_verdict(const step& this_step,
+                                                   const refusal& own_refusal,
+                                                   std::uint64_t brings) {
   const std::size_t offset = refusal_at(this_step, window_->group().rank());
   const std::size_t bytes =
       write_verdict({this_step.epoch, own_refusal, brings}, board_.at(offset));
   require(this_step, board_.post(offset, bytes));
 }
 
-PEERBUS_INLINE void post_office::announce(const step& this_step) {
+PEERBUS_INLINE void control_messages::announce(const step& this_step) {
   require(this_step,
           board_.announce(signal_of(this_step, window_->group().rank()), this_step.epoch));
 }
 
-PEERBUS_INLINE bool post_office::all_came(const step& this_step) const noexcept {
+PEERBUS_INLINE bool control_messages::all_came(const step& this_step) const noexcept {
   for (const rank_id peer : window_->group().peers())
     if (board_.value(signal_of(this_step, peer)) < this_step.epoch) return false;
   return true;
 }
 
-PEERBUS_INLINE void post_office::await_all(const step& this_step, deadline until,
-                                           std::string_view text_end,
-                                           std::span<std::int64_t> waited) {
+PEERBUS_INLINE void control_messages::await_all(const step& this_step, deadline until,
+                                                std::string_view text_end,
+                                                std::span<std::int64_t> waited) {
   const errc code = watch_ == nullptr ? wait_for_all(this_step, until, waited)
                                       : watched_wait(this_step, until, waited);
   if (code != errc::ok) fail_waiting(this_step, code, text_end);
 }
 
-PEERBUS_INLINE errc post_office::wait_for_all(const step& this_step, deadline until,
-                                              std::span<std::int64_t> waited) {
+PEERBUS_INLINE errc control_messages::wait_for_all(const step& this_step, deadline until,
+                                                   std::span<std::int64_t> waited) {
   const auto peers = window_->group().peers();
   if (!waited.empty())
     arrivals_.measure(
@@ -98,8 +99,8 @@ PEERBUS_INLINE errc post_office::wait_for_all(const step& this_step, deadline un
   return errc::ok;
 }
 
-PEERBUS_INLINE errc post_office::watched_wait(const step& this_step, deadline until,
-                                              std::span<std::int64_t> waited) {
+PEERBUS_INLINE errc control_messages::watched_wait(const step& this_step, deadline until,
+                                                   std::span<std::int64_t> waited) {
   using std::chrono::milliseconds;
   constexpr milliseconds longest_pause{64};
   // Without a measurement, the clock is not read if all have come.
@@ -113,8 +114,8 @@ PEERBUS_INLINE errc post_office::watched_wait(const step& this_step, deadline un
   }
 }
 
-PEERBUS_INLINE count_table post_office::own_counts(const step& this_step,
-                                                   const expert_placement& blocks) noexcept {
+PEERBUS_INLINE count_table control_messages::own_counts(const step& this_step,
+                                                        const expert_placement& blocks) noexcept {
   const rank_group& group = window_->group();
   for (const rank_id source : group.ranks())
     if (verdict_of(this_step, source).epoch != this_step.epoch)
@@ -125,7 +126,7 @@ PEERBUS_INLINE count_table post_office::own_counts(const step& this_step,
   return table;
 }
 
-PEERBUS_INLINE std::optional<refusal_of> post_office::refused(
+PEERBUS_INLINE std::optional<refusal_of> control_messages::refused(
     const step& this_step) const noexcept {
   const rank_id rank = window_->group().rank();
   std::optional<refusal_of> other_bound;
@@ -145,19 +146,19 @@ PEERBUS_INLINE std::optional<refusal_of> post_office::refused(
   return other_bound;
 }
 
-PEERBUS_INLINE std::string post_office::title(const step& this_step) {
+PEERBUS_INLINE std::string control_messages::title(const step& this_step) {
   return peerbus::detail::concat({this_step.name, " ", this_step.number});
 }
 
-PEERBUS_INLINE std::size_t post_office::write_verdict(const verdict& record,
-                                                      std::byte* target) noexcept {
+PEERBUS_INLINE std::size_t control_messages::write_verdict(const verdict& record,
+                                                           std::byte* target) noexcept {
   static_assert(sizeof record == memory_map::verdict_bytes);
   std::memcpy(target, &record, sizeof record);
   return sizeof record;
 }
 
-PEERBUS_INLINE verdict post_office::verdict_of(const step& this_step,
-                                               rank_id source) const noexcept {
+PEERBUS_INLINE verdict control_messages::verdict_of(const step& this_step,
+                                                    rank_id source) const noexcept {
   verdict record;
   std::memcpy(&record,
               this_step.which == phase::outputs ? board_.at(refusal_at(this_step, source))
@@ -166,8 +167,8 @@ PEERBUS_INLINE verdict post_office::verdict_of(const step& this_step,
   return record;
 }
 
-PEERBUS_INLINE std::size_t post_office::write_counts(std::span<const std::uint32_t> counts,
-                                                     std::byte* message) const noexcept {
+PEERBUS_INLINE std::size_t control_messages::write_counts(std::span<const std::uint32_t> counts,
+                                                          std::byte* message) const noexcept {
   std::byte* const first = message + map_.counts_at;
   with_count_type(map_.count_bytes, [&]<class Count>(std::type_identity<Count>) noexcept {
     std::transform(counts.begin(), counts.end(), peerbus::detail::placed<Count>(first),
@@ -176,19 +177,21 @@ PEERBUS_INLINE std::size_t post_office::write_counts(std::span<const std::uint32
   return map_.counts_at + counts.size() * map_.count_bytes;
 }
 
-PEERBUS_INLINE void post_office::send_part(const step& this_step, rank_id peer, std::size_t target,
-                                           std::size_t source, std::size_t bytes) {
+PEERBUS_INLINE void control_messages::send_part(const step& this_step, rank_id peer,
+                                                std::size_t target, std::size_t source,
+                                                std::size_t bytes) {
   require(this_step, window_->put(peer, target, std::span{local(source), bytes}));
 }
 
-[[noreturn]] PEERBUS_ERROR_PATH void post_office::fail(const step& this_step, errc code) {
+[[noreturn]] PEERBUS_ERROR_PATH void control_messages::fail(const step& this_step, errc code) {
   std::string text = title(this_step) + " failed in the middle";
   if (const auto gone = window_->group().missing(); !gone.empty()) text += "; " + gone;
   window_->group().fail(code, text);
 }
 
-[[noreturn]] PEERBUS_ERROR_PATH void post_office::fail_waiting(const step& this_step, errc code,
-                                                               std::string_view text_end) {
+[[noreturn]] PEERBUS_ERROR_PATH void control_messages::fail_waiting(const step& this_step,
+                                                                    errc code,
+                                                                    std::string_view text_end) {
   rank_group& group = window_->group();
   constexpr std::array names{"counts", "rows", "outputs", "weights"};
   std::string text = peerbus::detail::concat(

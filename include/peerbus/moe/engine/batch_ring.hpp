@@ -15,8 +15,8 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/per_batch.hpp>
-#include <peerbus/moe/received.hpp>
 #include <peerbus/moe/plan/row_buffers.hpp>
+#include <peerbus/moe/received.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -25,10 +25,10 @@ namespace peerbus::moe::detail {
 /// invalid_argument before anything is changed.
 class batch_ring {
  public:
-  /// Allocates all sets, and buffers for rows of `row_bytes` or of an output. `road` are the needs
-  /// of the exchange's road.
+  /// Allocates all sets, and buffers for rows of `row_bytes` or of an output. `path` are the needs
+  /// of the exchange's path.
   batch_ring(const exchange_config& config, const block_geometry& geometry, rank_id rank,
-             std::size_t rank_count, const road_memory& road, std::size_t row_bytes);
+             std::size_t rank_count, const row_path_memory& path, std::size_t row_bytes);
 
   /// Returns the memory in which the lanes make rows, one batch after the other.
   [[nodiscard]] const row_buffers& buffers() const noexcept { return buffers_; }

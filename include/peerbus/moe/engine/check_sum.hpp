@@ -7,9 +7,9 @@
 
 #include <peerbus/core/bf16.hpp>
 #include <peerbus/moe/combine_terms.hpp>
-#include <peerbus/moe/plan/send_plan.hpp>
-#include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/path/sum_copies.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -30,8 +30,8 @@ struct terms_allowed {
 
 /// Checks that the `terms` of a combine fit the batch that `leaving` describes.
 /// Returns: the first error, if any.
-inline refusal check_terms(const departures& leaving, std::size_t hidden,
-                           const combine_terms& terms, const terms_allowed& allowed) noexcept {
+inline refusal check_terms(const send_plan& leaving, std::size_t hidden, const combine_terms& terms,
+                           const terms_allowed& allowed) noexcept {
   for (std::size_t b = 0; b < terms.bias.size(); ++b)
     if (const std::size_t given = terms.bias[b].size();
         !terms.bias[b].empty() && given != leaving.tokens() * hidden)
@@ -58,7 +58,7 @@ inline refusal check_terms(const departures& leaving, std::size_t hidden,
 
 /// Checks that the arguments of a combine fit the batch that `leaving` describes.
 /// Returns: the first error, if any.
-inline refusal check_sum(const departures& leaving, std::size_t hidden, const combine_sum& wanted,
+inline refusal check_sum(const send_plan& leaving, std::size_t hidden, const combine_sum& wanted,
                          const terms_allowed& allowed) noexcept {
   if (const refusal found = check_out(leaving.tokens() * hidden, wanted.out)) return found;
   return check_terms(leaving, hidden, wanted.terms, allowed);

@@ -15,21 +15,22 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/function_ref.hpp>
-#include <peerbus/core/lane_team.hpp>
+#include <peerbus/core/lane_barrier.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/control/batch.hpp>
+#include <peerbus/moe/control/control_messages.hpp>
+#include <peerbus/moe/control/control_protocol.hpp>
 #include <peerbus/moe/engine/batch_ring.hpp>
 #include <peerbus/moe/engine/exchange_engine.hpp>
-#include <peerbus/moe/control/control_messages.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/received.hpp>
-#include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/path/any_row_path.hpp>
 #include <peerbus/moe/path/batch_input.hpp>
 #include <peerbus/moe/path/sum_copies.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
+#include <peerbus/moe/received.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/set_view.hpp>
@@ -41,8 +42,8 @@ namespace peerbus::moe::detail {
 /// operations in parts.
 class exchange_core final : public exchange_engine {
  public:
-  using step = post_office::step;
-  using phase = post_office::phase;
+  using step = control_messages::step;
+  using phase = control_messages::phase;
 
   /// The parts of an exchange, which outlive its core.
   struct parts {
@@ -50,16 +51,19 @@ class exchange_core final : public exchange_engine {
     const memory_map& map;
     any_window& window;
     batch_ring& batches;
-    any_road& road;
+    any_row_path& path;
   };
   /// `exchange` is the address that its tickets have.
   exchange_core(const void* exchange, const parts& of)
-      : exchange_{exchange}, parts_{of}, post_{of.window, of.map} {}
+      : exchange_{exchange},
+        parts_{of},
+        messages_{of.window, of.map},
+        protocol_{&control_protocol::of(of.batches.at(0).leaving.geometry())} {}
 
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {
     return parts_.batches.latest() + 1;
   }
-  void watch(wait_watch* watch) noexcept override { post_.watch(watch); }
+  void watch(wait_watch* watch) noexcept override { messages_.watch(watch); }
   [[nodiscard]] std::optional<refusal_of> dispatch_send(const batch_input& input,
                                                         const routing& route,
                                                         const dispatch_options& options,
@@ -174,9 +178,9 @@ class exchange_core final : public exchange_engine {
   void serial(lane as, deadline until, Turn&& turn) {
     serial(nullptr, as, until, turn);
   }
-  /// Returns the batch as the road sees it.
-  [[nodiscard]] road_batch on_road(const batch& of) const noexcept {
-    return of.on_road(parts_.batches.set_of(of), parts_.batches.buffers());
+  /// Returns the batch as the path sees it.
+  [[nodiscard]] row_path_batch on_path(const batch& of) const noexcept {
+    return of.on_path(parts_.batches.set_of(of), parts_.batches.buffers());
   }
   /// Records a failure of this lane, which the next `serial` reports. order: relaxed; `serial`
   /// makes it visible to lane 0, which reads it there.
@@ -186,15 +190,16 @@ class exchange_core final : public exchange_engine {
   /// Throws the failure of any lane, inside `serial`. order: relaxed; `serial` has made the stores
   /// of all lanes in `record` visible.
   void require_success(const step& this_step) {
-    post_.require(this_step, failure_.load(std::memory_order_relaxed));
+    messages_.require(this_step, failure_.load(std::memory_order_relaxed));
   }
 
   const void* exchange_;
   parts parts_;
-  post_office post_;
+  control_messages messages_;
+  const control_protocol* protocol_;  ///< by which ranks agree on a dispatch
 
   // Lane 0 writes these members inside `serial`, and all lanes read them after it.
-  peerbus::detail::lane_team team_;
+  peerbus::detail::lane_barrier team_;
   batch* wanted_ = nullptr;
   batch* ready_ = nullptr;
   std::optional<refusal_of> refused_;  ///< what the call under way returns

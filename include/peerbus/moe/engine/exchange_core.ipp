@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include <peerbus/moe/plan/check_input.hpp>
+#include <peerbus/moe/control/control_protocol.hpp>
 #include <peerbus/moe/engine/check_options.hpp>
 #include <peerbus/moe/engine/check_sum.hpp>
 #include <peerbus/moe/engine/exchange_core.hpp>
-#include <peerbus/moe/control/handshake.hpp>
 #include <peerbus/moe/path/row_path_batch.hpp>
+#include <peerbus/moe/plan/check_input.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -83,20 +83,20 @@ PEERBUS_INLINE void exchange_core::reopen(ticket rows, const receive_options& op
     // An attempt that brings nothing: whoever announces it has ended the one before.
     ++of.combines;
     const step this_step = step_of(of, phase::outputs);
-    post_.announce(this_step);
-    post_.await_all(this_step, until, {}, options.waited);
+    messages_.announce(this_step);
+    messages_.await_all(this_step, until, {}, options.waited);
     of.reached = stage::received;
   });
 }
 
 PEERBUS_INLINE std::span<const std::byte> exchange_core::note(ticket named, rank_id source) {
   const batch& of = batch_of("note", named, stage::received);
-  return post_.note(step_of(of, handshake::decides(of)), source);
+  return messages_.note(step_of(of, protocol_->decides()), source);
 }
 
 PEERBUS_INLINE row_traffic exchange_core::traffic(ticket named) {
   const batch& of = batch_of("traffic", named, stage::received);
-  return traffic_of(of.leaving, parts_.map, parts_.road.sets(parts_.batches.set_of(of)),
+  return traffic_of(of.leaving, parts_.map, parts_.path.sets(parts_.batches.set_of(of)),
                     group().rank());
 }
 
@@ -106,7 +106,7 @@ PEERBUS_INLINE bool exchange_core::attached_by(ticket named, rank_id rank) {
 
 PEERBUS_INLINE std::uint64_t exchange_core::brought_by(ticket named, rank_id rank) {
   const batch& of = batch_of("attached_by", named, stage::returned);
-  return post_.brought(step_of(of, phase::outputs), rank);
+  return messages_.brought(step_of(of, phase::outputs), rank);
 }
 
 PEERBUS_INLINE refusal exchange_core::objection_to_sum(const batch& of,
@@ -123,7 +123,7 @@ PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, c
   batch& of = parts_.batches.next();
   const std::uint64_t number = parts_.batches.latest();
   const step this_step = dispatch_step(number);
-  handshake::take_memory(post_, of, this_step, until);
+  protocol_->take_memory(messages_, of, this_step, until);
   const std::size_t most = parts_.config.max_tokens;
   const std::size_t bound = options.bound == 0 ? most : options.bound;
   refusal found = known ? known : objection_of_caller(options.refuse);
@@ -136,11 +136,11 @@ PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, c
   if (!found) found = check_note(parts_.config, options.note);
   refusal told = found;
   if (!found) told.expected = static_cast<std::int64_t>(bound);
-  handshake::post(post_, of, this_step, options.note, told);
+  protocol_->post(messages_, of, this_step, options.note, told);
   if (found) {
     // Waits for all ranks, because this rank might otherwise run ahead and overwrite its refusal.
-    post_.await_all(this_step, until, "; its own input was bad: " + describe(found),
-                    options.waited);
+    messages_.await_all(this_step, until, "; its own input was bad: " + describe(found),
+                        options.waited);
     return found;
   }
   of.begin(number, input);
@@ -149,18 +149,18 @@ PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, c
 
 PEERBUS_INLINE exchange_core::step exchange_core::dispatch_step(std::uint64_t number) noexcept {
   const batch& of = parts_.batches.at(number);
-  return {"dispatch", number, parts_.batches.set_of(of), handshake::decides(of), number};
+  return {"dispatch", number, parts_.batches.set_of(of), protocol_->decides(), number};
 }
 
 PEERBUS_INLINE void exchange_core::refuse_ahead(std::uint64_t number, const refusal& why) {
   batch& of = parts_.batches.at(number);
   const step this_step = dispatch_step(number);
-  handshake::give_up(post_, of, this_step);
-  handshake::post(post_, of, this_step, {}, why);
+  protocol_->give_up(messages_, of, this_step);
+  protocol_->post(messages_, of, this_step, {}, why);
 }
 
 PEERBUS_INLINE void exchange_core::await_called(std::uint64_t number, deadline until) {
-  post_.await_all(dispatch_step(number), until);
+  messages_.await_all(dispatch_step(number), until);
 }
 
 PEERBUS_INLINE void exchange_core::advance(const batch* wanted, lane as, deadline until,
@@ -169,12 +169,12 @@ PEERBUS_INLINE void exchange_core::advance(const batch* wanted, lane as, deadlin
     serial(as, until, [&] { ready_ = next_ready(wanted, until, waited); });
     batch* const ready = ready_;
     if (ready == nullptr) return;
-    record(parts_.road.send(on_road(*ready), as, [&](lane_step work) { serial(as, until, work); }));
+    record(parts_.path.send(on_path(*ready), as, [&](lane_step work) { serial(as, until, work); }));
     serial(as, until, [&] {
       const step this_step = step_of(*ready, phase::rows);
       require_success(this_step);
-      post_.announce(this_step);
-      handshake::after_send(post_, *ready, step_of(*ready, handshake::decides(*ready)));
+      messages_.announce(this_step);
+      protocol_->after_send(messages_, *ready, step_of(*ready, protocol_->decides()));
       ready->reached = stage::sent;
     });
   }
@@ -188,7 +188,7 @@ PEERBUS_INLINE batch* exchange_core::next_ready(const batch* wanted, deadline un
     if (of.number != number || of.reached != stage::counted || of.refused) continue;
     const bool wait = wanted != nullptr && number <= wanted->number;
     const auto state =
-        handshake::place(post_, of, step_of(of, handshake::decides(of)), wait, until, waited);
+        protocol_->place(messages_, of, step_of(of, protocol_->decides()), wait, until, waited);
     if (state == departure::placed) return &of;
     if (state == departure::later) return nullptr;
   }
@@ -198,9 +198,9 @@ PEERBUS_INLINE batch* exchange_core::next_ready(const batch* wanted, deadline un
 PEERBUS_INLINE std::optional<refusal_of> exchange_core::end_dispatch(
     batch& of, deadline until, std::span<std::int64_t> waited) {
   const step this_step = step_of(of, phase::rows);
-  if (!of.refused) handshake::receive(post_, of, this_step, until, waited);
+  if (!of.refused) protocol_->receive(messages_, of, this_step, until, waited);
   if (of.refused) {
-    post_.require(this_step, handshake::abandon(of, parts_.road));
+    messages_.require(this_step, protocol_->abandon(of, parts_.path));
     return refusal_of{of.refused_by, of.refused};
   }
   of.reached = stage::received;
@@ -222,7 +222,7 @@ PEERBUS_INLINE void exchange_core::begin_combine(
   });
   batch& of = parts_.batches.at(rows.number);
   if (!of.refused)
-    record(parts_.road.publish(on_road(of), as, [&](lane_step work) { serial(as, until, work); }));
+    record(parts_.path.publish(on_path(of), as, [&](lane_step work) { serial(as, until, work); }));
   serial(as, until, [&] { announce_outputs(of); });
 }
 
@@ -230,8 +230,8 @@ PEERBUS_INLINE void exchange_core::announce_outputs(batch& of) {
   ++of.combines;
   const step this_step = step_of(of, phase::outputs);
   require_success(this_step);
-  if (of.refused || of.attached) post_.post_verdict(this_step, of.refused, of.brings);
-  post_.announce(this_step);
+  if (of.refused || of.attached) messages_.post_verdict(this_step, of.refused, of.brings);
+  messages_.announce(this_step);
   of.reached = stage::returning;
   of.refused_by = group().rank();
 }
@@ -243,20 +243,20 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::finish_combine(
   batch& of = parts_.batches.at(rows.number);
   serial(as, until, [&] {
     const step this_step = step_of(of, phase::outputs);
-    post_.await_all(this_step, until, {}, waited);
+    messages_.await_all(this_step, until, {}, waited);
     refused_ = own(of.refused);
-    if (!refused_) refused_ = post_.refused(this_step);
+    if (!refused_) refused_ = messages_.refused(this_step);
     if (!refused_) return;
-    post_.require(this_step, parts_.road.settle());
+    messages_.require(this_step, parts_.path.settle());
     of.reached = stage::received;
   });
   if (refused_) return refused_;
   const auto is_coded = [&](rank_id rank) noexcept {
-    return post_.brought(step_of(of, phase::outputs), rank) != 0;
+    return messages_.brought(step_of(of, phase::outputs), rank) != 0;
   };
   combine_sum sum = wanted;
   if (parts_.map.logfmt_outputs) sum.is_coded = is_coded;
-  record(parts_.road.sum(on_road(of), sum, as));
+  record(parts_.path.sum(on_path(of), sum, as));
   serial(as, until, [&] {
     require_success(step_of(of, phase::outputs));
     of.reached = stage::returned;

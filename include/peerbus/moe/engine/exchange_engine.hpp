@@ -11,10 +11,10 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/control/batch.hpp>
-#include <peerbus/moe/received.hpp>
-#include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/path/batch_input.hpp>
 #include <peerbus/moe/path/sum_copies.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
+#include <peerbus/moe/received.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/set_view.hpp>

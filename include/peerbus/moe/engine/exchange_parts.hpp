@@ -14,21 +14,21 @@
 
 namespace peerbus::moe::detail {
 
-/// Makes the road of an exchange over its window.
-using road_maker =
-    peerbus::detail::function_ref<std::unique_ptr<any_road>(any_window&, const memory_map&)>;
+/// Makes the path of an exchange over its window.
+using row_path_maker =
+    peerbus::detail::function_ref<std::unique_ptr<any_row_path>(any_window&, const memory_map&)>;
 
 /// The parts of an exchange, without types: one has one, and one that relays has two.
 struct exchange_parts {
   /// Takes the window `made`. `exchange` is the address that tickets have.
   exchange_parts(const void* exchange, const exchange_config& agreed, const memory_map& places,
-                 std::unique_ptr<any_window> made, batch_ring plans, road_maker make_road)
+                 std::unique_ptr<any_window> made, batch_ring plans, row_path_maker make_row_path)
       : config{agreed},
         map{places},
         window{std::move(made)},
         batches{std::move(plans)},
-        road{make_road(*window, map)},
-        core{exchange, {config, map, *window, batches, *road}} {}
+        path{make_row_path(*window, map)},
+        core{exchange, {config, map, *window, batches, *path}} {}
   exchange_parts(const exchange_parts&) = delete;
   exchange_parts& operator=(const exchange_parts&) = delete;
   ~exchange_parts() = default;
@@ -37,7 +37,7 @@ struct exchange_parts {
   memory_map map;
   std::unique_ptr<any_window> window;
   batch_ring batches;
-  std::unique_ptr<any_road> road;
+  std::unique_ptr<any_row_path> path;
   exchange_core core;
 };
 

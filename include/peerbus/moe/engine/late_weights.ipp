@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/engine/exchange_core.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
 
 namespace peerbus::moe::detail {
 
@@ -12,7 +12,7 @@ PEERBUS_INLINE void exchange_core::send_weights(ticket rows, std::span<const flo
                                                 bool refuses) {
   const batch& of = parts_.batches.at(rows.number);
   const step this_step = weights_step(of);
-  const departures& leaving = of.leaving;
+  const send_plan& leaving = of.leaving;
   const std::size_t set = parts_.batches.set_of(of);
   const std::size_t top_k = leaving.top_k();
   const set_view own_set = local_set(of);
@@ -40,19 +40,19 @@ PEERBUS_INLINE void exchange_core::send_weights(ticket rows, std::span<const flo
         write(t, own_set.leaving_weights(staged++));
       }
     if (staged == first_staged) continue;
-    post_.require(this_step,
-                  parts_.window.put(receiver,
-                                    set * parts_.map.set_bytes + parts_.map.late_weights +
-                                        first_row * parts_.map.late_weight_bytes,
-                                    {own_set.leaving_weights(first_staged),
-                                     (staged - first_staged) * parts_.map.late_weight_bytes}));
+    messages_.require(this_step,
+                      parts_.window.put(receiver,
+                                        set * parts_.map.set_bytes + parts_.map.late_weights +
+                                            first_row * parts_.map.late_weight_bytes,
+                                        {own_set.leaving_weights(first_staged),
+                                         (staged - first_staged) * parts_.map.late_weight_bytes}));
   }
-  post_.announce(this_step);
+  messages_.announce(this_step);
 }
 
 PEERBUS_INLINE void exchange_core::await_weights(ticket rows, deadline until,
                                                  std::span<std::int64_t> waited) {
-  post_.await_all(weights_step(parts_.batches.at(rows.number)), until, {}, waited);
+  messages_.await_all(weights_step(parts_.batches.at(rows.number)), until, {}, waited);
 }
 
 }  // namespace peerbus::moe::detail

@@ -44,11 +44,11 @@ class received_views {
   }
 
   /// Returns the view of the rows that arrived. Zeroes gaps if the layout requires that. Every call
-  /// has the same `memory`, and views read the arrivals, so that those of experts are made once.
+  /// has the same `memory`, and views read the `recv_plan`, so that those of experts are made once.
   [[nodiscard]] type of(const batch& batch, const void* exchange, Codec codec, row_memory memory,
                         rank_id rank) noexcept {
     const ticket own_ticket{batch.number, exchange};
-    const arrivals& arriving = batch.arriving;
+    const recv_plan& arriving = batch.arriving;
     const auto experts = batch.leaving.placement().held_by(rank);
     if constexpr (by_rank) {
       uses_.index(arriving, memory.set);

@@ -21,9 +21,9 @@ PEERBUS_INLINE void relay_engine::hand_attachments(ticket rows, std::uint64_t at
                                                    lane as) noexcept {
   const std::size_t bytes = config_.output_attachment;
   const std::size_t set = rows.number % config_.in_flight;
-  const departures& handed = near_.parts->batches.at(rows.number).leaving;
-  const auto near_sets = near_.parts->road->sets(set);
-  const auto far_sets = far_.parts->road->sets(set);
+  const send_plan& handed = near_.parts->batches.at(rows.number).leaving;
+  const auto near_sets = near_.parts->path->sets(set);
+  const auto far_sets = far_.parts->path->sets(set);
   const set_view own_set = set_of(far_, rows.number);
   const lane::range share = as.share(handed.tokens());
   for (std::size_t t = share.begin; t < share.end; ++t) {
@@ -49,7 +49,7 @@ PEERBUS_INLINE bool relay_engine::attached_by(ticket named, rank_id rank) {
 PEERBUS_INLINE std::byte* relay_engine::returned_attachment(ticket named, std::size_t t,
                                                             std::size_t copy) {
   const batch& of = far_.core().batch_of("returned_attachment", named, stage::returned);
-  const departures& leaving = of.leaving;
+  const send_plan& leaving = of.leaving;
   const bool by_rank = near_.parts->batches.at(named.number).leaving.geometry().by_rank;
   // The ranks of the token in ascending order, or the one that has slot `copy`.
   std::array<rank_id, max_top_k> owners;

@@ -17,21 +17,21 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/function_ref.hpp>
-#include <peerbus/core/lane_team.hpp>
+#include <peerbus/core/lane_barrier.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/call_options.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/control/batch.hpp>
 #include <peerbus/moe/engine/exchange_engine.hpp>
 #include <peerbus/moe/engine/exchange_parts.hpp>
-#include <peerbus/moe/plan/level_configs.hpp>
-#include <peerbus/moe/plan/relay_plan.hpp>
 #include <peerbus/moe/lane.hpp>
-#include <peerbus/moe/per_batch.hpp>
-#include <peerbus/moe/received.hpp>
-#include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/path/batch_input.hpp>
 #include <peerbus/moe/path/sum_copies.hpp>
+#include <peerbus/moe/per_batch.hpp>
+#include <peerbus/moe/plan/level_configs.hpp>
+#include <peerbus/moe/plan/refusal.hpp>
+#include <peerbus/moe/plan/relay_plan.hpp>
+#include <peerbus/moe/received.hpp>
 #include <peerbus/moe/routing.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/moe/set_view.hpp>
@@ -227,7 +227,7 @@ class relay_engine final : public exchange_engine {
   level far_;
   level near_;
   per_batch<batch_state> states_;
-  peerbus::detail::lane_team team_;
+  peerbus::detail::lane_barrier team_;
   refusal refused_;  ///< of the call under way; lane 0 writes it inside `serial`
 };
 

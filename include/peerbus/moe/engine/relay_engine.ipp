@@ -7,9 +7,9 @@
 
 #include <peerbus/core/placed.hpp>
 #include <peerbus/core/text.hpp>
-#include <peerbus/moe/plan/check_input.hpp>
 #include <peerbus/moe/engine/check_options.hpp>
 #include <peerbus/moe/engine/relay_engine.hpp>
+#include <peerbus/moe/plan/check_input.hpp>
 
 namespace peerbus::moe::detail {
 

@@ -10,8 +10,8 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/plan/objection.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/plan/objection.hpp>
 #include <peerbus/moe/protocol.hpp>
 
 namespace peerbus::moe::detail {
@@ -19,15 +19,15 @@ namespace peerbus::moe::detail {
 /// Returns the protocol of an exchange with a layout that can have either: that of `config`, or the
 /// cheaper one. `copies` are the most rows that a token becomes.
 constexpr dispatch_protocol chosen_protocol(const exchange_config& config, const codec_facts& codec,
-                                            std::string_view road, std::size_t ranks,
+                                            std::string_view path, std::size_t ranks,
                                             std::size_t copies) {
   if (config.protocol != dispatch_protocol::automatic) return config.protocol;
   // Products in floating point, because an impossible configuration is only refused later.
   const double rows = static_cast<double>(config.max_tokens) * static_cast<double>(copies);
   const double row_bytes =
       static_cast<double>(codec.format.row_bytes) + static_cast<double>(codec.format.scale_bytes);
-  const dispatch_size size{road, ranks, rows, row_bytes / 1024};
-  return config.costs == nullptr ? estimate_from(assumed_costs(road), size).cheaper()
+  const dispatch_size size{path, ranks, rows, row_bytes / 1024};
+  return config.costs == nullptr ? estimate_from(assumed_costs(path), size).cheaper()
                                  : estimate_protocols(*config.costs, size).cheaper();
 }
 
@@ -46,17 +46,17 @@ shared_cache believable(shared_cache reported) noexcept;
 std::size_t stream_from(const exchange_config& config, std::size_t ranks);
 
 /// Compares the configuration with those of the other ranks and returns it, with its `stream_from`
-/// and `protocol` set and without `costs`. Collective. `road` is the name of the road in costs.
+/// and `protocol` set and without `costs`. Collective. `path` is the name of the path in costs.
 /// Throws, on all ranks: as the constructor of `exchange`.
 template <token_codec Codec, row_layout Layout>
 exchange_config agreed_config(rank_group& group, const exchange_config& config,
-                              const Layout& layout, std::string_view road, deadline until) {
+                              const Layout& layout, std::string_view path, deadline until) {
   const block_geometry geometry = layout.geometry(config, group.size());
   const auto codec = codec_facts::of<Codec>(config.hidden);
   exchange_config agreed = config;
   agreed.protocol = only_protocol_of<Layout>;
   if constexpr (automatic_layout<Layout>)
-    agreed.protocol = chosen_protocol(config, codec, road, group.size(), geometry.copies_per_token);
+    agreed.protocol = chosen_protocol(config, codec, path, group.size(), geometry.copies_per_token);
   agree_on(group, config, codec, layout_facts::of(layout, agreed.protocol), geometry.alignment,
            agreed.protocol, until);
   agreed.stream_from = stream_from(config, group.size());

@@ -22,14 +22,14 @@ class use_index {
 
   /// Indexes the uses of the rows that arrived, by a counting sort. `set` is the set of the batch
   /// at this rank.
-  void index(const arrivals& arriving, const set_view& set) noexcept;
+  void index(const recv_plan& arriving, const set_view& set) noexcept;
 
   /// Returns the index of the last `index`.
   [[nodiscard]] expert_index view() const noexcept { return {starts_, {uses_.get(), most_uses_}}; }
 
  private:
   template <class Visit>
-  static void for_each_use(const arrivals& arriving, const set_view& set, Visit&& visit) noexcept;
+  static void for_each_use(const recv_plan& arriving, const set_view& set, Visit&& visit) noexcept;
 
   std::vector<std::uint32_t> starts_;
   std::unique_ptr<row_use[]> uses_;

@@ -23,7 +23,7 @@ PEERBUS_INLINE use_index::use_index(std::size_t expert_count, std::size_t most_u
 /// slots. Whether a slot is used is as random as the routing. Therefore no branch depends on a
 /// slot: the used slots of several rows are first collected, then visited.
 template <class Visit>
-void use_index::for_each_use(const arrivals& arriving, const set_view& set,
+void use_index::for_each_use(const recv_plan& arriving, const set_view& set,
                              Visit&& visit) noexcept {
   constexpr std::uint32_t rows_at_once = 16;
   const auto* const experts = peerbus::detail::placed<std::int32_t>(set.experts(0));
@@ -45,7 +45,7 @@ void use_index::for_each_use(const arrivals& arriving, const set_view& set,
   }
 }
 
-PEERBUS_INLINE void use_index::index(const arrivals& arriving, const set_view& set) noexcept {
+PEERBUS_INLINE void use_index::index(const recv_plan& arriving, const set_view& set) noexcept {
   // starts_[e + 1] is first the number of uses of expert e, then the beginning of its uses, and
   // finally their end.
   std::fill(starts_.begin(), starts_.end(), 0U);

@@ -13,50 +13,50 @@
 
 namespace peerbus::moe {
 
-/// A `row_road` without its type, so that what an exchange does is compiled once for all roads.
-/// `held_road` calls the functions of the road itself.
-class any_road {
+/// A `row_path` without its type, so that what an exchange does is compiled once for all paths.
+/// `held_row_path` calls the functions of the path itself.
+class any_row_path {
  public:
-  any_road() = default;
-  any_road(const any_road&) = delete;
-  any_road& operator=(const any_road&) = delete;
-  virtual ~any_road() = default;
+  any_row_path() = default;
+  any_row_path(const any_row_path&) = delete;
+  any_row_path& operator=(const any_row_path&) = delete;
+  virtual ~any_row_path() = default;
 
   ///@{ As the concept states.
   [[nodiscard]] virtual std::span<const set_view> sets(std::size_t set) const noexcept = 0;
-  [[nodiscard]] virtual errc send(const road_batch& batch, lane as, lane_meeting meet) = 0;
-  [[nodiscard]] virtual errc publish(const road_batch& batch, lane as, lane_meeting meet) = 0;
+  [[nodiscard]] virtual errc send(const row_path_batch& batch, lane as, lane_meeting meet) = 0;
+  [[nodiscard]] virtual errc publish(const row_path_batch& batch, lane as, lane_meeting meet) = 0;
   [[nodiscard]] virtual errc settle() noexcept = 0;
-  [[nodiscard]] virtual errc sum(const road_batch& batch, const combine_sum& wanted,
+  [[nodiscard]] virtual errc sum(const row_path_batch& batch, const combine_sum& wanted,
                                  lane as) const noexcept = 0;
   ///@}
 };
 
-/// A road of a known type, as an `any_road`.
-template <row_road Road>
-class held_road final : public any_road {
+/// A path of a known type, as an `any_row_path`.
+template <row_path Path>
+class held_row_path final : public any_row_path {
  public:
-  /// Makes the road from the arguments of its constructor.
+  /// Makes the path from the arguments of its constructor.
   template <class... Args>
-  explicit held_road(Args&&... args) : road_{std::forward<Args>(args)...} {}
+  explicit held_row_path(Args&&... args) : path_{std::forward<Args>(args)...} {}
 
   [[nodiscard]] std::span<const set_view> sets(std::size_t set) const noexcept override {
-    return road_.sets(set);
+    return path_.sets(set);
   }
-  [[nodiscard]] errc send(const road_batch& batch, lane as, lane_meeting meet) override {
-    return road_.send(batch, as, meet);
+  [[nodiscard]] errc send(const row_path_batch& batch, lane as, lane_meeting meet) override {
+    return path_.send(batch, as, meet);
   }
-  [[nodiscard]] errc publish(const road_batch& batch, lane as, lane_meeting meet) override {
-    return road_.publish(batch, as, meet);
+  [[nodiscard]] errc publish(const row_path_batch& batch, lane as, lane_meeting meet) override {
+    return path_.publish(batch, as, meet);
   }
-  [[nodiscard]] errc settle() noexcept override { return road_.settle(); }
-  [[nodiscard]] errc sum(const road_batch& batch, const combine_sum& wanted,
+  [[nodiscard]] errc settle() noexcept override { return path_.settle(); }
+  [[nodiscard]] errc sum(const row_path_batch& batch, const combine_sum& wanted,
                          lane as) const noexcept override {
-    return road_.sum(batch, wanted, as);
+    return path_.sum(batch, wanted, as);
   }
 
  private:
-  Road road_;
+  Path path_;
 };
 
 }  // namespace peerbus::moe

@@ -7,8 +7,8 @@
 
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/call_options.hpp>
-#include <peerbus/moe/plan/check_input.hpp>
 #include <peerbus/moe/path/encoded_token.hpp>
+#include <peerbus/moe/plan/check_input.hpp>
 #include <peerbus/moe/set_view.hpp>
 
 namespace peerbus::moe {
@@ -33,12 +33,12 @@ struct handed_rows {
   }
 };
 
-/// The input of a rank to a dispatch, without the routing. The memory is the caller's, and roads
+/// The input of a rank to a dispatch, without the routing. The memory is the caller's, and paths
 /// read it until `dispatch_recv` returns.
 struct batch_input {
   detail::token_values tokens{};  ///< [count, hidden]; not read if rows are handed on
   attachments attached{};         ///< each [count, configured bytes]
-  /// Rows to send in place of `tokens`. Only `direct_road` takes them.
+  /// Rows to send in place of `tokens`. Only `direct_row_path` takes them.
   handed_rows handed_on{};
 
   /// Returns token `t`, which has `hidden` values of type `Token`, the type of the codec's tokens.

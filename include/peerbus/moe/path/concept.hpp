@@ -15,11 +15,11 @@
 namespace peerbus::moe {
 
 /// A way for the rows of an exchange to travel to their experts in dispatch, and for the outputs to
-/// travel home in combine. All roads produce the same bytes. The capabilities of the transport
-/// determine the road of an exchange (`road_over`).
+/// travel home in combine. All paths produce the same bytes. The capabilities of the transport
+/// determine the path of an exchange (`row_path_over`).
 ///
-///  1. `Road::needs` states the requirements of the road on the window of each rank. If it stages,
-///     each batch has a `put_order`, which the road may use as it likes.
+///  1. `Path::needs` states the requirements of the path on the window of each rank. If it stages,
+///     each batch has a `put_order`, which the path may use as it likes.
 ///  2. `sets(set)` returns the sets of a batch at all ranks: [ranks]. Sets of ranks that loads and
 ///     stores of this rank do not reach are empty. The set of this rank is never empty. Experts
 ///     write outputs to the `home_slot`s of these sets if the map has outputs at home, else to
@@ -35,17 +35,18 @@ namespace peerbus::moe {
 ///     calls it after a combine was refused, also if this rank has published nothing.
 ///  6. `sum(batch, wanted, as)` sums this lane's share of the tokens with `sum_copies`.
 ///
-/// `meet` is for roads whose lanes need each other's work. A road waits only in calls of the
+/// `meet` is for paths whose lanes need each other's work. A path waits only in calls of the
 /// exchange's window. It returns `errc::ok` or the first failure.
-template <class Road>
-concept row_road = requires(Road& road, const Road& idle, const road_batch& batch, std::size_t set,
-                            lane as, const combine_sum& wanted, lane_meeting meet) {
-  { Road::needs } -> std::same_as<const road_memory&>;
-  { idle.sets(set) } noexcept -> std::same_as<std::span<const set_view>>;
-  { road.send(batch, as, meet) } -> std::same_as<errc>;
-  { road.publish(batch, as, meet) } -> std::same_as<errc>;
-  { road.settle() } noexcept -> std::same_as<errc>;
-  { idle.sum(batch, wanted, as) } noexcept -> std::same_as<errc>;
-};
+template <class Path>
+concept row_path =
+    requires(Path& path, const Path& idle, const row_path_batch& batch, std::size_t set, lane as,
+             const combine_sum& wanted, lane_meeting meet) {
+      { Path::needs } -> std::same_as<const row_path_memory&>;
+      { idle.sets(set) } noexcept -> std::same_as<std::span<const set_view>>;
+      { path.send(batch, as, meet) } -> std::same_as<errc>;
+      { path.publish(batch, as, meet) } -> std::same_as<errc>;
+      { path.settle() } noexcept -> std::same_as<errc>;
+      { idle.sum(batch, wanted, as) } noexcept -> std::same_as<errc>;
+    };
 
 }  // namespace peerbus::moe

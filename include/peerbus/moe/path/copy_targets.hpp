@@ -18,7 +18,7 @@ class copy_targets {
  public:
   /// Finds the places of the copies of token `t` that go to ranks whose set in `sets`, [ranks], is
   /// not empty. Writes there what travels beside the row: origins, slots and attachments.
-  copy_targets(const road_batch& batch, std::size_t t, std::span<const set_view> sets,
+  copy_targets(const row_path_batch& batch, std::size_t t, std::span<const set_view> sets,
                rank_id own_rank) noexcept;
 
   /// Returns the place of the row of each copy.

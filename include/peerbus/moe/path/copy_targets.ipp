@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <cstring>
 
-#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/path/batch_input.hpp>
 #include <peerbus/moe/path/copy_targets.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
 
 namespace peerbus::moe {
 
-PEERBUS_INLINE copy_targets::copy_targets(const road_batch& batch, std::size_t t,
+PEERBUS_INLINE copy_targets::copy_targets(const row_path_batch& batch, std::size_t t,
                                           std::span<const set_view> sets,
                                           rank_id own_rank) noexcept {
   const batch_input& input = batch.input;

@@ -20,38 +20,39 @@
 #include <peerbus/moe/path/rank_sets.hpp>
 #include <peerbus/moe/path/row_path_batch.hpp>
 #include <peerbus/moe/path/sum_copies.hpp>
-#include <peerbus/moe/plan/token_order.hpp>
 #include <peerbus/moe/plan/row_buffers.hpp>
+#include <peerbus/moe/plan/token_order.hpp>
 #include <peerbus/moe/row_stream.hpp>
 #include <peerbus/moe/set_view.hpp>
 
 namespace peerbus::moe {
 
-/// The road for ranks whose memory can be loaded and stored. The sender writes each byte once, to
+/// The path for ranks whose memory can be loaded and stored. The sender writes each byte once, to
 /// the place where the expert reads it. The home rank reads outputs at the places where the experts
 /// wrote them.
 template <token_codec Codec>
-class direct_road {
+class direct_row_path {
  public:
   /// No staging. Outputs lie at the expert or at home, as the configuration says.
-  static constexpr road_memory needs{.stages = false, .outputs_may_be_home = true};
+  static constexpr row_path_memory needs{.stages = false, .outputs_may_be_home = true};
 
-  /// Makes a road that serves the ranks whose part of `window` is memory for this rank, and leaves
+  /// Makes a path that serves the ranks whose part of `window` is memory for this rank, and leaves
   /// out copies for other ranks. Keeps a reference to `map`.
-  direct_road(const any_window& window, const memory_map& map, Codec codec)
+  direct_row_path(const any_window& window, const memory_map& map, Codec codec)
       : map_{&map},
         codec_{codec},
         own_rank_{window.group().rank()},
         ranks_{window.group().size()},
         sets_{map, ranks_, [&](rank_id rank) { return window.part(rank); }} {}
 
-  /// Returns the sets of a batch: [ranks], empty for ranks that this road does not serve.
+  /// Returns the sets of a batch: [ranks], empty for ranks that this path does not serve.
   [[nodiscard]] std::span<const set_view> sets(std::size_t set) const noexcept {
     return sets_.of(set);
   }
 
-  /// Writes the rows, as `write` does. Contract as for `row_road`.
-  [[nodiscard]] errc send(const road_batch& batch, lane as, lane_meeting /*meet*/) const noexcept {
+  /// Writes the rows, as `write` does. Contract as for `row_path`.
+  [[nodiscard]] errc send(const row_path_batch& batch, lane as,
+                          lane_meeting /*meet*/) const noexcept {
     const handed_rows& handed = batch.input.handed_on;
     write(batch, as,
           [&](std::size_t t) noexcept { return handed ? handed.encoded(t) : encoded_token{}; });
@@ -60,15 +61,15 @@ class direct_road {
 
   /// Does nothing, because `sum` reads outputs where the experts wrote them, and the experts wrote
   /// the attachments at home.
-  [[nodiscard]] errc publish(const road_batch& /*batch*/, lane /*as*/,
+  [[nodiscard]] errc publish(const row_path_batch& /*batch*/, lane /*as*/,
                              lane_meeting /*meet*/) const noexcept {
     return errc::ok;
   }
   /// Does nothing, as `publish` reads no memory.
   [[nodiscard]] errc settle() const noexcept { return errc::ok; }
 
-  /// Sums this lane's share of the tokens. Contract as for `row_road`.
-  [[nodiscard]] errc sum(const road_batch& batch, const combine_sum& wanted,
+  /// Sums this lane's share of the tokens. Contract as for `row_path`.
+  [[nodiscard]] errc sum(const row_path_batch& batch, const combine_sum& wanted,
                          lane as) const noexcept {
     sum_copies(batch, sets(batch.set), own_rank_, wanted, as);
     return errc::ok;
@@ -77,7 +78,7 @@ class direct_road {
   /// Writes every copy of this lane's share of the tokens to its place. `encoded(t)` is token t as
   /// encoded already, or empty.
   template <class Encoded>
-  void write(const road_batch& batch, lane as, Encoded&& encoded) const noexcept {
+  void write(const row_path_batch& batch, lane as, Encoded&& encoded) const noexcept {
     const std::size_t tokens = batch.leaving.tokens();
     const row_stream stream{{.rows = tokens * map_->copies, .row_bytes = map_->format.row_bytes},
                             batch.stream_from};

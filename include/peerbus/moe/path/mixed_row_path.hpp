@@ -19,18 +19,19 @@
 
 namespace peerbus::moe {
 
-/// The road for transports with near and far peers. `direct_road` serves near peers, whose memory
-/// can be loaded and stored, and `staged_road` serves far peers. The bytes are those of either
-/// road. Outputs lie at the expert. Near home ranks read them there. Outputs for far home ranks are
-/// put into slots of the home rank. If a peer is near to this rank, this rank is near to that peer.
+/// The path for transports with near and far peers. `direct_row_path` serves near peers, whose
+/// memory can be loaded and stored, and `staged_row_path` serves far peers. The bytes are those of
+/// either path. Outputs lie at the expert. Near home ranks read them there. Outputs for far home
+/// ranks are put into slots of the home rank. If a peer is near to this rank, this rank is near to
+/// that peer.
 template <token_codec Codec>
-class mixed_road {
+class mixed_row_path {
  public:
-  /// The requirements of the road to far peers.
-  static constexpr road_memory needs = staged_road<Codec>::needs;
+  /// The requirements of the path to far peers.
+  static constexpr row_path_memory needs = staged_row_path<Codec>::needs;
 
-  /// Makes a road that serves all ranks. Keeps references to `window` and `map`.
-  mixed_road(any_window& window, const memory_map& map, Codec codec)
+  /// Makes a path that serves all ranks. Keeps references to `window` and `map`.
+  mixed_row_path(any_window& window, const memory_map& map, Codec codec)
       : own_rank_{window.group().rank()},
         near_{window, map, codec},
         far_{window, map, codec, [&](rank_id peer) { return window.part(peer) == nullptr; }} {}
@@ -42,7 +43,7 @@ class mixed_road {
 
   /// Sends far copies first, so that they travel while near copies are stored. Each token is
   /// encoded once: near copies of a token that has far ones are copied from where it is staged.
-  [[nodiscard]] errc send(const road_batch& batch, lane as, lane_meeting meet) {
+  [[nodiscard]] errc send(const row_path_batch& batch, lane as, lane_meeting meet) {
     const errc sent = far_.send(batch, as, meet);
     // Rows for far ranks were encoded and staged before the lanes met.
     if (sent == errc::ok)
@@ -50,16 +51,16 @@ class mixed_road {
     return sent;
   }
 
-  /// Puts the outputs for far home ranks. Contract as for `row_road`.
-  [[nodiscard]] errc publish(const road_batch& batch, lane as, lane_meeting meet) {
+  /// Puts the outputs for far home ranks. Contract as for `row_path`.
+  [[nodiscard]] errc publish(const row_path_batch& batch, lane as, lane_meeting meet) {
     return far_.publish(batch, as, meet);
   }
-  /// Waits for the puts to far ranks. Contract as for `row_road`.
+  /// Waits for the puts to far ranks. Contract as for `row_path`.
   [[nodiscard]] errc settle() noexcept { return far_.settle(); }
 
   /// Sums this lane's share of the tokens, from the experts' ranks where they are near. Contract as
-  /// for `row_road`.
-  [[nodiscard]] errc sum(const road_batch& batch, const combine_sum& wanted,
+  /// for `row_path`.
+  [[nodiscard]] errc sum(const row_path_batch& batch, const combine_sum& wanted,
                          lane as) const noexcept {
     sum_copies(batch, sets(batch.set), own_rank_, wanted, as);
     return errc::ok;
@@ -67,8 +68,8 @@ class mixed_road {
 
  private:
   rank_id own_rank_;
-  direct_road<Codec> near_;
-  staged_road<Codec> far_;
+  direct_row_path<Codec> near_;
+  staged_row_path<Codec> far_;
 };
 
 }  // namespace peerbus::moe

@@ -4,20 +4,20 @@
 #include <cstddef>
 
 #include <peerbus/core/function_ref.hpp>
-#include <peerbus/moe/plan/recv_plan.hpp>
-#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/path/batch_input.hpp>
 #include <peerbus/moe/plan/put_order.hpp>
+#include <peerbus/moe/plan/recv_plan.hpp>
 #include <peerbus/moe/plan/row_buffers.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
 
 namespace peerbus::moe {
 
-/// A batch as its road sees it.
-struct road_batch {
+/// A batch as its path sees it.
+struct row_path_batch {
   const batch_input& input;    ///< tokens and attachments of this rank
-  const departures& leaving;   ///< places of the copies that this rank sends
-  const arrivals& arriving;    ///< computed after `send`, which must not use it
-  put_order* order;            ///< null unless `Road::needs.stages`
+  const send_plan& leaving;    ///< places of the copies that this rank sends
+  const recv_plan& arriving;   ///< computed after `send`, which must not use it
+  put_order* order;            ///< null unless `Path::needs.stages`
   std::size_t set;             ///< number of the batch's memory, below in_flight
   bool attached;               ///< true if output attachments go home with the outputs
   std::size_t stream_from;     ///< bytes of a batch from which rows are stored by a `row_stream`

@@ -10,24 +10,24 @@
 
 namespace peerbus::moe {
 
-/// The road of an exchange over `Transport`. `type` is a `row_road`. Its constructor takes the
+/// The path of an exchange over `Transport`. `type` is a `row_path`. Its constructor takes the
 /// window of the exchange, its memory map and the codec.
 template <transport Transport, token_codec Codec>
-struct road_over {
+struct row_path_over {
   /// Rows are put, to all peers.
-  using type = staged_road<Codec>;
+  using type = staged_row_path<Codec>;
 };
-/// The road of an exchange over a transport that reaches the memory of near peers.
+/// The path of an exchange over a transport that reaches the memory of near peers.
 template <partly_direct_transport Transport, token_codec Codec>
-struct road_over<Transport, Codec> {
+struct row_path_over<Transport, Codec> {
   /// Rows are stored at near peers and put to far ones.
-  using type = mixed_road<Codec>;
+  using type = mixed_row_path<Codec>;
 };
-/// The road of an exchange over a transport that reaches the memory of all peers.
+/// The path of an exchange over a transport that reaches the memory of all peers.
 template <direct_transport Transport, token_codec Codec>
-struct road_over<Transport, Codec> {
+struct row_path_over<Transport, Codec> {
   /// Rows are stored, at all peers.
-  using type = direct_road<Codec>;
+  using type = direct_row_path<Codec>;
 };
 
 }  // namespace peerbus::moe

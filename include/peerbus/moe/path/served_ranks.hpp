@@ -13,10 +13,10 @@
 
 namespace peerbus::moe {
 
-/// The ranks that a road serves.
+/// The ranks that a path serves.
 class served_ranks {
  public:
-  /// The road serves the ranks for which `served(rank)` is true. Keeps a reference to `group`.
+  /// The path serves the ranks for which `served(rank)` is true. Keeps a reference to `group`.
   template <class Served>
   served_ranks(const rank_group& group, Served&& served) : group_{&group} {
     for (const rank_id rank : group.ranks()) peers_.push_back(served(rank) ? 1 : 0);
@@ -26,16 +26,16 @@ class served_ranks {
     is_empty_ = !keeps_own_ && std::find(peers_.begin(), peers_.end(), 1) == peers_.end();
   }
 
-  /// Returns whether the road serves no rank.
+  /// Returns whether the path serves no rank.
   [[nodiscard]] bool is_empty() const noexcept { return is_empty_; }
   /// Returns 1 for each peer that is served, else 0, and 0 for this rank: [ranks].
   [[nodiscard]] std::span<const std::uint8_t> peers() const noexcept { return peers_; }
-  /// Returns whether the road carries the copy with this place.
+  /// Returns whether the path carries the copy with this place.
   [[nodiscard]] bool carries(const row_place& place) const noexcept {
     if (!place.sent()) return false;
     return peers_[place.rank] != 0 || (keeps_own_ && rank_id{place.rank} == group_->rank());
   }
-  /// Returns whether the road carries any copy of the token with these places.
+  /// Returns whether the path carries any copy of the token with these places.
   [[nodiscard]] bool carry_any(std::span<const row_place> places) const noexcept {
     for (const row_place& place : places)
       if (carries(place)) return true;

@@ -12,18 +12,18 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/memory_map.hpp>
-#include <peerbus/moe/plan/copy_order.hpp>
 #include <peerbus/moe/path/encoded_token.hpp>
 #include <peerbus/moe/path/put_list.hpp>
 #include <peerbus/moe/path/rank_sets.hpp>
-#include <peerbus/moe/path/row_path_batch.hpp>
 #include <peerbus/moe/path/row_columns.hpp>
+#include <peerbus/moe/path/row_path_batch.hpp>
 #include <peerbus/moe/path/served_ranks.hpp>
+#include <peerbus/moe/plan/copy_order.hpp>
 #include <peerbus/moe/set_view.hpp>
 
 namespace peerbus::moe {
 
-/// What a road that puts rows does once tokens are encoded, for all codecs. Puts to one peer leave
+/// What a path that puts rows does once tokens are encoded, for all codecs. Puts to one peer leave
 /// in the order of their destinations, so that a transport may join puts to consecutive bytes. Only
 /// `settle` flushes. Otherwise the memory that the puts of a batch read is written again only after
 /// signals of the peers that prove delivery (docs/memory_model.md).
@@ -48,20 +48,20 @@ class staged_copies {
   [[nodiscard]] const served_ranks& served() const noexcept { return served_; }
 
   /// Returns the place where token `t` is staged.
-  [[nodiscard]] std::byte* row(const road_batch& batch, std::size_t t) const noexcept {
+  [[nodiscard]] std::byte* row(const row_path_batch& batch, std::size_t t) const noexcept {
     return own_set(batch.set).at(map_->staged.rows, t, map_->format.row_bytes);
   }
   /// Returns the place where the scales of token `t` are staged.
-  [[nodiscard]] std::byte* scales(const road_batch& batch, std::size_t t) const noexcept {
+  [[nodiscard]] std::byte* scales(const row_path_batch& batch, std::size_t t) const noexcept {
     return own_set(batch.set).at(map_->staged.scales, t, map_->format.scale_bytes);
   }
   /// Stages the attachments of token `t`, except those that are packed when they leave.
-  void stage_attachments(const road_batch& batch, std::size_t t) const noexcept;
+  void stage_attachments(const row_path_batch& batch, std::size_t t) const noexcept;
 
   /// Sends this lane's share of the copies, whose tokens each lane has staged. Lanes meet before.
-  [[nodiscard]] errc send(const road_batch& batch, lane as, lane_meeting meet);
+  [[nodiscard]] errc send(const row_path_batch& batch, lane as, lane_meeting meet);
   /// Puts this lane's share of the outputs home, and of their attachments if the batch has them.
-  [[nodiscard]] errc publish(const road_batch& batch, lane as, lane_meeting meet);
+  [[nodiscard]] errc publish(const row_path_batch& batch, lane as, lane_meeting meet);
   /// Waits until all puts of this rank are complete at their peers.
   [[nodiscard]] errc settle() noexcept { return window_->settle(); }
 
@@ -71,20 +71,22 @@ class staged_copies {
   }
 
   /// Puts the copies of `share`, which all go to `peer`.
-  [[nodiscard]] errc send_to(rank_id peer, const road_batch& batch, lane::range share) noexcept;
+  [[nodiscard]] errc send_to(rank_id peer, const row_path_batch& batch, lane::range share) noexcept;
   /// Puts one column of a run of copies from the staged entries of their tokens, from `row` on.
-  [[nodiscard]] errc put_rows(put_list& puts, const row_column& column, const road_batch& batch,
+  [[nodiscard]] errc put_rows(put_list& puts, const row_column& column, const row_path_batch& batch,
                               lane::range run, std::size_t row) const noexcept;
   /// Packs one column of a run of copies, and sends it in one put, from `row` on.
-  [[nodiscard]] errc put_packed(put_list& puts, const row_column& column, const road_batch& batch,
-                                lane::range run, std::size_t row) const noexcept;
+  [[nodiscard]] errc put_packed(put_list& puts, const row_column& column,
+                                const row_path_batch& batch, lane::range run,
+                                std::size_t row) const noexcept;
   /// Stores the copies for this rank directly. No signal would tell it when its own puts arrive.
-  void keep(const road_batch& batch, lane::range share) const noexcept;
+  void keep(const row_path_batch& batch, lane::range share) const noexcept;
   /// Writes the `column.bytes` bytes of a copy in `column` to `target`.
-  void write(const row_column& column, const road_batch& batch, copy_order::copy_number copy,
+  void write(const row_column& column, const row_path_batch& batch, copy_order::copy_number copy,
              std::byte* target) const noexcept;
   /// Puts the outputs of `share`, whose home is `home`.
-  [[nodiscard]] errc return_to(rank_id home, const road_batch& batch, lane::range share) noexcept;
+  [[nodiscard]] errc return_to(rank_id home, const row_path_batch& batch,
+                               lane::range share) noexcept;
   /// An array at home ranks with an entry for each copy of a token.
   struct slots_home {
     std::size_t area;   ///< its offset

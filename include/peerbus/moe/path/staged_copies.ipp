@@ -6,15 +6,15 @@
 #include <peerbus/codec/logfmt10.hpp>
 #include <peerbus/core/placed.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/plan/send_plan.hpp>
-#include <peerbus/moe/plan/home_order.hpp>
 #include <peerbus/moe/path/share_out.hpp>
 #include <peerbus/moe/path/staged_copies.hpp>
+#include <peerbus/moe/plan/home_order.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/plan/staging_map.hpp>
 
 namespace peerbus::moe {
 
-PEERBUS_INLINE void staged_copies::stage_attachments(const road_batch& batch,
+PEERBUS_INLINE void staged_copies::stage_attachments(const row_path_batch& batch,
                                                      std::size_t t) const noexcept {
   for (std::size_t a = 0; a < max_attachments; ++a)
     if (const std::size_t bytes = map_->attachment_bytes[a]; !staging_map::packs(bytes))
@@ -22,7 +22,7 @@ PEERBUS_INLINE void staged_copies::stage_attachments(const road_batch& batch,
                   batch.input.attached[a].data() + t * bytes, bytes);
 }
 
-PEERBUS_INLINE errc staged_copies::send(const road_batch& batch, lane as, lane_meeting meet) {
+PEERBUS_INLINE errc staged_copies::send(const row_path_batch& batch, lane as, lane_meeting meet) {
   // The lanes meet because each lane puts tokens that other lanes have staged.
   meet([&] { batch.order->copies.sort(batch.leaving); });
   return share_out(
@@ -34,7 +34,8 @@ PEERBUS_INLINE errc staged_copies::send(const road_batch& batch, lane as, lane_m
       });
 }
 
-PEERBUS_INLINE errc staged_copies::publish(const road_batch& batch, lane as, lane_meeting meet) {
+PEERBUS_INLINE errc staged_copies::publish(const row_path_batch& batch, lane as,
+                                           lane_meeting meet) {
   meet([&] {
     batch.order->outputs.sort(batch.arriving, served_.peers(), own_set(batch.set).origin(0));
   });
@@ -43,7 +44,7 @@ PEERBUS_INLINE errc staged_copies::publish(const road_batch& batch, lane as, lan
       [&](rank_id home, lane::range share) noexcept { return return_to(home, batch, share); });
 }
 
-PEERBUS_INLINE errc staged_copies::send_to(rank_id peer, const road_batch& batch,
+PEERBUS_INLINE errc staged_copies::send_to(rank_id peer, const row_path_batch& batch,
                                            lane::range share) noexcept {
   const auto copies = batch.order->copies.all();
   put_list puts{*window_, peer, batch.set * map_->set_bytes};
@@ -63,7 +64,7 @@ PEERBUS_INLINE errc staged_copies::send_to(rank_id peer, const road_batch& batch
 }
 
 PEERBUS_INLINE errc staged_copies::put_rows(put_list& puts, const row_column& column,
-                                            const road_batch& batch, lane::range run,
+                                            const row_path_batch& batch, lane::range run,
                                             std::size_t row) const noexcept {
   std::size_t offset = column.received + row * column.bytes;
   for (std::size_t i = run.begin; i < run.end; ++i, offset += column.bytes) {
@@ -75,7 +76,7 @@ PEERBUS_INLINE errc staged_copies::put_rows(put_list& puts, const row_column& co
 }
 
 PEERBUS_INLINE errc staged_copies::put_packed(put_list& puts, const row_column& column,
-                                              const road_batch& batch, lane::range run,
+                                              const row_path_batch& batch, lane::range run,
                                               std::size_t row) const noexcept {
   const auto packed = [&](std::size_t i) noexcept {
     return own_set(batch.set).at(column.staged, i, column.bytes);
@@ -86,7 +87,8 @@ PEERBUS_INLINE errc staged_copies::put_packed(put_list& puts, const row_column& 
                   (run.end - run.begin) * column.bytes);
 }
 
-PEERBUS_INLINE void staged_copies::keep(const road_batch& batch, lane::range share) const noexcept {
+PEERBUS_INLINE void staged_copies::keep(const row_path_batch& batch,
+                                        lane::range share) const noexcept {
   for (std::size_t i = share.begin; i < share.end; ++i) {
     const auto copy = batch.order->copies.all()[i];
     const std::size_t row = batch.leaving.place_of(copy).row;
@@ -95,7 +97,7 @@ PEERBUS_INLINE void staged_copies::keep(const road_batch& batch, lane::range sha
   }
 }
 
-PEERBUS_INLINE void staged_copies::write(const row_column& column, const road_batch& batch,
+PEERBUS_INLINE void staged_copies::write(const row_column& column, const row_path_batch& batch,
                                          copy_order::copy_number copy,
                                          std::byte* target) const noexcept {
   const std::size_t token = copy / map_->copies;
@@ -128,7 +130,7 @@ PEERBUS_INLINE void staged_copies::write(const row_column& column, const road_ba
   }
 }
 
-PEERBUS_INLINE errc staged_copies::return_to(rank_id home, const road_batch& batch,
+PEERBUS_INLINE errc staged_copies::return_to(rank_id home, const row_path_batch& batch,
                                              lane::range share) noexcept {
   const auto rows = batch.order->outputs.rows().subspan(share.begin, share.end - share.begin);
   const set_view& set = own_set(batch.set);

@@ -20,24 +20,24 @@
 
 namespace peerbus::moe {
 
-/// The road for ranks whose memory can only be put to. The sender encodes tokens into its own
+/// The path for ranks whose memory can only be put to. The sender encodes tokens into its own
 /// window and puts them from there. The rank of the expert puts outputs into the slots [token,
-/// copy] of their home rank, which sums them. The bytes are those of `direct_road`.
+/// copy] of their home rank, which sums them. The bytes are those of `direct_row_path`.
 template <token_codec Codec>
-class staged_road {
+class staged_row_path {
  public:
   ///@{
-  /// A member of the concept `row_road`, which states its contract.
-  static constexpr road_memory needs{.stages = true, .outputs_may_be_home = false};
+  /// A member of the concept `row_path`, which states its contract.
+  static constexpr row_path_memory needs{.stages = true, .outputs_may_be_home = false};
 
-  /// Makes a road that serves all ranks. Keeps references to `window` and `map`.
-  staged_road(any_window& window, const memory_map& map, Codec codec)
-      : staged_road{window, map, codec, [](rank_id) { return true; }} {}
+  /// Makes a path that serves all ranks. Keeps references to `window` and `map`.
+  staged_row_path(any_window& window, const memory_map& map, Codec codec)
+      : staged_row_path{window, map, codec, [](rank_id) { return true; }} {}
 
-  /// Makes a road that serves only the ranks for which `served(rank)` is true, and leaves out
+  /// Makes a path that serves only the ranks for which `served(rank)` is true, and leaves out
   /// copies and outputs for others. Its `sum` must not be called, unless it serves all ranks.
   template <class Served>
-  staged_road(any_window& window, const memory_map& map, Codec codec, Served&& served)
+  staged_row_path(any_window& window, const memory_map& map, Codec codec, Served&& served)
       : map_{&map},
         own_rank_{window.group().rank()},
         codec_{codec},
@@ -47,7 +47,7 @@ class staged_road {
     return copies_.sets(set);
   }
 
-  [[nodiscard]] errc send(const road_batch& batch, lane as, lane_meeting meet) {
+  [[nodiscard]] errc send(const row_path_batch& batch, lane as, lane_meeting meet) {
     if (copies_.served().is_empty()) return errc::ok;  // The same in all lanes, so that none meets.
     const lane::range share = as.share(batch.leaving.tokens());
     for (std::size_t t = share.begin; t < share.end; ++t) {
@@ -61,19 +61,19 @@ class staged_road {
   }
 
   /// Returns token t as `send` has staged it in any lane, or empty if it has no copy to stage.
-  [[nodiscard]] encoded_token staged(const road_batch& batch, std::size_t t) const noexcept {
+  [[nodiscard]] encoded_token staged(const row_path_batch& batch, std::size_t t) const noexcept {
     const served_ranks& served = copies_.served();
     if (served.is_empty() || !served.carry_any(batch.leaving.places(t))) return {};
     return {copies_.row(batch, t), copies_.scales(batch, t)};
   }
 
-  [[nodiscard]] errc publish(const road_batch& batch, lane as, lane_meeting meet) {
+  [[nodiscard]] errc publish(const row_path_batch& batch, lane as, lane_meeting meet) {
     return copies_.served().is_empty() ? errc::ok : copies_.publish(batch, as, meet);
   }
 
   [[nodiscard]] errc settle() noexcept { return copies_.settle(); }
 
-  [[nodiscard]] errc sum(const road_batch& batch, const combine_sum& wanted,
+  [[nodiscard]] errc sum(const row_path_batch& batch, const combine_sum& wanted,
                          lane as) const noexcept {
     sum_copies(batch, sets(batch.set), own_rank_, wanted, as);
     return errc::ok;

@@ -31,7 +31,7 @@ struct combine_sum {
 
 /// Sums the outputs of the copies of each token of `batch` in the share of lane `as`. out[t] = the
 /// biases, then the sum over the copies of token t, in order, of factor times output, in f32. All
-/// roads use this function, so that the arithmetic of combine is the same for all.
+/// paths use this function, so that the arithmetic of combine is the same for all.
 ///
 /// An output that is coded is decoded to bf16 first. If the map has outputs of f32, they are sums
 /// with the factor 1, which are added as they are.
@@ -39,7 +39,7 @@ struct combine_sum {
 /// `sets` are the sets of the batch at all ranks, [ranks], of which that of `own_rank` is not
 /// empty. If the map has outputs at home, they lie there. Otherwise the output of a copy lies at
 /// the rank of its expert, if the set of that rank is not empty, and else in `returned` at home.
-void sum_copies(const road_batch& batch, std::span<const set_view> sets, rank_id own_rank,
+void sum_copies(const row_path_batch& batch, std::span<const set_view> sets, rank_id own_rank,
                 const combine_sum& sum, lane as) noexcept;
 
 }  // namespace peerbus::moe

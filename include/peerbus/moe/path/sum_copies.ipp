@@ -10,9 +10,9 @@
 #include <peerbus/kernel/group.hpp>
 #include <peerbus/kernel/kernel_set.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/path/sum_copies.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/row_stream.hpp>
 
 namespace peerbus::moe {
@@ -97,9 +97,9 @@ class sum_terms {
 
 }  // namespace detail
 
-PEERBUS_INLINE void sum_copies(const road_batch& batch, std::span<const set_view> sets,
+PEERBUS_INLINE void sum_copies(const row_path_batch& batch, std::span<const set_view> sets,
                                rank_id own_rank, const combine_sum& sum, lane as) noexcept {
-  const departures& leaving = batch.leaving;
+  const send_plan& leaving = batch.leaving;
   const set_view home = sets[own_rank.index()];
   const std::size_t hidden = home.map().hidden;
   const bool outputs_home = home.map().outputs_home;

@@ -9,9 +9,9 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/plan/send_plan.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/plan/send_plan.hpp>
 
 namespace peerbus::moe {
 
@@ -27,7 +27,7 @@ class copy_order {
   copy_order(const exchange_config& config, const block_geometry& geometry, std::size_t rank_count);
 
   /// Sorts the copies that `leaving.place` has placed.
-  void sort(const departures& leaving) noexcept;
+  void sort(const send_plan& leaving) noexcept;
 
   /// Returns all copies that are sent, in the order of the last `sort`.
   [[nodiscard]] std::span<const copy_number> all() const noexcept {

@@ -14,7 +14,7 @@ PEERBUS_INLINE copy_order::copy_order(const exchange_config& config, const block
       begins_(rank_count + 1),
       next_(geometry.blocks.experts()) {}
 
-PEERBUS_INLINE void copy_order::sort(const departures& leaving) noexcept {
+PEERBUS_INLINE void copy_order::sort(const send_plan& leaving) noexcept {
   // A counting sort by block. Blocks are in the order of ranks, and the rows of a block are in the
   // order of tokens.
   const block_geometry& geometry = leaving.geometry();

@@ -9,11 +9,11 @@
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/plan/recv_plan.hpp>
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/lane.hpp>
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
+#include <peerbus/moe/plan/recv_plan.hpp>
 
 namespace peerbus::moe {
 
@@ -27,7 +27,7 @@ class home_order {
 
   /// Sorts the rows from the ranks whose entry in `wanted`, [ranks], is not 0. `origins` are those
   /// of this rank's rows, from row 0.
-  void sort(const arrivals& arriving, std::span<const std::uint8_t> wanted,
+  void sort(const recv_plan& arriving, std::span<const std::uint8_t> wanted,
             const wire_origin* origins) noexcept;
 
   /// Returns the row numbers in the order of the last `sort`.

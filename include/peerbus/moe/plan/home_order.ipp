@@ -17,7 +17,8 @@ PEERBUS_INLINE home_order::home_order(const exchange_config& config, const block
   rows_ = std::make_unique_for_overwrite<std::uint32_t[]>(geometry.row_capacity);
 }
 
-PEERBUS_INLINE void home_order::sort(const arrivals& arriving, std::span<const std::uint8_t> wanted,
+PEERBUS_INLINE void home_order::sort(const recv_plan& arriving,
+                                     std::span<const std::uint8_t> wanted,
                                      const wire_origin* origins) noexcept {
   const auto for_each_row = [&](auto&& visit) {
     for (std::size_t b = 0; b < arriving.blocks(); ++b) {

@@ -8,17 +8,17 @@
 
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/plan/count_table.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/plan/count_table.hpp>
 
 namespace peerbus::moe {
 
 /// The places of the rows that reach this rank, by block and source rank. This is the receiving
 /// half of the arithmetic of a dispatch. Only the constructor allocates.
-class arrivals {
+class recv_plan {
  public:
   /// Allocates for the blocks that `rank` holds.
-  arrivals(const block_geometry& geometry, rank_id rank, std::size_t ranks);
+  recv_plan(const block_geometry& geometry, rank_id rank, std::size_t ranks);
 
   /// Sets the most tokens of a rank in the next `place`.
   void bound(std::size_t tokens) noexcept { geometry_.bound(tokens, ranks_); }

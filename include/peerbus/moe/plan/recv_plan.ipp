@@ -8,7 +8,7 @@
 
 namespace peerbus::moe {
 
-PEERBUS_INLINE arrivals::arrivals(const block_geometry& geometry, rank_id rank, std::size_t ranks)
+PEERBUS_INLINE recv_plan::recv_plan(const block_geometry& geometry, rank_id rank, std::size_t ranks)
     : geometry_{geometry},
       rank_{rank},
       ranks_{ranks},
@@ -25,7 +25,7 @@ PEERBUS_INLINE arrivals::arrivals(const block_geometry& geometry, rank_id rank, 
 }
 
 template <class Count>
-void arrivals::place_as(const count_table& counts) noexcept {
+void recv_plan::place_as(const count_table& counts) noexcept {
   // The members are copied to locals, because counts of one byte may alias the members. The
   // compiler would then read the members again for every block.
   const block_geometry geometry = geometry_;
@@ -62,7 +62,7 @@ void arrivals::place_as(const count_table& counts) noexcept {
 }
 
 template <class Count>
-void arrivals::count_slots(const std::byte* first_count, std::size_t stride) noexcept {
+void recv_plan::count_slots(const std::byte* first_count, std::size_t stride) noexcept {
   // The members are copied to locals, as in `place_as`.
   const std::size_t ranks = ranks_;
   const std::size_t local = blocks();
@@ -81,7 +81,7 @@ void arrivals::count_slots(const std::byte* first_count, std::size_t stride) noe
   rows_ = arrived;
 }
 
-PEERBUS_INLINE void arrivals::place(const count_table& counts) noexcept {
+PEERBUS_INLINE void recv_plan::place(const count_table& counts) noexcept {
   with_count_type(counts.count_bytes, [&]<class Count>(std::type_identity<Count>) noexcept {
     this->place_as<Count>(counts);
   });

@@ -12,9 +12,9 @@
 #include <peerbus/core/deadline.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
+#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/plan/level_configs.hpp>
 #include <peerbus/moe/plan/objection.hpp>
-#include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/relay.hpp>
 
 namespace peerbus::moe::detail {

@@ -13,8 +13,8 @@
 #include <peerbus/core/cost_table.hpp>
 #include <peerbus/core/error.hpp>
 #include <peerbus/core/text.hpp>
-#include <peerbus/moe/plan/relay_plan.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/plan/relay_plan.hpp>
 
 namespace peerbus::moe::detail {
 

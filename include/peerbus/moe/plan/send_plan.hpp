@@ -11,10 +11,10 @@
 #include <peerbus/core/compiled.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/config.hpp>
-#include <peerbus/moe/plan/count_table.hpp>
-#include <peerbus/moe/plan/check_input.hpp>
 #include <peerbus/moe/expert_map.hpp>
 #include <peerbus/moe/layout.hpp>
+#include <peerbus/moe/plan/check_input.hpp>
+#include <peerbus/moe/plan/count_table.hpp>
 #include <peerbus/moe/plan/refusal.hpp>
 #include <peerbus/moe/routing.hpp>
 
@@ -36,12 +36,12 @@ struct row_place {
 /// a dispatch, without communication. It checks the input of this rank and counts its rows by
 /// block. It computes the place of each row in the order (block, source rank, token), from the
 /// counts of all ranks unless the layout has slots. Only the constructor allocates.
-class departures {
+class send_plan {
  public:
   /// Allocates for `config`. `map` is the map of the same configuration, which all batches of
   /// an exchange share.
-  departures(const exchange_config& config, const block_geometry& geometry,
-             std::shared_ptr<const expert_map> map, rank_id rank, std::size_t rank_count);
+  send_plan(const exchange_config& config, const block_geometry& geometry,
+            std::shared_ptr<const expert_map> map, rank_id rank, std::size_t rank_count);
 
   /// Sets the most tokens of a rank in the next `count` and `place`, up to those of the
   /// configuration.

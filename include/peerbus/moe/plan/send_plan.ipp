@@ -12,9 +12,9 @@
 
 namespace peerbus::moe {
 
-PEERBUS_INLINE departures::departures(const exchange_config& config, const block_geometry& geometry,
-                                      std::shared_ptr<const expert_map> map, rank_id rank,
-                                      std::size_t rank_count)
+PEERBUS_INLINE send_plan::send_plan(const exchange_config& config, const block_geometry& geometry,
+                                    std::shared_ptr<const expert_map> map, rank_id rank,
+                                    std::size_t rank_count)
     : config_{config},
       geometry_{geometry},
       experts_{std::move(map)},
@@ -33,8 +33,8 @@ PEERBUS_INLINE departures::departures(const exchange_config& config, const block
   config_.physical_to_logical = {};  // The caller may free this memory after construction.
 }
 
-PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
-                                         const routing& route) noexcept {
+PEERBUS_INLINE refusal send_plan::count(const detail::token_values& tokens,
+                                        const routing& route) noexcept {
   std::fill(counts_.begin(), counts_.end(), 0U);
   if (const refusal found = detail::check_sizes(config_, tokens, route)) return found;
   counted_tokens_ = tokens.size / config_.hidden;
@@ -72,12 +72,12 @@ PEERBUS_INLINE refusal departures::count(const detail::token_values& tokens,
 }
 
 template <class Count>
-const Count* departures::counts_of(const count_table& counts, rank_id source) noexcept {
+const Count* send_plan::counts_of(const count_table& counts, rank_id source) noexcept {
   return peerbus::detail::placed<Count>(counts.first + source.index() * counts.stride);
 }
 
 template <class Count>
-void departures::place_blocks(const count_table& counts) noexcept {
+void send_plan::place_blocks(const count_table& counts) noexcept {
   // First next_[b] gets the rows of block b from lower ranks, and totals_[b] all rows of b. Several
   // blocks are added up at a time, so that their sums stay in registers. The members are copied to
   // locals, because counts of one byte may alias the members. The compiler would then read the
@@ -124,21 +124,21 @@ void departures::place_blocks(const count_table& counts) noexcept {
   }
 }
 
-PEERBUS_INLINE void departures::place_rows() noexcept {
+PEERBUS_INLINE void send_plan::place_rows() noexcept {
   tokens_ = counted_tokens_;
   slots_.swap(counted_slots_);
   for (std::size_t t = 0; t < tokens_; ++t)
     geometry_.by_rank ? place_by_rank(t) : place_by_expert(t);
 }
 
-PEERBUS_INLINE void departures::place(const count_table& counts) noexcept {
+PEERBUS_INLINE void send_plan::place(const count_table& counts) noexcept {
   with_count_type(counts.count_bytes, [&]<class Count>(std::type_identity<Count>) noexcept {
     this->place_blocks<Count>(counts);
   });
   place_rows();
 }
 
-PEERBUS_INLINE void departures::place_in_slots() noexcept {
+PEERBUS_INLINE void send_plan::place_in_slots() noexcept {
   std::size_t b = 0;
   for (const rank_id owner : all_ranks{ranks_})
     for (std::size_t local = 0; local < geometry_.blocks.count(owner); ++local)
@@ -146,7 +146,7 @@ PEERBUS_INLINE void departures::place_in_slots() noexcept {
   place_rows();
 }
 
-PEERBUS_INLINE void departures::place_by_expert(std::size_t t) noexcept {
+PEERBUS_INLINE void send_plan::place_by_expert(std::size_t t) noexcept {
   for (std::size_t s = t * config_.top_k; s < (t + 1) * config_.top_k; ++s) {
     places_[s] = {};
     if (slots_[s].expert == -1) continue;
@@ -156,7 +156,7 @@ PEERBUS_INLINE void departures::place_by_expert(std::size_t t) noexcept {
   }
 }
 
-PEERBUS_INLINE void departures::place_by_rank(std::size_t t) noexcept {
+PEERBUS_INLINE void send_plan::place_by_rank(std::size_t t) noexcept {
   // The ranks of the token are collected as bits, which need no sorting. A sort would branch on the
   // routing, which no CPU can predict.
   for (std::size_t s = t * config_.top_k; s < (t + 1) * config_.top_k; ++s) {

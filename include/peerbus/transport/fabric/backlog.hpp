@@ -9,8 +9,8 @@
 namespace peerbus::detail::ofi {
 
 /// The limit of what one peer may have been sent and not taken yet. It counts what is sent, and
-/// says when a question (`notice_kind::prove`) must come next. Nothing follows a question until the
-/// peer has answered the question `most_open - 1` before it.
+/// says when a question (`notice_kind::ack_request`) must come next. Nothing follows a question
+/// until the peer has answered the question `most_open - 1` before it.
 ///
 /// Providers such as tcp keep each message that comes before it is asked for, and go on receiving
 /// while there is something to receive. Without a limit, a rank that sends without pause could fill

@@ -132,7 +132,7 @@ class completions {
   }
   ///@{
   /// Returns whether `note_asked` was called since the last call: something is owed to a peer, such
-  /// as a proof that it has asked for.
+  /// as an acknowledgement that it has asked for.
   /// order: acq_rel for both exchanges, which pair with each other. An exchange that takes `true`
   /// sees what `link::note_asked` stored before each note that it takes, also if several threads
   /// have noted something. A note that comes after an exchange leaves `true` for the next.
@@ -226,11 +226,11 @@ class completions {
     link& from = links_[came.head.source];
     switch (came.head.kind) {
       case notice_kind::signal: raise_signal(came); break;
-      case notice_kind::prove:
+      case notice_kind::ack_request:
         from.note_asked(came.head.value);
         note_asked();
         break;
-      case notice_kind::proven: from.note_proven(came.head.value); break;
+      case notice_kind::ack: from.note_ack(came.head.value); break;
       case notice_kind::leave:
         from.note_left();
         from.note_asked(came.head.value);

@@ -63,8 +63,8 @@ inline void greet(network& net, const std::vector<bootstrap::contribution>& addr
     for (std::size_t peer = net.rank().index() + 1; peer < net.size(); ++peer) {
       link& to = net.to(rank_id{peer});
       const auto out = to.out().lock();
-      if (out->asked == 0) out->unproven = true;
-      if (const long failed = to.ask_for_proof(*out); failed != 0 && failed != -FI_EAGAIN)
+      if (out->asked == 0) out->unacked = true;
+      if (const long failed = to.request_ack(*out); failed != 0 && failed != -FI_EAGAIN)
         throw fabric_failure(concat("connecting to ", rank_id{peer}, " at ",
                                     net.own().describe(addresses[peer].bytes)),
                              failed);
@@ -72,7 +72,7 @@ inline void greet(network& net, const std::vector<bootstrap::contribution>& addr
     net.look_at_all_arrivals();
     waiting_for = net.rank();
     for (std::size_t peer = net.rank().index() + 1; peer < net.size(); ++peer)
-      if (!net.to(rank_id{peer}).has_proven(1)) waiting_for = rank_id{peer};
+      if (!net.to(rank_id{peer}).has_acked(1)) waiting_for = rank_id{peer};
     if (waiting_for == net.rank()) return;
     if (const errc found = net.health(std::nullopt); found != errc::ok)
       throw error{found, concat("fabric: connecting to ", waiting_for, ": ",

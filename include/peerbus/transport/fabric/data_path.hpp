@@ -10,8 +10,8 @@
 #include <peerbus/core/signal.hpp>
 #include <peerbus/transport/concept.hpp>
 #include <peerbus/transport/fabric/link.hpp>
+#include <peerbus/transport/fabric/link_sender.hpp>
 #include <peerbus/transport/fabric/network.hpp>
-#include <peerbus/transport/fabric/turn.hpp>
 #include <peerbus/transport/registered/data_path.hpp>
 
 namespace peerbus::detail::ofi {
@@ -19,7 +19,7 @@ namespace peerbus::detail::ofi {
 /// The data path of `fabric`. A put is a write of the provider, a signal a message whose receive
 /// completion makes earlier writes visible; see docs/memory_model.md. `fabric` adds how windows are
 /// made. Semantics: the numbered list at `transport`.
-class data_path : public registered::data_path<network, turn> {
+class data_path : public registered::data_path<network, link_sender> {
  public:
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
     // Providers that have atomics give up the order of messages for them.
@@ -51,7 +51,7 @@ class data_path : public registered::data_path<network, turn> {
   [[nodiscard]] std::string describe_provider() const { return net()->own().describe(); }
 
  protected:
-  using registered::data_path<network, turn>::data_path;
+  using registered::data_path<network, link_sender>::data_path;
 
  private:
   [[nodiscard]] static errc flush(network& net, rank_id peer) noexcept {
@@ -59,7 +59,7 @@ class data_path : public registered::data_path<network, turn> {
     if (!to.pending().is_empty()) {
       const std::uint32_t added = to.pending().added();
       const auto is_sent = [&]() noexcept { return to.pending().sent_up_to(added); };
-      const errc code = net.stall(to, [&]() noexcept { return is_sent() || to.has_left(); });
+      const errc code = net.poll_until(to, [&]() noexcept { return is_sent() || to.has_left(); });
       if (code != errc::ok) return code;
       if (!is_sent()) return net.why_broken(to);
     }
@@ -68,32 +68,33 @@ class data_path : public registered::data_path<network, turn> {
       const auto out = to.out().lock();
       posted = to.requests().count().posted();
     }
-    return net.stall(to, [&]() noexcept { return to.requests().count().completed_up_to(posted); });
+    return net.poll_until(to,
+                          [&]() noexcept { return to.requests().count().completed_up_to(posted); });
   }
 
   [[nodiscard]] static errc quiet(network& net) noexcept {
     for (const rank_id peer : all_ranks{net.size()}) {
       std::uint64_t number = 0;
-      if (const errc code = ask_for_proof(net, peer, number); code != errc::ok) return code;
+      if (const errc code = request_ack(net, peer, number); code != errc::ok) return code;
     }
     for (const rank_id peer : all_ranks{net.size()}) {
       if (const errc code = flush(net, peer); code != errc::ok) return code;
       std::uint64_t number = 0;
-      if (const errc code = ask_for_proof(net, peer, number); code != errc::ok) return code;
+      if (const errc code = request_ack(net, peer, number); code != errc::ok) return code;
       link& to = net.to(peer);
       const errc code =
-          net.stall(to, [&]() noexcept { return to.has_proven(number) || to.has_left(); });
+          net.poll_until(to, [&]() noexcept { return to.has_acked(number) || to.has_left(); });
       if (code != errc::ok) return code;
     }
     return errc::ok;
   }
 
   /// Nothing is asked of peers that have closed their end, nor if nothing was put.
-  [[nodiscard]] static errc ask_for_proof(network& net, rank_id peer,
-                                          std::uint64_t& number) noexcept {
+  [[nodiscard]] static errc request_ack(network& net, rank_id peer,
+                                        std::uint64_t& number) noexcept {
     link& to = net.to(peer);
     if (peer == net.rank() || to.has_left()) return errc::ok;
-    return turn{net, to}.ask_for_proof(number);
+    return link_sender{net, to}.request_ack(number);
   }
 };
 

@@ -33,7 +33,7 @@ template <class Check>
   return all;
 }
 
-/// Sends what is owed to peers, such as the proofs that they ask for.
+/// Sends what is owed to peers, such as the acknowledgements that they ask for.
 inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   if (!arriving.take_asked()) return;
   for (link& to : links) {
@@ -48,11 +48,12 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   }
 }
 
-/// Returns whether every peer has proven that it has what was put to it. Asks for the proof.
+/// Returns whether every peer has acknowledged that it has what was put to it. Asks for the
+/// acknowledgement.
 [[nodiscard]] inline bool all_delivered(const membership& members, std::span<link> links) noexcept {
   return for_all_open(members, links, [](link& to, outgoing& out) noexcept {
-    return to.pending().is_empty() && to.requests().is_idle() && to.ask_for_proof(out) == 0 &&
-           to.has_proven(out.proof);
+    return to.pending().is_empty() && to.requests().is_idle() && to.request_ack(out) == 0 &&
+           to.has_acked(out.ack);
   });
 }
 
@@ -81,7 +82,7 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
     ++out.asked;
     out.is_closed = true;
   }
-  return to.requests().is_idle() && (to.has_proven(out.asked) || patience.expired());
+  return to.requests().is_idle() && (to.has_acked(out.asked) || patience.expired());
 }
 
 /// Takes what arrives, by `look()`, until each peer has answered that it has everything, or has

@@ -23,10 +23,10 @@ namespace peerbus::detail::ofi {
 /// Everything that sending to one peer changes.
 struct outgoing {
   std::uint32_t sequence = 0;  ///< of the next notice
-  std::uint64_t asked = 0;     ///< proofs of delivery
-  std::uint64_t proof = 0;     ///< the number of the last that was asked for because of puts
-  bool unproven = false;       ///< whether anything was put since then
-  backlog untaken{};           ///< what was sent since the last proof was asked for
+  std::uint64_t asked = 0;     ///< acknowledgements of delivery
+  std::uint64_t ack = 0;       ///< the number of the last that was asked for because of puts
+  bool unacked = false;        ///< whether anything was put since then
+  backlog untaken{};           ///< what was sent since the last acknowledgement was asked for
   bool is_closed = false;      ///< whether this end has said that it leaves
   std::uint32_t posts = 0;     ///< of all kinds
 };
@@ -64,7 +64,7 @@ class link {
   [[nodiscard]] const link_failure& failure() const noexcept { return failure_; }
   /// A number that changes whenever the peer has taken something.
   [[nodiscard]] std::uint32_t completed() const noexcept {
-    return requests_.count().completed() + static_cast<std::uint32_t>(proven());
+    return requests_.count().completed() + static_cast<std::uint32_t>(acked());
   }
 
   /// Sends `head` and its payload, once, if the provider takes it now. `is_tracked`: by a request
@@ -90,23 +90,23 @@ class link {
     return 0;
   }
 
-  /// Asks for a proof of all puts, unless all is asked for, if the provider takes it now.
-  /// Returns: 0, or libfabric's error.
-  [[nodiscard]] long ask_for_proof(outgoing& out) noexcept {
-    if (!out.unproven) return 0;
+  /// Asks for an acknowledgement of all puts, unless all is asked for, if the provider takes it
+  /// now. Returns: 0, or libfabric's error.
+  [[nodiscard]] long request_ack(outgoing& out) noexcept {
+    if (!out.unacked) return 0;
     const long failed = ask(out);
     if (failed == 0) {
-      out.proof = out.asked;
-      out.unproven = false;
+      out.ack = out.asked;
+      out.unacked = false;
     }
     return failed;
   }
   /// Asks the peer to answer when it has taken all notices before, if the provider takes the
-  /// question now. The answer proves that puts were delivered only if `ask_for_proof` calls this.
+  /// question now. The answer proves that puts were delivered only if `request_ack` calls this.
   /// Returns: 0, or libfabric's error.
   [[nodiscard]] long ask(outgoing& out) noexcept {
     notice question;
-    question.kind = notice_kind::prove;
+    question.kind = notice_kind::ack_request;
     question.value = out.asked + 1;
     const long failed = post(out, question, nullptr);
     if (failed == 0) {
@@ -126,7 +126,7 @@ class link {
     if (unsent == -FI_EAGAIN && requests_.is_idle() && checks_.is_stuck()) return -FI_ECONNRESET;
     if (unsent != 0 || owed() == answered()) return unsent;
     notice reply;
-    reply.kind = notice_kind::proven;
+    reply.kind = notice_kind::ack;
     reply.value = owed();
     const long failed = post(out, reply, nullptr);
     if (failed == 0) note_answered(reply.value);
@@ -135,17 +135,15 @@ class link {
 
   ///@{
   /// Proofs of delivery: the peer asks for one by a number, and gets it back.
-  /// order: release for what is asked and for what is proven, each paired with the acquire of its
-  /// reader: what this rank has taken before it answers is in its memory, and memory that the peer
-  /// wrote is as it says. Relaxed for what is answered, which changes under the lock of `out`.
+  /// order: release for what is asked and for what is acknowledged, each paired with the acquire of
+  /// its reader: what this rank has taken before it answers is in its memory, and memory that the
+  /// peer wrote is as it says. Relaxed for what is answered, which changes under the lock of `out`.
   void note_asked(std::uint64_t number) noexcept { owed_.store(number, std::memory_order_release); }
   [[nodiscard]] bool owes_answer() const noexcept {
     return failure_.is_set() ? checks_.owes_loss() : checks_.owes() || owed() != answered();
   }
-  void note_proven(std::uint64_t number) noexcept {
-    proven_.store(number, std::memory_order_release);
-  }
-  [[nodiscard]] bool has_proven(std::uint64_t number) const noexcept { return proven() >= number; }
+  void note_ack(std::uint64_t number) noexcept { acked_.store(number, std::memory_order_release); }
+  [[nodiscard]] bool has_acked(std::uint64_t number) const noexcept { return acked() >= number; }
   ///@}
 
   /// Checks of the connection, and the news that it is broken.
@@ -173,8 +171,8 @@ class link {
   void note_answered(std::uint64_t number) noexcept {
     answered_.store(number, std::memory_order_relaxed);
   }
-  [[nodiscard]] std::uint64_t proven() const noexcept {
-    return proven_.load(std::memory_order_acquire);
+  [[nodiscard]] std::uint64_t acked() const noexcept {
+    return acked_.load(std::memory_order_acquire);
   }
 
   const resources* own_ = nullptr;
@@ -188,7 +186,7 @@ class link {
   link_checks checks_;
   std::atomic<std::uint64_t> owed_{0};
   std::atomic<std::uint64_t> answered_{0};
-  std::atomic<std::uint64_t> proven_{0};
+  std::atomic<std::uint64_t> acked_{0};
   std::atomic<bool> left_{false};
 };
 

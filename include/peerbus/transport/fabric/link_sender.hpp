@@ -27,9 +27,9 @@ namespace peerbus::detail::ofi {
 /// later (`send_slice`).
 ///
 /// Each call returns ok, timed_out if there was no room for long, unreachable, or peer_dead.
-class turn {
+class link_sender {
  public:
-  turn(network& net, link& to) noexcept : net_{&net}, link_{&to}, out_{to.out().lock()} {
+  link_sender(network& net, link& to) noexcept : net_{&net}, link_{&to}, out_{to.out().lock()} {
     net.note_call();
   }
 
@@ -47,7 +47,7 @@ class turn {
         call.key = key;
         call.place = target;
       });
-    out_->unproven = true;
+    out_->unacked = true;
     return in_messages(source.size(), [&](std::size_t begin, std::size_t length) {
       if (const errc code = make_room(backlog::write_weight + length); code != errc::ok)
         return code;
@@ -130,21 +130,21 @@ class turn {
       });
     if (const errc code = make_room(backlog::notice_weight); code != errc::ok) return code;
     // A signal alone is no put, which `quiet` would have to wait for.
-    out_->unproven |= !payload.empty();
+    out_->unacked |= !payload.empty();
     if (!net_->own().relies_on_order())
       if (const errc code = finish_requests(); code != errc::ok) return code;
     return submit([&]() noexcept { return link_->post(*out_, head, payload.data()); });
   }
 
-  /// Asks the peer for a proof that it can see all puts before, unless there were none since the
-  /// last proof. `number` tells which proof, for `link::has_proven`.
-  [[nodiscard]] errc ask_for_proof(std::uint64_t& number) noexcept {
+  /// Asks the peer for an acknowledgement that it can see all puts before, unless there were none
+  /// since the last acknowledgement. `number` tells which acknowledgement, for `link::has_acked`.
+  [[nodiscard]] errc request_ack(std::uint64_t& number) noexcept {
     if (is_bulk())
       if (const errc code = send_pending(); code != errc::ok) return code;
-    if (out_->unproven && !net_->own().relies_on_order())
+    if (out_->unacked && !net_->own().relies_on_order())
       if (const errc code = finish_requests(); code != errc::ok) return code;
-    const errc code = submit([&]() noexcept { return link_->ask_for_proof(*out_); });
-    number = out_->proof;
+    const errc code = submit([&]() noexcept { return link_->request_ack(*out_); });
+    number = out_->ack;
     return code;
   }
 
@@ -177,7 +177,7 @@ class turn {
   /// Waits until no call is pending.
   [[nodiscard]] errc send_pending() noexcept {
     const errc code =
-        stall([&]() noexcept { return link_->pending().is_empty() || link_->has_left(); });
+        poll_until([&]() noexcept { return link_->pending().is_empty() || link_->has_left(); });
     return code == errc::ok && !link_->pending().is_empty() ? net_->why_broken(*link_) : code;
   }
   void send() noexcept { net_->send_slice_to(*link_, *out_); }
@@ -193,7 +193,7 @@ class turn {
     if (link_->failure().is_set() || link_->has_left()) return net_->why_broken(*link_);
     long failed = post();
     if (failed == -FI_EAGAIN) {
-      const errc code = stall([&]() noexcept {
+      const errc code = poll_until([&]() noexcept {
         failed = post();
         return failed != -FI_EAGAIN || link_->has_left();
       });
@@ -214,7 +214,7 @@ class turn {
       if (out_->asked >= backlog::most_open) {
         const std::uint64_t number = out_->asked - backlog::most_open + 1;
         const errc code =
-            stall([&]() noexcept { return link_->has_proven(number) || link_->has_left(); });
+            poll_until([&]() noexcept { return link_->has_acked(number) || link_->has_left(); });
         if (code != errc::ok) return code;
       }
     }
@@ -223,14 +223,14 @@ class turn {
   }
 
   [[nodiscard]] errc finish_requests() noexcept {
-    return stall([&]() noexcept { return link_->requests().is_idle(); });
+    return poll_until([&]() noexcept { return link_->requests().is_idle(); });
   }
 
-  /// Contract as `network::stall`. Meanwhile answers the peer: two ranks may wait for each other's
-  /// answers, and other threads cannot answer because this turn has the link.
+  /// Contract as `network::poll_until`. Meanwhile answers the peer: two ranks may wait for each
+  /// other's answers, and other threads cannot answer because this turn has the link.
   template <class Done>
-  [[nodiscard]] errc stall(Done&& done) noexcept {
-    return net_->stall(*link_, [&]() noexcept {
+  [[nodiscard]] errc poll_until(Done&& done) noexcept {
+    return net_->poll_until(*link_, [&]() noexcept {
       if (done()) return true;
       answer();
       send();

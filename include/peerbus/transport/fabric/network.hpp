@@ -101,7 +101,8 @@ class network final : public registered::class_pair<network> {
   }
 
   ///@{
-  /// Takes what has completed, answers peers that ask for proofs, and sends what is pending.
+  /// Takes what has completed, answers peers that ask for acknowledgements, and sends what is
+  /// pending.
   void look() noexcept {
     if (is_bulk()) first().look_here();
     look_here();
@@ -159,10 +160,10 @@ class network final : public registered::class_pair<network> {
            first().completions_.park(word, value, until, other->completions_);
   }
 
-  /// Contract as `registered::stall`.
+  /// Contract as `registered::poll_until`.
   template <class Done>
-  [[nodiscard]] errc stall(link& to, Done&& done) noexcept {
-    return registered::stall(*this, to, [&]() noexcept {
+  [[nodiscard]] errc poll_until(link& to, Done&& done) noexcept {
+    return registered::poll_until(*this, to, [&]() noexcept {
       if (done()) return true;
       completions_.probe(to);
       return false;
@@ -187,8 +188,9 @@ class network final : public registered::class_pair<network> {
   }
   [[nodiscard]] bool any_broken() const noexcept { return completions_.any_broken(); }
 
-  /// Asks every peer for a proof that it has what was put to it, of any class, as sources may lie
-  /// in windows of the other class. Waits for peers that run. Returns: whether all have it.
+  /// Asks every peer for an acknowledgement that it has what was put to it, of any class, as
+  /// sources may lie in windows of the other class. Waits for peers that run. Returns: whether all
+  /// have it.
   [[nodiscard]] bool settle(deadline until) noexcept {
     network* const other = first().bulk();
     while (!all_delivered(members(), first().links()) ||
@@ -217,7 +219,8 @@ class network final : public registered::class_pair<network> {
     send_what_is_due();
   }
 
-  /// Answers peers that ask for proofs, and sends a slice to each peer for which calls are pending.
+  /// Answers peers that ask for acknowledgements, and sends a slice to each peer for which calls
+  /// are pending.
   void send_what_is_due() noexcept {
     // A peer that has all addresses may ask while this rank still waits for them.
     if (has_addresses_.load(std::memory_order_acquire)) answer_all(completions_, links());

@@ -10,11 +10,11 @@
 namespace peerbus::detail::ofi {
 
 enum class notice_kind : std::uint32_t {
-  signal,  ///< raises a signal, after it has written the payload to the window
-  prove,   ///< asks for `proven` with the same value, once all notices before it were taken
-  proven,  ///< answers `prove`
-  leave,   ///< as `prove`; then the sender's end closes
-  check,   ///< asks for `checked`; both show what of their sender was lost, by their numbers
+  signal,       ///< raises a signal, after it has written the payload to the window
+  ack_request,  ///< asks for `ack` with the same value, once all notices before it were taken
+  ack,          ///< answers `ack_request`
+  leave,        ///< as `ack_request`; then the sender's end closes
+  check,        ///< asks for `checked`; both show what of their sender was lost, by their numbers
   checked,
   lost  ///< the sender has broken its link; taken out of turn, as notices before may be missing
 };

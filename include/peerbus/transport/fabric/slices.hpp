@@ -59,7 +59,7 @@ namespace peerbus::detail::ofi {
   if (call.what != pending_call::kind::read) {
     if (out.untaken.needs_question())
       if (const long failed = to.ask(out); failed != 0) return failed;
-    if (out.asked >= backlog::most_open && !to.has_proven(out.asked - backlog::most_open + 1))
+    if (out.asked >= backlog::most_open && !to.has_acked(out.asked - backlog::most_open + 1))
       return -FI_EAGAIN;
   }
   if (call.what == pending_call::kind::notice) {
@@ -67,7 +67,7 @@ namespace peerbus::detail::ofi {
     if (const long failed = to.post(out, call.head, call.payload.data()); failed != 0)
       return failed;
     // A signal alone is no put, which `quiet` would have to wait for.
-    out.unproven |= call.head.bytes != 0;
+    out.unacked |= call.head.bytes != 0;
     out.untaken.add(backlog::notice_weight);
     calls.note_sent();
     return 0;
@@ -75,7 +75,7 @@ namespace peerbus::detail::ofi {
   const std::size_t length =
       std::min({call.bytes, own.options().bulk_slice, own.info().ep_attr->max_msg_size});
   if (call.what == pending_call::kind::write) {
-    out.unproven = true;
+    out.unacked = true;
     if (const long failed = post_write(own, to, call.memory, length, call.key, call.place);
         failed != 0)
       return failed;

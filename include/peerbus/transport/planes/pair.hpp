@@ -18,12 +18,12 @@
 #include <peerbus/core/signal.hpp>
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/concept.hpp>
-#include <peerbus/transport/planes/bells.hpp>
 #include <peerbus/transport/planes/far_bootstrap.hpp>
 #include <peerbus/transport/planes/group.hpp>
 #include <peerbus/transport/planes/options.hpp>
 #include <peerbus/transport/planes/traffic.hpp>
 #include <peerbus/transport/planes/wait.hpp>
+#include <peerbus/transport/planes/wakeups.hpp>
 #include <peerbus/transport/planes/window.hpp>
 #include <peerbus/transport/refinements.hpp>
 #include <peerbus/transport/traffic_class.hpp>
@@ -37,8 +37,8 @@ class plane_pair {
  public:
   static constexpr bool near_tells = refinements_of<Near>().arrival_events;
   static constexpr bool far_tells = refinements_of<Far>().arrival_events;
-  /// Whether a rank can sleep on a descriptor, and so has a bell.
-  static constexpr bool has_bells = near_tells || far_tells;
+  /// Whether a rank can sleep on a descriptor, and so has a wakeup.
+  static constexpr bool has_wakeups = near_tells || far_tells;
 
   using window = planes_window<Near, Far>;
 
@@ -53,11 +53,11 @@ class plane_pair {
     const auto until = deadline::after(options.setup_timeout);
     const auto objection = objection_of(a_plane, [&] {
       near_.emplace(make_near(group_->boot()));
-      if constexpr (has_bells) hang_bells(until);
+      if constexpr (has_wakeups) make_wakeups(until);
     });
     if (objection) {  // They use the group's bootstrap, which ends with the objection.
-      bells_.reset();
-      bell_lines_.reset();
+      wakeups_.reset();
+      wakeup_lines_.reset();
       near_.reset();
     }
     group_->agree_on_near(objection, until);
@@ -118,24 +118,24 @@ class plane_pair {
   [[nodiscard]] const pair_traffic& traffic() const noexcept { return *traffic_; }
 
   /// Wakes the near rank `number` if it sleeps until signal `id` is raised, which has been done.
-  void ring(rank_id number, const window& at, signal_id id) noexcept {
-    if constexpr (has_bells) bells_->ring(number, bells::key_of(at.number(), id));
+  void wake(rank_id number, const window& at, signal_id id) noexcept {
+    if constexpr (has_wakeups) wakeups_->wake(number, wakeups::key_of(at.number(), id));
   }
 
   ///@{
   /// Requirement 20, for the signal `key` of near ranks and for all arrivals.
   [[nodiscard]] int arrival_fd() const noexcept {
-    if constexpr (has_bells) return bells_->fd();
+    if constexpr (has_wakeups) return wakeups_->fd();
     return -1;
   }
   [[nodiscard]] bool arm([[maybe_unused]] std::uint64_t key) noexcept {
-    if constexpr (has_bells) {
-      if (!bells_->announce(key)) return false;
+    if constexpr (has_wakeups) {
+      if (!wakeups_->announce(key)) return false;
       if (arm_near()) {
         if (arm_far()) return true;
         disarm_near();
       }
-      bells_->withdraw();
+      wakeups_->withdraw();
     }
     return false;
   }
@@ -143,7 +143,7 @@ class plane_pair {
     if constexpr (far_tells)
       if (far_) far_->disarm();
     disarm_near();
-    if constexpr (has_bells) bells_->withdraw();
+    if constexpr (has_wakeups) wakeups_->withdraw();
   }
   [[nodiscard]] errc health(std::optional<rank_id> awaited) noexcept {
     if (const errc found = boot_->members()->health(awaited); found != errc::ok) return found;
@@ -178,8 +178,8 @@ class plane_pair {
       if ((i % loads_per_look == 0 ? look_now() : word.value()) >= value) return errc::ok;
       if (i > thresholds.tight) pause_core();
     }
-    const auto care = [&]() noexcept { return look_after(at, id, value, awaited); };
-    const auto sleep = [&]() noexcept { return arm(bells::key_of(at.number(), id)); };
+    const auto care = [&]() noexcept { return check_health(at, id, value, awaited); };
+    const auto sleep = [&]() noexcept { return arm(wakeups::key_of(at.number(), id)); };
     const auto wake = [&]() noexcept { disarm(); };
     return wait_on_planes(word, value, until, thresholds,
                           {look_now, care, sleep, wake, arrival_fd()});
@@ -192,8 +192,8 @@ class plane_pair {
   static constexpr bool near_is_mute = !near_tells && !direct_transport<Near>;
 
   /// Looks after the peers of a wait that sleeps, for which there is a far plane.
-  [[nodiscard]] errc look_after(const window& at, signal_id id, std::uint64_t value,
-                                std::optional<rank_id> awaited) noexcept {
+  [[nodiscard]] errc check_health(const window& at, signal_id id, std::uint64_t value,
+                                  std::optional<rank_id> awaited) noexcept {
     // A wait that is out of time helps a plane on, and looks after its peers.
     const auto past = deadline{deadline::clock::time_point::min()};
     errc found = health(awaited);
@@ -216,17 +216,17 @@ class plane_pair {
                : own_number();
   }
 
-  void hang_bells(deadline until) {
-    bell_lines_.emplace(near_->make_window({.bytes = bells::line_bytes}, until));
+  void make_wakeups(deadline until) {
+    wakeup_lines_.emplace(near_->make_window({.bytes = wakeups::line_bytes}, until));
     std::vector<std::byte*> lines;
     for (const rank_id number : all_ranks{group_->members().size()})
-      lines.push_back(near_memory(*bell_lines_, number));
-    bells_ = std::make_unique<bells>(group_->boot(), std::move(lines), until);
+      lines.push_back(near_memory(*wakeup_lines_, number));
+    wakeups_ = std::make_unique<wakeups>(group_->boot(), std::move(lines), until);
     if constexpr (near_tells) watch(near_->arrival_fd());
   }
   /// Wakes this rank by `fd` as well, unless the plane cannot wake it: that one then never arms.
   void watch(int fd) {
-    if (fd >= 0) bells_->watch(fd);
+    if (fd >= 0) wakeups_->watch(fd);
   }
 
   [[nodiscard]] rank_id own_number() const noexcept { return group_->number_of(boot_->rank()); }
@@ -248,8 +248,8 @@ class plane_pair {
   std::unique_ptr<pair_traffic> traffic_;
   std::shared_ptr<std::atomic<std::size_t>> adopted_;
   std::optional<Near> near_;
-  std::optional<typename Near::window> bell_lines_;
-  std::unique_ptr<bells> bells_;
+  std::optional<typename Near::window> wakeup_lines_;
+  std::unique_ptr<wakeups> wakeups_;
   std::unique_ptr<far_bootstrap> far_boot_;
   std::optional<Far> far_;
   std::uint32_t windows_ = 0;  ///< made so far, the same number on all ranks

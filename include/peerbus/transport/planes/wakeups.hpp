@@ -20,14 +20,14 @@ namespace peerbus::detail {
 
 /// Wakes near ranks that sleep on a descriptor. A rank that waits for signals of both planes cannot
 /// sleep on a futex, because its device tells of arrivals by a descriptor. So it sleeps on
-/// descriptors alone: that of the device, and an eventfd, its bell, which near ranks ring when they
-/// have raised the signal that it waits for.
+/// descriptors alone: that of the device, and an eventfd, its wakeup, which near ranks write when
+/// they have raised the signal that it waits for.
 ///
 /// No ring is lost. The sleeper writes to its line which signal it waits for, executes a fence and
 /// reads that signal. A raiser writes the signal, executes a fence (`signal_word::raise` does) and
-/// reads the line. So one of them sees the write of the other. A bell stays readable until the
+/// reads the line. So one of them sees the write of the other. A wakeup stays readable until the
 /// sleeper has read it, so a ring before the sleep ends the sleep.
-class bells {
+class wakeups {
  public:
   /// The memory of a rank that its near ranks read: the signal that it waits for, or 0.
   static constexpr std::size_t line_bytes = cache_line_bytes;
@@ -39,17 +39,17 @@ class bells {
     return (std::uint64_t{window} << 32U | index(id)) + 1;
   }
 
-  /// Collective over `group`: gathers the bells. `lines[r]` is the line of rank r, nullptr if that
-  /// cannot be loaded here. Throws, on all ranks of `group`: `error` system, or as
+  /// Collective over `group`: gathers the wakeups. `lines[r]` is the line of rank r, nullptr if
+  /// that cannot be loaded here. Throws, on all ranks of `group`: `error` system, or as
   /// `bootstrap::allgather`.
-  bells(bootstrap& group, std::vector<std::byte*> lines, deadline until);
-  bells(const bells&) = delete;
-  bells& operator=(const bells&) = delete;
-  ~bells() = default;
+  wakeups(bootstrap& group, std::vector<std::byte*> lines, deadline until);
+  wakeups(const wakeups&) = delete;
+  wakeups& operator=(const wakeups&) = delete;
+  ~wakeups() = default;
 
   /// Lets `fd()` become readable also when `other` is. Throws: `error` system.
   void watch(int other);
-  /// Returns the descriptor to sleep on: readable when this rank's bell has been rung.
+  /// Returns the descriptor to sleep on: readable when this rank's wakeup was written.
   [[nodiscard]] int fd() const noexcept { return all_.get(); }
 
   /// Announces that this thread is about to sleep until the signal `key` is raised. The caller
@@ -59,32 +59,32 @@ class bells {
   /// Ends what `announce` began.
   void withdraw() noexcept;
 
-  /// Rings the bell of `peer` if it sleeps until the signal `key` is raised, which the caller has
+  /// Wakes `peer` if it sleeps until the signal `key` is raised, which the caller has
   /// done by `signal_word::raise`. Cost: a load, and a system call if the peer sleeps.
-  void ring(rank_id peer, std::uint64_t key) noexcept {
+  void wake(rank_id peer, std::uint64_t key) noexcept {
     std::byte* const line = lines_[peer.index()];
     if (line == nullptr) return;
     // order: relaxed; the fence in `raise` orders it after the store of the signal. Pairs with
     // `announce`.
     const std::uint64_t awaited = word(line).load(std::memory_order_relaxed);
-    if (awaited == key || awaited == any_signal) ring_now(peer);
+    if (awaited == key || awaited == any_signal) wake_now(peer);
   }
 
  private:
   static std::atomic_ref<std::uint64_t> word(std::byte* line) noexcept {
     return std::atomic_ref{*peerbus::detail::placed<std::uint64_t>(line)};
   }
-  void ring_now(rank_id peer) noexcept;
+  void wake_now(rank_id peer) noexcept;
 
   rank_id own_;
   std::vector<std::byte*> lines_;
-  std::vector<unique_fd> bells_;
-  unique_fd all_;  ///< an epoll set of the own bell and of what else is watched
+  std::vector<unique_fd> wakeups_;
+  unique_fd all_;  ///< an epoll set of the own wakeup and of what else is watched
   std::atomic<bool> is_taken_{false};
 };
 
 }  // namespace peerbus::detail
 
 #ifndef PEERBUS_COMPILED
-#include <peerbus/transport/planes/bells.ipp>  // IWYU pragma: keep
+#include <peerbus/transport/planes/wakeups.ipp>  // IWYU pragma: keep
 #endif

@@ -25,11 +25,11 @@ namespace peerbus::detail::registered {
 /// arguments, serves this rank itself, and passes the rest to a turn at the link to the peer.
 /// Semantics: the numbered list at `transport`.
 ///
-/// `Turn` is made of a `Network` and one of its links. It has `write_run(part, pieces)`,
+/// `Sender` is made of a `Network` and one of its links. It has `write_run(part, pieces)`,
 /// `put_signal(part, piece, id, value)` and `read(target, key, place)`, where `part` is an
 /// `own_part`, and for all links `probe(net, peer)`, which lets the network ask whether `peer` can
 /// still be reached.
-template <class Network, class Turn>
+template <class Network, class Sender>
 class data_path {
  public:
   using network_type = Network;
@@ -64,7 +64,7 @@ class data_path {
       part.copy(pieces);
       return errc::ok;
     }
-    return Turn{net, net.to(peer)}.write_run(part, pieces);
+    return Sender{net, net.to(peer)}.write_run(part, pieces);
   }
 
   [[nodiscard]] errc signal(rank_id peer, const window& memory, signal_id id,
@@ -84,7 +84,7 @@ class data_path {
       part.copy({&piece, 1});
       return part.raise(id, value);
     }
-    return Turn{net, net.to(peer)}.put_signal(part, piece, id, value);
+    return Sender{net, net.to(peer)}.put_signal(part, piece, id, value);
   }
 
   [[nodiscard]] errc get(rank_id peer, const window& memory, std::size_t offset,
@@ -99,7 +99,7 @@ class data_path {
       std::memmove(target.data(), local(memory).data() + offset, target.size());
       return errc::ok;
     }
-    return Turn{net, net.to(peer)}.read(target, *key, part.place(peer, offset));
+    return Sender{net, net.to(peer)}.read(target, *key, part.place(peer, offset));
   }
 
   [[nodiscard]] std::uint64_t value(const window& memory, signal_id id) const noexcept {
@@ -113,14 +113,15 @@ class data_path {
     if (!own(memory).has(awaited.value_or(net_->rank()), id)) return errc::out_of_range;
     Network& net = memory.network();
     return wait_for(net, memory.part().signal(id), value, until, awaited,
-                    [&net](rank_id peer) noexcept { Turn::probe(net, peer); });
+                    [&net](rank_id peer) noexcept { Sender::probe(net, peer); });
   }
   [[nodiscard]] int arrival_fd() const noexcept { return net_->arrival_fd(); }
   [[nodiscard]] bool arm() noexcept { return net_->arm(); }
   void disarm() noexcept { net_->disarm(); }
   [[nodiscard]] errc health(std::optional<rank_id> awaited) noexcept {
     return net_->for_classes([awaited](Network& net) noexcept {
-      return look_after(net, awaited, [&net](rank_id peer) noexcept { Turn::probe(net, peer); });
+      return check_health(net, awaited,
+                          [&net](rank_id peer) noexcept { Sender::probe(net, peer); });
     });
   }
 

@@ -33,7 +33,7 @@ inline errc why_broken(const membership& members, rank_id peer) noexcept {
 /// `net.stall_timeout()`, breaks it by `net.give_up(to)`.
 /// Returns: ok, unreachable, peer_dead, timed_out.
 template <class Network, class Link, class Done>
-[[nodiscard]] errc stall(Network& net, Link& to, Done&& done) noexcept {
+[[nodiscard]] errc poll_until(Network& net, Link& to, Done&& done) noexcept {
   const wait_thresholds& waiting = net.waiting();
   auto until = deadline::after(net.stall_timeout());
   auto next_check = deadline::after(waiting.check_interval);

@@ -19,8 +19,8 @@ namespace peerbus::detail::registered {
 /// Returns why nothing can come any more from `awaited`, or from some rank if it is empty. Calls
 /// `probe(*awaited)`, which lets the network ask whether that rank can still be reached.
 template <class Network, class Probe>
-[[nodiscard]] errc look_after(Network& net, std::optional<rank_id> awaited,
-                              Probe&& probe) noexcept {
+[[nodiscard]] errc check_health(Network& net, std::optional<rank_id> awaited,
+                                Probe&& probe) noexcept {
   if (const errc found = net.health(awaited); found != errc::ok) return found;
   if (awaited && *awaited != net.rank() && awaited->index() < net.size()) probe(*awaited);
   return errc::ok;
@@ -39,7 +39,7 @@ template <class Network, class Probe>
     if (word.value() >= value) return errc::ok;
     const bool is_last_look = until.expired();
     if (is_last_look || next_check.expired()) {
-      if (const errc found = look_after(net, awaited, probe); found != errc::ok) {
+      if (const errc found = check_health(net, awaited, probe); found != errc::ok) {
         // A signal that the peer raised before it was gone still counts.
         net.look_at_all_arrivals();
         return word.value() >= value ? errc::ok : found;

@@ -19,10 +19,10 @@
 #include <peerbus/transport/registered/request_count.hpp>
 #include <peerbus/transport/traffic_class.hpp>
 #include <peerbus/transport/verbs/link.hpp>
+#include <peerbus/transport/verbs/link_sender.hpp>
 #include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/registration.hpp>
 #include <peerbus/transport/verbs/trouble.hpp>
-#include <peerbus/transport/verbs/turn.hpp>
 
 namespace peerbus::detail::rdma {
 
@@ -32,7 +32,7 @@ namespace peerbus::detail::rdma {
 /// of an RDMA WRITE with immediate data or of a SEND, which is what the InfiniBand specification
 /// makes puts visible by; see docs/memory_model.md. `verbs` adds how windows are made. Semantics:
 /// the numbered list at `transport`.
-class data_path : public registered::data_path<network, turn> {
+class data_path : public registered::data_path<network, link_sender> {
  public:
   [[nodiscard]] transport_capabilities capabilities() const noexcept {
     // All ranks' devices have atomics, or none: `connect` compares them.
@@ -52,7 +52,7 @@ class data_path : public registered::data_path<network, turn> {
     link& to = on.to(peer);
     std::optional<std::size_t> entry;
     const auto taken = [&]() noexcept { return (entry = to.results().take()).has_value(); };
-    if (const errc code = on.stall(to, taken); code != errc::ok) return code;
+    if (const errc code = on.poll_until(to, taken); code != errc::ok) return code;
     const std::size_t result = on.own().map().scratch(peer) + on.own().map().result(*entry);
     const errc code = add_and_wait(on, to, on.own().registered(0, result, sizeof before),
                                    part.place(peer, offset), addend);
@@ -72,7 +72,8 @@ class data_path : public registered::data_path<network, turn> {
   [[nodiscard]] errc progress() noexcept {
     for (const rank_id peer : all_ranks{net()->size()}) {
       link& to = net()->to(peer);
-      auto mine = turn::take_free(*net(), to);  // A thread that has its turn posts what it notes.
+      auto mine =
+          link_sender::take_free(*net(), to);  // A thread that has its turn posts what it notes.
       for (std::size_t q = 0; mine && q < to.pairs().size(); ++q)
         if (const errc code = mine->post(q); code != errc::ok) return code;
     }
@@ -113,14 +114,14 @@ class data_path : public registered::data_path<network, turn> {
   }
 
  protected:
-  using registered::data_path<network, turn>::data_path;
+  using registered::data_path<network, link_sender>::data_path;
 
  private:
   [[nodiscard]] static errc flush(network& on, rank_id peer) noexcept {
     link& to = on.to(peer);
     if (const errc code = send_pending(on, to); code != errc::ok) return code;
     for (std::size_t q = 0; q < to.pairs().size(); ++q) {
-      if (const errc code = turn{on, to}.post(q); code != errc::ok) return code;
+      if (const errc code = link_sender{on, to}.post(q); code != errc::ok) return code;
       const registered::request_count& count = to.counts()[q];
       if (const errc code = complete(on, to, count, count.posted()); code != errc::ok) return code;
     }
@@ -129,7 +130,8 @@ class data_path : public registered::data_path<network, turn> {
   [[nodiscard]] static errc quiet(network& on) noexcept {
     for (const rank_id peer : all_ranks{on.size()}) {
       if (const errc code = send_pending(on, on.to(peer)); code != errc::ok) return code;
-      if (const errc code = turn{on, on.to(peer)}.prove_writes(); code != errc::ok) return code;
+      if (const errc code = link_sender{on, on.to(peer)}.flush_writes(); code != errc::ok)
+        return code;
     }
     for (const rank_id peer : all_ranks{on.size()})
       if (const errc code = flush(on, peer); code != errc::ok) return code;
@@ -138,14 +140,14 @@ class data_path : public registered::data_path<network, turn> {
   /// Waits until the bulk calls that are pending by now have been posted.
   [[nodiscard]] static errc send_pending(network& on, link& to) noexcept {
     const std::uint32_t added = to.pending().added();
-    return on.stall(to, [&]() noexcept { return to.pending().sent_up_to(added); });
+    return on.poll_until(to, [&]() noexcept { return to.pending().sent_up_to(added); });
   }
 
   [[nodiscard]] static errc add_and_wait(network& on, link& to, const local_bytes& result,
                                          const remote_place& word, std::uint64_t addend) noexcept {
     std::uint32_t posted = 0;
     {
-      turn mine{on, to};
+      link_sender mine{on, to};
       if (const errc code = mine.add(result, word, addend); code != errc::ok) return code;
       posted = to.counts()[0].posted();
     }
@@ -153,7 +155,7 @@ class data_path : public registered::data_path<network, turn> {
   }
   [[nodiscard]] static errc complete(network& on, link& to, const registered::request_count& count,
                                      std::uint32_t posted) noexcept {
-    return on.stall(to, [&]() noexcept { return count.completed_up_to(posted); });
+    return on.poll_until(to, [&]() noexcept { return count.completed_up_to(posted); });
   }
 };
 

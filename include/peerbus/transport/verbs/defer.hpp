@@ -23,7 +23,7 @@ template <class Set>
                          Set&& set) noexcept {
   pending_calls& calls = to.pending();
   if (to.failure().is_set()) return net.why_broken(to);
-  const errc code = net.stall(to, [&]() noexcept {
+  const errc code = net.poll_until(to, [&]() noexcept {
     if (!calls.has_room()) net.send_slices_to(to, out);
     return calls.has_room();
   });

@@ -39,7 +39,7 @@ struct outgoing {
   /// The queue pairs except the first that have puts since the last signal.
   queue_set unsignalled = 0;
   /// All queue pairs that have puts since the last `quiet`, a bit each.
-  std::uint32_t unproven = 0;
+  std::uint32_t unacked = 0;
   remote_place quiet_word;  ///< at the peer, for this rank alone
   std::size_t current = 0;  ///< the queue pair that the last put went to
   /// When a wait may next ask the device whether the peer can be reached. It is kept here and not
@@ -48,7 +48,7 @@ struct outgoing {
 
   /// Notes that a put goes by queue pair `number`.
   void note_write(std::size_t number) noexcept {
-    unproven |= 1U << number;
+    unacked |= 1U << number;
     if (number != 0) unsignalled |= static_cast<queue_set>(1U << (number - 1));
   }
 };

@@ -42,14 +42,14 @@ namespace peerbus::detail::rdma {
 /// calls, and sent in slices later (`slice`).
 ///
 /// Each call returns ok, timed_out if a queue stayed full, unreachable, or peer_dead.
-class turn {
+class link_sender {
  public:
-  turn(network& net, link& to) noexcept : turn{net, to, to.out().lock()} {}
+  link_sender(network& net, link& to) noexcept : link_sender{net, to, to.out().lock()} {}
   /// Empty if another thread has its turn.
-  [[nodiscard]] static std::optional<turn> take_free(network& net, link& to) noexcept {
+  [[nodiscard]] static std::optional<link_sender> take_free(network& net, link& to) noexcept {
     auto out = to.out().try_lock();
     if (!out) return std::nullopt;
-    return turn{net, to, std::move(*out)};
+    return link_sender{net, to, std::move(*out)};
   }
 
   /// Lets the devices ask whether `peer` can still be reached, unless another thread has its turn.
@@ -147,10 +147,10 @@ class turn {
   /// Puts a request whose completion proves that the peer can see all earlier writes behind those
   /// that lack such a proof: an atomic, or a read where the device has none. A write's own
   /// completion says only that the peer's device has it.
-  [[nodiscard]] errc prove_writes() noexcept {
+  [[nodiscard]] errc flush_writes() noexcept {
     const std::size_t place = scratch() + net_->own().map().unread();
-    for (std::size_t q = 0; out_->unproven >> q != 0; ++q) {
-      if ((out_->unproven >> q & 1U) == 0) continue;
+    for (std::size_t q = 0; out_->unacked >> q != 0; ++q) {
+      if ((out_->unacked >> q & 1U) == 0) continue;
       send_queue& queue = out_->queues[q];
       if (const errc code = make_room(queue); code != errc::ok) return code;
       const local_bytes unread = net_->own().registered(q, place, sizeof(std::uint64_t));
@@ -160,7 +160,7 @@ class turn {
       else
         queue.chain().append(IBV_WR_RDMA_READ, unread, word);
     }
-    out_->unproven = 0;
+    out_->unacked = 0;
     return errc::ok;
   }
 
@@ -185,14 +185,14 @@ class turn {
   [[nodiscard]] errc make_room(send_queue& queue) noexcept {
     if (queue.has_room()) return errc::ok;
     if (const errc code = post(queue); code != errc::ok) return code;
-    return net_->stall(*link_, [&]() noexcept { return queue.has_room(); });
+    return net_->poll_until(*link_, [&]() noexcept { return queue.has_room(); });
   }
 
   /// Posts the queue's chain.
   [[nodiscard]] errc post(send_queue& queue) noexcept {
     int failed = net_->post(*link_, queue);
     if (failed == EAGAIN) {
-      const errc code = net_->stall(*link_, [&]() noexcept {
+      const errc code = net_->poll_until(*link_, [&]() noexcept {
         failed = net_->post(*link_, queue);
         return failed != EAGAIN;
       });
@@ -202,7 +202,7 @@ class turn {
   }
 
  private:
-  turn(network& net, link& to, registered::guarded<outgoing>::access out) noexcept
+  link_sender(network& net, link& to, registered::guarded<outgoing>::access out) noexcept
       : net_{&net}, link_{&to}, out_{std::move(out)} {}
 
   /// Whether calls are sent in slices.

@@ -184,8 +184,8 @@ class network final : public registered::class_pair<network> {
   /// Takes completions until `done()`. If a link completes nothing for `stall_timeout`, breaks it.
   /// Returns: ok, unreachable, peer_dead, timed_out.
   template <class Done>
-  [[nodiscard]] errc stall(link& to, Done&& done) noexcept {
-    return registered::stall(*this, to, done);
+  [[nodiscard]] errc poll_until(link& to, Done&& done) noexcept {
+    return registered::poll_until(*this, to, done);
   }
   /// Breaks a link over which nothing completes.
   void give_up(link& to) noexcept {

@@ -82,7 +82,7 @@ class send_queue {
     const bool full =
         failed == ENOMEM && refused != nullptr && (others || refused != chain_.first());
     was_full_ = full;
-    if (failed == 0) proven_ = std::max(proven_, before);
+    if (failed == 0) acked_ = std::max(acked_, before);
     if (failed != 0)
       for (const ibv_send_wr* left = refused; left != nullptr; left = left->next)
         bytes_->take_back(bytes_sent_by(*left));
@@ -112,7 +112,7 @@ class send_queue {
       bytes_->note(position, length);
       if (length != 0 && length <= most_inline_) request->send_flags = IBV_SEND_INLINE;
     }
-    if (was_full_ || chain_.count() > proven_) chain_.first()->send_flags |= IBV_SEND_SIGNALED;
+    if (was_full_ || chain_.count() > acked_) chain_.first()->send_flags |= IBV_SEND_SIGNALED;
     chain_.last().send_flags |= IBV_SEND_SIGNALED;
   }
 
@@ -123,8 +123,8 @@ class send_queue {
   std::uint32_t number_ = 0;
   std::uint32_t depth_ = 0;
   std::uint32_t most_inline_ = 0;
-  std::uint32_t proven_ = 0;  ///< the longest chain that the device has taken at once
-  bool was_full_ = false;     ///< whether the device has refused a part of the last post
+  std::uint32_t acked_ = 0;  ///< the longest chain that the device has taken at once
+  bool was_full_ = false;    ///< whether the device has refused a part of the last post
 };
 
 }  // namespace peerbus::detail::rdma
