@@ -58,7 +58,7 @@ constexpr std::size_t count_bytes_for(std::size_t max_tokens) noexcept {
 ///
 /// Memory besides `total`: the window has 3 x in_flight x ranks signals of `sizeof(signal_word)`.
 /// In ordinary memory each rank keeps plans of about 28 bytes per slot, of which there are
-/// max_tokens x top_k x in_flight. Roads that stage keep 8 bytes more per slot, and 8 bytes per
+/// max_tokens x top_k x in_flight. Paths that stage keep 8 bytes more per slot, and 8 bytes per
 /// row. The rank-major layout keeps 8 bytes for each use of a row by a local expert.
 struct memory_map {
   /// The bytes of the sender's `verdict`, with which a count message begins.

@@ -15,7 +15,7 @@
 
 namespace peerbus::moe {
 
-/// The copies that leave this rank, in the order of their places: by rank, then by row. Roads that
+/// The copies that leave this rank, in the order of their places: by rank, then by row. Paths that
 /// put rows use this order, so that puts to consecutive bytes follow each other. Only the
 /// constructor allocates.
 class copy_order {

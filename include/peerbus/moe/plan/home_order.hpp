@@ -18,7 +18,7 @@
 namespace peerbus::moe {
 
 /// The rows from other ranks, in the order of the slots of their outputs at home: by home rank,
-/// then by slot. Roads that put outputs need this order, because rows lie in the order of experts,
+/// then by slot. Paths that put outputs need this order, because rows lie in the order of experts,
 /// in which outputs for neighbouring slots do not lie together. Only the constructor allocates.
 class home_order {
  public:

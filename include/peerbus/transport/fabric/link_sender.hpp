@@ -58,8 +58,8 @@ class link_sender {
     });
   }
 
-  /// Posts writes of `pieces`, which `part.check` has accepted, to the peer's part. Pieces that lie
-  /// side by side at both ends become one request.
+  /// Posts writes of `pieces`, which `part.check_pieces` has accepted, to the peer's part. Pieces
+  /// that lie side by side at both ends become one request.
   [[nodiscard]] errc write_run(const registered::own_part<network>& part,
                                std::span<const put_piece> pieces) noexcept {
     for (std::size_t i = 0; i < pieces.size();) {

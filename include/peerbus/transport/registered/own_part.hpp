@@ -60,7 +60,7 @@ class own_part {
     }
     return errc::ok;
   }
-  /// Puts of this rank to itself, which `check` has accepted.
+  /// Puts of this rank to itself, which `check_pieces` has accepted.
   void copy(std::span<const put_piece> pieces) const noexcept {
     for (const auto& [offset, source] : pieces)
       if (!source.empty())

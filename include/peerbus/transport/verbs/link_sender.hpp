@@ -87,7 +87,7 @@ class link_sender {
     return errc::ok;
   }
 
-  /// Notes writes of `pieces`, which `part.check` has accepted, to the peer's part.
+  /// Notes writes of `pieces`, which `part.check_pieces` has accepted, to the peer's part.
   [[nodiscard]] errc write_run(const registered::own_part<network>& part,
                                std::span<const put_piece> pieces) noexcept {
     for (const auto& [offset, source] : pieces) {
