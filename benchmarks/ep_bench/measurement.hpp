@@ -151,8 +151,8 @@ class measurement {
     const peerbus::moe::memory_map& map = moe_.map();
     const double rows = static_cast<double>(chosen_.tokens * map.copies);
     const auto row_bytes = static_cast<double>(map.format.row_bytes + map.format.scale_bytes);
-    return peerbus::moe::estimate_protocols(chosen_.costs, {peerbus::moe::access_name<Transport>,
-                                                            comm_->size(), rows, row_bytes / 1024});
+    return peerbus::moe::estimate_protocols(
+        chosen_.costs, {peerbus::moe::path_name<Transport>, comm_->size(), rows, row_bytes / 1024});
   }
 
   [[nodiscard]] peerbus::moe::routing route() const noexcept {

@@ -57,11 +57,11 @@ struct options : bench::network_options {
   std::string costs_to;
 
   [[nodiscard]] bool is_direct() const { return transport == "ub" || transport == "loopback"; }
-  /// The name that costs use for the way of rows, as `access_name` has it.
+  /// The name that costs use for the way of rows, as `path_name` has it.
   [[nodiscard]] std::string_view path() const {
     if (transport == "planes") return "mixed";
-    return is_direct() ? peerbus::moe::access_name<peerbus::any_direct_transport>
-                       : peerbus::moe::access_name<peerbus::any_transport>;
+    return is_direct() ? peerbus::moe::path_name<peerbus::any_direct_transport>
+                       : peerbus::moe::path_name<peerbus::any_transport>;
   }
   /// The number of points of each group.
   [[nodiscard]] std::size_t points() const { return tokens.size() * hidden.size(); }
@@ -107,7 +107,7 @@ int run_over(const options& chosen, std::span<point> points, Transport bus) {
 /// Measures over what was chosen: `planes` must have several hosts.
 template <class Far>
 int run_over(const options& chosen, std::span<point> points, bench::hosts_over<Far> bus) {
-  static_assert(peerbus::moe::access_name<bench::hosts_over<Far>> == "mixed");
+  static_assert(peerbus::moe::path_name<bench::hosts_over<Far>> == "mixed");
   if (!bus.has_far())
     throw peerbus::error{peerbus::errc::invalid_argument,
                          "--groups: all ranks share one host, expected at least 2 groups"};

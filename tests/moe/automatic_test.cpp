@@ -45,7 +45,7 @@ using peerbus::moe::exchange_config;
 
 template <class Transport>
 std::string cost_of(const peerbus::communicator<Transport>&, std::string_view name) {
-  return "moe." + std::string{peerbus::moe::access_name<Transport>} + "." + std::string{name};
+  return "moe." + std::string{peerbus::moe::path_name<Transport>} + "." + std::string{name};
 }
 
 /// The protocol that an exchange of `config` has.

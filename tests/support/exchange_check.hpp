@@ -22,12 +22,12 @@
 #include <peerbus/moe/config.hpp>
 #include <peerbus/moe/exchange.hpp>
 #include <peerbus/moe/layout.hpp>
-#include <peerbus/moe/plan/row_run.hpp>
 #include <peerbus/moe/received.hpp>
 #include <peerbus/moe/received_slots.hpp>
 #include <peerbus/moe/received_token_slots.hpp>
 #include <peerbus/moe/received_tokens.hpp>
 #include <peerbus/moe/row_block.hpp>
+#include <peerbus/moe/row_run.hpp>
 #include <peerbus/moe/token_index.hpp>
 #include <peerbus/transport/concept.hpp>
 

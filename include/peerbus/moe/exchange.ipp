@@ -49,7 +49,7 @@ template <transport Transport, token_codec Codec, row_layout Layout>
 detail::near_groups exchange<Transport, Codec, Layout>::agree(const exchange_config& given,
                                                               const Layout& layout, deadline until,
                                                               bool finds_groups) {
-  config_ = detail::agreed_config<Codec>(comm_, given, layout, access_name<Transport>, until);
+  config_ = detail::agreed_config<Codec>(comm_, given, layout, path_name<Transport>, until);
   std::optional<detail::relay_plan> made;
   if constexpr (partly_direct_transport<Transport>) {
     if (finds_groups) {
@@ -121,7 +121,7 @@ constexpr memory_map exchange<Transport, Codec, Layout>::map_for(const exchange_
   exchange_config planned = config;
   const auto codec = detail::codec_facts::of<Codec>(config.hidden);
   if constexpr (automatic_layout<Layout>)
-    planned.protocol = detail::chosen_protocol(config, codec, access_name<Transport>, ranks,
+    planned.protocol = detail::chosen_protocol(config, codec, path_name<Transport>, ranks,
                                                layout.geometry(config, ranks).copies_per_token);
   return map_of(planned, layout.geometry(planned, ranks), ranks, path::needs);
 }

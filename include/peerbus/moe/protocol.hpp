@@ -14,14 +14,18 @@ namespace peerbus::moe {
 /// The name that costs use for the way of rows over `Transport`: "direct" if rows are stored into
 /// the memory of all peers, "mixed" if only into that of near peers, "staged" if they are put.
 template <transport Transport>
-inline constexpr std::string_view access_name = direct_transport<Transport>          ? "direct"
-                                                : partly_direct_transport<Transport> ? "mixed"
-                                                                                     : "staged";
+inline constexpr std::string_view path_name = direct_transport<Transport>          ? "direct"
+                                              : partly_direct_transport<Transport> ? "mixed"
+                                                                                   : "staged";
+
+/// The former name of `path_name`.
+template <transport Transport>
+[[deprecated("use path_name")]] inline constexpr std::string_view road_name = path_name<Transport>;
 
 /// The size of a full dispatch, from which a protocol is chosen. It depends on the configuration
 /// alone, because the tokens of a call differ between ranks.
 struct dispatch_size {
-  std::string_view path;  ///< as `access_name`
+  std::string_view path;  ///< as `path_name`
   std::size_t ranks;      ///< ranks of the communicator
   double rows;            ///< rows that a rank sends: max_tokens x the copies of a token
   double row_kib;         ///< KiB of a row and its scales

@@ -9,8 +9,8 @@
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/batch_columns.hpp>
 #include <peerbus/moe/plan/recv_plan.hpp>
-#include <peerbus/moe/plan/row_run.hpp>
 #include <peerbus/moe/received.hpp>
+#include <peerbus/moe/row_run.hpp>
 
 namespace peerbus::moe {
 

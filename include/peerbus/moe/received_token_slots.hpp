@@ -8,7 +8,7 @@
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/rank.hpp>
 #include <peerbus/moe/plan/recv_plan.hpp>
-#include <peerbus/moe/plan/row_run.hpp>
+#include <peerbus/moe/row_run.hpp>
 #include <peerbus/moe/token_index.hpp>
 
 namespace peerbus::moe {

@@ -7,7 +7,7 @@
 
 #include <peerbus/codec/concept.hpp>
 #include <peerbus/core/rank.hpp>
-#include <peerbus/moe/plan/row_run.hpp>
+#include <peerbus/moe/row_run.hpp>
 
 namespace peerbus::moe {
 
