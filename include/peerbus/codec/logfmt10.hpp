@@ -104,8 +104,8 @@ class reader {
 
 /// Decodes the next group of each of `rows`, of which there are up to `most_rows`, all of one
 /// hidden size. Sets values[i] to the 128 values of row i, which lie in scratch[i], or, if the
-/// group is not coded, in the row. Cost: one pass of arithmetic over each coded group, and one over
-/// all heads.
+/// group is not coded, in the row.
+/// Cost: one pass of arithmetic over each coded group, and one over all heads.
 void next_groups(std::span<reader> rows, ::peerbus::bf16 (*scratch)[kernel::group_columns],
                  const ::peerbus::bf16** values) noexcept;
 

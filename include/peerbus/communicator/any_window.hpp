@@ -161,7 +161,8 @@ class any_window_over final : public any_window {
 };
 
 /// Makes a window of one communicator, for code that does not know the type of its transport.
-/// Collective. Throws: as `make_any_window`.
+/// Collective.
+/// Throws: as `make_any_window`.
 using window_source =
     detail::function_ref<std::unique_ptr<any_window>(window_shape shape, deadline until)>;
 

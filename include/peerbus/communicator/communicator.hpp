@@ -65,8 +65,9 @@ class communicator : public rank_group {
 
   ///@{
   /// Returns after all ranks have called it. Collective. Everything that a rank wrote before is
-  /// visible to all ranks after. Cost: ceil(log2 size) signals, one after the other. Where ranks
-  /// share cores and the transport has peer memory: one signal, and a wait for each peer's.
+  /// visible to all ranks after.
+  /// Cost: ceil(log2 size) signals, one after the other. Where ranks share cores and the transport
+  /// has peer memory: one signal, and a wait for each peer's.
   /// `until` bounds the wait for signals. Before them comes `quiet`, which waits for this rank's
   /// bulk puts, too, as long as they move.
   /// Throws: `error` timed_out or peer_dead, and the communicator is poisoned.

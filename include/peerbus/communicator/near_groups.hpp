@@ -59,7 +59,8 @@ struct near_groups {
 };
 
 /// Finds the groups. Collective. `leader` is the lowest rank that is near the caller, itself
-/// included. `doing` names the operation in errors. Cost: one allgather.
+/// included. `doing` names the operation in errors.
+/// Cost: one allgather.
 /// Throws: as `rank_group::gather`.
 near_groups gather_near_groups(rank_group& group, std::string_view doing, rank_id leader,
                                deadline until);

@@ -50,7 +50,8 @@ class rank_group {
   /// set another order, each rank begins with the next one, so that not all visit the same at once.
   [[nodiscard]] std::span<const rank_id> peers() const noexcept { return peers_; }
   /// Sets the order of `peers` on this rank alone, such as nearest first. Not while an operation
-  /// runs. Cost: no communication.
+  /// runs.
+  /// Cost: no communication.
   /// Throws: `error` invalid_argument unless `order` names every other rank once.
   void order_peers(std::vector<rank_id> order);
   /// Returns the deadline of a blocking call that begins now and is given none.
@@ -81,8 +82,9 @@ class rank_group {
   }
   /// Does as `on_all_ranks`, but for a `make()` that is itself a collective: of all ranks, or of
   /// parts of them, each of which agrees on its errors alone.
-  /// Throws, on all ranks: as `on_all_ranks`. Throws, on this rank: any `error` of `make()` that is
-  /// no `agreed_error`, as a rank is then late or gone; the communicator is poisoned.
+  /// Throws, on all ranks: as `on_all_ranks`.
+  /// Throws, on this rank: any `error` of `make()` that is no `agreed_error`, as a rank is then
+  /// late or gone; the communicator is poisoned.
   template <class Make>
   [[nodiscard]] auto collective_on_all_ranks(std::string_view what, deadline until, Make&& make) {
     require_healthy(what);
@@ -98,12 +100,15 @@ class rank_group {
                                                             deadline until);
 
   /// Marks the communicator unusable, because its ranks are out of step, and throws. The first
-  /// reason is kept. For operations built on windows. Threads: any.
+  /// reason is kept. For operations built on windows.
+  /// Threads: any.
   [[noreturn]] void fail(errc code, std::string_view reason);
-  /// Marks the communicator unusable, as `fail` does, without throwing. Threads: any.
+  /// Marks the communicator unusable, as `fail` does, without throwing.
+  /// Threads: any.
   void poison(std::string_view reason);
-  /// Throws `error` poisoned, with the first reason, if the communicator is unusable. Cost: one
-  /// load. Threads: any.
+  /// Throws `error` poisoned, with the first reason, if the communicator is unusable.
+  /// Cost: one load.
+  /// Threads: any.
   void require_healthy(std::string_view doing) const;
   /// Returns "rank 3 died" or the like, for messages. Empty if all ranks are there and can be
   /// reached.

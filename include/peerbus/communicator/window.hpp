@@ -86,7 +86,8 @@ class window {
     return bus_->put(peer, memory_, offset, std::as_bytes(std::span{source}));
   }
   /// Does a `put` for each of `pieces`, in their order, as one operation where the transport has
-  /// one. Cost: that of the puts, with one turn at the peer's queue where there are queues.
+  /// one.
+  /// Cost: that of the puts, with one turn at the peer's queue where there are queues.
   /// Returns: out_of_range, nothing written, if one of them does not lie within the part.
   [[nodiscard]] errc put_run(rank_id peer, std::span<const put_piece> pieces) noexcept {
     return detail::put_run(*bus_, peer, memory_, pieces);
@@ -150,19 +151,21 @@ class window {
     return bus_->wait_at(owner, memory_, id, value, until, awaited);
   }
   /// Returns the present value of this rank's own signal, or 0 if there is no such signal. What was
-  /// put before it was raised is visible. Cost: a load, and a look at what has arrived where
-  /// signals arrive by a device.
+  /// put before it was raised is visible.
+  /// Cost: a load, and a look at what has arrived where signals arrive by a device.
   [[nodiscard]] std::uint64_t value(signal_id id) const noexcept {
     return bus_->value(memory_, id);
   }
-  /// Returns the present value of a signal in the part of `owner`, as `value` does. Cost: a load.
+  /// Returns the present value of a signal in the part of `owner`, as `value` does.
+  /// Cost: a load.
   template <transport Direct = Transport>
     requires direct_transport<Direct>
   [[nodiscard]] std::uint64_t value_at(rank_id owner, signal_id id) const noexcept {
     return bus_->value_at(owner, memory_, id);
   }
 
-  /// Waits as `wait` does, and throws where that returns a failure. Cost: as `wait`.
+  /// Waits as `wait` does, and throws where that returns a failure.
+  /// Cost: as `wait`.
   /// Throws: `error` with the expected and the present value and who is missing.
   void await(signal_id id, std::uint64_t value, deadline until,
              std::optional<rank_id> awaited = std::nullopt) {

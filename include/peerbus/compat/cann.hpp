@@ -151,8 +151,10 @@ class moe_distribute {
 
   /// Collective: takes back a combined dispatch, so that its `expert_out` may be written anew and
   /// it may be combined once more. Returns when all ranks have called it. Does nothing if the
-  /// dispatch is not combined. Cost: one signal to each peer. Throws: as `combine`, if `dispatched`
-  /// is of another object or too old; the dispatches that other ranks gave may then be open.
+  /// dispatch is not combined.
+  /// Cost: one signal to each peer.
+  /// Throws: as `combine`, if `dispatched` is of another object or too old; the dispatches that
+  /// other ranks gave may then be open.
   void reopen(const result& dispatched, std::optional<deadline> until = std::nullopt) {
     operations_.begin();
     if (!operations_.knows(dispatched.rows))
@@ -213,7 +215,8 @@ class moe_distribute {
     operations_.serve(moe_);
   }
 
-  /// Allocates the memory. Throws, on all ranks: `error` out_of_memory, or as `agree`.
+  /// Allocates the memory.
+  /// Throws, on all ranks: `error` out_of_memory, or as `agree`.
   own_memory make_memory(communicator<Transport>& comm, deadline until) {
     return comm.on_all_ranks("what moe_distribute keeps of calls", until, [&] {
       const std::size_t slots = max_tokens_ * experts_.slots();

@@ -18,7 +18,8 @@ static_assert(sizeof(std::atomic<std::uint32_t>) == 4 &&
 /// Cost: one system call.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, deadline until) noexcept;
 
-/// Wakes every thread that sleeps on `word`, in all processes. Cost: one system call.
+/// Wakes every thread that sleeps on `word`, in all processes.
+/// Cost: one system call.
 void futex_wake_all(std::atomic<std::uint32_t>& word) noexcept;
 
 }  // namespace peerbus::detail

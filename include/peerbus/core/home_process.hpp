@@ -15,8 +15,8 @@ class home_process {
  public:
   home_process() noexcept : pid_{::getpid()} {}
 
-  /// Returns whether the caller is the process that made this, and no child of it. Cost: a system
-  /// call.
+  /// Returns whether the caller is the process that made this, and no child of it.
+  /// Cost: a system call.
   [[nodiscard]] bool is_here() const noexcept { return ::getpid() == pid_; }
 
  private:

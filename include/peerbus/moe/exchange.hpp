@@ -129,11 +129,10 @@ class exchange {
   /// block of the group, and the note; with slots one signal, and to peers that get rows the counts
   /// for their blocks. More than 4 ranks over a direct transport raise a signal once for all, and
   /// write counts for all blocks once for all. Each copy of a token is sent once: row, scales, 8
-  /// bytes of origin, slots (rank-major), attachments. It is encoded once per kind of peer (near,
-  /// far). Throws, on all ranks: `error` invalid_argument on a rank whose input is bad, and
-  /// `refused` on the others. No row is then written (with slots: read), and the exchange remains
-  /// usable. Also timed_out, peer_dead and unreachable, which poison the communicator, and
-  /// poisoned.
+  /// bytes of origin, slots (rank-major), attachments. Encoded once per kind of peer (near, far).
+  /// Throws, on all ranks: `error` invalid_argument on a rank whose input is bad, and `refused` on
+  /// the others. No row is then written (with slots: read), and the exchange remains usable. Also
+  /// timed_out, peer_dead and unreachable, which poison the communicator, and poisoned.
   [[nodiscard]] received_type dispatch(std::span<const token> tokens, const routing& route,
                                        const dispatch_options& options = {});
 
@@ -183,7 +182,8 @@ class exchange {
   }
 
   /// Returns the rows that this rank sent to other ranks by the dispatch of `ticket`, by looking at
-  /// each copy. Throws: as `note`.
+  /// each copy.
+  /// Throws: as `note`.
   [[nodiscard]] row_traffic traffic(moe::ticket ticket) { return engine().traffic(ticket); }
 
   /// Returns the number of rows of all ranks for each block of the layout by the dispatch of

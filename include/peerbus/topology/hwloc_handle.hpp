@@ -20,7 +20,8 @@ struct destroy_topology {
   /// Destroys the topology.
   void operator()(hwloc_topology_t owned) const noexcept { hwloc_topology_destroy(owned); }
 };
-/// Owns an hwloc topology. Threads: several threads may read one topology at once.
+/// Owns an hwloc topology.
+/// Threads: several threads may read one topology at once.
 using hwloc_handle = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, destroy_topology>;
 
 /// The deleter of `bitmap_handle`.
@@ -31,7 +32,8 @@ struct free_bitmap {
 /// Owns an hwloc set of processors or nodes.
 using bitmap_handle = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, free_bitmap>;
 
-/// Returns a set that contains only `number`. Throws: `error` out_of_memory.
+/// Returns a set that contains only `number`.
+/// Throws: `error` out_of_memory.
 [[nodiscard]] inline bitmap_handle only(unsigned number) {
   bitmap_handle set{hwloc_bitmap_alloc()};
   if (!set || hwloc_bitmap_only(set.get(), number) != 0)

@@ -38,9 +38,9 @@ struct agrs_config {
 /// The tensors that an `all_gather` will fill: views of the sessions' memory.
 struct all_gather_result {
   std::vector<tensor> gathered{};  ///< [ranks, ...] of each given tensor
-  /// Its wait returns when the parts of all ranks have arrived. Throws, on all ranks: `error`
-  /// refused if a rank has refused its tensors, mismatch if sizes differ between ranks. The tensors
-  /// are then undefined.
+  /// Its wait returns when the parts of all ranks have arrived.
+  /// Throws, on all ranks: `error` refused if a rank has refused its tensors, mismatch if sizes
+  /// differ between ranks. The tensors are then undefined.
   event_overlap handle{};
 };
 
@@ -73,7 +73,8 @@ class agrs_sessions final : private detail::pending_operations {
   }
 
   /// Begins a session. What earlier sessions gathered may be overwritten from now on. Does not
-  /// communicate. Throws: `error` invalid_argument if a session is open.
+  /// communicate.
+  /// Throws: `error` invalid_argument if a session is open.
   void begin() {
     constexpr std::string_view call = "create_agrs_session";
     const detail::argument session{call, "session"};
@@ -112,10 +113,11 @@ class agrs_sessions final : private detail::pending_operations {
 
   /// Collective: puts this rank's tensors, of one or two dimensions, without gaps and of equal
   /// sizes on all ranks, to all ranks. They may change on return. Does not wait; the handle does.
-  /// The results are valid until the session ends. Cost: copies each tensor to every rank, and
-  /// raises a signal there. Throws: `error` invalid_argument for bad tensors, or those for which
-  /// the session has no room; then, and after a mismatch, every gather of the session is refused on
-  /// all ranks. Also if no session is open, or it has had all its gathers, on this rank alone.
+  /// The results are valid until the session ends.
+  /// Cost: copies each tensor to every rank, and raises a signal there.
+  /// Throws: `error` invalid_argument for bad tensors, or those for which the session has no room;
+  /// then, and after a mismatch, every gather of the session is refused on all ranks. Also if no
+  /// session is open, or it has had all its gathers, on this rank alone.
   [[nodiscard]] all_gather_result gather(std::span<const const_tensor> tensors) {
     constexpr std::string_view call = "all_gather";
     require_open(call);

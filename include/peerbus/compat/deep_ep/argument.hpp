@@ -63,8 +63,8 @@ struct argument {
   }
 };
 
-/// Requires that `given` has the form, and aligned memory if it has elements. Throws: `error`
-/// invalid_argument.
+/// Requires that `given` has the form, and aligned memory if it has elements.
+/// Throws: `error` invalid_argument.
 inline void require_form(const argument& what, const const_tensor& given, const tensor_form& form) {
   bool fits = given.dims() == form.sizes.size();
   std::size_t d = 0;

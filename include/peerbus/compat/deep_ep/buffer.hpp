@@ -66,7 +66,8 @@ class buffer {
 
   /// Counts the tokens for each rank and each expert, without communication. `topk_idx` is int64 or
   /// int32 [T, K]; a negative id is an unused slot. The views of the result stay valid as long as
-  /// its `memory` is held. Cost: copies the ids, and writes one bool for each token and rank.
+  /// its `memory` is held.
+  /// Cost: copies the ids, and writes one bool for each token and rank.
   /// Throws: `error` invalid_argument if an id is not below `num_experts`, unless
   /// `buffer_options::other_ids` is `skipped`.
   [[nodiscard]] dispatch_layout get_dispatch_layout(const const_tensor& topk_idx,
@@ -90,14 +91,15 @@ class buffer {
 
   /// Collective: refuses the `dispatch` or `combine` that the other ranks make, for callers that
   /// find an error in their own input before they can make the call. Returns when all ranks have
-  /// learned of it; the others throw `error` refused, which quotes `why`. Cost: one round of
-  /// messages between all ranks.
+  /// learned of it; the others throw `error` refused, which quotes `why`.
+  /// Cost: one round of messages between all ranks.
   void refuse(const error& why, std::optional<deadline> until = std::nullopt) {
     normal_.refuse(why, until);
   }
   /// Collective: states that the next call is one with `do_expand`, of an `elastic_buffer`, for
   /// callers that keep one of each under one name and choose by a caller's argument. Returns when
-  /// all ranks have stated that. Cost: one round of messages between all ranks.
+  /// all ranks have stated that.
+  /// Cost: one round of messages between all ranks.
   /// Throws, on all ranks: `error` mismatch if some rank calls `dispatch` or `combine`, refused if
   /// some rank calls `refuse`.
   void call_other_form(std::optional<deadline> until = std::nullopt) {

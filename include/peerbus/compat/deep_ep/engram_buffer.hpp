@@ -48,11 +48,12 @@ class engram_buffer {
   /// equal types and sizes on all ranks. `sfs` are none, or for each table the scales of the
   /// entries of all ranks, [ranks * entries, S] of float32 or int32, which must stay valid and
   /// unchanged until the next write. `storages` may change on return. No rank returns before all
-  /// have written. Cost: one agreement between the ranks, a copy of the tables, and a signal to
-  /// every rank. Takes memory if the tables are larger than all before. Throws, on all ranks, and
-  /// the tables stay as they were: `error` invalid_argument on the ranks whose arguments are bad
-  /// and refused on the others; mismatch if types or sizes differ between ranks; or as
-  /// `communicator::make_window`.
+  /// have written.
+  /// Cost: one agreement between the ranks, a copy of the tables, and a signal to every rank. Takes
+  /// memory if the tables are larger than all before.
+  /// Throws, on all ranks, and the tables stay as they were: `error` invalid_argument on the ranks
+  /// whose arguments are bad and refused on the others; mismatch if types or sizes differ between
+  /// ranks; or as `communicator::make_window`.
   void write(std::span<const const_tensor> storages, std::span<const const_tensor> sfs = {},
              std::optional<deadline> until = std::nullopt) {
     constexpr std::string_view call = "engram_write";

@@ -50,7 +50,8 @@ class event_overlap {
   explicit event_overlap(detail::pending_operation operation) noexcept
       : operation_{std::move(operation)} {}
 
-  /// Completes the outputs of the call if they are still pending. Throws: the errors of the call.
+  /// Completes the outputs of the call if they are still pending.
+  /// Throws: the errors of the call.
   void current_stream_wait() const {
     detail::pending_operations* const owner = operation_.owner();
     if (owner != nullptr && owner->is_pending(operation_.number()))

@@ -153,21 +153,22 @@ class const_tensor {
     return true;
   }
 
-  /// Returns a pointer to the first element. Throws: `error` invalid_argument if the element type
-  /// is not `T`.
+  /// Returns a pointer to the first element.
+  /// Throws: `error` invalid_argument if the element type is not `T`.
   template <class T>
   [[nodiscard]] const T* as() const {
     require_type(dtype_of<T>);
     return static_cast<const T*>(data_);
   }
-  /// Returns all elements of a contiguous tensor. Throws: as `as`, or if the tensor is not
-  /// contiguous.
+  /// Returns all elements of a contiguous tensor.
+  /// Throws: as `as`, or if the tensor is not contiguous.
   template <class T>
   [[nodiscard]] std::span<const T> values() const {
     require_contiguous();
     return {as<T>(), elements()};
   }
-  /// Returns one element. The indices are not checked. Throws: as `as`.
+  /// Returns one element. The indices are not checked.
+  /// Throws: as `as`.
   template <class T>
   [[nodiscard]] const T& at(std::size_t i, std::size_t j = 0, std::size_t k = 0) const {
     return as<T>()[offset(i, j, k)];

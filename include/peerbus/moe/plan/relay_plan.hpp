@@ -27,8 +27,9 @@ struct relay_plan {
 
 /// Chooses between one level and two over a transport with near and far ranks. Collective.
 /// `config` has been agreed on, and still has its costs. `groups` are those of near ranks, and
-/// `layout` is that of the largest protocol that the layout can have. Cost: one agreement. Throws,
-/// on all ranks: `error` unsupported if `config.relay` is `always` and cannot be.
+/// `layout` is that of the largest protocol that the layout can have.
+/// Cost: one agreement.
+/// Throws, on all ranks: `error` unsupported if `config.relay` is `always` and cannot be.
 relay_plan plan_relay(rank_group& group, near_groups groups, const exchange_config& config,
                       const codec_facts& codec, const layout_facts& layout, deadline until);
 

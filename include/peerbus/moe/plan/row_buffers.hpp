@@ -19,7 +19,8 @@ class row_buffers {
 
   /// Makes a buffer of `longest_row` bytes, or of `most_bytes` if that is less, for each of
   /// `max_lanes` lanes. The buffers of different lanes share no page, and a page is committed when
-  /// its lane first writes there. Throws: `std::bad_alloc`.
+  /// its lane first writes there.
+  /// Throws: `std::bad_alloc`.
   explicit row_buffers(std::size_t longest_row)
       : stride_{align_up(std::min(longest_row, most_bytes), page_bytes)},
         memory_{std::make_unique_for_overwrite<std::byte[]>(max_lanes * stride_ + page_bytes)} {}

@@ -73,7 +73,8 @@ class batch_slots {
   [[nodiscard]] bool is_received(std::uint64_t number) const noexcept {
     return number != 0 && batches_.of(number).number == number && has_rows(batches_.of(number));
   }
-  /// Returns the batch of a handle. Throws: `error` invalid_argument unless `is_received`.
+  /// Returns the batch of a handle.
+  /// Throws: `error` invalid_argument unless `is_received`.
   [[nodiscard]] Batch& received(const argument& handle, std::uint64_t number) {
     Batch& batch = at(number);
     handle.require(number != 0 && batch.number == number, "is of ", mode_, "dispatch ", number,
@@ -94,7 +95,8 @@ class batch_slots {
     return batch.number == operation / 2 &&
            batch.progress == (operation % 2 == 0 ? stage::sent : stage::returning);
   }
-  /// Returns the batch of an operation. Throws: `error` invalid_argument unless `is_pending`.
+  /// Returns the batch of an operation.
+  /// Throws: `error` invalid_argument unless `is_pending`.
   [[nodiscard]] Batch& pending(std::uint64_t operation) {
     if (!is_pending(operation))
       throw error{

@@ -125,7 +125,8 @@ class channel : public Mode::calls {
 
   // --- dispatch ----------------------------------------------------------------------------------
 
-  /// Returns the batch that the next dispatch will use. Throws: as `batch_slots::next`.
+  /// Returns the batch that the next dispatch will use.
+  /// Throws: as `batch_slots::next`.
   [[nodiscard]] batch& next_batch() { return slots_.next(moe_.next_dispatch()); }
   /// Does as `next_batch`, and makes all ranks refuse the call if that throws.
   [[nodiscard]] batch& next_batch_or_refuse(const std::optional<deadline>& until) {

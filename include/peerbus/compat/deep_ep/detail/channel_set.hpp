@@ -55,7 +55,8 @@ class channel_set final : public agreeing_channels {
     return *channels_.back();
   }
 
-  /// Returns the channel of a handle. Throws: `error` invalid_argument if it is not in this set.
+  /// Returns the channel of a handle.
+  /// Throws: `error` invalid_argument if it is not in this set.
   [[nodiscard]] Channel& of(const argument& handle, const pending_operation& dispatched) const {
     const pending_operations* const owner = dispatched.owner();
     const auto found = std::find_if(channels_.begin(), channels_.end(),

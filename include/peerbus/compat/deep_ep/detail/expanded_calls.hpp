@@ -34,7 +34,8 @@ namespace peerbus::deep_ep::detail {
 template <transport Transport>
 class expanded_calls {
  public:
-  /// Does not communicate. Throws: `error` for an option that cannot be honoured.
+  /// Does not communicate.
+  /// Throws: `error` for an option that cannot be honoured.
   expanded_calls(communicator<Transport>& comm, const elastic_options& options)
       : comm_{comm}, options_{options}, calls_{comm, normal_names, expanded_parts} {
     require_tokens("elastic_buffer", options.num_max_tokens_per_rank);

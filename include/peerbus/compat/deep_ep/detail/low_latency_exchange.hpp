@@ -240,7 +240,8 @@ class low_latency_exchange final : public channel<low_latency_mode, Transport, C
     });
   }
 
-  /// Returns the place of all outputs. Throws: `error` invalid_argument unless they lie here.
+  /// Returns the place of all outputs.
+  /// Throws: `error` invalid_argument unless they lie here.
   [[nodiscard]] tensor outputs_of(const argument& what, const batch& this_batch) const {
     what.require(zero_copy_,
                  "is of a buffer whose outputs lie at their home ranks, expected one made with "

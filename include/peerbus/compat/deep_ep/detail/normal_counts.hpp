@@ -10,7 +10,8 @@
 
 namespace peerbus::deep_ep::detail {
 
-/// Requires that `num_tokens_per_rank` is what the routing has. Throws: `error` invalid_argument.
+/// Requires that `num_tokens_per_rank` is what the routing has.
+/// Throws: `error` invalid_argument.
 inline void check_per_rank(const dispatch_args& args, const normal_routing& routing) {
   const argument per_rank{"dispatch", "num_tokens_per_rank"};
   for (std::size_t r = 0; r < routing.per_rank.size(); ++r) {
@@ -20,7 +21,8 @@ inline void check_per_rank(const dispatch_args& args, const normal_routing& rout
   }
 }
 
-/// Requires that `num_tokens_per_expert` is what the routing has. Throws: `error` invalid_argument.
+/// Requires that `num_tokens_per_expert` is what the routing has.
+/// Throws: `error` invalid_argument.
 inline void check_per_expert(const dispatch_args& args, normal_routing& routing) {
   const argument per_expert{"dispatch", "num_tokens_per_expert"};
   routing.count_experts();

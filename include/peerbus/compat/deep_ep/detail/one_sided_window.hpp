@@ -107,7 +107,8 @@ class window_maker {
   [[nodiscard]] rank_group& group() const noexcept { return *group_; }
   /// Returns whether loads and stores reach the parts of all ranks.
   [[nodiscard]] bool is_direct() const noexcept { return is_direct_; }
-  /// Makes a window. Collective. Throws: as `communicator::make_window`.
+  /// Makes a window. Collective.
+  /// Throws: as `communicator::make_window`.
   [[nodiscard]] one_sided_window operator()(std::size_t bytes, std::size_t signals,
                                             deadline until) const {
     return one_sided_window{make_(bytes, signals, until)};

@@ -28,8 +28,9 @@ class pending_operations {
   pending_operations& operator=(const pending_operations&) = delete;
   virtual ~pending_operations() = default;
 
-  /// Receives operation `number`. Throws: `error`, also if the operation is not pending. This body
-  /// is for calls without halves, which never have a pending operation.
+  /// Receives operation `number`.
+  /// Throws: `error`, also if the operation is not pending. This body is for calls without halves,
+  /// which never have a pending operation.
   virtual void receive(std::uint64_t) {
     throw error{errc::invalid_argument, "hook: nothing is to be received, expected no call"};
   }

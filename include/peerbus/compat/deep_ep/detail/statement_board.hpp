@@ -67,7 +67,8 @@ class statement_board {
       require(window_->wait_at(group_.rank(), signal_of(peer), round_, until, peer));
   }
 
-  /// Makes this rank's word `word` at least `value` at all peers. Throws: as `exchange`.
+  /// Makes this rank's word `word` at least `value` at all peers.
+  /// Throws: as `exchange`.
   void raise(std::size_t word, std::uint64_t value) {
     require(window_->signal_each(group_.peers(), word_of(group_.rank(), word), value));
   }
