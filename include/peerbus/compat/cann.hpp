@@ -266,8 +266,8 @@ class moe_distribute {
     struct adding {
       std::span<const std::int64_t> nanoseconds;
       std::span<std::int64_t> sums;
-      adding(std::span<const std::int64_t> of, std::span<std::int64_t> to) noexcept
-          : nanoseconds{of}, sums{to} {}
+      adding(std::span<const std::int64_t> addends, std::span<std::int64_t> totals) noexcept
+          : nanoseconds{addends}, sums{totals} {}
       adding(const adding&) = delete;
       adding& operator=(const adding&) = delete;
       ~adding() {

@@ -90,13 +90,14 @@ template <std::size_t First = 0, std::size_t Count>
 /// The form of `kernel_set::log_codes` for any set.
 [[gnu::always_inline]] inline void log_codes(const float* logs, float per_step, float offset,
                                              std::uint16_t* codes) noexcept {
-  std::int32_t to[group_columns];
+  std::int32_t integers[group_columns];
   for (std::size_t i = 0; i < group_columns; ++i) {
     const float place = __builtin_fmaf(logs[i], per_step, offset);
     const std::uint32_t bits = choose(place > 0, std::bit_cast<std::uint32_t>(place), 0);
-    to[i] = static_cast<std::int32_t>(std::bit_cast<float>(bits));
+    integers[i] = static_cast<std::int32_t>(std::bit_cast<float>(bits));
   }
-  for (std::size_t i = 0; i < group_columns; ++i) codes[i] = static_cast<std::uint16_t>(to[i]);
+  for (std::size_t i = 0; i < group_columns; ++i)
+    codes[i] = static_cast<std::uint16_t>(integers[i]);
 }
 
 /// The form of `kernel_set::log_values` for any set.

@@ -201,10 +201,10 @@ class agrs_sessions final : private detail::pending_operations {
   }
   /// Requires that a tensor in the memory of sessions lies at its place.
   void require_in_place(std::string_view call, const const_tensor& t, std::size_t offset) const {
-    const auto* const at = static_cast<const std::byte*>(t.data());
+    const auto* const first = static_cast<const std::byte*>(t.data());
     const detail::argument given{call, "t"};
-    given.require(t.elements() == 0 || at < window_.local() ||
-                      at >= window_.local() + words_at(sizes_) || at == own_part(t, offset),
+    given.require(t.elements() == 0 || first < window_.local() ||
+                      first >= window_.local() + words_at(sizes_) || first == own_part(t, offset),
                   "lies in the session's memory, expected it where agrs_get_inplace_tensor says");
   }
   [[nodiscard]] std::byte* own_part(const const_tensor& t, std::size_t offset) const noexcept {

@@ -91,33 +91,34 @@ class engram_buffer {
     const detail::argument ids{call, "indices"};
     ids.require(table_number < tables_.size(), "are of table ", table_number, " of ",
                 tables_.size(), ", expected one that engram_write has written");
-    const table& of = tables_[table_number];
+    const table& this_table = tables_[table_number];
     detail::require_form(ids, indices, {{dtype::int32}, {detail::any, detail::any}});
     const std::span<const std::int32_t> numbers = indices.values<std::int32_t>();
-    const std::size_t total = group().size() * of.entries;
+    const std::size_t total = group().size() * this_table.entries;
     for (const std::int32_t number : numbers)
       ids.require(number >= 0 && static_cast<std::size_t>(number) < total, "has ", number,
                   ", expected 0 to ", total - 1);
     const std::size_t tokens = indices.size(0);
     const std::size_t columns = indices.size(1);
     const std::size_t scale_rows = use_tma_aligned_col_major_sf ? align_up(tokens, 4) : tokens;
-    const std::size_t scale_columns = of.scales ? columns * of.scales.size(1) : 0;
-    const std::size_t row_bytes = align_up(numbers.size() * of.entry_bytes, scale_bytes);
+    const std::size_t scale_columns = this_table.scales ? columns * this_table.scales.size(1) : 0;
+    const std::size_t row_bytes = align_up(numbers.size() * this_table.entry_bytes, scale_bytes);
     const auto memory = std::make_shared<std::vector<std::byte>>(
         row_bytes + scale_rows * scale_columns * scale_bytes);
-    read_entries(call, of, numbers, memory->data());
-    engram_rows made{.rows = {memory->data(), of.type, {tokens, columns * of.hidden}},
-                     .scales = {},
-                     .memory = memory};
-    if (!of.scales) return made;
+    read_entries(call, this_table, numbers, memory->data());
+    engram_rows made{
+        .rows = {memory->data(), this_table.type, {tokens, columns * this_table.hidden}},
+        .scales = {},
+        .memory = memory};
+    if (!this_table.scales) return made;
     made.scales =
         use_tma_aligned_col_major_sf
             ? tensor{memory->data() + row_bytes,
-                     of.scales.type(),
+                     this_table.scales.type(),
                      {tokens, scale_columns},
                      {1, scale_rows}}
-            : tensor{memory->data() + row_bytes, of.scales.type(), {tokens, scale_columns}};
-    copy_scales(of.scales, numbers, columns, made.scales);
+            : tensor{memory->data() + row_bytes, this_table.scales.type(), {tokens, scale_columns}};
+    copy_scales(this_table.scales, numbers, columns, made.scales);
     return made;
   }
 
@@ -180,29 +181,32 @@ class engram_buffer {
   }
 
   /// Copies the entries `numbers` of a table to `target`.
-  void read_entries(std::string_view call, const table& of, std::span<const std::int32_t> numbers,
-                    std::byte* target) {
+  void read_entries(std::string_view call, const table& this_table,
+                    std::span<const std::int32_t> numbers, std::byte* target) {
     std::vector<std::byte*> far;  // The places for the entries that are on their way.
     const auto finish = [&] {
       if (far.empty()) return;
       window_->settle(call);
       for (std::size_t i = 0; i < far.size(); ++i)
-        std::memcpy(far[i], window_->local() + capacity_ + i * of.entry_bytes, of.entry_bytes);
+        std::memcpy(far[i], window_->local() + capacity_ + i * this_table.entry_bytes,
+                    this_table.entry_bytes);
       far.clear();
     };
     for (const std::int32_t number : numbers) {
       const auto entry = static_cast<std::size_t>(number);
-      const rank_id owner{entry / of.entries};
-      const std::size_t offset = of.begin + entry % of.entries * of.entry_bytes;
+      const rank_id owner{entry / this_table.entries};
+      const std::size_t offset =
+          this_table.begin + entry % this_table.entries * this_table.entry_bytes;
       if (const std::byte* const part = window_->part(owner)) {
-        std::memcpy(target, part + offset, of.entry_bytes);
+        std::memcpy(target, part + offset, this_table.entry_bytes);
       } else {
-        if ((far.size() + 1) * of.entry_bytes > room_bytes_) finish();
+        if ((far.size() + 1) * this_table.entry_bytes > room_bytes_) finish();
         window_->get(call, owner, offset,
-                     {window_->local() + capacity_ + far.size() * of.entry_bytes, of.entry_bytes});
+                     {window_->local() + capacity_ + far.size() * this_table.entry_bytes,
+                      this_table.entry_bytes});
         far.push_back(target);
       }
-      target += of.entry_bytes;
+      target += this_table.entry_bytes;
     }
     finish();
   }

@@ -67,16 +67,16 @@ class pp_buffer {
     const deadline end = until.value_or(group().default_deadline());
     const side neighbour = side_of({call, "dst_rank_idx"}, dst_rank_idx);
     // A rank that is both neighbours is the next one here.
-    const side to = neighbours_[next] == rank_id{dst_rank_idx} ? next : neighbour;
+    const side direction = neighbours_[next] == rank_id{dst_rank_idx} ? next : neighbour;
     try {
       check_tensor(call, t);
     } catch (const error& why) {
       const std::size_t length = std::min(why.text().size(), sizes_.num_max_tensor_bytes);
-      push(call, to, {.bytes = length, .is_refusal = 1},
+      push(call, direction, {.bytes = length, .is_refusal = 1},
            std::as_bytes(std::span{why.text()}.first(length)), end);
       throw;
     }
-    push(call, to, {.bytes = t.bytes(), .is_refusal = 0},
+    push(call, direction, {.bytes = t.bytes(), .is_refusal = 0},
          {static_cast<const std::byte*>(t.data()), t.bytes()}, end);
   }
 
@@ -96,22 +96,22 @@ class pp_buffer {
     const std::uint64_t number = received_[from] + 1;
     window_.wait(call, peer, from, number, end);
     const std::byte* const place = window_.local() + place_of(from, number);
-    head came;
-    std::memcpy(&came, place, sizeof came);
+    head header;
+    std::memcpy(&header, place, sizeof header);
     const auto taken = [&] {
       received_[from] = number;
       window_.signal(call, peer, 3 - from, number);
     };
-    if (came.is_refusal != 0) {
-      const std::string_view why{reinterpret_cast<const char*>(place + head_bytes), came.bytes};
+    if (header.is_refusal != 0) {
+      const std::string_view why{reinterpret_cast<const char*>(place + head_bytes), header.bytes};
       const error refused{errc::refused, detail::concat(call, ": ", peer, " sent nothing: ", why)};
       taken();
       throw error{refused};
     }
-    if (came.bytes != t.bytes())
-      throw error{errc::mismatch, detail::concat(call, ": ", peer, " sent ", came.bytes,
+    if (header.bytes != t.bytes())
+      throw error{errc::mismatch, detail::concat(call, ": ", peer, " sent ", header.bytes,
                                                  " bytes, the tensor has ", t.bytes())};
-    if (came.bytes != 0) std::memcpy(t.data(), place + head_bytes, came.bytes);
+    if (header.bytes != 0) std::memcpy(t.data(), place + head_bytes, header.bytes);
     taken();
   }
 
@@ -174,21 +174,21 @@ class pp_buffer {
     return (from * most + (number - 1) % most) * place_bytes(sizes_);
   }
 
-  void push(std::string_view call, side to, const head& first, std::span<const std::byte> bytes,
-            deadline until) {
-    const rank_id peer = neighbours_[to];
+  void push(std::string_view call, side direction, const head& first,
+            std::span<const std::byte> bytes, deadline until) {
+    const rank_id peer = neighbours_[direction];
     const std::size_t most = sizes_.num_max_inflight_tensors;
-    const std::uint64_t number = sent_[to] + 1;
+    const std::uint64_t number = sent_[direction] + 1;
     // The neighbour has then also received what left from the place that this tensor leaves from.
-    if (number > most) window_.wait(call, peer, 2 + to, number - most, until);
+    if (number > most) window_.wait(call, peer, 2 + direction, number - most, until);
     group().require_healthy(call);
-    const side arrives_from = to == next ? previous : next;
+    const side arrives_from = direction == next ? previous : next;
     const std::size_t place = place_of(arrives_from, number);
-    const std::size_t leaving = 2 * most * place_bytes(sizes_) + place_of(to, number);
+    const std::size_t leaving = 2 * most * place_bytes(sizes_) + place_of(direction, number);
     window_.store(call, peer, place, std::as_bytes(std::span{&first, 1}), leaving);
     window_.store(call, peer, place + head_bytes, bytes, leaving + head_bytes);
     window_.signal(call, peer, arrives_from, number);
-    sent_[to] = number;
+    sent_[direction] = number;
   }
 
   pp_config sizes_;

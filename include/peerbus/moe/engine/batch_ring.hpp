@@ -36,8 +36,8 @@ class batch_ring {
   /// Returns the map that all batches use, to change it before the first dispatch.
   [[nodiscard]] expert_map& shared_experts() noexcept { return *experts_; }
   /// Returns the number of the set of `batch`.
-  [[nodiscard]] std::size_t set_of(const batch& of) const noexcept {
-    return static_cast<std::size_t>(&of - &*sets_.begin());
+  [[nodiscard]] std::size_t set_of(const batch& this_batch) const noexcept {
+    return static_cast<std::size_t>(&this_batch - &*sets_.begin());
   }
   /// Returns the set that dispatch `number` uses. It may hold another dispatch.
   [[nodiscard]] batch& at(std::uint64_t number) noexcept { return sets_.of(number); }

@@ -54,11 +54,11 @@ class exchange_core final : public exchange_engine {
     any_row_path& path;
   };
   /// `exchange` is the address that its tickets have.
-  exchange_core(const void* exchange, const parts& of)
+  exchange_core(const void* exchange, const parts& own_parts)
       : exchange_{exchange},
-        parts_{of},
-        messages_{of.window, of.map},
-        protocol_{&control_protocol::of(of.batches.at(0).leaving.geometry())} {}
+        parts_{own_parts},
+        messages_{own_parts.window, own_parts.map},
+        protocol_{&control_protocol::of(own_parts.batches.at(0).leaving.geometry())} {}
 
   [[nodiscard]] std::uint64_t next_dispatch() const noexcept override {
     return parts_.batches.latest() + 1;
@@ -100,9 +100,9 @@ class exchange_core final : public exchange_engine {
                                       stage least = stage::counted) {
     return parts_.batches.of(doing, exchange_, named, least);
   }
-  /// Returns the set of `of` at this rank.
-  [[nodiscard]] set_view local_set(const batch& of) const noexcept {
-    return {parts_.map, parts_.window.local(), parts_.batches.set_of(of)};
+  /// Returns the set of `this_batch` at this rank.
+  [[nodiscard]] set_view local_set(const batch& this_batch) const noexcept {
+    return {parts_.map, parts_.window.local(), parts_.batches.set_of(this_batch)};
   }
 
   // The parts of operations, for an exchange that is a level of another.
@@ -112,14 +112,15 @@ class exchange_core final : public exchange_engine {
                                        deadline until);
   /// Sends the rows of all batches whose rows may leave, in order. Waits until those of `wanted`
   /// and of earlier batches may, unless it is null. All lanes call it together.
-  void advance(const batch* wanted, lane as, deadline until, std::span<std::int64_t> waited = {});
+  void advance(const batch* wanted, lane caller, deadline until,
+               std::span<std::int64_t> waited = {});
   /// Publishes the outputs and signals the home ranks, or sends the refusal that `objection`
   /// returns. `brings` is what `brought_by` returns at other ranks if the batch is attached.
   void begin_combine(const char* doing, ticket rows, const publish_options& options, deadline until,
                      peerbus::detail::function_ref<refusal(const batch&)> objection,
                      std::optional<std::uint64_t> brings = std::nullopt);
   [[nodiscard]] std::optional<refusal_of> finish_combine(ticket rows, const combine_sum& wanted,
-                                                         lane as, deadline until,
+                                                         lane caller, deadline until,
                                                          std::span<std::int64_t> waited);
   /// Tells all ranks that this rank refuses dispatch `number`, the next one or a later. Does not
   /// wait. `batch_ring::skip` then uses up the number when it is the next one.
@@ -142,10 +143,11 @@ class exchange_core final : public exchange_engine {
 
  private:
   [[nodiscard]] rank_group& group() const noexcept { return parts_.window.group(); }
-  [[nodiscard]] step step_of(const batch& of, phase which) const noexcept {
+  [[nodiscard]] step step_of(const batch& this_batch, phase which) const noexcept {
     const bool is_combine = which == phase::outputs;
-    return {is_combine ? "combine" : "dispatch", of.number, parts_.batches.set_of(of), which,
-            is_combine ? of.combines : of.number};
+    return {is_combine ? "combine" : "dispatch", this_batch.number,
+            parts_.batches.set_of(this_batch), which,
+            is_combine ? this_batch.combines : this_batch.number};
   }
   /// Returns the step in which counts and refusals of dispatch `number` travel.
   [[nodiscard]] step dispatch_step(std::uint64_t number) noexcept;
@@ -154,13 +156,15 @@ class exchange_core final : public exchange_engine {
   [[nodiscard]] batch* next_ready(const batch* wanted, deadline until,
                                   std::span<std::int64_t> waited);
   /// Returns the refusal of a peer, if any.
-  [[nodiscard]] std::optional<refusal_of> end_dispatch(batch& of, deadline until,
+  [[nodiscard]] std::optional<refusal_of> end_dispatch(batch& this_batch, deadline until,
                                                        std::span<std::int64_t> waited);
-  void announce_outputs(batch& of);
-  [[nodiscard]] refusal objection_to_sum(const batch& of, const combine_sum& wanted) const noexcept;
+  void announce_outputs(batch& this_batch);
+  [[nodiscard]] refusal objection_to_sum(const batch& this_batch,
+                                         const combine_sum& wanted) const noexcept;
   /// Returns the step in which the weights of the next combine travel.
-  [[nodiscard]] step weights_step(const batch& of) const noexcept {
-    return {"combine", of.number, parts_.batches.set_of(of), phase::weights, of.combines + 1};
+  [[nodiscard]] step weights_step(const batch& this_batch) const noexcept {
+    return {"combine", this_batch.number, parts_.batches.set_of(this_batch), phase::weights,
+            this_batch.combines + 1};
   }
   /// Returns `found` as a refusal of this rank, if it is one.
   [[nodiscard]] std::optional<refusal_of> own(const refusal& found) const {
@@ -169,18 +173,18 @@ class exchange_core final : public exchange_engine {
 
   /// For the first turn of a call, of which lanes must agree on the name.
   template <class Turn>
-  void serial(const char* call, lane as, deadline until, Turn&& turn) {
+  void serial(const char* call, lane caller, deadline until, Turn&& turn) {
     team_.serial(
-        as, until, turn, [this](errc code, const std::string& text) { group().fail(code, text); },
-        call);
+        caller, until, turn,
+        [this](errc code, const std::string& text) { group().fail(code, text); }, call);
   }
   template <class Turn>
-  void serial(lane as, deadline until, Turn&& turn) {
-    serial(nullptr, as, until, turn);
+  void serial(lane caller, deadline until, Turn&& turn) {
+    serial(nullptr, caller, until, turn);
   }
   /// Returns the batch as the path sees it.
-  [[nodiscard]] row_path_batch on_path(const batch& of) const noexcept {
-    return of.on_path(parts_.batches.set_of(of), parts_.batches.buffers());
+  [[nodiscard]] row_path_batch on_path(const batch& this_batch) const noexcept {
+    return this_batch.on_path(parts_.batches.set_of(this_batch), parts_.batches.buffers());
   }
   /// Records a failure of this lane, which the next `serial` reports. order: relaxed; `serial`
   /// makes it visible to lane 0, which reads it there.

@@ -44,10 +44,10 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::combine(ticket rows,
                                                                 const combine_options& options,
                                                                 deadline until) {
   begin_combine("combine", rows, {.as = options.as, .attached = options.attached}, until,
-                [&](const batch& of) {
+                [&](const batch& this_batch) {
                   require_all_ranks(options.waited, group().size());
                   if (const refusal found = objection_of_caller(options.refuse)) return found;
-                  return objection_to_sum(of, wanted);
+                  return objection_to_sum(this_batch, wanted);
                 });
   return finish_combine(rows, wanted, options.as, until, options.waited);
 }
@@ -66,8 +66,9 @@ PEERBUS_INLINE std::optional<refusal_of> exchange_core::combine_recv(ticket rows
   serial("combine_recv", options.as, until, [&] {
     group().require_healthy("combine_recv");
     require_all_ranks(options.waited, group().size());
-    const batch& of = parts_.batches.behind("combine_recv", exchange_, rows, stage::returning);
-    refused_ = own(objection_to_sum(of, wanted));
+    const batch& this_batch =
+        parts_.batches.behind("combine_recv", exchange_, rows, stage::returning);
+    refused_ = own(objection_to_sum(this_batch, wanted));
   });
   if (refused_) return refused_;
   return finish_combine(rows, wanted, options.as, until, options.waited);
@@ -79,25 +80,25 @@ PEERBUS_INLINE void exchange_core::reopen(ticket rows, const receive_options& op
   serial(options.as, until, [&] {
     group().require_healthy("reopen");
     require_all_ranks(options.waited, group().size());
-    batch& of = parts_.batches.behind("reopen", exchange_, rows, stage::returned);
+    batch& this_batch = parts_.batches.behind("reopen", exchange_, rows, stage::returned);
     // An attempt that brings nothing: whoever announces it has ended the one before.
-    ++of.combines;
-    const step this_step = step_of(of, phase::outputs);
+    ++this_batch.combines;
+    const step this_step = step_of(this_batch, phase::outputs);
     messages_.announce(this_step);
     messages_.await_all(this_step, until, {}, options.waited);
-    of.reached = stage::received;
+    this_batch.reached = stage::received;
   });
 }
 
 PEERBUS_INLINE std::span<const std::byte> exchange_core::note(ticket named, rank_id source) {
-  const batch& of = batch_of("note", named, stage::received);
-  return messages_.note(step_of(of, protocol_->decides()), source);
+  const batch& this_batch = batch_of("note", named, stage::received);
+  return messages_.note(step_of(this_batch, protocol_->decides()), source);
 }
 
 PEERBUS_INLINE row_traffic exchange_core::traffic(ticket named) {
-  const batch& of = batch_of("traffic", named, stage::received);
-  return traffic_of(of.leaving, parts_.map, parts_.path.sets(parts_.batches.set_of(of)),
-                    group().rank());
+  const batch& this_batch = batch_of("traffic", named, stage::received);
+  return traffic_of(this_batch.leaving, parts_.map,
+                    parts_.path.sets(parts_.batches.set_of(this_batch)), group().rank());
 }
 
 PEERBUS_INLINE bool exchange_core::attached_by(ticket named, rank_id rank) {
@@ -105,14 +106,14 @@ PEERBUS_INLINE bool exchange_core::attached_by(ticket named, rank_id rank) {
 }
 
 PEERBUS_INLINE std::uint64_t exchange_core::brought_by(ticket named, rank_id rank) {
-  const batch& of = batch_of("attached_by", named, stage::returned);
-  return messages_.brought(step_of(of, phase::outputs), rank);
+  const batch& this_batch = batch_of("attached_by", named, stage::returned);
+  return messages_.brought(step_of(this_batch, phase::outputs), rank);
 }
 
-PEERBUS_INLINE refusal exchange_core::objection_to_sum(const batch& of,
+PEERBUS_INLINE refusal exchange_core::objection_to_sum(const batch& this_batch,
                                                        const combine_sum& wanted) const noexcept {
-  return check_sum(of.leaving, parts_.config.hidden, wanted,
-                   {.by_rank = of.leaving.geometry().by_rank});
+  return check_sum(this_batch.leaving, parts_.config.hidden, wanted,
+                   {.by_rank = this_batch.leaving.geometry().by_rank});
 }
 
 PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, const routing& route,
@@ -120,57 +121,58 @@ PEERBUS_INLINE refusal exchange_core::begin_dispatch(const batch_input& input, c
                                                      const refusal& known, deadline until) {
   group().require_healthy("dispatch");
   require_all_ranks(options.waited, group().size());
-  batch& of = parts_.batches.next();
+  batch& this_batch = parts_.batches.next();
   const std::uint64_t number = parts_.batches.latest();
   const step this_step = dispatch_step(number);
-  protocol_->take_memory(messages_, of, this_step, until);
+  protocol_->take_memory(messages_, this_batch, this_step, until);
   const std::size_t most = parts_.config.max_tokens;
   const std::size_t bound = options.bound == 0 ? most : options.bound;
   refusal found = known ? known : objection_of_caller(options.refuse);
   if (!found && bound > most) found = refuse(refusal_reason::bound_size, bound, most);
-  of.bound(std::min(bound, most));
-  if (!found) found = of.leaving.count(input.tokens, route);
+  this_batch.bound(std::min(bound, most));
+  if (!found) found = this_batch.leaving.count(input.tokens, route);
   if (!found)
     found =
         check_attachments(parts_.config, input.tokens.size / parts_.config.hidden, input.attached);
   if (!found) found = check_note(parts_.config, options.note);
-  refusal told = found;
-  if (!found) told.expected = static_cast<std::int64_t>(bound);
-  protocol_->post(messages_, of, this_step, options.note, told);
+  refusal report = found;
+  if (!found) report.expected = static_cast<std::int64_t>(bound);
+  protocol_->post(messages_, this_batch, this_step, options.note, report);
   if (found) {
     // Waits for all ranks, because this rank might otherwise run ahead and overwrite its refusal.
     messages_.await_all(this_step, until, "; its own input was bad: " + describe(found),
                         options.waited);
     return found;
   }
-  of.begin(number, input);
+  this_batch.begin(number, input);
   return {};
 }
 
 PEERBUS_INLINE exchange_core::step exchange_core::dispatch_step(std::uint64_t number) noexcept {
-  const batch& of = parts_.batches.at(number);
-  return {"dispatch", number, parts_.batches.set_of(of), protocol_->decides(), number};
+  const batch& this_batch = parts_.batches.at(number);
+  return {"dispatch", number, parts_.batches.set_of(this_batch), protocol_->decides(), number};
 }
 
 PEERBUS_INLINE void exchange_core::refuse_ahead(std::uint64_t number, const refusal& why) {
-  batch& of = parts_.batches.at(number);
+  batch& this_batch = parts_.batches.at(number);
   const step this_step = dispatch_step(number);
-  protocol_->give_up(messages_, of, this_step);
-  protocol_->post(messages_, of, this_step, {}, why);
+  protocol_->give_up(messages_, this_batch, this_step);
+  protocol_->post(messages_, this_batch, this_step, {}, why);
 }
 
 PEERBUS_INLINE void exchange_core::await_called(std::uint64_t number, deadline until) {
   messages_.await_all(dispatch_step(number), until);
 }
 
-PEERBUS_INLINE void exchange_core::advance(const batch* wanted, lane as, deadline until,
+PEERBUS_INLINE void exchange_core::advance(const batch* wanted, lane caller, deadline until,
                                            std::span<std::int64_t> waited) {
   for (;;) {
-    serial(as, until, [&] { ready_ = next_ready(wanted, until, waited); });
+    serial(caller, until, [&] { ready_ = next_ready(wanted, until, waited); });
     batch* const ready = ready_;
     if (ready == nullptr) return;
-    record(parts_.path.send(on_path(*ready), as, [&](lane_step work) { serial(as, until, work); }));
-    serial(as, until, [&] {
+    record(parts_.path.send(on_path(*ready), caller,
+                            [&](lane_step work) { serial(caller, until, work); }));
+    serial(caller, until, [&] {
       const step this_step = step_of(*ready, phase::rows);
       require_success(this_step);
       messages_.announce(this_step);
@@ -184,26 +186,27 @@ PEERBUS_INLINE batch* exchange_core::next_ready(const batch* wanted, deadline un
                                                 std::span<std::int64_t> waited) {
   batch_ring& batches = parts_.batches;
   for (std::uint64_t number = batches.oldest(); number <= batches.latest(); ++number) {
-    batch& of = batches.at(number);
-    if (of.number != number || of.reached != stage::counted || of.refused) continue;
+    batch& this_batch = batches.at(number);
+    if (this_batch.number != number || this_batch.reached != stage::counted || this_batch.refused)
+      continue;
     const bool wait = wanted != nullptr && number <= wanted->number;
-    const auto state =
-        protocol_->place(messages_, of, step_of(of, protocol_->decides()), wait, until, waited);
-    if (state == departure::placed) return &of;
+    const auto state = protocol_->place(
+        messages_, this_batch, step_of(this_batch, protocol_->decides()), wait, until, waited);
+    if (state == departure::placed) return &this_batch;
     if (state == departure::later) return nullptr;
   }
   return nullptr;
 }
 
 PEERBUS_INLINE std::optional<refusal_of> exchange_core::end_dispatch(
-    batch& of, deadline until, std::span<std::int64_t> waited) {
-  const step this_step = step_of(of, phase::rows);
-  if (!of.refused) protocol_->receive(messages_, of, this_step, until, waited);
-  if (of.refused) {
-    messages_.require(this_step, protocol_->abandon(of, parts_.path));
-    return refusal_of{of.refused_by, of.refused};
+    batch& this_batch, deadline until, std::span<std::int64_t> waited) {
+  const step this_step = step_of(this_batch, phase::rows);
+  if (!this_batch.refused) protocol_->receive(messages_, this_batch, this_step, until, waited);
+  if (this_batch.refused) {
+    messages_.require(this_step, protocol_->abandon(this_batch, parts_.path));
+    return refusal_of{this_batch.refused_by, this_batch.refused};
   }
-  of.reached = stage::received;
+  this_batch.reached = stage::received;
   return std::nullopt;
 }
 
@@ -211,55 +214,57 @@ PEERBUS_INLINE void exchange_core::begin_combine(
     const char* doing, ticket rows, const publish_options& options, deadline until,
     peerbus::detail::function_ref<refusal(const batch&)> objection,
     std::optional<std::uint64_t> brings) {
-  const lane as = options.as;
-  serial(doing, as, until, [&] {
+  const lane caller = options.as;
+  serial(doing, caller, until, [&] {
     group().require_healthy(doing);
     require_output_attachment(options.attached, parts_.config);
-    batch& of = parts_.batches.behind(doing, exchange_, rows, stage::received);
-    of.refused = objection(of);
-    of.attached = options.attached;
-    of.brings = options.attached ? brings.value_or(parts_.map.output_attachment_bytes) : 0;
+    batch& this_batch = parts_.batches.behind(doing, exchange_, rows, stage::received);
+    this_batch.refused = objection(this_batch);
+    this_batch.attached = options.attached;
+    this_batch.brings = options.attached ? brings.value_or(parts_.map.output_attachment_bytes) : 0;
   });
-  batch& of = parts_.batches.at(rows.number);
-  if (!of.refused)
-    record(parts_.path.publish(on_path(of), as, [&](lane_step work) { serial(as, until, work); }));
-  serial(as, until, [&] { announce_outputs(of); });
+  batch& this_batch = parts_.batches.at(rows.number);
+  if (!this_batch.refused)
+    record(parts_.path.publish(on_path(this_batch), caller,
+                               [&](lane_step work) { serial(caller, until, work); }));
+  serial(caller, until, [&] { announce_outputs(this_batch); });
 }
 
-PEERBUS_INLINE void exchange_core::announce_outputs(batch& of) {
-  ++of.combines;
-  const step this_step = step_of(of, phase::outputs);
+PEERBUS_INLINE void exchange_core::announce_outputs(batch& this_batch) {
+  ++this_batch.combines;
+  const step this_step = step_of(this_batch, phase::outputs);
   require_success(this_step);
-  if (of.refused || of.attached) messages_.post_verdict(this_step, of.refused, of.brings);
+  if (this_batch.refused || this_batch.attached)
+    messages_.post_verdict(this_step, this_batch.refused, this_batch.brings);
   messages_.announce(this_step);
-  of.reached = stage::returning;
-  of.refused_by = group().rank();
+  this_batch.reached = stage::returning;
+  this_batch.refused_by = group().rank();
 }
 
 PEERBUS_INLINE std::optional<refusal_of> exchange_core::finish_combine(
-    ticket rows, const combine_sum& wanted, lane as, deadline until,
+    ticket rows, const combine_sum& wanted, lane caller, deadline until,
     std::span<std::int64_t> waited) {
-  advance(nullptr, as, until);
-  batch& of = parts_.batches.at(rows.number);
-  serial(as, until, [&] {
-    const step this_step = step_of(of, phase::outputs);
+  advance(nullptr, caller, until);
+  batch& this_batch = parts_.batches.at(rows.number);
+  serial(caller, until, [&] {
+    const step this_step = step_of(this_batch, phase::outputs);
     messages_.await_all(this_step, until, {}, waited);
-    refused_ = own(of.refused);
+    refused_ = own(this_batch.refused);
     if (!refused_) refused_ = messages_.refused(this_step);
     if (!refused_) return;
     messages_.require(this_step, parts_.path.settle());
-    of.reached = stage::received;
+    this_batch.reached = stage::received;
   });
   if (refused_) return refused_;
   const auto is_coded = [&](rank_id rank) noexcept {
-    return messages_.brought(step_of(of, phase::outputs), rank) != 0;
+    return messages_.brought(step_of(this_batch, phase::outputs), rank) != 0;
   };
   combine_sum sum = wanted;
   if (parts_.map.logfmt_outputs) sum.is_coded = is_coded;
-  record(parts_.path.sum(on_path(of), sum, as));
-  serial(as, until, [&] {
-    require_success(step_of(of, phase::outputs));
-    of.reached = stage::returned;
+  record(parts_.path.sum(on_path(this_batch), sum, caller));
+  serial(caller, until, [&] {
+    require_success(step_of(this_batch, phase::outputs));
+    this_batch.reached = stage::returned;
   });
   return std::nullopt;
 }

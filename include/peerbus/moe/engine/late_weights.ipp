@@ -10,12 +10,12 @@ namespace peerbus::moe::detail {
 
 PEERBUS_INLINE void exchange_core::send_weights(ticket rows, std::span<const float> weights,
                                                 bool refuses) {
-  const batch& of = parts_.batches.at(rows.number);
-  const step this_step = weights_step(of);
-  const send_plan& leaving = of.leaving;
-  const std::size_t set = parts_.batches.set_of(of);
+  const batch& this_batch = parts_.batches.at(rows.number);
+  const step this_step = weights_step(this_batch);
+  const send_plan& leaving = this_batch.leaving;
+  const std::size_t set = parts_.batches.set_of(this_batch);
   const std::size_t top_k = leaving.top_k();
-  const set_view own_set = local_set(of);
+  const set_view own_set = local_set(this_batch);
   const auto write = [&](std::size_t t, std::byte* target) noexcept {
     for (std::size_t k = 0; k < top_k; ++k, target += sizeof(float)) {
       const float weight = weights.empty() ? leaving.weight_of(t, k) : weights[t * top_k + k];

@@ -18,14 +18,14 @@ PEERBUS_INLINE std::uint64_t relay_engine::attached_in_group(ticket rows) {
 }
 
 PEERBUS_INLINE void relay_engine::hand_attachments(ticket rows, std::uint64_t attached,
-                                                   lane as) noexcept {
+                                                   lane caller) noexcept {
   const std::size_t bytes = config_.output_attachment;
   const std::size_t set = rows.number % config_.in_flight;
   const send_plan& handed = near_.parts->batches.at(rows.number).leaving;
   const auto near_sets = near_.parts->path->sets(set);
   const auto far_sets = far_.parts->path->sets(set);
   const set_view own_set = set_of(far_, rows.number);
-  const lane::range share = as.share(handed.tokens());
+  const lane::range share = caller.share(handed.tokens());
   for (std::size_t t = share.begin; t < share.end; ++t) {
     const wire_origin& origin = *own_set.origin(t);
     const set_view& home = far_sets[origin.rank];
@@ -48,8 +48,8 @@ PEERBUS_INLINE bool relay_engine::attached_by(ticket named, rank_id rank) {
 
 PEERBUS_INLINE std::byte* relay_engine::returned_attachment(ticket named, std::size_t t,
                                                             std::size_t copy) {
-  const batch& of = far_.core().batch_of("returned_attachment", named, stage::returned);
-  const send_plan& leaving = of.leaving;
+  const batch& this_batch = far_.core().batch_of("returned_attachment", named, stage::returned);
+  const send_plan& leaving = this_batch.leaving;
   const bool by_rank = near_.parts->batches.at(named.number).leaving.geometry().by_rank;
   // The ranks of the token in ascending order, or the one that has slot `copy`.
   std::array<rank_id, max_top_k> owners;
@@ -58,10 +58,10 @@ PEERBUS_INLINE std::byte* relay_engine::returned_attachment(ticket named, std::s
     if (!leaving.names_expert(t, k) || (!by_rank && k != copy)) continue;
     const rank_id owner = ranks_->experts.owner(leaving.expert_of(t, k));
     const auto end = owners.begin() + static_cast<std::ptrdiff_t>(count);
-    const auto at = std::lower_bound(owners.begin(), end, owner);
-    if (at != end && *at == owner) continue;
-    std::move_backward(at, end, end + 1);
-    *at = owner;
+    const auto place = std::lower_bound(owners.begin(), end, owner);
+    if (place != end && *place == owner) continue;
+    std::move_backward(place, end, end + 1);
+    *place = owner;
     ++count;
   }
   const std::size_t number = by_rank ? copy : 0;

@@ -57,8 +57,8 @@ PEERBUS_INLINE std::optional<refusal_of> relay_engine::combine_recv(ticket rows,
 }
 
 PEERBUS_INLINE std::optional<refusal_of> relay_engine::finish(ticket rows,
-                                                              const combine_sum& wanted, lane as,
-                                                              deadline until,
+                                                              const combine_sum& wanted,
+                                                              lane caller, deadline until,
                                                               std::span<std::int64_t> all_waited) {
   // The lanes only read the state, and find the same refusals.
   const batch_state& state = states_.of(rows.number);
@@ -71,9 +71,9 @@ PEERBUS_INLINE std::optional<refusal_of> relay_engine::finish(ticket rows,
   else
     sums.out = {far_set.output(0), values};
   combine_sum total = wanted;
-  const auto waited_here = of_lane_0(all_waited, as);
+  const auto waited_here = of_lane_0(all_waited, caller);
   if (config_.weights_at_combine) {
-    serial(as, until, [&] {
+    serial(caller, until, [&] {
       const level_waits waits{far_, waited_here};
       far_.core().send_weights(rows, wanted.terms.weights, static_cast<bool>(own_refusal));
       far_.core().await_weights(rows, until, waits.own());
@@ -83,20 +83,22 @@ PEERBUS_INLINE std::optional<refusal_of> relay_engine::finish(ticket rows,
     if (!wanted.terms.local.empty()) total.local_weights = wanted.terms.weights;
     total.terms.weights = {};
   }
-  const auto finish_level = [&](level& of, const combine_sum& sum, std::span<std::int64_t> waited) {
-    const level_waits waits{of, waited};
-    return relayed(of, of.core().finish_combine(rows, sum, as, until, waits.own()));
+  const auto finish_level = [&](level& this_level, const combine_sum& sum,
+                                std::span<std::int64_t> waited) {
+    const level_waits waits{this_level, waited};
+    return relayed(this_level,
+                   this_level.core().finish_combine(rows, sum, caller, until, waits.own()));
   };
-  const auto publish_on = [&](level& of, const refusal& why, std::uint64_t brings) {
-    of.core().begin_combine(
-        "combine", rows, {.as = as, .attached = brings != 0}, until,
+  const auto publish_on = [&](level& this_level, const refusal& why, std::uint64_t brings) {
+    this_level.core().begin_combine(
+        "combine", rows, {.as = caller, .attached = brings != 0}, until,
         [&](const batch&) { return why; }, brings);
-    of.core().advance(nullptr, as, until);
+    this_level.core().advance(nullptr, caller, until);
   };
   refusal why = finish_level(near_, sums, waited_here);
   const bool was_summed = !why;
   const std::uint64_t brings = was_summed && attachments_return() ? attached_in_group(rows) : 0;
-  if (brings != 0) hand_attachments(rows, brings, as);
+  if (brings != 0) hand_attachments(rows, brings, caller);
   publish_on(far_, why, brings);
   const refusal met = finish_level(far_, total, waited_here);
   if (!why) why = met;
@@ -104,7 +106,7 @@ PEERBUS_INLINE std::optional<refusal_of> relay_engine::finish(ticket rows,
   if (was_summed) {
     // All groups refuse. The ranks of this one have read the outputs of each other already. None of
     // them may change these before all have: the refusal on this level makes sure of that.
-    serial(as, until, [&] { near_.core().take_back(state.number); });
+    serial(caller, until, [&] { near_.core().take_back(state.number); });
     publish_on(near_, why, 0);
     static_cast<void>(finish_level(near_, sums, {}));
   }
@@ -113,16 +115,16 @@ PEERBUS_INLINE std::optional<refusal_of> relay_engine::finish(ticket rows,
 
 PEERBUS_INLINE void relay_engine::reopen(ticket rows, const receive_options& options,
                                          deadline until) {
-  const lane as = options.as;
-  serial("reopen", as, until, [&] {
+  const lane caller = options.as;
+  serial("reopen", caller, until, [&] {
     require("reopen", options.waited);
     static_cast<void>(state_of("reopen", rows, stage::returned));
   });
   // The far level first: no rank then reads the sums of its group any more when the near level,
   // which all ranks of the group await, lets them be written anew.
-  for (level* const of : {&far_, &near_}) {
-    const level_waits waits{*of, of_lane_0(options.waited, as)};
-    of->core().reopen(rows, {.as = as, .waited = waits.own()}, until);
+  for (level* const this_level : {&far_, &near_}) {
+    const level_waits waits{*this_level, of_lane_0(options.waited, caller)};
+    this_level->core().reopen(rows, {.as = caller, .waited = waits.own()}, until);
   }
 }
 

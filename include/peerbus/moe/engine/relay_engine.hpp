@@ -53,8 +53,8 @@ class relay_engine final : public exchange_engine {
   /// One of the two levels.
   struct level {
     /// Takes what the level consists of, which outlives it.
-    level(peerbus::detail::subset_group& members, exchange_parts& of)
-        : group{&members}, parts{&of}, waited(members.size()) {}
+    level(peerbus::detail::subset_group& members, exchange_parts& own_parts)
+        : group{&members}, parts{&own_parts}, waited(members.size()) {}
 
     [[nodiscard]] exchange_core& core() const noexcept { return parts->core; }
 
@@ -144,19 +144,19 @@ class relay_engine final : public exchange_engine {
 
   /// For the first turn of a call, of which lanes must agree on the name.
   template <class Turn>
-  void serial(const char* call, lane as, deadline until, Turn&& turn) {
+  void serial(const char* call, lane caller, deadline until, Turn&& turn) {
     team_.serial(
-        as, until, turn, [this](errc code, const std::string& text) { whole_->fail(code, text); },
-        call);
+        caller, until, turn,
+        [this](errc code, const std::string& text) { whole_->fail(code, text); }, call);
   }
   template <class Turn>
-  void serial(lane as, deadline until, Turn&& turn) {
-    serial(nullptr, as, until, turn);
+  void serial(lane caller, deadline until, Turn&& turn) {
+    serial(nullptr, caller, until, turn);
   }
   /// Returns `waited` for the lane that measures.
   [[nodiscard]] static std::span<std::int64_t> of_lane_0(std::span<std::int64_t> waited,
-                                                         lane as) noexcept {
-    return as.index == 0 ? waited : std::span<std::int64_t>{};
+                                                         lane caller) noexcept {
+    return caller.index == 0 ? waited : std::span<std::int64_t>{};
   }
   void require(std::string_view doing, std::span<const std::int64_t> waited) const;
 
@@ -185,22 +185,23 @@ class relay_engine final : public exchange_engine {
   [[nodiscard]] std::uint64_t attached_in_group(ticket rows);
   /// Copies this lane's share of the attachments that ranks of the group gave to where those of
   /// their sums go home from.
-  void hand_attachments(ticket rows, std::uint64_t attached, lane as) noexcept;
+  void hand_attachments(ticket rows, std::uint64_t attached, lane caller) noexcept;
   /// Publishes the outputs on the near level, or the refusal in `state`.
   void publish(const char* doing, const batch_state& state, const publish_options& options,
                deadline until);
-  [[nodiscard]] std::optional<refusal_of> finish(ticket rows, const combine_sum& wanted, lane as,
-                                                 deadline until, std::span<std::int64_t> waited);
+  [[nodiscard]] std::optional<refusal_of> finish(ticket rows, const combine_sum& wanted,
+                                                 lane caller, deadline until,
+                                                 std::span<std::int64_t> waited);
 
   /// Returns the ticket of a batch on both levels.
   [[nodiscard]] ticket named(const batch_state& state) const noexcept {
     return {state.number, exchange_};
   }
   /// Returns the set of batch `number` on a level, at this rank.
-  [[nodiscard]] static set_view set_of(const level& of, std::uint64_t number) noexcept {
-    std::byte* const own = of.parts->window->local();
+  [[nodiscard]] static set_view set_of(const level& this_level, std::uint64_t number) noexcept {
+    std::byte* const own = this_level.parts->window->local();
     if (own == nullptr) __builtin_unreachable();  // It is there, unlike those of far ranks.
-    return {of.parts->map, own, number % of.parts->config.in_flight};
+    return {this_level.parts->map, own, number % this_level.parts->config.in_flight};
   }
   /// Returns the reason in `refused` with the number of the rank whose input is bad, or none.
   [[nodiscard]] static refusal relayed(const level& by,

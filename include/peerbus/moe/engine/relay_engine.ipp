@@ -111,22 +111,22 @@ PEERBUS_INLINE relay_engine::batch_state& relay_engine::next_to_receive(ticket n
 PEERBUS_INLINE std::optional<refusal_of> relay_engine::dispatch_recv(
     ticket named, const receive_options& options, deadline until,
     peerbus::detail::function_ref<void(const batch&)> arrived) {
-  const lane as = options.as;
-  serial("dispatch_recv", as, until, [&] {
+  const lane caller = options.as;
+  serial("dispatch_recv", caller, until, [&] {
     require("dispatch_recv", options.waited);
     next_to_receive(named);
   });
   batch_state& state = states_.of(named.number);
   const auto receive = [&](level& from, auto&& then) {
-    const level_waits waits{from, of_lane_0(options.waited, as)};
-    return from.core().dispatch_recv(named, {.as = as, .waited = waits.own()}, until, then);
+    const level_waits waits{from, of_lane_0(options.waited, caller)};
+    return from.core().dispatch_recv(named, {.as = caller, .waited = waits.own()}, until, then);
   };
   // All lanes find the same rows or the same refusal.
   const auto crossed = receive(far_, [](const batch&) noexcept {});
-  serial(as, until, [&] { pass_on(state, crossed, until); });
+  serial(caller, until, [&] { pass_on(state, crossed, until); });
   refusal why = state.why;
   if (!why) why = relayed(near_, receive(near_, arrived));
-  serial(as, until, [&] { state.reached = why ? progress::none : progress::received; });
+  serial(caller, until, [&] { state.reached = why ? progress::none : progress::received; });
   return answer(why);
 }
 

@@ -24,11 +24,12 @@ class any_row_path {
 
   ///@{ As the concept states.
   [[nodiscard]] virtual std::span<const set_view> sets(std::size_t set) const noexcept = 0;
-  [[nodiscard]] virtual errc send(const row_path_batch& batch, lane as, lane_meeting meet) = 0;
-  [[nodiscard]] virtual errc publish(const row_path_batch& batch, lane as, lane_meeting meet) = 0;
+  [[nodiscard]] virtual errc send(const row_path_batch& batch, lane caller, lane_meeting meet) = 0;
+  [[nodiscard]] virtual errc publish(const row_path_batch& batch, lane caller,
+                                     lane_meeting meet) = 0;
   [[nodiscard]] virtual errc settle() noexcept = 0;
   [[nodiscard]] virtual errc sum(const row_path_batch& batch, const combine_sum& wanted,
-                                 lane as) const noexcept = 0;
+                                 lane caller) const noexcept = 0;
   ///@}
 };
 
@@ -43,16 +44,16 @@ class held_row_path final : public any_row_path {
   [[nodiscard]] std::span<const set_view> sets(std::size_t set) const noexcept override {
     return path_.sets(set);
   }
-  [[nodiscard]] errc send(const row_path_batch& batch, lane as, lane_meeting meet) override {
-    return path_.send(batch, as, meet);
+  [[nodiscard]] errc send(const row_path_batch& batch, lane caller, lane_meeting meet) override {
+    return path_.send(batch, caller, meet);
   }
-  [[nodiscard]] errc publish(const row_path_batch& batch, lane as, lane_meeting meet) override {
-    return path_.publish(batch, as, meet);
+  [[nodiscard]] errc publish(const row_path_batch& batch, lane caller, lane_meeting meet) override {
+    return path_.publish(batch, caller, meet);
   }
   [[nodiscard]] errc settle() noexcept override { return path_.settle(); }
   [[nodiscard]] errc sum(const row_path_batch& batch, const combine_sum& wanted,
-                         lane as) const noexcept override {
-    return path_.sum(batch, wanted, as);
+                         lane caller) const noexcept override {
+    return path_.sum(batch, wanted, caller);
   }
 
  private:

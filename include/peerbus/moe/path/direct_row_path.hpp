@@ -51,17 +51,17 @@ class direct_row_path {
   }
 
   /// Writes the rows, as `write` does. Contract as for `row_path`.
-  [[nodiscard]] errc send(const row_path_batch& batch, lane as,
+  [[nodiscard]] errc send(const row_path_batch& batch, lane caller,
                           lane_meeting /*meet*/) const noexcept {
     const handed_rows& handed = batch.input.handed_on;
-    write(batch, as,
+    write(batch, caller,
           [&](std::size_t t) noexcept { return handed ? handed.encoded(t) : encoded_token{}; });
     return errc::ok;
   }
 
   /// Does nothing, because `sum` reads outputs where the experts wrote them, and the experts wrote
   /// the attachments at home.
-  [[nodiscard]] errc publish(const row_path_batch& /*batch*/, lane /*as*/,
+  [[nodiscard]] errc publish(const row_path_batch& /*batch*/, lane /*caller*/,
                              lane_meeting /*meet*/) const noexcept {
     return errc::ok;
   }
@@ -70,19 +70,19 @@ class direct_row_path {
 
   /// Sums this lane's share of the tokens. Contract as for `row_path`.
   [[nodiscard]] errc sum(const row_path_batch& batch, const combine_sum& wanted,
-                         lane as) const noexcept {
-    sum_copies(batch, sets(batch.set), own_rank_, wanted, as);
+                         lane caller) const noexcept {
+    sum_copies(batch, sets(batch.set), own_rank_, wanted, caller);
     return errc::ok;
   }
 
   /// Writes every copy of this lane's share of the tokens to its place. `encoded(t)` is token t as
   /// encoded already, or empty.
   template <class Encoded>
-  void write(const row_path_batch& batch, lane as, Encoded&& encoded) const noexcept {
+  void write(const row_path_batch& batch, lane caller, Encoded&& encoded) const noexcept {
     const std::size_t tokens = batch.leaving.tokens();
     const row_stream stream{{.rows = tokens * map_->copies, .row_bytes = map_->format.row_bytes},
                             batch.stream_from};
-    const token_order order{tokens, as, own_rank_, ranks_};
+    const token_order order{tokens, caller, own_rank_, ranks_};
     for (std::size_t i = 0; i < order.size(); ++i) {
       const std::size_t t = order[i];
       const auto token = batch.input.token<token_of<Codec>>(t, map_->hidden);
@@ -92,7 +92,7 @@ class direct_row_path {
       if (const encoded_token ready = encoded(t); ready.row != nullptr)
         copy(ready, targets, stream);
       else
-        encode(token, targets, stream, batch.buffers.of(as));
+        encode(token, targets, stream, batch.buffers.of(caller));
     }
   }
 

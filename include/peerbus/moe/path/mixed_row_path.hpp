@@ -43,17 +43,17 @@ class mixed_row_path {
 
   /// Sends far copies first, so that they travel while near copies are stored. Each token is
   /// encoded once: near copies of a token that has far ones are copied from where it is staged.
-  [[nodiscard]] errc send(const row_path_batch& batch, lane as, lane_meeting meet) {
-    const errc sent = far_.send(batch, as, meet);
+  [[nodiscard]] errc send(const row_path_batch& batch, lane caller, lane_meeting meet) {
+    const errc sent = far_.send(batch, caller, meet);
     // Rows for far ranks were encoded and staged before the lanes met.
     if (sent == errc::ok)
-      near_.write(batch, as, [&](std::size_t t) noexcept { return far_.staged(batch, t); });
+      near_.write(batch, caller, [&](std::size_t t) noexcept { return far_.staged(batch, t); });
     return sent;
   }
 
   /// Puts the outputs for far home ranks. Contract as for `row_path`.
-  [[nodiscard]] errc publish(const row_path_batch& batch, lane as, lane_meeting meet) {
-    return far_.publish(batch, as, meet);
+  [[nodiscard]] errc publish(const row_path_batch& batch, lane caller, lane_meeting meet) {
+    return far_.publish(batch, caller, meet);
   }
   /// Waits for the puts to far ranks. Contract as for `row_path`.
   [[nodiscard]] errc settle() noexcept { return far_.settle(); }
@@ -61,8 +61,8 @@ class mixed_row_path {
   /// Sums this lane's share of the tokens, from the experts' ranks where they are near. Contract as
   /// for `row_path`.
   [[nodiscard]] errc sum(const row_path_batch& batch, const combine_sum& wanted,
-                         lane as) const noexcept {
-    sum_copies(batch, sets(batch.set), own_rank_, wanted, as);
+                         lane caller) const noexcept {
+    sum_copies(batch, sets(batch.set), own_rank_, wanted, caller);
     return errc::ok;
   }
 

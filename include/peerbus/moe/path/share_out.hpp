@@ -11,13 +11,13 @@
 
 namespace peerbus::moe {
 
-/// Calls `visit(rank, range)` for each rank, with lane `as`'s share of the items for that rank. All
-/// items are divided evenly among the lanes, in the order in which they leave. A range may be
+/// Calls `visit(rank, range)` for each rank, with the `caller`'s share of the items for that rank.
+/// All items are divided evenly among the lanes, in the order in which they leave. A range may be
 /// empty. The ranks are those of `served`, in its order. `range_of(rank)` returns the items for a
 /// rank.
 /// Returns: ok, or the first failure of `visit`.
 template <class RangeOf, class Visit>
-[[nodiscard]] errc share_out(lane as, const served_ranks& served, RangeOf&& range_of,
+[[nodiscard]] errc share_out(lane caller, const served_ranks& served, RangeOf&& range_of,
                              Visit&& visit) noexcept {
   std::size_t item_count = 0;
   static_cast<void>(served.for_each([&](rank_id rank) noexcept {
@@ -25,7 +25,7 @@ template <class RangeOf, class Visit>
     item_count += part.end - part.begin;
     return errc::ok;
   }));
-  const lane::range share = as.share(item_count);
+  const lane::range share = caller.share(item_count);
   std::size_t passed = 0;
   return served.for_each([&](rank_id rank) noexcept {
     const lane::range part = range_of(rank);

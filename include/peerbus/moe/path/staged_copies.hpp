@@ -59,9 +59,9 @@ class staged_copies {
   void stage_attachments(const row_path_batch& batch, std::size_t t) const noexcept;
 
   /// Sends this lane's share of the copies, whose tokens each lane has staged. Lanes meet before.
-  [[nodiscard]] errc send(const row_path_batch& batch, lane as, lane_meeting meet);
+  [[nodiscard]] errc send(const row_path_batch& batch, lane caller, lane_meeting meet);
   /// Puts this lane's share of the outputs home, and of their attachments if the batch has them.
-  [[nodiscard]] errc publish(const row_path_batch& batch, lane as, lane_meeting meet);
+  [[nodiscard]] errc publish(const row_path_batch& batch, lane caller, lane_meeting meet);
   /// Waits until all puts of this rank are complete at their peers.
   [[nodiscard]] errc settle() noexcept { return window_->settle(); }
 

@@ -22,11 +22,12 @@ PEERBUS_INLINE void staged_copies::stage_attachments(const row_path_batch& batch
                   batch.input.attached[a].data() + t * bytes, bytes);
 }
 
-PEERBUS_INLINE errc staged_copies::send(const row_path_batch& batch, lane as, lane_meeting meet) {
+PEERBUS_INLINE errc staged_copies::send(const row_path_batch& batch, lane caller,
+                                        lane_meeting meet) {
   // The lanes meet because each lane puts tokens that other lanes have staged.
   meet([&] { batch.order->copies.sort(batch.leaving); });
   return share_out(
-      as, served_, [&](rank_id receiver) noexcept { return batch.order->copies.to(receiver); },
+      caller, served_, [&](rank_id receiver) noexcept { return batch.order->copies.to(receiver); },
       [&](rank_id receiver, lane::range share) noexcept {
         if (receiver != own_rank_) return send_to(receiver, batch, share);
         keep(batch, share);
@@ -34,13 +35,13 @@ PEERBUS_INLINE errc staged_copies::send(const row_path_batch& batch, lane as, la
       });
 }
 
-PEERBUS_INLINE errc staged_copies::publish(const row_path_batch& batch, lane as,
+PEERBUS_INLINE errc staged_copies::publish(const row_path_batch& batch, lane caller,
                                            lane_meeting meet) {
   meet([&] {
     batch.order->outputs.sort(batch.arriving, served_.peers(), own_set(batch.set).origin(0));
   });
   return share_out(
-      as, served_, [&](rank_id home) noexcept { return batch.order->outputs.to(home); },
+      caller, served_, [&](rank_id home) noexcept { return batch.order->outputs.to(home); },
       [&](rank_id home, lane::range share) noexcept { return return_to(home, batch, share); });
 }
 

@@ -47,9 +47,9 @@ class staged_row_path {
     return copies_.sets(set);
   }
 
-  [[nodiscard]] errc send(const row_path_batch& batch, lane as, lane_meeting meet) {
+  [[nodiscard]] errc send(const row_path_batch& batch, lane caller, lane_meeting meet) {
     if (copies_.served().is_empty()) return errc::ok;  // The same in all lanes, so that none meets.
-    const lane::range share = as.share(batch.leaving.tokens());
+    const lane::range share = caller.share(batch.leaving.tokens());
     for (std::size_t t = share.begin; t < share.end; ++t) {
       if (!copies_.served().carry_any(batch.leaving.places(t))) continue;
       codec_.encode(batch.input.token<token_of<Codec>>(t, map_->hidden),
@@ -57,7 +57,7 @@ class staged_row_path {
                     {copies_.scales(batch, t), map_->format.scale_bytes});
       copies_.stage_attachments(batch, t);
     }
-    return copies_.send(batch, as, meet);
+    return copies_.send(batch, caller, meet);
   }
 
   /// Returns token t as `send` has staged it in any lane, or empty if it has no copy to stage.
@@ -67,15 +67,15 @@ class staged_row_path {
     return {copies_.row(batch, t), copies_.scales(batch, t)};
   }
 
-  [[nodiscard]] errc publish(const row_path_batch& batch, lane as, lane_meeting meet) {
-    return copies_.served().is_empty() ? errc::ok : copies_.publish(batch, as, meet);
+  [[nodiscard]] errc publish(const row_path_batch& batch, lane caller, lane_meeting meet) {
+    return copies_.served().is_empty() ? errc::ok : copies_.publish(batch, caller, meet);
   }
 
   [[nodiscard]] errc settle() noexcept { return copies_.settle(); }
 
   [[nodiscard]] errc sum(const row_path_batch& batch, const combine_sum& wanted,
-                         lane as) const noexcept {
-    sum_copies(batch, sets(batch.set), own_rank_, wanted, as);
+                         lane caller) const noexcept {
+    sum_copies(batch, sets(batch.set), own_rank_, wanted, caller);
     return errc::ok;
   }
   ///@}

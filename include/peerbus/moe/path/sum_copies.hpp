@@ -29,7 +29,7 @@ struct combine_sum {
   std::span<float> f32_out{};
 };
 
-/// Sums the outputs of the copies of each token of `batch` in the share of lane `as`. out[t] = the
+/// Sums the outputs of the copies of each token of `batch` in the share of `caller`. out[t] = the
 /// biases, then the sum over the copies of token t, in order, of factor times output, in f32. All
 /// paths use this function, so that the arithmetic of combine is the same for all.
 ///
@@ -40,7 +40,7 @@ struct combine_sum {
 /// empty. If the map has outputs at home, they lie there. Otherwise the output of a copy lies at
 /// the rank of its expert, if the set of that rank is not empty, and else in `returned` at home.
 void sum_copies(const row_path_batch& batch, std::span<const set_view> sets, rank_id own_rank,
-                const combine_sum& sum, lane as) noexcept;
+                const combine_sum& sum, lane caller) noexcept;
 
 }  // namespace peerbus::moe
 

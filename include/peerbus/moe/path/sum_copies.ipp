@@ -98,7 +98,7 @@ class sum_terms {
 }  // namespace detail
 
 PEERBUS_INLINE void sum_copies(const row_path_batch& batch, std::span<const set_view> sets,
-                               rank_id own_rank, const combine_sum& sum, lane as) noexcept {
+                               rank_id own_rank, const combine_sum& sum, lane caller) noexcept {
   const send_plan& leaving = batch.leaving;
   const set_view home = sets[own_rank.index()];
   const std::size_t hidden = home.map().hidden;
@@ -119,9 +119,9 @@ PEERBUS_INLINE void sum_copies(const row_path_batch& batch, std::span<const set_
     return logfmt10::reader{{heads, logfmt10::groups(hidden)},
                             reinterpret_cast<const std::byte*>(output_of(place, t, copy))};
   };
-  const lane::range share = as.share(leaving.tokens());
+  const lane::range share = caller.share(leaving.tokens());
   const std::size_t row_bytes = hidden * sizeof(bf16);
-  std::byte* const buffer = batch.buffers.of(as);
+  std::byte* const buffer = batch.buffers.of(caller);
   const row_stream stream{{.rows = leaving.tokens(), .row_bytes = row_bytes}, batch.stream_from};
   detail::sum_terms terms;
   for (std::size_t t = share.begin; t < share.end; ++t) {

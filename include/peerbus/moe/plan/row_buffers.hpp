@@ -26,9 +26,9 @@ class row_buffers {
         memory_{std::make_unique_for_overwrite<std::byte[]>(max_lanes * stride_ + page_bytes)} {}
 
   /// Returns the buffer of a lane, aligned to a page.
-  [[nodiscard]] std::byte* of(lane as) const noexcept {
+  [[nodiscard]] std::byte* of(lane caller) const noexcept {
     const auto start = reinterpret_cast<std::uintptr_t>(memory_.get());
-    return memory_.get() + (align_up(start, page_bytes) - start) + as.index * stride_;
+    return memory_.get() + (align_up(start, page_bytes) - start) + caller.index * stride_;
   }
 
  private:

@@ -13,9 +13,9 @@ namespace peerbus::moe {
 /// do not all write to one peer at the same time.
 class token_order {
  public:
-  /// Orders the share of lane `as` of the `tokens` tokens of `rank`, one of `rank_count`.
-  token_order(std::size_t tokens, lane as, rank_id rank, std::size_t rank_count) noexcept
-      : share_{as.share(tokens)}, start_{size() * rank.index() / rank_count} {}
+  /// Orders the share of lane `caller` of the `tokens` tokens of `rank`, one of `rank_count`.
+  token_order(std::size_t tokens, lane caller, rank_id rank, std::size_t rank_count) noexcept
+      : share_{caller.share(tokens)}, start_{size() * rank.index() / rank_count} {}
 
   /// Returns the number of tokens in the lane's share.
   [[nodiscard]] std::size_t size() const noexcept { return share_.end - share_.begin; }

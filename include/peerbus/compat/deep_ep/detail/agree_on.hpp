@@ -24,10 +24,10 @@ void agree_on(rank_group& group, std::string_view call, std::string_view what, d
               Check&& check) {
   std::string text;
   const auto own = objection_of(call, [&] { text = std::forward<Check>(check)(); });
-  std::optional<error> told;
-  if (own) told.emplace(errc::refused, own->text());
+  std::optional<error> refusal;
+  if (own) refusal.emplace(errc::refused, own->text());
   try {
-    group.agree(call, std::array{declared{what, std::string_view{text}}}, until, told);
+    group.agree(call, std::array{declared{what, std::string_view{text}}}, until, refusal);
   } catch (const agreed_error&) {
     if (own) throw error{*own};
     throw;

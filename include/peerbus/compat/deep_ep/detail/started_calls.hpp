@@ -76,8 +76,8 @@ class started_calls {
       if (begun.call <= decided_ || (earliest != 0 && begun.call > earliest)) continue;
       const std::uint64_t own = word_of(begun);
       for (const rank_id peer : board.group().peers()) {
-        const std::uint64_t told = board.word(peer, i);
-        if (told != own && told >> 24U == begun.call) earliest = begun.call;
+        const std::uint64_t peer_word = board.word(peer, i);
+        if (peer_word != own && peer_word >> 24U == begun.call) earliest = begun.call;
       }
     }
     return earliest;
