@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Each line that ends in `// reported` lacks a docstring or refers to what is not there. The test
-// docs.api_sample requires that these lines are reported, and no others.
+// Each line that ends in `// reported` lacks a docstring, refers to what is not there or has a tag
+// in its middle. The test docs.api_sample requires that these lines are reported, and no others.
 #pragma once
 
 #include <concepts>
@@ -21,6 +21,11 @@ inline constexpr int bare_constant = 1;   // reported
 
 /// Refers to #nothing_here.  // reported
 void broken_reference();
+
+/// Says something. Cost: nothing.  // reported
+/// Throws, on all ranks: nothing. Throws, on this rank: nothing.  // reported
+/// Throws: nothing. This line costs nothing.
+void glued_tags();
 
 /// Documented.
 enum class one_of_two {  // reported
