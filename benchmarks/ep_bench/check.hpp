@@ -38,6 +38,7 @@ class checker {
         output_(chosen.hidden),
         exact_(chosen.hidden),
         part_(chosen.hidden),
+        group_sum_(chosen.hidden),
         sums_(chosen.hidden) {}
 
   /// What a dispatch brought to this rank, in either kind of layout: bytes, scales, order and
@@ -74,24 +75,17 @@ class checker {
     const std::size_t hidden = chosen_.hidden;
     for (std::size_t token = 0; token < chosen_.tokens; ++token) {
       const float unit = content_.fill(rank_, token, codes_);
-      if (by_rank_) {
-        std::fill(sums_.begin(), sums_.end(), 0.0F);
-        for (const std::size_t at : truth_->ranks_of(rank_, token)) {
-          sum_slots(rank_, token, unit, part_, [&](std::int32_t e) { return holds(at, e); });
-          for (std::size_t j = 0; j < hidden; ++j)
-            sums_[j] += static_cast<float>(peerbus::bf16{part_[j]});
-        }
-      } else if (!chosen_.relayed_among.empty()) {
-        std::fill(sums_.begin(), sums_.end(), 0.0F);
-        const std::uint32_t last =
-            *std::max_element(chosen_.relayed_among.begin(), chosen_.relayed_among.end());
-        for (std::uint32_t group = 0; group <= last; ++group) {
-          sum_slots(rank_, token, unit, part_, [&](std::int32_t e) { return held_by(group, e); });
-          for (std::size_t j = 0; j < hidden; ++j)
-            sums_[j] += static_cast<float>(peerbus::bf16{part_[j]});
-        }
+      const auto& group_of = chosen_.relayed_among;
+      if (group_of.empty()) {
+        sum_within(token, unit, sums_, [](std::size_t) { return true; });
       } else {
-        sum_slots(rank_, token, unit, sums_, [](std::int32_t) { return true; });
+        std::fill(sums_.begin(), sums_.end(), 0.0F);
+        const std::uint32_t last = *std::max_element(group_of.begin(), group_of.end());
+        for (std::uint32_t group = 0; group <= last; ++group) {
+          sum_within(token, unit, group_sum_,
+                     [&](std::size_t rank) { return group_of[rank] == group; });
+          add_rounded(group_sum_, sums_);
+        }
       }
       for (std::size_t j = 0; j < hidden; ++j)
         if (out[token * hidden + j] != peerbus::bf16{sums_[j]})
@@ -152,7 +146,7 @@ class checker {
         for (std::size_t i = 0; i < rows.count(); ++i, left = left.subspan(1)) {
           if (left.empty()) return say("expert ", expert, " has more rows than expected");
           const std::size_t token = left[0].slot / chosen_.top_k;
-          if (left[0].source != source.index() ||
+          if (truth_->source_of(left[0].source) != source.index() ||
               !right(rows, i, {left[0].source, token, left[0].slot % chosen_.top_k}))
             return say("row ", i, " of expert ", expert, " from ", source, " is not token ", token,
                        " of rank ", left[0].source);
@@ -227,11 +221,23 @@ class checker {
     return truth_->holds(rank, expert);
   }
 
-  /// Returns whether a rank of `group` holds `expert`.
-  [[nodiscard]] bool held_by(std::uint32_t group, std::int32_t expert) const noexcept {
-    for (std::size_t r = 0; r < truth_->ranks(); ++r)
-      if (chosen_.relayed_among[r] == group && holds(r, expert)) return true;
-    return false;
+  /// Sums the outputs for the token in `codes_`, of this rank, of the ranks that `counts(rank)`
+  /// accepts: rank-major the rounded sums of ranks, else the outputs of experts.
+  template <class Counts>
+  void sum_within(std::size_t token, float unit, std::vector<float>& sum, Counts&& counts) {
+    if (!by_rank_)
+      return sum_slots(rank_, token, unit, sum,
+                       [&](std::int32_t e) { return counts(truth_->owner_of(e)); });
+    std::fill(sum.begin(), sum.end(), 0.0F);
+    for (const std::size_t at : truth_->ranks_of(rank_, token)) {
+      if (!counts(at)) continue;
+      sum_slots(rank_, token, unit, part_, [&](std::int32_t e) { return holds(at, e); });
+      add_rounded(part_, sum);
+    }
+  }
+  static void add_rounded(const std::vector<float>& part, std::vector<float>& sum) noexcept {
+    for (std::size_t j = 0; j < sum.size(); ++j)
+      sum[j] += static_cast<float>(peerbus::bf16{part[j]});
   }
 
   /// What `expert` makes of the token in `codes_`, in f32, where it is exact.
@@ -278,6 +284,7 @@ class checker {
   std::vector<peerbus::bf16> output_;
   std::vector<float> exact_;
   std::vector<float> part_;
+  std::vector<float> group_sum_;
   std::vector<float> sums_;
 };
 

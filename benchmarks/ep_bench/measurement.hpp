@@ -20,6 +20,7 @@
 #include <peerbus/moe/layout.hpp>
 #include <peerbus/moe/memory_map.hpp>
 #include <peerbus/moe/protocol.hpp>
+#include <peerbus/moe/relay.hpp>
 #include <peerbus/moe/row_traffic.hpp>
 #include <peerbus/transport/concept.hpp>
 
@@ -59,7 +60,7 @@ class measurement {
       : comm_{&comm},
         chosen_{chosen},
         crew_{&crew},
-        moe_{make_exchange<Transport, Codec, Layout>(comm, chosen)},
+        moe_{comm, config_of(chosen)},
         truth_{with_findings(), comm.rank().index(), comm.size()},
         tokens_(chosen.tokens * chosen.hidden),
         combined_(chosen.tokens * chosen.hidden),
@@ -106,7 +107,8 @@ class measurement {
     result.wrong = findings_.first_of_all(check_everything());
     if constexpr (counts_planes<Transport>) {
       result.planes = planes_.per_pair(comm_->bus().near_ranks().size(), pairs_, rows_);
-      result.relay = moe_.chosen();
+      result.relay = moe_.relay();
+      if (chosen_.relay == peerbus::moe::relay::never) result.relay.estimate = relay_estimate();
     }
     result.samples = samples_.slowest(iterations);
     result.signal_one_way_ns = signals_.one_way_ns();
@@ -119,8 +121,7 @@ class measurement {
       peerbus::direct_transport<Transport> ? floor_kind::copies : floor_kind::puts;
   using plain_floor =
       std::conditional_t<floor == floor_kind::copies, plain_copy<Codec>, plain_puts<Transport>>;
-  using one_level = peerbus::moe::exchange<Transport, Codec, Layout>;
-  using exchange = typename measured_exchange<Transport, Codec, Layout>::type;
+  using exchange = peerbus::moe::exchange<Transport, Codec, Layout>;
   using received_type = typename exchange::received_type;
 
   plain_floor make_plain() {
@@ -133,16 +134,13 @@ class measurement {
 
   /// Returns the map of an exchange in one level.
   [[nodiscard]] peerbus::moe::memory_map one_level_map() const {
-    return one_level::map_for(config_of(chosen_), comm_->size());
+    return exchange::map_for(config_of(chosen_), comm_->size());
   }
 
   /// Returns the options with what the exchange has chosen, which says where rows lie.
   const options& with_findings() noexcept {
-    if constexpr (counts_planes<Transport>)
-      chosen_.relayed_among =
-          moe_.chosen().relays ? moe_.chosen().group_of : std::vector<std::uint32_t>{};
-    else
-      chosen_.protocol = moe_.config().protocol;
+    if (moe_.relay().relays) chosen_.relayed_among = moe_.relay().group_of;
+    chosen_.protocol = moe_.config().protocol;
     return chosen_;
   }
 
@@ -153,6 +151,20 @@ class measurement {
     const auto row_bytes = static_cast<double>(map.format.row_bytes + map.format.scale_bytes);
     return peerbus::moe::estimate_protocols(
         chosen_.costs, {peerbus::moe::path_name<Transport>, comm_->size(), rows, row_bytes / 1024});
+  }
+
+  /// Returns what an exchange that may relay would decide by, if hosts are equal in size.
+  [[nodiscard]] peerbus::moe::relay_estimate relay_estimate() const {
+    const peerbus::moe::memory_map map = one_level_map();
+    return peerbus::moe::estimate_relay({.experts = chosen_.experts,
+                                         .top_k = chosen_.top_k,
+                                         .ranks = comm_->size(),
+                                         .groups = comm_->size() / comm_->bus().near_ranks().size(),
+                                         .max_tokens = chosen_.tokens,
+                                         .row_bytes = map.format.row_bytes + map.format.scale_bytes,
+                                         .output_bytes = map.output_bytes(),
+                                         .by_rank = chosen_.by_rank()},
+                                        peerbus::moe::relay_costs_of(chosen_.costs));
   }
 
   [[nodiscard]] peerbus::moe::routing route() const noexcept {

@@ -123,9 +123,8 @@ void check_network(const options& chosen) {
     bench::refuse_with(chosen.transport, option, given, expected);
   };
   const bool planes = chosen.transport == "planes";
-  if (planes && chosen.layout != "compact") refuse("--layout", chosen.layout, "compact there");
-  if ((planes || chosen.layout != "compact") && chosen.codec != "int8")
-    refuse("--codec", chosen.codec, planes ? "int8 there" : "int8 there, or --layout compact");
+  if (chosen.layout != "compact" && chosen.codec != "int8")
+    refuse("--codec", chosen.codec, "int8 there, or --layout compact");
   const bool may_relay = chosen.relay != peerbus::moe::relay::never;
   if (!planes && may_relay)
     refuse("--relay", std::string{describe(chosen.relay)}, "--transport planes");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -21,7 +22,8 @@ class oracle {
     std::size_t source;
     std::size_t slot;
   };
-  /// A row of a rank, rank-major: the token, and the number of the rank among the token's.
+  /// A row of a rank, rank-major: the token, and the number of the rank among the token's; where
+  /// rows are relayed, among those of its group.
   struct token_row {
     std::size_t source;
     std::size_t token;
@@ -42,6 +44,9 @@ class oracle {
         tokens_{chosen.tokens},
         top_k_{chosen.top_k},
         rank_{rank},
+        group_of_{chosen.relayed_among},
+        place_of_{places(group_of_, ranks)},
+        order_{row_order(group_of_, place_of_)},
         first_expert_(ranks + 1),
         rows_of_(chosen.experts) {
     for (std::size_t r = 0; r < ranks; ++r)
@@ -50,7 +55,7 @@ class oracle {
 
     const gate all{chosen};
     for (std::size_t source = 0; source < ranks; ++source) choices_.push_back(all.choose(source));
-    for (const std::size_t source : row_order(chosen.relayed_among, ranks)) {
+    for (const std::size_t source : order_) {
       const auto& experts = choices_[source].experts;
       for (std::size_t slot = 0; slot < experts.size(); ++slot)
         rows_of_[static_cast<std::size_t>(experts[slot])].push_back({source, slot});
@@ -74,27 +79,36 @@ class oracle {
     const auto e = static_cast<std::size_t>(expert);
     return first_expert_[rank] <= e && e < first_expert_[rank + 1];
   }
+  [[nodiscard]] std::size_t owner_of(std::int32_t expert) const noexcept {
+    const auto after = std::upper_bound(first_expert_.begin(), first_expert_.end(),
+                                        static_cast<std::size_t>(expert));
+    return static_cast<std::size_t>(after - first_expert_.begin()) - 1;
+  }
 
   /// The rows that `rank` gets, rank-major, in their order.
   [[nodiscard]] std::vector<token_row> rows_at(std::size_t rank) const {
     std::vector<token_row> rows;
-    for (std::size_t source = 0; source < choices_.size(); ++source)
+    for (const std::size_t source : order_)
       for (std::size_t token = 0; token < tokens_; ++token) {
         const auto ranks = ranks_of(source, token);
         const auto here = std::find(ranks.begin(), ranks.end(), rank);
-        if (here != ranks.end())
-          rows.push_back({source, token, static_cast<std::size_t>(here - ranks.begin())});
+        if (here == ranks.end()) continue;
+        const auto is_near = [&](std::size_t other) {
+          return group_of_.empty() || group_of_[other] == group_of_[rank];
+        };
+        const auto before = std::count_if(ranks.begin(), here, is_near);
+        rows.push_back({source, token, static_cast<std::size_t>(before)});
       }
     return rows;
   }
+  /// What `rows_from` calls the source of the rows of `rank`: the place of the rank that hands them
+  /// on, or the rank.
+  [[nodiscard]] std::size_t source_of(std::size_t rank) const noexcept { return place_of_[rank]; }
   /// The ranks with experts of a token, in ascending order.
   [[nodiscard]] std::vector<std::size_t> ranks_of(std::size_t source, std::size_t token) const {
     std::vector<std::size_t> ranks;
-    for (std::size_t k = 0; k < top_k_; ++k) {
-      const auto expert = static_cast<std::size_t>(choices_[source].experts[token * top_k_ + k]);
-      const auto after = std::upper_bound(first_expert_.begin(), first_expert_.end(), expert);
-      ranks.push_back(static_cast<std::size_t>(after - first_expert_.begin()) - 1);
-    }
+    for (std::size_t k = 0; k < top_k_; ++k)
+      ranks.push_back(owner_of(choices_[source].experts[token * top_k_ + k]));
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     return ranks;
@@ -140,22 +154,28 @@ class oracle {
     return sent;
   }
 
-  /// The ranks in the order in which the rows of an expert lie. Relayed rows are in the order of
-  /// the places of the ranks that hand them on, then of groups.
-  static std::vector<std::size_t> row_order(const std::vector<std::uint32_t>& group_of,
-                                            std::size_t ranks) {
-    std::vector<std::size_t> order(ranks);
-    for (std::size_t rank = 0; rank < ranks; ++rank) order[rank] = rank;
-    if (group_of.empty()) return order;
-    std::vector<std::size_t> size_of(ranks);
+  /// The place of the rank that hands on the rows of each rank, or each rank itself: [ranks].
+  static std::vector<std::size_t> places(const std::vector<std::uint32_t>& group_of,
+                                         std::size_t ranks) {
     std::vector<std::size_t> place_of(ranks);
+    std::iota(place_of.begin(), place_of.end(), std::size_t{0});
+    if (group_of.empty()) return place_of;
+    std::vector<std::size_t> size_of(ranks);
     for (std::size_t rank = 0; rank < ranks; ++rank) place_of[rank] = size_of[group_of[rank]]++;
     std::size_t smallest = ranks;
     for (const std::size_t size : size_of)
       if (size != 0) smallest = std::min(smallest, size);
+    for (std::size_t& place : place_of) place %= smallest;
+    return place_of;
+  }
+  /// The ranks in the order in which the rows of an expert lie: by `places`, then by group.
+  static std::vector<std::size_t> row_order(const std::vector<std::uint32_t>& group_of,
+                                            const std::vector<std::size_t>& place_of) {
+    std::vector<std::size_t> order(place_of.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return std::tuple{place_of[a] % smallest, group_of[a], a} <
-             std::tuple{place_of[b] % smallest, group_of[b], b};
+      const auto group = [&](std::size_t rank) { return group_of.empty() ? 0 : group_of[rank]; };
+      return std::tuple{place_of[a], group(a), a} < std::tuple{place_of[b], group(b), b};
     });
     return order;
   }
@@ -166,6 +186,9 @@ class oracle {
   std::size_t tokens_;
   std::size_t top_k_;
   std::size_t rank_;
+  std::vector<std::uint32_t> group_of_;  ///< empty if rows are not relayed
+  std::vector<std::size_t> place_of_;
+  std::vector<std::size_t> order_;
   std::vector<std::size_t> first_expert_;
   std::vector<std::vector<copy>> rows_of_;
   std::vector<gate::choice> choices_;

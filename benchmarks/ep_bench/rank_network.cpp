@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "ep_bench/measure/planes.hpp"
 #include "ep_bench/rank_impl.hpp"
 #include "support/networks.hpp"
 

@@ -25,8 +25,7 @@ template <class Transport, class Layout>
 inline constexpr bool has_all_codecs =
     peerbus::direct_transport<Transport>
         ? !peerbus::moe::slot_layout<Layout> && !peerbus::moe::automatic_layout<Layout>
-        : std::same_as<Layout, peerbus::moe::compact> &&
-              !peerbus::partly_direct_transport<Transport>;
+        : std::same_as<Layout, peerbus::moe::compact>;
 
 /// Measures one layout over one transport with the codec that the options name.
 template <class Transport, class Layout>
