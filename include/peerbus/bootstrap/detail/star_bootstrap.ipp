@@ -67,7 +67,8 @@ PEERBUS_INLINE void star_bootstrap::meet(const state_page& states, deadline unti
 
 /// Exchanges the connections of a subgroup in one allgather. Rank 0 of the subgroup contributes the
 /// page of states. Each other member contributes one end of a connection and keeps the other end.
-/// The subgroup therefore needs no meeting place: its connections exist when the allgather is over.
+/// The subgroup therefore needs no rendezvous place: its connections exist when the allgather is
+/// over.
 PEERBUS_INLINE std::unique_ptr<bootstrap> star_bootstrap::make_subgroup(
     const std::vector<rank_id>& ranks, rank_id member, deadline until) {
   const bool is_first = member.index() == 0;

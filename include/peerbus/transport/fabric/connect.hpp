@@ -107,7 +107,7 @@ inline std::unique_ptr<network> connect(bootstrap& boot, const fabric_options& o
     occupy_standard_streams();
     const bool on_one_host = boot.near_ranks().size() == boot.size();
     net = std::make_unique<network>(
-        boot, provider_search{options, on_one_host, traffic, boot.meeting_address()}.find(),
+        boot, provider_search{options, on_one_host, traffic, boot.rendezvous_address()}.find(),
         options, waiting, latency);
     // A socket for each peer, and both ends of one for what a rank puts to itself.
     if (net->own().opens_sockets())

@@ -15,7 +15,7 @@ namespace peerbus::detail {
 PEERBUS_INLINE far_bootstrap::far_bootstrap(bootstrap& whole) : whole_{&whole} {
   set_members(whole.members());
   set_neighbours(whole.near_ranks(), whole.ranks_here(), whole.cores_here());
-  set_meeting_address(whole.meeting_address());
+  set_rendezvous_address(whole.rendezvous_address());
   set_idle(whole.idle());
 }
 

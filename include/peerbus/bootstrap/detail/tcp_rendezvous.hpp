@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <peerbus/bootstrap/detail/connection.hpp>
-#include <peerbus/bootstrap/detail/meeting.hpp>
+#include <peerbus/bootstrap/detail/rendezvous.hpp>
 #include <peerbus/bootstrap/detail/tcp_place.hpp>
 #include <peerbus/bootstrap/detail/tcp_socket.hpp>
 #include <peerbus/bootstrap/detail/tcp_tls.hpp>
@@ -33,10 +33,10 @@ enum tcp_channel : std::size_t {
 };
 
 /// A TCP port where ranks meet. Every process that knows the group's secret may call.
-class tcp_meeting_place final : public meeting_place {
+class tcp_rendezvous_place final : public rendezvous_place {
  public:
   /// Resolves the address of the place. Throws: `error` as `find_place`, system.
-  tcp_meeting_place(const tcp_settings& settings, deadline until)
+  tcp_rendezvous_place(const tcp_settings& settings, deadline until)
       : settings_{settings},
         addresses_{find_place(settings, until)},
         group_{std::make_shared<const tls_group>(settings.secret, settings.job)} {}
