@@ -23,6 +23,7 @@
 #include <peerbus/core/wait.hpp>
 #include <peerbus/transport/fabric/completions.hpp>
 #include <peerbus/transport/fabric/delivery.hpp>
+#include <peerbus/transport/fabric/failures.hpp>
 #include <peerbus/transport/fabric/handle.hpp>
 #include <peerbus/transport/fabric/libfabric.hpp>
 #include <peerbus/transport/fabric/link.hpp>
@@ -31,7 +32,6 @@
 #include <peerbus/transport/fabric/registration.hpp>
 #include <peerbus/transport/fabric/resources.hpp>
 #include <peerbus/transport/fabric/slices.hpp>
-#include <peerbus/transport/fabric/trouble.hpp>
 #include <peerbus/transport/fabric/wake_set.hpp>
 #include <peerbus/transport/fabric/yielding.hpp>
 #include <peerbus/transport/registered/class_pair.hpp>
@@ -203,7 +203,7 @@ class network final : public registered::class_pair<network> {
   }
 
   [[nodiscard]] std::string describe_trouble() const {
-    return ofi::describe_trouble(own_, links());
+    return ofi::describe_failures(own_, links());
   }
   /// Memory kept for each peer besides windows, except what the provider keeps.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {

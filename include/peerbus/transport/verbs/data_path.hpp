@@ -18,11 +18,11 @@
 #include <peerbus/transport/registered/data_path.hpp>
 #include <peerbus/transport/registered/request_count.hpp>
 #include <peerbus/transport/traffic_class.hpp>
+#include <peerbus/transport/verbs/failures.hpp>
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/link_sender.hpp>
 #include <peerbus/transport/verbs/network.hpp>
 #include <peerbus/transport/verbs/registration.hpp>
-#include <peerbus/transport/verbs/trouble.hpp>
 
 namespace peerbus::detail::rdma {
 

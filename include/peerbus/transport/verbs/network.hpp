@@ -30,6 +30,7 @@
 #include <peerbus/transport/traffic_class.hpp>
 #include <peerbus/transport/verbs/arrivals.hpp>
 #include <peerbus/transport/verbs/completions.hpp>
+#include <peerbus/transport/verbs/failures.hpp>
 #include <peerbus/transport/verbs/handle.hpp>
 #include <peerbus/transport/verbs/link.hpp>
 #include <peerbus/transport/verbs/link_failure.hpp>
@@ -42,7 +43,6 @@
 #include <peerbus/transport/verbs/resources.hpp>
 #include <peerbus/transport/verbs/send_queue.hpp>
 #include <peerbus/transport/verbs/slice_rounds.hpp>
-#include <peerbus/transport/verbs/trouble.hpp>
 
 namespace peerbus::detail::rdma {
 
@@ -213,7 +213,7 @@ class network final : public registered::class_pair<network> {
 
   /// Describes broken connections of this class, and the peers that have not acknowledged requests.
   [[nodiscard]] std::string describe_trouble() const {
-    return rdma::describe_trouble(own_, {links_.get(), size()});
+    return rdma::describe_failures(own_, {links_.get(), size()});
   }
 
  private:

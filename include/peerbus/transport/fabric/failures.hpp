@@ -14,7 +14,7 @@ namespace peerbus::detail::ofi {
 
 /// Returns "no connection to rank 3 any more: …" for each link that is broken or closed, and the
 /// peers with requests in flight. Empty if there are none.
-inline std::string describe_trouble(const resources& own, std::span<const link> links) {
+inline std::string describe_failures(const resources& own, std::span<const link> links) {
   const bool is_bulk = own.traffic() == traffic_class::bulk;
   std::string text;
   for (const link& to : links) {

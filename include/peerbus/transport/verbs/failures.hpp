@@ -27,8 +27,8 @@ namespace peerbus::detail::rdma {
 /// "no connection to rank 3 any more: transport retry counter exceeded: …", and the peers that
 /// have not acknowledged requests, with the devices if the rank has several. Empty if there are
 /// none.
-[[nodiscard]] inline std::string describe_trouble(const resources& own,
-                                                  std::span<const link> links) {
+[[nodiscard]] inline std::string describe_failures(const resources& own,
+                                                   std::span<const link> links) {
   const char* const kind = own.is_bulk() ? "bulk " : "";
   std::string text;
   for (const link& to : links) {
