@@ -208,7 +208,7 @@ class link_sender {
   /// Counts a message that is sent next. Before that, waits until the peer has taken enough of what
   /// was sent earlier.
   [[nodiscard]] errc make_room(std::size_t weight) noexcept {
-    if (out_->untaken.needs_question()) {
+    if (out_->outstanding.needs_question()) {
       const errc asked = submit([&]() noexcept { return link_->ask(*out_); });
       if (asked != errc::ok) return asked;
       if (out_->asked >= backlog::most_open) {
@@ -218,7 +218,7 @@ class link_sender {
         if (code != errc::ok) return code;
       }
     }
-    out_->untaken.add(weight);
+    out_->outstanding.add(weight);
     return errc::ok;
   }
 

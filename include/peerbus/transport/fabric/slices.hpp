@@ -57,7 +57,7 @@ namespace peerbus::detail::ofi {
   pending_calls& calls = to.pending();
   pending_call& call = calls.first();
   if (call.what != pending_call::kind::read) {
-    if (out.untaken.needs_question())
+    if (out.outstanding.needs_question())
       if (const long failed = to.ask(out); failed != 0) return failed;
     if (out.asked >= backlog::most_open && !to.has_acked(out.asked - backlog::most_open + 1))
       return -FI_EAGAIN;
@@ -68,7 +68,7 @@ namespace peerbus::detail::ofi {
       return failed;
     // A signal alone is no put, which `quiet` would have to wait for.
     out.unacked |= call.head.bytes != 0;
-    out.untaken.add(backlog::notice_weight);
+    out.outstanding.add(backlog::notice_weight);
     calls.note_sent();
     return 0;
   }
@@ -79,7 +79,7 @@ namespace peerbus::detail::ofi {
     if (const long failed = post_write(own, to, call.memory, length, call.key, call.place);
         failed != 0)
       return failed;
-    out.untaken.add(backlog::write_weight + length);
+    out.outstanding.add(backlog::write_weight + length);
   } else if (const long failed = post_read(own, to, call.memory, length, call.key, call.place);
              failed != 0) {
     return failed;
