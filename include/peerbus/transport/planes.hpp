@@ -228,7 +228,7 @@ class planes : public detail::ranks_of<Near> {
     return pair_.wait(at, id, value, until, awaited, thresholds_);
   }
   [[nodiscard]] std::uint64_t value(const window& at, signal_id id) const noexcept {
-    return pair_.look(at, id);
+    return pair_.poll(at, id);
   }
 
   [[nodiscard]] errc flush(rank_id peer) noexcept {

@@ -27,7 +27,7 @@ struct rendezvous {
 
   /// Returns how long a rank may sleep before it looks again which ranks are still on their way.
   [[nodiscard]] std::chrono::milliseconds pause() const noexcept {
-    return members.are_watched() ? look_around : std::chrono::milliseconds{1000};
+    return members.are_watched() ? poll_pause : std::chrono::milliseconds{1000};
   }
 };
 

@@ -128,7 +128,7 @@ class rendezvous_host {
     std::vector<pollfd> entries;
     std::size_t gone = 0;
     while (1 + complete_ + std::max(turned_away_.size(), gone) < ours_.size) {
-      const bool last_look = until.expired();
+      const bool last_poll = until.expired();
       entries.clear();
       for (const unique_fd& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
       callers_.append_entries(entries);
@@ -163,7 +163,7 @@ class rendezvous_host {
         ++gone;
         object(was_gone(peer));
       }
-      if (last_look) break;
+      if (last_poll) break;
     }
     if (!why && 1 + complete_ < ours_.size) return absent();
     return why;

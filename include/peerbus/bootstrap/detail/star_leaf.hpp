@@ -147,7 +147,7 @@ class star_leaf final : public star {
                               " did not come within ", describe_span(span))};
       entries[0] = {root_.get(), static_cast<short>(sent || throttled ? POLLIN : POLLIN | POLLOUT),
                     0};
-      poll_for(entries, patience, idle.advance(throttled ? throttle_pause : look_around));
+      poll_for(entries, patience, idle.advance(throttled ? throttle_pause : poll_pause));
       // If rank 0 takes part in this collective, it is about to report the same failure to all
       // ranks. It may also be busy elsewhere, so this rank waits only a moment for it.
       if (!last_word && members.first_failed())

@@ -46,7 +46,7 @@ class thread_world {
                                       std::string_view doing, idle_work& idle) {
     const auto span = until.remaining();
     const rank_id me = members.rank();
-    auto pause = idle.advance(look_around);
+    auto pause = idle.advance(poll_pause);
     std::shared_ptr<round> current;
     {
       std::unique_lock lock{mutex_};
@@ -69,7 +69,7 @@ class thread_world {
         if (failed_) break;
         changed_.wait_for(lock, std::min<deadline::clock::duration>(until.remaining(), pause));
         lock.unlock();  // Other ranks must not wait for this rank's tasks.
-        pause = idle.advance(look_around);
+        pause = idle.advance(poll_pause);
         lock.lock();
       }
       if (!current->complete) throw_told(members, doing);

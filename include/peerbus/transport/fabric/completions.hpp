@@ -53,19 +53,19 @@ class completions {
   ~completions() = default;
 
   /// Takes what has completed. What another thread is taking at the moment is left to it.
-  void look() noexcept {
-    const std::unique_lock turn{looking_, std::try_to_lock};
+  void poll() noexcept {
+    const std::unique_lock turn{polling_, std::try_to_lock};
     if (turn) take(1);
   }
   /// Takes what has completed, after any other thread that takes something.
-  void look_at_all() noexcept {
-    const std::lock_guard turn{looking_};
+  void poll_all() noexcept {
+    const std::lock_guard turn{polling_};
     take(most_reads);
   }
   /// Calls `change` while no arrival is taken, so that no signal is raised but by `change`.
   template <class Change>
   void exclude_arrivals(Change&& change) noexcept {
-    const std::lock_guard turn{looking_};
+    const std::lock_guard turn{polling_};
     change();
   }
 
@@ -136,7 +136,7 @@ class completions {
   /// order: acq_rel for both exchanges, which pair with each other. An exchange that takes `true`
   /// sees what `link::note_asked` stored before each note that it takes, also if several threads
   /// have noted something. A note that comes after an exchange leaves `true` for the next.
-  /// The load is relaxed: a look that misses a fresh note leaves it to the next look.
+  /// The load is relaxed: a poll that misses a fresh note leaves it to the next poll.
   [[nodiscard]] bool take_asked() noexcept {
     return asked_.load(std::memory_order_relaxed) &&
            asked_.exchange(false, std::memory_order_acq_rel);
@@ -269,14 +269,14 @@ class completions {
   const window_table* windows_;
   std::span<notice_buffer> buffers_;
   std::span<request> receives_;          ///< by buffer
-  arrivals arrivals_;                    ///< under `looking_`
+  arrivals arrivals_;                    ///< under `polling_`
   std::vector<std::uint32_t> unposted_;  ///< buffers that the provider did not take yet
 
-  registered::spin_guard looking_;
+  registered::spin_guard polling_;
   registered::spin_guard parking_;
   std::atomic<std::uint32_t> broken_{0};
   std::atomic<bool> asked_{false};
-  std::atomic<std::uint32_t> taken_{0};  ///< changes under `looking_`
+  std::atomic<std::uint32_t> taken_{0};  ///< changes under `polling_`
 };
 
 }  // namespace peerbus::detail::ofi

@@ -69,7 +69,7 @@ inline void greet(network& net, const std::vector<bootstrap::contribution>& addr
                                     net.own().describe(addresses[peer].bytes)),
                              failed);
     }
-    net.look_at_all_arrivals();
+    net.poll_all_arrivals();
     waiting_for = net.rank();
     for (std::size_t peer = net.rank().index() + 1; peer < net.size(); ++peer)
       if (!net.to(rank_id{peer}).has_acked(1)) waiting_for = rank_id{peer};

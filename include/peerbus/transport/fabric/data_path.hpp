@@ -42,7 +42,7 @@ class data_path : public registered::data_path<network, link_sender> {
     return net()->for_classes([](network& of) noexcept { return quiet(of); });
   }
   [[nodiscard]] errc progress() noexcept {
-    net()->look_at_all_classes();
+    net()->poll_all_classes();
     return errc::ok;
   }
 

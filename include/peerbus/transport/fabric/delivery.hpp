@@ -39,7 +39,7 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   for (link& to : links) {
     if (!to.owes_answer()) continue;
     auto out = to.out().try_lock();
-    // A thread that sends to the peer has the link, or there is no room: at the next look.
+    // A thread that sends to the peer has the link, or there is no room: at the next poll.
     const long failed = out ? to.answer(**out) : -FI_EAGAIN;
     if (failed == -FI_EAGAIN)
       arriving.note_asked();
@@ -85,12 +85,12 @@ inline void answer_all(completions& arriving, std::span<link> links) noexcept {
   return to.requests().is_idle() && (to.has_acked(out.asked) || patience.expired());
 }
 
-/// Takes what arrives, by `look()`, until each peer has answered that it has everything, or has
+/// Takes what arrives, by `poll()`, until each peer has answered that it has everything, or has
 /// left too: a connection that closes while something unread lies at this end may lose what lies
 /// unread at the other. Waits for peers as `is_over` says, and no longer than 5 s.
-template <class Look>
+template <class Poll>
 void leave(const membership& members, const resources& own, completions& arriving,
-           std::span<link> links, Look&& look) noexcept {
+           std::span<link> links, Poll&& poll) noexcept {
   const auto until = deadline::after(std::chrono::seconds{5});
   const auto patience = deadline::after(std::chrono::milliseconds{250});
   const auto is_done = [&](link& to, outgoing& out) noexcept {
@@ -98,7 +98,7 @@ void leave(const membership& members, const resources& own, completions& arrivin
   };
   while ((!for_all_open(members, links, is_done) && !until.expired()) ||
          (any_told(members, links) && !patience.expired())) {
-    look();
+    poll();
     ::sched_yield();
   }
 }

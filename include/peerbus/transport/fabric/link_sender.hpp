@@ -187,7 +187,7 @@ class link_sender {
   [[nodiscard]] errc submit(Post&& post) noexcept {
     // A rank that only sends has to take arrivals now and then too.
     if (++out_->posts % 32 == 0) {
-      net_->look();
+      net_->poll();
       answer();
     }
     if (link_->failure().is_set() || link_->has_left()) return net_->why_broken(*link_);

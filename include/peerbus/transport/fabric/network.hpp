@@ -42,14 +42,14 @@ namespace peerbus::detail::ofi {
 /// A rank's end of the network for one class of traffic: its endpoint, a link to each rank, and its
 /// windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
 ///
-/// Whoever waits for bulk traffic looks at latency traffic before each look at bulk traffic, which
+/// Whoever waits for bulk traffic looks at latency traffic before each poll of bulk traffic, which
 /// moves about a slice. Whoever waits for latency traffic looks at bulk traffic when `yielding`
 /// says so.
 class network final : public registered::class_pair<network> {
  public:
   static constexpr std::string_view name = "fabric";  ///< in errors
-  /// A look receives all that lies in sockets: waits ask for their deadline after each.
-  static constexpr bool looks_may_last = true;
+  /// A poll receives all that lies in sockets: waits ask for their deadline after each.
+  static constexpr bool polls_may_last = true;
   using window_part = ofi::window_part;
 
   /// Opens an endpoint that can receive, and takes completions from then on. `latency`: null for
@@ -74,7 +74,7 @@ class network final : public registered::class_pair<network> {
     drop_bulk();
     idle().remove(*this);
     if (is_connected_ && members().is_here())
-      leave(members(), own_, completions_, links(), [this]() noexcept { look(); });
+      leave(members(), own_, completions_, links(), [this]() noexcept { poll(); });
     own_.close();  // Before the requests that it holds are gone.
   }
 
@@ -103,24 +103,24 @@ class network final : public registered::class_pair<network> {
   ///@{
   /// Takes what has completed, answers peers that ask for acknowledgements, and sends what is
   /// pending.
-  void look() noexcept {
-    if (is_bulk()) first().look_here();
-    look_here();
+  void poll() noexcept {
+    if (is_bulk()) first().poll_here();
+    poll_here();
     if (network* const other = bulk();
         other != nullptr && yielding_.bulk_is_due(completions_.taken()))
-      other->look_here();
+      other->poll_here();
   }
-  void look_at_arrivals() noexcept { look(); }
-  void look_at_all_arrivals() noexcept {
-    completions_.look_at_all();
+  void poll_arrivals() noexcept { poll(); }
+  void poll_all_arrivals() noexcept {
+    completions_.poll_all();
     send_what_is_due();
   }
-  /// As `look_at_all_arrivals`, for all classes.
-  void look_at_all_classes() noexcept {
-    look_at_all_arrivals();
-    if (network* const other = bulk(); other != nullptr) other->look_at_all_arrivals();
+  /// As `poll_all_arrivals`, for all classes.
+  void poll_all_classes() noexcept {
+    poll_all_arrivals();
+    if (network* const other = bulk(); other != nullptr) other->poll_all_arrivals();
   }
-  void advance() noexcept override { look_at_all_arrivals(); }
+  void advance() noexcept override { poll_all_arrivals(); }
   ///@}
   void note_call() noexcept {
     if (bulk() != nullptr) yielding_.note_call();
@@ -137,8 +137,8 @@ class network final : public registered::class_pair<network> {
   /// Contract as `arm` of `transport`.
   [[nodiscard]] bool arm() noexcept {
     network* const other = bulk();
-    for (int looks = 0; looks < 16; ++looks) {  // More arrives meanwhile, but hardly that often.
-      look_at_all_classes();
+    for (int polls = 0; polls < 16; ++polls) {  // More arrives meanwhile, but hardly that often.
+      poll_all_classes();
       if (!completions_.arm()) continue;
       if (other == nullptr) return true;
       if (other->has_more_to_send()) arrivals_.wake();
@@ -175,7 +175,7 @@ class network final : public registered::class_pair<network> {
   void give_up(link& to) noexcept { completions_.break_link(to, FI_ETIMEDOUT); }
   /// Breaks a link whose provider refused a request for good with `failed`, below 0.
   void break_link(link& to, long failed) noexcept {
-    completions_.look_at_all();  // If requests before it failed, their completions say why.
+    completions_.poll_all();  // If requests before it failed, their completions say why.
     completions_.break_link(to, static_cast<int>(-failed));
   }
 
@@ -196,7 +196,7 @@ class network final : public registered::class_pair<network> {
     while (!all_delivered(members(), first().links()) ||
            (other != nullptr && !all_delivered(members(), other->links()))) {
       if (until.expired()) return false;
-      first().look_at_all_classes();
+      first().poll_all_classes();
       ::sched_yield();
     }
     return true;
@@ -214,8 +214,8 @@ class network final : public registered::class_pair<network> {
   }
 
  private:
-  void look_here() noexcept {
-    completions_.look();
+  void poll_here() noexcept {
+    completions_.poll();
     send_what_is_due();
   }
 
@@ -231,7 +231,7 @@ class network final : public registered::class_pair<network> {
       if (auto out = to.out().try_lock()) send_slice_to(to, **out);
     }
   }
-  /// Returns whether the last look has sent slices, so that more may be sent at once.
+  /// Returns whether the last poll has sent slices, so that more may be sent at once.
   [[nodiscard]] bool has_more_to_send() const noexcept {
     return has_sent_.load(std::memory_order_relaxed);
   }
@@ -245,7 +245,7 @@ class network final : public registered::class_pair<network> {
   std::atomic<bool> has_addresses_{false};
   bool is_connected_ = false;
   wake_set arrivals_{is_bulk() ? -1 : own_.wake_descriptor()};
-  std::atomic<bool> has_sent_{false};  ///< whether the last look at bulk traffic sent a slice
+  std::atomic<bool> has_sent_{false};  ///< whether the last poll of bulk traffic sent a slice
   class yielding yielding_;            ///< for waits for latency traffic
 };
 

@@ -159,7 +159,7 @@ class plane_pair {
 
   ///@{
   /// `value` and `wait` of `transport`.
-  [[nodiscard]] std::uint64_t look(const window& at, signal_id id) const noexcept {
+  [[nodiscard]] std::uint64_t poll(const window& at, signal_id id) const noexcept {
     // A plane of loads and stores alone need not be asked. The word is the same in all.
     if constexpr (!direct_transport<Near>) static_cast<void>(near_->value(at.near(), id));
     return far_ ? far_->value(at.far(), id) : near_->value(at.near(), id);
@@ -171,24 +171,24 @@ class plane_pair {
     if (index(id) >= at.signals().size() || awaited.value_or(rank_id{}).index() >= group_->all())
       return errc::out_of_range;
     signal_word& word = at.signals()[index(id)];
-    const auto look_now = [&]() noexcept { return look(at, id); };
-    // A look may take a system call, where a load of the word is enough for near ranks.
-    constexpr std::uint32_t loads_per_look = 16;
+    const auto poll_now = [&]() noexcept { return poll(at, id); };
+    // A poll may take a system call, where a load of the word is enough for near ranks.
+    constexpr std::uint32_t loads_per_poll = 16;
     for (std::uint32_t i = 0; i <= thresholds.tight + thresholds.paused; ++i) {
-      if ((i % loads_per_look == 0 ? look_now() : word.value()) >= value) return errc::ok;
+      if ((i % loads_per_poll == 0 ? poll_now() : word.value()) >= value) return errc::ok;
       if (i > thresholds.tight) pause_core();
     }
     const auto care = [&]() noexcept { return check_health(at, id, value, awaited); };
     const auto sleep = [&]() noexcept { return arm(wakeups::key_of(at.number(), id)); };
     const auto wake = [&]() noexcept { disarm(); };
     return wait_on_planes(word, value, until, thresholds,
-                          {look_now, care, sleep, wake, arrival_fd()});
+                          {poll_now, care, sleep, wake, arrival_fd()});
   }
   ///@}
 
  private:
   static constexpr std::string_view a_plane = "a plane";
-  /// Whether the near plane needs looks, and cannot say when.
+  /// Whether the near plane needs polls, and cannot say when.
   static constexpr bool near_is_mute = !near_tells && !direct_transport<Near>;
 
   /// Looks after the peers of a wait that sleeps, for which there is a far plane.

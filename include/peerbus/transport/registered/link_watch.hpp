@@ -41,7 +41,7 @@ template <class Network, class Link, class Done>
   for (std::uint32_t i = 0;; ++i) {
     if (done()) return errc::ok;
     if (to.failure().is_set()) return net.why_broken(to);
-    net.look();
+    net.poll();
     if (i < waiting.tight + waiting.paused) {
       pause_core();
       continue;

@@ -77,7 +77,7 @@ class data_path : public registered::data_path<network, link_sender> {
       for (std::size_t q = 0; mine && q < to.pairs().size(); ++q)
         if (const errc code = mine->post(q); code != errc::ok) return code;
     }
-    net()->look();
+    net()->poll();
     return errc::ok;
   }
 

@@ -49,13 +49,13 @@ namespace peerbus::detail::rdma {
 /// A rank's end of the network for one class of traffic: its rails, a link to each rank, and its
 /// windows. Completions are also taken while the rank waits in its bootstrap, as idle work.
 ///
-/// Whoever waits long looks at both classes. The first looks of a wait for latency traffic, while
+/// Whoever waits long looks at both classes. The first polls of a wait for latency traffic, while
 /// it spins, leave bulk traffic alone.
 class network final : public registered::class_pair<network> {
  public:
   static constexpr std::string_view name = "verbs";  ///< in errors
-  /// A look takes what the device has ready, so short waits need not ask for their deadline.
-  static constexpr bool looks_may_last = false;
+  /// A poll takes what the device has ready, so short waits need not ask for their deadline.
+  static constexpr bool polls_may_last = false;
   using window_part = rdma::window_part;
 
   /// Opens links that can receive, and takes completions from then on. `latency`: null for latency
@@ -102,22 +102,22 @@ class network final : public registered::class_pair<network> {
 
   ///@{
   /// Takes what has completed in both classes, and sends slices of bulk traffic.
-  void look() noexcept {
-    if (is_bulk()) first().completions_.look();
-    look_here();
-    if (network* const other = bulk()) other->look_here();
+  void poll() noexcept {
+    if (is_bulk()) first().completions_.poll();
+    poll_here();
+    if (network* const other = bulk()) other->poll_here();
   }
-  void advance() noexcept override { look(); }
+  void advance() noexcept override { poll(); }
   ///@}
-  /// Takes what has arrived in this class. For bulk traffic, also sends slices. One in many looks
+  /// Takes what has arrived in this class. For bulk traffic, also sends slices. One in many polls
   /// at latency traffic is one at bulk traffic, too.
-  void look_at_arrivals() noexcept {
-    if (is_bulk()) return look_here();
-    completions_.look_at_arrivals();
+  void poll_arrivals() noexcept {
+    if (is_bulk()) return poll_here();
+    completions_.poll_arrivals();
     if (network* const other = bulk(); other != nullptr && other->slices_.are_due())
-      other->look_here();
+      other->poll_here();
   }
-  void look_at_all_arrivals() noexcept { completions_.look_at_all_arrivals(); }
+  void poll_all_arrivals() noexcept { completions_.poll_all_arrivals(); }
 
   /// Readable while armed, when something arrives in any class.
   [[nodiscard]] int arrival_fd() const noexcept { return own_.wake_descriptor(); }
@@ -129,10 +129,10 @@ class network final : public registered::class_pair<network> {
     if (completions_.ask_for_events(false) &&
         (other == nullptr || other->completions_.ask_for_events(other->slices_.has_pending()))) {
       // An arrival before the request rings no bell, and another thread may have taken it.
-      look_at_all_arrivals();
+      poll_all_arrivals();
       if (other != nullptr) {
-        other->look_at_all_arrivals();
-        other->look_here();
+        other->poll_all_arrivals();
+        other->poll_here();
       }
       return true;
     }
@@ -174,7 +174,7 @@ class network final : public registered::class_pair<network> {
   [[nodiscard]] int post(link& to, send_queue& queue) noexcept {
     const int failed = queue.post();
     if (failed == 0 || failed == EAGAIN) return failed;
-    completions_.look();  // If the queue pair has failed, its completions say why.
+    completions_.poll();  // If the queue pair has failed, its completions say why.
     if (!to.failure().is_set())
       completions_.break_link(to, queue.number() % own_.queues(),
                               link_failure::code_of_errno(failed));
@@ -198,7 +198,7 @@ class network final : public registered::class_pair<network> {
     network* const other = first().bulk();
     while (!first().all_delivered() || (other != nullptr && !other->all_delivered())) {
       if (until.expired()) return false;
-      first().look();
+      first().poll();
       ::sched_yield();
     }
     return true;
@@ -217,8 +217,8 @@ class network final : public registered::class_pair<network> {
   }
 
  private:
-  void look_here() noexcept {
-    completions_.look();
+  void poll_here() noexcept {
+    completions_.poll();
     if (is_bulk()) slices_.send_all(*this);
   }
 

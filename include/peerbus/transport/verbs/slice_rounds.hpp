@@ -31,13 +31,13 @@ class slice_rounds {
     return false;
   }
 
-  /// Counts a look at latency traffic. Returns whether bulk traffic gets one as well: each 1024th
+  /// Counts a poll of latency traffic. Returns whether bulk traffic gets one as well: each 1024th
   /// time, which is about each 0.1 ms of a wait that spins. Without that, a rank whose waits are
   /// short would send nothing of it. Threads may lose counts of each other.
   [[nodiscard]] bool are_due() noexcept {
-    const std::uint32_t looks = looks_.load(std::memory_order_relaxed) + 1;
-    looks_.store(looks, std::memory_order_relaxed);
-    return looks % 1024 == 0;
+    const std::uint32_t polls = polls_.load(std::memory_order_relaxed) + 1;
+    polls_.store(polls, std::memory_order_relaxed);
+    return polls % 1024 == 0;
   }
 
   /// Sends what may leave now of the calls that are pending to `to`, whose lock the caller has.
@@ -78,7 +78,7 @@ class slice_rounds {
     return slice{*own_, to, out, [&](send_queue& queue) noexcept { return net.post(to, queue); }}
         .send();
   }
-  /// So that a flood does not keep a thread in one look.
+  /// So that a flood does not keep a thread in one poll.
   [[nodiscard]] std::size_t most_slices() const noexcept {
     return own_->options().bulk_in_flight / own_->options().bulk_slice;
   }
@@ -87,7 +87,7 @@ class slice_rounds {
   std::span<link> links_;
   registered::spin_guard sending_;  ///< taken after the lock of a link, or while links are tried
   std::size_t first_served_ = 0;    ///< under `sending_`
-  std::atomic<std::uint32_t> looks_{0};
+  std::atomic<std::uint32_t> polls_{0};
 };
 
 }  // namespace peerbus::detail::rdma
