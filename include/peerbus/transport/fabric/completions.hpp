@@ -218,7 +218,7 @@ class completions {
   }
   /// Sends a check to all peers, because something was lost on the way to one of them.
   void check_all() noexcept {
-    for (link& to : links_) to.checks().owe_check();
+    for (link& peer_link : links_) peer_link.checks().owe_check();
     note_asked();
   }
 

@@ -61,10 +61,10 @@ inline void greet(network& net, const std::vector<bootstrap::contribution>& addr
   auto next_check = deadline::after(pause);
   for (rank_id waiting_for = net.rank();;) {
     for (std::size_t peer = net.rank().index() + 1; peer < net.size(); ++peer) {
-      link& to = net.to(rank_id{peer});
-      const auto out = to.out().lock();
+      link& peer_link = net.to(rank_id{peer});
+      const auto out = peer_link.out().lock();
       if (out->asked == 0) out->unacked = true;
-      if (const long failed = to.request_ack(*out); failed != 0 && failed != -FI_EAGAIN)
+      if (const long failed = peer_link.request_ack(*out); failed != 0 && failed != -FI_EAGAIN)
         throw fabric_failure(concat("connecting to ", rank_id{peer}, " at ",
                                     net.own().describe(addresses[peer].bytes)),
                              failed);

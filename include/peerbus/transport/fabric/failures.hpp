@@ -17,17 +17,18 @@ namespace peerbus::detail::ofi {
 inline std::string describe_failures(const resources& own, std::span<const link> links) {
   const bool is_bulk = own.traffic() == traffic_class::bulk;
   std::string text;
-  for (const link& to : links) {
-    const std::uint32_t open = to.requests().count().in_flight();
-    if (!to.failure().is_set() && !to.has_left() && open == 0) continue;
+  for (const link& peer_link : links) {
+    const std::uint32_t open = peer_link.requests().count().in_flight();
+    if (!peer_link.failure().is_set() && !peer_link.has_left() && open == 0) continue;
     text += text.empty() ? "" : "; ";
-    if (to.failure().is_set())
-      text += concat("no ", is_bulk ? "bulk " : "", "connection to ", to.peer(),
-                     " any more: ", to.failure().describe(own.queue()));
-    else if (to.has_left())
-      text += concat(to.peer(), " has closed its end", is_bulk ? " for bulk traffic" : "");
+    if (peer_link.failure().is_set())
+      text += concat("no ", is_bulk ? "bulk " : "", "connection to ", peer_link.peer(),
+                     " any more: ", peer_link.failure().describe(own.queue()));
+    else if (peer_link.has_left())
+      text += concat(peer_link.peer(), " has closed its end", is_bulk ? " for bulk traffic" : "");
     else
-      text += concat(to.peer(), " has not taken ", open, " requests yet (it is busy, or cut off)");
+      text += concat(peer_link.peer(), " has not taken ", open,
+                     " requests yet (it is busy, or cut off)");
   }
   return text;
 }

@@ -29,7 +29,8 @@ namespace peerbus::detail::ofi {
 /// Each call returns ok, timed_out if there was no room for long, unreachable, or peer_dead.
 class link_sender {
  public:
-  link_sender(network& net, link& to) noexcept : net_{&net}, link_{&to}, out_{to.out().lock()} {
+  link_sender(network& net, link& peer_link) noexcept
+      : net_{&net}, link_{&peer_link}, out_{peer_link.out().lock()} {
     net.note_call();
   }
 

@@ -125,14 +125,16 @@ class network final : public registered::class_pair<network> {
   void note_call() noexcept {
     if (bulk() != nullptr) yielding_.note_call();
   }
-  /// Sends a slice of what is pending to `to`, if there is anything and there is room for it.
-  void send_slice_to(link& to, outgoing& out) noexcept {
-    if (to.pending().is_empty() || to.failure().is_set() || to.has_left()) return;
-    const long failed = send_slice(own_, to, out);
+  /// Sends a slice of what is pending to `peer_link`, if there is anything and there is room for
+  /// it.
+  void send_slice_to(link& peer_link, outgoing& out) noexcept {
+    if (peer_link.pending().is_empty() || peer_link.failure().is_set() || peer_link.has_left())
+      return;
+    const long failed = send_slice(own_, peer_link, out);
     if (failed == 0)
       has_sent_.store(true, std::memory_order_relaxed);
     else if (failed != -FI_EAGAIN)
-      completions_.break_link(to, static_cast<int>(-failed));
+      completions_.break_link(peer_link, static_cast<int>(-failed));
   }
   /// Contract as `arm` of `transport`.
   [[nodiscard]] bool arm() noexcept {
@@ -162,21 +164,21 @@ class network final : public registered::class_pair<network> {
 
   /// Contract as `registered::poll_until`.
   template <class Done>
-  [[nodiscard]] errc poll_until(link& to, Done&& done) noexcept {
-    return registered::poll_until(*this, to, [&]() noexcept {
+  [[nodiscard]] errc poll_until(link& peer_link, Done&& done) noexcept {
+    return registered::poll_until(*this, peer_link, [&]() noexcept {
       if (done()) return true;
-      completions_.probe(to);
+      completions_.probe(peer_link);
       return false;
     });
   }
   /// Asks a peer for which this rank waits, now and then, whether the connection has lost anything.
   void probe(rank_id awaited) noexcept { completions_.probe(to(awaited)); }
   /// Breaks a link over which nothing completes.
-  void give_up(link& to) noexcept { completions_.break_link(to, FI_ETIMEDOUT); }
+  void give_up(link& peer_link) noexcept { completions_.break_link(peer_link, FI_ETIMEDOUT); }
   /// Breaks a link whose provider refused a request for good with `failed`, below 0.
-  void break_link(link& to, long failed) noexcept {
+  void break_link(link& peer_link, long failed) noexcept {
     completions_.poll_all();  // If requests before it failed, their completions say why.
-    completions_.break_link(to, static_cast<int>(-failed));
+    completions_.break_link(peer_link, static_cast<int>(-failed));
   }
 
   /// Returns why nothing can come any more from `awaited`, or from some rank if it is empty.
@@ -226,9 +228,9 @@ class network final : public registered::class_pair<network> {
     if (has_addresses_.load(std::memory_order_acquire)) answer_all(completions_, links());
     if (!is_bulk()) return;
     has_sent_.store(false, std::memory_order_relaxed);
-    for (link& to : links()) {
-      if (to.pending().is_empty()) continue;
-      if (auto out = to.out().try_lock()) send_slice_to(to, **out);
+    for (link& peer_link : links()) {
+      if (peer_link.pending().is_empty()) continue;
+      if (auto out = peer_link.out().try_lock()) send_slice_to(peer_link, **out);
     }
   }
   /// Returns whether the last poll has sent slices, so that more may be sent at once.

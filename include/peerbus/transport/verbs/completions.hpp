@@ -108,13 +108,13 @@ class completions {
     for (const auto& each : own_->rails())
       take_all(each->sent(), [this](const ibv_wc& completion) noexcept {
         const request_id id = request_id::decode(completion.wr_id);
-        link& to = owner(id);
+        link& peer_link = owner(id);
         const std::size_t queue = queue_of(id);
-        to.bytes()[queue].complete(id.number);
+        peer_link.bytes()[queue].complete(id.number);
         if (completion.status != IBV_WC_SUCCESS)
-          break_link(to, queue, link_failure::code_of(completion.status));
+          break_link(peer_link, queue, link_failure::code_of(completion.status));
         else
-          to.counts()[queue].complete(id.number);
+          peer_link.counts()[queue].complete(id.number);
       });
   }
 

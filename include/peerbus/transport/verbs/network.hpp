@@ -154,9 +154,11 @@ class network final : public registered::class_pair<network> {
     return true;
   }
 
-  /// Sends what may leave now of the bulk calls that are pending to `to`, whose lock the caller
-  /// has.
-  void send_slices_to(link& to, outgoing& out) noexcept { slices_.send_to(*this, to, out); }
+  /// Sends what may leave now of the bulk calls that are pending to `peer_link`, whose lock the
+  /// caller has.
+  void send_slices_to(link& peer_link, outgoing& out) noexcept {
+    slices_.send_to(*this, peer_link, out);
+  }
 
   /// Memory kept for each peer besides windows, except what the device's driver keeps.
   [[nodiscard]] std::size_t bytes_per_peer() const noexcept {
@@ -171,12 +173,12 @@ class network final : public registered::class_pair<network> {
 
   /// Posts as much of the chain of `queue`, one of the link's, as the device takes now. If the
   /// device refuses a request for good, breaks the link. Returns: as `send_queue::post`.
-  [[nodiscard]] int post(link& to, send_queue& queue) noexcept {
+  [[nodiscard]] int post(link& peer_link, send_queue& queue) noexcept {
     const int failed = queue.post();
     if (failed == 0 || failed == EAGAIN) return failed;
     completions_.poll();  // If the queue pair has failed, its completions say why.
-    if (!to.failure().is_set())
-      completions_.break_link(to, queue.number() % own_.queues(),
+    if (!peer_link.failure().is_set())
+      completions_.break_link(peer_link, queue.number() % own_.queues(),
                               link_failure::code_of_errno(failed));
     return failed;
   }
@@ -184,12 +186,13 @@ class network final : public registered::class_pair<network> {
   /// Takes completions until `done()`. If a link completes nothing for `stall_timeout`, breaks it.
   /// Returns: ok, unreachable, peer_dead, timed_out.
   template <class Done>
-  [[nodiscard]] errc poll_until(link& to, Done&& done) noexcept {
-    return registered::poll_until(*this, to, done);
+  [[nodiscard]] errc poll_until(link& peer_link, Done&& done) noexcept {
+    return registered::poll_until(*this, peer_link, done);
   }
   /// Breaks a link over which nothing completes.
-  void give_up(link& to) noexcept {
-    completions_.break_link(to, to.busiest_queue(), link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
+  void give_up(link& peer_link) noexcept {
+    completions_.break_link(peer_link, peer_link.busiest_queue(),
+                            link_failure::code_of(IBV_WC_RESP_TIMEOUT_ERR));
   }
 
   /// Posts all that is noted, of any class, as sources may lie in windows of the other class. Waits
@@ -230,16 +233,16 @@ class network final : public registered::class_pair<network> {
   [[nodiscard]] bool all_delivered() noexcept {
     bool all = true;
     for (const rank_id peer : all_ranks{size()}) {
-      link& to = links_[peer.index()];
-      const auto out = to.out().lock();
-      if (!to.pending().is_empty() && !to.failure().is_set()) {
-        send_slices_to(to, *out);
+      link& peer_link = links_[peer.index()];
+      const auto out = peer_link.out().lock();
+      if (!peer_link.pending().is_empty() && !peer_link.failure().is_set()) {
+        send_slices_to(peer_link, *out);
         all = all && members().state(peer) != rank_state::running;
       }
-      for (std::size_t q = 0; q < to.pairs().size(); ++q) {
+      for (std::size_t q = 0; q < peer_link.pairs().size(); ++q) {
         send_queue& queue = out->queues[q];
-        if (to.failure().is_set()) continue;
-        if (post(to, queue) == EAGAIN || !queue.is_idle())
+        if (peer_link.failure().is_set()) continue;
+        if (post(peer_link, queue) == EAGAIN || !queue.is_idle())
           all = all && members().state(peer) != rank_state::running;
       }
     }
