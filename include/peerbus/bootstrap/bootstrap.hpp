@@ -92,21 +92,21 @@ class bootstrap {
   /// Returns the work that `allgather` advances while it waits.
   [[nodiscard]] const std::shared_ptr<idle_work>& idle() const noexcept { return idle_; }
 
-  /// Collective: gives `mine` to every rank and returns the contributions of all ranks, by rank.
-  /// `mine` holds at most `max_contribution_bytes` bytes. Between processes, the contributions of
-  /// all ranks together have at most 1 GiB. `doing` names the purpose in errors. It must be the
-  /// same on all ranks, because it shows when ranks have called different collectives. The caller
-  /// owns the descriptors in the result.
-  /// While this call waits, it advances `idle()` as often as `idle_work::advance` asks for.
-  /// Cost: between processes, a message from each rank to rank 0 and one back that carries all
-  /// contributions; between threads, a copy of all contributions per rank. Allocates.
-  /// A failure ends this call with the same text on every rank that takes part. A rank that already
-  /// has its result gets the failure in its next call. All later calls throw `poisoned`. If rank 0
-  /// does not respond, the call may end up to a second after `until`.
-  /// Throws: `error` timed_out (naming the missing ranks), peer_dead, mismatch (different `doing`),
-  /// invalid_argument (too many bytes, a child that the rank forked), unsupported (a descriptor
-  /// that cannot travel to another host), out_of_memory, poisoned, system.
-  [[nodiscard]] virtual std::vector<contribution> allgather(contribution mine, deadline until,
+  /// Collective: gives `own_part` to every rank and returns the contributions of all ranks, by
+  /// rank. `own_part` holds at most `max_contribution_bytes` bytes. Between processes, the
+  /// contributions of all ranks together have at most 1 GiB. `doing` names the purpose in errors.
+  /// It must be the same on all ranks, because it shows when ranks have called different
+  /// collectives. The caller owns the descriptors in the result. While this call waits, it advances
+  /// `idle()` as often as `idle_work::advance` asks for. Cost: between processes, a message from
+  /// each rank to rank 0 and one back that carries all contributions; between threads, a copy of
+  /// all contributions per rank. Allocates. A failure ends this call with the same text on every
+  /// rank that takes part. A rank that already has its result gets the failure in its next call.
+  /// All later calls throw `poisoned`. If rank 0 does not respond, the call may end up to a second
+  /// after `until`. Throws: `error` timed_out (naming the missing ranks), peer_dead, mismatch
+  /// (different `doing`), invalid_argument (too many bytes, a child that the rank forked),
+  /// unsupported (a descriptor that cannot travel to another host), out_of_memory, poisoned,
+  /// system.
+  [[nodiscard]] virtual std::vector<contribution> allgather(contribution own_part, deadline until,
                                                             std::string_view doing) = 0;
 
   /// Collective over this bootstrap: makes a bootstrap of `ranks`, a subset of this bootstrap's

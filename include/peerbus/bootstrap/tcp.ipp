@@ -69,8 +69,8 @@ struct met_over_tcp {
       }
     }
     std::string own_end;
-    for (const connection& to : frames)
-      if (to && own_end.empty()) own_end = address_of_own_end(to.get());
+    for (const connection& link : frames)
+      if (link && own_end.empty()) own_end = address_of_own_end(link.get());
     auto news = std::make_shared<tcp_failure_detector>(rank_id{settings.rank}, std::move(watches));
     if (settings.rank == 0)
       return {std::move(news), std::make_unique<star_root>(std::move(frames), carries::bytes),
@@ -92,11 +92,11 @@ inline tcp_bootstrap tcp_bootstrap::from_environment(deadline until) {
 
 inline tcp_bootstrap::~tcp_bootstrap() { members()->announce_end(exceptions_before_); }
 
-inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(contribution mine,
+inline std::vector<bootstrap::contribution> tcp_bootstrap::allgather(contribution own_part,
                                                                      deadline until,
                                                                      std::string_view doing) {
   detail::refuse_child(*members(), doing);
-  return star_->allgather(std::move(mine), until, doing, *members(), *idle());
+  return star_->allgather(std::move(own_part), until, doing, *members(), *idle());
 }
 
 inline tcp_bootstrap::tcp_bootstrap(const tcp_settings& settings, deadline until,

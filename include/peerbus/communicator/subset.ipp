@@ -28,8 +28,8 @@ PEERBUS_INLINE subset_bootstrap::subset_bootstrap(bootstrap& whole, std::vector<
 }
 
 PEERBUS_INLINE std::vector<bootstrap::contribution> subset_bootstrap::allgather(
-    contribution mine, deadline until, std::string_view doing) {
-  std::vector<contribution> all = whole_->allgather(std::move(mine), until, doing);
+    contribution own_part, deadline until, std::string_view doing) {
+  std::vector<contribution> all = whole_->allgather(std::move(own_part), until, doing);
   std::vector<contribution> chosen;
   chosen.reserve(ranks_.size());
   for (const rank_id rank : ranks_) chosen.push_back(std::move(all[rank.index()]));

@@ -30,7 +30,7 @@ namespace peerbus {
 class direct_window {
  public:
   /// `parts[r]` is the part of rank r.
-  direct_window(window_shape shape, rank_id mine, std::vector<window_memory> parts);
+  direct_window(window_shape shape, rank_id own_rank, std::vector<window_memory> parts);
 
   /// Returns the part of a rank that begins at `start`, of at least `mapped_bytes(shape)`, in
   /// memory that `owner` keeps.

@@ -36,9 +36,9 @@ PEERBUS_INLINE star_bootstrap::star_bootstrap(rank_id rank, std::size_t size,
 PEERBUS_INLINE star_bootstrap::~star_bootstrap() = default;
 
 PEERBUS_INLINE std::vector<bootstrap::contribution> star_bootstrap::allgather(
-    contribution mine, deadline until, std::string_view doing) {
+    contribution own_part, deadline until, std::string_view doing) {
   refuse_child(*members(), doing);
-  return star_->allgather(std::move(mine), until, doing, *members(), *idle());
+  return star_->allgather(std::move(own_part), until, doing, *members(), *idle());
 }
 
 PEERBUS_INLINE void star_bootstrap::meet(const state_page& states, deadline until) {

@@ -41,14 +41,14 @@ class star_root final : public star {
   explicit star_root(std::vector<connection> leaves, carries payload = carries::descriptors)
       : leaves_{std::move(leaves)}, carries_{payload} {}
 
-  std::vector<contribution> allgather(contribution mine, deadline until, std::string_view doing,
+  std::vector<contribution> allgather(contribution own_part, deadline until, std::string_view doing,
                                       const membership& members, idle_work& idle) override {
     doing = doing.substr(0, most_text_bytes);
     if (broken_) throw error{errc::poisoned, poisoned_by(doing, *broken_).text};
     broken_ = "interrupted";
     ++sequence_;
     std::vector<contribution> given(leaves_.size());
-    given[0] = std::move(mine);
+    given[0] = std::move(own_part);
     if (auto why = try_allgather(given, until, doing, members, idle)) {
       refuse_all(*why);
       broken_ = why->text;

@@ -58,7 +58,7 @@ class tcp_rendezvous_place final : public rendezvous_place {
   }
   [[nodiscard]] std::string describe_addresses() const override {
     const bool is_loopback = std::all_of(addresses_.begin(), addresses_.end(),
-                                         [](const auto& at) { return at.is_loopback(); });
+                                         [](const auto& address) { return address.is_loopback(); });
     return concat(" (", detail::describe_addresses(addresses_),
                   is_loopback ? ", a loopback address, which other hosts cannot reach" : "", ")");
   }

@@ -222,18 +222,18 @@ class completions {
     note_asked();
   }
 
-  void act_on(const notice_buffer& came) noexcept {
-    link& from = links_[came.head.source];
-    switch (came.head.kind) {
-      case notice_kind::signal: raise_signal(came); break;
+  void act_on(const notice_buffer& arrival) noexcept {
+    link& from = links_[arrival.head.source];
+    switch (arrival.head.kind) {
+      case notice_kind::signal: raise_signal(arrival); break;
       case notice_kind::ack_request:
-        from.note_asked(came.head.value);
+        from.note_asked(arrival.head.value);
         note_asked();
         break;
-      case notice_kind::ack: from.note_ack(came.head.value); break;
+      case notice_kind::ack: from.note_ack(arrival.head.value); break;
       case notice_kind::leave:
         from.note_left();
-        from.note_asked(came.head.value);
+        from.note_asked(arrival.head.value);
         note_asked();
         break;
       case notice_kind::check:
@@ -245,13 +245,13 @@ class completions {
     }
   }
 
-  void raise_signal(const notice_buffer& came) noexcept {
-    const notice& head = came.head;
+  void raise_signal(const notice_buffer& arrival) noexcept {
+    const notice& head = arrival.head;
     const window_part* const part = windows_->find(head.window);
     if (part == nullptr || index(head.id) >= part->shape.signals) return;  // Released meanwhile.
     if (head.bytes != 0) {
       if (head.offset > part->shape.bytes || head.bytes > part->shape.bytes - head.offset) return;
-      std::memcpy(part->memory.data.data() + head.offset, came.payload.data(), head.bytes);
+      std::memcpy(part->memory.data.data() + head.offset, arrival.payload.data(), head.bytes);
     }
     part->signal(head.id).raise_at_least(head.value);
   }

@@ -72,10 +72,10 @@ class data_path : public registered::data_path<network, link_sender> {
   [[nodiscard]] errc progress() noexcept {
     for (const rank_id peer : all_ranks{net()->size()}) {
       link& peer_link = net()->to(peer);
-      auto mine = link_sender::take_free(
+      auto sender = link_sender::take_free(
           *net(), peer_link);  // A thread that has its turn posts what it notes.
-      for (std::size_t q = 0; mine && q < peer_link.pairs().size(); ++q)
-        if (const errc code = mine->post(q); code != errc::ok) return code;
+      for (std::size_t q = 0; sender && q < peer_link.pairs().size(); ++q)
+        if (const errc code = sender->post(q); code != errc::ok) return code;
     }
     net()->poll();
     return errc::ok;
@@ -149,8 +149,8 @@ class data_path : public registered::data_path<network, link_sender> {
                                          const remote_place& word, std::uint64_t addend) noexcept {
     std::uint32_t posted = 0;
     {
-      link_sender mine{net, peer_link};
-      if (const errc code = mine.add(result, word, addend); code != errc::ok) return code;
+      link_sender sender{net, peer_link};
+      if (const errc code = sender.add(result, word, addend); code != errc::ok) return code;
       posted = peer_link.counts()[0].posted();
     }
     return complete(net, peer_link, peer_link.counts()[0], posted);

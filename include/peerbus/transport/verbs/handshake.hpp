@@ -47,7 +47,7 @@ class handshake {
 
   /// Returns this rank's greeting.
   [[nodiscard]] bootstrap::contribution greet() const {
-    bootstrap::contribution told;
+    bootstrap::contribution greetings;
     for (const auto& rail : net_->own().rails()) {
       const open_port& port = rail->port();
       greeting own;
@@ -58,26 +58,26 @@ class handshake {
       own.lid = port.attributes.lid;
       own.gid = port.gid;
       own.first_packet = first_packet_;
-      append_bytes(told.bytes, &own, sizeof own);
+      append_bytes(greetings.bytes, &own, sizeof own);
     }
     for (const rank_id peer : all_ranks{net_->size()})
       for (const queue_pair& pair : net_->to(peer).pairs())
-        append_bytes(told.bytes, &pair->qp_num, sizeof pair->qp_num);
-    return told;
+        append_bytes(greetings.bytes, &pair->qp_num, sizeof pair->qp_num);
+    return greetings;
   }
 
-  /// Connects to `peer`, whose greeting is `told`. Throws: `error` mismatch, system.
-  void join(rank_id peer, const std::vector<std::byte>& told) const {
+  /// Connects to `peer`, which introduced itself by `greetings`. Throws: `error` mismatch, system.
+  void join(rank_id peer, const std::vector<std::byte>& greetings) const {
     link& peer_link = net_->to(peer);
     const std::size_t queues = peer_link.pairs().size();
     const std::size_t rails = net_->own().rails().size();
     const std::size_t expected =
         rails * sizeof(greeting) + net_->size() * queues * sizeof(std::uint32_t);
-    if (told.size() != expected)
-      throw error{errc::mismatch, concat("verbs: ", peer, " introduced itself by ", told.size(),
-                                         " bytes, expected ", expected)};
+    if (greetings.size() != expected)
+      throw error{errc::mismatch, concat("verbs: ", peer, " introduced itself by ",
+                                         greetings.size(), " bytes, expected ", expected)};
     std::vector<greeting> theirs(rails);
-    std::memcpy(theirs.data(), told.data(), rails * sizeof(greeting));
+    std::memcpy(theirs.data(), greetings.data(), rails * sizeof(greeting));
     remote_place quiet_word{
         theirs.front().control_address + net_->own().map().quiet_word(net_->rank()), {}};
     for (std::size_t i = 0; i < rails; ++i) quiet_word.key[i] = theirs[i].control_key;
@@ -85,7 +85,7 @@ class handshake {
     for (std::size_t q = 0; q < queues; ++q) {
       std::uint32_t number = 0;
       const std::size_t position = net_->rank().index() * queues + q;
-      std::memcpy(&number, told.data() + rails * sizeof(greeting) + position * sizeof number,
+      std::memcpy(&number, greetings.data() + rails * sizeof(greeting) + position * sizeof number,
                   sizeof number);
       const std::size_t rail_number = net_->own().rail_of(q);
       join_pair(*net_->own().rails()[rail_number], *peer_link.pairs()[q], theirs[rail_number],
